@@ -1,0 +1,118 @@
+//! Kinds of errors, by what the caller must do.
+
+use std::fmt;
+
+/// What the caller of a failed operation must do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call is wrong: change its arguments. Nothing was done.
+    Invalid,
+    /// What was named does not exist.
+    NotFound,
+    /// What was to be created exists already.
+    AlreadyExists,
+    /// Memory (or another bounded resource) is used up: free some or add some.
+    Full,
+    /// Not now: the same call may succeed later.
+    Busy,
+    /// The peer is gone: reconnect. Whether the operation took effect is unknown.
+    Unavailable,
+    /// Somebody took over with a newer epoch: stop.
+    Fenced,
+    /// The access key is forged, revoked, stale, or lacks the right.
+    AccessDenied,
+    /// Bytes that were read are not the bytes that were written: restore.
+    Corrupt,
+    /// The deadline passed. Whether the operation took effect is unknown.
+    TimedOut,
+    /// The object was closed by this process.
+    Closed,
+    /// The operating system refused.
+    Io,
+    /// This back end, build or version cannot do it.
+    Unsupported,
+}
+
+impl ErrorKind {
+    /// The kind's name as it is logged and documented.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::NotFound => "not found",
+            Self::AlreadyExists => "already exists",
+            Self::Full => "full",
+            Self::Busy => "busy",
+            Self::Unavailable => "unavailable",
+            Self::Fenced => "fenced",
+            Self::AccessDenied => "access denied",
+            Self::Corrupt => "corrupt",
+            Self::TimedOut => "timed out",
+            Self::Closed => "closed",
+            Self::Io => "i/o",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// Number on the wire (`docs/formats/rpc.md`). Zero is success and no kind.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Invalid => 1,
+            Self::NotFound => 2,
+            Self::AlreadyExists => 3,
+            Self::Full => 4,
+            Self::Busy => 5,
+            Self::Unavailable => 6,
+            Self::Fenced => 7,
+            Self::AccessDenied => 8,
+            Self::Corrupt => 9,
+            Self::TimedOut => 10,
+            Self::Closed => 11,
+            Self::Io => 12,
+            Self::Unsupported => 13,
+        }
+    }
+
+    /// The kind whose [`code`](Self::code) is `code`.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Invalid,
+            2 => Self::NotFound,
+            3 => Self::AlreadyExists,
+            4 => Self::Full,
+            5 => Self::Busy,
+            6 => Self::Unavailable,
+            7 => Self::Fenced,
+            8 => Self::AccessDenied,
+            9 => Self::Corrupt,
+            10 => Self::TimedOut,
+            11 => Self::Closed,
+            12 => Self::Io,
+            13 => Self::Unsupported,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorKind;
+
+    #[test]
+    fn codes_are_distinct_and_round_trip() {
+        let kinds: Vec<_> = (0..=u8::MAX).filter_map(ErrorKind::from_code).collect();
+        assert_eq!(kinds.len(), 13);
+        for (i, kind) in kinds.iter().enumerate() {
+            assert_eq!(usize::from(kind.code()), i + 1);
+        }
+    }
+}

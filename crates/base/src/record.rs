@@ -1,0 +1,267 @@
+//! The record: one write, self-describing.
+//!
+//! A record is the same bytes in a memtable's block, in remote memory and in storage, so a flush
+//! and a replication copy it as it stands, and whoever reads it alone can verify it.
+//!
+//! ```text
+//!  offset  size  field
+//!  0       4     CRC32C of bytes 4 … end (without padding)
+//!  4       8     tag: sequence number, flags, kind (see `sequence::Tag`)
+//!  12      1–3   key length, varint, at most 65,536
+//!  …       1–4   value length, varint, at most 64 MiB
+//!  …       8     expiry, milliseconds since 1970, only if the tag says so
+//!  …             key
+//!  …             value
+//!  …       0–7   padding with zeros up to a multiple of 8
+//! ```
+//!
+//! All integers are little-endian. A record starts at a multiple of 8. A tag of zero with a
+//! checksum of zero is no record: unwritten memory is zero. Format version 1; a change of this
+//! layout takes a new version in the segment map's entry of the segments that use it.
+
+use crate::coding::{DecodeError, MAX_VARINT_BYTES, Reader, encode_varint, varint_length};
+use crate::sequence::{Kind, SequenceNumber, Tag};
+use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, checksum, checksum_append};
+use thiserror::Error;
+
+/// Records start at multiples of this many bytes.
+pub const ALIGNMENT: usize = 8;
+/// Bytes before the lengths.
+const FIXED_BYTES: usize = 12;
+/// The longest header: fixed part, two lengths, expiry.
+pub const MAX_HEADER_BYTES: usize = FIXED_BYTES + 3 + 4 + 8;
+/// The shortest record with padding.
+pub const MIN_RECORD_BYTES: usize = 16;
+
+const _: () = assert!(MAX_KEY_BYTES < 1 << 21 && MAX_VALUE_BYTES < 1 << 28);
+
+/// Why bytes are not a record.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RecordError {
+    /// The bytes cannot be decoded, or the checksum does not match.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The tag has an unknown kind or flag.
+    #[error("the tag {0:#018x} has an unknown kind or flag")]
+    BadTag(u64),
+}
+
+/// A decoded record, borrowing from the bytes that it was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Sequence number and kind.
+    pub tag: Tag,
+    /// Milliseconds since 1970 after which the record counts as deleted.
+    pub expiry_ms: Option<u64>,
+    /// The user key.
+    pub key: &'a [u8],
+    /// The value; empty for a deletion, the end key for a range deletion.
+    pub value: &'a [u8],
+}
+
+/// What a record's header says, before its body is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Sequence number and kind.
+    pub tag: Tag,
+    /// Bytes from the record's start to its key.
+    pub key_offset: usize,
+    /// Length of the key in bytes.
+    pub key_length: usize,
+    /// Length of the value in bytes.
+    pub value_length: usize,
+    /// The expiry, if any.
+    pub expiry_ms: Option<u64>,
+    checksum: u32,
+}
+
+impl RecordHeader {
+    /// Decodes the header at the front of `bytes`, which may be longer or end anywhere after the
+    /// header. Lengths are checked against the limits, the checksum is not.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader::new(bytes);
+        let checksum = reader.u32()?;
+        let word = reader.u64()?;
+        let tag = Tag::from_word(word).ok_or(RecordError::BadTag(word))?;
+        let key_length = reader.varint32()? as usize;
+        let value_length = reader.varint32()? as usize;
+        if key_length > MAX_KEY_BYTES {
+            return Err(DecodeError::BadValue { what: "key length", found: key_length as u64 }.into());
+        }
+        if value_length > MAX_VALUE_BYTES {
+            return Err(DecodeError::BadValue { what: "value length", found: value_length as u64 }.into());
+        }
+        let expiry_ms = if tag.has_expiry() { Some(reader.u64()?) } else { None };
+        Ok(Self { tag, key_offset: reader.offset(), key_length, value_length, expiry_ms, checksum })
+    }
+
+    /// Length of the record in bytes, without padding.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.key_offset + self.key_length + self.value_length
+    }
+
+    /// Length of the record in bytes, with padding.
+    #[must_use]
+    pub const fn padded_length(&self) -> usize {
+        pad(self.length())
+    }
+}
+
+/// `length` rounded up to a multiple of [`ALIGNMENT`].
+#[must_use]
+pub const fn pad(length: usize) -> usize {
+    length.next_multiple_of(ALIGNMENT)
+}
+
+impl<'a> Record<'a> {
+    /// A record that sets `key` to `value`.
+    #[must_use]
+    pub const fn put(sequence: SequenceNumber, key: &'a [u8], value: &'a [u8]) -> Self {
+        Self { tag: Tag::new(sequence, Kind::Put, false), expiry_ms: None, key, value }
+    }
+
+    /// A record that removes `key`.
+    #[must_use]
+    pub const fn delete(sequence: SequenceNumber, key: &'a [u8]) -> Self {
+        Self { tag: Tag::new(sequence, Kind::Delete, false), expiry_ms: None, key, value: &[] }
+    }
+
+    /// Length in bytes of a record of these lengths, with padding. The limits on keys and values
+    /// are the caller's to check.
+    #[inline]
+    #[must_use]
+    pub const fn encoded_length(key_length: usize, value_length: usize, has_expiry: bool) -> usize {
+        let lengths = varint_length(key_length as u64) + varint_length(value_length as u64);
+        let expiry = if has_expiry { 8 } else { 0 };
+        pad(FIXED_BYTES + lengths + expiry + key_length + value_length)
+    }
+
+    /// Hands the record's parts to `sink` in order: offset from the record's start, and bytes. The
+    /// parts together are exactly [`Record::encoded_length`] bytes. This lets a record be written
+    /// into shared memory without an intermediate copy.
+    #[inline]
+    pub fn write_parts(&self, mut sink: impl FnMut(usize, &[u8])) {
+        let mut header = [0u8; MAX_HEADER_BYTES];
+        header[4..12].copy_from_slice(&self.tag.word().to_le_bytes());
+        let mut at = FIXED_BYTES;
+        let mut scratch = [0; MAX_VARINT_BYTES];
+        for length in [self.key.len(), self.value.len()] {
+            let n = encode_varint(length as u64, &mut scratch);
+            header[at..at + n].copy_from_slice(&scratch[..n]);
+            at += n;
+        }
+        if self.tag.has_expiry() {
+            header[at..at + 8].copy_from_slice(&self.expiry_ms.unwrap_or(0).to_le_bytes());
+            at += 8;
+        }
+        let mut crc = checksum(&header[4..at]);
+        crc = checksum_append(crc, self.key);
+        crc = checksum_append(crc, self.value);
+        header[..4].copy_from_slice(&crc.to_le_bytes());
+        let length = at + self.key.len() + self.value.len();
+        sink(0, &header[..at]);
+        sink(at, self.key);
+        sink(at + self.key.len(), self.value);
+        sink(length, &[0; ALIGNMENT][..pad(length) - length]);
+    }
+
+    /// Appends the record, padded, to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.write_parts(|_, bytes| out.extend_from_slice(bytes));
+    }
+
+    /// Decodes and verifies the record at the front of `bytes`, which may be longer.
+    ///
+    /// # Errors
+    /// [`RecordError`], also when `bytes` ends before the record does.
+    #[inline]
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, RecordError> {
+        let record = Self::decode_unverified(bytes)?;
+        let header_checksum = u32::from_le_bytes(bytes.first_chunk().copied().unwrap_or_default());
+        let length = record.1.length();
+        let found = checksum(bytes.get(4..length).unwrap_or_default());
+        if found != header_checksum {
+            return Err(DecodeError::BadChecksum { what: "record", expected: header_checksum, found }.into());
+        }
+        Ok(record.0)
+    }
+
+    /// Decodes the record at the front of `bytes` without verifying its checksum: for bytes that
+    /// never left this process.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    #[inline]
+    pub fn decode_unverified(bytes: &'a [u8]) -> Result<(Self, RecordHeader), RecordError> {
+        let header = RecordHeader::decode(bytes)?;
+        let mut reader = Reader::new(bytes);
+        reader.bytes(header.key_offset)?;
+        let key = reader.bytes(header.key_length)?;
+        let value = reader.bytes(header.value_length)?;
+        Ok((Self { tag: header.tag, expiry_ms: header.expiry_ms, key, value }, header))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_bytes() {
+        let mut out = Vec::new();
+        Record::put(SequenceNumber(0x0a0b), b"key", b"value").encode(&mut out);
+        assert_eq!(
+            out,
+            [
+                0x75, 0x33, 0x41, 0xac, 1, 0x0b, 0x0a, 0, 0, 0, 0, 0, 3, 5, b'k', b'e', b'y', b'v', b'a', b'l', b'u',
+                b'e', 0, 0
+            ]
+        );
+        out.clear();
+        Record::delete(SequenceNumber(1), b"").encode(&mut out);
+        assert_eq!(out.len(), MIN_RECORD_BYTES);
+    }
+
+    #[test]
+    fn zeros_are_no_record() {
+        assert!(Record::decode(&[0; 64]).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let mut out = Vec::new();
+        Record::put(SequenceNumber(77), b"some key", b"some value").encode(&mut out);
+        let length = RecordHeader::decode(&out).unwrap().length();
+        for bit in 0..length * 8 {
+            let mut bad = out.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Record::decode(&bad).is_err(), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn records_round_trip(sequence in 0u64..1 << 56, key: Vec<u8>, value: Vec<u8>, expiry: Option<u64>) {
+            let tag = Tag::new(SequenceNumber(sequence), Kind::Put, expiry.is_some());
+            let record = Record { tag, expiry_ms: expiry, key: &key, value: &value };
+            let mut out = Vec::new();
+            record.encode(&mut out);
+            prop_assert_eq!(out.len(), Record::encoded_length(key.len(), value.len(), expiry.is_some()));
+            prop_assert_eq!(Record::decode(&out).unwrap(), record);
+            for cut in 0..RecordHeader::decode(&out).unwrap().length() {
+                prop_assert!(Record::decode(&out[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn any_bytes_decode_without_panic(bytes: Vec<u8>) {
+            let _ = Record::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Sequence numbers and kinds of entries.
+
+/// Order of writes in a shard. 56 bits; zero is before every write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SequenceNumber(pub u64);
+
+impl SequenceNumber {
+    /// Before every write.
+    pub const ZERO: Self = Self(0);
+    /// The largest sequence number.
+    pub const MAX: Self = Self((1 << 56) - 1);
+
+    /// The number `count` later; `None` past [`SequenceNumber::MAX`].
+    #[must_use]
+    pub const fn checked_add(self, count: u64) -> Option<Self> {
+        match self.0.checked_add(count) {
+            Some(sum) if sum <= Self::MAX.0 => Some(Self(sum)),
+            _ => None,
+        }
+    }
+}
+
+/// What an entry does to its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Removes the key.
+    Delete = 0,
+    /// Sets the key's value.
+    Put = 1,
+    /// Removes all keys from the key up to (not with) the value.
+    RangeDelete = 2,
+    /// Operand for a merge operator. Reserved: nothing writes it yet.
+    Merge = 3,
+}
+
+impl Kind {
+    /// The kind with this number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Delete,
+            1 => Self::Put,
+            2 => Self::RangeDelete,
+            3 => Self::Merge,
+            _ => return None,
+        })
+    }
+}
+
+/// Sequence number and kind in one word: `sequence << 8 | flags << 4 | kind`.
+///
+/// ```text
+///   63                        8 7     4 3    0
+///  ┌───────────────────────────┬───────┬──────┐
+///  │ sequence number           │ flags │ kind │
+///  └───────────────────────────┴───────┴──────┘
+///    flags: bit 4 the record has an expiry; bits 5–7 zero
+/// ```
+///
+/// Tags of one key order by sequence number, newest last; see [`crate::order`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(u64);
+
+impl Tag {
+    const EXPIRY: u64 = 1 << 4;
+    /// Sorts before every entry of the same key.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The tag of `sequence` and `kind`, with an expiry or without.
+    #[must_use]
+    pub const fn new(sequence: SequenceNumber, kind: Kind, has_expiry: bool) -> Self {
+        Self(sequence.0 << 8 | if has_expiry { Self::EXPIRY } else { 0 } | kind as u64)
+    }
+
+    /// The tag that sorts before every entry that `snapshot` sees and after every entry that it
+    /// does not see.
+    #[must_use]
+    pub const fn seek(snapshot: SequenceNumber) -> Self {
+        Self(snapshot.0 << 8 | 0xff)
+    }
+
+    /// Decodes a tag.
+    #[must_use]
+    pub const fn from_word(word: u64) -> Option<Self> {
+        if word & 0xe0 != 0 || Kind::from_number((word & 0xf) as u8).is_none() {
+            return None;
+        }
+        Some(Self(word))
+    }
+
+    /// The tag as a word.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The sequence number.
+    #[must_use]
+    pub const fn sequence(self) -> SequenceNumber {
+        SequenceNumber(self.0 >> 8)
+    }
+
+    /// The kind; a tag made by [`Tag::seek`] or [`Tag::MAX`] has none and answers `Merge`.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match Kind::from_number((self.0 & 0xf) as u8) {
+            Some(kind) => kind,
+            None => Kind::Merge,
+        }
+    }
+
+    /// Whether the record has an expiry.
+    #[must_use]
+    pub const fn has_expiry(self) -> bool {
+        self.0 & Self::EXPIRY != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tag_golden_word() {
+        assert_eq!(Tag::new(SequenceNumber(0x0102_0304), Kind::Put, false).word(), 0x01_0203_0401);
+        assert_eq!(Tag::new(SequenceNumber(5), Kind::RangeDelete, true).word(), 0x512);
+        assert_eq!(Tag::from_word(0x520), None);
+        assert_eq!(Tag::from_word(0x504), None);
+    }
+
+    #[test]
+    fn seek_separates_visible_from_invisible() {
+        let seek = Tag::seek(SequenceNumber(7));
+        assert!(seek > Tag::new(SequenceNumber(7), Kind::Merge, true));
+        assert!(seek < Tag::new(SequenceNumber(8), Kind::Delete, false));
+    }
+}

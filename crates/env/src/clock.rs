@@ -1,0 +1,92 @@
+//! Clocks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Monotonic time in nanoseconds since some start.
+pub type Nanos = u64;
+
+/// A source of time. Cheap to clone through an `Arc`.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// Monotonic nanoseconds since the clock's start.
+    fn now(&self) -> Nanos;
+    /// Milliseconds since 1970. Jumps; nothing that must be safe may depend on it.
+    fn wall_ms(&self) -> u64;
+    /// Waits. A manual clock advances instead.
+    fn sleep(&self, duration: Duration);
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// The same as a shared trait object.
+    #[must_use]
+    pub fn shared() -> Arc<dyn Clock> {
+        Arc::new(Self::new())
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.start.elapsed().as_nanos() as Nanos
+    }
+
+    fn wall_ms(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_millis() as u64)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+}
+
+/// A clock that moves only when told: for tests and simulation.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    now: AtomicU64,
+}
+
+impl ManualClock {
+    /// A clock at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, duration: Duration) {
+        self.now.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Nanos {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.now() / 1_000_000
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.advance(duration);
+    }
+}

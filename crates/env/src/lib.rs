@@ -1,0 +1,15 @@
+//! The environment: the only way to time, randomness and threads.
+//!
+//! Everything that a run depends on besides its input comes from here, so a simulation can fix it.
+//! Clippy forbids the standard library's own ways elsewhere.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods)]
+
+mod clock;
+mod random;
+pub mod sync;
+pub mod thread;
+
+pub use clock::{Clock, ManualClock, Nanos, SystemClock};
+pub use random::Random;

@@ -1,0 +1,2 @@
+//! The one door for checks.
+fn main() {}
