@@ -1,2 +1,137 @@
-//! The one door for checks.
-fn main() {}
+//! The one door for Forebay's checks: `cargo xtask`.
+//!
+//! ```text
+//!  setup ──► check ──► every test ──► slices of the long suites        = cargo xtask test
+//!              │                            │
+//!              ├ rules (text only, seconds) └ the same table of suites, each also by name
+//!              └ format, clippy, documentation
+//! ```
+//!
+//! - [`rules`]: what `ARCHITECTURE.md` and `CONTRIBUTING.md` promise and a program can verify by
+//!   reading files. Pure functions over a [`rules::Tree`]; each is tested with a planted violation.
+//! - [`check`]: the rules and the tools of the toolchain.
+//! - [`suites`]: the long suites, one row each.
+//! - [`setup`]: what the machine needs.
+//!
+//! Exit codes: 0 all is well, 1 something failed, 2 the command line is wrong. No dependencies, so
+//! that the checks build in seconds and on a machine without a network.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "measures how long steps take; nothing of Forebay runs in here")]
+
+mod check;
+mod command;
+mod rules;
+mod setup;
+mod suites;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Why a command ended without success.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something that was checked is not as it should be, or could not be run.
+    Failed(String),
+    /// The command line is wrong.
+    Usage(String),
+}
+
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// A command with a name of its own; the long suites come in addition.
+struct Command {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&command::Workspace) -> Outcome,
+}
+
+const COMMANDS: &[Command] = &[
+    Command { name: "setup", about: "install what the tests need; does nothing when all is there", run: setup::run },
+    Command { name: "rules", about: "the rules that are checked by reading files: seconds", run: check::rules },
+    Command { name: "check", about: "rules, formatting, clippy, documentation", run: check::run },
+    Command { name: "test", about: "setup, check, every test, short slices of the long suites", run: test::run },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Failed(message)) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Usage(message)) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> Outcome {
+    let Some((name, rest)) = arguments.split_first() else {
+        return Err(Failure::Usage(format!("a command is missing\n\n{}", help())));
+    };
+    if matches!(name.as_str(), "help" | "--help" | "-h") {
+        println!("{}", help());
+        return Ok(());
+    }
+    let workspace = command::Workspace::at(root());
+    if let Some(command) = COMMANDS.iter().find(|command| command.name == name) {
+        if let Some(extra) = rest.first() {
+            return Err(Failure::Usage(format!("`{name}` takes no arguments, found `{extra}`")));
+        }
+        return (command.run)(&workspace);
+    }
+    if let Some(suite) = suites::find(name) {
+        return suites::run(&workspace, suite, rest);
+    }
+    Err(Failure::Usage(format!("there is no command `{name}`; `cargo xtask --help` lists what there is")))
+}
+
+fn help() -> String {
+    let commands = COMMANDS.iter().map(|command| (command.name, command.about));
+    let suites = suites::SUITES.iter().map(|suite| (suite.name, suite.about));
+    let list = |entries: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
+        entries.map(|(name, about)| format!("  {name:<10} {about}\n")).collect::<String>()
+    };
+    format!(
+        "Usage: cargo xtask COMMAND\n\nCommands:\n{}\nLong suites (arguments after the name replace the suite's own):\n{}\n\
+         Every cargo that is started builds with at most {} jobs.",
+        list(&mut commands.into_iter()),
+        list(&mut suites.into_iter()),
+        command::MAX_JOBS,
+    )
+}
+
+/// The repository's folder: `cargo run` says where this package is.
+fn root() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let package = PathBuf::from(package);
+    package.parent().map_or_else(|| package.clone(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_in_the_help() {
+        let mut names: Vec<_> = COMMANDS.iter().map(|command| command.name).collect();
+        names.extend(suites::SUITES.iter().map(|suite| suite.name));
+        let help = help();
+        for (i, name) in names.iter().enumerate() {
+            assert!(!names[..i].contains(name), "{name} is there twice");
+            assert!(help.lines().any(|line| line.split_whitespace().next() == Some(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn wrong_command_lines_are_usage_errors() {
+        for arguments in [&[][..], &["no-such-command"], &["rules", "extra"]] {
+            let arguments: Vec<String> = arguments.iter().map(|&argument| argument.into()).collect();
+            assert!(matches!(dispatch(&arguments), Err(Failure::Usage(_))), "{arguments:?}");
+        }
+    }
+}

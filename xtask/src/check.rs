@@ -1,0 +1,31 @@
+//! `cargo xtask check`: the rules, then the toolchain's own tools with warnings denied.
+
+use crate::command::{Workspace, run_all};
+use crate::rules::{self, Severity, Tree};
+use crate::{Failure, Outcome};
+
+pub(crate) fn run(workspace: &Workspace) -> Outcome {
+    run_all([
+        rules(workspace),
+        workspace.cargo().arguments(["fmt", "--all", "--check"]).run(),
+        workspace.cargo().arguments(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run(),
+        workspace
+            .cargo()
+            .arguments(["doc", "--workspace", "--no-deps"])
+            .environment("RUSTDOCFLAGS", "--deny warnings")
+            .run(),
+    ])
+}
+
+/// The rules over every file that is tracked or about to be.
+pub(crate) fn rules(workspace: &Workspace) -> Outcome {
+    eprintln!("\n==> rules");
+    let tree = Tree::load(workspace)?;
+    let findings = rules::all(&tree);
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+    eprintln!("==> {} files, {errors} errors, {} warnings", tree.len(), findings.len() - errors);
+    if errors == 0 { Ok(()) } else { Err(Failure::Failed(format!("{errors} broken rules, listed above"))) }
+}

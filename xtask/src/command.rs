@@ -1,0 +1,138 @@
+//! Running other programs: every step is announced, timed, and its failure named.
+
+use crate::{Failure, Outcome};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Builds use at most this many cores: the smallest machine that Forebay is checked on has two.
+pub(crate) const MAX_JOBS: usize = 2;
+
+/// The repository that is being checked.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+}
+
+impl Workspace {
+    pub(crate) fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The cargo that started this program.
+    pub(crate) fn cargo(&self) -> Step {
+        self.program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    }
+
+    /// The cargo of the nightly toolchain.
+    pub(crate) fn nightly_cargo(&self) -> Step {
+        self.program("rustup").arguments(["run", "nightly", "cargo"])
+    }
+
+    /// Any program, started in the repository's folder.
+    pub(crate) fn program(&self, name: impl AsRef<OsStr>) -> Step {
+        let mut command = Command::new(name);
+        command.current_dir(&self.root).stdin(Stdio::null()).env("CARGO_BUILD_JOBS", jobs().to_string());
+        Step { command }
+    }
+}
+
+/// What the caller's environment asks for, but at most [`MAX_JOBS`] and no more than there are cores.
+fn jobs() -> usize {
+    let wanted = std::env::var("CARGO_BUILD_JOBS").ok().and_then(|text| text.parse().ok()).unwrap_or(MAX_JOBS);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    wanted.clamp(1, MAX_JOBS.min(cores))
+}
+
+/// A program to run.
+#[derive(Debug)]
+pub(crate) struct Step {
+    command: Command,
+}
+
+impl Step {
+    pub(crate) fn arguments(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    pub(crate) fn environment(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs it with its output shown.
+    pub(crate) fn run(mut self) -> Outcome {
+        let line = self.line();
+        eprintln!("\n==> {line}");
+        let start = Instant::now();
+        let status =
+            self.command.status().map_err(|error| Failure::Failed(format!("cannot start `{line}`: {error}")))?;
+        let seconds = start.elapsed().as_secs_f64();
+        if status.success() {
+            eprintln!("==> done in {seconds:.1} s");
+            Ok(())
+        } else {
+            Err(Failure::Failed(format!("`{line}` failed ({status}) after {seconds:.1} s")))
+        }
+    }
+
+    /// Runs it in silence: what it wrote to standard output, or nothing if it failed.
+    pub(crate) fn output(mut self) -> Option<String> {
+        let output = self.command.stderr(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs it in silence and says whether it succeeded.
+    pub(crate) fn succeeds(self) -> bool {
+        self.output().is_some()
+    }
+
+    /// The command as one would type it, with the variables that change what is built.
+    fn line(&self) -> String {
+        let variables = self.command.get_envs().filter(|(name, _)| *name != "CARGO_BUILD_JOBS");
+        let mut words: Vec<String> = variables
+            .map(|(name, value)| format!("{}={:?}", name.display(), value.unwrap_or_default().display().to_string()))
+            .collect();
+        let program = Path::new(self.command.get_program());
+        words.push(program.file_name().map_or_else(OsString::new, OsString::from).display().to_string());
+        words.extend(self.command.get_args().map(|argument| argument.display().to_string()));
+        words.join(" ")
+    }
+}
+
+/// Runs every step even when one fails, so that one run shows everything there is to repair.
+pub(crate) fn run_all(steps: impl IntoIterator<Item = Outcome>) -> Outcome {
+    let failures: Vec<String> = steps
+        .into_iter()
+        .filter_map(|step| match step {
+            Ok(()) => None,
+            Err(Failure::Failed(message) | Failure::Usage(message)) => Some(message),
+        })
+        .collect();
+    if failures.is_empty() { Ok(()) } else { Err(Failure::Failed(failures.join("\nxtask: "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_shows_what_changes_the_build() {
+        let step = Workspace::at("/".into()).program("/bin/tool").arguments(["a", "b"]).environment("FLAGS", "--x y");
+        assert_eq!(step.line(), "FLAGS=\"--x y\" tool a b");
+    }
+
+    #[test]
+    fn all_steps_run_and_all_failures_are_named() {
+        let failed = |message: &str| Err(Failure::Failed(message.into()));
+        assert!(run_all([Ok(()), Ok(())]).is_ok());
+        let Err(Failure::Failed(message)) = run_all([failed("first"), Ok(()), failed("second")]) else { panic!() };
+        assert!(message.contains("first") && message.contains("second"));
+    }
+}

@@ -1,0 +1,154 @@
+//! The crates are those of `ARCHITECTURE.md`'s table, and each depends only on rows above its own.
+//!
+//! Dependencies of tests are not part of the graph: a test of a client may start the server.
+
+use super::{Finding, Tree, architecture, manifest};
+use architecture::Row;
+
+/// Dependencies that the order of the table would allow and the column "never" does not, and the
+/// crates whose room is kept. `*` is every crate.
+const NEVER: &[(&str, &str)] = &[
+    ("engine", "memory-node"),
+    ("memory-node", "engine"),
+    ("memtable", "fabric"),
+    ("memtable", "table"),
+    ("table", "fabric"),
+    ("table", "memtable"),
+    ("tree", "engine"),
+    ("*", "cli"),
+];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let rows = architecture::crate_rows(tree);
+    if rows.is_empty() {
+        let advice = "keep a table `| crate | holds | never |` under the heading `## Crates`";
+        return vec![Finding::error(architecture::PATH, 1, "the table of crates is missing", advice)];
+    }
+    let mut findings = rows_without_folder(tree, &rows);
+    for (path, text) in tree.below("crates/").filter(|(path, _)| path.ends_with("/Cargo.toml")) {
+        let Some(folder) = path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) else {
+            continue;
+        };
+        findings.extend(check_name(path, folder, text));
+        match rows.iter().position(|row| row.folder == folder) {
+            Some(row) => findings.extend(check_dependencies(path, text, &rows, row)),
+            None => findings.push(Finding::error(
+                path,
+                1,
+                format!("`{folder}` is not in the table of crates"),
+                "add a row to ARCHITECTURE.md: below all that it depends on, above all that depends on it",
+            )),
+        }
+    }
+    findings
+}
+
+fn rows_without_folder(tree: &Tree, rows: &[Row]) -> Vec<Finding> {
+    let missing = rows.iter().filter(|row| !tree.exists(&format!("crates/{}/Cargo.toml", row.folder)));
+    missing
+        .map(|row| {
+            let what = format!("the table names `{0}`, and there is no crates/{0}", row.folder);
+            Finding::error(architecture::PATH, row.line, what, "add the crate or remove the row")
+        })
+        .collect()
+}
+
+fn check_name(path: &str, folder: &str, text: &str) -> Option<Finding> {
+    let expected = if folder == "forebay" { folder.to_owned() } else { format!("forebay-{folder}") };
+    let (name, line) = manifest::package_name(text).unwrap_or_default();
+    let what = format!("the package is named `{name}`");
+    (name != expected).then(|| Finding::error(path, line.max(1), what, format!("name it `{expected}`")))
+}
+
+fn check_dependencies(path: &str, text: &str, rows: &[Row], own: usize) -> Vec<Finding> {
+    let own_folder = rows[own].folder.as_str();
+    let mut findings = Vec::new();
+    for dependency in manifest::forebay_dependencies(text).iter().filter(|dependency| !dependency.is_for_tests) {
+        let folder = dependency.package.strip_prefix("forebay-").unwrap_or(&dependency.package);
+        let mut report = |what, advice| findings.push(Finding::error(path, dependency.line, what, advice));
+        match rows.iter().position(|row| row.folder == folder) {
+            None => report(
+                format!("`{own_folder}` depends on `{folder}`, which is not in the table of crates"),
+                "depend on crates of ARCHITECTURE.md's table, or add a row",
+            ),
+            Some(row) if row >= own => report(
+                format!("`{own_folder}` depends on `{folder}`, which is not above it in the table of crates"),
+                "move what is shared into a crate above both",
+            ),
+            Some(_) if is_never(own_folder, folder) => report(
+                format!("`{own_folder}` depends on `{folder}`, and never must (ARCHITECTURE.md, Crates)"),
+                "let the two meet in `proto`, or in functions that take bytes and give bytes",
+            ),
+            Some(_) => {}
+        }
+    }
+    findings
+}
+
+fn is_never(own: &str, other: &str) -> bool {
+    NEVER.iter().any(|&(from, to)| (from == "*" || from == own) && to == other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::places;
+
+    const BASE: &str = "[package]\nname = \"forebay-base\"\n";
+    const FABRIC: &str = "[package]\nname = \"forebay-fabric\"\n[dependencies]\nforebay-base.workspace = true\n";
+    const CLI: &str = "[package]\nname = \"forebay-cli\"\n[dependencies]\nforebay-memtable.workspace = true\n";
+
+    fn found(base: &str, memtable: &str) -> Vec<String> {
+        places(&check(&Tree::of([
+            (architecture::PATH, architecture::EXAMPLE),
+            ("crates/base/Cargo.toml", base),
+            ("crates/fabric/Cargo.toml", FABRIC),
+            ("crates/memtable/Cargo.toml", memtable),
+            ("crates/cli/Cargo.toml", CLI),
+        ])))
+    }
+
+    fn memtable(dependencies: &str) -> String {
+        format!("[package]\nname = \"forebay-memtable\"\n[dependencies]\n{dependencies}")
+    }
+
+    #[test]
+    fn dependencies_up_the_table_are_fine() {
+        assert!(found(BASE, &memtable("forebay-base.workspace = true\n")).is_empty());
+    }
+
+    #[test]
+    fn a_dependency_down_the_table_is_found() {
+        let base = format!("{BASE}[dependencies]\nforebay-fabric.workspace = true\n");
+        assert_eq!(found(&base, &memtable("")), ["crates/base/Cargo.toml:4"]);
+    }
+
+    #[test]
+    fn a_dependency_of_tests_is_not_in_the_graph() {
+        let base = format!("{BASE}[dev-dependencies]\nforebay-fabric.workspace = true\n");
+        assert!(found(&base, &memtable("")).is_empty());
+    }
+
+    #[test]
+    fn what_never_must_be_is_found() {
+        assert_eq!(found(BASE, &memtable("forebay-fabric.workspace = true\n")), ["crates/memtable/Cargo.toml:4"]);
+        assert!(is_never("tree", "engine") && is_never("engine", "memory-node") && is_never("memory-node", "engine"));
+        assert!(is_never("workload", "cli") && !is_never("engine", "fabric"));
+    }
+
+    #[test]
+    fn crates_outside_the_table_are_found_from_both_sides() {
+        assert_eq!(found(BASE, &memtable("forebay-xyz.workspace = true\n")), ["crates/memtable/Cargo.toml:4"]);
+        let tree = Tree::of([
+            (architecture::PATH, architecture::EXAMPLE),
+            ("crates/base/Cargo.toml", BASE),
+            ("crates/fabric/Cargo.toml", FABRIC),
+            ("crates/extra/Cargo.toml", "[package]\nname = \"forebay-extra\"\n"),
+            ("crates/cli/Cargo.toml", "[package]\nname = \"cli\"\n"),
+        ]);
+        assert_eq!(
+            places(&check(&tree)),
+            ["ARCHITECTURE.md:11", "crates/cli/Cargo.toml:2", "crates/extra/Cargo.toml:1"]
+        );
+    }
+}

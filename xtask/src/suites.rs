@@ -1,0 +1,217 @@
+//! The long suites: one row each, run by name in full, and some as a short slice in
+//! `cargo xtask test`.
+//!
+//! A suite that builds with flags of its own gets a target folder of its own, so that it does not
+//! throw away what the others built.
+
+use crate::command::{Step, Workspace};
+use crate::{Failure, Outcome};
+
+/// A long suite.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// The folder of the package whose tests these are; empty when it is the whole workspace.
+    folder: &'static str,
+    toolchain: Toolchain,
+    /// Variables of the build and the run.
+    environment: &'static [(&'static str, &'static str)],
+    /// What cargo is told.
+    command: &'static [&'static str],
+    /// What follows the command in a full run, unless the command line says otherwise.
+    full: &'static [&'static str],
+    /// The same for the slice in `cargo xtask test`; `None` when it has none.
+    slice: Option<&'static [&'static str]>,
+}
+
+/// The toolchain that a suite needs.
+#[derive(Debug, Clone, Copy)]
+enum Toolchain {
+    Stable,
+    /// Nightly with this component.
+    Nightly(&'static str),
+    /// Stable with this cargo subcommand, installed from the registry when it is missing.
+    Subcommand(&'static str),
+}
+
+pub(crate) const SUITES: &[Suite] = &[
+    Suite {
+        name: "loom",
+        about: "the memtable's kernels under loom: every interleaving of 2-3 threads",
+        folder: "crates/memtable",
+        toolchain: Toolchain::Stable,
+        environment: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
+        command: &["test", "--package", "forebay-memtable", "--release", "--test", "loom"],
+        full: &[],
+        slice: Some(&[]),
+    },
+    Suite {
+        name: "shuttle",
+        about: "the whole memtable under shuttle: random schedules",
+        folder: "crates/memtable",
+        toolchain: Toolchain::Stable,
+        environment: &[("RUSTFLAGS", "--cfg shuttle"), ("CARGO_TARGET_DIR", "target/shuttle")],
+        command: &["test", "--package", "forebay-memtable", "--release", "--test", "shuttle"],
+        full: &[],
+        slice: Some(&[]),
+    },
+    Suite {
+        name: "miri",
+        about: "the memtable's unsafe code under Miri (nightly)",
+        folder: "crates/memtable",
+        toolchain: Toolchain::Nightly("miri"),
+        environment: &[("CARGO_TARGET_DIR", "target/miri")],
+        command: &["miri", "test", "--package", "forebay-memtable"],
+        full: &[],
+        slice: None,
+    },
+    Suite {
+        name: "tsan",
+        about: "fabric and memtable under ThreadSanitizer (nightly with rust-src)",
+        folder: "crates/fabric",
+        toolchain: Toolchain::Nightly("rust-src"),
+        environment: &[
+            ("RUSTFLAGS", "-Zsanitizer=thread"),
+            ("RUSTDOCFLAGS", "-Zsanitizer=thread"),
+            ("CARGO_TARGET_DIR", "target/tsan"),
+        ],
+        command: &[
+            "test",
+            "-Zbuild-std",
+            "--target",
+            "x86_64-unknown-linux-gnu",
+            "--package",
+            "forebay-fabric",
+            "--package",
+            "forebay-memtable",
+            "--lib",
+            "--tests",
+        ],
+        full: &[],
+        slice: None,
+    },
+    Suite {
+        name: "seeds",
+        about: "the simulated fabric: 2000 seeds of 20000 operations with faults",
+        folder: "testing/conformance",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["run", "--release", "--package", "forebay-conformance", "--bin", "fabric-seeds", "--"],
+        full: &["--seeds", "2000", "--operations", "20000"],
+        slice: Some(&["--seeds", "20", "--operations", "20000"]),
+    },
+    Suite {
+        name: "kill",
+        about: "kill -9 of the memory node under load, over every fabric between processes",
+        folder: "crates/cli",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["test", "--release", "--package", "forebay-cli", "--test", "kill", "--"],
+        full: &["--include-ignored", "--nocapture"],
+        slice: None,
+    },
+    Suite {
+        name: "e2e",
+        about: "memory node, bench and replay as processes, over shared memory and TCP",
+        folder: "crates/cli",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["test", "--release", "--package", "forebay-cli", "--test", "end_to_end", "--"],
+        full: &["--include-ignored", "--nocapture"],
+        slice: None,
+    },
+    Suite {
+        name: "deny",
+        about: "licences, advisories and sources of dependencies (cargo-deny; needs the network)",
+        folder: "",
+        toolchain: Toolchain::Subcommand("deny"),
+        environment: &[],
+        command: &["deny", "check"],
+        full: &[],
+        slice: None,
+    },
+];
+
+pub(crate) fn find(name: &str) -> Option<&'static Suite> {
+    SUITES.iter().find(|suite| suite.name == name)
+}
+
+/// Runs a suite in full, or with `arguments` in place of its own.
+pub(crate) fn run(workspace: &Workspace, suite: &Suite, arguments: &[String]) -> Outcome {
+    if !is_there(workspace, suite) {
+        return Err(Failure::Failed(format!("`{}` tests {}, which does not exist yet", suite.name, suite.folder)));
+    }
+    prepare(workspace, suite.toolchain)?;
+    let step = step(workspace, suite);
+    if arguments.is_empty() { step.arguments(suite.full).run() } else { step.arguments(arguments).run() }
+}
+
+/// Runs the suite's slice, if it has one and what it tests is there.
+pub(crate) fn run_slice(workspace: &Workspace, suite: &Suite) -> Outcome {
+    let Some(arguments) = suite.slice else { return Ok(()) };
+    if !is_there(workspace, suite) {
+        println!("\n==> {}: skipped, {} does not exist yet", suite.name, suite.folder);
+        return Ok(());
+    }
+    prepare(workspace, suite.toolchain)?;
+    step(workspace, suite).arguments(arguments).run()
+}
+
+fn is_there(workspace: &Workspace, suite: &Suite) -> bool {
+    suite.folder.is_empty() || workspace.root().join(suite.folder).join("Cargo.toml").exists()
+}
+
+fn step(workspace: &Workspace, suite: &Suite) -> Step {
+    let cargo = match suite.toolchain {
+        Toolchain::Nightly(_) => workspace.nightly_cargo(),
+        Toolchain::Stable | Toolchain::Subcommand(_) => workspace.cargo(),
+    };
+    let cargo = cargo.arguments(suite.command);
+    suite.environment.iter().fold(cargo, |cargo, (name, value)| cargo.environment(name, value))
+}
+
+fn prepare(workspace: &Workspace, toolchain: Toolchain) -> Outcome {
+    match toolchain {
+        Toolchain::Stable => Ok(()),
+        Toolchain::Nightly(component) => nightly(workspace, component),
+        Toolchain::Subcommand(name) => subcommand(workspace, name),
+    }
+}
+
+fn nightly(workspace: &Workspace, component: &str) -> Outcome {
+    let list = ["component", "list", "--toolchain", "nightly", "--installed"];
+    let installed = workspace.program("rustup").arguments(list).output().unwrap_or_default();
+    if installed.lines().any(|line| line.starts_with(component)) {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "this suite needs the nightly toolchain with {component}: \
+         `rustup toolchain install nightly --component {component}`"
+    )))
+}
+
+fn subcommand(workspace: &Workspace, name: &str) -> Outcome {
+    if workspace.cargo().arguments([name, "--version"]).succeeds() {
+        return Ok(());
+    }
+    println!("cargo-{name} is missing and will be built from source: this takes minutes");
+    workspace.cargo().arguments(["install", "--locked", &format!("cargo-{name}")]).run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_with_flags_of_their_own_have_a_target_of_their_own() {
+        let variable =
+            |suite: &Suite, name| suite.environment.iter().find(|entry| entry.0 == name).map(|entry| entry.1);
+        let flagged = SUITES.iter().filter(|suite| variable(suite, "RUSTFLAGS").is_some());
+        let mut targets: Vec<_> = flagged.map(|suite| variable(suite, "CARGO_TARGET_DIR").expect(suite.name)).collect();
+        let count = targets.len();
+        targets.sort_unstable();
+        targets.dedup();
+        assert_eq!(targets.len(), count);
+    }
+}
