@@ -55,7 +55,7 @@ impl ErrorKind {
         }
     }
 
-    /// Number on the wire (`docs/formats/rpc.md`). Zero is success and no kind.
+    /// Number on the wire (`docs/formats/error-kind.md`). Zero is success and no kind.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -106,6 +106,14 @@ impl fmt::Display for ErrorKind {
 #[cfg(test)]
 mod tests {
     use super::ErrorKind;
+
+    #[test]
+    fn golden_codes() {
+        let names: Vec<_> = (1..=13).filter_map(ErrorKind::from_code).map(ErrorKind::name).collect();
+        let expected = "invalid, not found, already exists, full, busy, unavailable, fenced, access denied, \
+                        corrupt, timed out, closed, i/o, unsupported";
+        assert_eq!(names.join(", "), expected);
+    }
 
     #[test]
     fn codes_are_distinct_and_round_trip() {

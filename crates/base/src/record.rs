@@ -18,6 +18,7 @@
 //! All integers are little-endian. A record starts at a multiple of 8. A tag of zero with a
 //! checksum of zero is no record: unwritten memory is zero. Format version 1; a change of this
 //! layout takes a new version in the segment map's entry of the segments that use it.
+//! Summary and limits: `docs/formats/record.md`.
 
 use crate::coding::{DecodeError, MAX_VARINT_BYTES, Reader, encode_varint, varint_length};
 use crate::sequence::{Kind, SequenceNumber, Tag};

@@ -58,7 +58,8 @@ impl Kind {
 ///    flags: bit 4 the record has an expiry; bits 5–7 zero
 /// ```
 ///
-/// Tags of one key order by sequence number, newest last; see [`crate::order`].
+/// Tags of one key order by sequence number, newest last; see [`crate::order`]. The tag is a field of
+/// the record (`docs/formats/record.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(u64);
 
