@@ -1,0 +1,496 @@
+//! A thread's queue of operations on a link.
+
+use crate::transport::{Completion, Incoming, Operation, Outcome, Payload, Transport, Work, WorkId};
+use crate::{Arena, Capabilities, CountsCell, Error, Region, RemoteAddress, Slot, Traffic};
+use forebay_env::{Clock, Nanos, SystemClock};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Polls before an endpoint sleeps.
+const SPINS: u32 = 200;
+
+/// How an endpoint behaves.
+#[derive(Debug, Clone)]
+pub struct EndpointOptions {
+    /// Whose traffic it carries.
+    pub traffic: Traffic,
+    /// How long to wait for a completion before the endpoint is given up.
+    pub timeout: Duration,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self { traffic: Traffic::Foreground, timeout: Duration::from_secs(10), clock: SystemClock::shared() }
+    }
+}
+
+impl EndpointOptions {
+    /// Options for background work.
+    #[must_use]
+    pub fn background() -> Self {
+        Self { traffic: Traffic::Background, ..Self::default() }
+    }
+}
+
+/// A thread's queue of operations on a link: `Send`, used by one thread at a time.
+pub struct Endpoint {
+    transport: Box<dyn Transport>,
+    capabilities: Capabilities,
+    options: EndpointOptions,
+    counts: Arc<CountsCell>,
+    arena: Arena,
+    /// Completions that nobody has taken yet.
+    ready: VecDeque<Completion>,
+    next_id: u64,
+    /// Operations queued since the last doorbell.
+    queued: usize,
+    /// Operations posted whose completion is not in `ready` yet, or is there.
+    outstanding: usize,
+    fence_next: bool,
+    /// Last operation of each doorbell that no wait was counted for.
+    doorbells: VecDeque<u64>,
+    /// Last operation of the latest doorbell that a wait was counted for.
+    waited: u64,
+    broken: Option<Error>,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("back_end", &self.capabilities.name)
+            .field("outstanding", &self.outstanding)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// An endpoint over a back end's connection. For back ends; others use
+    /// [`Link::endpoint`](crate::Link::endpoint).
+    #[must_use]
+    pub fn new(
+        transport: Box<dyn Transport>,
+        capabilities: Capabilities,
+        options: EndpointOptions,
+        counts: Arc<CountsCell>,
+    ) -> Self {
+        Self {
+            transport,
+            capabilities,
+            options,
+            counts,
+            arena: Arena::new(),
+            ready: VecDeque::new(),
+            next_id: 1,
+            queued: 0,
+            outstanding: 0,
+            fence_next: false,
+            doorbells: VecDeque::new(),
+            waited: 0,
+            broken: None,
+        }
+    }
+
+    /// What the back end promises.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// The endpoint's counts.
+    #[must_use]
+    pub fn counts(&self) -> &CountsCell {
+        &self.counts
+    }
+
+    /// Operations posted whose completion was not taken yet.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Why the endpoint is of no more use, if it is.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Error> {
+        self.broken.as_ref()
+    }
+
+    /// A slot of `length` bytes. What is in it is whatever was.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no memory.
+    #[inline]
+    pub fn slot(&mut self, length: usize) -> Result<Slot, Error> {
+        self.arena.take(length)
+    }
+
+    /// Gives a slot back.
+    #[inline]
+    pub fn release(&mut self, slot: Slot) {
+        self.arena.put(slot);
+    }
+
+    /// Queues a read of `into.len()` bytes.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Broken`].
+    #[inline]
+    pub fn post_read(&mut self, from: RemoteAddress, into: Slot) -> Result<WorkId, Error> {
+        self.check_length(into.len(), self.capabilities.max_operation_bytes)?;
+        self.counts.read(into.len());
+        Ok(self.post(Operation::Read { from, into }))
+    }
+
+    /// Queues a write of a slot.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Broken`].
+    #[inline]
+    pub fn post_write(&mut self, to: RemoteAddress, from: Slot) -> Result<WorkId, Error> {
+        self.post_payload(to, Payload::Slot(from), None)
+    }
+
+    /// Queues a write of a slot that wakes the target's endpoint with an immediate.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Broken`].
+    pub fn post_write_immediate(&mut self, to: RemoteAddress, from: Slot, immediate: u32) -> Result<WorkId, Error> {
+        self.post_payload(to, Payload::Slot(from), Some(immediate))
+    }
+
+    /// Queues a write of a range of a registered region, without a copy. Nobody may write the
+    /// range until the completion.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::OutOfBounds`], [`Error::Broken`].
+    pub fn post_write_sealed(
+        &mut self,
+        to: RemoteAddress,
+        region: &Region,
+        offset: u64,
+        length: usize,
+    ) -> Result<WorkId, Error> {
+        if offset.checked_add(length as u64).is_none_or(|end| end > region.length()) {
+            return Err(Error::OutOfBounds { offset, length: length as u64 });
+        }
+        self.post_payload(to, Payload::Sealed { region: region.clone(), offset, length }, None)
+    }
+
+    fn post_payload(&mut self, to: RemoteAddress, payload: Payload, immediate: Option<u32>) -> Result<WorkId, Error> {
+        self.check_length(payload.length(), self.capabilities.max_operation_bytes)?;
+        self.counts.write(payload.length());
+        Ok(self.post(Operation::Write { to, payload, immediate }))
+    }
+
+    /// Queues a compare-and-swap.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`], [`Error::Unsupported`], [`Error::Broken`].
+    pub fn post_compare_swap(&mut self, at: RemoteAddress, expected: u64, new: u64) -> Result<WorkId, Error> {
+        self.check_atomic(at)?;
+        Ok(self.post(Operation::CompareSwap { at, expected, new }))
+    }
+
+    /// Queues a fetch-and-add.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`], [`Error::Unsupported`], [`Error::Broken`].
+    pub fn post_fetch_add(&mut self, at: RemoteAddress, delta: u64) -> Result<WorkId, Error> {
+        self.check_atomic(at)?;
+        Ok(self.post(Operation::FetchAdd { at, delta }))
+    }
+
+    /// Queues a message to the node.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Broken`].
+    pub fn post_message(&mut self, bytes: &[u8]) -> Result<WorkId, Error> {
+        self.check_length(bytes.len(), self.capabilities.max_message_bytes)?;
+        let mut slot = self.arena.take(bytes.len())?;
+        slot.copy_from_slice(bytes);
+        self.counts.message(bytes.len());
+        Ok(self.post(Operation::Message(slot)))
+    }
+
+    /// Makes the next operation start only when all earlier ones are complete.
+    pub fn fence(&mut self) {
+        self.fence_next = true;
+    }
+
+    fn check_length(&self, length: usize, limit: usize) -> Result<(), Error> {
+        if let Some(cause) = &self.broken {
+            return Err(Error::Broken(Box::new(cause.clone())));
+        }
+        if length > limit {
+            return Err(Error::TooLarge { length: length as u64, limit: limit as u64 });
+        }
+        Ok(())
+    }
+
+    fn check_atomic(&self, at: RemoteAddress) -> Result<(), Error> {
+        self.check_length(8, 8)?;
+        if self.capabilities.atomics == crate::Atomics::None {
+            return Err(Error::Unsupported("atomic operations"));
+        }
+        if !at.offset.is_multiple_of(8) {
+            return Err(Error::Misaligned { offset: at.offset });
+        }
+        self.counts.atomic();
+        Ok(())
+    }
+
+    #[inline]
+    fn post(&mut self, operation: Operation) -> WorkId {
+        let id = WorkId(self.next_id);
+        self.next_id += 1;
+        self.queued += 1;
+        self.outstanding += 1;
+        let fenced = std::mem::take(&mut self.fence_next);
+        self.transport.post(Work { id, fenced, operation });
+        id
+    }
+
+    /// Rings the doorbell for all that is queued. What fails shows in completions.
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.queued > 0 {
+            self.queued = 0;
+            self.counts.doorbell();
+            self.doorbells.push_back(self.next_id - 1);
+            self.transport.flush(&mut self.ready);
+        }
+    }
+
+    /// The next completion, if one is there.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Completion> {
+        if self.ready.is_empty() {
+            self.transport.poll(&mut self.ready);
+        }
+        let completion = self.ready.pop_front()?;
+        self.took(&completion);
+        Some(completion)
+    }
+
+    /// Waits for the next completion, after ringing the doorbell if anything is queued.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when nothing is outstanding; [`Error::TimedOut`], which breaks the
+    /// endpoint. An operation's own failure is in its completion.
+    pub fn wait(&mut self) -> Result<Completion, Error> {
+        self.flush();
+        if self.outstanding == 0 {
+            return Err(Error::Invalid("a wait for a completion with nothing outstanding".into()));
+        }
+        self.wait_until(|endpoint| !endpoint.ready.is_empty())?;
+        let completion =
+            self.ready.pop_front().ok_or_else(|| Error::Invalid("a wait that ended with nothing".into()))?;
+        self.count_wait(completion.id);
+        self.took(&completion);
+        Ok(completion)
+    }
+
+    /// Waits for the completion of one operation, after ringing the doorbell if anything is queued.
+    /// Other completions stay for later.
+    ///
+    /// # Errors
+    /// The operation's failure; [`Error::TimedOut`], which breaks the endpoint.
+    #[inline]
+    pub fn wait_for(&mut self, id: WorkId) -> Result<Outcome, Error> {
+        let outcome = self.wait_uncounted(id);
+        self.count_wait(id);
+        outcome
+    }
+
+    #[inline]
+    fn wait_uncounted(&mut self, id: WorkId) -> Result<Outcome, Error> {
+        self.flush();
+        // Operations mostly complete in order: look at the front first.
+        let mut at = 0;
+        self.wait_until(|endpoint| match endpoint.ready.range(at..).position(|completion| completion.id == id) {
+            Some(further) => {
+                at += further;
+                true
+            }
+            None => {
+                at = endpoint.ready.len();
+                false
+            }
+        })?;
+        let completion = self.ready.remove(at).ok_or_else(|| Error::Invalid("a lost completion".into()))?;
+        self.took(&completion);
+        completion.result
+    }
+
+    fn took(&mut self, completion: &Completion) {
+        self.outstanding -= 1;
+        if let Err(cause) = &completion.result
+            && self.broken.is_none()
+        {
+            self.broken = Some(cause.clone());
+        }
+    }
+
+    fn count_wait(&mut self, id: WorkId) {
+        if id.0 <= self.waited {
+            return;
+        }
+        while let Some(last) = self.doorbells.pop_front() {
+            if last >= id.0 {
+                self.waited = last;
+                self.counts.round_trip();
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn wait_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Error> {
+        for _ in 0..SPINS {
+            if done(self) {
+                return Ok(());
+            }
+            self.transport.poll(&mut self.ready);
+            std::hint::spin_loop();
+        }
+        let deadline = self.deadline(self.options.timeout);
+        loop {
+            if done(self) {
+                return Ok(());
+            }
+            let now = self.options.clock.now();
+            if now >= deadline {
+                return Err(self.give_up(self.options.timeout));
+            }
+            self.transport.block(Duration::from_nanos(deadline - now));
+            self.transport.poll(&mut self.ready);
+        }
+    }
+
+    fn deadline(&self, limit: Duration) -> Nanos {
+        self.options.clock.now().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn give_up(&mut self, limit: Duration) -> Error {
+        let error = Error::TimedOut(limit);
+        self.broken.get_or_insert_with(|| error.clone());
+        error
+    }
+
+    /// Waits until a message is sent, without counting: its reply is what is waited for.
+    pub(crate) fn wait_for_sent(&mut self, id: WorkId) -> Result<(), Error> {
+        self.wait_uncounted(id).map(|outcome| {
+            if let Outcome::Done(Some(slot)) = outcome {
+                self.release(slot);
+            }
+        })
+    }
+
+    /// Breaks the endpoint: for layers that find what came over it unusable.
+    pub(crate) fn break_with(&mut self, cause: Error) {
+        self.broken.get_or_insert(cause);
+    }
+
+    /// Gives the back end a chance to make progress: takes in what the peer sent or wrote.
+    pub(crate) fn progress(&mut self) {
+        self.transport.poll(&mut self.ready);
+    }
+
+    /// Sleeps until something may have happened.
+    pub(crate) fn block(&mut self, limit: Duration) {
+        self.transport.block(limit);
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.options.clock
+    }
+
+    /// Counts an RPC: one round trip, and the bytes that the reply wrote here.
+    pub(crate) fn count_rpc(&mut self, id: WorkId, reply_bytes: usize) {
+        self.count_wait(id);
+        self.counts.reply(reply_bytes);
+    }
+
+    /// The next unasked-for arrival, if one is there.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when nothing can arrive any more.
+    pub fn receive(&mut self) -> Result<Option<Incoming>, Error> {
+        self.transport.receive()
+    }
+
+    /// Waits for the next unasked-for arrival; `None` after `limit`.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when nothing can arrive any more.
+    pub fn wait_receive(&mut self, limit: Duration) -> Result<Option<Incoming>, Error> {
+        let deadline = self.deadline(limit);
+        loop {
+            self.transport.poll(&mut self.ready);
+            if let Some(incoming) = self.transport.receive()? {
+                return Ok(Some(incoming));
+            }
+            let now = self.options.clock.now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            self.transport.block(Duration::from_nanos(deadline - now));
+        }
+    }
+
+    /// Reads into `into` and waits.
+    ///
+    /// # Errors
+    /// As [`Endpoint::post_read`] and [`Endpoint::wait_for`].
+    pub fn read(&mut self, from: RemoteAddress, into: &mut [u8]) -> Result<(), Error> {
+        let slot = self.slot(into.len())?;
+        let id = self.post_read(from, slot)?;
+        if let Outcome::Read(slot) = self.wait_for(id)? {
+            into.copy_from_slice(&slot);
+            self.release(slot);
+        }
+        Ok(())
+    }
+
+    /// Writes `from` and waits.
+    ///
+    /// # Errors
+    /// As [`Endpoint::post_write`] and [`Endpoint::wait_for`].
+    pub fn write(&mut self, to: RemoteAddress, from: &[u8]) -> Result<(), Error> {
+        let mut slot = self.slot(from.len())?;
+        slot.copy_from_slice(from);
+        let id = self.post_write(to, slot)?;
+        if let Outcome::Done(Some(slot)) = self.wait_for(id)? {
+            self.release(slot);
+        }
+        Ok(())
+    }
+
+    /// Compares and swaps, and waits. Returns the word before.
+    ///
+    /// # Errors
+    /// As [`Endpoint::post_compare_swap`] and [`Endpoint::wait_for`].
+    pub fn compare_swap(&mut self, at: RemoteAddress, expected: u64, new: u64) -> Result<u64, Error> {
+        let id = self.post_compare_swap(at, expected, new)?;
+        self.wait_word(id)
+    }
+
+    /// Fetches and adds, and waits. Returns the word before.
+    ///
+    /// # Errors
+    /// As [`Endpoint::post_fetch_add`] and [`Endpoint::wait_for`].
+    pub fn fetch_add(&mut self, at: RemoteAddress, delta: u64) -> Result<u64, Error> {
+        let id = self.post_fetch_add(at, delta)?;
+        self.wait_word(id)
+    }
+
+    fn wait_word(&mut self, id: WorkId) -> Result<u64, Error> {
+        match self.wait_for(id)? {
+            Outcome::Word(word) => Ok(word),
+            other => Err(Error::Protocol(format!("an atomic operation completed with {other:?}"))),
+        }
+    }
+}

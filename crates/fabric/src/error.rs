@@ -1,0 +1,106 @@
+//! Errors of the fabric.
+
+use forebay_base::ErrorKind;
+use thiserror::Error;
+
+/// Why an operation failed. Cheap to clone: it is handed to every operation that it flushes.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key is forged, stale, revoked, or lacks the right. Which, the target does not say.
+    #[error("the target refused the access key")]
+    AccessDenied,
+    /// The operation leaves the granted range.
+    #[error("{length} bytes at offset {offset} leave the granted range")]
+    OutOfBounds {
+        /// Offset in the granted range, bytes.
+        offset: u64,
+        /// Length of the operation, bytes.
+        length: u64,
+    },
+    /// An atomic operation's offset is not a multiple of 8.
+    #[error("offset {offset} is not a multiple of 8, as an atomic operation needs")]
+    Misaligned {
+        /// Offset in the granted range, bytes.
+        offset: u64,
+    },
+    /// The operation is larger than the back end can do at once.
+    #[error("{length} bytes are more than the {limit} that this back end does at once")]
+    TooLarge {
+        /// Length of the operation, bytes.
+        length: u64,
+        /// The limit, bytes.
+        limit: u64,
+    },
+    /// The node is gone, or cannot be reached.
+    #[error("the connection to {node} is lost: {cause}")]
+    PeerLost {
+        /// The node's address or identity.
+        node: String,
+        /// What was seen.
+        cause: String,
+    },
+    /// An earlier operation of the same endpoint failed.
+    #[error("flushed, because an earlier operation of this endpoint failed")]
+    Flushed,
+    /// The endpoint is broken: open a new one.
+    #[error("the endpoint is broken by an earlier failure: {0}")]
+    Broken(Box<Error>),
+    /// The deadline passed; the endpoint is broken.
+    #[error("no completion within {0:?}")]
+    TimedOut(std::time::Duration),
+    /// The peer sent what the protocol does not allow.
+    #[error("protocol violation: {0}")]
+    Protocol(String),
+    /// The address or an argument is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// The other side answered with an error.
+    #[error("{message}")]
+    Remote {
+        /// What kind of error it was.
+        kind: ErrorKind,
+        /// Its text.
+        message: String,
+    },
+    /// The operating system refused.
+    #[error("{what}: {cause}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The operating system's answer.
+        cause: String,
+    },
+    /// The back end cannot do it.
+    #[error("not supported by this back end: {0}")]
+    Unsupported(&'static str),
+}
+
+impl Error {
+    /// An operating system error while trying `what`.
+    pub fn io(what: &'static str, cause: impl std::fmt::Display) -> Self {
+        Self::Io { what, cause: cause.to_string() }
+    }
+
+    /// A lost node.
+    pub fn lost(node: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
+        Self::PeerLost { node: node.to_string(), cause: cause.to_string() }
+    }
+
+    /// What the caller must do.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::AccessDenied => ErrorKind::AccessDenied,
+            Self::OutOfBounds { .. } | Self::Misaligned { .. } | Self::TooLarge { .. } | Self::Invalid(_) => {
+                ErrorKind::Invalid
+            }
+            Self::PeerLost { .. } | Self::Flushed | Self::Protocol(_) => ErrorKind::Unavailable,
+            Self::Broken(cause) => cause.kind(),
+            Self::TimedOut(_) => ErrorKind::TimedOut,
+            Self::Remote { kind, .. } => *kind,
+            Self::Io { .. } => ErrorKind::Io,
+            Self::Unsupported(_) => ErrorKind::Unsupported,
+        }
+    }
+}

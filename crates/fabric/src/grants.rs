@@ -1,0 +1,159 @@
+//! Who may touch what: checked at the target, for every operation.
+
+use crate::{AccessKey, Error, Region, RemoteAddress, Rights};
+use forebay_env::Random;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+/// Grants of one side of one link to the other. A slot of the table is used again after a
+/// revocation, under a new secret.
+#[derive(Debug, Default)]
+pub struct GrantTable {
+    slots: RwLock<Vec<Option<Grant>>>,
+}
+
+#[derive(Debug)]
+struct Grant {
+    key: AccessKey,
+    region: Region,
+    offset: u64,
+    length: u64,
+    rights: Rights,
+}
+
+/// The table while a batch of operations uses it: no grant is revoked meanwhile.
+#[derive(Debug)]
+pub struct Granted<'a>(RwLockReadGuard<'a, Vec<Option<Grant>>>);
+
+impl GrantTable {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Grants `rights` to `length` bytes of `region` from `offset`; both must be multiples of 8.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::Invalid`]; [`Error::Io`] without entropy.
+    pub fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
+        if offset.checked_add(length).is_none_or(|end| end > region.length()) {
+            return Err(Error::OutOfBounds { offset, length });
+        }
+        if !offset.is_multiple_of(8) || !length.is_multiple_of(8) || length == 0 {
+            return Err(Error::Invalid(format!("a grant of {length} bytes at {offset}: both must be multiples of 8")));
+        }
+        let secret = Random::secret().map_err(|e| Error::io("drawing an access key", e))?;
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
+        let key = AccessKey::new(
+            u32::try_from(index).map_err(|_| Error::Invalid("more than 2^32 grants on a link".into()))?,
+            secret,
+        );
+        let grant = Some(Grant { key, region: region.clone(), offset, length, rights });
+        match slots.get_mut(index) {
+            Some(slot) => *slot = grant,
+            None => slots.push(grant),
+        }
+        Ok(key)
+    }
+
+    /// Takes a grant back. When this returns, no operation under the key is in progress and none
+    /// can begin. False when there is no such grant.
+    pub fn revoke(&self, key: AccessKey) -> bool {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        match slots.get_mut(key.index as usize) {
+            Some(slot) if slot.as_ref().is_some_and(|grant| grant.key.same_secret(&key)) => {
+                *slot = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes all grants back.
+    pub fn revoke_all(&self) {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The table, held for a batch of operations.
+    pub fn hold(&self) -> Granted<'_> {
+        Granted(self.slots.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Granted<'_> {
+    /// Checks an operation of `length` bytes and returns the region and the offset in it.
+    ///
+    /// # Errors
+    /// [`Error::AccessDenied`], [`Error::OutOfBounds`], [`Error::Misaligned`] (atomics).
+    #[inline]
+    pub fn check(&self, address: RemoteAddress, length: u64, needs: Rights) -> Result<(&Region, u64), Error> {
+        let grant = match self.0.get(address.key.index as usize) {
+            Some(Some(grant)) if grant.key.same_secret(&address.key) => grant,
+            _ => return Err(Error::AccessDenied),
+        };
+        if !grant.rights.contain(needs) {
+            return Err(Error::AccessDenied);
+        }
+        if address.offset.checked_add(length).is_none_or(|end| end > grant.length) {
+            return Err(Error::OutOfBounds { offset: address.offset, length });
+        }
+        if needs.contain(Rights::ATOMIC) && !address.offset.is_multiple_of(8) {
+            return Err(Error::Misaligned { offset: address.offset });
+        }
+        Ok((&grant.region, grant.offset + address.offset))
+    }
+
+    /// Asks the processor to load what an operation is about to touch.
+    #[inline]
+    pub fn prefetch(&self, address: RemoteAddress) {
+        if let Some(Some(grant)) = self.0.get(address.key.index as usize)
+            && address.offset < grant.length
+        {
+            grant.region.prefetch(grant.offset + address.offset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backing;
+
+    #[test]
+    fn only_the_granted_is_allowed() {
+        let region = Region::allocate(4096, Backing::Private).unwrap();
+        let table = GrantTable::new();
+        let key = table.grant(&region, 1024, 64, Rights::READ).unwrap();
+        {
+            let held = table.hold();
+            assert_eq!(held.check(key.at(8), 56, Rights::READ).unwrap().1, 1032);
+            assert_eq!(
+                held.check(key.at(8), 57, Rights::READ).unwrap_err(),
+                Error::OutOfBounds { offset: 8, length: 57 }
+            );
+            assert!(held.check(key.at(u64::MAX), 8, Rights::READ).is_err());
+            assert_eq!(held.check(key.at(0), 8, Rights::WRITE).unwrap_err(), Error::AccessDenied);
+            let forged = AccessKey::new(key.index, key.secret() ^ 1);
+            assert_eq!(held.check(forged.at(0), 8, Rights::READ).unwrap_err(), Error::AccessDenied);
+            let absent = AccessKey::new(77, key.secret());
+            assert_eq!(held.check(absent.at(0), 8, Rights::READ).unwrap_err(), Error::AccessDenied);
+        }
+        assert!(table.revoke(key));
+        assert!(!table.revoke(key));
+        let again = table.grant(&region, 0, 64, Rights::ALL).unwrap();
+        assert_eq!(again.index, key.index);
+        assert_eq!(table.hold().check(key.at(0), 8, Rights::READ).unwrap_err(), Error::AccessDenied);
+        assert_eq!(table.hold().check(again.at(4), 8, Rights::ATOMIC).unwrap_err(), Error::Misaligned { offset: 4 });
+    }
+
+    #[test]
+    fn grants_stay_within_their_region() {
+        let region = Region::allocate(64, Backing::Private).unwrap();
+        let table = GrantTable::new();
+        assert!(table.grant(&region, 0, 72, Rights::ALL).is_err());
+        assert!(table.grant(&region, 4, 8, Rights::ALL).is_err());
+        assert!(table.grant(&region, 8, u64::MAX - 7, Rights::ALL).is_err());
+        assert!(table.grant(&region, 0, 0, Rights::ALL).is_err());
+    }
+}

@@ -1,0 +1,494 @@
+//! The in-process back end: node and clients are threads of one process.
+//!
+//! Operations take effect at the doorbell, in order, after the same checks as on any other back
+//! end. It is the embedded default and the reference for the others.
+
+use crate::counters::CountsRegistry;
+use crate::grants::Granted;
+use crate::transport::{
+    Completion, Event, Incoming, Link, Listener, Operation, Outcome, Peer, Revocation, Transport, Work,
+};
+use crate::{
+    AccessKey, Atomics, Backing, Capabilities, Counts, Endpoint, EndpointId, EndpointOptions, Error, GrantTable,
+    NodeIdentity, PeerId, Region, RemoteAddress, RevocationMode, Rights, Traffic,
+};
+use forebay_env::Random;
+use forebay_env::sync::lock;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "inprocess",
+    atomics: Atomics::Coherent,
+    ordered: true,
+    revocation: RevocationMode::Enforced,
+    max_operation_bytes: 1 << 30,
+    max_message_bytes: 1 << 20,
+};
+
+/// Starts a node and returns its listener and a connector to it.
+///
+/// # Errors
+/// [`Error::Io`] without entropy.
+pub fn listen(node: u32) -> Result<(InProcessListener, Connector), Error> {
+    let incarnation = Random::secret().map_err(|e| Error::io("drawing an incarnation", e))? as u64;
+    let node = Arc::new(Node {
+        identity: NodeIdentity { node, incarnation },
+        alive: AtomicBool::new(true),
+        next_peer: AtomicU64::new(1),
+        events: Queue::default(),
+        links: Mutex::default(),
+    });
+    Ok((InProcessListener { node: Arc::clone(&node) }, Connector { node }))
+}
+
+/// A queue that can be slept on.
+#[derive(Debug)]
+struct Queue<T> {
+    items: Mutex<VecDeque<T>>,
+    arrived: Condvar,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { items: Mutex::default(), arrived: Condvar::new() }
+    }
+}
+
+impl<T> Queue<T> {
+    fn push(&self, item: T) {
+        lock(&self.items).push_back(item);
+        self.arrived.notify_one();
+    }
+
+    fn pop(&self) -> Option<T> {
+        lock(&self.items).pop_front()
+    }
+
+    /// Sleeps until something is there, woken by [`Queue::wake`] too.
+    fn sleep(&self, limit: Duration) {
+        let items = lock(&self.items);
+        if items.is_empty() {
+            drop(self.arrived.wait_timeout(items, limit).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn wake(&self) {
+        // Taking the lock orders this after a sleeper's check: it cannot miss the wake-up.
+        drop(lock(&self.items));
+        self.arrived.notify_all();
+    }
+}
+
+#[derive(Debug)]
+struct Node {
+    identity: NodeIdentity,
+    alive: AtomicBool,
+    next_peer: AtomicU64,
+    events: Queue<Event>,
+    links: Mutex<Vec<Weak<Shared>>>,
+}
+
+/// What the two ends of a link share.
+#[derive(Debug)]
+struct Shared {
+    node: Arc<Node>,
+    id: PeerId,
+    alive: AtomicBool,
+    /// Grants of the node to the client.
+    offered: GrantTable,
+    /// Grants of the client to the node.
+    exposed: GrantTable,
+    next_endpoint: AtomicU32,
+    inboxes: Mutex<HashMap<EndpointId, Arc<Queue<Incoming>>>>,
+    counts: CountsRegistry,
+}
+
+impl Shared {
+    fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire) && self.node.alive.load(Ordering::Acquire)
+    }
+
+    fn lost(&self) -> Error {
+        Error::lost(self.node.identity, "the other side closed the link")
+    }
+
+    fn end(&self) {
+        if self.alive.swap(false, Ordering::AcqRel) {
+            self.offered.revoke_all();
+            self.exposed.revoke_all();
+            for inbox in lock(&self.inboxes).values() {
+                inbox.wake();
+            }
+            self.node.events.push(Event::Left { peer: self.id, cause: self.lost() });
+        }
+    }
+}
+
+/// Opens links to an in-process node.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    node: Arc<Node>,
+}
+
+impl Connector {
+    /// Opens a link.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when the node has stopped.
+    pub fn connect(&self) -> Result<Arc<dyn Link>, Error> {
+        if !self.node.alive.load(Ordering::Acquire) {
+            return Err(Error::lost(self.node.identity, "the node has stopped"));
+        }
+        let shared = Arc::new(Shared {
+            node: Arc::clone(&self.node),
+            id: PeerId(self.node.next_peer.fetch_add(1, Ordering::Relaxed)),
+            alive: AtomicBool::new(true),
+            offered: GrantTable::new(),
+            exposed: GrantTable::new(),
+            next_endpoint: AtomicU32::new(1),
+            inboxes: Mutex::default(),
+            counts: CountsRegistry::default(),
+        });
+        let mut links = lock(&self.node.links);
+        links.retain(|link| link.strong_count() > 0);
+        links.push(Arc::downgrade(&shared));
+        drop(links);
+        self.node.events.push(Event::Joined(Arc::new(InProcessPeer(Arc::clone(&shared)))));
+        Ok(Arc::new(InProcessLink(shared)))
+    }
+}
+
+#[derive(Debug)]
+struct InProcessLink(Arc<Shared>);
+
+impl Drop for InProcessLink {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Link for InProcessLink {
+    fn node(&self) -> NodeIdentity {
+        self.0.node.identity
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn endpoint(&self, options: EndpointOptions) -> Result<Endpoint, Error> {
+        if !self.0.is_alive() {
+            return Err(self.0.lost());
+        }
+        let id = EndpointId(self.0.next_endpoint.fetch_add(1, Ordering::Relaxed));
+        let inbox = Arc::new(Queue::default());
+        lock(&self.0.inboxes).insert(id, Arc::clone(&inbox));
+        let counts = self.0.counts.register(options.traffic);
+        let transport = InProcessTransport { shared: Arc::clone(&self.0), id, inbox, queue: Vec::new(), failed: None };
+        Ok(Endpoint::new(Box::new(transport), CAPABILITIES, options, counts))
+    }
+
+    fn allocate(&self, length: usize) -> Result<Region, Error> {
+        Region::allocate(length, Backing::Private)
+    }
+
+    fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
+        if !self.0.is_alive() {
+            return Err(self.0.lost());
+        }
+        self.0.exposed.grant(region, offset, length, rights)
+    }
+
+    fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
+        if self.0.exposed.revoke(key) { Ok(Revocation::complete()) } else { Err(Error::AccessDenied) }
+    }
+
+    fn counts(&self, traffic: Traffic) -> Counts {
+        self.0.counts.sum(traffic)
+    }
+
+    fn is_alive(&self) -> bool {
+        self.0.is_alive()
+    }
+
+    fn close(&self) {
+        self.0.end();
+    }
+}
+
+#[derive(Debug)]
+struct InProcessPeer(Arc<Shared>);
+
+impl InProcessPeer {
+    fn inbox(&self, endpoint: EndpointId) -> Result<Arc<Queue<Incoming>>, Error> {
+        if !self.0.is_alive() {
+            return Err(self.0.lost());
+        }
+        lock(&self.0.inboxes).get(&endpoint).cloned().ok_or_else(|| self.0.lost())
+    }
+}
+
+impl Peer for InProcessPeer {
+    fn id(&self) -> PeerId {
+        self.0.id
+    }
+
+    fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
+        if !self.0.is_alive() {
+            return Err(self.0.lost());
+        }
+        self.0.offered.grant(region, offset, length, rights)
+    }
+
+    fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
+        if self.0.offered.revoke(key) { Ok(Revocation::complete()) } else { Err(Error::AccessDenied) }
+    }
+
+    fn read(&self, endpoint: EndpointId, from: RemoteAddress, into: &mut [u8]) -> Result<(), Error> {
+        self.inbox(endpoint)?;
+        let granted = self.0.exposed.hold();
+        let (region, offset) = granted.check(from, into.len() as u64, Rights::READ)?;
+        region.read(offset, into)
+    }
+
+    fn write(
+        &self,
+        endpoint: EndpointId,
+        to: RemoteAddress,
+        bytes: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), Error> {
+        let inbox = self.inbox(endpoint)?;
+        let granted = self.0.exposed.hold();
+        let (region, offset) = granted.check(to, bytes.len() as u64, Rights::WRITE)?;
+        region.write(offset, bytes)?;
+        match immediate {
+            Some(immediate) => inbox.push(Incoming::Immediate(immediate)),
+            // Whoever polls the memory may have gone to sleep.
+            None => inbox.wake(),
+        }
+        Ok(())
+    }
+
+    fn send(&self, endpoint: EndpointId, bytes: &[u8]) -> Result<(), Error> {
+        self.inbox(endpoint)?.push(Incoming::Message(bytes.to_vec()));
+        Ok(())
+    }
+
+    fn is_alive(&self) -> bool {
+        self.0.is_alive()
+    }
+
+    fn close(&self) {
+        self.0.end();
+    }
+}
+
+struct InProcessTransport {
+    shared: Arc<Shared>,
+    id: EndpointId,
+    inbox: Arc<Queue<Incoming>>,
+    queue: Vec<Work>,
+    failed: Option<Error>,
+}
+
+impl Drop for InProcessTransport {
+    fn drop(&mut self) {
+        lock(&self.shared.inboxes).remove(&self.id);
+    }
+}
+
+impl InProcessTransport {
+    fn execute(&self, granted: &Granted<'_>, operation: Operation) -> Result<Outcome, Error> {
+        match operation {
+            Operation::Message(slot) => {
+                let peer = Arc::new(InProcessPeer(Arc::clone(&self.shared)));
+                self.shared.node.events.push(Event::Message { peer, endpoint: self.id, bytes: slot.to_vec() });
+                Ok(Outcome::Done(Some(slot)))
+            }
+            Operation::Write { immediate: Some(_), .. } => Err(Error::Unsupported("an immediate to a node")),
+            operation => apply(granted, operation),
+        }
+    }
+}
+
+/// Carries out a one-sided operation on granted memory: what the target of a software back end does.
+pub(crate) fn apply(granted: &Granted<'_>, operation: Operation) -> Result<Outcome, Error> {
+    match operation {
+        Operation::Read { from, mut into } => {
+            let (region, offset) = granted.check(from, into.len() as u64, Rights::READ)?;
+            region.read(offset, &mut into)?;
+            Ok(Outcome::Read(into))
+        }
+        Operation::Write { to, payload, .. } => {
+            let (region, mut offset) = granted.check(to, payload.length() as u64, Rights::WRITE)?;
+            payload.for_each_piece(|piece| {
+                region.write(offset, piece)?;
+                offset += piece.len() as u64;
+                Ok(())
+            })?;
+            Ok(Outcome::Done(payload.into_slot()))
+        }
+        Operation::CompareSwap { at, expected, new } => {
+            let (region, offset) = granted.check(at, 8, Rights::ATOMIC)?;
+            Ok(Outcome::Word(region.compare_swap(offset, expected, new)?))
+        }
+        Operation::FetchAdd { at, delta } => {
+            let (region, offset) = granted.check(at, 8, Rights::ATOMIC)?;
+            Ok(Outcome::Word(region.fetch_add(offset, delta)?))
+        }
+        Operation::Message(_) => Err(Error::Protocol("a message is no one-sided operation".into())),
+    }
+}
+
+impl Transport for InProcessTransport {
+    fn post(&mut self, work: Work) {
+        self.queue.push(work);
+    }
+
+    fn flush(&mut self, ready: &mut VecDeque<Completion>) {
+        let mut queue = std::mem::take(&mut self.queue);
+        let shared = Arc::clone(&self.shared);
+        let granted = shared.offered.hold();
+        if queue.len() > 1 {
+            for work in &queue {
+                match &work.operation {
+                    Operation::Read { from: address, .. }
+                    | Operation::CompareSwap { at: address, .. }
+                    | Operation::FetchAdd { at: address, .. } => granted.prefetch(*address),
+                    Operation::Write { .. } | Operation::Message(_) => {}
+                }
+            }
+        }
+        for work in queue.drain(..) {
+            let result = match &self.failed {
+                Some(Error::PeerLost { .. }) => Err(self.shared.lost()),
+                Some(_) => Err(Error::Flushed),
+                None if !self.shared.is_alive() => Err(self.shared.lost()),
+                None => self.execute(&granted, work.operation),
+            };
+            if let Err(cause) = &result
+                && self.failed.is_none()
+            {
+                self.failed = Some(cause.clone());
+            }
+            ready.push_back(Completion { id: work.id, result });
+        }
+        self.queue = queue;
+    }
+
+    fn poll(&mut self, _ready: &mut VecDeque<Completion>) {}
+
+    fn block(&mut self, limit: Duration) {
+        if self.shared.is_alive() {
+            self.inbox.sleep(limit);
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<Incoming>, Error> {
+        match self.inbox.pop() {
+            None if !self.shared.is_alive() => Err(self.shared.lost()),
+            incoming => Ok(incoming),
+        }
+    }
+}
+
+/// The node's side.
+#[derive(Debug)]
+pub struct InProcessListener {
+    node: Arc<Node>,
+}
+
+impl Drop for InProcessListener {
+    fn drop(&mut self) {
+        self.node.alive.store(false, Ordering::Release);
+        let links = std::mem::take(&mut *lock(&self.node.links));
+        for shared in links.iter().filter_map(Weak::upgrade) {
+            shared.end();
+        }
+        // Events hold peers, which hold the node: break the circle.
+        lock(&self.node.events.items).clear();
+    }
+}
+
+impl Listener for InProcessListener {
+    fn address(&self) -> String {
+        "local".into()
+    }
+
+    fn identity(&self) -> NodeIdentity {
+        self.node.identity
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn allocate(&self, length: usize) -> Result<Region, Error> {
+        Region::allocate(length, Backing::Private)
+    }
+
+    fn next(&mut self, limit: Duration) -> Result<Option<Event>, Error> {
+        self.node.events.sleep(limit);
+        Ok(self.node.events.pop())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_writes_atomics_and_counts() {
+        let (mut listener, connector) = listen(1).unwrap();
+        let link = connector.connect().unwrap();
+        let Some(Event::Joined(peer)) = listener.next(Duration::from_secs(1)).unwrap() else { panic!("no link") };
+        let region = listener.allocate(4096).unwrap();
+        let key = peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
+        let mut endpoint = link.endpoint(EndpointOptions::default()).unwrap();
+        endpoint.write(key.at(10), b"hello").unwrap();
+        let mut back = [0; 5];
+        endpoint.read(key.at(10), &mut back).unwrap();
+        assert_eq!(&back, b"hello");
+        assert_eq!(endpoint.fetch_add(key.at(64), 3).unwrap(), 0);
+        assert_eq!(endpoint.compare_swap(key.at(64), 3, 9).unwrap(), 3);
+        for i in 0..16 {
+            let slot = endpoint.slot(8).unwrap();
+            endpoint.post_read(key.at(8 * i), slot).unwrap();
+        }
+        for _ in 0..16 {
+            let completion = endpoint.wait().unwrap();
+            assert!(matches!(completion.result, Ok(Outcome::Read(_))));
+        }
+        let counts = link.counts(Traffic::Foreground);
+        assert_eq!(
+            counts,
+            Counts {
+                round_trips: 5,
+                doorbells: 5,
+                reads: 17,
+                writes: 1,
+                atomics: 2,
+                messages: 0,
+                bytes_read: 5 + 16 + 128,
+                bytes_written: 5 + 16,
+            }
+        );
+    }
+
+    #[test]
+    fn a_stopped_node_fails_everything() {
+        let (listener, connector) = listen(1).unwrap();
+        let link = connector.connect().unwrap();
+        let mut endpoint = link.endpoint(EndpointOptions::default()).unwrap();
+        drop(listener);
+        let error = endpoint.write(AccessKey::new(0, 0).at(0), &[0; 8]).unwrap_err();
+        assert!(matches!(error, Error::PeerLost { .. }));
+        assert!(!link.is_alive());
+        assert!(connector.connect().is_err());
+        assert!(endpoint.receive().is_err());
+    }
+}

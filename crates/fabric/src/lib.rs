@@ -1,0 +1,78 @@
+//! Remote memory, as it is.
+//!
+//! This crate is the seam between Forebay and the network. It says what may be relied on and
+//! nothing more, so that what is correct here is correct on RDMA.
+//!
+//! # Nodes, links, endpoints
+//!
+//! A node that offers memory opens a [`Listener`]. A process that wants to use it opens a [`Link`],
+//! once a node, and an [`Endpoint`] on it for each thread (dLSM X-B: a queue pair a thread). At
+//! the node the other end of a link is a [`Peer`].
+//!
+//! # Memory
+//!
+//! A [`Region`] is registered memory. Either side gives the other a *grant* to a range of a region
+//! with some [`Rights`]; the grant's name is an [`AccessKey`]: an index and 128 random bits. Keys
+//! are valid for one link and one direction, until revoked or until the link ends. A node that
+//! restarts has a new [`NodeIdentity::incarnation`] and honours no earlier key.
+//!
+//! Where [`Capabilities::revocation`] is enforced, [`Peer::revoke`] returns when no operation under
+//! the key is in progress and none can begin. Where it is cooperative (shared memory), the peer is
+//! asked to let go, and the memory must not be used for anything else until
+//! [`Revocation::is_complete`].
+//!
+//! # Operations
+//!
+//! `post_*` queues an operation, [`Endpoint::flush`] rings one doorbell for all that is queued,
+//! [`Endpoint::poll`] and [`Endpoint::wait`] return [`Completion`]s. Posting takes a [`Slot`] of the
+//! endpoint's arena, or a sealed range of a region, and the completion gives it back: a buffer in
+//! flight cannot be touched.
+//!
+//! * Aligned 8-byte words are never torn. Larger data may be, in any way: it carries a checksum or
+//!   a version that the reader verifies.
+//! * Operations of one endpoint take effect in the order posted only if
+//!   [`Capabilities::ordered`]; else, after [`Endpoint::fence`]. Completions of one endpoint may
+//!   come in any order. Across endpoints there is no order.
+//! * Atomics act on aligned 8-byte words; with what else they are atomic says
+//!   [`Capabilities::atomics`].
+//! * A completed write is visible to every later one-sided operation, and to the target's CPU
+//!   after a message posted behind it.
+//! * A failed operation breaks its endpoint, as it does a queue pair: what is queued behind it
+//!   completes with [`Error::Flushed`], later posts fail with [`Error::Broken`], and a new endpoint
+//!   must be opened. Arguments that are wrong on their face (misaligned atomics, too large) are
+//!   refused at the post and break nothing.
+//! * When a link's node is lost, every operation ends with [`Error::PeerLost`] in bounded time.
+//!   Whether an operation that ended with an error took effect is unknown.
+//!
+//! # Counting
+//!
+//! Each endpoint counts operations, bytes, doorbells and *round trips waited for*: a wait for a
+//! completion counts one when no completion of the same doorbell, or of a later one, was waited
+//! for before. An RPC counts one. The counts are equal on all back ends for equal calls.
+
+mod address;
+mod capability;
+mod counters;
+mod endpoint;
+mod error;
+mod grants;
+pub mod inprocess;
+mod memory;
+mod model;
+mod region;
+pub mod rpc;
+mod slot;
+mod transport;
+
+pub use address::{AccessKey, EndpointId, NodeIdentity, PeerId, RemoteAddress, Rights};
+pub use capability::{Atomics, Capabilities, RevocationMode};
+pub use counters::{Counts, CountsCell, CountsRegistry, Traffic};
+pub use endpoint::{Endpoint, EndpointOptions};
+pub use error::Error;
+pub use grants::{GrantTable, Granted};
+pub use model::LinkModel;
+pub use region::{Backing, Region};
+pub use slot::{Arena, Slot};
+pub use transport::{
+    Completion, Event, Incoming, Link, Listener, Operation, Outcome, Payload, Peer, Revocation, Transport, Work, WorkId,
+};

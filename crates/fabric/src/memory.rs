@@ -1,0 +1,291 @@
+//! Mapped memory, and copying into and out of memory that somebody else may write at the same time.
+//!
+//! No reference ever points into a mapping. Bytes go in and out through aligned 8-byte atomic words
+//! (relaxed), with single bytes at a ragged front and end, so an aligned word is never torn and no
+//! access is a data race within this process. What another process does to shared pages is outside
+//! the language's model; the machine's is the same. The private side of a copy is ordinary memory.
+
+use crate::Error;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::MemfdFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Mappings start at a multiple of this, so that the system can use 2 MB pages.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A memory mapping, unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    length: usize,
+    writable: bool,
+    file: Option<OwnedFd>,
+}
+
+// SAFETY: the mapping is plain memory that lives until the value is dropped. All access goes
+// through `copy_in`, `copy_out` and atomics, which any thread may use at any time.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `length` bytes of zeros that only this process sees.
+    pub(crate) fn anonymous(length: usize) -> Result<Self, Error> {
+        Self::map(length, None, true)
+    }
+
+    /// `length` bytes of zeros in a memory file that can be passed to other processes.
+    pub(crate) fn memory_file(name: &str, length: usize) -> Result<Self, Error> {
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(|e| Error::io("creating a memory file", e))?;
+        rustix::fs::ftruncate(&file, length as u64).map_err(|e| Error::io("sizing a memory file", e))?;
+        // A peer that holds the file must not be able to cut it: touching what is cut off kills.
+        rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW)
+            .map_err(|e| Error::io("sealing a memory file", e))?;
+        Self::map(length, Some(file), true)
+    }
+
+    /// Maps a memory file that another process passed. `length` must not exceed the file's size,
+    /// and the file must be sealed against shrinking.
+    pub(crate) fn received(file: OwnedFd, length: usize, writable: bool) -> Result<Self, Error> {
+        let size = rustix::fs::fstat(&file).map_err(|e| Error::io("asking a memory file's size", e))?.st_size;
+        if u64::try_from(size).unwrap_or(0) < length as u64 {
+            return Err(Error::Protocol(format!("a memory file of {size} bytes was passed for {length}")));
+        }
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|e| Error::io("asking a memory file's seals", e))?;
+        if !seals.contains(rustix::fs::SealFlags::SHRINK) {
+            return Err(Error::Protocol("a memory file was passed that its owner can cut".into()));
+        }
+        Self::map(length, Some(file), writable)
+    }
+
+    fn map(length: usize, file: Option<OwnedFd>, writable: bool) -> Result<Self, Error> {
+        if length == 0 || !length.is_multiple_of(8) || length > isize::MAX as usize - HUGE_PAGE_BYTES {
+            return Err(Error::Invalid(format!("a region of {length} bytes: its size must be a multiple of 8")));
+        }
+        let page = rustix::param::page_size();
+        let mapped = length.next_multiple_of(page);
+        let reserved = mapped + HUGE_PAGE_BYTES;
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a fresh reservation chosen by the kernel; nothing else lives there.
+        let reservation = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                reserved,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(|e| Error::io("reserving address space", e))?;
+        let front = reservation.addr().next_multiple_of(HUGE_PAGE_BYTES) - reservation.addr();
+        // SAFETY: `front < HUGE_PAGE_BYTES`, so the result is within the reservation.
+        let base = unsafe { reservation.byte_add(front) };
+        // SAFETY: [base, base + mapped) lies within the reservation made above, which nothing uses.
+        let mapping = unsafe {
+            match &file {
+                Some(file) => {
+                    rustix::mm::mmap(base, mapped, protection, MapFlags::SHARED | MapFlags::FIXED, file.as_fd(), 0)
+                }
+                None => rustix::mm::mmap_anonymous(base, mapped, protection, MapFlags::PRIVATE | MapFlags::FIXED),
+            }
+        };
+        // SAFETY: these are the parts of the reservation around the mapping.
+        unsafe {
+            if front > 0 {
+                let _ = rustix::mm::munmap(reservation, front);
+            }
+            let _ = rustix::mm::munmap(base.byte_add(mapped), HUGE_PAGE_BYTES - front);
+        }
+        let base = match mapping {
+            Ok(base) => base,
+            Err(e) => {
+                // SAFETY: what is left of the reservation.
+                let _ = unsafe { rustix::mm::munmap(base, mapped) };
+                return Err(Error::io("mapping memory", e));
+            }
+        };
+        if mapped >= HUGE_PAGE_BYTES {
+            // Advice only: without it everything works, with more TLB misses.
+            // SAFETY: the range was just mapped.
+            let _ = unsafe { rustix::mm::madvise(base, mapped, Advice::LinuxHugepage) };
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| Error::io("mapping memory", "null"))?;
+        Ok(Self { base, length, writable, file })
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    pub(crate) fn file(&self) -> Option<&OwnedFd> {
+        self.file.as_ref()
+    }
+
+    /// Whether [offset, offset + length) is within the mapping.
+    #[inline]
+    pub(crate) fn contains(&self, offset: u64, length: u64) -> bool {
+        offset.checked_add(length).is_some_and(|end| end <= self.length as u64)
+    }
+
+    /// Asks the processor to load the cache line at `offset`; does nothing out of range.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if offset < self.length as u64 {
+            // SAFETY: the address is within the mapping; a prefetch reads nothing architecturally.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                    self.base.as_ptr().add(offset as usize).cast(),
+                );
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = offset;
+    }
+
+    /// Copies out `into.len()` bytes from `offset`. False, and nothing copied, when out of range.
+    #[inline]
+    #[must_use]
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        if !self.contains(offset, into.len() as u64) {
+            return false;
+        }
+        // SAFETY: the source range is within the mapping, which lives as long as `self`; the
+        // destination is a unique slice of the same length.
+        unsafe { copy_out(self.base.as_ptr().add(offset as usize), into.as_mut_ptr(), into.len()) };
+        true
+    }
+
+    /// Copies `from` to `offset`. False, and nothing copied, when out of range or read-only.
+    #[inline]
+    #[must_use]
+    pub(crate) fn write(&self, offset: u64, from: &[u8]) -> bool {
+        if !self.writable || !self.contains(offset, from.len() as u64) {
+            return false;
+        }
+        // SAFETY: the destination range is within the writable mapping; the source is a slice.
+        unsafe { copy_in(from.as_ptr(), self.base.as_ptr().add(offset as usize), from.len()) };
+        true
+    }
+
+    /// The aligned word at `offset`. `None` when out of range, misaligned or read-only.
+    #[inline]
+    pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
+        if !self.writable || !offset.is_multiple_of(8) || !self.contains(offset, 8) {
+            return None;
+        }
+        // SAFETY: in range, aligned (the base is page-aligned), writable, and alive as long as
+        // `self`; every access to the mapping is atomic.
+        Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset as usize).cast()) })
+    }
+
+    /// The value of the aligned word at `offset`. `None` when out of range or misaligned.
+    #[inline]
+    pub(crate) fn load(&self, offset: u64) -> Option<u64> {
+        if !offset.is_multiple_of(8) || !self.contains(offset, 8) {
+            return None;
+        }
+        // SAFETY: in range, aligned and alive; only loaded from, so a read-only mapping will do.
+        Some(unsafe { &*self.base.as_ptr().add(offset as usize).cast::<AtomicU64>() }.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let mapped = self.length.next_multiple_of(rustix::param::page_size());
+        // SAFETY: this value owns the mapping, and nothing borrows from it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), mapped) };
+    }
+}
+
+/// Bytes before the next multiple of 8.
+#[inline]
+fn ragged(address: usize, length: usize) -> usize {
+    (address.wrapping_neg() & 7).min(length)
+}
+
+/// Copies from memory that others may write.
+///
+/// # Safety
+/// `shared` must be valid for `length` bytes and only be accessed atomically by this process;
+/// `private` must be valid for writes of `length` bytes and not overlap.
+#[inline]
+pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize) {
+    let front = ragged(shared.addr(), length);
+    // SAFETY: all offsets stay below `length`; words are read where `shared` is aligned.
+    unsafe {
+        for i in 0..front {
+            private.add(i).write((*shared.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed));
+        }
+        let mut at = front;
+        let word = |at: usize| (*shared.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
+        while at + 64 <= length {
+            let words = [
+                word(at),
+                word(at + 8),
+                word(at + 16),
+                word(at + 24),
+                word(at + 32),
+                word(at + 40),
+                word(at + 48),
+                word(at + 56),
+            ];
+            private.add(at).cast::<[u64; 8]>().write_unaligned(words);
+            at += 64;
+        }
+        while at + 8 <= length {
+            private.add(at).cast::<u64>().write_unaligned(word(at));
+            at += 8;
+        }
+        for i in at..length {
+            private.add(i).write((*shared.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed));
+        }
+    }
+    // Pairs with the release fence of `copy_in`: who read a word that a copy wrote, and acts on
+    // it, also sees what was written before that copy.
+    std::sync::atomic::fence(Ordering::Acquire);
+}
+
+/// Copies into memory that others may read and write.
+///
+/// # Safety
+/// `shared` must be valid for writes of `length` bytes and only be accessed atomically by this
+/// process; `private` must be valid for reads of `length` bytes and not overlap.
+#[inline]
+pub(crate) unsafe fn copy_in(private: *const u8, shared: *mut u8, length: usize) {
+    // Pairs with the acquire fence of `copy_out`.
+    std::sync::atomic::fence(Ordering::Release);
+    let front = ragged(shared.addr(), length);
+    // SAFETY: all offsets stay below `length`; words are written where `shared` is aligned.
+    unsafe {
+        for i in 0..front {
+            (*shared.add(i).cast::<AtomicU8>()).store(private.add(i).read(), Ordering::Relaxed);
+        }
+        let mut at = front;
+        let put = |at: usize, word: u64| (*shared.add(at).cast::<AtomicU64>()).store(word, Ordering::Relaxed);
+        while at + 64 <= length {
+            let words = private.add(at).cast::<[u64; 8]>().read_unaligned();
+            for (i, word) in words.into_iter().enumerate() {
+                put(at + 8 * i, word);
+            }
+            at += 64;
+        }
+        while at + 8 <= length {
+            put(at, private.add(at).cast::<u64>().read_unaligned());
+            at += 8;
+        }
+        for i in at..length {
+            (*shared.add(i).cast::<AtomicU8>()).store(private.add(i).read(), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Registered memory.
+
+use crate::Error;
+use crate::memory::Mapping;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What is behind a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backing {
+    /// Memory of this process.
+    Private,
+    /// A memory file that can be granted to other processes of the machine (back end `shm`).
+    Shareable,
+}
+
+/// Registered memory: zeroed when allocated, freed when the last clone is dropped.
+///
+/// Others may write it at any time, so all access copies.
+#[derive(Debug, Clone)]
+pub struct Region(Arc<Mapping>);
+
+impl Region {
+    /// Allocates `length` bytes (a positive multiple of 8) of zeros. Pages are committed when first
+    /// touched, 2 MB at a time where the system gives them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad length, [`Error::Io`] when the system has no memory to give.
+    pub fn allocate(length: usize, backing: Backing) -> Result<Self, Error> {
+        let mapping = match backing {
+            Backing::Private => Mapping::anonymous(length)?,
+            Backing::Shareable => Mapping::memory_file("forebay", length)?,
+        };
+        Ok(Self(Arc::new(mapping)))
+    }
+
+    /// A region over a memory file that a peer passed.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] when the file is smaller than `length` or can be cut, [`Error::Io`].
+    pub fn from_received(file: OwnedFd, length: usize, writable: bool) -> Result<Self, Error> {
+        Ok(Self(Arc::new(Mapping::received(file, length, writable)?)))
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.0.length() as u64
+    }
+
+    /// Where the region is mapped. For writers that own disjoint ranges of a private region that is
+    /// granted to nobody, such as memtable blocks; the pointer is valid while a clone lives.
+    #[must_use]
+    pub fn as_ptr(&self) -> std::ptr::NonNull<u8> {
+        self.0.base()
+    }
+
+    /// Whether this process may write it.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.0.is_writable()
+    }
+
+    /// The memory file behind a shareable region.
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.0.file().map(rustix::fd::AsFd::as_fd)
+    }
+
+    /// Copies `into.len()` bytes out.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    #[inline]
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        if self.0.read(offset, into) { Ok(()) } else { Err(out_of_bounds(offset, into.len())) }
+    }
+
+    /// Copies `from` in.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], also when the region is read-only.
+    #[inline]
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        if self.0.write(offset, from) { Ok(()) } else { Err(out_of_bounds(offset, from.len())) }
+    }
+
+    /// Fills a range with zeros.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn zero(&self, offset: u64, length: u64) -> Result<(), Error> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        if !self.0.contains(offset, length) {
+            return Err(Error::OutOfBounds { offset, length });
+        }
+        let mut done = 0;
+        while done < length {
+            let step = (length - done).min(ZEROS.len() as u64);
+            self.write(offset + done, &ZEROS[..step as usize])?;
+            done += step;
+        }
+        Ok(())
+    }
+
+    /// Loads the aligned word at `offset` (acquire).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::Misaligned`].
+    #[inline]
+    pub fn load(&self, offset: u64) -> Result<u64, Error> {
+        self.0.load(offset).ok_or_else(|| bad_word(offset))
+    }
+
+    /// Stores the aligned word at `offset` (release).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::Misaligned`].
+    #[inline]
+    pub fn store(&self, offset: u64, value: u64) -> Result<(), Error> {
+        self.0.word(offset).ok_or_else(|| bad_word(offset))?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Compares the aligned word at `offset` with `expected` and swaps it for `new` if equal.
+    /// Returns the word before.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::Misaligned`].
+    #[inline]
+    pub fn compare_swap(&self, offset: u64, expected: u64, new: u64) -> Result<u64, Error> {
+        let word = self.0.word(offset).ok_or_else(|| bad_word(offset))?;
+        Ok(match word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(before) | Err(before) => before,
+        })
+    }
+
+    /// Adds `delta`, wrapping, to the aligned word at `offset`. Returns the word before.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::Misaligned`].
+    #[inline]
+    pub fn fetch_add(&self, offset: u64, delta: u64) -> Result<u64, Error> {
+        let word = self.0.word(offset).ok_or_else(|| bad_word(offset))?;
+        Ok(word.fetch_add(delta, Ordering::SeqCst))
+    }
+
+    /// Asks the processor to load the cache line at `offset`.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        self.0.prefetch(offset);
+    }
+
+    /// Whether both are the same memory.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+fn out_of_bounds(offset: u64, length: usize) -> Error {
+    Error::OutOfBounds { offset, length: length as u64 }
+}
+
+fn bad_word(offset: u64) -> Error {
+    if offset.is_multiple_of(8) { Error::OutOfBounds { offset, length: 8 } } else { Error::Misaligned { offset } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_region_starts_as_zeros_and_keeps_its_bounds() {
+        for backing in [Backing::Private, Backing::Shareable] {
+            let region = Region::allocate(4096, backing).unwrap();
+            assert_eq!(region.load(4088), Ok(0));
+            assert_eq!(region.load(4096), Err(Error::OutOfBounds { offset: 4096, length: 8 }));
+            assert_eq!(region.load(4), Err(Error::Misaligned { offset: 4 }));
+            assert_eq!(region.write(4090, &[1; 7]), Err(Error::OutOfBounds { offset: 4090, length: 7 }));
+            assert!(region.read(u64::MAX, &mut [0; 8]).is_err());
+            assert_eq!(region.compare_swap(8, 0, 5), Ok(0));
+            assert_eq!(region.compare_swap(8, 0, 6), Ok(5));
+            assert_eq!(region.fetch_add(8, 2), Ok(5));
+            assert_eq!(region.load(8), Ok(7));
+            assert_eq!(region.file().is_some(), backing == Backing::Shareable);
+        }
+        assert!(Region::allocate(0, Backing::Private).is_err());
+        assert!(Region::allocate(12, Backing::Private).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+        #[test]
+        fn copies_are_exact(offset in 0u64..64, bytes in proptest::collection::vec(any::<u8>(), 0..400), skew in 0usize..8) {
+            let region = Region::allocate(512, Backing::Private).unwrap();
+            let mut source = vec![0; skew];
+            source.extend_from_slice(&bytes);
+            region.write(offset, &source[skew..]).unwrap();
+            let mut whole = vec![0u8; 512];
+            region.read(0, &mut whole).unwrap();
+            let start = offset as usize;
+            prop_assert_eq!(&whole[start..start + bytes.len()], &bytes[..]);
+            prop_assert!(whole[..start].iter().chain(&whole[start + bytes.len()..]).all(|&b| b == 0));
+            let mut part = vec![0u8; bytes.len() + skew];
+            region.read(offset, &mut part[skew..]).unwrap();
+            prop_assert_eq!(&part[skew..], &bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The registered buffers that an endpoint's operations use.
+
+use crate::{Backing, Error, Region};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Slots come in powers of two from 64 B.
+const MIN_CLASS_SHIFT: u32 = 6;
+/// A region taken at a time for slots that are smaller.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Registered memory of an endpoint, cut into slots. It grows when all slots are in use.
+#[derive(Debug)]
+pub struct Arena {
+    free: Vec<Vec<Slot>>,
+    returned: Arc<Mutex<Vec<RawSlot>>>,
+}
+
+/// A buffer in registered memory, owned like a `Box<[u8]>`. Its contents are what was last in it.
+///
+/// A slot that is dropped goes back to its arena; giving it back through
+/// [`Endpoint::release`](crate::Endpoint::release) is cheaper.
+#[derive(Debug)]
+pub struct Slot {
+    raw: Option<RawSlot>,
+    length: usize,
+    returned: Arc<Mutex<Vec<RawSlot>>>,
+}
+
+#[derive(Debug)]
+struct RawSlot {
+    start: NonNull<u8>,
+    class: u32,
+    /// Keeps the memory mapped.
+    _region: Region,
+}
+
+// SAFETY: a raw slot is the only owner of its range of a region that is granted to nobody.
+unsafe impl Send for RawSlot {}
+// SAFETY: a shared reference gives only shared references to the bytes.
+unsafe impl Sync for RawSlot {}
+
+impl Arena {
+    /// An empty arena.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { free: Vec::new(), returned: Arc::default() }
+    }
+
+    /// A slot of `length` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no memory.
+    #[inline]
+    pub fn take(&mut self, length: usize) -> Result<Slot, Error> {
+        let class = class_of(length);
+        if let Some(mut slot) = self.free.get_mut(class as usize).and_then(Vec::pop) {
+            slot.length = length;
+            return Ok(slot);
+        }
+        self.refill(class, length)
+    }
+
+    #[cold]
+    fn refill(&mut self, class: u32, length: usize) -> Result<Slot, Error> {
+        while self.free.len() <= class as usize {
+            self.free.push(Vec::new());
+        }
+        let dropped = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
+        for raw in dropped {
+            self.put(Slot { length: 0, raw: Some(raw), returned: Arc::clone(&self.returned) });
+        }
+        let bytes = 1usize << (class + MIN_CLASS_SHIFT);
+        if self.free.get(class as usize).is_none_or(Vec::is_empty) {
+            let region = Region::allocate(bytes.max(CHUNK_BYTES), Backing::Private)?;
+            for offset in (0..region.length() as usize).step_by(bytes) {
+                // SAFETY: the offset is within the region, which the slot keeps alive; each range
+                // is handed out once.
+                let start = unsafe { region.as_ptr().add(offset) };
+                let raw = RawSlot { start, class, _region: region.clone() };
+                self.put(Slot { length: 0, raw: Some(raw), returned: Arc::clone(&self.returned) });
+            }
+        }
+        let mut slot = self.free.get_mut(class as usize).and_then(Vec::pop).ok_or(Error::Unsupported("slot size"))?;
+        slot.length = length;
+        Ok(slot)
+    }
+
+    /// Takes a slot back.
+    #[inline]
+    pub fn put(&mut self, slot: Slot) {
+        // A slot of another arena only changes owner: its memory lives as long as the slot.
+        let Some(raw) = &slot.raw else { return };
+        let class = raw.class as usize;
+        while self.free.len() <= class {
+            self.free.push(Vec::new());
+        }
+        if let Some(list) = self.free.get_mut(class) {
+            list.push(slot);
+        }
+    }
+}
+
+impl Default for Arena {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[inline]
+fn class_of(length: usize) -> u32 {
+    (usize::BITS - length.saturating_sub(1).leading_zeros()).saturating_sub(MIN_CLASS_SHIFT)
+}
+
+impl Slot {
+    /// Makes the slot shorter.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    #[inline]
+    fn start(&self) -> NonNull<u8> {
+        match &self.raw {
+            Some(raw) => raw.start,
+            None => NonNull::dangling(),
+        }
+    }
+}
+
+impl Deref for Slot {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the slot owns `length` bytes at `start`, at most its class's size, initialised
+        // since the region was mapped; without memory (`raw` is none, only while dropping) the
+        // length is not used.
+        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.length) }
+    }
+}
+
+impl DerefMut for Slot {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` makes the access unique.
+        unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.length) }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.length = 0;
+        if let Some(raw) = self.raw.take() {
+            // When the arena is gone, this list is dropped with the last slot.
+            self.returned.lock().unwrap_or_else(PoisonError::into_inner).push(raw);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_distinct_and_come_back() {
+        let mut arena = Arena::new();
+        let mut slots: Vec<Slot> = (0..100).map(|_| arena.take(100).unwrap()).collect();
+        for (i, slot) in slots.iter_mut().enumerate() {
+            slot.fill(i as u8);
+        }
+        for (i, slot) in slots.iter().enumerate() {
+            assert!(slot.len() == 100 && slot.iter().all(|&b| b == i as u8));
+        }
+        let first = slots[0].as_ptr();
+        drop(slots.remove(0));
+        arena.put(slots.remove(0));
+        drop(slots);
+        let taken: Vec<Slot> = (0..(CHUNK_BYTES / 128)).map(|_| arena.take(128).unwrap()).collect();
+        assert!(taken.iter().any(|slot| slot.as_ptr() == first));
+    }
+
+    #[test]
+    fn a_slot_outlives_its_arena() {
+        let mut arena = Arena::new();
+        let mut slot = arena.take(5 << 20).unwrap();
+        drop(arena);
+        slot.fill(7);
+        assert_eq!(slot.last(), Some(&7));
+        assert_eq!(class_of(0), 0);
+        assert_eq!(class_of(64), 0);
+        assert_eq!(class_of(65), 1);
+    }
+}
