@@ -9,9 +9,10 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
         rules(workspace),
         workspace.cargo().arguments(["fmt", "--all", "--check"]).run(),
         workspace.cargo().arguments(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run(),
+        // Of libraries only: the binary `forebay` would be documented over the library of that name.
         workspace
             .cargo()
-            .arguments(["doc", "--workspace", "--no-deps"])
+            .arguments(["doc", "--workspace", "--no-deps", "--lib"])
             .environment("RUSTDOCFLAGS", "--deny warnings")
             .run(),
     ])

@@ -61,7 +61,7 @@ pub(crate) const SUITES: &[Suite] = &[
         about: "the memtable's unsafe code under Miri (nightly)",
         folder: "crates/memtable",
         toolchain: Toolchain::Nightly("miri"),
-        environment: &[("CARGO_TARGET_DIR", "target/miri")],
+        environment: &[("MIRIFLAGS", "-Zmiri-disable-isolation"), ("CARGO_TARGET_DIR", "target/miri")],
         command: &["miri", "test", "--package", "forebay-memtable"],
         full: &[],
         slice: None,
