@@ -1,0 +1,92 @@
+//! What one shard of the engine writes into: key-value blocks, the concurrent ordered index over
+//! them, and the reservation and publication of sequence numbers. Knows neither tables nor the
+//! network.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`mod@block`] | the key-value block and the memory that carries it |
+//! | [`reservation`] | one fetch-and-add for bytes and sequence numbers |
+//! | [`index`] | the lock-free skip list from internal keys to records |
+//! | [`image`] | an index as bytes, searched where it was sent |
+//! | `pieces` | which bytes of a block are complete |
+//! | [`memtable`] | all of the above as one memtable |
+//! | [`publication`] | the published number of a shard |
+//! | [`mod@switch`] | the current memtable, loaded without a lock |
+//!
+//! Glossary: a **reservation** is the range of bytes and sequence numbers that one writer fills; a
+//! record's **ordinal** is its number among the memtable's records, from 0; a memtable's **end** is
+//! its final count of records and bytes; a **piece** is a part of the block that may leave by
+//! itself; a **mark** says that a reservation is finished; a **node** is an entry of the index and
+//! its **height** the number of levels that it is on.
+//!
+//! # A write
+//!
+//! ```
+//! use forebay_base::{KeyOrder, Kind, Record, SequenceNumber};
+//! use forebay_memtable::{HeapMemory, Memtable, MemtableOptions, Publication, Reserved, Switch};
+//! use std::sync::Arc;
+//!
+//! let options = MemtableOptions {
+//!     order: KeyOrder::Bytewise,
+//!     base: SequenceNumber(0),
+//!     capacity_bytes: 1 << 16,
+//!     piece_bytes: MemtableOptions::DEFAULT_PIECE_BYTES,
+//!     seed: 1,
+//! };
+//! let memory = Box::new(HeapMemory::new(options.capacity_bytes));
+//! let switch = Switch::new(Arc::new(Memtable::new(options, memory)?));
+//! let publication = Publication::new(SequenceNumber(0), Publication::DEFAULT_SLOTS);
+//!
+//! let memtable = switch.load();
+//! let bytes = Record::encoded_length(3, 5, false);
+//! let Reserved::Fits(mut reservation) = memtable.reserve(1, bytes as u64)? else { panic!("it is empty") };
+//! let at = reservation.insert(Kind::Put, b"key", b"value", None)?;
+//! publication.publish(at.sequence, at.sequence);
+//! publication.wait_published(at.sequence);
+//!
+//! let found = memtable.get(b"key", publication.published())?.expect("just written");
+//! assert_eq!(found.record.value, b"value");
+//! # Ok::<(), forebay_memtable::MemtableError>(())
+//! ```
+//!
+//! # Checks
+//!
+//! ```text
+//! cargo test -p forebay-memtable
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p forebay-memtable --release --test loom
+//! RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p forebay-memtable --release --test shuttle
+//! MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri cargo +nightly miri test -p forebay-memtable
+//! cargo run -p forebay-memtable --release --example insert_rate
+//! ```
+//!
+//! loom explores every interleaving of two or three threads over the kernels (publication,
+//! reservation with switch, splicing nodes into the index), shuttle samples schedules of the whole
+//! write path, Miri checks the unsafe code. Both model checkers are themselves checked with planted
+//! bugs (`planted`).
+
+mod arena;
+pub mod block;
+mod cursor;
+mod error;
+mod height;
+pub mod image;
+pub mod index;
+pub mod memtable;
+mod padded;
+mod pieces;
+#[cfg(any(loom, shuttle))]
+pub mod planted;
+#[cfg(not(any(loom, shuttle)))]
+mod planted;
+pub mod publication;
+pub mod reservation;
+mod search;
+pub mod switch;
+
+pub use block::{BlockMemory, HeapMemory, RecordRef};
+pub use error::{IndexError, MemtableError};
+pub use image::{BlockBytes, IndexImage};
+pub use memtable::{Memtable, MemtableCursor, MemtableOptions, RecordAt, Reservation, Reserved};
+pub use publication::Publication;
+pub use reservation::{Extent, MAX_CAPACITY_BYTES, MAX_RESERVATION_BYTES, MAX_RESERVATION_COUNT};
+pub use switch::{Guard, Switch};

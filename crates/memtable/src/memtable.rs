@@ -1,0 +1,429 @@
+//! The memtable: what a shard's recent writes are in. It joins a block ([`crate::block`]), the
+//! counter that hands out its ranges ([`crate::reservation`]), the ordered index
+//! ([`crate::index`]) and the counters of complete bytes ([`crate::pieces`]).
+//!
+//! # States of a memtable
+//!
+//! ```text
+//!   open ──(a reservation crosses the capacity, or `end`)──► sealed ──(last record counted)──► complete
+//! ```
+//!
+//! | state | reservations | inserts | its block may leave |
+//! |---|---|---|---|
+//! | open | yes | yes | the complete prefix, in pieces |
+//! | sealed | no | those that were reserved | the complete prefix, in pieces |
+//! | complete | no | no | whole, with its index |
+//!
+//! # Steps of an insert, in order
+//!
+//! 1. reserve: numbers and bytes are the writer's own;
+//! 2. write the record into the block;
+//! 3. link its node (release): readers may find it, but their snapshots do not cover it yet;
+//! 4. count its bytes (release): it may leave for remote memory;
+//! 5. publish its number ([`crate::publication`], once for the reservation): readers see it.
+
+use crate::arena::Arena;
+use crate::block::{Block, BlockMemory, Published, RecordRef};
+use crate::cursor::Cursor;
+use crate::error::{IndexError, MemtableError};
+use crate::height::{arena_words, height};
+use crate::image;
+use crate::index::Index;
+use crate::padded::Padded;
+use crate::pieces::Pieces;
+use crate::planted::{Bug, planted};
+use crate::reservation::{Extent, MAX_RESERVATION_COUNT, Outcome, Reservations};
+use forebay_base::record::ALIGNMENT;
+use forebay_base::{InternalKey, KeyOrder, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Record, SequenceNumber, Tag};
+use forebay_env::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
+
+/// What a memtable is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemtableOptions {
+    /// Order of the keys.
+    pub order: KeyOrder,
+    /// The number before the memtable's first: the base of the one before plus its final count.
+    pub base: SequenceNumber,
+    /// Bytes of records that fit; a multiple of 8. Above 256 MiB it must be exactly the size of
+    /// the one batch that the memtable is for.
+    pub capacity_bytes: usize,
+    /// Pieces in which the block may leave before the memtable is sealed.
+    pub piece_bytes: usize,
+    /// Makes the index's shape unpredictable to whoever chooses the keys.
+    pub seed: u64,
+}
+
+impl MemtableOptions {
+    /// Pieces that suit one-sided writes: 1 MiB.
+    pub const DEFAULT_PIECE_BYTES: usize = 1 << 20;
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Memtable {
+    options: MemtableOptions,
+    block: Block,
+    index: Index,
+    pieces: Pieces,
+    /// The end as a word, [`OPEN`] before it is known.
+    end: AtomicU64,
+    reservations: Padded<Reservations>,
+}
+
+const OPEN: u64 = u64::MAX;
+
+/// What became of a reservation in a memtable.
+#[derive(Debug)]
+#[must_use]
+pub enum Reserved<'m> {
+    /// Insert the records.
+    Fits(Reservation<'m>),
+    /// This caller ended the memtable, here, and must install the next one, based at
+    /// [`Memtable::base`] plus this count.
+    Crossed(Extent),
+    /// Wait until the current memtable is another one and try there.
+    Full,
+}
+
+impl Memtable {
+    /// An empty memtable over `memory`.
+    ///
+    /// # Errors
+    /// [`MemtableError`] if the options or the memory are not usable.
+    pub fn new(options: MemtableOptions, memory: Box<dyn BlockMemory>) -> Result<Self, MemtableError> {
+        if options.base.checked_add(MAX_RESERVATION_COUNT).is_none() {
+            return Err(MemtableError::SequenceExhausted);
+        }
+        let capacity = options.capacity_bytes;
+        let reservations = Padded(Reservations::new(capacity as u64)?);
+        Ok(Self {
+            options,
+            block: Block::new(memory, capacity)?,
+            index: Index::new(options.order, arena_words(capacity)),
+            pieces: Pieces::new(capacity as u64, options.piece_bytes as u64),
+            end: AtomicU64::new(OPEN),
+            reservations,
+        })
+    }
+
+    /// The number before the memtable's first.
+    #[must_use]
+    pub const fn base(&self) -> SequenceNumber {
+        self.options.base
+    }
+
+    /// What the memtable was made with.
+    #[must_use]
+    pub const fn options(&self) -> &MemtableOptions {
+        &self.options
+    }
+
+    /// The memory of the block, as it was given to [`new`](Self::new).
+    #[must_use]
+    pub fn memory(&self) -> &dyn BlockMemory {
+        self.block.memory()
+    }
+
+    /// The ordered index, for instance to count its bytes or to take its image.
+    #[must_use]
+    pub const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Reserves room and numbers for `count` records whose padded lengths
+    /// ([`Record::encoded_length`]) add up to `bytes`. A reservation that is not filled keeps the
+    /// memtable from ever being complete, and later numbers from being published: check keys and
+    /// values before.
+    ///
+    /// # Errors
+    /// [`MemtableError::BadReservation`], [`MemtableError::Oversize`]: nothing was reserved.
+    #[inline]
+    pub fn reserve(&self, count: u64, bytes: u64) -> Result<Reserved<'_>, MemtableError> {
+        Ok(match self.reservations.0.reserve(count, bytes)? {
+            Outcome::Fits(before) => Reserved::Fits(Reservation {
+                memtable: self,
+                ordinal: before.count as u32,
+                records_left: count as u32,
+                offset: before.bytes as usize,
+                end: (before.bytes + bytes) as usize,
+            }),
+            Outcome::Crossed(end) => self.set_end(end),
+            Outcome::Full => Reserved::Full,
+        })
+    }
+
+    /// Ends the memtable though it has room left, for instance for a flush that was asked for.
+    /// `None` if it has ended already; else the caller must install the next one.
+    pub fn end_early(&self) -> Option<Extent> {
+        match self.reservations.0.end() {
+            Outcome::Crossed(end) => {
+                let _ = self.set_end(end);
+                Some(end)
+            }
+            _ => None,
+        }
+    }
+
+    fn set_end(&self, end: Extent) -> Reserved<'_> {
+        // Pairs with `end`.
+        self.end.store(end.to_word(), Release);
+        Reserved::Crossed(end)
+    }
+
+    /// Records and bytes that the sealed memtable has in the end; `None` while it is open.
+    #[must_use]
+    pub fn end(&self) -> Option<Extent> {
+        // Pairs with `set_end`.
+        match self.end.load(Acquire) {
+            OPEN => None,
+            word => Some(Extent::from_word(word)),
+        }
+    }
+
+    /// The memtable's last number; `None` while it is open.
+    #[must_use]
+    pub fn last_sequence(&self) -> Option<SequenceNumber> {
+        self.end().map(|end| SequenceNumber(self.options.base.0 + end.count))
+    }
+
+    /// Whether every record of the memtable's range is inserted and no other will be. Whoever sees
+    /// this sees all records and the whole index.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.end().is_some_and(|end| self.pieces.all_filled(end))
+    }
+
+    /// Bytes reserved so far, for statistics; those of the end once it is known.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        match self.end() {
+            Some(end) => end.bytes,
+            None => self.reservations.0.reserved().bytes.min(self.block.capacity() as u64),
+        }
+    }
+
+    /// The bytes from the block's start that are complete: whole pieces, and all once the memtable
+    /// is complete. They never change again, so they may leave as they stand.
+    #[must_use]
+    pub fn filled_prefix(&self) -> &[u8] {
+        let length = self.pieces.filled_prefix_bytes(self.end());
+        // SAFETY: at most the capacity; the records there were counted after they were written,
+        // and the counters acquire (invariant 1 of `pieces`).
+        unsafe { self.block.prefix(length as usize) }
+    }
+
+    /// Length of [`filled_prefix`](Self::filled_prefix).
+    #[must_use]
+    pub fn filled_prefix_bytes(&self) -> u64 {
+        self.pieces.filled_prefix_bytes(self.end())
+    }
+
+    /// The index as bytes that can be searched elsewhere, over the same records; `None` unless the
+    /// memtable is complete.
+    #[must_use]
+    pub fn index_image(&self) -> Option<Vec<u8>> {
+        self.is_complete().then(|| image::encode(&self.index))
+    }
+
+    fn published(&self) -> Published<'_> {
+        // SAFETY: the offsets come from the nodes of this memtable's index, which are made only by
+        // `Reservation::insert`, after the record was written, and reached by acquiring loads.
+        unsafe { Published::new(&self.block) }
+    }
+
+    /// The newest record of `key` that `snapshot` covers, of whatever kind.
+    ///
+    /// # Errors
+    /// Only if memory was overwritten ([`forebay_base::ErrorKind::Corrupt`]).
+    #[inline]
+    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<RecordRef<'_>>, IndexError> {
+        let records = self.published();
+        let target = InternalKey { user_key: key, tag: Tag::seek(snapshot) };
+        let Some(record) = self.index.seek(records, target)? else { return Ok(None) };
+        let found = records.record(record)?;
+        Ok((found.record.key == key).then_some(found))
+    }
+
+    /// A cursor over all records, published or not, nowhere at first.
+    #[must_use]
+    pub fn cursor(&self) -> MemtableCursor<'_> {
+        MemtableCursor { cursor: Cursor::new(self.index.list(self.published())), records: self.published() }
+    }
+}
+
+/// Numbers and bytes that belong to one writer until it has filled them.
+#[derive(Debug)]
+#[must_use]
+pub struct Reservation<'m> {
+    memtable: &'m Memtable,
+    /// Records of the memtable before the next one.
+    ordinal: u32,
+    records_left: u32,
+    offset: usize,
+    end: usize,
+}
+
+impl Reservation<'_> {
+    /// Number of the next record.
+    #[must_use]
+    pub const fn next_sequence(&self) -> SequenceNumber {
+        SequenceNumber(self.memtable.options.base.0 + self.ordinal as u64 + 1)
+    }
+
+    /// Number of the last record.
+    #[must_use]
+    pub const fn last_sequence(&self) -> SequenceNumber {
+        SequenceNumber(self.memtable.options.base.0 + self.ordinal as u64 + self.records_left as u64)
+    }
+
+    /// Records still to be inserted.
+    #[must_use]
+    pub const fn records_left(&self) -> u32 {
+        self.records_left
+    }
+
+    /// Inserts the next record and returns where it lies.
+    ///
+    /// # Errors
+    /// [`MemtableError::TooLong`], [`MemtableError::NotReserved`]: nothing was inserted. Others
+    /// only if memory was overwritten.
+    #[inline]
+    pub fn insert(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> Result<RecordAt, MemtableError> {
+        if key.len() > MAX_KEY_BYTES || value.len() > MAX_VALUE_BYTES {
+            return Err(MemtableError::TooLong { key: key.len(), value: value.len() });
+        }
+        let length = Record::encoded_length(key.len(), value.len(), expiry_ms.is_some());
+        let left = self.end - self.offset;
+        let fits = match self.records_left {
+            0 => false,
+            1 => length == left,
+            _ => length <= left,
+        };
+        if !fits {
+            return Err(MemtableError::NotReserved { length, left });
+        }
+        let sequence = self.next_sequence();
+        let record = Record { tag: Tag::new(sequence, kind, expiry_ms.is_some()), expiry_ms, key, value };
+        let (ordinal, offset) = (self.ordinal, self.offset);
+        self.ordinal += 1;
+        self.records_left -= 1;
+        self.offset += length;
+        self.memtable.insert(&record, ordinal, offset, length)?;
+        Ok(RecordAt { sequence, offset: offset as u64, padded_length: length as u32 })
+    }
+}
+
+/// Where a record was inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordAt {
+    /// The record's number.
+    pub sequence: SequenceNumber,
+    /// Bytes from the block's start.
+    pub offset: u64,
+    /// Length with padding, in bytes.
+    pub padded_length: u32,
+}
+
+impl Memtable {
+    /// Steps 2 to 4. Called once for each record of a reservation, with the bytes that are next.
+    #[inline]
+    fn insert(&self, record: &Record<'_>, ordinal: u32, offset: usize, length: usize) -> Result<(), IndexError> {
+        let key = InternalKey { user_key: record.key, tag: record.tag };
+        let link = || {
+            self.index.insert(self.published(), key, (offset / ALIGNMENT) as u32, height(self.options.seed, ordinal))
+        };
+        // SAFETY: `offset … offset + length` lies within the reservation of the one caller, which
+        // lies within the capacity; nothing is linked there before the step below.
+        let write = || unsafe { self.block.write(offset, record) };
+        if planted(Bug::LinkBeforeWrite) {
+            link()?;
+            forebay_env::sync::thread::yield_now();
+            write();
+        } else {
+            write();
+            link()?;
+        }
+        self.pieces.add(offset as u64, length as u64);
+        Ok(())
+    }
+}
+
+/// A place in a memtable, or nowhere. Records of one key come newest first.
+#[derive(Debug, Clone)]
+pub struct MemtableCursor<'m> {
+    cursor: Cursor<&'m Arena, Published<'m>>,
+    records: Published<'m>,
+}
+
+impl<'m> MemtableCursor<'m> {
+    /// Goes to the first record.
+    ///
+    /// # Errors
+    /// As for all moves, only if memory was overwritten.
+    pub fn seek_to_first(&mut self) -> Result<(), IndexError> {
+        self.cursor.seek_to_first()
+    }
+
+    /// Goes to the last record.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek_to_last(&mut self) -> Result<(), IndexError> {
+        self.cursor.seek_to_last()
+    }
+
+    /// Goes to the first record whose key is not before `key`.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
+        self.cursor.seek(key)
+    }
+
+    /// Goes to the last record whose key is not after `key`.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek_for_prev(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
+        self.cursor.seek_for_prev(key)
+    }
+
+    /// Goes one record forward; nowhere after the last.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    #[inline]
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<(), IndexError> {
+        self.cursor.next()
+    }
+
+    /// Goes one record back, in O(log n); nowhere before the first.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn prev(&mut self) -> Result<(), IndexError> {
+        self.cursor.prev()
+    }
+
+    /// The record here; `None` when nowhere.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    #[inline]
+    pub fn record(&self) -> Result<Option<RecordRef<'m>>, IndexError> {
+        match self.cursor.record()? {
+            None => Ok(None),
+            Some(record) => self.records.record(record).map(Some),
+        }
+    }
+}

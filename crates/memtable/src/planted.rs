@@ -1,0 +1,65 @@
+//! Bugs that a test plants to see that the model checkers find them: a checker counts only once
+//! it has failed. They exist only under `--cfg loom` and `--cfg shuttle`; elsewhere asking for one
+//! is the constant `false`.
+
+/// A bug that can be planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// A node is linked without release, so its fields and its record may not be visible.
+    RelaxedLink,
+    /// A failed link is retried without looking for nodes inserted meanwhile.
+    StaleSplice,
+    /// A record is linked before its bytes are written.
+    LinkBeforeWrite,
+    /// The published number jumps to a writer's last number, past unfinished writers.
+    PublishMaximum,
+    /// A finished writer does not order its mark before it looks at the others' marks.
+    PublishWithoutFence,
+    /// Every writer that does not fit installs a memtable, not only the one that crosses.
+    EveryoneCrosses,
+    /// The current value is used without checking that it is still current once it is protected.
+    UncheckedHazard,
+}
+
+#[cfg(any(loom, shuttle))]
+mod checked {
+    use super::Bug;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        /// The checkers run all threads of a model on the thread of the test.
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Keeps a bug planted until dropped.
+    #[derive(Debug)]
+    #[must_use]
+    pub struct Planting(());
+
+    /// Plants `bug` for tests on this thread.
+    pub fn plant(bug: Bug) -> Planting {
+        PLANTED.set(Some(bug));
+        Planting(())
+    }
+
+    impl Drop for Planting {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
+    }
+
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+pub(crate) use checked::planted;
+#[cfg(any(loom, shuttle))]
+pub use checked::{Planting, plant};
+
+#[cfg(not(any(loom, shuttle)))]
+#[inline(always)]
+pub(crate) const fn planted(_bug: Bug) -> bool {
+    false
+}

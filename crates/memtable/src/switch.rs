@@ -1,0 +1,300 @@
+//! A shared value that is replaced now and then and loaded all the time: a shard's current
+//! memtable, or the set of its memtables.
+//!
+//! Loading takes no lock and writes only a line that no other thread writes at that time: a hazard
+//! slot, in which the reader says which value it uses. Whoever replaces a value keeps the old one
+//! until no slot names it. (A reference count would do too, but all threads would write its line
+//! twice for each operation.)
+//!
+//! The kernel of the write path:
+//!
+//! ```text
+//!   loop   memtable = switch.load()
+//!          memtable.reserve(…)
+//!            Fits      insert; publish; done
+//!            Crossed   make the next memtable, based at the final count; reserve in it first, so
+//!                      that this writer gets on; switch.replace(next); insert; publish; done
+//!            Full      memtable.wait_replaced(); again
+//! ```
+//!
+//! # Who owns what
+//!
+//! | thing | states | who changes it |
+//! |---|---|---|
+//! | slot | null → value → (another value →) null | null → value: any reader, by compare-and-swap; then only that reader until null |
+//! | value | current → retired → dropped | current → retired: `replace`; → dropped: `reclaim`, under the lock |
+//!
+//! # Invariants
+//!
+//! 1. A reader uses a value only after it has put it into its slot, then a sequentially consistent
+//!    fence, then seen that it is still current.
+//! 2. A value is dropped only after it stopped being current, then a sequentially consistent fence,
+//!    then no slot was seen to hold it. Of the two fences one is first: if the reader's, the
+//!    reclaimer sees the slot; if the reclaimer's, the reader sees that the value is not current.
+//! 3. A slot is cleared with release after the last use; the reclaimer's load acquires. So uses
+//!    happen before the drop. A slot that went on to another value, of the same or another reader,
+//!    was written by the same thread or by a compare-and-swap that continues the release sequence.
+//! 4. A value's address is not reused while a slot names it, so comparing addresses is enough.
+
+use crate::padded::Padded;
+use crate::planted::{Bug, planted};
+use forebay_env::sync::atomic::{
+    AtomicPtr,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
+};
+use forebay_env::sync::{Arc, Mutex, lock, relax};
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr;
+
+/// Loads at one time. More wait for each other.
+#[cfg(not(loom))]
+const SLOTS: usize = 64;
+#[cfg(loom)]
+const SLOTS: usize = 2;
+
+/// See the module.
+pub struct Switch<T> {
+    current: Padded<AtomicPtr<Arc<T>>>,
+    slots: Box<[Padded<AtomicPtr<Arc<T>>>]>,
+    retired: Mutex<Vec<Retired<T>>>,
+}
+
+/// A value that is no longer current. Owned by the list that it is in.
+struct Retired<T>(*mut Arc<T>);
+
+// SAFETY: it owns an `Arc<T>`, which may be sent if `T` may be shared and sent.
+unsafe impl<T: Send + Sync> Send for Retired<T> {}
+
+/// A loaded value, which stays alive while the guard does. To be held shortly: while it is held it
+/// keeps one of 64 slots, and the value's memory. Clone the `Arc` to keep the value longer.
+#[must_use]
+pub struct Guard<'s, T> {
+    switch: &'s Switch<T>,
+    slot: &'s AtomicPtr<Arc<T>>,
+    value: *mut Arc<T>,
+}
+
+impl<T: Send + Sync> Switch<T> {
+    /// A switch whose current value is `value`.
+    #[must_use]
+    pub fn new(value: Arc<T>) -> Self {
+        Self {
+            current: Padded(AtomicPtr::new(Box::into_raw(Box::new(value)))),
+            slots: (0..SLOTS).map(|_| Padded(AtomicPtr::new(ptr::null_mut()))).collect(),
+            retired: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The current value.
+    #[inline]
+    pub fn load(&self) -> Guard<'_, T> {
+        // Not used before it is checked below, so relaxed.
+        let mut value = self.current.0.load(Relaxed);
+        let slot = self.claim(value);
+        loop {
+            // Pairs with the fence in `reclaim` (invariant 2).
+            fence(SeqCst);
+            // Acquire: pairs with the release in `replace`, so that the value's content is seen.
+            let now = self.current.0.load(Acquire);
+            if now == value || planted(Bug::UncheckedHazard) {
+                return Guard { switch: self, slot, value };
+            }
+            value = now;
+            slot.store(value, Release);
+        }
+    }
+
+    /// Takes a free slot and puts `value` into it.
+    #[inline]
+    fn claim(&self, value: *mut Arc<T>) -> &AtomicPtr<Arc<T>> {
+        let hint = slot_hint();
+        let mut round = 0;
+        loop {
+            for i in 0..self.slots.len() {
+                let slot = &self.slots[(hint + i) % self.slots.len()].0;
+                // Release: continues the release sequence of the slot's last user (invariant 3).
+                if slot.compare_exchange(ptr::null_mut(), value, Release, Relaxed).is_ok() {
+                    return slot;
+                }
+            }
+            relax(&mut round);
+        }
+    }
+
+    /// Makes `value` the current one and returns the one before, which is dropped when nobody
+    /// uses it any more.
+    pub fn replace(&self, value: Arc<T>) -> Arc<T> {
+        let new = Box::into_raw(Box::new(value));
+        let old = {
+            let mut retired = lock(&self.retired);
+            // Release: pairs with `load`. Acquire: what `old` points at was written by others.
+            let old = self.current.0.swap(new, AcqRel);
+            retired.push(Retired(old));
+            // SAFETY: `old` was current until now, and nobody drops what is retired without the
+            // lock, which is held.
+            unsafe { &*old }.clone()
+        };
+        self.reclaim();
+        old
+    }
+
+    /// Drops replaced values that no guard uses. `replace` does so too; call it where the memory of
+    /// the last replaced value should not wait for the next replacement.
+    pub fn reclaim(&self) {
+        let mut unused = Vec::new();
+        {
+            let mut retired = lock(&self.retired);
+            // Pairs with the fence in `load` (invariant 2).
+            fence(SeqCst);
+            retired.retain(|value| {
+                // Acquire: pairs with the release of the guard's drop (invariant 3).
+                let used = self.slots.iter().any(|slot| slot.0.load(Acquire) == value.0);
+                if !used {
+                    unused.push(value.0);
+                }
+                used
+            });
+        }
+        for value in unused {
+            // SAFETY: made by `Box::into_raw`; no longer current, not in the list, in no slot, and
+            // so (invariant 2) nobody uses it or will.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
+}
+
+impl<T> Guard<'_, T> {
+    /// Whether another value has become current.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        // Acquire: what led to the replacement is seen. Addresses are unique (invariant 4).
+        self.switch.current.0.load(Acquire) != self.value
+    }
+
+    /// Waits until another value is current.
+    pub fn wait_replaced(&self) {
+        let mut round = 0;
+        while !self.is_replaced() {
+            relax(&mut round);
+        }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        // SAFETY: protected by the slot from before it was seen to be current (invariants 1, 2).
+        unsafe { &*self.value }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the acquiring load in `reclaim` (invariant 3).
+        self.slot.store(ptr::null_mut(), Release);
+    }
+}
+
+impl<T> Drop for Switch<T> {
+    fn drop(&mut self) {
+        let retired = std::mem::take(&mut *lock(&self.retired));
+        for value in retired.into_iter().map(|value| value.0).chain([self.current.0.load(Relaxed)]) {
+            // SAFETY: made by `Box::into_raw`, owned by the switch, and no guard is left, since
+            // guards borrow the switch.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
+}
+
+impl<T: Send + Sync + fmt::Debug> fmt::Debug for Switch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Switch").field(&**self.load()).finish()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&**self).finish()
+    }
+}
+
+/// Where this thread starts to look for a free slot, so that threads rarely meet.
+fn slot_hint() -> usize {
+    static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    std::thread_local! {
+        static HINT: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    HINT.get().unwrap_or_else(|| {
+        let hint = THREADS.fetch_add(1, Relaxed);
+        HINT.set(Some(hint));
+        hint
+    })
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Counts its drops.
+    struct Counted<'a>(u64, &'a AtomicUsize);
+
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_value_lives_as_long_as_its_guards() {
+        let drops = AtomicUsize::new(0);
+        let dropped = || drops.load(Relaxed);
+        let switch = Switch::new(Arc::new(Counted(1, &drops)));
+        let first = switch.load();
+        assert!(!first.is_replaced());
+        drop(switch.replace(Arc::new(Counted(2, &drops))));
+        assert!(first.is_replaced());
+        let second = switch.load();
+        assert_eq!((first.0, second.0, dropped()), (1, 2, 0));
+        drop(first);
+        switch.reclaim();
+        assert_eq!(dropped(), 1);
+        let kept = Arc::clone(&second);
+        drop(second);
+        drop(switch);
+        assert_eq!((dropped(), kept.0), (1, 2));
+        drop(kept);
+        assert_eq!(dropped(), 2);
+    }
+
+    #[test]
+    fn more_threads_than_replacements() {
+        let rounds = if cfg!(miri) { 20 } else { 3_000 };
+        let drops = AtomicUsize::new(0);
+        let switch = Switch::new(Arc::new(Counted(0, &drops)));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while last < rounds {
+                        let now = switch.load().0;
+                        assert!(now >= last);
+                        last = now;
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            for i in 1..=rounds {
+                switch.replace(Arc::new(Counted(i, &drops)));
+            }
+        });
+        switch.reclaim();
+        assert_eq!(drops.load(Relaxed) as u64, rounds);
+    }
+}
