@@ -1,0 +1,141 @@
+//! One suite that every back end of the fabric passes.
+//!
+//! A back end gives a [`Target`]: how to start a node, and how to open links to it. The cases use
+//! only the traits of `forebay_fabric`, so what they check is the contract and nothing of a back
+//! end's own. Each runs on a node of its own, in a thread of its own under a watchdog: an operation
+//! that never ends is a failure with a name, not a test run that hangs.
+//!
+//! [`conformance_tests!`] makes a test of each group of cases. `FOREBAY_CASE=part_of_a_name` runs
+//! only the cases whose name contains that.
+
+#![forbid(unsafe_code)]
+
+pub mod cases;
+mod fixture;
+
+pub use fixture::{Connection, Fixture, Message};
+
+use forebay_env::thread;
+use forebay_fabric::{Error, Link, Listener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// Longest that a case may take. Most take milliseconds; builds share the machine.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Opens a link to a node.
+pub type Connect = Arc<dyn Fn() -> Result<Arc<dyn Link>, Error> + Send + Sync>;
+
+/// Starts a node.
+pub type Start = Arc<dyn Fn(Option<&str>) -> Node + Send + Sync>;
+
+/// A node that has just started.
+pub struct Node {
+    /// The node's side. Dropping it is how a node dies.
+    pub listener: Box<dyn Listener>,
+    /// The clients' side.
+    pub connect: Connect,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("address", &self.listener.address()).finish_non_exhaustive()
+    }
+}
+
+/// A back end under test.
+#[derive(Clone)]
+pub struct Target {
+    /// The back end's name.
+    pub name: &'static str,
+    /// Starts a node; given the address of a node that has died, at the same address where the
+    /// back end can.
+    pub start: Start,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A case of the suite.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// What holds.
+    pub name: &'static str,
+    /// Panics when it does not.
+    pub run: fn(&Fixture),
+}
+
+/// Makes cases of functions.
+macro_rules! case_list {
+    ($($name:ident),* $(,)?) => {
+        /// The cases of this group.
+        pub const CASES: &[$crate::Case] = &[$($crate::Case { name: stringify!($name), run: $name }),*];
+    };
+}
+pub(crate) use case_list;
+
+/// Runs cases one after the other, all of them even when some fail.
+///
+/// # Panics
+/// When a case fails or does not end; the message names them all.
+pub fn run(target: &Target, cases: &'static [Case]) {
+    let wanted = std::env::var("FOREBAY_CASE").unwrap_or_default();
+    let failures: Vec<String> = cases
+        .iter()
+        .filter(|case| case.name.contains(&wanted))
+        .filter_map(|case| run_one(target, case).err().map(|why| format!("  {}: {why}", case.name)))
+        .collect();
+    assert!(failures.is_empty(), "back end `{}` fails\n{}", target.name, failures.join("\n"));
+}
+
+/// Runs the whole suite.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_all(target: &Target) {
+    for group in cases::GROUPS {
+        run(target, group);
+    }
+}
+
+fn run_one(target: &Target, case: &'static Case) -> Result<(), String> {
+    let (done, ended) = mpsc::channel();
+    let target = target.clone();
+    let body = move || {
+        let result = catch_unwind(AssertUnwindSafe(|| (case.run)(&Fixture::start(&target))));
+        // The receiver is gone when the watchdog was faster.
+        let _ = done.send(result.map_err(|panic| text_of(&*panic)));
+    };
+    thread::spawn(case.name, body).map_err(|e| e.to_string())?;
+    ended.recv_timeout(WATCHDOG).unwrap_or_else(|_| Err(format!("did not end within {WATCHDOG:?}")))
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("panicked").to_owned()
+}
+
+/// Makes a test of each group of cases for the [`Target`] that the expression gives.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($target:expr; $($group:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $group() {
+                $crate::run(&$target, $crate::cases::$group::CASES);
+            }
+        )*
+
+        #[test]
+        fn every_group_is_there() {
+            assert_eq!($crate::cases::GROUPS.len(), [$(stringify!($group)),*].len());
+        }
+    };
+    ($target:expr) => {
+        $crate::conformance_tests!($target; operations, order, concurrency, messages, rpc, access, failure, counting);
+    };
+}
