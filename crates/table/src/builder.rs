@@ -1,0 +1,254 @@
+//! Building a table's image from entries in order.
+//!
+//! The builder holds the image (tens of bytes an entry) and 24 bytes an entry for the point index,
+//! never a record. A record's segment is named by an ordinal from [`TableBuilder::segment`]; one
+//! segment, the **run** that the table's records are to be gathered into, may get its id at the end.
+
+use crate::block::BlockBuilder;
+use crate::entry::{IndexEntry, OwnedKey, RangeTombstone, RecordAddress, UNIT_BYTES};
+use crate::error::{Error, Result};
+use crate::image::{Section, TailWriter, encode_tombstones};
+use crate::point_index::{PointEntry, PointIndexOptions, build, key_hash};
+use crate::properties::{Creation, PropertiesBuilder, SegmentUse, TableProperties};
+use crate::sparse_index::{BlockAddress, SparseIndexBuilder};
+use forebay_base::{InternalKey, KeyOrder, Kind, SegmentId};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// How a table is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Order of the user keys.
+    pub key_order: KeyOrder,
+    /// Size at which an index block ends, in bytes.
+    pub block_bytes: u32,
+    /// Entries from one key that is stored whole to the next.
+    pub restart_interval: u32,
+    /// How the point index is built.
+    pub point_index: PointIndexOptions,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            key_order: KeyOrder::Bytewise,
+            block_bytes: 4 << 10,
+            restart_interval: 16,
+            point_index: PointIndexOptions::default(),
+        }
+    }
+}
+
+/// A table as it was built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuiltTable {
+    /// The image (see [`crate::image`]).
+    pub image: Vec<u8>,
+    /// Where the tail starts in the image, in bytes.
+    pub tail_offset: u64,
+    /// The properties that the image holds.
+    pub properties: TableProperties,
+}
+
+impl BuiltTable {
+    /// The part of the image that a compute node caches.
+    #[must_use]
+    pub fn tail(&self) -> &[u8] {
+        self.image.get(self.tail_offset as usize..).unwrap_or_default()
+    }
+}
+
+/// The run that a table's records are gathered into.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    ordinal: u32,
+    next_unit: u64,
+}
+
+/// Builds one table.
+#[derive(Debug)]
+pub struct TableBuilder {
+    options: TableOptions,
+    image: Vec<u8>,
+    block: BlockBuilder,
+    sparse: SparseIndexBuilder,
+    points: Vec<PointEntry>,
+    properties: PropertiesBuilder,
+    ordinals: HashMap<SegmentId, u32>,
+    run: Option<Run>,
+    last: Option<OwnedKey>,
+    tombstones: Vec<RangeTombstone>,
+}
+
+impl TableBuilder {
+    /// A builder of a table that `creation` writes.
+    #[must_use]
+    pub fn new(options: TableOptions, creation: Creation) -> Self {
+        Self {
+            options,
+            image: Vec::new(),
+            block: BlockBuilder::new(options.restart_interval),
+            sparse: SparseIndexBuilder::default(),
+            points: Vec::new(),
+            properties: PropertiesBuilder::new(options.key_order, creation),
+            ordinals: HashMap::new(),
+            run: None,
+            last: None,
+            tombstones: Vec::new(),
+        }
+    }
+
+    /// The ordinal of a segment that records lie in; `is_run` counts when it is named first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there are 2^32 segments.
+    pub fn segment(&mut self, id: SegmentId, is_run: bool) -> Result<u32> {
+        if let Some(ordinal) = self.ordinals.get(&id) {
+            return Ok(*ordinal);
+        }
+        let ordinal = self.list_segment(SegmentUse::new(id, is_run))?;
+        self.ordinals.insert(id, ordinal);
+        Ok(ordinal)
+    }
+
+    fn list_segment(&mut self, segment: SegmentUse) -> Result<u32> {
+        let segments = self.properties.segments_mut();
+        let ordinal = u32::try_from(segments.len()).map_err(|_| Error::Invalid("the table has too many segments"))?;
+        segments.push(segment);
+        Ok(ordinal)
+    }
+
+    /// Number of entries added.
+    #[must_use]
+    pub const fn entries(&self) -> u64 {
+        self.points.len() as u64
+    }
+
+    /// Bytes of the records that the table references, with padding.
+    #[must_use]
+    pub const fn record_bytes(&self) -> u64 {
+        self.properties.properties().record_bytes
+    }
+
+    /// The key of the last entry added.
+    #[must_use]
+    pub fn last_key(&self) -> Option<InternalKey<'_>> {
+        self.last.as_ref().map(OwnedKey::as_key)
+    }
+
+    /// Whether neither an entry nor a range deletion was added.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.points.is_empty() && self.tombstones.is_empty()
+    }
+
+    /// Appends an entry, whose ordinal came from [`TableBuilder::segment`] and whose key sorts
+    /// behind the last one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an entry out of order or one that no record can have.
+    pub fn add(&mut self, entry: &IndexEntry<'_>) -> Result<()> {
+        self.add_hashed(entry, key_hash(entry.key.user_key))
+    }
+
+    /// Appends an entry whose record is to be gathered into the table's run, behind those before
+    /// it; `entry.address` is ignored.
+    ///
+    /// # Errors
+    /// As [`TableBuilder::add`].
+    pub fn add_to_run(&mut self, entry: &IndexEntry<'_>, hash: u64) -> Result<()> {
+        let run = match self.run {
+            Some(run) => run,
+            None => Run { ordinal: self.list_segment(SegmentUse::new(SegmentId(u64::MAX), true))?, next_unit: 0 },
+        };
+        let address = RecordAddress { ordinal: run.ordinal, offset_units: run.next_unit };
+        self.run = Some(run);
+        self.add_hashed(&IndexEntry { address, ..*entry }, hash)?;
+        self.run = Some(Run { next_unit: run.next_unit + entry.padded_length() / UNIT_BYTES, ..run });
+        Ok(())
+    }
+
+    /// Bytes that the run has so far; zero without a run.
+    #[must_use]
+    pub fn run_bytes(&self) -> u64 {
+        self.run.map_or(0, |run| run.next_unit * UNIT_BYTES)
+    }
+
+    fn add_hashed(&mut self, entry: &IndexEntry<'_>, hash: u64) -> Result<()> {
+        entry.check()?;
+        if entry.key.tag.kind() == Kind::RangeDelete {
+            return Err(Error::Invalid("a range deletion is no entry"));
+        }
+        if entry.address.ordinal as usize >= self.properties.properties().segments.len() {
+            return Err(Error::Invalid("the entry's segment is not listed"));
+        }
+        if let Some(last) = &self.last
+            && self.options.key_order.compare_internal(last.as_key(), entry.key) != Ordering::Less
+        {
+            return Err(Error::Invalid("the entry is out of order"));
+        }
+        self.block.add(entry);
+        self.properties.add(entry);
+        self.points.push(PointEntry {
+            hash,
+            offset_units: entry.address.offset_units,
+            ordinal: entry.address.ordinal,
+            length: entry.length,
+        });
+        let last = self.last.get_or_insert_with(|| OwnedKey { user_key: Vec::new(), tag: entry.key.tag });
+        last.user_key.clear();
+        last.user_key.extend_from_slice(entry.key.user_key);
+        last.tag = entry.key.tag;
+        if self.block.size_bytes() >= self.options.block_bytes as usize {
+            self.finish_block()?;
+        }
+        Ok(())
+    }
+
+    /// Adds a range deletion, in any order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when its range is empty or its kind another.
+    pub fn add_range_deletion(&mut self, tombstone: RangeTombstone) -> Result<()> {
+        let empty = self.options.key_order.compare(&tombstone.start, &tombstone.end) != Ordering::Less;
+        if empty || tombstone.tag.kind() != Kind::RangeDelete {
+            return Err(Error::Invalid("the range deletion is none"));
+        }
+        self.tombstones.push(tombstone);
+        Ok(())
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        let Some(last) = self.last.as_ref().filter(|_| !self.block.is_empty()) else { return Ok(()) };
+        let offset = self.image.len() as u64;
+        let length = self.block.finish(&mut self.image);
+        self.sparse.add(BlockAddress { offset, length }, last)
+    }
+
+    /// Completes the image; `run` is the id of the run if entries were added to one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an empty table, a run without id, or a table that is too large.
+    pub fn finish(mut self, run: Option<SegmentId>) -> Result<BuiltTable> {
+        if self.is_empty() {
+            return Err(Error::Invalid("a table has at least one entry"));
+        }
+        if let Some(Run { ordinal, .. }) = self.run {
+            let id = run.ok_or(Error::Invalid("the table's run has no segment"))?;
+            self.properties.segments_mut()[ordinal as usize].id = id;
+        }
+        self.finish_block()?;
+        let Self { options, mut image, sparse, points, properties, last, tombstones, .. } = self;
+        let properties = properties.finish(last, &tombstones);
+        let spans: Vec<_> = properties.segments.iter().map(SegmentUse::span).collect();
+        let mut tail = TailWriter::new(&mut image);
+        tail.section(Section::SparseIndex, |out| sparse.encode(out))?;
+        tail.section(Section::PointIndex, |out| build(out, &spans, &points, options.point_index))?;
+        if !tombstones.is_empty() {
+            tail.section(Section::RangeDeletions, |out| encode_tombstones(out, &tombstones))?;
+        }
+        tail.section(Section::Properties, |out| properties.encode(out))?;
+        let tail_offset = tail.finish();
+        Ok(BuiltTable { image, tail_offset, properties })
+    }
+}

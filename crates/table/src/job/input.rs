@@ -1,0 +1,213 @@
+//! A compaction's inputs: streams over the index entries of tables, read in large pieces.
+
+use super::result::JobCounters;
+use super::{AllocatedSegment, GatherRead, JobIo};
+use crate::block::BlockIterator;
+use crate::cached::CachedTable;
+use crate::entry::{IndexEntry, RangeTombstone};
+use crate::error::{Error, Result};
+use crate::merge::SortedStream;
+use crate::properties::TableProperties;
+use crate::segments::SegmentKind;
+use crate::sparse_index::SparseIndex;
+use crate::version_edit::{ImageAddress, TableMetadata};
+use forebay_base::{InternalKey, KeyOrder, SegmentId, Tag};
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A job's I/O with its counters and budget, shared by its streams and its output.
+pub(super) struct Io<'a> {
+    io: &'a mut dyn JobIo,
+    pub counters: JobCounters,
+    allocated_bytes: u64,
+    budget_bytes: u64,
+}
+
+impl<'a> Io<'a> {
+    pub fn new(io: &'a mut dyn JobIo, budget_bytes: u64) -> Self {
+        Self { io, counters: JobCounters::default(), allocated_bytes: 0, budget_bytes }
+    }
+
+    pub fn check_cancelled(&self) -> Result<()> {
+        if self.io.cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.check_cancelled()?;
+        self.counters.bytes_read += into.len() as u64;
+        self.io.read(segment, offset, into)
+    }
+
+    pub fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()> {
+        self.check_cancelled()?;
+        self.counters.gathers += 1;
+        self.counters.bytes_read += reads.iter().map(|read| read.length as u64).sum::<u64>();
+        self.io.gather(reads, into)
+    }
+
+    pub fn allocate(&mut self, kind: SegmentKind, length: u64) -> Result<AllocatedSegment> {
+        let needed = self.allocated_bytes.saturating_add(length);
+        if needed > self.budget_bytes {
+            return Err(Error::OverBudget { needed, budget: self.budget_bytes });
+        }
+        self.allocated_bytes = needed;
+        self.io.allocate(kind, length)
+    }
+
+    pub fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.counters.bytes_written += bytes.len() as u64;
+        self.io.write(segment, offset, bytes)
+    }
+}
+
+/// The part of a key range that a job merges.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    pub order: KeyOrder,
+    pub lower: Option<&'a [u8]>,
+    pub upper: Option<&'a [u8]>,
+}
+
+/// Index entries of one table, in order and within bounds.
+pub(super) struct TableStream<'a, 'io> {
+    io: &'a RefCell<Io<'io>>,
+    image: ImageAddress,
+    properties: Arc<TableProperties>,
+    sparse_index: SparseIndex,
+    bounds: Bounds<'a>,
+    read_bytes: u64,
+    /// Blocks that are not read yet.
+    blocks: Range<usize>,
+    /// What was read last: its blocks, and where the next one starts.
+    chunk: Vec<u8>,
+    chunk_blocks: Range<usize>,
+    chunk_next: usize,
+    block: Option<BlockIterator<Vec<u8>>>,
+    at_end: bool,
+}
+
+impl<'a, 'io> TableStream<'a, 'io> {
+    /// A stream that stands on the table's first entry within bounds, and the table's range deletions.
+    pub fn open(
+        io: &'a RefCell<Io<'io>>,
+        table: &TableMetadata,
+        bounds: Bounds<'a>,
+        read_bytes: u32,
+    ) -> Result<(Self, Vec<RangeTombstone>)> {
+        let image = table.image;
+        let tail_bytes = usize::try_from(image.length - image.tail_offset)
+            .map_err(|_| Error::Invalid("an image is larger than the address space"))?;
+        let mut tail = vec![0; tail_bytes];
+        io.borrow_mut().read(image.segment, image.tail_offset, &mut tail)?;
+        let cached = CachedTable::parse(&tail)?;
+        if **cached.properties() != *table.properties || cached.sparse_index().blocks_bytes() != image.tail_offset {
+            return Err(Error::Inconsistent { what: "a table", detail: "its image is another one's" });
+        }
+        let sparse_index = cached.sparse_index().clone();
+        let blocks = sparse_index.range(bounds.order, bounds.lower, bounds.upper);
+        let mut stream = Self {
+            io,
+            image,
+            properties: Arc::clone(cached.properties()),
+            sparse_index,
+            bounds,
+            read_bytes: read_bytes.into(),
+            blocks,
+            chunk: Vec::new(),
+            chunk_blocks: 0..0,
+            chunk_next: 0,
+            block: None,
+            at_end: false,
+        };
+        stream.enter_next_block()?;
+        if let (Some(lower), Some(block)) = (bounds.lower, &mut stream.block) {
+            block.seek(bounds.order, InternalKey { user_key: lower, tag: Tag::MAX })?;
+        }
+        stream.settle()?;
+        Ok((stream, cached.range_deletions().to_vec()))
+    }
+
+    /// The current entry.
+    pub fn entry(&self) -> Option<IndexEntry<'_>> {
+        if self.at_end { None } else { self.block.as_ref()?.entry() }
+    }
+
+    /// The properties of the stream's table.
+    pub fn properties(&self) -> &TableProperties {
+        &self.properties
+    }
+
+    /// Goes on to the next block while the current one is used up, and ends at the upper bound.
+    fn settle(&mut self) -> Result<()> {
+        while !self.at_end {
+            match self.block.as_ref().and_then(BlockIterator::entry) {
+                Some(entry) => {
+                    let is_behind = |upper| self.bounds.order.compare(entry.key.user_key, upper) != Ordering::Less;
+                    self.at_end = self.bounds.upper.is_some_and(is_behind);
+                    return Ok(());
+                }
+                None => self.enter_next_block()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn enter_next_block(&mut self) -> Result<()> {
+        if self.chunk_blocks.is_empty() && !self.read_chunk()? {
+            self.at_end = true;
+            return Ok(());
+        }
+        let length = self.chunk_blocks.next().and_then(|index| self.sparse_index.block(index)).map_or(0, |b| b.length);
+        let end = self.chunk_next + length as usize;
+        let bytes = self.chunk.get(self.chunk_next..end).unwrap_or_default();
+        self.chunk_next = end;
+        match &mut self.block {
+            Some(block) => {
+                block.replace(bytes.to_vec())?;
+            }
+            None => self.block = Some(BlockIterator::new(bytes.to_vec())?),
+        }
+        self.block.as_mut().map_or(Ok(()), BlockIterator::seek_to_first)
+    }
+
+    /// Reads the next blocks, about as many bytes as are to be read at once; false when none is left.
+    fn read_chunk(&mut self) -> Result<bool> {
+        let Some(first) = self.blocks.next().and_then(|index| Some((index, self.sparse_index.block(index)?))) else {
+            return Ok(false);
+        };
+        let (first_index, first) = first;
+        let mut length = u64::from(first.length);
+        self.chunk_blocks = first_index..first_index + 1;
+        while let Some(next) = self.sparse_index.block(self.blocks.start).filter(|_| !self.blocks.is_empty()) {
+            if length + u64::from(next.length) > self.read_bytes {
+                break;
+            }
+            length += u64::from(next.length);
+            self.blocks.start += 1;
+            self.chunk_blocks.end += 1;
+        }
+        self.chunk.resize(length as usize, 0);
+        self.chunk_next = 0;
+        self.io.borrow_mut().read(self.image.segment, first.offset, &mut self.chunk)?;
+        Ok(true)
+    }
+}
+
+impl SortedStream for TableStream<'_, '_> {
+    type Error = Error;
+
+    #[inline]
+    fn key(&self) -> Option<InternalKey<'_>> {
+        Some(self.entry()?.key)
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<()> {
+        if let Some(block) = &mut self.block {
+            block.next()?;
+        }
+        self.settle()
+    }
+}

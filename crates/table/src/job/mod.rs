@@ -1,0 +1,110 @@
+//! Jobs: compaction and flush as pure functions, run by whoever has the bytes at hand.
+//!
+//! A job's arguments are complete and its result names all that it made, so a compute node, a memory
+//! node or a storage worker can run it through its own [`JobIo`]. A job installs nothing: its
+//! outputs belong to the attempt that wrote them until the shard's owner names them in a version
+//! edit. When a job fails, whoever ran it frees what it allocated.
+
+mod compaction;
+mod flush;
+mod input;
+mod output;
+mod request;
+mod result;
+mod retention;
+
+pub use compaction::run_compaction;
+pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
+pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Residents};
+pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};
+
+use crate::error::Result;
+use crate::segments::{Placement, SegmentKind};
+use forebay_base::{DecodeError, LogicalAddress, Reader, SegmentId, Writer};
+
+/// Which attempt at which job, for whom. The answer counts only for this epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct JobIdentity {
+    /// The store.
+    pub store: u128,
+    /// The shard within the store.
+    pub shard: u64,
+    /// The epoch of the shard's owner.
+    pub epoch: u64,
+    /// The job within its shard.
+    pub job: u64,
+    /// The attempt at the job; outputs are named by it.
+    pub attempt: u32,
+}
+
+impl JobIdentity {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u128(self.store);
+        out.put_u64(self.shard);
+        out.put_u64(self.epoch);
+        out.put_u64(self.job);
+        out.put_u32(self.attempt);
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
+        Ok(Self {
+            store: reader.u128()?,
+            shard: reader.u64()?,
+            epoch: reader.u64()?,
+            job: reader.u64()?,
+            attempt: reader.u32()?,
+        })
+    }
+}
+
+/// Bytes to be read and where they go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GatherRead {
+    /// Where to read.
+    pub address: LogicalAddress,
+    /// Bytes to read.
+    pub length: usize,
+    /// Where they go in the buffer.
+    pub destination: usize,
+}
+
+/// A segment that was allocated for a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllocatedSegment {
+    /// Its number.
+    pub id: SegmentId,
+    /// Where it lies.
+    pub placements: Vec<Placement>,
+}
+
+/// What a job needs of the world. Implementations check every address against the segments that the job
+/// may touch; errors are [`Error::Io`](crate::Error::Io).
+pub trait JobIo {
+    /// Fills `into` from `offset` of a segment.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io).
+    fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<()>;
+
+    /// Carries out all of `reads` with one doorbell, each into its part of `into`. The parts do not overlap.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io).
+    fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()>;
+
+    /// Allocates a segment of exactly `length` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), of kind `Full` when there is no room.
+    fn allocate(&mut self, kind: SegmentKind, length: u64) -> Result<AllocatedSegment>;
+
+    /// Writes `bytes` at `offset` of a segment that this job allocated. A segment is written once, from
+    /// its start to its end; all writes have taken effect when the job's result is used.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io).
+    fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Whether the owner asked the job to stop.
+    fn cancelled(&self) -> bool;
+}

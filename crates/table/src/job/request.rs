@@ -1,0 +1,309 @@
+//! A compaction's arguments.
+//!
+//! ```text
+//!  frame "FBcj" (see `frame`), fields, each once unless marked:
+//!   1          identity     u128 store, u64 shard, u64 epoch, u64 job, u32 attempt
+//!   2          operators    names of key order and merge operator behind their lengths (varint)
+//!   3  1 or +  input        u8 level, table (see `version_edit`)
+//!   4  0 or +  segment      varint id, segment (see `segments`)
+//!   5          output       u8 level, u8 1 if no older data of the range lies elsewhere
+//!   6          snapshots    varint count, u64 each, ascending
+//!   7  0 or +  tombstone    range deletion of a table that is no input: start and end behind their
+//!                           lengths (varint), u64 tag
+//!   8          limits       u64 table bytes, u64 table entries, u64 output bytes, u32 read bytes
+//!   9          format       u32 block bytes, u32 restart interval, u8 fingerprint bits, u8 load
+//!  10          clustering   u8 0 none, 1 gather; u8 residents 0 keep, 1 rewrite
+//!  11          bounds       lower and upper: u8 0, or u8 1 and the key behind its length (varint)
+//!  12          expiry       u64 milliseconds since 1970: records that expired before may be dropped
+//! ```
+//!
+//! All fields are mandatory to know.
+
+use super::JobIdentity;
+use crate::builder::TableOptions;
+use crate::entry::RangeTombstone;
+use crate::error::{Context, Error, Result};
+use crate::frame::{
+    FrameKind, Need, for_each_field, put_field, put_optional, read_count, read_flag, read_optional, read_text,
+};
+use crate::point_index::PointIndexOptions;
+use crate::properties::read_sequence;
+use crate::segments::SegmentInfo;
+use crate::version_edit::{TableMetadata, decode_segment, encode_segment, read_key_order_name};
+use forebay_base::{DecodeError, KeyOrder, Reader, SegmentId, SequenceNumber, Writer};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+const FRAME: FrameKind = FrameKind { what: "a compaction job", magic: *b"FBcj", version: 1 };
+/// Largest index block that a job may ask for, in bytes.
+const MAX_BLOCK_BYTES: u32 = 16 << 20;
+/// Largest single read of index blocks or batch of records that a job may ask for, in bytes.
+const MAX_READ_BYTES: u32 = 64 << 20;
+/// Fields that a job always has.
+const ALWAYS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12;
+
+/// A table that goes into a compaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobInput {
+    /// The level that the table is in.
+    pub level: u8,
+    /// The table.
+    pub table: TableMetadata,
+}
+
+/// How much a compaction may make at once and in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobLimits {
+    /// Bytes of records at which an output table ends, at the next user key.
+    pub table_bytes: u64,
+    /// Entries at which an output table ends, at the next user key.
+    pub table_entries: u64,
+    /// Bytes that all segments allocated may have together.
+    pub output_bytes: u64,
+    /// Bytes of index blocks, or of records, that are read at once (64 MiB at most).
+    pub read_bytes: u32,
+}
+
+impl Default for JobLimits {
+    fn default() -> Self {
+        Self { table_bytes: 64 << 20, table_entries: 4 << 20, output_bytes: u64::MAX, read_bytes: 1 << 20 }
+    }
+}
+
+/// Whether records are brought back into key order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Clustering {
+    /// Records stay where they are; only indexes are written.
+    #[default]
+    None,
+    /// Every surviving record is gathered into a run of its output table.
+    Gather(Residents),
+}
+
+/// What a clustering compaction does with records that lie in runs of its output level already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Residents {
+    /// They stay there.
+    Keep,
+    /// They are gathered like the others.
+    Rewrite,
+}
+
+/// A compaction's arguments: all that it depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactionJob {
+    /// Which attempt at which job, for whom.
+    pub identity: JobIdentity,
+    /// Name of the merge operator; empty for none.
+    pub merge_operator: String,
+    /// The tables, newest first.
+    pub inputs: Vec<JobInput>,
+    /// Every segment that the tables name.
+    pub segments: BTreeMap<SegmentId, SegmentInfo>,
+    /// The level that the outputs are for.
+    pub output_level: u8,
+    /// Whether no table outside of the inputs holds older data of the range, so that deletions may go.
+    pub is_bottommost: bool,
+    /// The snapshots that are read from, ascending.
+    pub snapshots: Vec<SequenceNumber>,
+    /// Range deletions of tables that are no inputs. What they cover is dropped; they are not written.
+    pub tombstones: Vec<RangeTombstone>,
+    /// How much it may make.
+    pub limits: JobLimits,
+    /// How the outputs are built, with the order of the keys.
+    pub options: TableOptions,
+    /// Whether records are brought back into key order.
+    pub clustering: Clustering,
+    /// The first key of the part of the inputs that this job merges; `None` for no bound.
+    pub lower: Option<Vec<u8>>,
+    /// The first key behind that part; `None` for no bound.
+    pub upper: Option<Vec<u8>>,
+    /// Records that expired before, in milliseconds since 1970, may be dropped where a deletion may. Zero
+    /// for none.
+    pub expire_before_ms: u64,
+}
+
+impl CompactionJob {
+    /// Checks that the arguments fit each other.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for what is wrong.
+    pub fn validate(&self) -> Result<()> {
+        let require = |condition, reason| if condition { Ok(()) } else { Err(Error::Invalid(reason)) };
+        let order = self.options.key_order;
+        require(!self.inputs.is_empty(), "a compaction has at least one input")?;
+        require(self.snapshots.is_sorted(), "the snapshots are not ascending")?;
+        require((1..=MAX_BLOCK_BYTES).contains(&self.options.block_bytes), "the block size is not 1 B to 16 MiB")?;
+        require((1..=MAX_READ_BYTES).contains(&self.limits.read_bytes), "the read size is not 1 B to 64 MiB")?;
+        if let (Some(lower), Some(upper)) = (&self.lower, &self.upper) {
+            require(order.compare(lower, upper) == Ordering::Less, "the bounds are empty")?;
+        }
+        for JobInput { table, .. } in &self.inputs {
+            require(table.properties.key_order == order, "an input has another key order")?;
+            require(table.segments().all(|id| self.segments.contains_key(&id)), "an input's segment is missing")?;
+            let image = self.segments.get(&table.image.segment);
+            require(
+                image.is_some_and(|info| table.image.length <= info.length),
+                "an image is longer than its segment",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Appends the arguments to `out`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when they are larger than 4 GiB.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
+        let mut inputs = Vec::with_capacity(self.inputs.len());
+        for input in &self.inputs {
+            let mut bytes = vec![input.level];
+            input.table.encode(&mut bytes)?;
+            inputs.push(bytes);
+        }
+        FRAME.encode(out, |body| self.encode_fields(body, &inputs))
+    }
+
+    fn encode_fields(&self, body: &mut Vec<u8>, inputs: &[Vec<u8>]) {
+        let mut put = |number, value: &dyn Fn(&mut Vec<u8>)| put_field(body, number, Need::Mandatory, value);
+        put(1, &|out| self.identity.encode(out));
+        put(2, &|out| {
+            out.put_prefixed(self.options.key_order.name().as_bytes());
+            out.put_prefixed(self.merge_operator.as_bytes());
+        });
+        for input in inputs {
+            put(3, &|out| out.extend_from_slice(input));
+        }
+        for (id, info) in &self.segments {
+            put(4, &|out| encode_segment(out, *id, info));
+        }
+        put(5, &|out| out.extend_from_slice(&[self.output_level, u8::from(self.is_bottommost)]));
+        put(6, &|out| {
+            out.put_varint(self.snapshots.len() as u64);
+            self.snapshots.iter().for_each(|snapshot| out.put_u64(snapshot.0));
+        });
+        for tombstone in &self.tombstones {
+            put(7, &|out| tombstone.encode(out));
+        }
+        put(8, &|out| {
+            out.put_u64(self.limits.table_bytes);
+            out.put_u64(self.limits.table_entries);
+            out.put_u64(self.limits.output_bytes);
+            out.put_u32(self.limits.read_bytes);
+        });
+        put(9, &|out| {
+            out.put_u32(self.options.block_bytes);
+            out.put_u32(self.options.restart_interval);
+            out.put_u8(self.options.point_index.fingerprint_bits.min(255) as u8);
+            out.put_u8(self.options.point_index.load.min(255) as u8);
+        });
+        put(10, &|out| {
+            out.extend_from_slice(&match self.clustering {
+                Clustering::None => [0, 0],
+                Clustering::Gather(Residents::Keep) => [1, 0],
+                Clustering::Gather(Residents::Rewrite) => [1, 1],
+            });
+        });
+        put(11, &|out| {
+            put_optional(out, self.lower.as_deref());
+            put_optional(out, self.upper.as_deref());
+        });
+        put(12, &|out| out.put_u64(self.expire_before_ms));
+    }
+
+    /// Decodes and validates arguments.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let body = FRAME.decode(bytes)?;
+        let mut job = Self {
+            identity: JobIdentity { store: 0, shard: 0, epoch: 0, job: 0, attempt: 0 },
+            merge_operator: String::new(),
+            inputs: Vec::new(),
+            segments: BTreeMap::new(),
+            output_level: 0,
+            is_bottommost: false,
+            snapshots: Vec::new(),
+            tombstones: Vec::new(),
+            limits: JobLimits::default(),
+            options: TableOptions::default(),
+            clustering: Clustering::None,
+            lower: None,
+            upper: None,
+            expire_before_ms: 0,
+        };
+        let mut seen = 0u32;
+        for_each_field(body, FRAME.what, |number, value| {
+            if !(1..=12).contains(&number) {
+                return Ok(false);
+            }
+            seen |= 1 << number;
+            if number == 3 {
+                let level = value.u8().context(FRAME.what)?;
+                job.inputs.push(JobInput { level, table: TableMetadata::decode(value, FRAME.what)? });
+                return Ok(true);
+            }
+            job.decode_field(number, value).context(FRAME.what).map(|()| true)
+        })?;
+        if seen & ALWAYS != ALWAYS {
+            return Err(Error::Inconsistent { what: FRAME.what, detail: "a field is missing" });
+        }
+        job.validate()?;
+        Ok(job)
+    }
+
+    fn decode_field(&mut self, number: u64, value: &mut Reader<'_>) -> std::result::Result<(), DecodeError> {
+        match number {
+            1 => self.identity = JobIdentity::decode(value)?,
+            2 => {
+                self.options.key_order = read_key_order_name(value)?;
+                self.merge_operator = read_text(value, "name of the merge operator")?;
+            }
+            4 => {
+                let (id, info) = decode_segment(value)?;
+                self.segments.insert(id, info);
+            }
+            5 => {
+                self.output_level = value.u8()?;
+                self.is_bottommost = read_flag(value, "bottommost")?;
+            }
+            6 => {
+                let count = read_count(value, 8)?;
+                self.snapshots = (0..count).map(|_| read_sequence(value)).collect::<std::result::Result<_, _>>()?;
+            }
+            7 => self.tombstones.push(RangeTombstone::decode(value)?),
+            8 => {
+                let (table_bytes, table_entries) = (value.u64()?, value.u64()?);
+                let (output_bytes, read_bytes) = (value.u64()?, value.u32()?);
+                self.limits = JobLimits { table_bytes, table_entries, output_bytes, read_bytes };
+            }
+            9 => {
+                self.options.block_bytes = value.u32()?;
+                self.options.restart_interval = value.u32()?;
+                let (fingerprint_bits, load) = (value.u8()?.into(), value.u8()?.into());
+                self.options.point_index = PointIndexOptions { fingerprint_bits, load };
+            }
+            10 => {
+                let (gather, rewrite) = (read_flag(value, "clustering")?, read_flag(value, "residents")?);
+                self.clustering = match (gather, rewrite) {
+                    (false, _) => Clustering::None,
+                    (true, false) => Clustering::Gather(Residents::Keep),
+                    (true, true) => Clustering::Gather(Residents::Rewrite),
+                };
+            }
+            11 => {
+                self.lower = read_optional(value, "lower bound")?;
+                self.upper = read_optional(value, "upper bound")?;
+            }
+            _ => self.expire_before_ms = value.u64()?,
+        }
+        Ok(())
+    }
+
+    /// Order of the user keys.
+    #[must_use]
+    pub const fn key_order(&self) -> KeyOrder {
+        self.options.key_order
+    }
+}

@@ -1,0 +1,72 @@
+//! Which versions of a key somebody can still see.
+//!
+//! The snapshots cut the sequence numbers into **stripes**: `(…, s1], (s1, s2], …, (sn, …)`. A reader
+//! sees, of each key, the newest version of its stripe or of an older one. So of each key and stripe
+//! only the newest version is kept. A deletion must be kept as long as an older stripe may hold
+//! something that it hides, or an older table may: it goes in the oldest stripe of a bottommost
+//! compaction. A range deletion hides what is older in its own stripe.
+
+use crate::entry::{IndexEntry, RangeTombstone};
+use forebay_base::{KeyOrder, Kind, SequenceNumber, Tag};
+
+/// Decides entry by entry, in order of internal keys.
+#[derive(Debug)]
+pub(super) struct Retention {
+    order: KeyOrder,
+    snapshots: Vec<SequenceNumber>,
+    is_bottommost: bool,
+    expire_before_ms: u64,
+    tombstones: Vec<RangeTombstone>,
+    /// The last entry's key and stripe.
+    key: Vec<u8>,
+    stripe: Option<usize>,
+}
+
+impl Retention {
+    pub fn new(
+        order: KeyOrder,
+        snapshots: Vec<SequenceNumber>,
+        is_bottommost: bool,
+        expire_before_ms: u64,
+        tombstones: Vec<RangeTombstone>,
+    ) -> Self {
+        Self { order, snapshots, is_bottommost, expire_before_ms, tombstones, key: Vec::new(), stripe: None }
+    }
+
+    /// Number of the stripe of a sequence number, the oldest is 0.
+    fn stripe(&self, tag: Tag) -> usize {
+        self.snapshots.partition_point(|snapshot| *snapshot < tag.sequence())
+    }
+
+    /// Whether a deletion with this tag hides nothing any more.
+    pub fn is_spent(&self, tag: Tag) -> bool {
+        self.is_bottommost && self.stripe(tag) == 0
+    }
+
+    /// Whether the entry has to be kept. Entries come in order of their internal keys.
+    pub fn keeps(&mut self, entry: &IndexEntry<'_>) -> bool {
+        let stripe = self.stripe(entry.key.tag);
+        let same_key = self.stripe.is_some() && self.key == entry.key.user_key;
+        if same_key && self.stripe == Some(stripe) {
+            return false;
+        }
+        if !same_key {
+            self.key.clear();
+            self.key.extend_from_slice(entry.key.user_key);
+        }
+        self.stripe = Some(stripe);
+        let is_deletion = match entry.key.tag.kind() {
+            Kind::Delete => true,
+            _ => entry.expiry_ms.is_some_and(|expiry| expiry < self.expire_before_ms),
+        };
+        !(is_deletion && self.is_spent(entry.key.tag) || self.is_covered(entry, stripe))
+    }
+
+    fn is_covered(&self, entry: &IndexEntry<'_>, stripe: usize) -> bool {
+        self.tombstones.iter().any(|tombstone| {
+            tombstone.tag.sequence() > entry.key.tag.sequence()
+                && self.stripe(tombstone.tag) == stripe
+                && tombstone.contains(self.order, entry.key.user_key)
+        })
+    }
+}

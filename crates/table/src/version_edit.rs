@@ -1,0 +1,337 @@
+//! Version edits: how one version differs from the one before. One codec for every sink.
+//!
+//! ```text
+//!  frame "FBve" (see `frame`), fields, each at most once unless marked *:
+//!   1   identity           u128 store, u64 shard, names of key order and merge operator behind their
+//!                          lengths (varint), lower and upper bound of the shard's keys (each: u8 0,
+//!                          or u8 1 and the key behind its length)
+//!   2   epoch              u64
+//!   3   next table         u64
+//!   4   next segment       u64
+//!   5   next job           u64
+//!   6   last sequence      u64
+//!   7   durable sequence   u64
+//!   8 * added segment      varint id, then the segment (see `segments`)
+//!   9 * moved segment      as 8: the placements of a segment that is there change
+//!  10 * removed segment    varint id
+//!  11 * added table        u8 level, then the table:
+//!                          varint id, varint segment of the image, varint length of the image,
+//!                          varint offset of its tail, properties behind their length (varint)
+//!  12 * removed table      u8 level, varint id
+//! ```
+//!
+//! All fields are mandatory to know. An edit is applied as a whole. A log of edits is frames one behind
+//! the other, and is cut at the first bad one ([`EditLog`]).
+
+use crate::error::{Context, Error, Result};
+use crate::frame::{FrameKind, Need, for_each_field, put_field, put_optional, read_optional, read_text};
+use crate::properties::{TableProperties, read_sequence};
+use crate::segments::SegmentInfo;
+use forebay_base::{DecodeError, KeyOrder, Reader, SegmentId, SequenceNumber, Writer};
+use std::fmt;
+use std::sync::Arc;
+
+const FRAME: FrameKind = FrameKind { what: "a version edit", magic: *b"FBve", version: 1 };
+
+/// A table of a shard. Numbers are never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u64);
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {}", self.0)
+    }
+}
+
+/// Where a table's image is: at the start of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageAddress {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Length of the image in bytes.
+    pub length: u64,
+    /// Where the image's tail starts, in bytes.
+    pub tail_offset: u64,
+}
+
+/// A table as a version knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableMetadata {
+    /// The table.
+    pub id: TableId,
+    /// Where its image is.
+    pub image: ImageAddress,
+    /// Its properties.
+    pub properties: Arc<TableProperties>,
+}
+
+impl TableMetadata {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
+        out.put_varint(self.id.0);
+        encode_image(out, self.image);
+        let mut properties = Vec::new();
+        self.properties.encode(&mut properties)?;
+        out.put_prefixed(&properties);
+        Ok(())
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>, what: &'static str) -> Result<Self> {
+        let id = TableId(reader.varint64().context(what)?);
+        let image = decode_image(reader).context(what)?;
+        let properties = Arc::new(TableProperties::decode(reader.prefixed().context(what)?)?);
+        Ok(Self { id, image, properties })
+    }
+
+    /// All segments that the table needs: its image's and its records', each once.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentId> {
+        std::iter::once(self.image.segment).chain(self.properties.segments.iter().map(|segment| segment.id))
+    }
+}
+
+pub(crate) fn encode_image(out: &mut Vec<u8>, image: ImageAddress) {
+    out.put_varint(image.segment.0);
+    out.put_varint(image.length);
+    out.put_varint(image.tail_offset);
+}
+
+pub(crate) fn decode_image(reader: &mut Reader<'_>) -> std::result::Result<ImageAddress, DecodeError> {
+    let segment = SegmentId(reader.varint64()?);
+    let (length, tail_offset) = (reader.varint64()?, reader.varint64()?);
+    if tail_offset > length {
+        return Err(DecodeError::BadValue { what: "offset of a tail", found: tail_offset });
+    }
+    Ok(ImageAddress { segment, length, tail_offset })
+}
+
+/// Which shard a version is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardIdentity {
+    /// The store.
+    pub store: u128,
+    /// The shard within the store.
+    pub shard: u64,
+    /// Order of the user keys; stored by name.
+    pub key_order: KeyOrder,
+    /// Name of the merge operator; empty for none.
+    pub merge_operator: String,
+    /// The shard's first key; `None` for no bound.
+    pub lower: Option<Vec<u8>>,
+    /// The first key behind the shard; `None` for no bound.
+    pub upper: Option<Vec<u8>>,
+}
+
+impl ShardIdentity {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u128(self.store);
+        out.put_u64(self.shard);
+        out.put_prefixed(self.key_order.name().as_bytes());
+        out.put_prefixed(self.merge_operator.as_bytes());
+        put_optional(out, self.lower.as_deref());
+        put_optional(out, self.upper.as_deref());
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
+        Ok(Self {
+            store: reader.u128()?,
+            shard: reader.u64()?,
+            key_order: read_key_order_name(reader)?,
+            merge_operator: read_text(reader, "name of the merge operator")?,
+            lower: read_optional(reader, "lower bound")?,
+            upper: read_optional(reader, "upper bound")?,
+        })
+    }
+}
+
+pub(crate) fn read_key_order_name(reader: &mut Reader<'_>) -> std::result::Result<KeyOrder, DecodeError> {
+    let name = read_text(reader, "name of the key order")?;
+    KeyOrder::from_name(&name).ok_or(DecodeError::BadValue { what: "name of the key order", found: 0 })
+}
+
+/// The difference of two versions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct VersionEdit {
+    /// Which shard it is; set by a shard's first edit.
+    pub identity: Option<ShardIdentity>,
+    /// The owner's epoch; never goes back.
+    pub epoch: Option<u64>,
+    /// The next table's number.
+    pub next_table: Option<u64>,
+    /// The next segment's number.
+    pub next_segment: Option<u64>,
+    /// The next job's number.
+    pub next_job: Option<u64>,
+    /// The largest sequence number in the tables.
+    pub last_sequence: Option<SequenceNumber>,
+    /// The sequence number up to which everything is as durable as the shard promises.
+    pub durable_sequence: Option<SequenceNumber>,
+    /// Segments that are new.
+    pub added_segments: Vec<(SegmentId, SegmentInfo)>,
+    /// Segments whose placements change.
+    pub moved_segments: Vec<(SegmentId, SegmentInfo)>,
+    /// Segments that no table names any more.
+    pub removed_segments: Vec<SegmentId>,
+    /// Tables that are new, with their levels.
+    pub added_tables: Vec<(u8, TableMetadata)>,
+    /// Tables that go, with their levels.
+    pub removed_tables: Vec<(u8, TableId)>,
+}
+
+impl VersionEdit {
+    /// Appends the edit to `out`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is larger than 4 GiB.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
+        let mut tables = Vec::with_capacity(self.added_tables.len());
+        for (level, table) in &self.added_tables {
+            let mut bytes = vec![*level];
+            table.encode(&mut bytes)?;
+            tables.push(bytes);
+        }
+        FRAME.encode(out, |body| self.encode_fields(body, &tables))
+    }
+
+    fn encode_fields(&self, body: &mut Vec<u8>, tables: &[Vec<u8>]) {
+        let mut put = |number, value: &dyn Fn(&mut Vec<u8>)| put_field(body, number, Need::Mandatory, value);
+        if let Some(identity) = &self.identity {
+            put(1, &|out| identity.encode(out));
+        }
+        let numbers = [
+            (2, self.epoch),
+            (3, self.next_table),
+            (4, self.next_segment),
+            (5, self.next_job),
+            (6, self.last_sequence.map(|sequence| sequence.0)),
+            (7, self.durable_sequence.map(|sequence| sequence.0)),
+        ];
+        for (field, number) in numbers {
+            if let Some(number) = number {
+                put(field, &|out| out.put_u64(number));
+            }
+        }
+        for (field, segments) in [(8, &self.added_segments), (9, &self.moved_segments)] {
+            for (id, info) in segments {
+                put(field, &|out| encode_segment(out, *id, info));
+            }
+        }
+        for id in &self.removed_segments {
+            put(10, &|out| out.put_varint(id.0));
+        }
+        for table in tables {
+            put(11, &|out| out.extend_from_slice(table));
+        }
+        for (level, id) in &self.removed_tables {
+            put(12, &|out| {
+                out.put_u8(*level);
+                out.put_varint(id.0);
+            });
+        }
+    }
+
+    /// Decodes one edit and nothing behind it.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Inconsistent`] or [`Error::Unknown`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        Self::decode_body(FRAME.decode(bytes)?)
+    }
+
+    /// Decodes the edit at the front of `bytes`, and its length in bytes.
+    ///
+    /// # Errors
+    /// As [`VersionEdit::decode`].
+    pub fn decode_first(bytes: &[u8]) -> Result<(Self, usize)> {
+        let (body, length) = FRAME.decode_first(bytes)?;
+        Ok((Self::decode_body(body)?, length))
+    }
+
+    fn decode_body(body: &[u8]) -> Result<Self> {
+        let mut edit = Self::default();
+        for_each_field(body, FRAME.what, |number, value| {
+            if number == 11 {
+                let level = value.u8().context(FRAME.what)?;
+                edit.added_tables.push((level, TableMetadata::decode(value, FRAME.what)?));
+                return Ok(true);
+            }
+            edit.decode_field(number, value).context(FRAME.what)
+        })?;
+        Ok(edit)
+    }
+
+    fn decode_field(&mut self, number: u64, value: &mut Reader<'_>) -> std::result::Result<bool, DecodeError> {
+        match number {
+            1 => self.identity = Some(ShardIdentity::decode(value)?),
+            2 => self.epoch = Some(value.u64()?),
+            3 => self.next_table = Some(value.u64()?),
+            4 => self.next_segment = Some(value.u64()?),
+            5 => self.next_job = Some(value.u64()?),
+            6 => self.last_sequence = Some(read_sequence(value)?),
+            7 => self.durable_sequence = Some(read_sequence(value)?),
+            8 => self.added_segments.push(decode_segment(value)?),
+            9 => self.moved_segments.push(decode_segment(value)?),
+            10 => self.removed_segments.push(SegmentId(value.varint64()?)),
+            12 => self.removed_tables.push((value.u8()?, TableId(value.varint64()?))),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+pub(crate) fn encode_segment(out: &mut Vec<u8>, id: SegmentId, info: &SegmentInfo) {
+    out.put_varint(id.0);
+    info.encode(out);
+}
+
+pub(crate) fn decode_segment(reader: &mut Reader<'_>) -> std::result::Result<(SegmentId, SegmentInfo), DecodeError> {
+    Ok((SegmentId(reader.varint64()?), SegmentInfo::decode(reader)?))
+}
+
+/// Reads a log of edits up to its first bad one.
+#[derive(Debug, Clone)]
+pub struct EditLog<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+    end: Option<Error>,
+}
+
+impl<'a> EditLog<'a> {
+    /// A reader at the start of `bytes`.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, offset: 0, end: None }
+    }
+
+    /// Bytes of the edits that were read: where the log is to be cut, and goes on.
+    #[must_use]
+    pub const fn valid_bytes(&self) -> usize {
+        self.offset
+    }
+
+    /// Why the log ended before its last byte, once it has. An error of kind `Unsupported` means
+    /// that a newer build wrote the log: do not cut it.
+    #[must_use]
+    pub const fn end(&self) -> Option<&Error> {
+        self.end.as_ref()
+    }
+}
+
+impl Iterator for EditLog<'_> {
+    type Item = VersionEdit;
+
+    fn next(&mut self) -> Option<VersionEdit> {
+        let rest = self.bytes.get(self.offset..).unwrap_or_default();
+        if rest.is_empty() || self.end.is_some() {
+            return None;
+        }
+        match VersionEdit::decode_first(rest) {
+            Ok((edit, length)) => {
+                self.offset += length;
+                Some(edit)
+            }
+            Err(error) => {
+                self.end = Some(error);
+                None
+            }
+        }
+    }
+}
