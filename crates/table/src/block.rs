@@ -160,7 +160,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     /// # Errors
     /// [`Error::Damaged`].
     #[inline]
-    pub fn next(&mut self) -> Result<()> {
+    pub fn advance(&mut self) -> Result<()> {
         if self.current.is_none() {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     ///
     /// # Errors
     /// [`Error::Damaged`].
-    pub fn prev(&mut self) -> Result<()> {
+    pub fn retreat(&mut self) -> Result<()> {
         if self.current.is_none() {
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         })?;
         self.decode_at(self.restart(restart.saturating_sub(1))?)?;
         while self.compare(order, target) == Some(Ordering::Less) {
-            self.next()?;
+            self.advance()?;
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         self.seek(order, target)?;
         match self.compare(order, target) {
             Some(Ordering::Equal) => Ok(()),
-            Some(_) => self.prev(),
+            Some(_) => self.retreat(),
             None => self.seek_to_last(),
         }
     }
@@ -244,7 +244,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     fn scan_to_end_before(&mut self, target: usize, restart: usize) -> Result<()> {
         self.decode_at(self.restart(restart)?)?;
         while self.end < target && self.current.is_some() {
-            self.next()?;
+            self.advance()?;
         }
         if self.end == target {
             return Ok(());
@@ -334,7 +334,7 @@ mod tests {
             block(&keys, 16),
             [
                 0, 5, b'a', b'p', b'p', b'l', b'e', 0x81, 2, 0, 1, 19, 4, 1, b'y', 0x81, 4, 0, 2, 19, 0, 0, 0, 0, 1, 0,
-                0, 0, 0x2f, 0x71, 0x8d, 0xfc
+                0, 0, 0xed, 0x93, 0xbb, 0xe5
             ]
         );
     }
@@ -359,19 +359,19 @@ mod tests {
                     .unwrap_or(list.len());
                 iterator.seek(order, target).unwrap();
                 prop_assert_eq!(iterator.entry(), at(lower));
-                iterator.next().unwrap();
+                iterator.advance().unwrap();
                 prop_assert_eq!(iterator.entry(), at(lower + 1));
                 iterator.seek_for_prev(order, target).unwrap();
                 let found = at(lower).is_some_and(|e| e.key == target);
                 let last = if found { Some(lower) } else { lower.checked_sub(1) };
                 prop_assert_eq!(iterator.entry(), last.and_then(at));
-                iterator.prev().unwrap();
+                iterator.retreat().unwrap();
                 prop_assert_eq!(iterator.entry(), last.and_then(|i| i.checked_sub(1)).and_then(at));
             }
             iterator.seek_to_last().unwrap();
             for i in (0..list.len()).rev() {
                 prop_assert_eq!(iterator.entry(), at(i));
-                iterator.prev().unwrap();
+                iterator.retreat().unwrap();
             }
             prop_assert_eq!(iterator.entry(), None);
         }
@@ -384,12 +384,12 @@ mod tests {
             bytes.put_u32(crc);
             if let Ok(mut iterator) = BlockIterator::new(&bytes) {
                 let _ = iterator.seek_to_last();
-                let _ = iterator.prev();
+                let _ = iterator.retreat();
                 let _ = iterator.seek(KeyOrder::Bytewise, entry(b"k", 1).key);
                 let _ = iterator.seek_for_prev(KeyOrder::Bytewise, entry(b"k", 1).key);
                 let _ = iterator.seek_to_first();
                 for _ in 0..100 {
-                    let _ = iterator.next();
+                    let _ = iterator.advance();
                 }
             }
             let _ = BlockIterator::new(bytes.split_last().map(|(_, rest)| rest.to_vec()).unwrap_or_default());

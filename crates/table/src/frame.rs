@@ -220,7 +220,7 @@ mod tests {
     fn golden_bytes() {
         assert_eq!(
             sample(),
-            [b'T', b'E', b'S', b'T', 3, 0, 0, 0, 8, 0, 0, 0, 2, 2, 0xac, 2, 0xc7, 1, 1, 7, 0x51, 0x97, 0x3c, 0xd4]
+            [b'T', b'E', b'S', b'T', 3, 0, 0, 0, 8, 0, 0, 0, 2, 2, 0xac, 2, 0xc7, 1, 1, 7, 0xb5, 0x0e, 0xf8, 0x1d]
         );
     }
 

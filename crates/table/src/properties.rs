@@ -440,7 +440,7 @@ mod tests {
         let mut out = Vec::new();
         sample().encode(&mut out).unwrap();
         let expected: &[u8] = &[
-            b'F', b'B', b'p', b'r', 1, 0, 0, 0, 76, 0, 0, 0, // frame
+            b'F', b'B', b'p', b'r', 1, 0, 0, 0, 78, 0, 0, 0, // frame
             2, 1, 0, // key order
             4, 13, 5, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, // creation
             6, 20, 1, b'a', 1, 4, 0, 0, 0, 0, 0, 0, 1, b'b', 1, 3, 0, 0, 0, 0, 0, 0, // bounds

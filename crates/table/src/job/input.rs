@@ -206,7 +206,7 @@ impl SortedStream for TableStream<'_, '_> {
     #[inline]
     fn advance(&mut self) -> Result<()> {
         if let Some(block) = &mut self.block {
-            block.next()?;
+            block.advance()?;
         }
         self.settle()
     }

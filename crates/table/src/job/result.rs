@@ -113,12 +113,16 @@ impl CompactionResult {
         }
         for dead in &self.dead {
             put(4, &|out| {
-                [dead.segment.0, dead.dropped_bytes, dead.moved_bytes].iter().for_each(|number| out.put_varint(*number));
+                [dead.segment.0, dead.dropped_bytes, dead.moved_bytes]
+                    .iter()
+                    .for_each(|number| out.put_varint(*number));
             });
         }
         let JobCounters { entries_in, entries_out, bytes_read, bytes_written, gathers } = self.counters;
         put(5, &|out| {
-            [entries_in, entries_out, bytes_read, bytes_written, gathers].iter().for_each(|number| out.put_varint(*number));
+            [entries_in, entries_out, bytes_read, bytes_written, gathers]
+                .iter()
+                .for_each(|number| out.put_varint(*number));
         });
     }
 

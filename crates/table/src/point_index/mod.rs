@@ -131,7 +131,7 @@ impl EntryShape {
 }
 
 pub(crate) fn bucket(hash: u64, bucket_count: u32) -> u32 {
-    (u128::from(hash) * u128::from(bucket_count) >> 64) as u32
+    ((u128::from(hash) * u128::from(bucket_count)) >> 64) as u32
 }
 
 impl PointIndexLayout {

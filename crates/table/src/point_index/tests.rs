@@ -21,11 +21,11 @@ fn golden_bytes() {
     ];
     let image = built(&[span(7, 3, 11)], &entries);
     let expected: &[u8] = &[
-        b'F', b'B', b'p', b'i', 1, 0, 0, 0, 67, 0, 0, 0, // frame
+        b'F', b'B', b'p', b'i', 1, 0, 0, 0, 69, 0, 0, 0, // frame
         2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 40, 0, 0, 0, 12, 4, 1, 26, 0, 0, 0, 0, // head
         7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0, // span
         0, 0, 0, 0, 2, 0, 0, 0, // bucket positions
-        0xbc, 0x0a, 0xde, 0xab, 0, // entries: 17 bits each
+        0xbc, 0x0a, 0xde, 0xbb, 2, // entries: 17 bits each
         0, 0, 0, 0, 0, 0, 0, 0,
     ];
     assert_eq!(&image[..image.len() - 4], expected, "{image:02x?}");

@@ -1,0 +1,266 @@
+//! Flushes and compactions against a model: random writes, snapshots, deletions of keys and ranges, with
+//! records left where they are or gathered into runs.
+
+mod store;
+
+use forebay_base::{ErrorKind, InternalKey, KeyOrder, Kind, SegmentId, SequenceNumber, Tag};
+use forebay_env::Random;
+use forebay_table::job::{Clustering, CompactionJob, CompactionResult, Residents, run_compaction};
+use forebay_table::{CachedTable, Error, SegmentKind};
+use proptest::prelude::*;
+use std::cmp::Ordering;
+use store::{Store, job_of};
+
+/// Writes, flushes and compacts at random, and compares every read at every snapshot after each step.
+fn run(seed: u64, order: KeyOrder, clustering: Clustering) {
+    let mut random = Random::seeded(seed);
+    let mut store = Store::new(order);
+    for _ in 0..6 {
+        for _ in 0..=random.below(3) {
+            store.write_memtable(&mut random, 60);
+            if random.one_in(1, 2) {
+                store.take_snapshot();
+            }
+        }
+        if random.one_in(1, 3) {
+            store.drop_snapshot(&mut random);
+        }
+        store.check(seed);
+        let to_bottom = random.one_in(1, 2);
+        store.compact(clustering, to_bottom, &mut random);
+        store.check(seed);
+    }
+    store.compact(clustering, true, &mut random);
+    store.check(seed);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn compactions_keep_what_is_seen(seed: u64, reverse: bool, policy in 0usize..3) {
+        let order = if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
+        let policies =
+            [Clustering::None, Clustering::Gather(Residents::Keep), Clustering::Gather(Residents::Rewrite)];
+        run(seed, order, policies[policy]);
+    }
+
+    #[test]
+    fn any_arguments_decode_without_panic(changes in prop::collection::vec((0usize..4_000, any::<u8>()), 1..5)) {
+        let store = Store::filled(3, 20);
+        let mut bytes = Vec::new();
+        job_of(&store, Clustering::None).encode(&mut bytes).unwrap();
+        for (at, byte) in changes {
+            let length = bytes.len();
+            bytes[at % length] ^= byte;
+        }
+        let end = bytes.len() - 4;
+        let crc = forebay_base::checksum(&bytes[..end]);
+        bytes[end..].copy_from_slice(&crc.to_le_bytes());
+        let _ = CompactionJob::decode(&bytes);
+        let _ = CompactionResult::decode(&bytes);
+    }
+}
+
+#[test]
+fn arguments_and_results_round_trip() {
+    let mut store = Store::filled(11, 50);
+    let mut job = job_of(&store, Clustering::Gather(Residents::Rewrite));
+    job.lower = Some(b"a".to_vec());
+    job.expire_before_ms = 77;
+    let mut bytes = Vec::new();
+    job.encode(&mut bytes).unwrap();
+    assert_eq!(CompactionJob::decode(&bytes), Ok(job.clone()));
+    let result = run_compaction(&job, &mut store).unwrap();
+    let mut bytes = Vec::new();
+    result.encode(&mut bytes).unwrap();
+    assert_eq!(CompactionResult::decode(&bytes), Ok(result));
+    for cut in 0..bytes.len() {
+        assert!(CompactionResult::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_clustered_table_is_one_run_in_key_order() {
+    let mut store = Store::filled(5, 400);
+    let mut job = job_of(&store, Clustering::Gather(Residents::Rewrite));
+    job.limits.table_bytes = 2_000;
+    job.limits.read_bytes = 700;
+    let result = run_compaction(&job, &mut store).unwrap();
+    assert!(result.tables.len() > 2, "{}", result.tables.len());
+    let order = KeyOrder::Bytewise;
+    for pair in result.tables.windows(2) {
+        let (left, right) = (&pair[0].properties.largest.user_key, &pair[1].properties.smallest.user_key);
+        assert_eq!(order.compare(left, right), Ordering::Less);
+    }
+    let mut written = 0;
+    for table in &result.tables {
+        let [run] = table.properties.segments.as_slice() else { panic!("{:?}", table.properties.segments) };
+        assert!(run.is_run && run.first_unit == 0 && run.gap_bytes() == 0);
+        assert!(run.live_bytes <= 2_000 + 200, "{}", run.live_bytes);
+        let bytes = store.bytes(run.id);
+        assert_eq!(bytes.len() as u64, run.live_bytes);
+        // The run alone, walked from its start, is the table's records in order.
+        let (mut at, mut last) = (0, None::<(Vec<u8>, Tag)>);
+        while at < bytes.len() {
+            let header = forebay_base::RecordHeader::decode(&bytes[at..]).unwrap();
+            let record = forebay_base::Record::decode(&bytes[at..]).unwrap();
+            if let Some((key, tag)) = &last {
+                let before = InternalKey { user_key: key, tag: *tag };
+                let this = InternalKey { user_key: record.key, tag: record.tag };
+                assert_eq!(order.compare_internal(before, this), Ordering::Less);
+            }
+            last = Some((record.key.to_vec(), record.tag));
+            at += header.padded_length();
+        }
+        let cached = CachedTable::parse(&table.tail).unwrap();
+        assert_eq!(*cached.properties(), table.properties);
+        written += run.live_bytes + table.image.length;
+    }
+    assert_eq!(result.counters.bytes_written, written);
+    let moved: u64 = result.dead.iter().map(|dead| dead.moved_bytes).sum();
+    assert_eq!(moved, result.tables.iter().map(|table| table.properties.record_bytes).sum::<u64>());
+    let lengths: u64 = result.segments.iter().map(|(_, info)| info.length).sum();
+    assert_eq!(lengths, written, "segments are allocated in their exact size");
+    // What was dropped and what was moved is all there was.
+    let dead: u64 = result.dead.iter().map(|dead| dead.dropped_bytes + dead.moved_bytes).sum();
+    let live: u64 = job.inputs.iter().map(|input| input.table.properties.record_bytes).sum();
+    assert_eq!(dead, live);
+    assert_eq!(result.counters.entries_in, job.inputs.iter().map(|i| i.table.properties.entries()).sum::<u64>());
+}
+
+#[test]
+fn an_unclustered_compaction_reads_no_record() {
+    let mut store = Store::filled(6, 300);
+    let job = job_of(&store, Clustering::None);
+    let result = run_compaction(&job, &mut store).unwrap();
+    let images: u64 = job.inputs.iter().map(|input| input.table.image.length).sum();
+    assert_eq!(result.counters.bytes_read, images);
+    assert_eq!(result.counters.gathers, 0);
+    assert!(result.segments.iter().all(|(_, info)| info.kind == SegmentKind::TableImage));
+}
+
+#[test]
+fn records_that_follow_each_other_are_read_at_once() {
+    let mut store = Store::filled(7, 200);
+    let mut job = job_of(&store, Clustering::Gather(Residents::Rewrite));
+    let first = run_compaction(&job, &mut store).unwrap();
+    store.install(&job, &first, 1);
+    job = job_of(&store, Clustering::Gather(Residents::Rewrite));
+    assert_eq!(job.inputs.len(), 1);
+    store.reads_gathered = 0;
+    let second = run_compaction(&job, &mut store).unwrap();
+    assert_eq!((second.counters.gathers, store.reads_gathered), (1, 1));
+    assert_eq!(second.counters.entries_out, second.counters.entries_in);
+}
+
+#[test]
+fn parts_of_a_range_together_are_the_whole() {
+    let mut store = Store::filled(8, 300);
+    let job = job_of(&store, Clustering::None);
+    let whole = run_compaction(&job, &mut store).unwrap();
+    let middle = b"key0020".to_vec();
+    let left = CompactionJob { upper: Some(middle.clone()), ..job.clone() };
+    let right = CompactionJob { lower: Some(middle), ..job };
+    let entries = |result: &CompactionResult| result.tables.iter().map(|table| table.properties.entries()).sum::<u64>();
+    let (left, right) = (run_compaction(&left, &mut store).unwrap(), run_compaction(&right, &mut store).unwrap());
+    assert!(entries(&left) > 0 && entries(&right) > 0);
+    assert_eq!(entries(&left) + entries(&right), entries(&whole));
+    assert_eq!(left.counters.entries_in + right.counters.entries_in, whole.counters.entries_in);
+}
+
+#[test]
+fn a_deletion_that_hides_something_stays() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    store.put(b"k", b"old");
+    store.take_snapshot();
+    store.delete(b"k");
+    store.flush();
+    let job = job_of(&store, Clustering::None);
+    let kept = run_compaction(&job, &mut store).unwrap();
+    assert_eq!((kept.tables[0].properties.puts, kept.tables[0].properties.deletions), (1, 1));
+    let gone = run_compaction(&CompactionJob { snapshots: vec![], ..job.clone() }, &mut store).unwrap();
+    assert!(gone.tables.is_empty() && gone.segments.is_empty());
+    assert_eq!(gone.dead[0].dropped_bytes, 24 + 16);
+    let upper = CompactionJob { snapshots: vec![], is_bottommost: false, ..job };
+    let upper = run_compaction(&upper, &mut store).unwrap();
+    assert_eq!((upper.tables[0].properties.puts, upper.tables[0].properties.deletions), (0, 1));
+}
+
+#[test]
+fn expired_records_go_where_deletions_go() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    store.write(b"a", Kind::Put, b"x", Some(100));
+    store.write(b"b", Kind::Put, b"x", Some(200));
+    store.flush();
+    let mut job = job_of(&store, Clustering::None);
+    let all = run_compaction(&job, &mut store).unwrap();
+    assert_eq!((all.tables[0].properties.entries(), all.tables[0].properties.oldest_expiry_ms), (2, Some(100)));
+    job.expire_before_ms = 150;
+    let one = run_compaction(&job, &mut store).unwrap();
+    assert_eq!((one.tables[0].properties.entries(), one.tables[0].properties.oldest_expiry_ms), (1, Some(200)));
+}
+
+#[test]
+fn a_job_keeps_to_its_budget_and_stops_when_asked() {
+    let mut store = Store::filled(9, 100);
+    let mut job = job_of(&store, Clustering::None);
+    job.limits.output_bytes = 100;
+    let error = run_compaction(&job, &mut store).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full);
+    job.limits.output_bytes = u64::MAX;
+    store.cancelled = true;
+    assert_eq!(run_compaction(&job, &mut store).unwrap_err(), Error::Cancelled);
+}
+
+/// Whatever byte of the inputs is wrong, the job says so or makes what it would have made.
+#[test]
+fn damaged_inputs_are_found() {
+    let mut store = Store::filled(10, 30);
+    let job = job_of(&store, Clustering::Gather(Residents::Rewrite));
+    let good = run_compaction(&job, &mut store).unwrap();
+    let run = |result: &CompactionResult, store: &Store| {
+        result.segments.iter().map(|(id, _)| store.bytes(*id).to_vec()).collect::<Vec<_>>()
+    };
+    let expected = run(&good, &store);
+    let inputs: Vec<SegmentId> = job.segments.keys().copied().collect();
+    let mut found = 0;
+    for id in inputs {
+        for at in 0..store.bytes(id).len() {
+            store.flip(id, at);
+            match run_compaction(&job, &mut store) {
+                Ok(result) => {
+                    // Padding, and records that are dropped without being read.
+                    assert_eq!(result.tables.len(), good.tables.len(), "{id} byte {at}");
+                    assert_eq!(run(&result, &store)[0], expected[0], "{id} byte {at}");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{id} byte {at}: {error}");
+                    found += 1;
+                }
+            }
+            store.flip(id, at);
+        }
+    }
+    assert!(found > 1_000, "{found}");
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let mut store = Store::filled(12, 20);
+    let job = job_of(&store, Clustering::None);
+    let descending = vec![SequenceNumber(2), SequenceNumber(1)];
+    let mut no_segment = job.clone();
+    no_segment.segments.pop_first();
+    let mut no_read = job.clone();
+    no_read.limits.read_bytes = 0;
+    let cases = [
+        CompactionJob { inputs: vec![], ..job.clone() },
+        CompactionJob { snapshots: descending, ..job.clone() },
+        CompactionJob { lower: Some(b"b".to_vec()), upper: Some(b"a".to_vec()), ..job },
+        no_segment,
+        no_read,
+    ];
+    for case in cases {
+        assert_eq!(run_compaction(&case, &mut store).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
