@@ -1,0 +1,285 @@
+//! Running a phase: threads that start together, their latencies, and what the store counted.
+
+use crate::cpu;
+use crate::histogram::Latencies;
+use crate::report::{Measured, OperationReport, PhaseReport};
+use crate::{Error, Store};
+use forebay_env::{Clock, Nanos, thread};
+use forebay_fabric::LinkModel;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Operations between two updates of a thread's public count.
+const PROGRESS_STRIDE: u64 = 256;
+
+/// What is being done, told several times a second.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// The phase.
+    pub name: &'a str,
+    /// Operations done so far.
+    pub done: u64,
+    /// Operations planned.
+    pub planned: u64,
+    /// Time since the phase began, seconds.
+    pub seconds: f64,
+}
+
+/// What all phases of a run share.
+pub struct Run<'a> {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// The network to model, if any.
+    pub model: Option<LinkModel>,
+    /// Told several times a second while a phase runs.
+    pub progress: &'a mut dyn FnMut(Progress<'_>),
+}
+
+impl std::fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+/// Kinds of calls that are timed apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    Get,
+    MultiGet,
+    Put,
+    Batch,
+    Delete,
+    Seek,
+    Next,
+    Step,
+}
+
+impl Call {
+    const ALL: [Self; 8] =
+        [Self::Get, Self::MultiGet, Self::Put, Self::Batch, Self::Delete, Self::Seek, Self::Next, Self::Step];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::MultiGet => "multiget",
+            Self::Put => "put",
+            Self::Batch => "batch",
+            Self::Delete => "delete",
+            Self::Seek => "seek",
+            Self::Next => "next",
+            Self::Step => "step",
+        }
+    }
+}
+
+/// A thread of a phase.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// Its number, from 0.
+    pub index: usize,
+    /// Operations done.
+    pub operations: u64,
+    /// Keys found.
+    pub found: u64,
+    clock: Arc<dyn Clock>,
+    last: Nanos,
+    latencies: [Option<Latencies>; Call::ALL.len()],
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Set when a thread failed: the others stop.
+    stop: AtomicBool,
+    done: AtomicU64,
+}
+
+impl Worker {
+    /// Whether another thread failed.
+    #[inline]
+    pub fn stopped(&self) -> bool {
+        self.shared.stop.load(Ordering::Relaxed)
+    }
+
+    /// Notes the end of a call that did `operations` operations.
+    ///
+    /// # Errors
+    /// When there is no memory for a histogram.
+    #[inline]
+    pub fn finish(&mut self, call: Call, operations: u64) -> Result<(), Error> {
+        let now = self.clock.now();
+        let latency = now.saturating_sub(self.last);
+        self.last = now;
+        match &mut self.latencies[call as usize] {
+            Some(latencies) => latencies.record(latency),
+            none => none.insert(Latencies::new()?).record(latency),
+        }
+        let before = self.operations;
+        self.operations += operations;
+        let strides = self.operations / PROGRESS_STRIDE - before / PROGRESS_STRIDE;
+        if strides > 0 {
+            self.shared.done.fetch_add(strides * PROGRESS_STRIDE, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes the next call's latency begin now: what was done since the last one is not part of it.
+    #[inline]
+    pub fn begin(&mut self) {
+        self.last = self.clock.now();
+    }
+}
+
+/// What a thread leaves.
+struct Finished {
+    worker: Worker,
+    started: Nanos,
+    ended: Nanos,
+    cpu_seconds: f64,
+}
+
+/// A phase to run.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    pub name: String,
+    pub threads: usize,
+    /// Operations of all threads together.
+    pub planned: u64,
+    /// Whether keys found are told.
+    pub tells_found: bool,
+}
+
+/// Runs `body` on each thread of the phase.
+///
+/// # Errors
+/// The first thread's that failed; the others stop.
+pub(crate) fn run_phase<S: Store>(
+    store: &S,
+    run: &mut Run<'_>,
+    phase: Phase,
+    body: impl Fn(&S, &mut Worker) -> Result<(), Error> + Send + Sync + 'static,
+) -> Result<PhaseReport, Error> {
+    let before = store.figures().map_err(Error::store("reading statistics"))?;
+    let cpu_before = cpu::process_seconds();
+    let shared = Arc::new(Shared { stop: AtomicBool::new(false), done: AtomicU64::new(0) });
+    let results = start(store, &run.clock, &phase, &shared, Arc::new(body))?;
+    let threads = collect(&results, run, &phase, &shared)?;
+    let process_cpu_seconds = cpu::process_seconds() - cpu_before;
+    let after = store.figures().map_err(Error::store("reading statistics"))?;
+    let measured = summarize(phase, threads, process_cpu_seconds)?;
+    Ok(PhaseReport::new(measured, &before, &after, run.model.as_ref()))
+}
+
+fn start<S: Store>(
+    store: &S,
+    clock: &Arc<dyn Clock>,
+    phase: &Phase,
+    shared: &Arc<Shared>,
+    body: Arc<impl Fn(&S, &mut Worker) -> Result<(), Error> + Send + Sync + 'static>,
+) -> Result<Receiver<Result<Finished, Error>>, Error> {
+    let (sender, results) = channel();
+    let barrier = Arc::new(Barrier::new(phase.threads));
+    for index in 0..phase.threads {
+        let (store, clock, shared) = (store.clone(), Arc::clone(clock), Arc::clone(shared));
+        let (body, barrier, sender) = (Arc::clone(&body), Arc::clone(&barrier), sender.clone());
+        let spawned = thread::spawn(format!("{}-{index}", phase.name), move || {
+            barrier.wait();
+            let result = work(index, &store, clock, Arc::clone(&shared), &*body);
+            if result.is_err() {
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+            // The receiver is gone only when the run was given up.
+            let _ = sender.send(result);
+        });
+        spawned.map_err(|cause| Error::io("starting a thread", cause))?;
+    }
+    Ok(results)
+}
+
+fn work<S: Store>(
+    index: usize,
+    store: &S,
+    clock: Arc<dyn Clock>,
+    shared: Arc<Shared>,
+    body: &impl Fn(&S, &mut Worker) -> Result<(), Error>,
+) -> Result<Finished, Error> {
+    let cpu_before = cpu::thread_seconds();
+    let started = clock.now();
+    let latencies = [const { None }; Call::ALL.len()];
+    let mut worker = Worker { index, operations: 0, found: 0, clock, last: started, latencies, shared };
+    body(store, &mut worker)?;
+    let ended = worker.clock.now();
+    Ok(Finished { worker, started, ended, cpu_seconds: cpu::thread_seconds() - cpu_before })
+}
+
+/// Waits for all threads, and tells progress meanwhile.
+fn collect(
+    results: &Receiver<Result<Finished, Error>>,
+    run: &mut Run<'_>,
+    phase: &Phase,
+    shared: &Shared,
+) -> Result<Vec<Finished>, Error> {
+    let began = run.clock.now();
+    let mut finished = Vec::new();
+    let mut failure = None;
+    for _ in 0..phase.threads {
+        loop {
+            match results.recv_timeout(PROGRESS_INTERVAL) {
+                Ok(Ok(thread)) => finished.push(thread),
+                Ok(Err(cause)) => failure = failure.or(Some(cause)),
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::Thread(phase.name.clone())),
+                Err(RecvTimeoutError::Timeout) => {
+                    (run.progress)(Progress {
+                        name: &phase.name,
+                        done: shared.done.load(Ordering::Relaxed),
+                        planned: phase.planned,
+                        seconds: run.clock.now().saturating_sub(began) as f64 / 1e9,
+                    });
+                    continue;
+                }
+            }
+            break;
+        }
+    }
+    failure.map_or(Ok(finished), Err)
+}
+
+fn summarize(phase: Phase, threads: Vec<Finished>, process_cpu_seconds: f64) -> Result<Measured, Error> {
+    let mut all = Latencies::new()?;
+    let mut by_operation = Vec::new();
+    for call in Call::ALL {
+        let mut of_call: Option<Latencies> = None;
+        for latencies in threads.iter().filter_map(|thread| thread.worker.latencies[call as usize].as_ref()) {
+            match &mut of_call {
+                Some(merged) => merged.merge(latencies)?,
+                none => *none = Some(latencies.clone()),
+            }
+        }
+        if let Some(latencies) = of_call {
+            all.merge(&latencies)?;
+            let (operation, calls) = (call.name().to_owned(), latencies.count());
+            by_operation.push(OperationReport { operation, calls, latency_us: latencies.summary() });
+        }
+    }
+    if by_operation.len() == 1 {
+        by_operation.clear();
+    }
+    let started = threads.iter().map(|thread| thread.started).min().unwrap_or(0);
+    let ended = threads.iter().map(|thread| thread.ended).max().unwrap_or(0);
+    let found = threads.iter().map(|thread| thread.worker.found).sum();
+    Ok(Measured {
+        name: phase.name,
+        operations: threads.iter().map(|thread| thread.worker.operations).sum(),
+        found: phase.tells_found.then_some(found),
+        seconds: ended.saturating_sub(started) as f64 / 1e9,
+        latency_us: all.summary(),
+        by_operation,
+        process_cpu_seconds,
+        foreground_cpu_seconds: threads.iter().map(|thread| thread.cpu_seconds).sum(),
+        threads: phase.threads,
+    })
+}

@@ -1,0 +1,184 @@
+//! Replay of traces against a store, with a model that knows what each read must give.
+//!
+//! A trace says which key but not which bytes, so a value is a function of its key and a version
+//! ([`crate::values`]), and the model holds the version that was written last of each key. Every
+//! read is compared with it: a value lost, old, foreign or damaged ends the replay.
+//!
+//! * A page reference writes the page when it is new, and in a share of cases (30 % unless asked
+//!   otherwise) that a hash of the page and of the reference's number chooses; else it reads it.
+//! * A request for blocks touches one key a block: a write is one batch, a read one multi-get. A
+//!   block that was not written before is not found.
+
+use crate::keys::KeyBuffer;
+use crate::measure::{Call, Phase, Run, Worker, run_phase};
+use crate::mix::mix_two;
+use crate::report::PhaseReport;
+use crate::trace::{BLOCK_BYTES, Form, Request, Trace};
+use crate::values::Values;
+use crate::{Error, Store};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// What is to be replayed, and how.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The trace.
+    pub path: PathBuf,
+    /// End after so many requests.
+    pub limit: Option<u64>,
+    /// Length of a key, bytes.
+    pub key_size: usize,
+    /// Length of a page, bytes.
+    pub page_size: usize,
+    /// References of 100 to pages that exist which write.
+    pub write_percent: u32,
+}
+
+impl Settings {
+    /// The usual settings for a trace.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), limit: None, key_size: 16, page_size: 4096, write_percent: 30 }
+    }
+}
+
+/// Replays a trace.
+///
+/// # Errors
+/// [`Error::Verification`] at the first read that differs from the model, [`Error::Trace`] at the
+/// first line that cannot be understood, and the store's.
+pub fn replay<S: Store>(settings: &Settings, store: &S, run: &mut Run<'_>) -> Result<PhaseReport, Error> {
+    if settings.write_percent > 100 {
+        return Err(Error::Invalid(format!("write percent {}: 0 to 100 are possible", settings.write_percent)));
+    }
+    // Errors in the settings or at the start of the file show before the clock starts.
+    let form = Trace::open(&settings.path)?.form();
+    Replayer::new(settings, form)?;
+    let name = settings.path.file_name().unwrap_or(settings.path.as_os_str()).to_string_lossy();
+    let phase =
+        Phase { name: format!("replay {name}"), threads: 1, planned: settings.limit.unwrap_or(0), tells_found: true };
+    let settings = settings.clone();
+    run_phase(store, run, phase, move |store: &S, worker| {
+        let mut trace = Trace::open(&settings.path)?;
+        let mut replayer = Replayer::new(&settings, form)?;
+        while settings.limit.is_none_or(|limit| worker.operations < limit) {
+            let Some(request) = trace.next_request()? else { break };
+            replayer.one(store, worker, request)?;
+        }
+        Ok(())
+    })
+}
+
+struct Replayer {
+    write_percent: u64,
+    /// Version written last, by key number.
+    model: HashMap<u64, u64>,
+    keys: KeyBuffer,
+    values: Values,
+    value: Vec<u8>,
+    batch: Buffers,
+}
+
+/// Keys and values of a batch, one after another.
+#[derive(Default)]
+struct Buffers {
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Replayer {
+    fn new(settings: &Settings, form: Form) -> Result<Self, Error> {
+        let value_size = if form == Form::Block { BLOCK_BYTES as usize } else { settings.page_size };
+        let values = Values::new(value_size)?;
+        Ok(Self {
+            write_percent: u64::from(settings.write_percent),
+            model: HashMap::new(),
+            keys: KeyBuffer::new(settings.key_size, u64::MAX)?,
+            value: values.buffer(),
+            values,
+            batch: Buffers::default(),
+        })
+    }
+
+    fn one<S: Store>(&mut self, store: &S, worker: &mut Worker, request: Request) -> Result<(), Error> {
+        match request {
+            Request::Page(page) => match self.model.get(&page) {
+                Some(&version) if mix_two(page, worker.operations) % 100 >= self.write_percent => {
+                    self.read_page(store, worker, page, version)
+                }
+                version => self.write_page(store, worker, page, version.map_or(1, |version| version + 1)),
+            },
+            Request::ReadBlocks { first, count } => self.read_blocks(store, worker, first, count),
+            Request::WriteBlocks { first, count } => self.write_blocks(store, worker, first, count),
+        }
+    }
+
+    fn write_page<S: Store>(&mut self, store: &S, worker: &mut Worker, page: u64, version: u64) -> Result<(), Error> {
+        self.model.insert(page, version);
+        self.values.fill(page, version, &mut self.value);
+        worker.begin();
+        store.put(self.keys.set(page), &self.value).map_err(Error::store("put"))?;
+        worker.finish(Call::Put, 1)
+    }
+
+    fn read_page<S: Store>(&mut self, store: &S, worker: &mut Worker, page: u64, version: u64) -> Result<(), Error> {
+        worker.begin();
+        let value = store.get(self.keys.set(page)).map_err(Error::store("get"))?;
+        worker.finish(Call::Get, 1)?;
+        worker.found += u64::from(value.is_some());
+        self.check("get", page, Some(version), value.as_deref())
+    }
+
+    fn write_blocks<S: Store>(&mut self, store: &S, worker: &mut Worker, first: u64, count: u64) -> Result<(), Error> {
+        let Buffers { keys, values } = &mut self.batch;
+        keys.clear();
+        values.clear();
+        for block in first..first + count {
+            let version = self.model.entry(block).or_insert(0);
+            *version += 1;
+            self.values.fill(block, *version, &mut self.value);
+            values.extend_from_slice(&self.value);
+            keys.extend_from_slice(self.keys.set(block));
+        }
+        let (key_size, value_size) = (keys.len() / count as usize, self.values.length());
+        let records: Vec<_> = keys.chunks_exact(key_size).zip(values.chunks_exact(value_size)).collect();
+        worker.begin();
+        store.put_batch(&records).map_err(Error::store("batch"))?;
+        worker.finish(Call::Batch, 1)
+    }
+
+    fn read_blocks<S: Store>(&mut self, store: &S, worker: &mut Worker, first: u64, count: u64) -> Result<(), Error> {
+        let keys = &mut self.batch.keys;
+        keys.clear();
+        for block in first..first + count {
+            keys.extend_from_slice(self.keys.set(block));
+        }
+        let wanted: Vec<_> = keys.chunks_exact(keys.len() / count as usize).collect();
+        worker.begin();
+        let values = store.multi_get(&wanted).map_err(Error::store("multiget"))?;
+        worker.finish(Call::MultiGet, 1)?;
+        if values.len() as u64 != count {
+            let found = format!("{} values for {count} keys", values.len());
+            return Err(Error::Verification { what: "multiget", key: first, found });
+        }
+        for (block, value) in (first..).zip(&values) {
+            worker.found += u64::from(value.is_some());
+            self.check("multiget", block, self.model.get(&block).copied(), value.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// Compares what was read with the model.
+    fn check(&self, what: &'static str, key: u64, expected: Option<u64>, value: Option<&[u8]>) -> Result<(), Error> {
+        let found = match (expected, value) {
+            (None, None) => return Ok(()),
+            (Some(version), Some(value)) => match self.values.check_version(key, version, value) {
+                Ok(()) => return Ok(()),
+                Err(found) => found,
+            },
+            (Some(version), None) => format!("nothing where version {version} was written last"),
+            (None, Some(_)) => "a value where nothing was written".into(),
+        };
+        Err(Error::Verification { what, key, found })
+    }
+}

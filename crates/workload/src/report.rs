@@ -1,0 +1,300 @@
+//! The report: one JSON object, one entry a phase (`docs/reference/json.md`).
+
+use crate::histogram::LatencyMicros;
+use crate::store::{Figures, LsmFigures};
+use forebay_fabric::{Counts, LinkModel};
+use serde::{Deserialize, Serialize};
+
+/// All phases of a run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// One entry a phase, in order.
+    pub benchmarks: Vec<PhaseReport>,
+}
+
+/// One phase. With several threads, counts are sums and latencies those of all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PhaseReport {
+    /// The phase's name.
+    pub name: String,
+    /// Operations done.
+    pub operations: u64,
+    /// Keys found, for phases that look for keys.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub found: Option<u64>,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Operations a second.
+    pub ops_per_second: f64,
+    /// Latencies of all operations, microseconds.
+    pub latency_us: LatencyMicros,
+    /// Each kind of operation by itself, where there is more than one.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub by_operation: Vec<OperationReport>,
+    /// What the phase's callers waited for on the fabric.
+    pub fabric: FabricCounts,
+    /// What flushes, compactions and upkeep did on the fabric meanwhile.
+    pub fabric_background: FabricCounts,
+    /// The compute node.
+    pub compute: Compute,
+    /// The memory nodes.
+    pub memory_node: MemoryNode,
+    /// The LSM engine.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lsm: Option<Lsm>,
+    /// What the link model makes of it, when asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<Modelled>,
+}
+
+/// One kind of operation within a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperationReport {
+    /// The operation: `get`, `put`, `multiget`, …
+    pub operation: String,
+    /// How often it was called.
+    pub calls: u64,
+    /// Latencies of the calls, microseconds.
+    pub latency_us: LatencyMicros,
+}
+
+/// Fabric operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FabricCounts {
+    /// Round trips waited for.
+    pub round_trips: u64,
+    /// One-sided reads.
+    pub reads: u64,
+    /// One-sided writes.
+    pub writes: u64,
+    /// Compare-and-swaps and fetch-and-adds.
+    pub atomics: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Bytes brought.
+    pub bytes_read: u64,
+    /// Bytes taken away.
+    pub bytes_written: u64,
+}
+
+impl From<Counts> for FabricCounts {
+    fn from(counts: Counts) -> Self {
+        Self {
+            round_trips: counts.round_trips,
+            reads: counts.reads,
+            writes: counts.writes,
+            atomics: counts.atomics,
+            messages: counts.messages,
+            bytes_read: counts.bytes_read,
+            bytes_written: counts.bytes_written,
+        }
+    }
+}
+
+/// The compute node in a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Compute {
+    /// Processor time of the process, seconds. An embedded memory node is in it.
+    pub cpu_seconds: f64,
+    /// Size of the cached indexes at the end, bytes.
+    pub cached_index_bytes: u64,
+    /// Size of the memtables at the end, bytes.
+    pub memtable_bytes: u64,
+}
+
+/// The memory nodes in a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct MemoryNode {
+    /// Processor time, seconds.
+    pub cpu_seconds: f64,
+    /// Memory handed out at the end, bytes.
+    pub allocated_bytes: u64,
+    /// The part of it that a version names at the end, bytes.
+    pub live_bytes: u64,
+}
+
+/// The LSM engine in a phase.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Lsm {
+    /// Time that writers waited for flushes and compactions, seconds.
+    pub stall_seconds: f64,
+    /// How often they did.
+    pub stalls: u64,
+    /// Memtables flushed.
+    pub flushes: u64,
+    /// Compactions done.
+    pub compactions: u64,
+    /// Index entries that compactions read.
+    pub compaction_entries: u64,
+    /// Bytes that compactions read.
+    pub compaction_bytes_read: u64,
+    /// Bytes that compactions wrote.
+    pub compaction_bytes_written: u64,
+    /// Bytes known to be dead at the end.
+    pub dead_bytes_known: u64,
+    /// The levels at the end, from level 0.
+    pub levels: Vec<Level>,
+}
+
+/// A level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Level {
+    /// Its tables.
+    pub tables: u64,
+    /// Its runs.
+    pub runs: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// What a phase would have been on a given network.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Modelled {
+    /// Round-trip time of the network, microseconds.
+    pub link_rtt_us: f64,
+    /// Its bandwidth each way, bits a second.
+    pub link_bandwidth_bits_per_second: f64,
+    /// The adapter's operations a second.
+    pub link_operations_per_second: f64,
+    /// How long the phase would have taken, seconds.
+    pub seconds: f64,
+    /// Operations a second that would have been.
+    pub ops_per_second: f64,
+}
+
+/// What of a phase is measured by the workload itself.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub name: String,
+    pub operations: u64,
+    pub found: Option<u64>,
+    pub seconds: f64,
+    pub latency_us: LatencyMicros,
+    pub by_operation: Vec<OperationReport>,
+    pub process_cpu_seconds: f64,
+    pub foreground_cpu_seconds: f64,
+    pub threads: usize,
+}
+
+impl PhaseReport {
+    /// Puts together what was measured and what the store counted from `before` to `after`.
+    pub(crate) fn new(measured: Measured, before: &Figures, after: &Figures, model: Option<&LinkModel>) -> Self {
+        let foreground = after.foreground - before.foreground;
+        let model = model.map(|model| modelled(model, &measured, &foreground));
+        let (memory_before, memory) = (&before.memory_node, &after.memory_node);
+        Self {
+            operations: measured.operations,
+            found: measured.found,
+            seconds: measured.seconds,
+            ops_per_second: rate(measured.operations, measured.seconds),
+            latency_us: measured.latency_us,
+            by_operation: measured.by_operation,
+            name: measured.name,
+            fabric: foreground.into(),
+            fabric_background: (after.background - before.background).into(),
+            compute: Compute {
+                cpu_seconds: measured.process_cpu_seconds,
+                cached_index_bytes: after.cached_index_bytes,
+                memtable_bytes: after.memtable_bytes,
+            },
+            memory_node: MemoryNode {
+                cpu_seconds: (memory.cpu_seconds - memory_before.cpu_seconds).max(0.0),
+                allocated_bytes: memory.allocated_bytes,
+                live_bytes: memory.live_bytes,
+            },
+            lsm: after.lsm.as_ref().map(|after| lsm(before.lsm.as_ref().unwrap_or(&LsmFigures::default()), after)),
+            model,
+        }
+    }
+}
+
+fn rate(operations: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { operations as f64 / seconds } else { 0.0 }
+}
+
+fn modelled(model: &LinkModel, measured: &Measured, foreground: &Counts) -> Modelled {
+    let seconds = model.seconds(foreground, measured.foreground_cpu_seconds, measured.threads);
+    Modelled {
+        link_rtt_us: model.round_trip.as_secs_f64() * 1e6,
+        link_bandwidth_bits_per_second: model.bits_per_second,
+        link_operations_per_second: model.operations_per_second,
+        seconds,
+        ops_per_second: rate(measured.operations, seconds),
+    }
+}
+
+fn lsm(before: &LsmFigures, after: &LsmFigures) -> Lsm {
+    Lsm {
+        stall_seconds: (after.stall_seconds - before.stall_seconds).max(0.0),
+        stalls: after.stalls.saturating_sub(before.stalls),
+        flushes: after.flushes.saturating_sub(before.flushes),
+        compactions: after.compactions.saturating_sub(before.compactions),
+        compaction_entries: after.compaction_entries.saturating_sub(before.compaction_entries),
+        compaction_bytes_read: after.compaction_bytes_read.saturating_sub(before.compaction_bytes_read),
+        compaction_bytes_written: after.compaction_bytes_written.saturating_sub(before.compaction_bytes_written),
+        dead_bytes_known: after.dead_bytes_known,
+        levels: after.levels.iter().map(|l| Level { tables: l.tables, runs: l.runs, bytes: l.bytes }).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn measured(operations: u64) -> Measured {
+        Measured {
+            name: "readrandom".into(),
+            operations,
+            found: Some(3),
+            seconds: 2.0,
+            latency_us: LatencyMicros { p50: 1.0, p99: 2.0, p999: 3.0, max: 4.0 },
+            by_operation: Vec::new(),
+            process_cpu_seconds: 1.5,
+            foreground_cpu_seconds: 1.0,
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn the_names_and_their_nesting_are_fixed() {
+        let report = PhaseReport::new(
+            measured(10),
+            &Figures::default(),
+            &Figures { lsm: Some(LsmFigures::default()), ..Figures::default() },
+            None,
+        );
+        let json = serde_json::to_string(&Report { benchmarks: vec![report] }).unwrap();
+        let counts =
+            r#"{"round_trips":0,"reads":0,"writes":0,"atomics":0,"messages":0,"bytes_read":0,"bytes_written":0}"#;
+        let expected = format!(
+            concat!(
+                r#"{{"benchmarks":[{{"name":"readrandom","operations":10,"found":3,"seconds":2.0,"ops_per_second":5.0,"#,
+                r#""latency_us":{{"p50":1.0,"p99":2.0,"p999":3.0,"max":4.0}},"fabric":{c},"fabric_background":{c},"#,
+                r#""compute":{{"cpu_seconds":1.5,"cached_index_bytes":0,"memtable_bytes":0}},"#,
+                r#""memory_node":{{"cpu_seconds":0.0,"allocated_bytes":0,"live_bytes":0}},"#,
+                r#""lsm":{{"stall_seconds":0.0,"stalls":0,"flushes":0,"compactions":0,"compaction_entries":0,"#,
+                r#""compaction_bytes_read":0,"compaction_bytes_written":0,"dead_bytes_known":0,"levels":[]}}}}]}}"#
+            ),
+            c = counts
+        );
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn a_phase_is_the_difference_of_figures() {
+        let at = |round_trips, flushes, allocated_bytes| Figures {
+            foreground: Counts { round_trips, ..Counts::default() },
+            lsm: Some(LsmFigures { flushes, ..LsmFigures::default() }),
+            memory_node: crate::MemoryNodeFigures { allocated_bytes, ..Default::default() },
+            ..Figures::default()
+        };
+        let model = LinkModel { round_trip: Duration::from_secs(1), ..LinkModel::default() };
+        let report = PhaseReport::new(measured(10), &at(3, 1, 100), &at(7, 4, 50), Some(&model));
+        assert_eq!(report.fabric.round_trips, 4);
+        assert_eq!(report.lsm.unwrap().flushes, 3);
+        assert_eq!(report.memory_node.allocated_bytes, 50);
+        let model = report.model.unwrap();
+        assert!((model.seconds - 5.0).abs() < 1e-9 && (model.ops_per_second - 2.0).abs() < 1e-9);
+    }
+}
