@@ -142,6 +142,15 @@ impl<'a> Record<'a> {
         pad(FIXED_BYTES + lengths + expiry + key_length + value_length)
     }
 
+    /// Length of the record in bytes, without padding.
+    #[inline]
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        let lengths = varint_length(self.key.len() as u64) + varint_length(self.value.len() as u64);
+        let expiry = if self.tag.has_expiry() { 8 } else { 0 };
+        FIXED_BYTES + lengths + expiry + self.key.len() + self.value.len()
+    }
+
     /// Hands the record's parts to `sink` in order: offset from the record's start, and bytes. The
     /// parts together are exactly [`Record::encoded_length`] bytes. This lets a record be written
     /// into shared memory without an intermediate copy.
@@ -255,6 +264,7 @@ mod tests {
             record.encode(&mut out);
             prop_assert_eq!(out.len(), Record::encoded_length(key.len(), value.len(), expiry.is_some()));
             prop_assert_eq!(Record::decode(&out).unwrap(), record);
+            prop_assert_eq!(record.length(), RecordHeader::decode(&out).unwrap().length());
             for cut in 0..RecordHeader::decode(&out).unwrap().length() {
                 prop_assert!(Record::decode(&out[..cut]).is_err());
             }

@@ -79,6 +79,8 @@ pub mod planted;
 #[cfg(not(any(loom, shuttle)))]
 mod planted;
 pub mod publication;
+#[cfg(not(any(loom, shuttle)))]
+mod registered;
 pub mod reservation;
 mod search;
 pub mod switch;
@@ -86,7 +88,11 @@ pub mod switch;
 pub use block::{BlockMemory, HeapMemory, RecordRef};
 pub use error::{IndexError, MemtableError};
 pub use image::{BlockBytes, IndexImage};
+#[cfg(not(any(loom, shuttle)))]
+pub use memtable::OwnedCursor;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions, RecordAt, Reservation, Reserved};
 pub use publication::Publication;
+#[cfg(not(any(loom, shuttle)))]
+pub use registered::{RegisteredBlock, SealedBlock};
 pub use reservation::{Extent, MAX_CAPACITY_BYTES, MAX_RESERVATION_BYTES, MAX_RESERVATION_COUNT};
 pub use switch::{Guard, Switch};

@@ -40,6 +40,9 @@ use forebay_env::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
+#[cfg(not(any(loom, shuttle)))]
+use std::sync::Arc;
+
 /// What a memtable is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemtableOptions {
@@ -425,5 +428,75 @@ impl<'m> MemtableCursor<'m> {
             None => Ok(None),
             Some(record) => self.records.record(record).map(Some),
         }
+    }
+}
+
+/// A cursor that keeps its memtable alive.
+#[cfg(not(any(loom, shuttle)))]
+pub struct OwnedCursor {
+    /// Borrows from `memtable`, and is declared first so that it is dropped first.
+    cursor: MemtableCursor<'static>,
+    memtable: Arc<Memtable>,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+impl OwnedCursor {
+    /// A cursor over all records of `memtable`, nowhere at first.
+    #[must_use]
+    pub fn new(memtable: Arc<Memtable>) -> Self {
+        let borrowed: *const Memtable = Arc::as_ptr(&memtable);
+        // SAFETY: the memtable lies behind an `Arc` that this value holds until after the cursor is
+        // dropped, so it neither moves nor ends before. The invented lifetime leaves this type
+        // nowhere: what `record` returns borrows from `self`.
+        let cursor = unsafe { &*borrowed }.cursor();
+        Self { cursor, memtable }
+    }
+
+    /// The memtable.
+    #[must_use]
+    pub const fn memtable(&self) -> &Arc<Memtable> {
+        &self.memtable
+    }
+
+    /// As [`MemtableCursor::seek_to_first`].
+    ///
+    /// # Errors
+    /// As all moves, only if memory was overwritten.
+    pub fn seek_to_first(&mut self) -> Result<(), IndexError> {
+        self.cursor.seek_to_first()
+    }
+
+    /// As [`MemtableCursor::seek`].
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
+        self.cursor.seek(key)
+    }
+
+    /// As [`MemtableCursor::next`].
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    #[inline]
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<(), IndexError> {
+        self.cursor.next()
+    }
+
+    /// As [`MemtableCursor::record`].
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    #[inline]
+    pub fn record(&self) -> Result<Option<RecordRef<'_>>, IndexError> {
+        self.cursor.record()
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+impl std::fmt::Debug for OwnedCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OwnedCursor").finish_non_exhaustive()
     }
 }
