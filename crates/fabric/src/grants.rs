@@ -11,7 +11,7 @@ pub struct GrantTable {
     slots: RwLock<Vec<Option<Grant>>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Grant {
     key: AccessKey,
     region: Region,
@@ -55,6 +55,50 @@ impl GrantTable {
             None => slots.push(grant),
         }
         Ok(key)
+    }
+
+    /// Enters a grant that another process made under `key`: all of `region`. Whoever calls bounds
+    /// the key's index, because the table grows to hold it.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] when the index is in use.
+    pub(crate) fn enter(&self, key: AccessKey, region: Region, rights: Rights) -> Result<(), Error> {
+        let length = region.length();
+        self.place(Grant { key, region, offset: 0, length, rights })
+    }
+
+    /// Copies the grant of `key` from another table. False when it is not there.
+    ///
+    /// This table's lock is held while the other is read, so that whoever revokes first there and
+    /// then here leaves the grant in neither.
+    pub(crate) fn learn(&self, key: AccessKey, from: &Self) -> bool {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let index = key.index as usize;
+        let known = from.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(Some(grant)) = known.get(index) else { return false };
+        if !grant.key.same_secret(&key) {
+            return false;
+        }
+        while slots.len() <= index {
+            slots.push(None);
+        }
+        if let Some(slot) = slots.get_mut(index) {
+            *slot = Some(grant.clone());
+        }
+        true
+    }
+
+    fn place(&self, grant: Grant) -> Result<(), Error> {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let index = grant.key.index as usize;
+        while slots.len() <= index {
+            slots.push(None);
+        }
+        match slots.get_mut(index) {
+            Some(slot @ None) => *slot = Some(grant),
+            _ => return Err(Error::Protocol(format!("grant {index} exists already"))),
+        }
+        Ok(())
     }
 
     /// Takes a grant back. When this returns, no operation under the key is in progress and none
@@ -102,6 +146,13 @@ impl Granted<'_> {
             return Err(Error::Misaligned { offset: address.offset });
         }
         Ok((&grant.region, grant.offset + address.offset))
+    }
+
+    /// Whether there is a grant of this key. For tables of one's own rights: the time it takes
+    /// depends on the secret.
+    #[inline]
+    pub(crate) fn knows(&self, key: &AccessKey) -> bool {
+        matches!(self.0.get(key.index as usize), Some(Some(grant)) if grant.key == *key)
     }
 
     /// Asks the processor to load what an operation is about to touch.

@@ -61,6 +61,7 @@ mod memory;
 mod model;
 mod region;
 pub mod rpc;
+pub mod shm;
 mod slot;
 mod transport;
 

@@ -12,7 +12,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Mappings start at a multiple of this, so that the system can use 2 MB pages.
+/// Mappings are aligned to this as what they map is, so that the system can use 2 MB pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A memory mapping, unmapped when dropped.
@@ -33,7 +33,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// `length` bytes of zeros that only this process sees.
     pub(crate) fn anonymous(length: usize) -> Result<Self, Error> {
-        Self::map(length, None, true)
+        Self::map(length, None, 0, true)
     }
 
     /// `length` bytes of zeros in a memory file that can be passed to other processes.
@@ -44,24 +44,30 @@ impl Mapping {
         // A peer that holds the file must not be able to cut it: touching what is cut off kills.
         rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW)
             .map_err(|e| Error::io("sealing a memory file", e))?;
-        Self::map(length, Some(file), true)
+        Self::map(length, Some(file), 0, true)
     }
 
-    /// Maps a memory file that another process passed. `length` must not exceed the file's size,
-    /// and the file must be sealed against shrinking.
-    pub(crate) fn received(file: OwnedFd, length: usize, writable: bool) -> Result<Self, Error> {
+    /// Maps `length` bytes from `offset` (a multiple of the page size) of a memory file that
+    /// another process passed. The range must be within the file, and the file sealed against
+    /// shrinking. The descriptor is not kept.
+    pub(crate) fn received(file: OwnedFd, offset: u64, length: usize, writable: bool) -> Result<Self, Error> {
         let size = rustix::fs::fstat(&file).map_err(|e| Error::io("asking a memory file's size", e))?.st_size;
-        if u64::try_from(size).unwrap_or(0) < length as u64 {
-            return Err(Error::Protocol(format!("a memory file of {size} bytes was passed for {length}")));
+        let fits = offset.checked_add(length as u64).is_some_and(|end| end <= u64::try_from(size).unwrap_or(0));
+        if !fits {
+            return Err(Error::Protocol(format!(
+                "a memory file of {size} bytes was passed for {length} bytes at {offset}"
+            )));
         }
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|e| Error::io("asking a memory file's seals", e))?;
         if !seals.contains(rustix::fs::SealFlags::SHRINK) {
             return Err(Error::Protocol("a memory file was passed that its owner can cut".into()));
         }
-        Self::map(length, Some(file), writable)
+        let mut mapping = Self::map(length, Some(file), offset, writable)?;
+        mapping.file = None;
+        Ok(mapping)
     }
 
-    fn map(length: usize, file: Option<OwnedFd>, writable: bool) -> Result<Self, Error> {
+    fn map(length: usize, file: Option<OwnedFd>, offset: u64, writable: bool) -> Result<Self, Error> {
         if length == 0 || !length.is_multiple_of(8) || length > isize::MAX as usize - HUGE_PAGE_BYTES {
             return Err(Error::Invalid(format!("a region of {length} bytes: its size must be a multiple of 8")));
         }
@@ -79,14 +85,15 @@ impl Mapping {
             )
         }
         .map_err(|e| Error::io("reserving address space", e))?;
-        let front = reservation.addr().next_multiple_of(HUGE_PAGE_BYTES) - reservation.addr();
+        // Aligned as the file's offset is, or huge pages of the file cannot be mapped as such.
+        let front = (offset as usize).wrapping_sub(reservation.addr()) % HUGE_PAGE_BYTES;
         // SAFETY: `front < HUGE_PAGE_BYTES`, so the result is within the reservation.
         let base = unsafe { reservation.byte_add(front) };
         // SAFETY: [base, base + mapped) lies within the reservation made above, which nothing uses.
         let mapping = unsafe {
             match &file {
                 Some(file) => {
-                    rustix::mm::mmap(base, mapped, protection, MapFlags::SHARED | MapFlags::FIXED, file.as_fd(), 0)
+                    rustix::mm::mmap(base, mapped, protection, MapFlags::SHARED | MapFlags::FIXED, file.as_fd(), offset)
                 }
                 None => rustix::mm::mmap_anonymous(base, mapped, protection, MapFlags::PRIVATE | MapFlags::FIXED),
             }

@@ -35,12 +35,13 @@ impl Region {
         Ok(Self(Arc::new(mapping)))
     }
 
-    /// A region over a memory file that a peer passed.
+    /// A region over `length` bytes from `offset` of a memory file that a peer passed. The offset
+    /// must be a multiple of the page size.
     ///
     /// # Errors
-    /// [`Error::Protocol`] when the file is smaller than `length` or can be cut, [`Error::Io`].
-    pub fn from_received(file: OwnedFd, length: usize, writable: bool) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Mapping::received(file, length, writable)?)))
+    /// [`Error::Protocol`] when the file ends before the range does or can be cut, [`Error::Io`].
+    pub fn from_received(file: OwnedFd, offset: u64, length: usize, writable: bool) -> Result<Self, Error> {
+        Ok(Self(Arc::new(Mapping::received(file, offset, length, writable)?)))
     }
 
     /// Length in bytes.

@@ -1,0 +1,293 @@
+//! A client's connection to a node.
+//!
+//! A thread waits at the control socket, takes in what the node says, and marks the link dead when
+//! the socket ends: the node's memory stays mapped here and would answer for a dead node. An
+//! endpoint that does not find a key takes in frames itself, because the node may have told the
+//! key faster, through memory, than that thread was scheduled.
+//!
+//! Letting go of a revoked grant: it leaves the link's table, then each endpoint's. Endpoints hold
+//! their table while they use it, so when the last removal is done nobody uses the mapping, it is
+//! gone, and the node is told.
+
+use super::CAPABILITIES;
+use super::channel::{Channel, Received, decode, display};
+use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::offered::{Offered, file_for, is_written};
+use super::transport::ShmTransport;
+use crate::transport::{Link, Revocation};
+use crate::{
+    AccessKey, Backing, Capabilities, Counts, CountsRegistry, Endpoint, EndpointOptions, Error, GrantTable,
+    NodeIdentity, Region, Rights, Traffic,
+};
+use forebay_base::ErrorKind;
+use forebay_env::sync::lock;
+use rustix::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The link as its handle, its thread and its endpoints share it.
+#[derive(Debug)]
+pub(super) struct Shared {
+    path: PathBuf,
+    identity: NodeIdentity,
+    number: u64,
+    token: u128,
+    control: Channel,
+    /// Where frames are taken in; whoever holds it handles them in order.
+    inbound: Mutex<Vec<u8>>,
+    alive: AtomicBool,
+    cause: OnceLock<String>,
+    /// Grants of this process to the node.
+    offered: Offered,
+    /// Grants of the node to this process, mapped here.
+    received: GrantTable,
+    endpoints: Mutex<Vec<Weak<Attached>>>,
+    next_endpoint: AtomicU32,
+    counts: CountsRegistry,
+}
+
+/// What an endpoint and its link share.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) channel: Channel,
+    /// The grants that the endpoint has used: its own copy, so that threads do not meet at a lock.
+    pub(super) known: GrantTable,
+}
+
+/// Opens a link.
+pub(super) fn open(path: &Path) -> Result<Arc<dyn Link>, Error> {
+    let control = Channel::connect(path, PATIENCE)?;
+    let answer = introduce(&control, Frame::OpenLink, path)?;
+    let Frame::LinkOpened { node, incarnation, link, token } = decode(&answer)? else {
+        return Err(Error::Protocol(format!("{} did not open the link", display(path))));
+    };
+    let shared = Arc::new(Shared {
+        path: path.to_path_buf(),
+        identity: NodeIdentity { node, incarnation },
+        number: link,
+        token,
+        control,
+        inbound: Mutex::new(vec![0; MAX_FRAME_BYTES]),
+        alive: AtomicBool::new(true),
+        cause: OnceLock::new(),
+        offered: Offered::default(),
+        received: GrantTable::new(),
+        endpoints: Mutex::default(),
+        next_endpoint: AtomicU32::new(1),
+        counts: CountsRegistry::default(),
+    });
+    let watcher = Arc::clone(&shared);
+    forebay_env::thread::spawn("forebay-shm-link", move || watcher.watch())
+        .map_err(|e| Error::io("starting a link's thread", e))?;
+    Ok(Arc::new(ShmLink(shared)))
+}
+
+/// Says what a new socket is for and returns the node's answer.
+fn introduce(channel: &Channel, frame: Frame<'_>, path: &Path) -> Result<Vec<u8>, Error> {
+    channel.send(&[&frame.encode()], None, PATIENCE)?;
+    let answer = channel.receive_within(PATIENCE).map_err(|cause| match cause {
+        Error::PeerLost { cause, .. } => Error::lost(display(path), cause),
+        other => other,
+    })?;
+    if let Frame::Refused { status, text } = decode(&answer)? {
+        let kind = ErrorKind::from_code(status).unwrap_or(ErrorKind::Unsupported);
+        return Err(Error::Remote { kind, message: text.into() });
+    }
+    Ok(answer)
+}
+
+impl Shared {
+    pub(super) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    pub(super) fn lost(&self) -> Error {
+        let cause = self.cause.get().map_or("the connection ended", String::as_str);
+        Error::lost(format!("{} at {}", self.identity, display(&self.path)), cause)
+    }
+
+    fn watch(&self) {
+        while self.is_alive() {
+            self.control.wait_for_packet();
+            self.catch_up();
+        }
+    }
+
+    /// Takes in all frames that the node has sent so far.
+    fn catch_up(&self) {
+        let mut buffer = lock(&self.inbound);
+        while self.is_alive() {
+            let result = match self.control.receive(&mut buffer) {
+                Received::Nothing => return,
+                Received::Ended(cause) => return self.end(cause),
+                Received::Packet(length, file) => {
+                    decode(buffer.get(..length).unwrap_or_default()).and_then(|frame| self.handle(frame, file))
+                }
+            };
+            if let Err(cause) = result {
+                self.end(cause.to_string());
+            }
+        }
+    }
+
+    fn handle(&self, frame: Frame<'_>, file: Option<OwnedFd>) -> Result<(), Error> {
+        match frame {
+            Frame::Grant { key, rights, offset, length } => self.take_grant(key, rights, offset, length, file),
+            Frame::GrantTaken { key, status } => {
+                self.offered.answer(key, status);
+                Ok(())
+            }
+            Frame::Revoke { key } => {
+                self.let_go(key);
+                self.control.send(&[&Frame::Released { key }.encode()], None, PATIENCE)
+            }
+            Frame::Released { key } => {
+                self.offered.released(key);
+                Ok(())
+            }
+            other => Err(Error::Protocol(format!("frame type {} is out of place", other.number()))),
+        }
+    }
+
+    fn take_grant(
+        &self,
+        key: AccessKey,
+        rights: Rights,
+        offset: u64,
+        length: u64,
+        file: Option<OwnedFd>,
+    ) -> Result<(), Error> {
+        let file = file.ok_or_else(|| Error::Protocol("a grant came without its memory file".into()))?;
+        let bytes = usize::try_from(length).map_err(|_| Error::Protocol(format!("a grant of {length} bytes")))?;
+        let region = Region::from_received(file, offset, bytes, is_written(rights))?;
+        self.received.enter(key, region, rights)
+    }
+
+    fn let_go(&self, key: AccessKey) {
+        self.received.revoke(key);
+        for attached in self.attached() {
+            attached.known.revoke(key);
+        }
+    }
+
+    fn attached(&self) -> Vec<Arc<Attached>> {
+        lock(&self.endpoints).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Gives an endpoint a grant that it does not know, if the node made it.
+    pub(super) fn learn(&self, key: AccessKey, attached: &Attached) {
+        if !attached.known.learn(key, &self.received) {
+            self.catch_up();
+            attached.known.learn(key, &self.received);
+        }
+    }
+
+    fn end(&self, cause: impl Into<String>) {
+        let _ = self.cause.set(cause.into());
+        if !self.alive.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        self.control.shutdown();
+        self.offered.end();
+        self.received.revoke_all();
+        for attached in self.attached() {
+            attached.channel.shutdown();
+            attached.known.revoke_all();
+        }
+    }
+
+    fn attach(&self) -> Result<Arc<Attached>, Error> {
+        let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
+        let channel = Channel::connect(&self.path, PATIENCE)?;
+        let frame = Frame::OpenEndpoint { link: self.number, token: self.token, endpoint };
+        let answer = introduce(&channel, frame, &self.path)?;
+        if decode(&answer)? != Frame::EndpointOpened {
+            return Err(Error::Protocol(format!("{} did not open the endpoint", display(&self.path))));
+        }
+        let attached = Arc::new(Attached { channel, known: GrantTable::new() });
+        let mut endpoints = lock(&self.endpoints);
+        endpoints.retain(|endpoint| endpoint.strong_count() > 0);
+        endpoints.push(Arc::downgrade(&attached));
+        Ok(attached)
+    }
+}
+
+/// The handle; the link ends with it.
+#[derive(Debug)]
+struct ShmLink(Arc<Shared>);
+
+impl Drop for ShmLink {
+    fn drop(&mut self) {
+        self.0.end("this process dropped the link");
+    }
+}
+
+impl Link for ShmLink {
+    fn node(&self) -> NodeIdentity {
+        self.0.identity
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn endpoint(&self, options: EndpointOptions) -> Result<Endpoint, Error> {
+        // A refusal is a node that does not know the link: it is another life of it.
+        let attached = self.0.attach().map_err(|cause| if self.0.is_alive() { cause } else { self.0.lost() })?;
+        if !self.0.is_alive() {
+            return Err(self.0.lost());
+        }
+        let counts = self.0.counts.register(options.traffic);
+        let transport = ShmTransport::new(Arc::clone(&self.0), attached);
+        Ok(Endpoint::new(Box::new(transport), CAPABILITIES, options, counts))
+    }
+
+    fn allocate(&self, length: usize) -> Result<Region, Error> {
+        Region::allocate(length, Backing::Shareable)
+    }
+
+    fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
+        let file = file_for(region, offset, length, rights)?;
+        if !self.0.is_alive() {
+            return Err(self.0.lost());
+        }
+        let key = self.0.offered.ask()?;
+        let frame = Frame::Grant { key, rights, offset, length }.encode();
+        if let Err(cause) = self.0.control.send(&[&frame], Some(file.as_fd()), PATIENCE) {
+            self.0.offered.forget(key);
+            return Err(if self.0.is_alive() { cause } else { self.0.lost() });
+        }
+        match self.0.offered.wait_answer(key, PATIENCE) {
+            Some(answer) => answer.map(|()| key),
+            None => {
+                self.0.end("the node did not answer a grant");
+                Err(self.0.lost())
+            }
+        }
+    }
+
+    fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
+        let revocation = self.0.offered.withdraw(key)?;
+        if let Err(cause) = self.0.control.send(&[&Frame::Revoke { key }.encode()], None, PATIENCE) {
+            self.0.end(cause.to_string());
+        }
+        Ok(revocation)
+    }
+
+    fn counts(&self, traffic: Traffic) -> Counts {
+        self.0.counts.sum(traffic)
+    }
+
+    fn is_alive(&self) -> bool {
+        self.0.is_alive()
+    }
+
+    fn close(&self) {
+        self.0.end("this process closed the link");
+    }
+}

@@ -1,0 +1,135 @@
+//! The shared-memory back end: node and clients are processes of one machine.
+//!
+//! A node listens on a Unix socket. A grant passes the memory file of a region to the other side,
+//! which maps the granted pages and reads and writes them itself: an operation is a copy by the
+//! thread that posted it, and the other side's processor does nothing.
+//!
+//! ```text
+//!   client                                                 node
+//!   ┌──────────────────────────┐                           ┌────────────────────────────┐
+//!   │ link's thread ◄─ control socket: grants, revocations ─► socket thread ─► events   │
+//!   │ endpoint      ◄─ its socket: messages, immediates ────►      │                    │
+//!   │    └─► mapped region  ═════ one memory file ═════════  region │                    │
+//!   │        region         ═════ one memory file ═════════  mapped region ◄─ peer      │
+//!   └──────────────────────────┘                           └────────────────────────────┘
+//! ```
+//!
+//! **What is enforced and what is not.** Key, bounds, rights and alignment of each operation are
+//! checked by the process that carries it out, as the target would. Memory that is granted for
+//! reading only is passed as a file opened for reading only. Still a memory file is the unit that
+//! the system protects: a client that ignores this code can map all of a file that it was given a
+//! part of, and processes of one user can do more to each other than that. Peers that distrust one
+//! another get regions of their own, or another back end.
+//!
+//! **Revocation** is cooperative: the other side is asked, stops every use of the mapping, unmaps
+//! it and says so ([`Revocation::is_complete`](crate::Revocation::is_complete)); when its process
+//! ends first, that is as good.
+//!
+//! **A dead node's memory would still answer**, so the end of the sockets is what tells: it fails
+//! every endpoint of the link with [`Error::PeerLost`].
+
+mod channel;
+mod events;
+mod frame;
+mod link;
+mod offered;
+mod peer;
+mod server;
+mod transport;
+
+use crate::transport::{Event, Link, Listener};
+use crate::{Atomics, Backing, Capabilities, Error, NodeIdentity, Region, RevocationMode};
+use channel::{Door, display};
+use events::Events;
+use forebay_env::Random;
+use forebay_env::thread::JoinHandle;
+use server::Server;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "shm",
+    atomics: Atomics::Coherent,
+    ordered: true,
+    revocation: RevocationMode::Cooperative,
+    max_operation_bytes: 1 << 30,
+    max_message_bytes: frame::MAX_MESSAGE_BYTES,
+};
+
+/// Starts a node that listens on a socket at `path`, which only processes of the same user may
+/// open. The socket of a dead node is replaced.
+///
+/// # Errors
+/// [`Error::Invalid`] when a node is alive there or the path cannot be used, [`Error::Io`].
+pub fn listen(path: &Path, node: u32) -> Result<ShmListener, Error> {
+    let incarnation = Random::secret().map_err(|e| Error::io("drawing an incarnation", e))? as u64;
+    let identity = NodeIdentity { node, incarnation };
+    let door = Door::open(path)?;
+    let address = display(door.path());
+    let events = Arc::new(Events::new()?);
+    let stopping = Arc::new(AtomicBool::new(false));
+    let server = Server::new(door, identity, Arc::clone(&events), Arc::clone(&stopping))?;
+    let thread = forebay_env::thread::spawn("forebay-shm-node", move || server.run())
+        .map_err(|e| Error::io("starting a node's thread", e))?;
+    Ok(ShmListener { identity, address, events, stopping, thread: Some(thread) })
+}
+
+/// Opens a link to the node that listens at `path`.
+///
+/// # Errors
+/// [`Error::PeerLost`] when no node is there or it does not answer, [`Error::Invalid`] when the
+/// path cannot be used, [`Error::Io`].
+pub fn connect(path: &Path) -> Result<Arc<dyn Link>, Error> {
+    link::open(path)
+}
+
+/// The node's side. Dropping it ends all links and removes the socket.
+#[derive(Debug)]
+pub struct ShmListener {
+    identity: NodeIdentity,
+    address: String,
+    events: Arc<Events>,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ShmListener {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        self.events.wake_reader();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported when it happened.
+            let _ = thread.join();
+        }
+        self.events.clear();
+    }
+}
+
+impl Listener for ShmListener {
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn identity(&self) -> NodeIdentity {
+        self.identity
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn allocate(&self, length: usize) -> Result<Region, Error> {
+        Region::allocate(length, Backing::Shareable)
+    }
+
+    fn next(&mut self, limit: Duration) -> Result<Option<Event>, Error> {
+        match self.events.next(limit) {
+            None if self.thread.as_ref().is_none_or(JoinHandle::is_finished) => {
+                Err(Error::io("serving sockets", "the node's thread has ended"))
+            }
+            event => Ok(event),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A client as its node sees it.
+
+use super::channel::Channel;
+use super::events::{Events, Item, Unread};
+use super::frame::{Frame, MAX_MESSAGE_BYTES};
+use super::offered::{Offered, file_for};
+use crate::transport::{Peer, Revocation};
+use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
+use forebay_env::sync::lock;
+use rustix::fd::{AsFd, BorrowedFd};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long the node waits for a client that does not take in what is sent to it.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Endpoints of a link.
+const MAX_ENDPOINTS: usize = 1024;
+
+/// The node's end of a link.
+#[derive(Debug)]
+pub(super) struct ShmPeer {
+    id: PeerId,
+    /// What an endpoint must know to join the link.
+    pub(super) token: u128,
+    alive: AtomicBool,
+    pub(super) control: Arc<Channel>,
+    endpoints: Mutex<HashMap<EndpointId, Arc<Channel>>>,
+    /// Grants of this node to the client.
+    pub(super) offered: Offered,
+    /// Grants of the client to this node, mapped here.
+    pub(super) received: GrantTable,
+    pub(super) unread: Unread,
+    events: Arc<Events>,
+}
+
+impl ShmPeer {
+    pub(super) fn new(id: PeerId, token: u128, control: Arc<Channel>, events: Arc<Events>) -> Self {
+        Self {
+            id,
+            token,
+            alive: AtomicBool::new(true),
+            control,
+            endpoints: Mutex::default(),
+            offered: Offered::default(),
+            received: GrantTable::new(),
+            unread: Unread::default(),
+            events,
+        }
+    }
+
+    /// Ends the link: every socket, grant and mapping of it.
+    pub(super) fn end(&self, cause: Error) {
+        if !self.alive.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        self.control.shutdown();
+        for channel in std::mem::take(&mut *lock(&self.endpoints)).values() {
+            channel.shutdown();
+        }
+        self.offered.end();
+        self.received.revoke_all();
+        self.events.push(Item::Left { peer: self.id, cause });
+    }
+
+    /// Takes an endpoint into the link.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is one of that number, or too many.
+    pub(super) fn join(&self, endpoint: EndpointId, channel: &Arc<Channel>) -> Result<(), Error> {
+        let mut endpoints = lock(&self.endpoints);
+        if !self.is_alive() {
+            return Err(self.lost());
+        }
+        if endpoints.len() >= MAX_ENDPOINTS || endpoints.contains_key(&endpoint) {
+            return Err(Error::Invalid(format!("endpoint {} is one too many on its link", endpoint.0)));
+        }
+        endpoints.insert(endpoint, Arc::clone(channel));
+        Ok(())
+    }
+
+    /// Takes an endpoint out of the link.
+    pub(super) fn leave(&self, endpoint: EndpointId) {
+        lock(&self.endpoints).remove(&endpoint);
+    }
+
+    fn lost(&self) -> Error {
+        Error::lost(format!("link {}", self.id.0), "the client or this node closed it")
+    }
+
+    fn endpoint(&self, endpoint: EndpointId) -> Result<Arc<Channel>, Error> {
+        lock(&self.endpoints).get(&endpoint).cloned().ok_or_else(|| self.lost())
+    }
+
+    /// Sends to the client; one that does not take things in loses its link.
+    fn send_on(&self, channel: &Channel, parts: &[&[u8]], file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        match channel.send(parts, file, PATIENCE) {
+            Err(Error::TimedOut(limit)) => {
+                let cause = Error::lost(format!("link {}", self.id.0), format!("it took nothing in for {limit:?}"));
+                tracing::warn!(link = self.id.0, "a client does not take in what is sent to it: its link ends");
+                self.end(cause.clone());
+                Err(cause)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Peer for ShmPeer {
+    fn id(&self) -> PeerId {
+        self.id
+    }
+
+    fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
+        let file = file_for(region, offset, length, rights)?;
+        if !self.is_alive() {
+            return Err(self.lost());
+        }
+        let key = self.offered.give()?;
+        let frame = Frame::Grant { key, rights, offset, length }.encode();
+        match self.send_on(&self.control, &[&frame], Some(file.as_fd())) {
+            Ok(()) => Ok(key),
+            Err(cause) => {
+                self.offered.forget(key);
+                Err(cause)
+            }
+        }
+    }
+
+    fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
+        let revocation = self.offered.withdraw(key)?;
+        if let Err(cause) = self.send_on(&self.control, &[&Frame::Revoke { key }.encode()], None) {
+            // The client was not asked: only the end of the link takes the memory from it.
+            self.end(cause);
+        }
+        Ok(revocation)
+    }
+
+    fn read(&self, endpoint: EndpointId, from: RemoteAddress, into: &mut [u8]) -> Result<(), Error> {
+        self.endpoint(endpoint)?;
+        let granted = self.received.hold();
+        let (region, offset) = granted.check(from, into.len() as u64, Rights::READ)?;
+        region.read(offset, into)
+    }
+
+    fn write(
+        &self,
+        endpoint: EndpointId,
+        to: RemoteAddress,
+        bytes: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), Error> {
+        let channel = self.endpoint(endpoint)?;
+        {
+            let granted = self.received.hold();
+            let (region, offset) = granted.check(to, bytes.len() as u64, Rights::WRITE)?;
+            region.write(offset, bytes)?;
+        }
+        match immediate {
+            Some(immediate) => self.send_on(&channel, &[&Frame::Immediate(immediate).encode()], None),
+            None => Ok(()),
+        }
+    }
+
+    fn send(&self, endpoint: EndpointId, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.len() > MAX_MESSAGE_BYTES {
+            return Err(Error::TooLarge { length: bytes.len() as u64, limit: MAX_MESSAGE_BYTES as u64 });
+        }
+        let channel = self.endpoint(endpoint)?;
+        self.send_on(&channel, &[&Frame::message_header(bytes.len()), bytes], None)
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    fn close(&self) {
+        self.end(Error::lost(format!("link {}", self.id.0), "this node closed it"));
+    }
+}

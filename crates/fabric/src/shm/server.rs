@@ -1,0 +1,432 @@
+//! The node's socket thread: takes in connections, links, endpoints, grants and messages.
+//!
+//! It waits for all sockets at once and never blocks on one. What it answers goes out at once or,
+//! when a client is slow, from that connection's outbox. A client that breaks the protocol loses
+//! its link; nobody else notices.
+//!
+//! ```text
+//!                     open link                     
+//!   newcomer ─────────────────────────► control: grant, revoke, released
+//!       │             open endpoint
+//!       └─────────────────────────────► endpoint: messages
+//! ```
+
+use super::channel::{Channel, Door, Received, decode};
+use super::events::{Events, Item};
+use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::offered::is_written;
+use super::peer::ShmPeer;
+use crate::transport::Peer;
+use crate::{AccessKey, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
+use forebay_base::ErrorKind;
+use forebay_env::{Clock, Nanos, Random, SystemClock};
+use rustix::event::{Timespec, epoll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const DOOR: u64 = 0;
+const WAKER: u64 = 1;
+/// Sockets at one time.
+const MAX_CONNECTIONS: usize = 8192;
+/// Unread events beyond which nobody new is taken in.
+const MAX_EVENTS: usize = 16 << 10;
+/// Frames read from one socket before the others have their turn.
+const BURST: usize = 32;
+/// Frames read from each socket of a link that has ended: more than a socket holds.
+const LAST_WORDS: usize = 1024;
+/// Answers that may wait for a slow client.
+const MAX_OUTBOX: usize = 4096;
+/// How long a newcomer may take to say what it is.
+const NEWCOMER_PATIENCE: Duration = Duration::from_secs(5);
+/// How often deadlines are looked at while there are any.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Grants of one client that the node maps.
+const MAX_CLIENT_GRANTS: u32 = 1024;
+/// Largest grant of a client.
+const MAX_CLIENT_GRANT_BYTES: u64 = 64 << 30;
+
+/// The socket thread's state.
+pub(super) struct Server {
+    door: Door,
+    identity: NodeIdentity,
+    epoll: OwnedFd,
+    events: Arc<Events>,
+    stopping: Arc<AtomicBool>,
+    clock: SystemClock,
+    connections: HashMap<u64, Connection>,
+    /// How many of the connections are newcomers.
+    newcomers: usize,
+    links: HashMap<u64, Arc<ShmPeer>>,
+    next_connection: u64,
+    next_link: u64,
+    accepting: bool,
+    buffer: Vec<u8>,
+}
+
+struct Connection {
+    channel: Arc<Channel>,
+    role: Role,
+    outbox: VecDeque<Vec<u8>>,
+}
+
+enum Role {
+    Newcomer { deadline: Nanos },
+    Control(Arc<ShmPeer>),
+    Endpoint { peer: Arc<ShmPeer>, id: EndpointId, paused: bool },
+}
+
+impl Server {
+    pub(super) fn new(
+        door: Door,
+        identity: NodeIdentity,
+        events: Arc<Events>,
+        stopping: Arc<AtomicBool>,
+    ) -> Result<Self, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| Error::io("making an epoll", e))?;
+        for (source, number) in [(rustix::fd::AsFd::as_fd(&door), DOOR), (events.waker(), WAKER)] {
+            epoll::add(&epoll, source, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+                .map_err(|e| Error::io("watching a socket", e))?;
+        }
+        Ok(Self {
+            door,
+            identity,
+            epoll,
+            events,
+            stopping,
+            clock: SystemClock::new(),
+            connections: HashMap::new(),
+            newcomers: 0,
+            links: HashMap::new(),
+            next_connection: WAKER + 1,
+            next_link: 1,
+            accepting: true,
+            buffer: vec![0; MAX_FRAME_BYTES],
+        })
+    }
+
+    /// Serves until told to stop; then ends all links.
+    pub(super) fn run(mut self) {
+        let mut happened = Vec::with_capacity(64);
+        while !self.stopping.load(Ordering::Acquire) {
+            let tick = (self.newcomers > 0 || !self.accepting).then_some(&TICK);
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut happened), tick) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the node cannot watch its sockets any more");
+                    break;
+                }
+            }
+            for event in happened.drain(..) {
+                let flags = event.flags;
+                match event.data.u64() {
+                    DOOR => self.accept(),
+                    WAKER => self.resume(),
+                    number => self.serve(number, flags),
+                }
+            }
+            if tick.is_some() {
+                self.tick();
+            }
+        }
+        for peer in self.links.values() {
+            peer.end(Error::lost(self.identity, "the node stopped"));
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..BURST {
+            if self.connections.len() >= MAX_CONNECTIONS || self.events.len() >= MAX_EVENTS {
+                return self.set_accepting(false);
+            }
+            match self.door.accept() {
+                Ok(Some(channel)) => self.admit(channel),
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be taken in");
+                    return self.set_accepting(false);
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, channel: Channel) {
+        let number = self.next_connection;
+        self.next_connection += 1;
+        let deadline = self.clock.now().saturating_add(NEWCOMER_PATIENCE.as_nanos() as Nanos);
+        let role = Role::Newcomer { deadline };
+        let connection = Connection { channel: Arc::new(channel), role, outbox: VecDeque::new() };
+        if self.watch(&connection.channel, number) {
+            self.connections.insert(number, connection);
+            self.newcomers += 1;
+        }
+    }
+
+    fn watch(&self, channel: &Channel, number: u64) -> bool {
+        let watched = epoll::add(&self.epoll, channel, epoll::EventData::new_u64(number), epoll::EventFlags::IN);
+        watched.inspect_err(|error| tracing::warn!(%error, "a connection cannot be watched")).is_ok()
+    }
+
+    fn set_accepting(&mut self, accepting: bool) {
+        let done = match accepting {
+            true => epoll::add(&self.epoll, &self.door, epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN),
+            false => epoll::delete(&self.epoll, &self.door),
+        };
+        if done.is_ok() {
+            self.accepting = accepting;
+        }
+    }
+
+    /// Drops newcomers that say nothing, and tries again to take in others.
+    fn tick(&mut self) {
+        let now = self.clock.now();
+        let late = |c: &Connection| matches!(c.role, Role::Newcomer { deadline } if deadline <= now);
+        let late: Vec<u64> = self.connections.iter().filter(|(_, c)| late(c)).map(|(number, _)| *number).collect();
+        for number in late {
+            self.close(number, Error::Protocol("a newcomer said nothing".into()));
+        }
+        if !self.accepting {
+            self.set_accepting(true);
+        }
+    }
+
+    /// Reads on from links whose messages were taken.
+    fn resume(&mut self) {
+        self.events.woken();
+        let mut resumed = Vec::new();
+        for (number, connection) in &mut self.connections {
+            if let Role::Endpoint { peer, paused, .. } = &mut connection.role
+                && *paused
+                && peer.unread.may_resume()
+            {
+                *paused = false;
+                resumed.push((*number, Arc::clone(&connection.channel)));
+            }
+        }
+        for (number, channel) in resumed {
+            if !self.watch(&channel, number) {
+                self.close(number, Error::io("watching a socket", "refused"));
+            }
+        }
+    }
+
+    fn serve(&mut self, number: u64, flags: epoll::EventFlags) {
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.send_outbox(number);
+        }
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            for _ in 0..BURST {
+                if self.is_paused(number) || !self.read(number) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Reads a frame. False when there is none, or no connection any more.
+    fn read(&mut self, number: u64) -> bool {
+        let Some(connection) = self.connections.get(&number) else { return false };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = match connection.channel.receive(&mut buffer) {
+            Received::Nothing => Ok(false),
+            Received::Ended(cause) => Err(Error::lost("the client", cause)),
+            Received::Packet(length, file) => decode(buffer.get(..length).unwrap_or_default())
+                .and_then(|frame| self.handle(number, frame, file).map(|()| true)),
+        };
+        self.buffer = buffer;
+        result.unwrap_or_else(|cause| {
+            self.close(number, cause);
+            false
+        })
+    }
+
+    fn is_paused(&self, number: u64) -> bool {
+        self.connections.get(&number).is_some_and(|c| matches!(c.role, Role::Endpoint { paused: true, .. }))
+    }
+
+    fn handle(&mut self, number: u64, frame: Frame<'_>, file: Option<OwnedFd>) -> Result<(), Error> {
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
+        match (&mut connection.role, frame) {
+            (Role::Newcomer { .. }, Frame::OpenLink) => self.open_link(number),
+            (Role::Newcomer { .. }, Frame::OpenEndpoint { link, token, endpoint }) => {
+                self.open_endpoint(number, link, token, EndpointId(endpoint))
+            }
+            (Role::Control(peer), Frame::Grant { key, rights, offset, length }) => {
+                let status = match take_grant(peer, key, rights, offset, length, file) {
+                    Ok(()) => 0,
+                    Err(cause) => {
+                        tracing::warn!(link = peer.id().0, %cause, "a client's grant was not taken");
+                        if key.index >= MAX_CLIENT_GRANTS { ErrorKind::Full.code() } else { cause.kind().code() }
+                    }
+                };
+                self.answer(number, Frame::GrantTaken { key, status })
+            }
+            (Role::Control(peer), Frame::Revoke { key }) => {
+                peer.received.revoke(key);
+                self.answer(number, Frame::Released { key })
+            }
+            (Role::Control(peer), Frame::Released { key }) => match peer.offered.released(key) {
+                true => Ok(()),
+                false => Err(Error::Protocol(format!("grant {} was released without being revoked", key.index))),
+            },
+            (Role::Endpoint { peer, id, paused }, Frame::Message(bytes)) => {
+                peer.unread.add(bytes.len());
+                self.events.push(Item::Message { peer: Arc::clone(peer), endpoint: *id, bytes: bytes.to_vec() });
+                if !*paused && peer.unread.pause() {
+                    *paused = true;
+                    // A client that ends meanwhile is noticed by its control socket.
+                    let _ = epoll::delete(&self.epoll, &*connection.channel);
+                }
+                Ok(())
+            }
+            (_, frame) => Err(Error::Protocol(format!("frame type {} is out of place", frame.number()))),
+        }
+    }
+
+    fn open_link(&mut self, number: u64) -> Result<(), Error> {
+        let token = Random::secret().map_err(|e| Error::io("drawing a link's token", e))?;
+        let link = self.next_link;
+        self.next_link += 1;
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
+        let control = Arc::clone(&connection.channel);
+        let peer = Arc::new(ShmPeer::new(PeerId(link), token, control, Arc::clone(&self.events)));
+        connection.role = Role::Control(Arc::clone(&peer));
+        self.newcomers -= 1;
+        self.links.insert(link, Arc::clone(&peer));
+        self.events.push(Item::Joined(peer));
+        let NodeIdentity { node, incarnation } = self.identity;
+        self.answer(number, Frame::LinkOpened { node, incarnation, link, token })
+    }
+
+    fn open_endpoint(&mut self, number: u64, link: u64, token: u128, id: EndpointId) -> Result<(), Error> {
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
+        // Compared as keys are: in time that does not depend on the token.
+        let same = |peer: &&Arc<ShmPeer>| AccessKey::new(0, peer.token).same_secret(&AccessKey::new(0, token));
+        let joined = match self.links.get(&link).filter(same) {
+            Some(peer) => peer.join(id, &connection.channel).map(|()| Arc::clone(peer)),
+            None => Err(Error::AccessDenied),
+        };
+        match joined {
+            Ok(peer) => {
+                connection.role = Role::Endpoint { peer, id, paused: false };
+                self.newcomers -= 1;
+                self.answer(number, Frame::EndpointOpened)
+            }
+            Err(cause) => {
+                self.answer(number, Frame::Refused { status: cause.kind().code(), text: &cause.to_string() })?;
+                Err(cause)
+            }
+        }
+    }
+
+    /// Sends an answer, or keeps it until the client takes things in.
+    fn answer(&mut self, number: u64, frame: Frame<'_>) -> Result<(), Error> {
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
+        let packet = frame.encode();
+        if connection.outbox.is_empty() && connection.channel.try_send(&[&packet], None)? {
+            return Ok(());
+        }
+        if connection.outbox.len() >= MAX_OUTBOX {
+            return Err(Error::Protocol("a client asks and does not take in the answers".into()));
+        }
+        connection.outbox.push_back(packet);
+        if connection.outbox.len() == 1 {
+            self.watch_for(number, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
+        }
+        Ok(())
+    }
+
+    fn watch_for(&self, number: u64, flags: epoll::EventFlags) -> Result<(), Error> {
+        let Some(connection) = self.connections.get(&number) else { return Ok(()) };
+        epoll::modify(&self.epoll, &*connection.channel, epoll::EventData::new_u64(number), flags)
+            .map_err(|e| Error::io("watching a socket", e))
+    }
+
+    fn send_outbox(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let mut result = Ok(true);
+        while let (Ok(true), Some(packet)) = (&result, connection.outbox.front()) {
+            result = connection.channel.try_send(&[packet], None);
+            if matches!(result, Ok(true)) {
+                connection.outbox.pop_front();
+            }
+        }
+        let result = match result {
+            Ok(true) => self.watch_for(number, epoll::EventFlags::IN),
+            Ok(false) => Ok(()),
+            Err(cause) => Err(cause),
+        };
+        if let Err(cause) = result {
+            self.close(number, cause);
+        }
+    }
+
+    /// Ends a connection; with a control socket, or when the protocol was broken, its link.
+    fn close(&mut self, number: u64, cause: Error) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        match &connection.role {
+            Role::Newcomer { .. } => self.forget(number),
+            Role::Endpoint { peer, id, .. } => {
+                peer.leave(*id);
+                if matches!(cause, Error::Protocol(_)) {
+                    tracing::warn!(link = peer.id().0, %cause, "a client broke the protocol");
+                    peer.end(cause);
+                }
+                self.forget(number);
+            }
+            Role::Control(peer) => {
+                let peer = Arc::clone(peer);
+                tracing::debug!(link = peer.id().0, %cause, "a link ends");
+                self.forget(number);
+                self.end_link(&peer, cause);
+            }
+        }
+    }
+
+    /// Takes in what the link's endpoints sent before it ended, and ends it.
+    fn end_link(&mut self, peer: &Arc<ShmPeer>, cause: Error) {
+        let of_link = |c: &Connection| matches!(&c.role, Role::Endpoint { peer: of, .. } if Arc::ptr_eq(of, peer));
+        let endpoints: Vec<u64> = self.connections.iter().filter(|(_, c)| of_link(c)).map(|(n, _)| *n).collect();
+        for number in endpoints {
+            for _ in 0..LAST_WORDS {
+                if !peer.is_alive() || !self.read(number) {
+                    break;
+                }
+            }
+            self.forget(number);
+        }
+        self.links.remove(&peer.id().0);
+        peer.end(cause);
+    }
+
+    fn forget(&mut self, number: u64) {
+        if let Some(connection) = self.connections.remove(&number) {
+            if matches!(connection.role, Role::Newcomer { .. }) {
+                self.newcomers -= 1;
+            }
+            // A peer may hold the socket longer than this thread.
+            let _ = epoll::delete(&self.epoll, &*connection.channel);
+            connection.channel.shutdown();
+        }
+    }
+}
+
+/// Maps what a client grants.
+fn take_grant(
+    peer: &ShmPeer,
+    key: AccessKey,
+    rights: Rights,
+    offset: u64,
+    length: u64,
+    file: Option<OwnedFd>,
+) -> Result<(), Error> {
+    let file = file.ok_or_else(|| Error::Protocol("a grant came without its memory file".into()))?;
+    if key.index >= MAX_CLIENT_GRANTS || length > MAX_CLIENT_GRANT_BYTES {
+        return Err(Error::Invalid(format!("grant {} of {length} bytes is more than a client may make", key.index)));
+    }
+    let region = Region::from_received(file, offset, length as usize, is_written(rights))?;
+    peer.received.enter(key, region, rights)
+}
