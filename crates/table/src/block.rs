@@ -12,6 +12,8 @@
 //!
 //! A block is verified once, when a [`BlockIterator`] takes it. The iterator is total: a block whose
 //! checksum is right but whose entries are not makes it answer an error.
+//!
+//! What it is for, and which test pins it: `docs/formats/table.md`.
 
 use crate::entry::{EntryTail, IndexEntry};
 use crate::error::{Context, Error, Result};

@@ -12,6 +12,8 @@
 //!  1–5     length of the record in bytes without padding, varint
 //!  8       expiry in milliseconds since 1970, only if the tag says so
 //! ```
+//!
+//! What it is for, and which test pins it: `docs/formats/table.md`.
 
 use crate::error::{Error, Result};
 use forebay_base::coding::varint_length;

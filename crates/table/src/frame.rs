@@ -21,6 +21,8 @@
 //!
 //! A reader skips an unknown optional field and refuses an unknown mandatory one. A field may be
 //! repeated where its structure says so; the value of a known field is consumed exactly.
+//!
+//! What it is for, and which test pins it: `docs/formats/table.md`.
 
 use crate::error::{Context, Error, Result};
 use forebay_base::{DecodeError, Reader, Writer, checksum};

@@ -30,6 +30,8 @@
 //! Offsets count from the image's start. A reader skips unknown optional sections and refuses
 //! unknown mandatory ones. Range deletions are a frame "FBrd": a varint count, then for each start
 //! and end behind their lengths (varint) and a u64 tag.
+//!
+//! What it is for, and which test pins it: `docs/formats/table.md`.
 
 use crate::entry::RangeTombstone;
 use crate::error::{Context, Error, Result};
@@ -209,4 +211,77 @@ pub(crate) fn decode_tombstones(bytes: &[u8]) -> Result<Vec<RangeTombstone>> {
 fn read_tombstones(reader: &mut Reader<'_>) -> std::result::Result<Vec<RangeTombstone>, DecodeError> {
     let count = read_count(reader, LEAST_TOMBSTONE_BYTES)?;
     (0..count).map(|_| RangeTombstone::decode(reader)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A tail with four sections of four bytes behind 100 bytes of index blocks.
+    fn sample() -> Vec<u8> {
+        let mut image = vec![0; 100];
+        let mut tail = TailWriter::new(&mut image);
+        for section in [Section::SparseIndex, Section::PointIndex, Section::RangeDeletions, Section::Properties] {
+            let write = |out: &mut Vec<u8>| {
+                out.put_u32(0);
+                Ok(())
+            };
+            tail.section(section, write).unwrap();
+        }
+        assert_eq!(tail.finish(), 100);
+        image.split_off(100)
+    }
+
+    fn with_checksum(mut tail: Vec<u8>) -> Vec<u8> {
+        let end = tail.len() - 8;
+        let crc = checksum(&tail[16..end]);
+        tail[end..end + 4].copy_from_slice(&crc.to_le_bytes());
+        tail
+    }
+
+    #[test]
+    fn unknown_sections_are_skipped_or_refused_by_their_flag() {
+        let mut tail = sample();
+        let layout = TailLayout::parse(&tail).unwrap();
+        assert_eq!((layout.blocks_bytes, layout.range_deletions, layout.properties), (100, Some(8..12), 12..16));
+        tail[16 + 2 * DIRECTORY_ENTRY_BYTES] = 9;
+        let error = TailLayout::parse(&with_checksum(tail.clone())).unwrap_err();
+        assert_eq!(error, Error::Unknown { what: WHAT, feature: "section", number: 9 });
+        tail[16 + 2 * DIRECTORY_ENTRY_BYTES + 2] = 1;
+        assert_eq!(TailLayout::parse(&with_checksum(tail)).unwrap().range_deletions, None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_directory_is_parsed_without_panic(changes in prop::collection::vec((16usize..136, any::<u8>()), 1..6)) {
+            let mut tail = sample();
+            for (at, byte) in changes {
+                tail[at] = byte;
+            }
+            let tail = with_checksum(tail);
+            if let Ok(layout) = TailLayout::parse(&tail) {
+                prop_assert!(layout.point_index.end <= tail.len());
+            }
+        }
+
+        #[test]
+        fn any_range_deletions_decode_without_panic(bytes in prop::collection::vec(0u8..20, 0..60)) {
+            let mut frame = Vec::new();
+            TOMBSTONES.encode(&mut frame, |body| body.extend_from_slice(&bytes)).unwrap();
+            let _ = decode_tombstones(&frame);
+        }
+    }
+
+    #[test]
+    fn golden_range_deletions() {
+        let tag = forebay_base::Tag::new(forebay_base::SequenceNumber(3), forebay_base::Kind::RangeDelete, false);
+        let list = vec![RangeTombstone { start: b"a".to_vec(), end: b"c".to_vec(), tag }];
+        let mut out = Vec::new();
+        encode_tombstones(&mut out, &list).unwrap();
+        let expected: &[u8] =
+            &[b'F', b'B', b'r', b'd', 1, 0, 0, 0, 13, 0, 0, 0, 1, 1, b'a', 1, b'c', 2, 3, 0, 0, 0, 0, 0, 0];
+        assert_eq!(&out[..out.len() - 4], expected);
+        assert_eq!(decode_tombstones(&out), Ok(list));
+    }
 }

@@ -15,6 +15,8 @@
 //! ```
 //!
 //! All fields but 7 are always present, each once; all are mandatory.
+//!
+//! What it is for, and which test pins it: `docs/formats/table.md`.
 
 use crate::entry::{IndexEntry, MAX_OFFSET_UNITS, OwnedKey, RangeTombstone, UNIT_BYTES};
 use crate::error::{Context, Error, Result};

@@ -9,6 +9,8 @@
 //!           u8 1 (memory)   u32 node, u64 incarnation, u32 extent, u64 offset in the extent
 //!           u8 2 (storage)  object's name behind its length (varint), UTF-8
 //! ```
+//!
+//! What it is for, and which test pins it: `docs/formats/version-edit.md`.
 
 use crate::frame::{read_count, read_text};
 use forebay_base::{DecodeError, Reader, Writer};

@@ -10,6 +10,8 @@
 //!                     (blocks and keys follow each other without gaps)
 //!  bytes              last user keys
 //! ```
+//!
+//! What it is for, and which test pins it: `docs/formats/table.md`.
 
 use crate::entry::{OwnedKey, read_bound_tag};
 use crate::error::{Context, Error, Result};

@@ -22,6 +22,8 @@
 //!
 //! All fields are mandatory to know. An edit is applied as a whole. A log of edits is frames one behind
 //! the other, and is cut at the first bad one ([`EditLog`]).
+//!
+//! What it is for, and which test pins it: `docs/formats/version-edit.md`.
 
 use crate::error::{Context, Error, Result};
 use crate::frame::{FrameKind, Need, for_each_field, put_field, put_optional, read_optional, read_text};

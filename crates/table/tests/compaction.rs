@@ -44,6 +44,19 @@ proptest! {
         run(seed, order, policies[policy]);
     }
 
+    /// An index block that is wrong under a right checksum: an error or a wrong table, and no panic.
+    #[test]
+    fn any_index_block_is_merged_without_panic(
+        changes in prop::collection::vec((0usize..300, any::<u8>()), 1..6),
+        gather: bool,
+    ) {
+        let mut store = Store::filled(4, 40);
+        let clustering = if gather { Clustering::Gather(Residents::Rewrite) } else { Clustering::None };
+        let job = job_of(&store, clustering);
+        store.change_first_block(job.inputs[0].table.image, &changes);
+        let _ = run_compaction(&job, &mut store);
+    }
+
     #[test]
     fn any_arguments_decode_without_panic(changes in prop::collection::vec((0usize..4_000, any::<u8>()), 1..5)) {
         let store = Store::filled(3, 20);
@@ -137,6 +150,36 @@ fn an_unclustered_compaction_reads_no_record() {
     assert_eq!(result.counters.bytes_read, images);
     assert_eq!(result.counters.gathers, 0);
     assert!(result.segments.iter().all(|(_, info)| info.kind == SegmentKind::TableImage));
+}
+
+#[test]
+fn images_are_read_in_pieces() {
+    let mut store = Store::filled(6, 300);
+    let mut job = job_of(&store, Clustering::None);
+    let blocks: Vec<_> = job.inputs.iter().map(|input| input.table.image.tail_offset as usize).collect();
+    for read_bytes in [700, 1 << 20] {
+        job.limits.read_bytes = read_bytes as u32;
+        store.reads.clear();
+        run_compaction(&job, &mut store).unwrap();
+        // One read for each tail; blocks are of about 300 bytes, so each piece is more than half full.
+        let most: usize = job.inputs.len() + blocks.iter().map(|bytes| bytes.div_ceil(read_bytes / 2)).sum::<usize>();
+        let least: usize = job.inputs.len() + blocks.iter().map(|bytes| bytes.div_ceil(read_bytes)).sum::<usize>();
+        assert!((least..=most).contains(&store.reads.len()), "{least} {most} {:?}", store.reads);
+    }
+}
+
+/// A record that is sound but not the one that the index names is not taken for it.
+#[test]
+fn a_record_in_the_place_of_another_is_found() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    store.put(b"a", b"first");
+    store.put(b"b", b"other");
+    store.flush();
+    let job = job_of(&store, Clustering::Gather(Residents::Rewrite));
+    let block = job.inputs[0].table.properties.segments[0].id;
+    store.swap_records(block, 24);
+    let error = run_compaction(&job, &mut store).unwrap_err();
+    assert!(matches!(error, Error::BadRecord { .. }), "{error}");
 }
 
 #[test]

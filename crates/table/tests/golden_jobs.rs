@@ -1,5 +1,7 @@
 //! Golden bytes of a compaction's arguments and result. The table inside is pinned by other tests;
 //! here the fields around it are.
+//!
+//! Pins what `docs/formats/compaction-job.md` describes.
 
 use forebay_base::{Kind, SegmentId, SequenceNumber, Tag};
 use forebay_table::job::{

@@ -1,4 +1,6 @@
 //! Tables against a sorted map: what is built is found, and damage never goes unnoticed.
+//!
+//! Pins what `docs/formats/table.md` describes.
 
 use forebay_base::{InternalKey, KeyOrder, Kind, LogicalAddress, SegmentId, SequenceNumber, Tag};
 use forebay_table::{

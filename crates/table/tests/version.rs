@@ -1,4 +1,6 @@
 //! Version edits and versions: golden bytes, replay, and each invariant with a version that breaks it.
+//!
+//! Pins what `docs/formats/version-edit.md` describes.
 
 use forebay_base::{InternalKey, KeyOrder, Kind, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;

@@ -16,7 +16,8 @@ use std::cell::RefCell;
 /// Entries from one look at whether the job was cancelled to the next.
 const CANCEL_INTERVAL: u64 = 4096;
 
-/// Runs a compaction.
+/// Runs a compaction. Whoever takes a job from another process first checks that the segments that
+/// it names exist with the lengths that it says: buffers are sized by them.
 ///
 /// # Errors
 /// [`Error::Invalid`] for bad arguments; [`Error::Cancelled`]; [`Error::OverBudget`]; what `io` gives; and

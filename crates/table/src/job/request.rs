@@ -18,6 +18,8 @@
 //! ```
 //!
 //! All fields are mandatory to know.
+//!
+//! What it is for, and which test pins it: `docs/formats/compaction-job.md`.
 
 use super::JobIdentity;
 use crate::builder::TableOptions;

@@ -9,6 +9,8 @@
 //!  4  *   dead       varint segment, varint dropped bytes, varint moved bytes
 //!  5      counters   varints: entries in, entries out, bytes read, bytes written, batches gathered
 //! ```
+//!
+//! What it is for, and which test pins it: `docs/formats/compaction-job.md`.
 
 use super::JobIdentity;
 use crate::error::{Context, Error, Result};

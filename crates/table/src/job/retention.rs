@@ -5,6 +5,11 @@
 //! only the newest version is kept. A deletion must be kept as long as an older stripe may hold
 //! something that it hides, or an older table may: it goes in the oldest stripe of a bottommost
 //! compaction. A range deletion hides what is older in its own stripe.
+//!
+//! A reader without a registered snapshot is safe as long as it takes its version first and its number
+//! then: what was dropped from that version's tables was hidden by entries that had been published.
+//!
+//! Range deletions are few: each entry is compared with all of them.
 
 use crate::entry::{IndexEntry, RangeTombstone};
 use forebay_base::{KeyOrder, Kind, SequenceNumber, Tag};

@@ -42,15 +42,12 @@ pub(crate) fn build(
     options: PointIndexOptions,
 ) -> Result<()> {
     let count = u32::try_from(entries.len()).map_err(|_| Error::Invalid("the table has too many entries"))?;
-    let bases: Vec<u64> = spans
-        .iter()
-        .scan(0, |units, span| {
-            let base = *units;
-            *units += span.span_units;
-            Some(base)
-        })
-        .collect();
-    let total_units: u64 = spans.iter().map(|span| span.span_units).sum();
+    let mut total_units = 0u64;
+    let mut bases = Vec::with_capacity(spans.len());
+    for span in spans {
+        bases.push(total_units);
+        total_units = total_units.checked_add(span.span_units).ok_or(TOO_LARGE)?;
+    }
     let shortest = entries.iter().map(|entry| entry.length).min().unwrap_or(0);
     let longest = entries.iter().map(|entry| entry.length).max().unwrap_or(0);
     let (coding, length_bits) = LengthCoding::choose(shortest, longest);

@@ -5,6 +5,8 @@
 //! most `2^-m` more than the length. Codes grow with lengths. A table stores codes above its
 //! smallest, with the finest mantissa whose codes fit 8 bits, and never fewer than 5 mantissa bits
 //! (3.2 %): records of one size take no bits at all and are exact.
+//!
+//! What it is for, and which test pins it: `docs/formats/point-index.md`.
 
 use super::bits::width;
 use crate::entry::MAX_RECORD_BYTES;

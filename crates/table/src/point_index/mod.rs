@@ -35,6 +35,8 @@
 //! 4.9; with lengths of 8 bits in 64 segments of 64 MiB: (12 + 29 + 8) / 8 + 0.5 = 6.6. **False
 //! positives**: a key that is absent meets about `load` entries, each of which matches by chance with
 //! probability 2^-f: `load / 2^f` = 8 / 4096 = 0.2 % a table.
+//!
+//! What it is for, and which test pins it: `docs/formats/point-index.md`.
 
 mod bits;
 mod build;

@@ -1,3 +1,5 @@
+//! Pins what `docs/formats/point-index.md` describes, and measures it.
+
 use super::*;
 use crate::entry::MAX_RECORD_BYTES;
 use forebay_env::Random;

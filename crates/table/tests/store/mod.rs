@@ -36,6 +36,8 @@ pub struct Store {
     history: Vec<(Vec<u8>, Tag, Vec<u8>)>,
     pub cancelled: bool,
     pub reads_gathered: usize,
+    /// Lengths of the reads of images, in bytes.
+    pub reads: Vec<usize>,
 }
 
 fn io(message: &'static str) -> Error {
@@ -44,6 +46,7 @@ fn io(message: &'static str) -> Error {
 
 impl JobIo for Store {
     fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.reads.push(into.len());
         let bytes = self.segments.get(&segment).ok_or(io("no such segment"))?;
         let start = offset as usize;
         into.copy_from_slice(bytes.get(start..start + into.len()).ok_or(io("out of bounds"))?);
@@ -53,8 +56,10 @@ impl JobIo for Store {
     fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()> {
         self.reads_gathered += reads.len();
         for read in reads {
-            let part = &mut into[read.destination..][..read.length];
-            self.read(read.address.segment, read.address.offset, part)?;
+            let bytes = self.segments.get(&read.address.segment).ok_or(io("no such segment"))?;
+            let start = read.address.offset as usize;
+            let from = bytes.get(start..start + read.length).ok_or(io("out of bounds"))?;
+            into[read.destination..][..read.length].copy_from_slice(from);
         }
         Ok(())
     }
@@ -117,6 +122,7 @@ impl Store {
             history: Vec::new(),
             cancelled: false,
             reads_gathered: 0,
+            reads: Vec::new(),
         }
     }
 
@@ -141,6 +147,23 @@ impl Store {
 
     pub fn flip(&mut self, segment: SegmentId, at: usize) {
         self.segments.get_mut(&segment).unwrap()[at] ^= 0x04;
+    }
+
+    /// Exchanges the first two records of `length` bytes.
+    pub fn swap_records(&mut self, segment: SegmentId, length: usize) {
+        self.segments.get_mut(&segment).unwrap()[..2 * length].rotate_left(length);
+    }
+
+    /// Changes bytes of an image's first index block and makes its checksum right again.
+    pub fn change_first_block(&mut self, image: ImageAddress, changes: &[(usize, u8)]) {
+        let bytes = self.segments.get_mut(&image.segment).unwrap();
+        let cached = CachedTable::parse(&bytes[image.tail_offset as usize..]).unwrap();
+        let end = cached.sparse_index().block(0).unwrap().length as usize - 4;
+        for (at, byte) in changes {
+            bytes[at % end] = *byte;
+        }
+        let crc = forebay_base::checksum(&bytes[..end]);
+        bytes[end..end + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
