@@ -22,7 +22,7 @@ use crate::entry::{IndexEntry, MAX_OFFSET_UNITS, OwnedKey, RangeTombstone, UNIT_
 use crate::error::{Context, Error, Result};
 use crate::frame::{FrameKind, Need, for_each_field, put_field, read_count};
 use crate::point_index::SegmentSpan;
-use forebay_base::{DecodeError, KeyOrder, Kind, Reader, SegmentId, SequenceNumber, Tag, Writer};
+use forebay_base::{DecodeError, KeyOrder, Kind, LogicalAddress, Reader, SegmentId, SequenceNumber, Tag, Writer};
 use std::cmp::Ordering;
 
 const FRAME: FrameKind = FrameKind { what: "table properties", magic: *b"FBpr", version: 1 };
@@ -143,6 +143,22 @@ impl TableProperties {
     pub fn segment(&self, ordinal: u32) -> Result<&SegmentUse> {
         let missing = Error::Inconsistent { what: "an index entry", detail: "its segment is not in the table's list" };
         self.segments.get(ordinal as usize).ok_or(missing)
+    }
+
+    /// The segment and the address of an entry's record; the record ends within the span that the
+    /// table references.
+    ///
+    /// # Errors
+    /// [`Error::Inconsistent`] when it does not.
+    #[inline]
+    pub fn locate(&self, entry: &IndexEntry<'_>) -> Result<(&SegmentUse, LogicalAddress)> {
+        let segment = self.segment(entry.address.ordinal)?;
+        let start = entry.address.offset_units;
+        let end = start + entry.padded_length() / UNIT_BYTES;
+        if start < segment.first_unit || end > segment.first_unit + segment.span_units {
+            return Err(Error::Inconsistent { what: "an index entry", detail: "its record is outside of the span" });
+        }
+        Ok((segment, LogicalAddress { segment: segment.id, offset: start * UNIT_BYTES }))
     }
 
     /// Whether the table may say something of `user_key`.

@@ -54,7 +54,10 @@ proptest! {
         let clustering = if gather { Clustering::Gather(Residents::Rewrite) } else { Clustering::None };
         let job = job_of(&store, clustering);
         store.change_first_block(job.inputs[0].table.image, &changes);
-        let _ = run_compaction(&job, &mut store);
+        if let Err(error) = run_compaction(&job, &mut store) {
+            let expected = [ErrorKind::Corrupt, ErrorKind::Unsupported];
+            prop_assert!(expected.contains(&error.kind()), "{}", error);
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn merge_entries(
 ) -> Result<()> {
     while let Some((number, stream)) = merge.current() {
         let Some(entry) = stream.entry() else { break };
-        let segment = stream.properties().segment(entry.address.ordinal)?;
+        let (segment, address) = stream.properties().locate(&entry)?;
         let mut io = io.borrow_mut();
         if io.counters.entries_in.is_multiple_of(CANCEL_INTERVAL) {
             io.check_cancelled()?;
@@ -74,7 +74,7 @@ fn merge_entries(
         if !retention.keeps(&entry) {
             output.drop_entry(&entry, segment);
         } else if gathers(job.clustering, is_resident) {
-            output.gather(&mut io, &entry, segment)?;
+            output.gather(&mut io, &entry, address)?;
         } else {
             output.keep(&mut io, &entry, segment)?;
         }

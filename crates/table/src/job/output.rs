@@ -8,7 +8,7 @@ use super::input::Io;
 use super::result::{DeadBytes, OutputTable};
 use super::{CompactionJob, GatherRead};
 use crate::builder::{BuiltTable, TableBuilder};
-use crate::entry::{IndexEntry, RangeTombstone, UNIT_BYTES};
+use crate::entry::{IndexEntry, RangeTombstone};
 use crate::error::{Error, RecordMismatch, Result};
 use crate::point_index::key_hash;
 use crate::properties::{Creation, SegmentUse};
@@ -71,17 +71,16 @@ impl<'a> Output<'a> {
         self.split_before(io, entry)?;
         let mut entry = *entry;
         entry.address.ordinal = self.builder.segment(segment.id, segment.is_run)?;
-        self.builder.add(&entry)
+        self.builder.add(&entry).map_err(blame_input)
     }
 
-    /// Adds an entry whose record is to be gathered into the table's run.
-    pub fn gather(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>, segment: &SegmentUse) -> Result<()> {
+    /// Adds an entry whose record, at `address`, is to be gathered into the table's run.
+    pub fn gather(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>, address: LogicalAddress) -> Result<()> {
         self.split_before(io, entry)?;
         let hash = key_hash(entry.key.user_key);
-        self.builder.add_to_run(entry, hash)?;
-        let address = LogicalAddress { segment: segment.id, offset: entry.address.offset_units * UNIT_BYTES };
+        self.builder.add_to_run(entry, hash).map_err(blame_input)?;
         self.noted.push(Noted { address, length: entry.length, tag: entry.key.tag, hash });
-        self.dead_in(segment.id).moved_bytes += entry.padded_length();
+        self.dead_in(address.segment).moved_bytes += entry.padded_length();
         Ok(())
     }
 
@@ -167,6 +166,14 @@ impl<'a> Output<'a> {
         self.noted = noted;
         self.noted.clear();
         Ok(Some(run))
+    }
+}
+
+/// An entry that a builder refuses came from an input: the input is wrong, not the call.
+fn blame_input(error: Error) -> Error {
+    match error {
+        Error::Invalid(detail) => Error::Inconsistent { what: "an index entry", detail },
+        other => other,
     }
 }
 

@@ -411,8 +411,8 @@ impl Store {
             let mut iterator = BlockIterator::new(&image[block.offset as usize..][..block.length as usize]).unwrap();
             iterator.seek(self.order, target).unwrap();
             let entry = iterator.entry().filter(|entry| entry.key.user_key == key)?;
-            let segment = table.properties.segment(entry.address.ordinal).unwrap().id;
-            let bytes = &self.segments[&segment][entry.address.offset_units as usize * 8..];
+            let (_, address) = table.properties.locate(&entry).unwrap();
+            let bytes = &self.segments[&address.segment][address.offset as usize..];
             assert!(pad(entry.length as usize) <= bytes.len());
             let record = Record::decode(&bytes[..entry.length as usize]).unwrap();
             assert_eq!((record.key, record.tag), (key, entry.key.tag));
