@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn a_group_has_exactly_a_quarter_per_level() {
-        for (seed, group) in [(1, 0), (1, 1), (7, 4095), (u64::MAX, 3)] {
+        for (seed, group) in [(1, 0), (1, 1), (7, 4095), (u64::MAX, 3)].into_iter().take(if cfg!(miri) { 1 } else { 4 })
+        {
             let mut above = [0; MAX_HEIGHT + 1];
             let mut words = 0;
             for i in 0..GROUP as u32 {
@@ -97,10 +98,10 @@ mod tests {
     fn heights_follow_no_short_period() {
         // Every 4th, 8th, … ordinal has its share of tall nodes, whatever the seed.
         for seed in 0..if cfg!(miri) { 1 } else { 200 } {
-            for stride in [2u32, 4, 8, 16] {
-                for phase in 0..stride {
+            for stride in if cfg!(miri) { &[4u32][..] } else { &[2, 4, 8, 16] } {
+                for phase in 0..*stride {
                     let tall = (0..GROUP as u32).filter(|i| i % stride == phase && height(seed, *i) > 1).count();
-                    let expected = GROUP / 4 / stride as usize;
+                    let expected = GROUP / 4 / *stride as usize;
                     assert!(2 * tall > expected && tall < 2 * expected, "seed {seed} stride {stride}: {tall}");
                 }
             }

@@ -262,7 +262,7 @@ mod tests {
     fn every_flipped_bit_is_found() {
         let (index, _) = one_record();
         let good = encode(&index);
-        for bit in 0..good.len() * 8 {
+        for bit in (0..good.len() * 8).step_by(if cfg!(miri) { 97 } else { 1 }) {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(IndexImage::decode(&bad).is_err(), "bit {bit}");

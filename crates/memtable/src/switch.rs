@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn more_threads_than_replacements() {
-        let rounds = if cfg!(miri) { 20 } else { 3_000 };
+        let rounds = if cfg!(miri) { 5 } else { 3_000 };
         let drops = AtomicUsize::new(0);
         let switch = Switch::new(Arc::new(Counted(0, &drops)));
         std::thread::scope(|scope| {

@@ -36,12 +36,17 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
 
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
     let kind = prop_oneof![3 => Just(Kind::Put), 1 => Just(Kind::Delete)];
-    let write = (kind, keys(), prop::collection::vec(any::<u8>(), 0..300), prop::option::weighted(0.1, any::<u64>()))
+    let write = (
+        kind,
+        keys(),
+        prop::collection::vec(any::<u8>(), 0..if cfg!(miri) { 10 } else { 300 }),
+        prop::option::weighted(0.1, any::<u64>()),
+    )
         .prop_map(|(kind, key, value, expiry_ms)| {
             let value = if kind == Kind::Delete { Vec::new() } else { value };
             Write { kind, key, value, expiry_ms }
         });
-    prop::collection::vec(prop::collection::vec(write, 1..6), 0..60)
+    prop::collection::vec(prop::collection::vec(write, 1..6), if cfg!(miri) { 1..4 } else { 0..60 })
 }
 
 /// User key and sequence number, newest first.
@@ -101,8 +106,8 @@ proptest! {
     fn a_memtable_is_an_ordered_map(
         batches in writes(),
         reverse: bool,
-        probes in prop::collection::vec((keys(), 0u64..200), 20),
-        capacity in 200usize..20_000,
+        probes in prop::collection::vec((keys(), 0u64..200), if cfg!(miri) { 2 } else { 20 }),
+        capacity in 200usize..if cfg!(miri) { 400 } else { 20_000 },
         piece in 1usize..5_000,
     ) {
         let order = if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
@@ -198,9 +203,9 @@ fn inserts_must_add_up_to_the_reservation() {
 
 #[test]
 fn ten_thousand_random_keys() {
-    let count: u64 = if cfg!(miri) { 100 } else { 10_000 };
+    let count: u64 = if cfg!(miri) { 30 } else { 10_000 };
     let mut random = forebay_env::Random::seeded(9);
-    let memtable = memtable(KeyOrder::Bytewise, 1 << 20, 1 << 12);
+    let memtable = memtable(KeyOrder::Bytewise, count as usize * 64, 1 << 12);
     let mut model = BTreeMap::new();
     for i in 1..=count {
         let key = random.word().to_be_bytes();

@@ -10,8 +10,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 
-const CAPACITY_BYTES: usize = if cfg!(miri) { 2 << 10 } else { 64 << 10 };
-const WRITES: u64 = if cfg!(miri) { 30 } else { 5_000 };
+const CAPACITY_BYTES: usize = if cfg!(miri) { 1 << 10 } else { 64 << 10 };
+const WRITES: u64 = if cfg!(miri) { 8 } else { 5_000 };
 const WRITERS: u64 = 3;
 const BATCH: u64 = 3;
 
@@ -137,12 +137,12 @@ fn threads_insert_into_one_index() {
     let options = MemtableOptions {
         order: KeyOrder::Bytewise,
         base: SequenceNumber(0),
-        capacity_bytes: 4 << 20,
+        capacity_bytes: if cfg!(miri) { 4 << 10 } else { 4 << 20 },
         piece_bytes: 4096,
         seed: 5,
     };
     let memtable = Memtable::new(options, Box::new(HeapMemory::new(options.capacity_bytes))).unwrap();
-    let each = if cfg!(miri) { 40 } else { 20_000u64 };
+    let each = if cfg!(miri) { 15 } else { 20_000u64 };
     std::thread::scope(|scope| {
         for writer in 0..3u64 {
             let memtable = &memtable;
