@@ -62,6 +62,7 @@ mod model;
 mod region;
 pub mod rpc;
 pub mod shm;
+pub mod sim;
 mod slot;
 mod transport;
 

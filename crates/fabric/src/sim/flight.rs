@@ -1,0 +1,297 @@
+//! One operation in flight, and the order in which its lines land.
+
+use super::options::Plant;
+use crate::grants::Granted;
+use crate::transport::{Operation, Outcome, Payload, Work, WorkId};
+use crate::{Error, Region, RemoteAddress, Rights};
+use forebay_env::Random;
+
+/// Longest line that lands in one step.
+pub(super) const MAX_LINE_BYTES: usize = 64;
+
+/// An operation between its doorbell and its completion.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) id: WorkId,
+    pub(super) fenced: bool,
+    pub(super) operation: Operation,
+    pub(super) state: State,
+    /// Lines after which the operation is heard of no more; a fault.
+    pub(super) lost_after: Option<u32>,
+    /// Its completion was given already, by a planted bug.
+    pub(super) told: bool,
+    /// Where a planted bug goes on writing after the key was revoked.
+    remembered: Option<(Region, u64)>,
+}
+
+/// How far an operation is.
+#[derive(Debug)]
+pub(super) enum State {
+    /// It has not started.
+    Waiting,
+    /// Some of its lines have landed, or none yet.
+    Moving(Lines),
+    /// It has taken effect; an atomic found this word.
+    Done(u64),
+}
+
+/// What a step of an operation did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A line landed, and others are missing.
+    Moved,
+    /// The operation has taken effect.
+    Done,
+    /// The operation has come to where the fault plan loses it.
+    Lost,
+}
+
+/// An operation that misses fewer lines than this lands one in a step, others land more.
+const SINGLE_LINES: u32 = 128;
+
+/// The lines of an operation that have not landed yet.
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// Length of the first line: up to the first boundary in the target's memory.
+    first: usize,
+    line_bytes: usize,
+    length: usize,
+    count: u32,
+    left: u32,
+    /// A bit for each missing line, when there are at most 64.
+    mask: u64,
+    /// The missing lines, when there are more.
+    list: Vec<u32>,
+}
+
+impl Lines {
+    pub(super) fn new(base: u64, length: usize, line_bytes: usize) -> Self {
+        let first = line_bytes - (base % line_bytes as u64) as usize;
+        let count = if length == 0 { 0 } else { 1 + length.saturating_sub(first).div_ceil(line_bytes) as u32 };
+        let mask = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
+        let list = if count > 64 { (0..count).collect() } else { Vec::new() };
+        Self { first, line_bytes, length, count, left: count, mask, list }
+    }
+
+    /// How many lines the next step lands: one, or of a large operation a small share.
+    fn at_once(&self) -> u32 {
+        1 + self.left / SINGLE_LINES
+    }
+
+    /// Takes a random missing line: where in the operation it starts and ends.
+    pub(super) fn take(&mut self, random: &mut Random) -> Option<(usize, usize)> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let line = if self.count > 64 {
+            self.list.swap_remove(random.below(self.list.len() as u64) as usize)
+        } else {
+            let turn = random.below(u64::from(self.count)) as u32;
+            let from_turn = self.mask >> turn;
+            let line = if from_turn != 0 { turn + from_turn.trailing_zeros() } else { self.mask.trailing_zeros() };
+            self.mask &= !(1 << line);
+            line
+        };
+        let boundary = |line: u32| if line == 0 { 0 } else { self.first + (line as usize - 1) * self.line_bytes };
+        Some((boundary(line), boundary(line + 1).min(self.length)))
+    }
+}
+
+impl Flight {
+    pub(super) fn new(work: Work) -> Self {
+        let Work { id, fenced, operation } = work;
+        Self { id, fenced, operation, state: State::Waiting, lost_after: None, told: false, remembered: None }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done(_))
+    }
+
+    pub(super) fn is_moving(&self) -> bool {
+        matches!(self.state, State::Moving(_))
+    }
+
+    /// Whether it changes the target's memory.
+    pub(super) fn changes_memory(&self) -> bool {
+        !matches!(self.operation, Operation::Read { .. } | Operation::Message(_))
+    }
+
+    /// Writes and messages: what is ordered among itself wherever anything is.
+    pub(super) fn is_write_or_message(&self) -> bool {
+        matches!(self.operation, Operation::Write { .. } | Operation::Message(_))
+    }
+
+    pub(super) fn is_message(&self) -> bool {
+        matches!(self.operation, Operation::Message(_))
+    }
+
+    /// Where a one-sided operation goes, how long it is, and what right it needs.
+    pub(super) fn target(&self) -> Option<(RemoteAddress, u64, Rights)> {
+        match &self.operation {
+            Operation::Read { from, into } => Some((*from, into.len() as u64, Rights::READ)),
+            Operation::Write { to, payload, .. } => Some((*to, payload.length() as u64, Rights::WRITE)),
+            Operation::CompareSwap { at, .. } | Operation::FetchAdd { at, .. } => Some((*at, 8, Rights::ATOMIC)),
+            Operation::Message(_) => None,
+        }
+    }
+
+    /// Lines that an operation of this length has at most.
+    pub(super) fn lines_at_most(&self, line_bytes: usize) -> u32 {
+        self.target().map_or(1, |(_, length, _)| (length as usize / line_bytes) as u32 + 2)
+    }
+
+    /// One step of a one-sided operation: the checks of the target, every time, and one line.
+    ///
+    /// # Errors
+    /// What the target's check says.
+    pub(super) fn step(
+        &mut self,
+        granted: &Granted<'_>,
+        random: &mut Random,
+        line_bytes: usize,
+        plant: Option<Plant>,
+    ) -> Result<Step, Error> {
+        let Some((address, length, rights)) = self.target() else { return Ok(Step::Done) };
+        let (region, base) = match granted.check(address, length, rights) {
+            Ok((region, base)) => (region.clone(), base),
+            Err(_) if self.is_moving() && self.remembered.is_some() => {
+                self.remembered.clone().ok_or(Error::AccessDenied)?
+            }
+            Err(cause) => return Err(cause),
+        };
+        if plant == Some(Plant::WriteAfterRevoke) && self.remembered.is_none() {
+            self.remembered = Some((region.clone(), base));
+        }
+        if let State::Waiting = self.state {
+            let is_write = matches!(self.operation, Operation::Write { .. });
+            let line_bytes = if is_write && plant == Some(Plant::TornWord) { 4 } else { line_bytes };
+            self.state = State::Moving(Lines::new(base, length as usize, line_bytes));
+        }
+        if let Some(left) = &mut self.lost_after {
+            if *left == 0 {
+                return Ok(Step::Lost);
+            }
+            *left -= 1;
+        }
+        self.land(&region, base, random, plant)
+    }
+
+    /// Lands a line, or the atomic.
+    fn land(&mut self, region: &Region, base: u64, random: &mut Random, plant: Option<Plant>) -> Result<Step, Error> {
+        let twice = plant == Some(Plant::ApplyTwice) && random.one_in(1, 64);
+        let lose = plant == Some(Plant::LostWrite) && random.one_in(1, 256);
+        let State::Moving(lines) = &mut self.state else { return Ok(Step::Done) };
+        let mut word = 0;
+        match &mut self.operation {
+            Operation::CompareSwap { expected, new, .. } => word = region.compare_swap(base, *expected, *new)?,
+            Operation::FetchAdd { delta, .. } => {
+                word = region.fetch_add(base, *delta)?;
+                if twice {
+                    region.fetch_add(base, *delta)?;
+                }
+            }
+            Operation::Read { into, .. } => {
+                for _ in 0..lines.at_once() {
+                    let Some((start, end)) = lines.take(random) else { break };
+                    region.read(base + start as u64, into.get_mut(start..end).unwrap_or_default())?;
+                }
+                if lines.left > 0 {
+                    return Ok(Step::Moved);
+                }
+            }
+            Operation::Write { payload, .. } => {
+                for _ in 0..lines.at_once() {
+                    let Some((start, end)) = lines.take(random).filter(|_| !lose) else { break };
+                    write_part(region, base, payload, start, end)?;
+                }
+                if lines.left > 0 {
+                    return Ok(Step::Moved);
+                }
+            }
+            Operation::Message(_) => {}
+        }
+        self.state = State::Done(word);
+        // Also an operation whose every line has landed can lose its completion.
+        Ok(if self.lost_after.is_some() { Step::Lost } else { Step::Done })
+    }
+
+    /// What the completion gives.
+    pub(super) fn into_outcome(self) -> Outcome {
+        let State::Done(word) = self.state else { return Outcome::Done(None) };
+        match self.operation {
+            Operation::Read { into, .. } => Outcome::Read(into),
+            Operation::Write { payload, .. } => Outcome::Done(payload.into_slot()),
+            Operation::Message(slot) => Outcome::Done(Some(slot)),
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Outcome::Word(word),
+        }
+    }
+}
+
+fn write_part(region: &Region, base: u64, payload: &Payload, start: usize, end: usize) -> Result<(), Error> {
+    match payload {
+        Payload::Slot(slot) => region.write(base + start as u64, slot.get(start..end).unwrap_or_default()),
+        Payload::Sealed { region: source, offset, .. } => {
+            let mut line = [0; MAX_LINE_BYTES];
+            let line = line.get_mut(..end - start).unwrap_or_default();
+            source.read(offset + start as u64, line)?;
+            region.write(base + start as u64, line)
+        }
+    }
+}
+
+/// A write or a message of the node on its way to a client's endpoint.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    /// Bytes and where they go; a message has no address.
+    pub(super) to: Option<RemoteAddress>,
+    pub(super) bytes: Vec<u8>,
+    pub(super) immediate: Option<u32>,
+    pub(super) lines: Option<Lines>,
+}
+
+impl Inbound {
+    /// One step of a write: true when all its lines have landed.
+    ///
+    /// # Errors
+    /// What the client's check says.
+    pub(super) fn step(
+        &mut self,
+        granted: &Granted<'_>,
+        random: &mut Random,
+        line_bytes: usize,
+    ) -> Result<bool, Error> {
+        let Some(to) = self.to else { return Ok(true) };
+        let (region, base) = granted.check(to, self.bytes.len() as u64, Rights::WRITE)?;
+        let lines = self.lines.get_or_insert_with(|| Lines::new(base, self.bytes.len(), line_bytes));
+        for _ in 0..lines.at_once() {
+            let Some((start, end)) = lines.take(random) else { break };
+            region.write(base + start as u64, self.bytes.get(start..end).unwrap_or_default())?;
+        }
+        Ok(lines.left == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_in_one_line_and_no_word_in_two() {
+        let mut random = Random::seeded(1);
+        for line_bytes in [8, 64] {
+            for base in [0, 1, 7, 8, 63, 64, 100] {
+                for length in [0, 1, 7, 8, 9, 63, 64, 65, 500, 4096, 5000] {
+                    let mut lines = Lines::new(base, length, line_bytes);
+                    let mut seen = vec![0; length];
+                    while let Some((start, end)) = lines.take(&mut random) {
+                        assert!(start < end && end - start <= line_bytes, "{start}..{end} of {length} at {base}");
+                        seen[start..end].iter_mut().for_each(|count| *count += 1);
+                        assert!(start == 0 || (base + start as u64).is_multiple_of(line_bytes as u64));
+                    }
+                    assert!(seen.iter().all(|count| *count == 1), "{length} bytes at {base} in lines of {line_bytes}");
+                }
+            }
+        }
+    }
+}

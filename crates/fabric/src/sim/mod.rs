@@ -1,0 +1,223 @@
+//! The simulated back end: seeded, adversarial, and as weak as the contract allows.
+//!
+//! It does to remote memory what a network may do and tests seldom see. Operations in flight are
+//! broken into lines that land one by one, in any order, between those of other endpoints.
+//! Completions come late and in any order. Endpoints break and stall, links end, nodes crash; of
+//! an operation whose completion is lost, none, some or all of the effect happens, perhaps after
+//! the client has reconnected. Only what the contract in the crate's documentation promises holds.
+//!
+//! # Repeatability
+//!
+//! All of it hangs on one seed. Used by one thread, with [`Time::Virtual`], the same calls give the
+//! same behaviour ([`SimNetwork::fingerprint`]); secrets of keys differ, and nothing depends on
+//! them. Used by several threads it works, and what happens depends on how they interleave.
+//!
+//! # Progress
+//!
+//! Nothing happens by itself: each doorbell, poll and wait of anybody advances everything that is
+//! in flight by a random number of steps. A memory node that lives on the caller's own thread is
+//! served through [`SimNetwork::set_progress_hook`]: whoever polls in vain calls it.
+//!
+//! # Stopping a client
+//!
+//! [`SimLink::stop_after`] lets a client's operations stand still after some number of steps, for
+//! tests that stop a client before and after each verb; [`SimLink::resume`] wakes it up.
+
+mod flight;
+mod link;
+mod listener;
+mod options;
+mod transport;
+mod world;
+
+pub use link::SimLink;
+pub use listener::SimListener;
+pub use options::{Faults, Order, Plant, SimOptions, Time};
+
+use crate::{Atomics, Capabilities, Error, NodeIdentity};
+use forebay_env::sync::lock;
+use forebay_env::{Clock, ManualClock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use world::World;
+
+/// Virtual time of a step.
+const STEP_NANOS: u64 = 100;
+/// Longest that a thread sleeps in real time before it looks again.
+const NAP: Duration = Duration::from_millis(20);
+
+type Hook = Box<dyn FnMut() + Send>;
+
+/// A simulated network of nodes. Clones are the same network.
+#[derive(Debug, Clone)]
+pub struct SimNetwork(Arc<Inner>);
+
+struct Inner {
+    world: Mutex<World>,
+    /// Something has happened that a sleeping thread may wait for.
+    changed: Condvar,
+    clock: Arc<ManualClock>,
+    hook: Mutex<Option<Hook>>,
+    options: SimOptions,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl SimNetwork {
+    /// The network of this seed.
+    #[must_use]
+    pub fn new(seed: u64, options: SimOptions) -> Self {
+        Self(Arc::new(Inner {
+            world: Mutex::new(World::new(seed, options)),
+            changed: Condvar::new(),
+            clock: Arc::default(),
+            hook: Mutex::new(None),
+            options,
+        }))
+    }
+
+    /// Starts a node, or starts it again after a crash: with empty memory and a new incarnation.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is running.
+    pub fn listen(&self, node: u32) -> Result<SimListener, Error> {
+        let identity = self.0.world().start(node)?;
+        Ok(SimListener::new(Arc::clone(&self.0), identity))
+    }
+
+    /// Opens a link to a node.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when nobody answers.
+    pub fn connect(&self, node: u32) -> Result<Arc<SimLink>, Error> {
+        let mut world = self.0.world();
+        let link = world.join(node)?;
+        let (node, counts) = (world.links[link].node, Arc::clone(&world.links[link].counts));
+        drop(world);
+        self.0.changed.notify_all();
+        Ok(Arc::new(SimLink::new(Arc::clone(&self.0), link, node, counts)))
+    }
+
+    /// Crashes a node: its links end, its keys with them. Does nothing when it is not running.
+    pub fn crash(&self, node: u32) {
+        let mut world = self.0.world();
+        if let Some(identity) = world.nodes.get(&node).map(|state| state.identity) {
+            world.crash(identity);
+        }
+        drop(world);
+        self.0.changed.notify_all();
+    }
+
+    /// Which life of a node goes on now, if any.
+    #[must_use]
+    pub fn running(&self, node: u32) -> Option<NodeIdentity> {
+        self.0.world().nodes.get(&node).filter(|state| state.alive).map(|state| state.identity)
+    }
+
+    /// Cuts a node off: nothing to or from it advances until [`SimNetwork::heal`].
+    pub fn partition(&self, node: u32) {
+        self.set_cut_off(node, true);
+    }
+
+    /// Ends a partition: what was in flight goes on.
+    pub fn heal(&self, node: u32) {
+        self.set_cut_off(node, false);
+    }
+
+    fn set_cut_off(&self, node: u32, cut_off: bool) {
+        if let Some(state) = self.0.world().nodes.get_mut(&node) {
+            state.cut_off = cut_off;
+        }
+    }
+
+    /// Calls `hook` whenever somebody polls or waits in vain; not while it is running.
+    pub fn set_progress_hook(&self, hook: impl FnMut() + Send + 'static) {
+        *lock(&self.0.hook) = Some(Box::new(hook));
+    }
+
+    /// Advances until nothing more can: what lingered of broken endpoints has landed by then.
+    pub fn settle(&self) {
+        let mut world = self.0.world();
+        while world.can_advance() {
+            world.advance(1024);
+        }
+    }
+
+    /// The network's clock.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.0.clock) as Arc<dyn Clock>
+    }
+
+    /// Steps made so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.0.world().steps
+    }
+
+    /// A hash of every step made so far.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        self.0.world().fingerprint
+    }
+}
+
+impl Inner {
+    fn world(&self) -> MutexGuard<'_, World> {
+        lock(&self.world)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "sim",
+            atomics: Atomics::RemoteOnly,
+            ordered: self.options.order == Order::Total,
+            revocation: self.options.revocation,
+            max_operation_bytes: 64 << 20,
+            max_message_bytes: 64 << 10,
+        }
+    }
+
+    /// Advances everything by a random number of steps; returns how many were made.
+    fn advance(&self, world: &mut World) -> u64 {
+        let tries = world.tries();
+        let made = world.advance(tries);
+        match self.options.time {
+            Time::Virtual => self.clock.advance(Duration::from_nanos(STEP_NANOS * (made + 1))),
+            Time::Real if made > 0 => self.changed.notify_all(),
+            Time::Real => {}
+        }
+        made
+    }
+
+    /// Lets others of this thread work.
+    fn run_hook(&self) {
+        // While it runs it is not there, so it is not called by what it calls.
+        let Some(mut hook) = lock(&self.hook).take() else { return };
+        hook();
+        lock(&self.hook).get_or_insert(hook);
+    }
+
+    fn has_hook(&self) -> bool {
+        lock(&self.hook).is_some()
+    }
+
+    /// Waits in vain for at most `limit`: nothing can advance.
+    fn idle(&self, world: MutexGuard<'_, World>, limit: Duration) {
+        match self.options.time {
+            Time::Virtual => {
+                drop(world);
+                // Whoever the hook serves may have timers of its own: go in small steps.
+                let limit = if self.has_hook() { limit.min(Duration::from_millis(1)) } else { limit };
+                self.clock.advance(limit);
+            }
+            Time::Real => {
+                drop(self.changed.wait_timeout(world, limit.min(NAP)).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+    }
+}
