@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod clock;
+pub mod cpu;
 mod random;
 pub mod sync;
 pub mod thread;

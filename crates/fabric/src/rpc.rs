@@ -332,6 +332,13 @@ impl Request {
         Ok(Self { procedure, number, reply_to, reply_bytes, immediate, arguments })
     }
 
+    /// Whether [`Request::arguments`] must pull the arguments from the caller's memory, which takes
+    /// as long as the caller's link takes.
+    #[must_use]
+    pub fn is_by_reference(&self) -> bool {
+        matches!(self.arguments, Arguments::Reference { .. })
+    }
+
     /// The arguments, pulled from the caller's memory if they are not in the request.
     ///
     /// # Errors

@@ -1,0 +1,288 @@
+//! Dividing leased extents into allocations (dLSM V-A), so that most allocations and frees need no
+//! call.
+//!
+//! Extents are leased one by one when no free range holds an allocation, and given back when more
+//! than [`AllocatorOptions::spare_extents`] are empty. What the shard adopted is released, what it
+//! did not is returned. Adopted or not, the owner goes on dividing an extent: after a takeover the
+//! next owner learns from its version what an extent holds and [restores](SubAllocator::restore)
+//! the rest.
+//!
+//! An extent that is on its way in or out is not in the allocator, so nobody can allocate from it;
+//! the lock is never held over a call.
+
+use crate::{Error, MemoryClient, ShardHandle, StoreHandle};
+use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::{RemoteAddress, Rights};
+use forebay_proto::ranges::RangeStatistics;
+use forebay_proto::{ExtentId, ExtentRange, Purpose, RangeAllocator};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Memory in a leased extent.
+pub type Allocation = ExtentRange;
+
+/// How long to wait between two looks at memory that is being cleaned.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How an allocator behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct AllocatorOptions {
+    /// Empty extents that are kept. When one more gets empty, half of them go back.
+    pub spare_extents: usize,
+    /// How long an allocation waits for memory that is being cleaned.
+    pub patience: Duration,
+}
+
+impl Default for AllocatorOptions {
+    fn default() -> Self {
+        Self { spare_extents: 2, patience: Duration::from_secs(2) }
+    }
+}
+
+/// Figures of an allocator.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct AllocatorStatistics {
+    /// Extents, and how full they are.
+    pub ranges: RangeStatistics,
+    /// Extents that the shard adopted.
+    pub adopted_extents: u64,
+    /// Share of the free bytes that cannot be given back, because their extent holds allocations.
+    pub fragmentation: f64,
+}
+
+#[derive(Debug)]
+struct Extents {
+    ranges: RangeAllocator,
+    adopted: BTreeSet<ExtentId>,
+}
+
+/// Allocates remote memory for one shard, or for a session without one.
+#[derive(Debug)]
+pub struct SubAllocator {
+    client: Arc<MemoryClient>,
+    shard: Option<ShardHandle>,
+    options: AllocatorOptions,
+    extents: Mutex<Extents>,
+    /// Held while extents are leased, so that several threads do not lease for one shortage.
+    growing: Mutex<()>,
+}
+
+impl SubAllocator {
+    /// An allocator without extents. With a shard, its extents can be adopted.
+    #[must_use]
+    pub fn new(client: Arc<MemoryClient>, shard: Option<ShardHandle>, options: AllocatorOptions) -> Self {
+        let ranges = RangeAllocator::new(client.extent_bytes());
+        let extents = Mutex::new(Extents { ranges, adopted: BTreeSet::new() });
+        Self { client, shard, options, extents, growing: Mutex::new(()) }
+    }
+
+    /// An allocator over what the shard adopted in the past, of which `live` is in use: for a new
+    /// owner. What is empty goes back. Outputs of jobs are not touched.
+    ///
+    /// # Errors
+    /// [`Error::Range`] when `live` names what is not the shard's, or overlaps.
+    pub fn restore(
+        store: &StoreHandle,
+        shard: ShardHandle,
+        live: &[Allocation],
+        options: AllocatorOptions,
+    ) -> Result<Self, Error> {
+        let client = Arc::clone(shard.client());
+        let known = store.extents(shard.key().shard)?;
+        shard.map(&known)?;
+        let allocator = Self::new(client, Some(shard), options);
+        {
+            let mut extents = lock(&allocator.extents);
+            for extent in known {
+                if allocator.client.rights(extent).is_some_and(|rights| rights.contain(Rights::WRITE)) {
+                    extents.ranges.add(extent)?;
+                    extents.adopted.insert(extent);
+                }
+            }
+            for range in live.iter().filter(|range| allocator.client.rights(range.extent) != Some(Rights::READ)) {
+                let length = extents.ranges.rounded(range.length).unwrap_or(range.length);
+                extents.ranges.reserve(ExtentRange { length, ..*range })?;
+            }
+        }
+        allocator.give_back_spare()?;
+        Ok(allocator)
+    }
+
+    /// The session.
+    #[must_use]
+    pub fn client(&self) -> &Arc<MemoryClient> {
+        &self.client
+    }
+
+    /// Allocates `length` bytes for new data, rounded up to 4 KiB.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the node has no memory left; [`Error::TooLong`] beyond an extent.
+    pub fn allocate(&self, length: u64) -> Result<Allocation, Error> {
+        self.allocate_for(Purpose::Flush, length)
+    }
+
+    /// Allocates `length` bytes, rounded up to 4 KiB. Garbage collection may use the headroom.
+    ///
+    /// # Errors
+    /// As [`SubAllocator::allocate`].
+    pub fn allocate_for(&self, purpose: Purpose, length: u64) -> Result<Allocation, Error> {
+        let extent_bytes = self.client.extent_bytes();
+        if length > extent_bytes {
+            return Err(Error::TooLong { length, extent_bytes });
+        }
+        self.client.check()?;
+        if let Some(range) = lock(&self.extents).ranges.allocate(length) {
+            return Ok(range);
+        }
+        let _growing = lock(&self.growing);
+        loop {
+            // Whoever grew before may have left enough.
+            if let Some(range) = lock(&self.extents).ranges.allocate(length) {
+                return Ok(range);
+            }
+            let leased = self.lease_one(purpose)?;
+            let mut extents = lock(&self.extents);
+            for extent in leased {
+                extents.ranges.add(extent)?;
+            }
+        }
+    }
+
+    /// Leases an extent, waiting for one that is being cleaned.
+    fn lease_one(&self, purpose: Purpose) -> Result<Vec<ExtentId>, Error> {
+        let clock = self.client.clock();
+        let start = clock.now();
+        loop {
+            match self.client.lease(1, purpose) {
+                Ok(leased) if !leased.is_empty() => return Ok(leased),
+                Ok(_) => return Err(Error::Full("the node granted nothing".into())),
+                Err(error) if error.kind() == ErrorKind::Full => return Err(Error::Full(error.to_string())),
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    if u128::from(clock.now().saturating_sub(start)) >= self.options.patience.as_nanos() {
+                        return Err(Error::Full(error.to_string()));
+                    }
+                    clock.sleep(PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Frees an allocation. Nobody may read it any more.
+    ///
+    /// # Errors
+    /// [`Error::Range`] when it is not allocated; nothing was freed then. Errors of giving an empty
+    /// extent back: the allocation is freed then.
+    pub fn free(&self, allocation: Allocation) -> Result<(), Error> {
+        self.free_all(&[allocation])
+    }
+
+    /// Frees allocations in one go.
+    ///
+    /// # Errors
+    /// As [`SubAllocator::free`]; those before the one that is not allocated are freed.
+    pub fn free_all(&self, allocations: &[Allocation]) -> Result<(), Error> {
+        {
+            let mut extents = lock(&self.extents);
+            for &allocation in allocations {
+                extents.ranges.free(allocation)?;
+            }
+        }
+        self.give_back_spare()
+    }
+
+    /// Whether an extent is divided by this allocator.
+    #[must_use]
+    pub fn contains(&self, extent: ExtentId) -> bool {
+        lock(&self.extents).ranges.contains(extent)
+    }
+
+    /// Passes the extents of these allocations to the shard: call it before the version that names
+    /// them counts. Makes a call only for extents that are not adopted yet.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without a shard; as [`ShardHandle::adopt`].
+    pub fn adopt(&self, allocations: &[Allocation]) -> Result<(), Error> {
+        let shard = self.shard.as_ref().ok_or_else(|| Error::Invalid("an allocator without a shard".into()))?;
+        let wanted: BTreeSet<ExtentId> = {
+            let extents = lock(&self.extents);
+            let ours = |extent: &ExtentId| extents.ranges.contains(*extent) && !extents.adopted.contains(extent);
+            allocations.iter().map(|allocation| allocation.extent).filter(ours).collect()
+        };
+        let wanted: Vec<ExtentId> = wanted.into_iter().collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        shard.adopt(&wanted)?;
+        lock(&self.extents).adopted.extend(wanted);
+        Ok(())
+    }
+
+    /// The remote address of an allocation's first byte.
+    ///
+    /// # Errors
+    /// As [`MemoryClient::resolve`].
+    #[inline]
+    pub fn resolve(&self, allocation: Allocation) -> Result<RemoteAddress, Error> {
+        self.client.resolve(allocation.extent, allocation.offset)
+    }
+
+    /// Figures.
+    #[must_use]
+    pub fn statistics(&self) -> AllocatorStatistics {
+        let extents = lock(&self.extents);
+        let ranges = extents.ranges.statistics();
+        let fragmentation = ranges.fragmentation(extents.ranges.extent_bytes());
+        AllocatorStatistics { ranges, adopted_extents: extents.adopted.len() as u64, fragmentation }
+    }
+
+    /// Gives empty extents back when there are too many.
+    fn give_back_spare(&self) -> Result<(), Error> {
+        let spare = self.options.spare_extents;
+        let count = lock(&self.extents).ranges.statistics().empty_extents as usize;
+        if count <= spare { Ok(()) } else { self.give_back(spare / 2) }
+    }
+
+    /// Gives empty extents back until `keep` are left.
+    ///
+    /// # Errors
+    /// [`Error`]; what could not be given back stays.
+    pub fn give_back(&self, keep: usize) -> Result<(), Error> {
+        let (adopted, leased): (Vec<_>, Vec<_>) = {
+            let mut extents = lock(&self.extents);
+            let empty: Vec<ExtentId> = extents.ranges.empty_extents().skip(keep).collect();
+            for &extent in &empty {
+                extents.ranges.remove(extent)?;
+            }
+            empty.into_iter().partition(|extent| extents.adopted.remove(extent))
+        };
+        let returned = if leased.is_empty() { Ok(()) } else { self.client.return_extents(&leased) };
+        let released = match &self.shard {
+            Some(shard) if !adopted.is_empty() => shard.release_extents(&adopted),
+            _ => Ok(()),
+        };
+        if self.client.check().is_ok() {
+            self.put_back(returned.is_err().then_some(&leased), false)?;
+            self.put_back(released.is_err().then_some(&adopted), true)?;
+        }
+        returned.and(released)
+    }
+
+    /// Takes extents in again that the node did not take.
+    fn put_back(&self, refused: Option<&Vec<ExtentId>>, adopted: bool) -> Result<(), Error> {
+        let mut extents = lock(&self.extents);
+        for &extent in refused.into_iter().flatten() {
+            // Without a key it was taken, or its page of the list was: it is not ours any more.
+            if self.client.rights(extent).is_some() {
+                extents.ranges.add(extent)?;
+                if adopted {
+                    extents.adopted.insert(extent);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! RPC connections to the node, used by one thread at a time and kept for the next.
+//!
+//! Calls of several threads do not wait for each other: a job that runs for seconds holds up no
+//! renewal. A connection whose call timed out is dropped, because its late reply may still come.
+
+use crate::Error;
+use forebay_env::Clock;
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::rpc::{self, Style};
+use forebay_fabric::{EndpointOptions, Link, Traffic};
+use forebay_proto::{Call, Message};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connections that are kept when nobody uses them.
+const KEPT: usize = 8;
+
+/// A pool of RPC connections.
+#[derive(Debug)]
+pub(crate) struct Callers {
+    link: Arc<dyn Link>,
+    clock: Arc<dyn Clock>,
+    reply_bytes: usize,
+    idle: Mutex<Vec<rpc::Client>>,
+}
+
+impl Callers {
+    pub fn new(link: Arc<dyn Link>, clock: Arc<dyn Clock>, reply_bytes: usize) -> Self {
+        Self { link, clock, reply_bytes, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Makes a call.
+    pub fn call<C: Call>(&self, call: &C, style: Style, limit: Duration) -> Result<C::Reply, Error> {
+        // Taken in a statement of its own: the lock must not be held while a connection is opened.
+        let idle = lock(&self.idle).pop();
+        let mut client = match idle {
+            Some(client) => client,
+            None => self.open(limit)?,
+        };
+        let result = client.call(C::PROCEDURE as u16, &call.encode(), style, limit);
+        if client.endpoint().failure().is_none() {
+            let mut idle = lock(&self.idle);
+            if idle.len() < KEPT {
+                idle.push(client);
+            }
+        }
+        Ok(C::Reply::decode(&result?)?)
+    }
+
+    fn open(&self, timeout: Duration) -> Result<rpc::Client, Error> {
+        let options = EndpointOptions { traffic: Traffic::Background, timeout, clock: Arc::clone(&self.clock) };
+        Ok(rpc::Client::new(Arc::clone(&self.link), options, self.reply_bytes)?)
+    }
+}

@@ -1,0 +1,67 @@
+//! Errors of a memory client.
+
+use forebay_base::{DecodeError, ErrorKind};
+use forebay_proto::ExtentId;
+use forebay_proto::ranges::RangeError;
+
+/// Why a call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The fabric failed, or the node refused: then it is a
+    /// [`Remote`](forebay_fabric::Error::Remote) error with the node's kind and words.
+    #[error(transparent)]
+    Fabric(#[from] forebay_fabric::Error),
+    /// The session lapsed: the node took back what no shard had adopted.
+    #[error("the session at {node} lapsed: {cause}")]
+    Lapsed {
+        /// The node.
+        node: String,
+        /// How that was noticed.
+        cause: String,
+    },
+    /// The node, or the connection to it, is gone.
+    #[error("the memory node is gone: {0}")]
+    Lost(String),
+    /// The node's reply makes no sense.
+    #[error("the memory node's reply cannot be understood: {0}")]
+    Reply(#[from] DecodeError),
+    /// No memory is left at the node.
+    #[error("the memory node has no memory left: {0}")]
+    Full(String),
+    /// An allocation that no extent can hold.
+    #[error("an allocation of {length} bytes: at most {extent_bytes} bytes, an extent, are possible")]
+    TooLong {
+        /// What was asked for, bytes.
+        length: u64,
+        /// What is possible, bytes.
+        extent_bytes: u64,
+    },
+    /// There is no key to the extent: map it first.
+    #[error("{0} is not mapped in this session")]
+    NotMapped(ExtentId),
+    /// A range was freed twice, or is not of this allocator.
+    #[error(transparent)]
+    Range(#[from] RangeError),
+    /// An argument is wrong; says what would be right.
+    #[error("{0}")]
+    Invalid(String),
+    /// The operating system gave no thread.
+    #[error("starting a thread: {0}")]
+    Thread(String),
+}
+
+impl Error {
+    /// What the caller must do.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Fabric(cause) => cause.kind(),
+            Self::Lapsed { .. } => ErrorKind::Fenced,
+            Self::Lost(_) | Self::Reply(_) => ErrorKind::Unavailable,
+            Self::Full(_) => ErrorKind::Full,
+            Self::TooLong { .. } | Self::NotMapped(_) | Self::Range(_) | Self::Invalid(_) => ErrorKind::Invalid,
+            Self::Thread(_) => ErrorKind::Io,
+        }
+    }
+}

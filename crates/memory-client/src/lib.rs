@@ -1,0 +1,31 @@
+//! What a compute node needs of a memory node: a session, memory, stores and shards, jobs.
+//!
+//! | part | holds |
+//! |---|---|
+//! | [`MemoryClient`] | the session on a link: kept alive, with the keys to the node's extents |
+//! | [`SubAllocator`] | divides leased extents into allocations (dLSM V-A) |
+//! | [`StoreHandle`], [`ShardHandle`] | the node's directory, owners and epochs, jobs |
+//!
+//! All calls are RPCs off the data path: they count as background traffic. The data path only
+//! resolves an extent and an offset to a [`RemoteAddress`](forebay_fabric::RemoteAddress), which
+//! takes no lock.
+//!
+//! When the session ends, by whatever cause, every call fails with the cause and nothing resolves
+//! any more.
+
+#![forbid(unsafe_code)]
+
+mod allocator;
+mod callers;
+mod client;
+mod error;
+mod keys;
+mod session;
+mod store;
+
+pub use allocator::{Allocation, AllocatorOptions, AllocatorStatistics, SubAllocator};
+pub use client::{ClientOptions, MemoryClient};
+pub use error::Error;
+pub use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardId, ShardKey, StoreId};
+pub use session::ReadGuard;
+pub use store::{ShardHandle, StoreHandle};

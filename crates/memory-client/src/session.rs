@@ -1,0 +1,278 @@
+//! The session: opened, renewed, ended.
+//!
+//! The session is renewed three times a lease. It ends here, before it can end at the node, when
+//! no renewal succeeded for a whole lease; and at once when the link or the node says so.
+
+use crate::Error;
+use crate::callers::Callers;
+use crate::client::ClientOptions;
+use crate::keys::KeyTable;
+use forebay_base::ErrorKind;
+use forebay_env::Nanos;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::Link;
+use forebay_fabric::rpc::Style;
+use forebay_proto::calls::{CloseSession, OpenSession, Renew};
+use forebay_proto::replies::SessionOpened;
+use forebay_proto::{Call, PROTOCOL_VERSION, SessionId, Text};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Room for the longest reply but a job's: a page of the directory.
+const REPLY_BYTES: usize = 64 << 10;
+/// How often the renewing thread looks whether the link is there.
+const WATCH: Duration = Duration::from_millis(200);
+/// How long closing a session may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A session at a node.
+#[derive(Debug)]
+pub(crate) struct Session {
+    link: Arc<dyn Link>,
+    options: ClientOptions,
+    opened: SessionOpened,
+    callers: Callers,
+    jobs: Callers,
+    pub keys: KeyTable,
+    reading: Reading,
+    renewed: AtomicU64,
+    ended: OnceLock<Error>,
+    stopping: Mutex<bool>,
+    stop: Condvar,
+}
+
+impl Session {
+    pub fn open(link: Arc<dyn Link>, name: &str, options: ClientOptions) -> Result<Self, Error> {
+        let text = |what, text: &str| {
+            Text::new(text).ok_or_else(|| Error::Invalid(format!("the {what} {text:?} is longer than 255 bytes")))
+        };
+        let call = OpenSession {
+            protocol: PROTOCOL_VERSION,
+            tenant: text("tenant", &options.tenant)?,
+            name: text("name", name)?,
+            capabilities: 0,
+        };
+        let callers = Callers::new(Arc::clone(&link), Arc::clone(&options.clock), REPLY_BYTES);
+        let jobs = Callers::new(Arc::clone(&link), Arc::clone(&options.clock), options.job_reply_bytes);
+        let now = options.clock.now();
+        let opened = callers.call(&call, Style::Poll, options.timeout)?;
+        Ok(Self {
+            keys: KeyTable::new(opened.extents),
+            reading: Reading::new(opened.reading_epoch, options.foreign_reads),
+            renewed: AtomicU64::new(now),
+            ended: OnceLock::new(),
+            stopping: Mutex::new(false),
+            stop: Condvar::new(),
+            link,
+            options,
+            opened,
+            callers,
+            jobs,
+        })
+    }
+
+    pub fn id(&self) -> SessionId {
+        self.opened.session
+    }
+
+    pub fn opened(&self) -> &SessionOpened {
+        &self.opened
+    }
+
+    pub fn link(&self) -> &Arc<dyn Link> {
+        &self.link
+    }
+
+    pub fn options(&self) -> &ClientOptions {
+        &self.options
+    }
+
+    /// Why the session ended, if it did.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.ended.get() {
+            Some(cause) => Err(cause.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a call.
+    pub fn call<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
+        self.check()?;
+        self.noticing(self.callers.call(call, Style::Poll, self.options.timeout))
+    }
+
+    /// Makes a call that may take long, with a long reply (dLSM X-D2).
+    pub fn call_slowly<C: Call>(&self, call: &C, limit: Duration) -> Result<C::Reply, Error> {
+        self.check()?;
+        self.noticing(self.jobs.call(call, Style::Sleep, limit))
+    }
+
+    /// Ends the session when a call shows that the node is gone.
+    fn noticing<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        match result {
+            Err(error) if error.kind() == ErrorKind::Unavailable && !self.link.is_alive() => {
+                Err(self.end(Error::Lost(error.to_string())))
+            }
+            result => result,
+        }
+    }
+
+    /// Ends the session on this side and returns the first cause of its end.
+    fn end(&self, cause: Error) -> Error {
+        let first = self.ended.get_or_init(|| {
+            tracing::warn!(session = self.id().0, %cause, "the session at the memory node ended");
+            cause
+        });
+        self.keys.clear_all();
+        first.clone()
+    }
+
+    /// Renews the session once.
+    pub fn renew(&self) -> Result<(), Error> {
+        self.check()?;
+        let now = self.options.clock.now();
+        if !self.link.is_alive() {
+            return Err(self.end(Error::Lost(format!("the connection to {} ended", self.link.node()))));
+        }
+        let call = Renew { session: self.id(), reading_epoch: self.reading.oldest() };
+        match self.callers.call(&call, Style::Poll, self.options.timeout.min(self.lease())) {
+            Ok(renewed) => {
+                self.renewed.fetch_max(now, Ordering::Relaxed);
+                self.reading.advance(renewed.reading_epoch);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Fenced => Err(self.end(self.lapsed(error.to_string()))),
+            Err(error) if !self.link.is_alive() => Err(self.end(Error::Lost(error.to_string()))),
+            Err(error) if self.is_overdue() => {
+                Err(self.end(self.lapsed(format!("it could not be renewed for a whole lease: {error}"))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lapsed(&self, cause: String) -> Error {
+        Error::Lapsed { node: self.link.node().to_string(), cause }
+    }
+
+    fn lease(&self) -> Duration {
+        Duration::from_millis(self.opened.lease_ms.max(1).into())
+    }
+
+    fn since_renewal(&self) -> Duration {
+        let now: Nanos = self.options.clock.now();
+        Duration::from_nanos(now.saturating_sub(self.renewed.load(Ordering::Relaxed)))
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.since_renewal() >= self.lease()
+    }
+
+    /// The body of the thread that renews the session, until it ends or [`Session::stop`].
+    pub fn keep(&self) {
+        let interval = self.lease() / 3;
+        let mut stopping = lock(&self.stopping);
+        while !*stopping && self.ended.get().is_none() {
+            let nap = WATCH.min(interval);
+            (stopping, _) = self.stop.wait_timeout(stopping, nap).unwrap_or_else(PoisonError::into_inner);
+            if *stopping {
+                return;
+            }
+            drop(stopping);
+            if self.since_renewal() >= interval || !self.link.is_alive() {
+                // A failure that ends the session is remembered; after any other, there is a next time.
+                let _ = self.renew();
+            }
+            stopping = lock(&self.stopping);
+        }
+    }
+
+    /// Ends [`Session::keep`].
+    pub fn stop(&self) {
+        *lock(&self.stopping) = true;
+        self.stop.notify_all();
+    }
+
+    /// Says goodbye to the node.
+    pub fn close(&self) {
+        if self.ended.get().is_none() && self.link.is_alive() {
+            let limit = FAREWELL.min(self.options.timeout);
+            if let Err(error) = self.callers.call(&CloseSession { session: self.id() }, Style::Poll, limit) {
+                tracing::debug!(%error, "the session could not be closed and will lapse");
+            }
+        }
+        let _ = self.ended.set(Error::Lost("the session was closed".into()));
+        self.keys.clear_all();
+    }
+
+    /// Begins a read of memory that others may free.
+    pub fn begin_read(self: &Arc<Self>) -> ReadGuard {
+        ReadGuard { session: Arc::clone(self), epoch: self.reading.begin() }
+    }
+}
+
+/// Which reads of memory that others may free are going on.
+#[derive(Debug)]
+struct Reading {
+    foreign: bool,
+    state: Mutex<ReadingState>,
+}
+
+#[derive(Debug)]
+struct ReadingState {
+    /// The node's reading epoch when it was last heard.
+    known: u64,
+    /// Reads by the epoch in which they began.
+    active: BTreeMap<u64, u64>,
+}
+
+impl Reading {
+    fn new(known: u64, foreign: bool) -> Self {
+        Self { foreign, state: Mutex::new(ReadingState { known, active: BTreeMap::new() }) }
+    }
+
+    fn begin(&self) -> u64 {
+        let mut state = lock(&self.state);
+        let epoch = state.known;
+        *state.active.entry(epoch).or_default() += 1;
+        epoch
+    }
+
+    fn end(&self, epoch: u64) {
+        let mut state = lock(&self.state);
+        if let Some(count) = state.active.get_mut(&epoch) {
+            *count -= 1;
+            if *count == 0 {
+                state.active.remove(&epoch);
+            }
+        }
+    }
+
+    fn advance(&self, known: u64) {
+        let mut state = lock(&self.state);
+        state.known = state.known.max(known);
+    }
+
+    /// What to announce. A session that reads foreign memory at all announces the last known epoch
+    /// even when it does not read: a read may begin before the next renewal.
+    fn oldest(&self) -> u64 {
+        let state = lock(&self.state);
+        let idle = if self.foreign { state.known } else { u64::MAX };
+        state.active.keys().next().copied().unwrap_or(idle)
+    }
+}
+
+/// A read of memory that others may free. What was not freed before it began is not used again
+/// while it lives.
+#[derive(Debug)]
+pub struct ReadGuard {
+    session: Arc<Session>,
+    epoch: u64,
+}
+
+impl Drop for ReadGuard {
+    fn drop(&mut self) {
+        self.session.reading.end(self.epoch);
+    }
+}

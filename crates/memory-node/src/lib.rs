@@ -1,0 +1,34 @@
+//! A memory node: it hands out memory, checks who may touch it, and runs jobs.
+//!
+//! | part | holds |
+//! |---|---|
+//! | [`state`] | what the node decides: a pure state machine |
+//! | `core` | the state behind a lock, the memory and the keys |
+//! | [`server`] | the loop over the fabric's events |
+//! | `workers` | threads for jobs and for upkeep: zeroing, pulling long arguments |
+//! | [`job`] | what a job is, and what memory it may touch |
+//!
+//! ```
+//! use forebay_memory_node::{MemoryNode, Options};
+//! let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
+//! let node = MemoryNode::start(Box::new(listener), Options::with_memory(64 << 20)).unwrap();
+//! let _link = connector.connect().unwrap();
+//! assert_eq!(node.statistics().extents, 32);
+//! node.shutdown().unwrap();
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod core;
+mod error;
+pub mod job;
+mod options;
+pub mod server;
+pub mod state;
+mod workers;
+
+pub use error::Error;
+pub use job::{JobError, JobMemory, JobRegistry, JobRunner};
+pub use options::{MAX_EXTENTS, MIN_EXTENTS, Options};
+pub use server::{Handle, MemoryNode};
+pub use state::Job;

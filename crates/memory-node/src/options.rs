@@ -1,0 +1,150 @@
+//! How a memory node is set up.
+
+use crate::Error;
+use crate::job::JobRegistry;
+use crate::state::Settings;
+use forebay_env::{Clock, SystemClock};
+use forebay_fabric::NodeIdentity;
+use forebay_proto::ranges::GRANULARITY_BYTES;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most extents of a node: each is a mapping, and over shared memory an open file.
+pub const MAX_EXTENTS: u64 = 1 << 16;
+/// Fewest extents of a node.
+pub const MIN_EXTENTS: u64 = 4;
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// How a memory node is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Memory to offer, bytes; rounded down to whole extents.
+    pub memory_bytes: u64,
+    /// Length of an extent, bytes; a multiple of 4 KiB. By default a 64th of the memory (64 MiB
+    /// of 4 GiB) but at most 64 MiB, or a 512th where that is more, in whole 2 MiB pages.
+    pub extent_bytes: Option<u64>,
+    /// Memory that only garbage collection gets, bytes. By default a 16th.
+    pub headroom_bytes: Option<u64>,
+    /// Memory kept for the node's own jobs, bytes (dLSM V-A). By default a 16th.
+    pub job_bytes: Option<u64>,
+    /// Most memory of a tenant, bytes.
+    pub tenant_quota_bytes: Option<u64>,
+    /// How long a session lives without a call. At least 10 ms.
+    pub lease: Duration,
+    /// Threads for jobs. With none, jobs are refused.
+    pub threads: usize,
+    /// Most jobs that wait for a thread.
+    pub queued_jobs: usize,
+    /// Touch all memory at the start, so that a shortage shows then and not later.
+    pub commit: bool,
+    /// Nothing else runs in the process: count all its processor time as the node's.
+    pub whole_process: bool,
+    /// What runs jobs.
+    pub jobs: JobRegistry,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 4 << 30,
+            extent_bytes: None,
+            headroom_bytes: None,
+            job_bytes: None,
+            tenant_quota_bytes: None,
+            lease: Duration::from_secs(10),
+            threads: 1,
+            queued_jobs: 64,
+            commit: false,
+            whole_process: false,
+            jobs: JobRegistry::diagnostic(),
+            clock: SystemClock::shared(),
+        }
+    }
+}
+
+impl Options {
+    /// Options for a node of `memory_bytes`.
+    #[must_use]
+    pub fn with_memory(memory_bytes: u64) -> Self {
+        Self { memory_bytes, ..Self::default() }
+    }
+
+    /// Length of an extent when none is asked for, bytes.
+    #[must_use]
+    pub fn default_extent_bytes(memory_bytes: u64) -> u64 {
+        let share = (memory_bytes / 64).min(64 << 20).max(memory_bytes / 512);
+        share.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(HUGE_PAGE_BYTES)
+    }
+
+    /// What the state machine needs to know.
+    pub(crate) fn settings(&self, identity: NodeIdentity) -> Result<Settings, Error> {
+        let extent_bytes = self.extent_bytes.unwrap_or_else(|| Self::default_extent_bytes(self.memory_bytes));
+        if extent_bytes == 0 || !extent_bytes.is_multiple_of(GRANULARITY_BYTES) {
+            let wrong = format!("an extent of {extent_bytes} bytes: use a positive multiple of {GRANULARITY_BYTES}");
+            return Err(Error::Options(wrong));
+        }
+        let extents = self.memory_bytes / extent_bytes;
+        if !(MIN_EXTENTS..=MAX_EXTENTS).contains(&extents) {
+            return Err(Error::Options(format!(
+                "{} bytes of memory are {extents} extents of {extent_bytes} bytes: use {MIN_EXTENTS} to {MAX_EXTENTS} \
+                 extents",
+                self.memory_bytes
+            )));
+        }
+        let share = |wanted: Option<u64>| match wanted {
+            Some(bytes) => bytes.div_ceil(extent_bytes),
+            None => extents / 16,
+        };
+        let (headroom, kept) = (share(self.headroom_bytes), share(self.job_bytes));
+        if headroom.saturating_add(kept) >= extents {
+            let wrong = "headroom and memory for jobs leave nothing to lease: make them smaller, or the memory larger";
+            return Err(Error::Options(wrong.into()));
+        }
+        if self.lease < Duration::from_millis(10) {
+            return Err(Error::Options(format!("a lease of {:?}: use 10 ms at least", self.lease)));
+        }
+        Ok(Settings {
+            node: identity.node,
+            incarnation: identity.incarnation,
+            extent_bytes,
+            extents: extents as u32,
+            headroom_extents: headroom as u32,
+            kept_extents: kept as u32,
+            quota_extents: self.tenant_quota_bytes.map(|bytes| bytes / extent_bytes),
+            lease: u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX),
+            jobs: self.threads > 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDENTITY: NodeIdentity = NodeIdentity { node: 1, incarnation: 2 };
+
+    #[test]
+    fn extents_fit_the_memory() {
+        for (memory_mib, extent_mib) in [(8, 2), (128, 2), (129, 4), (1024, 16), (4096, 64), (8192, 64), (65536, 128)] {
+            assert_eq!(Options::default_extent_bytes(memory_mib << 20), extent_mib << 20, "{memory_mib} MiB");
+        }
+        let settings = Options::with_memory(1 << 30).settings(IDENTITY).unwrap();
+        assert_eq!((settings.extents, settings.headroom_extents, settings.kept_extents), (64, 4, 4));
+    }
+
+    #[test]
+    fn wrong_options_say_what_is_right() {
+        let with = |change: fn(&mut Options)| {
+            let mut options = Options::with_memory(64 << 20);
+            change(&mut options);
+            options.settings(IDENTITY).unwrap_err().to_string()
+        };
+        assert!(with(|o| o.memory_bytes = 1 << 20).contains("use 4 to"));
+        assert!(with(|o| o.extent_bytes = Some(100)).contains("multiple of 4096"));
+        assert!(with(|o| o.extent_bytes = Some(0)).contains("multiple of 4096"));
+        assert!(with(|o| o.headroom_bytes = Some(u64::MAX)).contains("smaller"));
+        assert!(with(|o| o.lease = Duration::ZERO).contains("10 ms"));
+    }
+}

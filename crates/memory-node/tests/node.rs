@@ -1,0 +1,343 @@
+//! A memory node and its clients, over the in-process back end.
+
+use forebay_base::ErrorKind;
+use forebay_env::Clock;
+use forebay_env::SystemClock;
+use forebay_fabric::inprocess::{self, Connector};
+use forebay_fabric::{EndpointOptions, Link, Rights, rpc};
+use forebay_memory_client::{
+    AllocatorOptions, ClientOptions, Error, ExtentId, MemoryClient, Purpose, ShardId, SubAllocator,
+};
+use forebay_memory_node::{Handle, MemoryNode, Options};
+use forebay_proto::{ExtentRange, job_kind};
+use std::sync::Arc;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const SHARD: ShardId = ShardId(0);
+
+/// 32 extents of 256 KiB: two of headroom, two for jobs.
+fn options() -> Options {
+    Options { extent_bytes: Some(256 << 10), ..Options::with_memory(8 * MIB) }
+}
+
+fn start(options: Options) -> (Handle, Connector) {
+    let (listener, connector) = inprocess::listen(1).unwrap();
+    (MemoryNode::start(Box::new(listener), options).unwrap(), connector)
+}
+
+fn connect(connector: &Connector, name: &str) -> Arc<MemoryClient> {
+    MemoryClient::connect(connector.connect().unwrap(), name, ClientOptions::default()).unwrap()
+}
+
+/// Waits for something that other threads bring about.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let clock = SystemClock::new();
+    for _ in 0..5000 {
+        if holds() {
+            return;
+        }
+        clock.sleep(Duration::from_millis(1));
+    }
+    panic!("{what}: not within 5 s");
+}
+
+fn write(client: &MemoryClient, range: ExtentRange, bytes: &[u8]) -> Result<(), forebay_fabric::Error> {
+    let mut endpoint = client.link().endpoint(EndpointOptions::default()).unwrap();
+    endpoint.write(client.resolve(range.extent, range.offset).unwrap(), bytes)
+}
+
+fn read(client: &MemoryClient, range: ExtentRange) -> Vec<u8> {
+    let mut endpoint = client.link().endpoint(EndpointOptions::default()).unwrap();
+    let mut bytes = vec![0; range.length as usize];
+    endpoint.read(client.resolve(range.extent, range.offset).unwrap(), &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn memory_is_leased_until_it_is_full_and_comes_back() {
+    let (node, connector) = start(options());
+    let client = connect(&connector, "one");
+    let mut leased = client.lease(20, Purpose::Flush).unwrap();
+    leased.extend(client.lease(20, Purpose::Flush).unwrap());
+    assert_eq!(leased.len(), 28, "two of headroom and two for jobs are left");
+    let error = client.lease(1, Purpose::Flush).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full);
+    assert!(error.to_string().contains("2 extents are free, of which 2 are kept for garbage collection"), "{error}");
+    assert_eq!(client.lease(5, Purpose::Collection).unwrap().len(), 2);
+    assert_eq!(client.lease(1, Purpose::Collection).unwrap_err().kind(), ErrorKind::Full);
+    client.return_extents(&leased).unwrap();
+    assert!(client.return_extents(&leased).is_err());
+    eventually("all but two extents are free", || node.statistics().free_extents == 28);
+    let figures = client.node_statistics().unwrap();
+    assert_eq!((figures.leased_extents, figures.kept_extents, figures.sessions), (2, 2, 1));
+    assert_eq!(figures.allocated_bytes, 2 * (256 << 10));
+    drop(client);
+    eventually("the session is closed", || node.statistics().sessions == 0);
+    eventually("all extents are free", || node.statistics().free_extents == 30);
+}
+
+#[test]
+fn allocations_are_divided_among_extents() {
+    let (node, connector) = start(options());
+    let client = connect(&connector, "one");
+    let allocator = SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default());
+    let extent = client.extent_bytes();
+    assert_eq!(
+        allocator.allocate(extent + 1).unwrap_err(),
+        Error::TooLong { length: extent + 1, extent_bytes: extent }
+    );
+    let calls = node.statistics().calls;
+    let mut taken: Vec<_> = (0..128).map(|_| allocator.allocate(extent / 16).unwrap()).collect();
+    assert_eq!(node.statistics().calls - calls, 8, "one call an extent");
+    for (i, &range) in taken.iter().enumerate() {
+        write(&client, range, &[i as u8; 100]).unwrap();
+    }
+    for (i, &range) in taken.iter().enumerate() {
+        assert_eq!(read(&client, ExtentRange { length: 100, ..range }), [i as u8; 100]);
+    }
+    // Full is an answer, and nothing is lost by it.
+    while let Ok(range) = allocator.allocate(extent) {
+        taken.push(range);
+    }
+    assert_eq!(allocator.allocate(extent).unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(allocator.statistics().ranges.allocated_bytes, 28 * extent);
+    let spare = allocator.allocate_for(Purpose::Collection, extent).unwrap();
+    allocator.free(spare).unwrap();
+    assert!(allocator.free(spare).is_err());
+    allocator.free_all(&taken).unwrap();
+    assert_eq!(allocator.statistics().ranges.extents, 1, "hysteresis keeps half of the spare ones");
+    allocator.give_back(0).unwrap();
+    eventually("all extents are free", || node.statistics().free_extents == 30);
+}
+
+#[test]
+fn what_comes_back_is_zeroed_before_the_next_gets_it() {
+    let (_node, connector) = start(options());
+    let first = connect(&connector, "first");
+    let leased = first.lease(28, Purpose::Flush).unwrap();
+    let whole = |extent| ExtentRange { extent, offset: 0, length: 256 << 10 };
+    for &extent in &leased {
+        write(&first, whole(extent), &[0xee; 256 << 10]).unwrap();
+    }
+    let stale = first.resolve(leased[0], 0).unwrap();
+    first.return_extents(&leased).unwrap();
+    let mut endpoint = first.link().endpoint(EndpointOptions::default()).unwrap();
+    assert_eq!(endpoint.write(stale, &[1; 8]).unwrap_err().kind(), ErrorKind::AccessDenied);
+    assert!(matches!(first.resolve(leased[0], 0), Err(Error::NotMapped(_))));
+    let second = connect(&connector, "second");
+    let allocator = SubAllocator::new(Arc::clone(&second), None, AllocatorOptions::default());
+    for _ in 0..28 {
+        let range = allocator.allocate(256 << 10).unwrap();
+        assert!(read(&second, range).iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn a_session_that_ends_frees_what_no_shard_adopted() {
+    let (node, connector) = start(options());
+    let link = connector.connect().unwrap();
+    let client = MemoryClient::connect(Arc::clone(&link), "dies", ClientOptions::default()).unwrap();
+    let store = client.create_store("db", b"config").unwrap();
+    let shard = store.acquire_shard(SHARD, false).unwrap();
+    let allocator = SubAllocator::new(Arc::clone(&client), Some(shard.clone()), AllocatorOptions::default());
+    let kept = allocator.allocate(200 << 10).unwrap();
+    let lost = allocator.allocate(200 << 10).unwrap();
+    assert_ne!(kept.extent, lost.extent);
+    write(&client, kept, b"kept").unwrap();
+    let calls = node.statistics().calls;
+    allocator.adopt(&[kept]).unwrap();
+    allocator.adopt(&[kept]).unwrap();
+    assert_eq!(node.statistics().calls - calls, 1);
+    shard.set_root(b"root").unwrap();
+    link.close();
+    eventually("the session has ended", || node.statistics().sessions == 0);
+    eventually("the client knows", || client.check().is_err());
+    assert_eq!(client.lease(1, Purpose::Flush).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(client.resolve(kept.extent, 0).unwrap_err().kind(), ErrorKind::Unavailable);
+    eventually("what was not adopted is free", || node.statistics().free_extents == 29);
+    let figures = node.statistics();
+    assert_eq!((figures.adopted_extents, figures.owned_shards, figures.lapsed_sessions), (1, 0, 1));
+
+    let next = connect(&connector, "takes over");
+    let store = next.open_store("db").unwrap();
+    assert_eq!(store.config(), b"config");
+    assert_eq!(store.root(SHARD).unwrap().unwrap(), (shard.epoch(), b"root".to_vec()));
+    let again = store.acquire_shard(SHARD, false).unwrap();
+    assert!(again.epoch() > shard.epoch());
+    let options = AllocatorOptions { spare_extents: 0, ..AllocatorOptions::default() };
+    let restored = SubAllocator::restore(&store, again, &[kept], options).unwrap();
+    assert_eq!(read(&next, ExtentRange { length: 4, ..kept }), b"kept");
+    assert_eq!(restored.statistics().ranges.allocated_bytes, kept.length);
+    restored.free(kept).unwrap();
+    eventually("all is free", || node.statistics().free_extents == 30);
+}
+
+#[test]
+fn a_takeover_fences_the_owner_before() {
+    let (_node, connector) = start(options());
+    let old = connect(&connector, "old");
+    let store = old.create_store("db", b"").unwrap();
+    let shard = store.acquire_shard(SHARD, false).unwrap();
+    let extent = old.lease(1, Purpose::Flush).unwrap()[0];
+    let range = ExtentRange { extent, offset: 0, length: 8 };
+    write(&old, range, &[1; 8]).unwrap();
+    shard.adopt(&[extent]).unwrap();
+    write(&old, range, &[2; 8]).unwrap();
+
+    let new = connect(&connector, "new");
+    assert_eq!(new.create_store("db", b"").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let opened = new.open_store("db").unwrap();
+    assert_eq!(opened.acquire_shard(SHARD, false).unwrap_err().kind(), ErrorKind::Busy);
+    new.map(shard.key(), &[extent]).unwrap();
+    assert_eq!(new.rights(extent), Some(Rights::READ));
+    let taken = opened.acquire_shard(SHARD, true).unwrap();
+    for refused in [shard.set_root(b""), shard.adopt(&[extent]), shard.release_extents(&[extent])] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Fenced);
+    }
+    assert_eq!(write(&old, range, &[3; 8]).unwrap_err().kind(), ErrorKind::AccessDenied);
+    taken.map(&[extent]).unwrap();
+    assert_eq!(read(&new, range), [2; 8]);
+    write(&new, range, &[4; 8]).unwrap();
+    // The old owner may still read.
+    old.map(shard.key(), &[extent]).unwrap();
+    assert_eq!(read(&old, range), [4; 8]);
+    assert_eq!(old.drop_store(store.id()).unwrap_err().kind(), ErrorKind::Busy);
+    taken.release().unwrap();
+    old.drop_store(store.id()).unwrap();
+    assert!(old.list_stores().unwrap().is_empty());
+    assert_eq!(new.map(shard.key(), &[extent]).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn tenants_do_not_see_each_other() {
+    let quota = Options { tenant_quota_bytes: Some(MIB), ..options() };
+    let (_node, connector) = start(quota);
+    let tenant = |name: &str| {
+        let options = ClientOptions { tenant: name.into(), ..ClientOptions::default() };
+        MemoryClient::connect(connector.connect().unwrap(), "client", options).unwrap()
+    };
+    let (a, b) = (tenant("a"), tenant("b"));
+    for i in 0..100 {
+        a.create_store(&format!("store-{i:03}"), b"").unwrap();
+    }
+    assert_eq!(a.list_stores().unwrap().len(), 100, "two pages");
+    assert!(b.list_stores().unwrap().is_empty());
+    assert_eq!(b.open_store("store-000").unwrap_err().kind(), ErrorKind::NotFound);
+    let foreign = a.open_store("store-000").unwrap();
+    assert_eq!(b.drop_store(foreign.id()).unwrap_err().kind(), ErrorKind::Invalid);
+    for name in ["", "a b", "ä", &"x".repeat(129), &"x".repeat(256)] {
+        assert_eq!(a.create_store(name, b"").unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert_eq!(a.lease(10, Purpose::Flush).unwrap().len(), 4);
+    assert!(a.lease(1, Purpose::Flush).unwrap_err().to_string().contains("quota"));
+    assert_eq!(b.lease(10, Purpose::Flush).unwrap().len(), 4);
+}
+
+#[test]
+fn jobs_run_near_the_data() {
+    let (node, connector) = start(options());
+    let client = connect(&connector, "one");
+    assert!(client.runs_jobs());
+    let store = client.create_store("db", b"").unwrap();
+    let shard = store.acquire_shard(SHARD, false).unwrap();
+    let limit = Duration::from_secs(10);
+    // Arguments that travel in the request, and such as are pulled.
+    for length in [10, 100_000] {
+        let arguments: Vec<u8> = (0..length).map(|i| i as u8).collect();
+        let result = shard.submit_job(length, job_kind::ECHO, &arguments, limit).unwrap();
+        let (range, echoed) = result.split_at(20);
+        assert_eq!(echoed, arguments);
+        let word = |at: usize| u64::from_le_bytes(range[at..at + 8].try_into().unwrap());
+        let extent = ExtentId(u32::from_le_bytes(range[..4].try_into().unwrap()));
+        let output = ExtentRange { extent, offset: word(4), length: word(12) };
+        shard.map(&[extent]).unwrap();
+        assert_eq!(client.rights(extent), Some(Rights::READ));
+        assert_eq!(read(&client, ExtentRange { length, ..output }), arguments);
+        let crc = shard.submit_job(0, job_kind::CHECKSUM, range, limit).unwrap();
+        assert_eq!(crc, forebay_base::checksum(&read(&client, output)).to_le_bytes());
+        shard.adopt_ranges(&[output]).unwrap();
+        assert_eq!(node.statistics().live_bytes, output.length);
+        shard.free_ranges(&[output]).unwrap();
+        assert_eq!(shard.free_ranges(&[output]).unwrap_err().kind(), ErrorKind::Invalid);
+        eventually("the extent is the node's again", || node.statistics().kept_extents == 2);
+        assert_eq!(node.statistics().job_bytes, 0);
+    }
+    let error = shard.submit_job(9, 999, b"", limit).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let elsewhere = [0xff; 20];
+    assert_eq!(shard.submit_job(9, job_kind::CHECKSUM, &elsewhere, limit).unwrap_err().kind(), ErrorKind::Invalid);
+    // An output that nobody adopts goes with its session.
+    shard.submit_job(10, job_kind::ECHO, b"orphan", limit).unwrap();
+    assert_eq!(node.statistics().job_extents, 1);
+    let taken = store.acquire_shard(SHARD, true).unwrap();
+    assert_eq!(shard.submit_job(11, job_kind::ECHO, b"", limit).unwrap_err().kind(), ErrorKind::Fenced);
+    eventually("the orphan is gone", || node.statistics().kept_extents == 2);
+    assert_eq!(node.statistics().completed_jobs, 5);
+    drop(taken);
+}
+
+#[test]
+fn nonsense_is_refused_and_harms_nobody() {
+    let (node, connector) = start(options());
+    let victim = connect(&connector, "victim");
+    let leased = victim.lease(1, Purpose::Flush).unwrap()[0];
+    let mut random = forebay_env::Random::seeded(7);
+    let hostile = connector.connect().unwrap();
+    let mut endpoint = rpc::Client::new(Arc::clone(&hostile), EndpointOptions::default(), 4096).unwrap();
+    for _ in 0..3000 {
+        let mut bytes = vec![0; random.below(120) as usize];
+        random.fill(&mut bytes);
+        if let Some(version) = bytes.first_mut() {
+            *version = 1;
+        }
+        // Half of the bodies name the victim's session, which is not this link's.
+        if bytes.len() > 9 && random.one_in(1, 2) {
+            bytes[1..9].copy_from_slice(&victim.session().0.to_le_bytes());
+        }
+        let procedure = [2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80, 99];
+        let procedure = procedure[random.below(21) as usize];
+        let error = endpoint.call(procedure, &bytes, rpc::Style::Poll, Duration::from_secs(5)).unwrap_err();
+        let expected = [ErrorKind::Invalid, ErrorKind::Fenced, ErrorKind::Unsupported];
+        assert!(expected.contains(&error.kind()), "seed 7: {error}");
+    }
+    // Messages that are no requests at all end the link.
+    let mut raw = hostile.endpoint(EndpointOptions::default()).unwrap();
+    for _ in 0..16 {
+        let id = raw.post_message(b"what?").unwrap();
+        raw.wait_for(id).unwrap();
+    }
+    eventually("the hostile link is closed", || !hostile.is_alive());
+    assert_eq!(node.statistics().malformed_messages, 16);
+    assert!(victim.check().is_ok());
+    write(&victim, ExtentRange { extent: leased, offset: 0, length: 8 }, &[5; 8]).unwrap();
+    assert_eq!(node.statistics().leased_extents, 1);
+}
+
+#[test]
+fn a_node_that_stops_says_so_to_everybody() {
+    let (node, connector) = start(options());
+    let client = connect(&connector, "one");
+    let leased = client.lease(1, Purpose::Flush).unwrap()[0];
+    assert!(node.is_running());
+    let before = node.identity();
+    node.shutdown().unwrap();
+    assert!(!node.is_running());
+    eventually("the client knows", || client.check().is_err());
+    assert_eq!(client.resolve(leased, 0).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(client.node_statistics().unwrap_err().kind(), ErrorKind::Unavailable);
+    let (again, connector) = start(options());
+    assert_ne!(again.identity(), before, "the next life has another incarnation");
+    assert_eq!(connect(&connector, "two").open_store("db").unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_link_has_one_session_at_a_time() {
+    let (_node, connector) = start(options());
+    let link: Arc<dyn Link> = connector.connect().unwrap();
+    let open = || MemoryClient::connect(Arc::clone(&link), "x", ClientOptions::default());
+    let first = open().unwrap();
+    assert_eq!(open().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    drop(first);
+    open().unwrap();
+}

@@ -1,0 +1,500 @@
+//! What a compute node asks of a memory node.
+//!
+//! A session is bound to its link: the node refuses its number from any other. Calls on a shard
+//! carry the epoch at which it was acquired and are refused with
+//! [`Fenced`](forebay_base::ErrorKind::Fenced) when that is not the present one. Coding is drawn in
+//! [`crate::field`].
+
+use crate::field::{Blob, Field, Message, Rest, Text, message};
+use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
+use crate::replies::{
+    Done, ExtentPage, ExtentsGranted, JobDone, Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened,
+    StorePage,
+};
+use forebay_base::DecodeError;
+
+/// A request: its procedure and the reply that belongs to it.
+pub trait Call: Message {
+    /// Its number.
+    const PROCEDURE: Procedure;
+    /// The reply.
+    type Reply: Message;
+}
+
+macro_rules! calls {
+    ($($(#[$about:meta])* $name:ident = $number:literal -> $reply:ty {
+        $($(#[$field_about:meta])* $field:ident: $type:ty,)*
+    })*) => {
+        $(
+            message! { $(#[$about])* $name { $($(#[$field_about])* $field: $type,)* } }
+
+            impl Call for $name {
+                const PROCEDURE: Procedure = Procedure::$name;
+                type Reply = $reply;
+            }
+
+            impl From<$name> for Request {
+                fn from(call: $name) -> Self {
+                    Self::$name(call)
+                }
+            }
+        )*
+
+        /// Numbers of the procedures.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Procedure {
+            $(#[doc = concat!("[`", stringify!($name), "`]")] $name = $number,)*
+        }
+
+        impl Procedure {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The procedure with this number.
+            #[must_use]
+            pub const fn from_number(number: u16) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The procedure's name, as it is logged.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+
+        /// Any request.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Request {
+            $(#[doc = concat!("[`", stringify!($name), "`]")] $name($name),)*
+        }
+
+        impl Request {
+            /// Decodes the request of a procedure.
+            ///
+            /// # Errors
+            /// [`DecodeError`].
+            pub fn decode(procedure: Procedure, body: &[u8]) -> Result<Self, DecodeError> {
+                match procedure {
+                    $(Procedure::$name => <$name as Message>::decode(body).map(Self::$name),)*
+                }
+            }
+
+            /// Its procedure.
+            #[must_use]
+            pub const fn procedure(&self) -> Procedure {
+                match self {
+                    $(Self::$name(_) => Procedure::$name,)*
+                }
+            }
+
+            /// Appends its body.
+            pub fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$name(call) => Field::put(call, out),)*
+                }
+            }
+        }
+    };
+}
+
+calls! {
+    /// Opens the link's session. Refused when the link has one.
+    OpenSession = 1 -> SessionOpened {
+        /// [`PROTOCOL_VERSION`](crate::PROTOCOL_VERSION).
+        protocol: u16,
+        /// Whose stores and quota; empty is a tenant too.
+        tenant: Text,
+        /// Who it is, for logs.
+        name: Text,
+        /// What the process can do. No bit is defined yet.
+        capabilities: u64,
+    }
+    /// Keeps the session. The node's *reading epoch* counts what was freed; a session that reads
+    /// memory that others may free announces the reading epoch at which its oldest read began, and
+    /// nothing that was freed since is used again before it announces a later one.
+    Renew = 2 -> Renewed {
+        /// The session.
+        session: SessionId,
+        /// Reading epoch of the oldest read; `u64::MAX` when there is none.
+        reading_epoch: u64,
+    }
+    /// Ends the session: gives back all that no shard adopted, and its shards.
+    CloseSession = 3 -> Done {
+        /// The session.
+        session: SessionId,
+    }
+    /// Leases extents (dLSM V-A). Grants fewer when memory is short;
+    /// [`Full`](forebay_base::ErrorKind::Full) when none,
+    /// [`Busy`](forebay_base::ErrorKind::Busy) when freed ones are about to become free.
+    LeaseExtents = 16 -> ExtentsGranted {
+        /// The session.
+        session: SessionId,
+        /// How many; at most [`MAX_LIST`](crate::MAX_LIST).
+        count: u32,
+        /// What for.
+        purpose: Purpose,
+    }
+    /// Gives leased extents back.
+    ReturnExtents = 17 -> Done {
+        /// The session.
+        session: SessionId,
+        /// The extents.
+        extents: Vec<ExtentId>,
+    }
+    /// Keys of a shard's extents: to read and write those that it adopted for the shard's owner,
+    /// else to read, for sessions that opened the store. [`Busy`](forebay_base::ErrorKind::Busy)
+    /// while an earlier owner has not let go.
+    MapExtents = 18 -> ExtentsGranted {
+        /// The session.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// The extents.
+        extents: Vec<ExtentId>,
+    }
+    /// Passes extents from the session to the shard: they outlive the session.
+    AdoptExtents = 19 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The extents.
+        extents: Vec<ExtentId>,
+    }
+    /// Frees extents that the shard adopted.
+    ReleaseExtents = 20 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The extents.
+        extents: Vec<ExtentId>,
+    }
+    /// Lists the extents of a shard, adopted ones and those with outputs of jobs.
+    ListExtents = 21 -> ExtentPage {
+        /// The session.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// The first extent of interest.
+        from: ExtentId,
+    }
+    /// Passes outputs of jobs to the shard: they outlive the session. At most 32 ranges travel in
+    /// one message.
+    AdoptRanges = 22 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The ranges.
+        ranges: Vec<ExtentRange>,
+    }
+    /// Frees outputs of jobs in one batch (dLSM V-B).
+    FreeBatch = 23 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The ranges.
+        ranges: Vec<ExtentRange>,
+    }
+    /// Creates a store and opens it.
+    CreateStore = 32 -> StoreOpened {
+        /// The session.
+        session: SessionId,
+        /// The store's name: letters, digits, `.`, `_`, `-`.
+        name: Text,
+        /// What its users must agree on; the node does not understand it.
+        config: Blob,
+    }
+    /// Opens a store of the session's tenant.
+    OpenStore = 33 -> StoreOpened {
+        /// The session.
+        session: SessionId,
+        /// The store's name.
+        name: Text,
+    }
+    /// Lists the stores of the session's tenant.
+    ListStores = 34 -> StorePage {
+        /// The session.
+        session: SessionId,
+        /// Only names behind this one.
+        after: Text,
+    }
+    /// Drops a store and frees its memory. [`Busy`](forebay_base::ErrorKind::Busy) while another
+    /// session owns one of its shards or a job of it runs.
+    DropStore = 35 -> Done {
+        /// The session.
+        session: SessionId,
+        /// The store.
+        store: StoreId,
+    }
+    /// Becomes the owner of a shard, with the next epoch.
+    /// [`Busy`](forebay_base::ErrorKind::Busy) when another session is, unless it is taken over:
+    /// then that session's keys to the shard's memory are revoked and its calls are fenced.
+    AcquireShard = 48 -> ShardAcquired {
+        /// The session.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Whether to take it from another session.
+        takeover: bool,
+    }
+    /// Gives the shard up.
+    ReleaseShard = 49 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+    }
+    /// Sets what recovery of the shard starts from.
+    SetRoot = 50 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The root; the node does not understand it.
+        root: Blob,
+    }
+    /// What recovery of the shard starts from.
+    GetRoot = 51 -> Root {
+        /// The session, which opened the store.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+    }
+    /// Runs a job near the data (dLSM X-D2: the caller sleeps, the arguments are pulled).
+    /// [`Busy`](forebay_base::ErrorKind::Busy) when the queue is full: run it elsewhere.
+    SubmitJob = 64 -> JobDone {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Tells one attempt of the same work from the next.
+        attempt: u64,
+        /// What kind of job.
+        kind: u16,
+        /// Its arguments.
+        arguments: Rest,
+    }
+    /// The node's figures.
+    GetStatistics = 80 -> Statistics {
+        /// The session.
+        session: SessionId,
+    }
+}
+
+/// Most ranges that travel in one message.
+pub const MAX_RANGES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{GrantedExtent, ShardId};
+    use forebay_fabric::rpc::MAX_INLINE_BYTES;
+    use forebay_fabric::{AccessKey, Rights};
+    use proptest::prelude::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn text(text: &str) -> Text {
+        Text::new(text).unwrap()
+    }
+
+    const SESSION: SessionId = SessionId(0x51);
+    const SHARD: ShardKey = ShardKey { store: StoreId(0x52), shard: ShardId(0x53) };
+    const EPOCH: Epoch = Epoch(0xe);
+
+    fn samples() -> Vec<(Request, &'static str)> {
+        let session = SESSION;
+        let shard = SHARD;
+        let epoch = EPOCH;
+        let extents = vec![ExtentId(1), ExtentId(0x0203)];
+        let ranges = vec![ExtentRange { extent: ExtentId(4), offset: 0x1000, length: 0x2000 }];
+        let blob = Blob::new(*b"blob").unwrap();
+        vec![
+            (
+                OpenSession { protocol: 1, tenant: text("t"), name: text("me"), capabilities: 9 }.into(),
+                "0101000174026d650900000000000000",
+            ),
+            (Renew { session, reading_epoch: u64::MAX }.into(), "015100000000000000ffffffffffffffff"),
+            (CloseSession { session }.into(), "015100000000000000"),
+            (LeaseExtents { session, count: 7, purpose: Purpose::Collection }.into(), "0151000000000000000700000001"),
+            (ReturnExtents { session, extents: extents.clone() }.into(), "01510000000000000002000100000003020000"),
+            (
+                MapExtents { session, shard, extents: extents.clone() }.into(),
+                "01510000000000000052000000000000005300000002000100000003020000",
+            ),
+            (
+                AdoptExtents { session, shard, epoch, extents: extents.clone() }.into(),
+                "0151000000000000005200000000000000530000000e0000000000000002000100000003020000",
+            ),
+            (
+                ReleaseExtents { session, shard, epoch, extents }.into(),
+                "0151000000000000005200000000000000530000000e0000000000000002000100000003020000",
+            ),
+            (
+                ListExtents { session, shard, from: ExtentId(3) }.into(),
+                "01510000000000000052000000000000005300000003000000",
+            ),
+            (
+                AdoptRanges { session, shard, epoch, ranges: ranges.clone() }.into(),
+                "0151000000000000005200000000000000530000000e0000000000000001000400000000100000000000000020000000000000",
+            ),
+            (
+                FreeBatch { session, shard, epoch, ranges }.into(),
+                "0151000000000000005200000000000000530000000e0000000000000001000400000000100000000000000020000000000000",
+            ),
+            (
+                CreateStore { session, name: text("s"), config: blob.clone() }.into(),
+                "01510000000000000001730400626c6f62",
+            ),
+            (OpenStore { session, name: text("s") }.into(), "0151000000000000000173"),
+            (ListStores { session, after: text("") }.into(), "01510000000000000000"),
+            (DropStore { session, store: SHARD.store }.into(), "0151000000000000005200000000000000"),
+            (AcquireShard { session, shard, takeover: true }.into(), "01510000000000000052000000000000005300000001"),
+            (
+                ReleaseShard { session, shard, epoch }.into(),
+                "0151000000000000005200000000000000530000000e00000000000000",
+            ),
+            (
+                SetRoot { session, shard, epoch, root: blob }.into(),
+                "0151000000000000005200000000000000530000000e000000000000000400626c6f62",
+            ),
+            (GetRoot { session, shard }.into(), "015100000000000000520000000000000053000000"),
+            (
+                SubmitJob { session, shard, epoch, attempt: 2, kind: 1, arguments: Rest(vec![0xaa, 0xbb]) }.into(),
+                "0151000000000000005200000000000000530000000e0000000000000002000000000000000100aabb",
+            ),
+            (GetStatistics { session }.into(), "015100000000000000"),
+        ]
+    }
+
+    fn body(request: &Request) -> Vec<u8> {
+        let mut out = vec![1];
+        request.put(&mut out);
+        out
+    }
+
+    #[test]
+    fn golden_requests() {
+        let samples = samples();
+        assert_eq!(samples.len(), Procedure::ALL.len());
+        for (request, expected) in samples {
+            let bytes = body(&request);
+            assert_eq!(hex(&bytes), expected, "{request:?}");
+            assert_eq!(Request::decode(request.procedure(), &bytes), Ok(request.clone()));
+            for cut in 0..bytes.len() {
+                let short = Request::decode(request.procedure(), &bytes[..cut]);
+                assert!(short.is_err() || matches!(request, Request::SubmitJob(_)), "{request:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn golden_replies() {
+        let key = AccessKey::new(3, 0x0102);
+        let granted = GrantedExtent { extent: ExtentId(5), rights: Rights::ALL, key };
+        let opened = SessionOpened {
+            session: SESSION,
+            lease_ms: 0x1388,
+            node: 1,
+            incarnation: 0xabcd,
+            extent_bytes: 1 << 26,
+            extents: 128,
+            headroom_extents: 8,
+            reading_epoch: 4,
+            capabilities: 1,
+        };
+        let entry = crate::replies::StoreEntry { store: SHARD.store, name: text("s") };
+        let lines = [
+            hex(&Done {}.encode()),
+            hex(&opened.encode()),
+            hex(&Renewed { lease_ms: 5, reading_epoch: 6 }.encode()),
+            hex(&ExtentsGranted { extents: vec![granted] }.encode()),
+            hex(&ExtentPage { extents: vec![ExtentId(9)], more: true }.encode()),
+            hex(&StoreOpened { store: SHARD.store, config: Blob::default() }.encode()),
+            hex(&StorePage { stores: vec![entry], more: false }.encode()),
+            hex(&ShardAcquired { epoch: EPOCH }.encode()),
+            hex(&Root { epoch: EPOCH, root: Blob::new([7]).unwrap() }.encode()),
+            hex(&JobDone { result: Rest(vec![1, 2]) }.encode()),
+        ];
+        assert_eq!(
+            lines,
+            [
+                "01",
+                "0151000000000000008813000001000000cdab0000000000000000000400000000800000000800000004000000000000000100000000000000",
+                "01050000000600000000000000",
+                "01010005000000070300000002010000000000000000000000000000",
+                "0101000900000001",
+                "0152000000000000000000",
+                "0101005200000000000000017300",
+                "010e00000000000000",
+                "010e00000000000000010007",
+                "010102",
+            ]
+        );
+        assert_eq!(
+            ExtentsGranted::decode(&ExtentsGranted { extents: vec![granted] }.encode()).unwrap().extents,
+            [granted]
+        );
+        assert_eq!(Statistics::decode(&[1; 1 + 27 * 8]).map(|s| s.uptime_ms), Ok(0x0101_0101_0101_0101));
+    }
+
+    #[test]
+    fn numbers_are_distinct_and_pinned() {
+        let numbers: Vec<u16> = Procedure::ALL.iter().map(|&procedure| procedure as u16).collect();
+        assert_eq!(numbers, [1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80]);
+        assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));
+    }
+
+    #[test]
+    fn full_lists_travel_in_one_message() {
+        let extents = vec![ExtentId(u32::MAX); crate::MAX_LIST];
+        let longest = AdoptExtents { session: SESSION, shard: SHARD, epoch: EPOCH, extents }.encode();
+        assert!(longest.len() <= MAX_INLINE_BYTES);
+        let ranges = vec![ExtentRange { extent: ExtentId(0), offset: 0, length: 0 }; MAX_RANGES];
+        let longest = FreeBatch { session: SESSION, shard: SHARD, epoch: EPOCH, ranges }.encode();
+        assert!(longest.len() <= MAX_INLINE_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_without_panic(which in 0..21usize, mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+            bytes[0] = 1;
+            let procedure = Procedure::ALL[which];
+            if let Ok(request) = Request::decode(procedure, &bytes) {
+                prop_assert_eq!(body(&request), bytes.clone());
+            }
+            let _ = SessionOpened::decode(&bytes);
+            let _ = ExtentsGranted::decode(&bytes);
+            let _ = StorePage::decode(&bytes);
+            let _ = Root::decode(&bytes);
+            let _ = ExtentPage::decode(&bytes);
+            let _ = Statistics::decode(&bytes);
+        }
+    }
+}

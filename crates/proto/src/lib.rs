@@ -1,0 +1,40 @@
+//! What compute nodes and memory nodes say to each other, and how they divide an extent. No I/O.
+//!
+//! A compute node opens a session on its link and then makes [calls](calls). Each call is one
+//! request and one reply over the fabric's RPC, whose envelope carries the procedure's number, the
+//! checksums and the error kinds. Lists are bounded so that every request but [`calls::SubmitJob`],
+//! [`calls::SetRoot`] and [`calls::CreateStore`] travels in one message; what is longer comes in
+//! pages.
+//!
+//! | term | meaning here |
+//! |---|---|
+//! | extent | unit in which the node registers, leases and grants memory; all are equally large |
+//! | range | part of an extent: extent, offset, length |
+//! | lease | a session's hold on an extent that it divides by itself (dLSM V-A) |
+//! | adopt | an extent or range passes from the session to a shard, because a version names it |
+//! | owner | the session that holds a shard at its present epoch |
+
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod field;
+mod ids;
+pub mod ranges;
+pub mod replies;
+
+pub use calls::{Call, Procedure, Request};
+pub use field::{Blob, MAX_BLOB_BYTES, MAX_LIST, MAX_TEXT_BYTES, Message, Rest, Text};
+pub use ids::{Epoch, ExtentId, ExtentRange, GrantedExtent, Purpose, SessionId, ShardId, ShardKey, StoreId};
+pub use ranges::RangeAllocator;
+
+/// Version of the messages. A node refuses a session that speaks another one.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// Kinds of jobs. Jobs of compaction and flush come from 16 on.
+pub mod job_kind {
+    /// Copies the arguments into an output of the node's own part; the result is the output's range
+    /// (20 bytes) and the arguments.
+    pub const ECHO: u16 = 1;
+    /// CRC32C of a range: the argument is a range, the result 4 bytes.
+    pub const CHECKSUM: u16 = 2;
+}
