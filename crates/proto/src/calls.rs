@@ -3,7 +3,7 @@
 //! A session is bound to its link: the node refuses its number from any other. Calls on a shard
 //! carry the epoch at which it was acquired and are refused with
 //! [`Fenced`](forebay_base::ErrorKind::Fenced) when that is not the present one. Coding is drawn in
-//! [`crate::field`].
+//! [`crate::field`]; see `docs/formats/node-messages.md`.
 
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};

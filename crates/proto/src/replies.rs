@@ -1,4 +1,4 @@
-//! What a memory node answers.
+//! What a memory node answers. See `docs/formats/node-messages.md`.
 
 use crate::field::{Blob, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, GrantedExtent, SessionId, StoreId};
