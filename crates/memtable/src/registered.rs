@@ -71,6 +71,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no such mapping of memory")]
     fn a_block_arrives_as_it_stands() {
         let (mut listener, connector) = inprocess::listen(1).unwrap();
         let link = connector.connect().unwrap();

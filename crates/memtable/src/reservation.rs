@@ -20,8 +20,8 @@
 //! 2. Ranges of `Fits` are disjoint and cover `0 … final bytes` and `1 … final count` without a
 //!    gap: each starts where the one before ended, and nothing fits after the crossing.
 //! 3. Neither half overflows. Bytes: a caller adds only after it has seen the word not beyond the
-//!    capacity, so after the crossing each thread adds at most once, at most 1 GiB; 39 bits hold
-//!    4 TiB, so it takes 4,095 threads inside this function at once to reach the limit. Count: what
+//!    capacity, so after the crossing each thread adds at most once, at most 1 GiB (and 8 B); 39 bits
+//!    hold 4 TiB, so it takes some 4,090 threads inside this function at once to reach the limit. Count: what
 //!    fits is at most 256 MiB / 16 B = 2^24 records, within 25 bits; what is added beyond the
 //!    crossing may wrap at the top, where nobody looks at it any more.
 //! 4. A batch beyond [`MAX_CAPACITY_BYTES`] goes into a memtable made for it. That one takes a
@@ -46,7 +46,7 @@ const UNIT: u64 = ALIGNMENT as u64;
 
 const _: () = assert!(MAX_CAPACITY_BYTES / MIN_RECORD_BYTES as u64 <= MAX_RESERVATION_COUNT);
 const _: () = assert!(MAX_RESERVATION_COUNT < 1 << (64 - BYTES_BITS));
-const _: () = assert!(4095 * MAX_RESERVATION_BYTES + MAX_CAPACITY_BYTES < UNIT << BYTES_BITS);
+const _: () = assert!(4090 * (MAX_RESERVATION_BYTES + UNIT) + MAX_RESERVATION_BYTES < UNIT << BYTES_BITS);
 
 /// Number of records and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
