@@ -4,6 +4,11 @@ use crate::{AccessKey, Error, Region, RemoteAddress, Rights};
 use forebay_env::Random;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+/// A cache line.
+const LINE_BYTES: usize = 64;
+/// Cache lines of an operation that are asked for ahead.
+const PREFETCH_LINES: usize = 8;
+
 /// Grants of one side of one link to the other. A slot of the table is used again after a
 /// revocation, under a new secret.
 #[derive(Debug, Default)]
@@ -125,6 +130,22 @@ impl GrantTable {
     }
 }
 
+impl Grant {
+    #[inline]
+    fn check(&self, offset: u64, length: u64, needs: Rights) -> Result<(&Region, u64), Error> {
+        if !self.rights.contain(needs) {
+            return Err(Error::AccessDenied);
+        }
+        if offset.checked_add(length).is_none_or(|end| end > self.length) {
+            return Err(Error::OutOfBounds { offset, length });
+        }
+        if needs.contain(Rights::ATOMIC) && !offset.is_multiple_of(8) {
+            return Err(Error::Misaligned { offset });
+        }
+        Ok((&self.region, self.offset + offset))
+    }
+}
+
 impl Granted<'_> {
     /// Checks an operation of `length` bytes and returns the region and the offset in it.
     ///
@@ -132,20 +153,28 @@ impl Granted<'_> {
     /// [`Error::AccessDenied`], [`Error::OutOfBounds`], [`Error::Misaligned`] (atomics).
     #[inline]
     pub fn check(&self, address: RemoteAddress, length: u64, needs: Rights) -> Result<(&Region, u64), Error> {
-        let grant = match self.0.get(address.key.index as usize) {
-            Some(Some(grant)) if grant.key.same_secret(&address.key) => grant,
-            _ => return Err(Error::AccessDenied),
-        };
-        if !grant.rights.contain(needs) {
-            return Err(Error::AccessDenied);
+        match self.0.get(address.key.index as usize) {
+            Some(Some(grant)) if grant.key.same_secret(&address.key) => grant.check(address.offset, length, needs),
+            _ => Err(Error::AccessDenied),
         }
-        if address.offset.checked_add(length).is_none_or(|end| end > grant.length) {
-            return Err(Error::OutOfBounds { offset: address.offset, length });
+    }
+
+    /// As [`Granted::check`], for a table of one's own rights: the time it takes depends on the
+    /// secret.
+    ///
+    /// # Errors
+    /// As [`Granted::check`].
+    #[inline]
+    pub(crate) fn check_own(
+        &self,
+        address: RemoteAddress,
+        length: u64,
+        needs: Rights,
+    ) -> Result<(&Region, u64), Error> {
+        match self.0.get(address.key.index as usize) {
+            Some(Some(grant)) if grant.key == address.key => grant.check(address.offset, length, needs),
+            _ => Err(Error::AccessDenied),
         }
-        if needs.contain(Rights::ATOMIC) && !address.offset.is_multiple_of(8) {
-            return Err(Error::Misaligned { offset: address.offset });
-        }
-        Ok((&grant.region, grant.offset + address.offset))
     }
 
     /// Whether there is a grant of this key. For tables of one's own rights: the time it takes
@@ -155,13 +184,16 @@ impl Granted<'_> {
         matches!(self.0.get(key.index as usize), Some(Some(grant)) if grant.key == *key)
     }
 
-    /// Asks the processor to load what an operation is about to touch.
+    /// Asks the processor to load what an operation of `length` bytes is about to touch, or the
+    /// start of it: where more follows, the processor sees the pattern by itself.
     #[inline]
-    pub fn prefetch(&self, address: RemoteAddress) {
+    pub fn prefetch(&self, address: RemoteAddress, length: usize) {
         if let Some(Some(grant)) = self.0.get(address.key.index as usize)
             && address.offset < grant.length
         {
-            grant.region.prefetch(grant.offset + address.offset);
+            for line in 0..length.div_ceil(LINE_BYTES).min(PREFETCH_LINES) {
+                grant.region.prefetch(grant.offset + address.offset + (line * LINE_BYTES) as u64);
+            }
         }
     }
 }

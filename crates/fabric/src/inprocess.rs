@@ -316,31 +316,63 @@ impl InProcessTransport {
 }
 
 /// Carries out a one-sided operation on granted memory: what the target of a software back end does.
-pub(crate) fn apply(granted: &Granted<'_>, operation: Operation) -> Result<Outcome, Error> {
+pub(crate) fn apply(granted: &Granted<'_>, mut operation: Operation) -> Result<Outcome, Error> {
+    let before = perform(&mut operation, |address, length, needs| granted.check(address, length, needs))?;
+    Ok(outcome(operation, before))
+}
+
+/// Carries out a one-sided operation where it lies, on the memory that `check` allows. Returns the
+/// word before, of an atomic operation.
+#[inline]
+pub(crate) fn perform<'g>(
+    operation: &mut Operation,
+    check: impl Fn(RemoteAddress, u64, Rights) -> Result<(&'g Region, u64), Error>,
+) -> Result<u64, Error> {
     match operation {
-        Operation::Read { from, mut into } => {
-            let (region, offset) = granted.check(from, into.len() as u64, Rights::READ)?;
-            region.read(offset, &mut into)?;
-            Ok(Outcome::Read(into))
+        Operation::Read { from, into } => {
+            let (region, offset) = check(*from, into.len() as u64, Rights::READ)?;
+            region.read(offset, into)?;
+            Ok(0)
         }
         Operation::Write { to, payload, .. } => {
-            let (region, mut offset) = granted.check(to, payload.length() as u64, Rights::WRITE)?;
+            let (region, mut offset) = check(*to, payload.length() as u64, Rights::WRITE)?;
             payload.for_each_piece(|piece| {
                 region.write(offset, piece)?;
                 offset += piece.len() as u64;
                 Ok(())
             })?;
-            Ok(Outcome::Done(payload.into_slot()))
+            Ok(0)
         }
         Operation::CompareSwap { at, expected, new } => {
-            let (region, offset) = granted.check(at, 8, Rights::ATOMIC)?;
-            Ok(Outcome::Word(region.compare_swap(offset, expected, new)?))
+            let (region, offset) = check(*at, 8, Rights::ATOMIC)?;
+            region.compare_swap(offset, *expected, *new)
         }
         Operation::FetchAdd { at, delta } => {
-            let (region, offset) = granted.check(at, 8, Rights::ATOMIC)?;
-            Ok(Outcome::Word(region.fetch_add(offset, delta)?))
+            let (region, offset) = check(*at, 8, Rights::ATOMIC)?;
+            region.fetch_add(offset, *delta)
         }
         Operation::Message(_) => Err(Error::Protocol("a message is no one-sided operation".into())),
+    }
+}
+
+/// What an operation has to load from granted memory, and how much. A write does not wait for it.
+#[inline]
+pub(crate) fn awaited(operation: &Operation) -> Option<(RemoteAddress, usize)> {
+    match operation {
+        Operation::Read { from, into } => Some((*from, into.len())),
+        Operation::CompareSwap { at, .. } | Operation::FetchAdd { at, .. } => Some((*at, 8)),
+        Operation::Write { .. } | Operation::Message(_) => None,
+    }
+}
+
+/// What an operation gives that was carried out.
+#[inline]
+pub(crate) fn outcome(operation: Operation, before: u64) -> Outcome {
+    match operation {
+        Operation::Read { into, .. } => Outcome::Read(into),
+        Operation::Write { payload, .. } => Outcome::Done(payload.into_slot()),
+        Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Outcome::Word(before),
+        Operation::Message(slot) => Outcome::Done(Some(slot)),
     }
 }
 
@@ -355,11 +387,8 @@ impl Transport for InProcessTransport {
         let granted = shared.offered.hold();
         if queue.len() > 1 {
             for work in &queue {
-                match &work.operation {
-                    Operation::Read { from: address, .. }
-                    | Operation::CompareSwap { at: address, .. }
-                    | Operation::FetchAdd { at: address, .. } => granted.prefetch(*address),
-                    Operation::Write { .. } | Operation::Message(_) => {}
+                if let Some((address, length)) = awaited(&work.operation) {
+                    granted.prefetch(address, length);
                 }
             }
         }

@@ -122,6 +122,27 @@ impl Mapping {
         Ok(Self { base, length, writable, file })
     }
 
+    /// Commits the whole 2 MB pages of a range, as such. Without them everything works, with more
+    /// TLB misses, so a refusal (an old system, no memory in one piece) is not an error.
+    pub(crate) fn commit_huge(&self, offset: u64, length: u64) {
+        if !self.writable || !self.contains(offset, length) {
+            return;
+        }
+        let first = (offset as usize).next_multiple_of(HUGE_PAGE_BYTES);
+        let end = (offset + length) as usize / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        for at in (first..end).step_by(HUGE_PAGE_BYTES) {
+            // A page that nobody touched is not there to be made huge.
+            if let Some(word) = self.word(at as u64) {
+                word.fetch_add(0, Ordering::Relaxed);
+            }
+        }
+        if first < end {
+            // The advice to the kernel in `map` needs its consent by configuration; this does not.
+            // SAFETY: the range is within the mapping; its contents stay as they are.
+            let _ = unsafe { libc::madvise(self.base.as_ptr().add(first).cast(), end - first, libc::MADV_COLLAPSE) };
+        }
+    }
+
     pub(crate) fn length(&self) -> usize {
         self.length
     }

@@ -3,7 +3,7 @@
 use crate::{Backing, Error, Region};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Slots come in powers of two from 64 B.
 const MIN_CLASS_SHIFT: u32 = 6;
@@ -14,8 +14,11 @@ const CHUNK_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Arena {
     free: Vec<Vec<Slot>>,
-    returned: Arc<Mutex<Vec<RawSlot>>>,
+    returned: Arc<Returned>,
 }
+
+/// Slots that were dropped instead of given back.
+type Returned = Mutex<Vec<RawSlot>>;
 
 /// A buffer in registered memory, owned like a `Box<[u8]>`. Its contents are what was last in it.
 ///
@@ -25,16 +28,23 @@ pub struct Arena {
 pub struct Slot {
     raw: Option<RawSlot>,
     length: usize,
-    returned: Arc<Mutex<Vec<RawSlot>>>,
 }
 
 #[derive(Debug)]
 struct RawSlot {
     start: NonNull<u8>,
-    class: u32,
-    /// Keeps the memory mapped.
-    _region: Region,
+    chunk: Arc<Chunk>,
 }
+
+/// Memory that slots of one class are cut from: mapped while one of them lives.
+#[derive(Debug)]
+struct Chunk {
+    region: Region,
+    class: u32,
+    arena: Weak<Returned>,
+}
+
+const _: () = assert!(size_of::<Slot>() == 24, "slots are moved with every operation");
 
 // SAFETY: a raw slot is the only owner of its range of a region that is granted to nobody.
 unsafe impl Send for RawSlot {}
@@ -69,17 +79,17 @@ impl Arena {
         }
         let dropped = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
         for raw in dropped {
-            self.put(Slot { length: 0, raw: Some(raw), returned: Arc::clone(&self.returned) });
+            self.put(Slot { length: 0, raw: Some(raw) });
         }
         let bytes = 1usize << (class + MIN_CLASS_SHIFT);
         if self.free.get(class as usize).is_none_or(Vec::is_empty) {
             let region = Region::allocate(bytes.max(CHUNK_BYTES), Backing::Private)?;
-            for offset in (0..region.length() as usize).step_by(bytes) {
+            let chunk = Arc::new(Chunk { region, class, arena: Arc::downgrade(&self.returned) });
+            for offset in (0..chunk.region.length() as usize).step_by(bytes) {
                 // SAFETY: the offset is within the region, which the slot keeps alive; each range
                 // is handed out once.
-                let start = unsafe { region.as_ptr().add(offset) };
-                let raw = RawSlot { start, class, _region: region.clone() };
-                self.put(Slot { length: 0, raw: Some(raw), returned: Arc::clone(&self.returned) });
+                let start = unsafe { chunk.region.as_ptr().add(offset) };
+                self.put(Slot { length: 0, raw: Some(RawSlot { start, chunk: Arc::clone(&chunk) }) });
             }
         }
         let mut slot = self.free.get_mut(class as usize).and_then(Vec::pop).ok_or(Error::Unsupported("slot size"))?;
@@ -92,10 +102,17 @@ impl Arena {
     pub fn put(&mut self, slot: Slot) {
         // A slot of another arena only changes owner: its memory lives as long as the slot.
         let Some(raw) = &slot.raw else { return };
-        let class = raw.class as usize;
-        while self.free.len() <= class {
-            self.free.push(Vec::new());
+        let class = raw.chunk.class as usize;
+        if let Some(list) = self.free.get_mut(class) {
+            list.push(slot);
+        } else {
+            self.put_first(class, slot);
         }
+    }
+
+    #[cold]
+    fn put_first(&mut self, class: usize, slot: Slot) {
+        self.free.resize_with(class + 1, Vec::new);
         if let Some(list) = self.free.get_mut(class) {
             list.push(slot);
         }
@@ -150,9 +167,10 @@ impl DerefMut for Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.length = 0;
-        if let Some(raw) = self.raw.take() {
-            // When the arena is gone, this list is dropped with the last slot.
-            self.returned.lock().unwrap_or_else(PoisonError::into_inner).push(raw);
+        if let Some(raw) = self.raw.take()
+            && let Some(returned) = raw.chunk.arena.upgrade()
+        {
+            returned.lock().unwrap_or_else(PoisonError::into_inner).push(raw);
         }
     }
 }

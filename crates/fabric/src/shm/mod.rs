@@ -21,6 +21,9 @@
 //! part of, and processes of one user can do more to each other than that. Peers that distrust one
 //! another get regions of their own, or another back end.
 //!
+//! **Memory that a node grants is committed** at the grant, in 2 MB pages: random reads of small
+//! pages wait for the TLB.
+//!
 //! **Revocation** is cooperative: the other side is asked, stops every use of the mapping, unmaps
 //! it and says so ([`Revocation::is_complete`](crate::Revocation::is_complete)); when its process
 //! ends first, that is as good.

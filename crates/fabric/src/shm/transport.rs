@@ -4,18 +4,17 @@
 //! the processor is asked to load every target of the window, then they are carried out. Only a
 //! message can wait: for room in its socket. What is posted behind it waits with it.
 
+use super::channel::{Received, decode};
 use super::frame::Frame;
 use super::link::{Attached, Shared};
 use crate::grants::Granted;
-use crate::inprocess::apply;
-use crate::transport::{Completion, Incoming, Operation, Outcome, Transport, Work};
-use crate::{Error, RemoteAddress};
+use crate::inprocess::{awaited, outcome, perform};
+use crate::transport::{Completion, Incoming, Operation, Transport, Work};
+use crate::{AccessKey, Error};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-
-use super::channel::{Received, decode};
 
 /// Operations whose targets are loaded together.
 const WINDOW: usize = 32;
@@ -75,26 +74,25 @@ impl ShmTransport {
         let window = queue.len().min(WINDOW);
         let granted = approach(link, attached, queue.iter().take(window));
         for _ in 0..window {
-            let Some(Work { id, fenced, operation }) = queue.pop_front() else { break };
-            let result = match operation {
+            let Some(work) = queue.front_mut() else { break };
+            let result = match &mut work.operation {
                 Operation::Message(slot) => {
-                    match attached.channel.try_send(&[&Frame::message_header(slot.len()), &slot], None) {
-                        Ok(true) => Ok(Outcome::Done(Some(slot))),
-                        Ok(false) => {
-                            queue.push_front(Work { id, fenced, operation: Operation::Message(slot) });
-                            return false;
-                        }
+                    match attached.channel.try_send(&[&Frame::message_header(slot.len()), slot], None) {
+                        Ok(true) => Ok(0),
+                        Ok(false) => return false,
                         Err(Error::PeerLost { .. }) => Err(link.lost()),
                         Err(cause) => Err(cause),
                     }
                 }
                 Operation::Write { immediate: Some(_), .. } => Err(Error::Unsupported("an immediate to a node")),
-                operation => apply(&granted, operation),
+                operation => perform(operation, |at, length, needs| granted.check_own(at, length, needs)),
             };
             if let Err(cause) = &result {
                 *failed = Some(cause.clone());
             }
-            ready.push_back(Completion { id, result });
+            if let Some(Work { id, operation, .. }) = queue.pop_front() {
+                ready.push_back(Completion { id, result: result.map(|before| outcome(operation, before)) });
+            }
             if failed.is_some() {
                 break;
             }
@@ -134,29 +132,31 @@ fn approach<'a, 'w>(
     attached: &'a Attached,
     works: impl ExactSizeIterator<Item = &'w Work>,
 ) -> Granted<'a> {
+    let ahead = works.len() > 1;
     let mut granted = attached.known.hold();
     for work in works {
-        let Some((address, reads)) = target(&work.operation) else { continue };
-        if !granted.knows(&address.key) {
+        if let Some(key) = key_of(&work.operation)
+            && !granted.knows(key)
+        {
             drop(granted);
-            link.learn(address.key, attached);
+            link.learn(*key, attached);
             granted = attached.known.hold();
         }
-        if reads {
-            granted.prefetch(address);
+        if ahead && let Some((address, length)) = awaited(&work.operation) {
+            granted.prefetch(address, length);
         }
     }
     granted
 }
 
-/// What an operation touches, and whether it waits for what is there.
+/// The grant that an operation is under.
 #[inline]
-const fn target(operation: &Operation) -> Option<(RemoteAddress, bool)> {
+const fn key_of(operation: &Operation) -> Option<&AccessKey> {
     match operation {
         Operation::Read { from: address, .. }
+        | Operation::Write { to: address, .. }
         | Operation::CompareSwap { at: address, .. }
-        | Operation::FetchAdd { at: address, .. } => Some((*address, true)),
-        Operation::Write { to, .. } => Some((*to, false)),
+        | Operation::FetchAdd { at: address, .. } => Some(&address.key),
         Operation::Message(_) => None,
     }
 }
