@@ -38,6 +38,8 @@ mod link;
 mod offered;
 mod peer;
 mod server;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 use crate::transport::{Event, Link, Listener};

@@ -1,0 +1,150 @@
+//! A node among hostile clients: whatever comes in at its socket, it serves the others.
+
+use super::channel::{Channel, Received};
+use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::{connect, listen};
+use crate::transport::{Event, Listener};
+use crate::{AccessKey, Backing, EndpointOptions, Region, Rights};
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::MemfdFlags;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(10);
+
+fn socket_path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("forebay-{}-{name}.socket", std::process::id()))
+}
+
+/// A link made of raw frames: its control socket, number and token.
+fn raw_link(path: &Path) -> (Channel, u64, u128) {
+    let control = Channel::connect(path, LONG).unwrap();
+    control.send(&[&Frame::OpenLink.encode()], None, LONG).unwrap();
+    let answer = control.receive_within(LONG).unwrap();
+    let Ok(Frame::LinkOpened { link, token, .. }) = Frame::decode(&answer) else { panic!("no link") };
+    (control, link, token)
+}
+
+fn raw_endpoint(path: &Path, link: u64, token: u128, endpoint: u32) -> Result<Channel, u8> {
+    let channel = Channel::connect(path, LONG).unwrap();
+    channel.send(&[&Frame::OpenEndpoint { link, token, endpoint }.encode()], None, LONG).unwrap();
+    let answer = channel.receive_within(LONG).unwrap();
+    match Frame::decode(&answer) {
+        Ok(Frame::EndpointOpened) => Ok(channel),
+        Ok(Frame::Refused { status, .. }) => Err(status),
+        other => panic!("answered with {other:?}"),
+    }
+}
+
+/// Waits until the node has closed the socket.
+fn is_closed(channel: &Channel) -> bool {
+    let mut buffer = vec![0; MAX_FRAME_BYTES];
+    for _ in 0..100 {
+        if let Received::Ended(_) = channel.receive(&mut buffer) {
+            return true;
+        }
+        channel.wait(rustix::event::PollFlags::IN, LONG / 100);
+    }
+    false
+}
+
+fn grant_status(control: &Channel, frame: Frame<'_>, file: Option<BorrowedFd<'_>>) -> u8 {
+    control.send(&[&frame.encode()], file, LONG).unwrap();
+    match Frame::decode(&control.receive_within(LONG).unwrap()) {
+        Ok(Frame::GrantTaken { status, .. }) => status,
+        other => panic!("answered with {other:?}"),
+    }
+}
+
+#[test]
+fn random_packets_harm_nobody_else() {
+    let path = socket_path("random");
+    let mut listener = listen(&path, 1).unwrap();
+    let good = connect(&path).unwrap();
+    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let region = listener.allocate(4096).unwrap();
+    let key = peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
+    let mut endpoint = good.endpoint(EndpointOptions::default()).unwrap();
+    let seed = 5;
+    let mut random = Random::seeded(seed);
+    for round in 0..300 {
+        let (channel, link, token) = raw_link(&path);
+        let channel = match random.below(3) {
+            0 => Channel::connect(&path, LONG).unwrap(),
+            1 => raw_endpoint(&path, link, token, 1).unwrap(),
+            _ => channel,
+        };
+        for _ in 0..4 {
+            let mut packet = vec![0; 1 + random.below(80) as usize];
+            random.fill(&mut packet);
+            if random.one_in(3, 4) && packet.len() >= 8 {
+                let length = (packet.len() as u32).to_le_bytes();
+                packet[..4].copy_from_slice(&length);
+                packet[4..8].copy_from_slice(&[1, random.below(13) as u8, 0, 0]);
+            }
+            // The node may have closed the socket already.
+            let _ = channel.try_send(&[&packet], Some(region.file().unwrap()));
+        }
+        endpoint.write(key.at(8), &[round as u8; 8]).unwrap();
+        assert!(good.is_alive() && peer.is_alive(), "seed {seed}, round {round}");
+        while listener.next(Duration::ZERO).unwrap().is_some() {}
+    }
+    let id = endpoint.post_message(b"still here").unwrap();
+    endpoint.wait_for(id).unwrap();
+    let heard = std::iter::from_fn(|| listener.next(LONG).unwrap())
+        .any(|event| matches!(event, Event::Message { peer: of, bytes, .. } if of.id() == peer.id() && bytes == b"still here"));
+    assert!(heard);
+}
+
+#[test]
+fn nobody_joins_the_link_of_another() {
+    let path = socket_path("token");
+    let _listener = listen(&path, 1).unwrap();
+    let (_control, link, token) = raw_link(&path);
+    let denied = Some(ErrorKind::AccessDenied.code());
+    assert_eq!(raw_endpoint(&path, link, token ^ 1, 1).err(), denied);
+    assert_eq!(raw_endpoint(&path, link + 1, token, 1).err(), denied);
+    let _first = raw_endpoint(&path, link, token, 1).unwrap();
+    assert_eq!(raw_endpoint(&path, link, token, 1).err(), Some(ErrorKind::Invalid.code()));
+}
+
+#[test]
+fn only_safe_memory_files_are_mapped() {
+    let path = socket_path("files");
+    let _listener = listen(&path, 1).unwrap();
+    let (control, ..) = raw_link(&path);
+    let region = Region::allocate(8192, Backing::Shareable).unwrap();
+    let grant =
+        |index, offset, length| Frame::Grant { key: AccessKey::new(index, 7), rights: Rights::ALL, offset, length };
+    let unavailable = ErrorKind::Unavailable.code();
+    let file = region.file();
+    assert_eq!(grant_status(&control, grant(0, 0, 8192), None), unavailable);
+    assert_eq!(grant_status(&control, grant(0, 0, 12288), file), unavailable);
+    assert_eq!(grant_status(&control, grant(0, u64::MAX - 4095, 8192), file), unavailable);
+    assert_ne!(grant_status(&control, grant(0, 1, 4096), file), 0);
+    assert_eq!(grant_status(&control, grant(5000, 0, 4096), file), ErrorKind::Full.code());
+    let cuttable = rustix::fs::memfd_create("cuttable", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&cuttable, 8192).unwrap();
+    assert_eq!(grant_status(&control, grant(0, 0, 8192), Some(cuttable.as_fd())), unavailable);
+    let plain = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    assert_ne!(grant_status(&control, grant(0, 0, 4096), Some(plain.as_fd())), 0);
+    assert_eq!(grant_status(&control, grant(0, 4096, 4096), file), 0);
+    assert_ne!(grant_status(&control, grant(0, 0, 4096), file), 0);
+    control.send(&[&Frame::Released { key: AccessKey::new(0, 7) }.encode()], None, LONG).unwrap();
+    assert!(is_closed(&control));
+}
+
+#[test]
+fn a_client_that_takes_nothing_in_loses_its_link_and_only_that() {
+    let path = socket_path("deaf");
+    let mut listener = listen(&path, 1).unwrap();
+    let (_control, link, token) = raw_link(&path);
+    let Some(Event::Joined(deaf)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let _endpoint = raw_endpoint(&path, link, token, 3).unwrap();
+    let sent = (0..10_000).position(|_| deaf.send(crate::EndpointId(3), &[0; 60_000]).is_err());
+    assert!(sent.is_some_and(|sent| sent < 100), "{sent:?}");
+    assert!(!deaf.is_alive());
+    assert!(connect(&path).unwrap().endpoint(EndpointOptions::default()).is_ok());
+}
