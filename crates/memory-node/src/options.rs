@@ -20,8 +20,9 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 pub struct Options {
     /// Memory to offer, bytes; rounded down to whole extents.
     pub memory_bytes: u64,
-    /// Length of an extent, bytes; a multiple of 4 KiB. By default a 64th of the memory (64 MiB
-    /// of 4 GiB) but at most 64 MiB, or a 512th where that is more, in whole 2 MiB pages.
+    /// Length of an extent, bytes; a multiple of 4 KiB. What is allocated in one piece fits into an
+    /// extent, so by default it is large: an eighth of the memory but at most 256 MiB, or a 512th
+    /// where that is more, in whole 2 MiB pages.
     pub extent_bytes: Option<u64>,
     /// Memory that only garbage collection gets, bytes. By default a 16th.
     pub headroom_bytes: Option<u64>,
@@ -74,8 +75,8 @@ impl Options {
     /// Length of an extent when none is asked for, bytes.
     #[must_use]
     pub fn default_extent_bytes(memory_bytes: u64) -> u64 {
-        let share = (memory_bytes / 64).min(64 << 20).max(memory_bytes / 512);
-        share.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(HUGE_PAGE_BYTES)
+        let share = (memory_bytes / 8).min(256 << 20).max(memory_bytes / 512);
+        (share - share % HUGE_PAGE_BYTES).max(HUGE_PAGE_BYTES)
     }
 
     /// What the state machine needs to know.
@@ -95,7 +96,7 @@ impl Options {
         }
         let share = |wanted: Option<u64>| match wanted {
             Some(bytes) => bytes.div_ceil(extent_bytes),
-            None => extents / 16,
+            None => (extents / 16).max(1),
         };
         let (headroom, kept) = (share(self.headroom_bytes), share(self.job_bytes));
         if headroom.saturating_add(kept) >= extents {
@@ -127,11 +128,13 @@ mod tests {
 
     #[test]
     fn extents_fit_the_memory() {
-        for (memory_mib, extent_mib) in [(8, 2), (128, 2), (129, 4), (1024, 16), (4096, 64), (8192, 64), (65536, 128)] {
+        for (memory_mib, extent_mib) in
+            [(8, 2), (128, 16), (129, 16), (1024, 128), (4096, 256), (8192, 256), (262_144, 512)]
+        {
             assert_eq!(Options::default_extent_bytes(memory_mib << 20), extent_mib << 20, "{memory_mib} MiB");
         }
         let settings = Options::with_memory(1 << 30).settings(IDENTITY).unwrap();
-        assert_eq!((settings.extents, settings.headroom_extents, settings.kept_extents), (64, 4, 4));
+        assert_eq!((settings.extents, settings.headroom_extents, settings.kept_extents), (8, 1, 1));
     }
 
     #[test]

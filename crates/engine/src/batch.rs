@@ -1,0 +1,187 @@
+//! Writes that become visible together.
+
+use crate::{Error, Result};
+use forebay_base::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Record};
+
+/// Largest batch: the sum of its records, in bytes.
+pub const MAX_BATCH_BYTES: u64 = 256 << 20;
+
+/// Writes that become visible together, in the order in which they were added.
+#[derive(Debug, Clone, Default)]
+pub struct WriteBatch {
+    bytes: Vec<u8>,
+    operations: Vec<Operation>,
+    record_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Operation {
+    kind: Kind,
+    key_bytes: u32,
+    value_bytes: u32,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds: set `key` to `value`.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        self.add(Kind::Put, key, value)
+    }
+
+    /// Adds: remove `key`.
+    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
+        self.add(Kind::Delete, key, &[])
+    }
+
+    fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> &mut Self {
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        // Longer ones are refused when the batch is written.
+        let bound = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        self.operations.push(Operation { kind, key_bytes: bound(key.len()), value_bytes: bound(value.len()) });
+        self.record_bytes =
+            self.record_bytes.saturating_add(Record::encoded_length(key.len(), value.len(), false) as u64);
+        self
+    }
+
+    /// Number of writes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Removes all writes and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.operations.clear();
+        self.record_bytes = 0;
+    }
+
+    /// Bytes that the records will take.
+    #[must_use]
+    pub fn record_bytes(&self) -> u64 {
+        self.record_bytes
+    }
+}
+
+/// What the write path takes: one write without a batch's memory, or a batch.
+pub(crate) trait Writes {
+    /// Number of records.
+    fn count(&self) -> u64;
+    /// Bytes of the records.
+    fn record_bytes(&self) -> u64;
+    /// Hands each write to `sink`, in order, until it fails.
+    fn for_each(&self, sink: impl FnMut(Kind, &[u8], &[u8]) -> Result<()>) -> Result<()>;
+
+    /// Checks keys, values and the sum against the limits. `max_bytes` is what the memory node can
+    /// hold in one piece.
+    fn check(&self, max_bytes: u64) -> Result<()> {
+        self.for_each(|_, key, value| check_lengths(key.len(), value.len()))?;
+        let (bytes, limit) = (self.record_bytes(), max_bytes.min(MAX_BATCH_BYTES));
+        if bytes > limit {
+            return Err(Error::invalid(format!(
+                "{bytes} bytes of records in one write, at most {limit} are possible: split it, or use a memory node \
+                 with larger extents"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn check_lengths(key_bytes: usize, value_bytes: usize) -> Result<()> {
+    if key_bytes > MAX_KEY_BYTES {
+        return Err(Error::invalid(format!("the key has {key_bytes} bytes, at most {MAX_KEY_BYTES} are allowed")));
+    }
+    if value_bytes > MAX_VALUE_BYTES {
+        return Err(Error::invalid(format!(
+            "the value has {value_bytes} bytes, at most {MAX_VALUE_BYTES} are allowed: split it"
+        )));
+    }
+    Ok(())
+}
+
+impl Writes for WriteBatch {
+    fn count(&self) -> u64 {
+        self.operations.len() as u64
+    }
+
+    fn record_bytes(&self) -> u64 {
+        self.record_bytes
+    }
+
+    fn for_each(&self, mut sink: impl FnMut(Kind, &[u8], &[u8]) -> Result<()>) -> Result<()> {
+        let mut rest = &self.bytes[..];
+        for operation in &self.operations {
+            let too_long = || Error::invalid("a key or value has 4 GiB or more: split it");
+            let (key, tail) = rest.split_at_checked(operation.key_bytes as usize).ok_or_else(too_long)?;
+            let (value, tail) = tail.split_at_checked(operation.value_bytes as usize).ok_or_else(too_long)?;
+            rest = tail;
+            sink(operation.kind, key, value)?;
+        }
+        Ok(())
+    }
+}
+
+/// A single write.
+pub(crate) struct One<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl Writes for One<'_> {
+    fn count(&self) -> u64 {
+        1
+    }
+
+    fn record_bytes(&self) -> u64 {
+        Record::encoded_length(self.key.len(), self.value.len(), false) as u64
+    }
+
+    fn for_each(&self, mut sink: impl FnMut(Kind, &[u8], &[u8]) -> Result<()>) -> Result<()> {
+        sink(self.kind, self.key, self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_keeps_what_was_added() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"a", b"1").delete(b"bb").put(b"", b"");
+        let mut seen = Vec::new();
+        batch
+            .for_each(|kind, key, value| {
+                seen.push((kind, key.to_vec(), value.to_vec()));
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(
+            seen,
+            [
+                (Kind::Put, b"a".to_vec(), b"1".to_vec()),
+                (Kind::Delete, b"bb".to_vec(), vec![]),
+                (Kind::Put, vec![], vec![])
+            ]
+        );
+        assert_eq!(batch.record_bytes(), 16 + 16 + 16);
+        assert!(batch.check(48).is_ok() && batch.check(47).is_err());
+        batch.put(&vec![0; MAX_KEY_BYTES + 1], b"");
+        assert!(batch.check(u64::MAX).unwrap_err().to_string().contains("65537"));
+        batch.clear();
+        assert!(batch.is_empty() && batch.record_bytes() == 0);
+    }
+}

@@ -1,0 +1,187 @@
+//! Compaction at the compute node: the job function of `table`, driven over the fabric.
+
+use crate::picker::{Pick, Work};
+use crate::pipeline::Pipeline;
+use crate::read::received;
+use crate::segment::Segment;
+use crate::shard::Shard;
+use crate::table::Table;
+use crate::version::{Change, LiveVersion};
+use crate::{Error, Result, statistics};
+use forebay_base::SegmentId;
+use forebay_memory_client::Purpose;
+use forebay_table::job::{
+    AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, run_compaction,
+};
+use forebay_table::{CachedTable, SegmentKind};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Reads in flight while records are gathered.
+const GATHER_DEPTH: usize = 256;
+
+impl Shard {
+    /// Carries out a pick and installs what came of it.
+    ///
+    /// # Errors
+    /// `Full` when the memory node has no room for the outputs: nothing changed; others.
+    pub(crate) fn compact(&self, version: &LiveVersion, pick: &Pick) -> Result<()> {
+        let mut change = match &pick.work {
+            Work::Move => self.moved(pick),
+            Work::Merge { is_bottommost, clustering } => {
+                let job = self.job(version, pick, *is_bottommost, *clustering);
+                let mut io = FabricIo::new(self, version, pick)?;
+                let result = run_compaction(&job, &mut io)?;
+                io.pipeline.drain()?;
+                self.count(&result, &io);
+                self.merged(version, pick, result, io)?
+            }
+        };
+        let removed = pick.inputs.iter().map(|(level, table)| (*level, table.id));
+        change.edit.removed_tables.extend(removed);
+        self.commit(change, None)
+    }
+
+    /// Tables that change their level as they stand.
+    fn moved(&self, pick: &Pick) -> Change {
+        let mut change = Change::default();
+        change.edit.added_tables =
+            pick.inputs.iter().map(|(_, table)| (pick.output_level, table.as_ref().clone())).collect();
+        change
+    }
+
+    fn job(
+        &self,
+        version: &LiveVersion,
+        pick: &Pick,
+        is_bottommost: bool,
+        clustering: forebay_table::job::Clustering,
+    ) -> CompactionJob {
+        let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
+        let segments: BTreeMap<_, _> = named.filter_map(|id| Some((id, version.segment(id)?.info().clone()))).collect();
+        CompactionJob {
+            identity: self.job_identity(self.next_table().0),
+            merge_operator: String::new(),
+            inputs: pick
+                .inputs
+                .iter()
+                .map(|(level, table)| JobInput { level: *level, table: table.as_ref().clone() })
+                .collect(),
+            segments,
+            output_level: pick.output_level,
+            is_bottommost,
+            snapshots: self.pinned_numbers(),
+            tombstones: Vec::new(),
+            limits: JobLimits { table_bytes: self.options.target_table_bytes, ..JobLimits::default() },
+            options: self.table_options(),
+            clustering,
+            lower: None,
+            upper: None,
+            expire_before_ms: 0,
+        }
+    }
+
+    fn merged(&self, version: &LiveVersion, pick: &Pick, result: CompactionResult, io: FabricIo<'_>) -> Result<Change> {
+        let segments: Vec<Arc<Segment>> = io.created.into_values().collect();
+        let mut change = Change { segments, ..Change::default() };
+        change.edit.added_segments =
+            change.segments.iter().map(|segment| (segment.id(), segment.info().clone())).collect();
+        for output in result.tables {
+            let id = self.next_table();
+            let find = |id| {
+                let new = change.segments.iter().find(|segment| segment.id() == id);
+                new.or_else(|| version.segment(id)).cloned()
+            };
+            let cached = CachedTable::parse(&output.tail)?;
+            change.tables.push(Arc::new(Table::new(id, cached, output.image, find)?));
+            change.edit.added_tables.push((pick.output_level, output.metadata(id)));
+        }
+        Ok(change)
+    }
+
+    fn count(&self, result: &CompactionResult, io: &FabricIo<'_>) {
+        let counters = &self.counters;
+        statistics::add(&counters.compactions, 1);
+        statistics::add(&counters.compaction_entries, result.counters.entries_in);
+        statistics::add(&counters.compaction_bytes_read, io.read_bytes);
+        statistics::add(&counters.compaction_bytes_written, io.pipeline.written_bytes());
+    }
+}
+
+/// A job's reads and writes, as one-sided operations.
+struct FabricIo<'s> {
+    shard: &'s Shard,
+    pipeline: Pipeline,
+    inputs: HashMap<SegmentId, Arc<Segment>>,
+    created: BTreeMap<SegmentId, Arc<Segment>>,
+    read_bytes: u64,
+}
+
+impl<'s> FabricIo<'s> {
+    fn new(shard: &'s Shard, version: &LiveVersion, pick: &Pick) -> Result<Self> {
+        let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
+        let inputs = named.filter_map(|id| Some((id, Arc::clone(version.segment(id)?)))).collect();
+        let pipeline = Pipeline::new(shard.remote.background()?);
+        Ok(Self { shard, pipeline, inputs, created: BTreeMap::new(), read_bytes: 0 })
+    }
+
+    fn read_batch(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()> {
+        // Completions of writes in flight would mix with those of the reads.
+        self.pipeline.drain()?;
+        for batch in reads.chunks(GATHER_DEPTH) {
+            let mut posted = Vec::with_capacity(batch.len());
+            for read in batch {
+                let id = read.address.segment;
+                let segment = self.inputs.get(&id).ok_or_else(|| Error::corrupt(format!("{id} is no input")))?;
+                let endpoint = self.pipeline.endpoint();
+                let slot = endpoint.slot(read.length)?;
+                posted.push(endpoint.post_read(segment.at(read.address.offset), slot)?);
+                self.read_bytes += read.length as u64;
+            }
+            for (read, id) in batch.iter().zip(posted) {
+                let endpoint = self.pipeline.endpoint();
+                let slot = received(endpoint.wait_for(id)?)?;
+                let part =
+                    read.destination.checked_add(read.length).and_then(|end| into.get_mut(read.destination..end));
+                part.ok_or_else(|| Error::invalid("a read leaves the job's buffer"))?.copy_from_slice(&slot);
+                endpoint.release(slot);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn as_job_error(error: Error) -> forebay_table::Error {
+    forebay_table::Error::Io { kind: error.kind(), message: error.to_string() }
+}
+
+impl JobIo for FabricIo<'_> {
+    fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> forebay_table::Result<()> {
+        let address = forebay_base::LogicalAddress { segment, offset };
+        let length = into.len();
+        self.read_batch(&[GatherRead { address, length, destination: 0 }], into).map_err(as_job_error)
+    }
+
+    fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> forebay_table::Result<()> {
+        self.read_batch(reads, into).map_err(as_job_error)
+    }
+
+    fn allocate(&mut self, kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {
+        let id = self.shard.next_segment();
+        let segment = self.shard.remote.allocate(id, kind, length, Purpose::Collection).map_err(as_job_error)?;
+        let placements = segment.info().placements.clone();
+        self.created.insert(id, segment);
+        Ok(AllocatedSegment { id, placements })
+    }
+
+    fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> forebay_table::Result<()> {
+        let created = self.created.get(&segment);
+        let created =
+            created.ok_or(forebay_table::Error::Invalid("a job writes to a segment that it did not allocate"))?;
+        self.pipeline.write(created, offset, bytes).map_err(as_job_error)
+    }
+
+    fn cancelled(&self) -> bool {
+        self.shard.check_open().is_err()
+    }
+}

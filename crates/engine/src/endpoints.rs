@@ -1,0 +1,100 @@
+//! Endpoints for whoever calls the engine.
+//!
+//! An endpoint belongs to one thread at a time (dLSM X-B). Callers are threads that the engine does
+//! not know, so endpoints lie in slots; a thread looks into its own slot first and finds it free and
+//! warm unless there are more threads than slots. A broken endpoint is replaced when it is next
+//! taken.
+
+use crate::Result;
+use forebay_env::sync::{Mutex, MutexGuard};
+use forebay_fabric::{Endpoint, EndpointOptions, Link};
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, TryLockError};
+
+/// Threads that read at the same time without waiting for each other.
+const SLOTS: usize = 64;
+
+/// The endpoints of a link.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    link: Arc<dyn Link>,
+    options: EndpointOptions,
+    slots: Box<[Mutex<Option<Endpoint>>]>,
+}
+
+/// An endpoint while a call uses it.
+pub(crate) struct Taken<'a> {
+    slot: MutexGuard<'a, Option<Endpoint>>,
+    endpoint: Option<Endpoint>,
+}
+
+impl Endpoints {
+    pub(crate) fn new(link: Arc<dyn Link>, options: EndpointOptions) -> Self {
+        Self { link, options, slots: (0..SLOTS).map(|_| Mutex::new(None)).collect() }
+    }
+
+    /// An endpoint for this thread.
+    #[inline]
+    pub(crate) fn take(&self) -> Result<Taken<'_>> {
+        let mut slot = self.free_slot();
+        let endpoint = match slot.take() {
+            Some(endpoint) if endpoint.failure().is_none() => endpoint,
+            _ => self.link.endpoint(self.options.clone())?,
+        };
+        Ok(Taken { slot, endpoint: Some(endpoint) })
+    }
+
+    #[inline]
+    fn free_slot(&self) -> MutexGuard<'_, Option<Endpoint>> {
+        let mine = thread_number();
+        for i in 0..SLOTS {
+            match self.slots[(mine + i) % SLOTS].try_lock() {
+                Ok(slot) => return slot,
+                Err(TryLockError::Poisoned(slot)) => return slot.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        self.slots[mine % SLOTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn thread_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    std::thread_local! {
+        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    NUMBER.get().unwrap_or_else(|| {
+        let number = THREADS.fetch_add(1, Ordering::Relaxed);
+        NUMBER.set(Some(number));
+        number
+    })
+}
+
+impl Deref for Taken<'_> {
+    type Target = Endpoint;
+    #[inline]
+    fn deref(&self) -> &Endpoint {
+        match &self.endpoint {
+            Some(endpoint) => endpoint,
+            None => unreachable!("taken out only when dropped"),
+        }
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Endpoint {
+        match &mut self.endpoint {
+            Some(endpoint) => endpoint,
+            None => unreachable!("taken out only when dropped"),
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.slot = self.endpoint.take();
+    }
+}

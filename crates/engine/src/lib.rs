@@ -1,0 +1,46 @@
+//! The LSM engine: an ordered key-value database whose tables live in remote memory.
+//!
+//! It implements dLSM on the joined design of `ARCHITECTURE.md`: records are written once, as they
+//! will be read, into a memtable's block; a flush ships the block as it stands and adds an index; a
+//! compaction merges indexes; a read probes cached point indexes and fetches exactly one record.
+//!
+//! | module | what |
+//! |---|---|
+//! | `db` | the public interface |
+//! | `shard` | what the threads of one LSM-tree share, and when the view changes |
+//! | `write`, `read`, `iterator` | the paths of callers |
+//! | `flush`, `compaction`, `picker`, `background` | what goes on behind them |
+//! | `version`, `table`, `segment` | the tree, held open; remote memory freed when nothing names it |
+//!
+//! The engine names no back end of the fabric and depends on no memory node.
+
+#![forbid(unsafe_code)]
+
+mod background;
+mod batch;
+mod compaction;
+mod cursor;
+mod db;
+mod endpoints;
+mod error;
+mod flush;
+mod iterator;
+mod memory;
+mod options;
+mod picker;
+mod pipeline;
+mod probe;
+mod read;
+mod segment;
+mod shard;
+mod statistics;
+mod table;
+mod version;
+mod write;
+
+pub use batch::{MAX_BATCH_BYTES, WriteBatch};
+pub use db::{Db, Snapshot};
+pub use error::{Error, Result};
+pub use iterator::DbIterator;
+pub use options::Options;
+pub use statistics::{LevelStatistics, Statistics};

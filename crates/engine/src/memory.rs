@@ -1,0 +1,33 @@
+//! A memtable with the registered memory behind it.
+
+use crate::{Options, Result};
+use forebay_base::SequenceNumber;
+use forebay_memtable::{Memtable, MemtableOptions, RegisteredBlock, SealedBlock};
+use std::sync::Arc;
+
+/// A memtable and the means to send its block over the fabric.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) block: SealedBlock,
+}
+
+impl Buffer {
+    /// An empty memtable based at `base`.
+    ///
+    /// # Errors
+    /// `Io` when there is no memory.
+    pub(crate) fn allocate(options: &Options, base: SequenceNumber, capacity_bytes: usize) -> Result<Arc<Self>> {
+        let capacity_bytes = capacity_bytes.next_multiple_of(8);
+        let (memory, block) = RegisteredBlock::allocate(capacity_bytes)?;
+        let options = MemtableOptions {
+            order: options.key_order,
+            base,
+            capacity_bytes,
+            piece_bytes: MemtableOptions::DEFAULT_PIECE_BYTES,
+            seed: options.seed ^ base.0,
+        };
+        let memtable = Arc::new(Memtable::new(options, Box::new(memory))?);
+        Ok(Arc::new(Self { memtable, block }))
+    }
+}

@@ -1,0 +1,108 @@
+//! Options of a database.
+
+use crate::{Error, Result};
+use forebay_base::KeyOrder;
+use forebay_env::{Clock, SystemClock};
+use forebay_table::PointIndexOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a database behaves. The defaults are the papers' (dLSM XI-B) where they give one.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Order of the keys.
+    pub key_order: KeyOrder,
+    /// Capacity of a memtable in bytes of records.
+    pub write_buffer_bytes: usize,
+    /// Sealed memtables that may wait for their flush before writers wait.
+    pub max_immutable_memtables: usize,
+    /// Record bytes at which an output table of a compaction ends.
+    pub target_table_bytes: u64,
+    /// Tables of level 0 at which it is compacted.
+    pub level0_compaction_trigger: usize,
+    /// Tables of level 0 at which writers are slowed down.
+    pub level0_slowdown_trigger: usize,
+    /// Tables of level 0 at which writers wait.
+    pub level0_stop_trigger: usize,
+    /// Record bytes at which level 1 is compacted.
+    pub level1_bytes: u64,
+    /// How many times larger each further level may be.
+    pub level_size_multiplier: u64,
+    /// Number of levels, level 0 included.
+    pub levels: usize,
+    /// Threads for flushes and compactions.
+    pub background_threads: usize,
+    /// The point indexes of tables.
+    pub point_index: PointIndexOptions,
+    /// How long to wait for the fabric before a node counts as lost.
+    pub fabric_timeout: Duration,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Seed of what need not be repeatable between databases but must be within one.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            key_order: KeyOrder::Bytewise,
+            write_buffer_bytes: 64 << 20,
+            max_immutable_memtables: 4,
+            target_table_bytes: 64 << 20,
+            level0_compaction_trigger: 4,
+            level0_slowdown_trigger: 20,
+            level0_stop_trigger: 36,
+            level1_bytes: 256 << 20,
+            level_size_multiplier: 10,
+            levels: 7,
+            background_threads: 2,
+            point_index: PointIndexOptions::default(),
+            fabric_timeout: Duration::from_secs(5),
+            clock: SystemClock::shared(),
+            seed: 0x464f_5245_4241_5921,
+        }
+    }
+}
+
+impl Options {
+    /// The options for a memory node whose largest allocation is `extent_bytes`: a memtable's block
+    /// and a table's records are each allocated in one piece, with room for one record beyond.
+    pub(crate) fn fitted_to(mut self, extent_bytes: u64) -> Self {
+        let half = extent_bytes / 2;
+        let fit = |name: &str, bytes: u64| {
+            if bytes > half {
+                tracing::info!(
+                    option = name,
+                    asked_bytes = bytes,
+                    used_bytes = half,
+                    "fitted to the memory node's extents"
+                );
+            }
+            bytes.min(half)
+        };
+        self.write_buffer_bytes = fit("write_buffer_bytes", self.write_buffer_bytes as u64) as usize;
+        self.target_table_bytes = fit("target_table_bytes", self.target_table_bytes);
+        self
+    }
+
+    /// Checks the options against one another.
+    pub(crate) fn check(&self) -> Result<()> {
+        let rule = |holds: bool, text: &str| if holds { Ok(()) } else { Err(Error::invalid(text)) };
+        rule(
+            (4 << 10..=256 << 20).contains(&self.write_buffer_bytes),
+            "write_buffer_bytes must be from 4 KiB to 256 MiB",
+        )?;
+        rule(self.max_immutable_memtables >= 1, "max_immutable_memtables must be at least 1")?;
+        rule((4 << 10..=1 << 30).contains(&self.target_table_bytes), "target_table_bytes must be from 4 KiB to 1 GiB")?;
+        rule(
+            1 <= self.level0_compaction_trigger
+                && self.level0_compaction_trigger <= self.level0_slowdown_trigger
+                && self.level0_slowdown_trigger <= self.level0_stop_trigger,
+            "the triggers of level 0 must be 1 <= compaction <= slowdown <= stop",
+        )?;
+        rule(self.level1_bytes >= 1, "level1_bytes must be positive")?;
+        rule(self.level_size_multiplier >= 2, "level_size_multiplier must be at least 2")?;
+        rule((2..=16).contains(&self.levels), "levels must be from 2 to 16")?;
+        rule((1..=64).contains(&self.background_threads), "background_threads must be from 1 to 64")
+    }
+}

@@ -1,0 +1,148 @@
+//! The point read path (dLSM VI).
+//!
+//! ```text
+//!   view = load; number = published        (in this order, see `shard`)
+//!   memtables, newest first                no round trip
+//!   probe of the cached point indexes      no round trip; says where a record may be
+//!   read of exactly that record            one round trip; verified, or the next candidate
+//! ```
+//!
+//! A candidate may be another key's record (a fingerprint that collides, about 1 in 500 a table) or
+//! a record that is too new for a snapshot; then the next one is read.
+
+use crate::shard::{Shard, View};
+use crate::table::Table;
+use crate::{Error, Result};
+use forebay_base::{Kind, Record, SequenceNumber};
+use forebay_fabric::{Endpoint, Outcome, Slot, WorkId};
+use forebay_table::Candidate;
+
+impl Shard {
+    /// Hands the value of `key` to `found`, as of `snapshot` or now. `None` when there is none.
+    pub(crate) fn get<T>(
+        &self,
+        key: &[u8],
+        snapshot: Option<SequenceNumber>,
+        found: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        self.check_open()?;
+        let view = self.view.load();
+        let number = snapshot.unwrap_or_else(|| self.publication.published());
+        if let Some(record) = in_memtables(&view, key, number)? {
+            return Ok(value_of(record).map(found));
+        }
+        let mut probe = view.version.probe(key).peekable();
+        if probe.peek().is_none() {
+            self.check_open()?;
+            return Ok(None);
+        }
+        let mut endpoint = self.remote.foreground().take()?;
+        for (table, candidate) in probe {
+            let id = post(&mut endpoint, table, candidate)?;
+            let slot = received(endpoint.wait_for(id)?)?;
+            let record = verified(&slot, table, candidate)?;
+            if is_visible(&record, key, number) {
+                let value = value_of(record).map(found);
+                endpoint.release(slot);
+                return Ok(value);
+            }
+            endpoint.release(slot);
+        }
+        drop(endpoint);
+        self.check_open()?;
+        Ok(None)
+    }
+
+    /// The values of `keys`, as of `snapshot` or now, all as of the same number. One doorbell brings
+    /// the first candidates of all keys, so the round trips do not grow with the number of keys.
+    pub(crate) fn multi_get(&self, keys: &[&[u8]], snapshot: Option<SequenceNumber>) -> Result<Vec<Option<Vec<u8>>>> {
+        self.check_open()?;
+        let view = self.view.load();
+        let number = snapshot.unwrap_or_else(|| self.publication.published());
+        let mut values = vec![None; keys.len()];
+        let mut searches = Vec::with_capacity(keys.len());
+        for (&key, value) in keys.iter().zip(&mut values) {
+            match in_memtables(&view, key, number)? {
+                Some(record) => *value = value_of(record).map(<[u8]>::to_vec),
+                None => {
+                    let mut probe = view.version.probe(key);
+                    if let Some(next) = probe.next() {
+                        searches.push((key, value, probe, next));
+                    }
+                }
+            }
+        }
+        if searches.is_empty() {
+            self.check_open()?;
+            return Ok(values);
+        }
+        let mut endpoint = self.remote.foreground().take()?;
+        let mut posted = Vec::with_capacity(searches.len());
+        while !searches.is_empty() {
+            posted.clear();
+            for (_, _, _, (table, candidate)) in &searches {
+                posted.push(post(&mut endpoint, table, *candidate)?);
+            }
+            let mut ids = posted.iter();
+            let mut left = Vec::new();
+            for (key, value, mut probe, (table, candidate)) in searches {
+                let Some(&id) = ids.next() else { break };
+                let slot = received(endpoint.wait_for(id)?)?;
+                let record = verified(&slot, table, candidate)?;
+                if is_visible(&record, key, number) {
+                    *value = value_of(record).map(<[u8]>::to_vec);
+                } else if let Some(next) = probe.next() {
+                    left.push((key, value, probe, next));
+                }
+                endpoint.release(slot);
+            }
+            searches = left;
+        }
+        drop(endpoint);
+        self.check_open()?;
+        Ok(values)
+    }
+}
+
+fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Result<Option<Record<'v>>> {
+    for buffer in view.buffers() {
+        if let Some(found) = buffer.memtable.get(key, number)? {
+            return Ok(Some(found.record));
+        }
+    }
+    Ok(None)
+}
+
+#[inline]
+fn value_of(record: Record<'_>) -> Option<&[u8]> {
+    match record.tag.kind() {
+        Kind::Put => Some(record.value),
+        Kind::Delete | Kind::RangeDelete | Kind::Merge => None,
+    }
+}
+
+#[inline]
+fn is_visible(record: &Record<'_>, key: &[u8], number: SequenceNumber) -> bool {
+    record.key == key && record.tag.sequence() <= number
+}
+
+#[inline]
+fn post(endpoint: &mut Endpoint, table: &Table, candidate: Candidate) -> Result<WorkId> {
+    let segment = table.segment(candidate.address.segment)?;
+    let length = segment.clip(candidate.address.offset, candidate.read_length.into());
+    let slot = endpoint.slot(length)?;
+    Ok(endpoint.post_read(segment.at(candidate.address.offset), slot)?)
+}
+
+#[inline]
+pub(crate) fn received(outcome: Outcome) -> Result<Slot> {
+    match outcome {
+        Outcome::Read(slot) => Ok(slot),
+        other => Err(Error::corrupt(format!("a read completed with {other:?}"))),
+    }
+}
+
+fn verified<'s>(slot: &'s Slot, table: &Table, candidate: Candidate) -> Result<Record<'s>> {
+    Record::decode(slot)
+        .map_err(|error| Error::from(error).during(&format!("table {}, {}", table.id().0, candidate.address)))
+}

@@ -1,0 +1,332 @@
+//! A shard: one LSM-tree over a key range, with everything that its threads share.
+//!
+//! ```text
+//!   view ──► active memtable, sealed memtables (newest first), version
+//! ```
+//!
+//! A reader takes the view and then the published number: what the view's tables hold is then
+//! covered by that number, so no compaction can have dropped what the reader is to see. The view is
+//! replaced as a whole, under the lock of [`State`]:
+//!
+//! | change | by | view before → after |
+//! |---|---|---|
+//! | switch | a writer that finds the active memtable ended | active A, sealed S → active N, sealed A·S |
+//! | flush | the background, oldest sealed memtable first | sealed S·A, version V → sealed S, version V + table of A |
+//! | compaction | the background | version V → V − inputs + outputs |
+//!
+//! # What the lock guards
+//!
+//! The right to replace the view, and the bookkeeping of background work. No lock is held while a
+//! record is copied, while anything is awaited from the fabric, or while indexes are merged.
+
+use crate::memory::Buffer;
+use crate::picker::Cursors;
+use crate::segment::Remote;
+use crate::statistics::{self, Counters};
+use crate::version::{Change, LiveVersion};
+use crate::{Error, Options, Result};
+use forebay_base::record::MIN_RECORD_BYTES;
+use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
+use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
+use forebay_memtable::{Publication, Switch};
+use forebay_table::TableId;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// Longest sleep without a look at the state.
+const NAP: Duration = Duration::from_millis(100);
+
+/// What a reader sees of a shard.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) active: Arc<Buffer>,
+    /// Newest first.
+    pub(crate) sealed: Vec<Arc<Buffer>>,
+    pub(crate) version: Arc<LiveVersion>,
+}
+
+impl View {
+    /// The memtables, newest first.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+/// Bookkeeping of background work, and why writers wait.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Background work failed for good: every later write fails with this.
+    pub(crate) failure: Option<Error>,
+    /// The memory node is full: writers that need a flush fail with this until one succeeds.
+    pub(crate) full: Option<Error>,
+    pub(crate) closing: bool,
+    pub(crate) flushing: bool,
+    pub(crate) compacting: bool,
+    /// Levels that somebody asked to compact, and how many such calls there were.
+    pub(crate) manual: Option<ManualCompaction>,
+    pub(crate) cursors: Cursors,
+    /// Nothing is to be tried again before this time (clock of the options, nanoseconds).
+    pub(crate) retry_at: u64,
+}
+
+/// A compaction that somebody asked for: everything in the range goes down to the last level.
+#[derive(Debug, Clone)]
+pub(crate) struct ManualCompaction {
+    pub(crate) lower: Option<Vec<u8>>,
+    pub(crate) upper: Option<Vec<u8>>,
+    /// The level whose tables are next.
+    pub(crate) level: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) options: Options,
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) view: Switch<View>,
+    pub(crate) publication: Publication,
+    pub(crate) counters: Counters,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Published numbers that somebody reads at, with how many do.
+    snapshots: Mutex<BTreeMap<u64, usize>>,
+    next_segment: AtomicU64,
+    next_table: AtomicU64,
+    closed: AtomicBool,
+}
+
+impl Shard {
+    /// An empty shard.
+    ///
+    /// # Errors
+    /// As for memory of the first memtable.
+    pub(crate) fn new(options: Options, remote: Arc<Remote>) -> Result<Self> {
+        let active = Buffer::allocate(&options, SequenceNumber::ZERO, options.write_buffer_bytes)?;
+        let version = Arc::new(LiveVersion::empty(&options));
+        Ok(Self {
+            view: Switch::new(Arc::new(View { active, sealed: Vec::new(), version })),
+            publication: Publication::new(SequenceNumber::ZERO, Publication::DEFAULT_SLOTS),
+            counters: Counters::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            snapshots: Mutex::default(),
+            next_segment: AtomicU64::new(1),
+            next_table: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+            options,
+            remote,
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Sleeps until something changed, or a while.
+    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, NAP).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Says that something changed.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Stops background work and refuses later calls.
+    pub(crate) fn close(&self) {
+        self.lock().closing = true;
+        self.closed.store(true, Ordering::Relaxed);
+        self.notify();
+    }
+
+    /// Gives back the memory of a closed shard.
+    pub(crate) fn clear(&self) {
+        let version = Arc::new(LiveVersion::empty(&self.options));
+        match Buffer::allocate(&self.options, self.publication.published(), MIN_RECORD_BYTES) {
+            Ok(active) => drop(self.view.replace(Arc::new(View { active, sealed: Vec::new(), version }))),
+            Err(error) => tracing::warn!(%error, "the memory is kept until the database is dropped"),
+        }
+        self.view.reclaim();
+        self.remote.give_back();
+    }
+
+    /// Refuses a call on a closed database. A call that has found nothing asks again: the view may
+    /// have been the empty one that [`Shard::clear`] leaves.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(Error::closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn next_segment(&self) -> SegmentId {
+        SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn next_table(&self) -> TableId {
+        TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The numbers that somebody reads at, ascending, the published one last: what a compaction
+    /// that starts now must keep visible.
+    pub(crate) fn pinned_numbers(&self) -> Vec<SequenceNumber> {
+        let snapshots = lock(&self.snapshots);
+        snapshots.keys().map(|&number| SequenceNumber(number)).collect()
+    }
+
+    /// Pins the published number.
+    pub(crate) fn pin(&self) -> SequenceNumber {
+        let mut snapshots = lock(&self.snapshots);
+        // Read under the lock: a compaction that lists the pins afterwards sees this one, and one
+        // that listed them before keeps the newest entries of its inputs, which this number covers.
+        let number = self.publication.published();
+        *snapshots.entry(number.0).or_insert(0) += 1;
+        number
+    }
+
+    /// Ends a pin.
+    pub(crate) fn unpin(&self, number: SequenceNumber) {
+        let mut snapshots = lock(&self.snapshots);
+        if let Some(count) = snapshots.get_mut(&number.0) {
+            *count -= 1;
+            if *count == 0 {
+                snapshots.remove(&number.0);
+            }
+        }
+    }
+
+    /// Makes sure that the active memtable is not `ended`, a memtable that has ended: waits until
+    /// there is room for another one, and installs it, unless somebody else does. `bytes` is what
+    /// the caller will write next.
+    ///
+    /// # Errors
+    /// The failure of background work; `Full`; `Closed`.
+    pub(crate) fn switch(&self, ended: &Arc<Buffer>, bytes: u64) -> Result<()> {
+        let mut state = self.lock();
+        let mut stalled = Stall::new(self);
+        loop {
+            let view = Arc::clone(&self.view.load());
+            if !Arc::ptr_eq(&view.active, ended) {
+                return Ok(());
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            if state.closing {
+                return Err(Error::closed());
+            }
+            let level0 = view.version.level0_tables();
+            let room =
+                view.sealed.len() < self.options.max_immutable_memtables && level0 < self.options.level0_stop_trigger;
+            if room {
+                self.install_next(&view, bytes)?;
+                drop(state);
+                self.notify();
+                if level0 >= self.options.level0_slowdown_trigger {
+                    stalled.begin();
+                    self.options.clock.sleep(self.slowdown(level0));
+                }
+                return Ok(());
+            }
+            if let Some(full) = &state.full {
+                return Err(full.clone());
+            }
+            stalled.begin();
+            state = self.wait(state);
+        }
+    }
+
+    /// How long the writer that switches memtables waits, the longer the nearer the stop is.
+    fn slowdown(&self, level0: usize) -> Duration {
+        let over = (level0 - self.options.level0_slowdown_trigger + 1) as u32;
+        Duration::from_millis(2) * over
+    }
+
+    /// Installs the memtable that follows the active one. The caller holds the lock.
+    fn install_next(&self, view: &View, bytes: u64) -> Result<()> {
+        let last = view.active.memtable.last_sequence().unwrap_or(view.active.memtable.base());
+        let capacity = self.options.write_buffer_bytes.max(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let next = Buffer::allocate(&self.options, last, capacity)?;
+        let mut sealed = Vec::with_capacity(view.sealed.len() + 1);
+        sealed.push(Arc::clone(&view.active));
+        sealed.extend(view.sealed.iter().cloned());
+        self.view.replace(Arc::new(View { active: next, sealed, version: Arc::clone(&view.version) }));
+        Ok(())
+    }
+
+    /// Ends the active memtable if it holds anything, so that it is flushed.
+    ///
+    /// # Errors
+    /// As [`Shard::switch`].
+    pub(crate) fn seal_active(&self) -> Result<()> {
+        let active = Arc::clone(&self.view.load().active);
+        if active.memtable.reserved_bytes() > 0 {
+            // Somebody else may have ended it: then it is switched all the same.
+            let _ = active.memtable.end_early();
+            self.switch(&active, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Installs the version that `change` leads to, and with it drops the memtable `flushed` from
+    /// the view.
+    ///
+    /// # Errors
+    /// When the change does not fit the version: then nothing changed.
+    pub(crate) fn commit(&self, mut change: Change, flushed: Option<&Arc<Buffer>>) -> Result<()> {
+        let mut state = self.lock();
+        change.edit.next_table = Some(self.next_table.load(Ordering::Relaxed));
+        change.edit.next_segment = Some(self.next_segment.load(Ordering::Relaxed));
+        let view = Arc::clone(&self.view.load());
+        let version = Arc::new(view.version.apply(&mut change)?);
+        let is_left = |buffer: &&Arc<Buffer>| flushed.is_none_or(|flushed| !Arc::ptr_eq(buffer, flushed));
+        let sealed = view.sealed.iter().filter(is_left).cloned().collect();
+        self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
+        state.full = None;
+        drop(state);
+        self.notify();
+        Ok(())
+    }
+
+    /// Notes that background work failed. A full memory node is not for good: it is tried again.
+    pub(crate) fn failed(&self, error: Error) {
+        let mut state = self.lock();
+        if error.kind() == ErrorKind::Full {
+            tracing::warn!(%error, "the memory node is full; background work waits");
+            state.full = Some(error);
+            state.retry_at = self.options.clock.now() + 50_000_000;
+        } else if state.failure.is_none() {
+            if !state.closing {
+                tracing::error!(%error, kind = %error.kind(), "background work failed");
+            }
+            state.failure = Some(error);
+        }
+        drop(state);
+        self.notify();
+    }
+}
+
+/// Times a writer's wait, from [`Stall::begin`] until dropped.
+struct Stall<'a> {
+    shard: &'a Shard,
+    since: Option<u64>,
+}
+
+impl<'a> Stall<'a> {
+    fn new(shard: &'a Shard) -> Self {
+        Self { shard, since: None }
+    }
+
+    fn begin(&mut self) {
+        self.since.get_or_insert_with(|| self.shard.options.clock.now());
+    }
+}
+
+impl Drop for Stall<'_> {
+    fn drop(&mut self) {
+        if let Some(since) = self.since {
+            statistics::add(&self.shard.counters.stalls, 1);
+            statistics::add(&self.shard.counters.stall_nanos, self.shard.options.clock.now().saturating_sub(since));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A table as this process holds it: its cached indexes and the segments that it names.
+
+use crate::segment::Segment;
+use crate::{Error, Result};
+use forebay_base::{InternalKey, KeyOrder, SegmentId};
+use forebay_table::{CachedTable, ImageAddress, RecordAddress, TableId, TableProperties};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Table {
+    id: TableId,
+    cached: CachedTable,
+    image: Arc<Segment>,
+    /// In the order of the table's segment list, which its addresses count in.
+    segments: Vec<Arc<Segment>>,
+}
+
+impl Table {
+    /// A table over the segments that it names.
+    ///
+    /// # Errors
+    /// `Corrupt` when one of them is missing.
+    pub(crate) fn new(
+        id: TableId,
+        cached: CachedTable,
+        image: ImageAddress,
+        find: impl Fn(SegmentId) -> Option<Arc<Segment>>,
+    ) -> Result<Self> {
+        let open = |segment| {
+            find(segment).ok_or_else(|| Error::corrupt(format!("table {} names {segment}, which is not open", id.0)))
+        };
+        let segments = cached.properties().segments.iter().map(|used| open(used.id)).collect::<Result<_>>()?;
+        Ok(Self { id, image: open(image.segment)?, cached, segments })
+    }
+
+    pub(crate) fn id(&self) -> TableId {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn cached(&self) -> &CachedTable {
+        &self.cached
+    }
+
+    #[inline]
+    pub(crate) fn properties(&self) -> &TableProperties {
+        self.cached.properties()
+    }
+
+    /// The segment that holds the table's image.
+    pub(crate) fn image(&self) -> &Segment {
+        &self.image
+    }
+
+    /// The segment with this number.
+    ///
+    /// # Errors
+    /// `Corrupt` when the table has none.
+    #[inline]
+    pub(crate) fn segment(&self, id: SegmentId) -> Result<&Arc<Segment>> {
+        self.segments.iter().find(|segment| segment.id() == id).ok_or_else(|| self.stray(&id))
+    }
+
+    /// The segment and the offset in it, in bytes, of an address of this table.
+    ///
+    /// # Errors
+    /// `Corrupt` when the table's list has no such segment.
+    #[inline]
+    pub(crate) fn locate(&self, address: RecordAddress) -> Result<(&Arc<Segment>, u64)> {
+        match self.segments.get(address.ordinal as usize) {
+            Some(segment) => Ok((segment, address.offset_units * forebay_table::entry::UNIT_BYTES)),
+            None => Err(self.stray(&address.ordinal)),
+        }
+    }
+
+    #[cold]
+    fn stray(&self, segment: &dyn std::fmt::Debug) -> Error {
+        Error::corrupt(format!("table {} has a record in segment {segment:?}, which it does not name", self.id.0))
+    }
+
+    /// How the table's largest user key compares with `user_key`.
+    #[inline]
+    pub(crate) fn compare_largest(&self, order: KeyOrder, user_key: &[u8]) -> Ordering {
+        order.compare(&self.properties().largest.user_key, user_key)
+    }
+
+    /// Whether all of the table's entries sort before `target`.
+    pub(crate) fn ends_before(&self, order: KeyOrder, target: InternalKey<'_>) -> bool {
+        order.compare_internal(self.properties().largest.as_key(), target) == Ordering::Less
+    }
+}

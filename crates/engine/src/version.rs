@@ -1,0 +1,152 @@
+//! Versions with the tables and segments that they name, held open.
+//!
+//! A [`Version`] is pure data; a [`LiveVersion`] adds, by number, the tables with their cached
+//! indexes and the segments. Dropping the last version that names a segment frees it.
+
+use crate::probe::Probe;
+use crate::segment::Segment;
+use crate::statistics::LevelStatistics;
+use crate::table::Table;
+use crate::{Error, Options, Result};
+use forebay_base::{KeyOrder, SegmentId};
+use forebay_table::{ShardIdentity, TableId, Version, VersionEdit};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LiveVersion {
+    pub(crate) version: Version,
+    order: KeyOrder,
+    /// Level 0 newest first, the others in key order.
+    levels: Vec<Vec<Arc<Table>>>,
+    segments: HashMap<SegmentId, Arc<Segment>>,
+}
+
+/// A version edit with what it adds, open.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) edit: VersionEdit,
+    pub(crate) tables: Vec<Arc<Table>>,
+    pub(crate) segments: Vec<Arc<Segment>>,
+}
+
+impl LiveVersion {
+    /// A version without tables.
+    pub(crate) fn empty(options: &Options) -> Self {
+        let identity = ShardIdentity {
+            store: 0,
+            shard: 0,
+            key_order: options.key_order,
+            merge_operator: String::new(),
+            lower: None,
+            upper: None,
+        };
+        Self {
+            version: Version::empty(identity),
+            order: options.key_order,
+            levels: Vec::new(),
+            segments: HashMap::new(),
+        }
+    }
+
+    /// The version after a change.
+    ///
+    /// # Errors
+    /// When the edit does not fit the version, or names what neither has.
+    pub(crate) fn apply(&self, change: &mut Change) -> Result<Self> {
+        self.version.remove_unreferenced(&mut change.edit).map_err(forebay_table::Error::from)?;
+        let version = self.version.apply(&change.edit).map_err(forebay_table::Error::from)?;
+        let tables: HashMap<TableId, &Arc<Table>> =
+            self.levels.iter().flatten().chain(&change.tables).map(|table| (table.id(), table)).collect();
+        let levels = version
+            .levels()
+            .iter()
+            .map(|level| {
+                let find = |id| tables.get(&id).map(|&table| Arc::clone(table)).ok_or_else(|| missing("table", id));
+                level.iter().map(|table| find(table.id)).collect::<Result<_>>()
+            })
+            .collect::<Result<_>>()?;
+        let held = change.segments.iter().map(|segment| (segment.id(), segment));
+        let held: HashMap<SegmentId, &Arc<Segment>> =
+            self.segments.iter().map(|(id, segment)| (*id, segment)).chain(held).collect();
+        let segments = version
+            .segments()
+            .keys()
+            .map(|id| {
+                let segment = held.get(id).ok_or_else(|| missing("segment", id))?;
+                Ok((*id, Arc::clone(segment)))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { version, order: self.order, levels, segments })
+    }
+
+    pub(crate) fn order(&self) -> KeyOrder {
+        self.order
+    }
+
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
+        self.segments.get(&id)
+    }
+
+    pub(crate) fn level0_tables(&self) -> usize {
+        self.levels.first().map_or(0, Vec::len)
+    }
+
+    /// The levels: level 0 newest first, the others in key order.
+    pub(crate) fn levels(&self) -> &[Vec<Arc<Table>>] {
+        &self.levels
+    }
+
+    /// The places in tables where records of `user_key` may be, newest first.
+    pub(crate) fn probe<'v>(&'v self, user_key: &'v [u8]) -> Probe<'v> {
+        Probe::new(self, user_key)
+    }
+
+    /// The table of a level above 0 that may hold `user_key`.
+    #[inline]
+    pub(crate) fn find(&self, level: usize, user_key: &[u8]) -> Option<&Arc<Table>> {
+        let tables = self.levels.get(level)?;
+        let index = tables.partition_point(|table| table.compare_largest(self.order, user_key) == Ordering::Less);
+        tables.get(index)
+    }
+
+    /// Bytes of cached indexes.
+    pub(crate) fn cached_index_bytes(&self) -> u64 {
+        self.levels.iter().flatten().map(|table| table.cached().size_bytes() as u64).sum()
+    }
+
+    /// Bytes of records that tables reference.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.levels.iter().flatten().map(|table| table.properties().record_bytes).sum()
+    }
+
+    /// Bytes in segments of records that no table references.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        let of_records = |segment: &Arc<Segment>| match segment.info().kind {
+            forebay_table::SegmentKind::TableImage => 0,
+            _ => segment.info().length,
+        };
+        self.segments.values().map(of_records).sum::<u64>().saturating_sub(self.live_bytes())
+    }
+
+    /// The shape of the tree.
+    pub(crate) fn level_statistics(&self) -> Vec<LevelStatistics> {
+        let of_level = |tables: &Vec<Arc<Table>>| {
+            let mut level = LevelStatistics { tables: tables.len() as u64, ..LevelStatistics::default() };
+            for table in tables {
+                let properties = table.properties();
+                level.bytes += properties.record_bytes;
+                level.entries += properties.entries();
+                level.runs += properties.segments.iter().filter(|used| used.is_run).count() as u64;
+            }
+            level
+        };
+        self.levels.iter().map(of_level).collect()
+    }
+}
+
+fn missing(what: &str, id: impl std::fmt::Debug) -> Error {
+    Error::corrupt(format!("a version names {what} {id:?}, which is not open"))
+}

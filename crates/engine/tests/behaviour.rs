@@ -1,0 +1,199 @@
+//! What a user of the database relies on, beyond the model.
+
+mod common;
+
+use common::{Cluster, small_options};
+use forebay_base::ErrorKind;
+use forebay_engine::{Options, WriteBatch};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[test]
+fn limits_are_said_and_kept() {
+    let cluster = Cluster::start(2 << 30);
+    let db = cluster.open(small_options());
+    let key = vec![7; 64 << 10];
+    let value = vec![9; 64 << 20];
+    db.put(&key, &value).unwrap();
+    db.put(b"", b"").unwrap();
+    assert_eq!(db.get(&key).unwrap().as_deref(), Some(&value[..]));
+    db.flush().unwrap();
+    assert_eq!(db.get(&key).unwrap().as_deref(), Some(&value[..]));
+    assert_eq!(db.get(b"").unwrap().as_deref(), Some(&b""[..]));
+    let error = db.put(&vec![7; (64 << 10) + 1], b"").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("65536"), "{error}");
+    assert_eq!(db.put(b"k", &vec![0; (64 << 20) + 1]).unwrap_err().kind(), ErrorKind::Invalid);
+    let mut batch = WriteBatch::new();
+    for i in 0..5 {
+        batch.put(&[i], &value);
+    }
+    assert_eq!(db.write(&batch).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.get(&[0]).unwrap(), None);
+    db.write(&WriteBatch::new()).unwrap();
+    assert!(forebay_engine::Db::open(cluster.client(), Options { levels: 1, ..small_options() }).is_err());
+}
+
+#[test]
+fn a_found_key_costs_one_round_trip_and_an_absent_one_none() {
+    let cluster = Cluster::start(512 << 20);
+    let db = cluster.open(Options::default());
+    let key = |i: u32| format!("{i:020}").into_bytes();
+    let count = 50_000;
+    for i in 0..count {
+        db.put(&key(i * 2), &[i as u8; 400]).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    let before = db.statistics().foreground;
+    for i in 0..count {
+        assert_eq!(db.get(&key(i * 2)).unwrap().unwrap(), [i as u8; 400]);
+    }
+    let found = db.statistics().foreground - before;
+    assert!(found.round_trips as f64 <= 1.01 * f64::from(count), "{found:?}");
+    assert!(found.bytes_read as f64 / f64::from(count) <= 1.1 * 420.0 + 16.0, "{found:?}");
+    let before = db.statistics().foreground;
+    for i in 0..count {
+        assert_eq!(db.get(&key(i * 2 + 1)).unwrap(), None);
+    }
+    let absent = db.statistics().foreground - before;
+    assert!(absent.round_trips as f64 <= 0.01 * f64::from(count), "{absent:?}");
+    let statistics = db.statistics();
+    assert!(statistics.cached_index_bytes <= 8 * u64::from(count), "{statistics:?}");
+    assert!(statistics.remote_bytes <= u64::from(count) * (420 * 11 / 10 + 48), "{statistics:?}");
+    let keys: Vec<Vec<u8>> = (0..64).map(|i| key(i * 2)).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let before = db.statistics().foreground;
+    assert!(db.multi_get(&keys).unwrap().iter().all(Option::is_some));
+    assert!((db.statistics().foreground - before).round_trips <= 2);
+}
+
+#[test]
+fn batches_are_atomic_and_writers_see_their_writes() {
+    let cluster = Cluster::start(512 << 20);
+    let db = cluster.open(small_options());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3u8)
+            .map(|writer| {
+                let db = &db;
+                scope.spawn(move || {
+                    let mut batch = WriteBatch::new();
+                    for i in 0..4000u32 {
+                        batch.clear();
+                        batch.put(&[writer, 0], &i.to_le_bytes()).put(&[writer, 1], &i.to_le_bytes());
+                        batch.put(format!("{writer}-{i}").as_bytes(), &[0; 100]);
+                        db.write(&batch).unwrap();
+                        assert_eq!(db.get(&[writer, 1]).unwrap().unwrap(), i.to_le_bytes());
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for writer in 0..3u8 {
+                    let pair = db.multi_get(&[&[writer, 0], &[writer, 1]]).unwrap();
+                    assert_eq!(pair[0], pair[1]);
+                    let snapshot = db.snapshot();
+                    let first = db.get_at(&[writer, 0], &snapshot).unwrap();
+                    assert_eq!(first, db.get_at(&[writer, 1], &snapshot).unwrap());
+                }
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    db.wait_for_compactions().unwrap();
+    for writer in 0..3u8 {
+        for i in 0..4000u32 {
+            assert_eq!(db.get(format!("{writer}-{i}").as_bytes()).unwrap().unwrap(), [0; 100]);
+        }
+    }
+}
+
+#[test]
+fn space_of_overwritten_records_comes_back() {
+    let cluster = Cluster::start(512 << 20);
+    let db = cluster.open(Options { write_buffer_bytes: 256 << 10, ..small_options() });
+    let mut most = 0;
+    for round in 0..40u32 {
+        for i in 0..2000u32 {
+            db.put(&i.to_be_bytes(), &[round as u8; 400]).unwrap();
+        }
+        most = most.max(db.statistics().remote_bytes);
+    }
+    db.wait_for_compactions().unwrap();
+    // 0.9 MB live; 36 MB written.
+    assert!(most < 12 << 20, "at most {most} bytes");
+    let statistics = db.statistics();
+    assert!(statistics.remote_bytes < 4 << 20, "{statistics:?}");
+    db.compact_range(None, None).unwrap();
+    for i in 0..2000u32 {
+        assert_eq!(db.get(&i.to_be_bytes()).unwrap().unwrap(), [39; 400]);
+        db.delete(&i.to_be_bytes()).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    let statistics = db.statistics();
+    assert_eq!((statistics.remote_bytes, statistics.live_bytes), (0, 0), "{statistics:?}");
+}
+
+#[test]
+fn a_full_memory_node_is_an_answer() {
+    let cluster = Cluster::start(32 << 20);
+    let db = cluster.open(Options { write_buffer_bytes: 1 << 20, ..small_options() });
+    let mut written = 0u32;
+    let error = loop {
+        match db.put(&written.to_be_bytes(), &[1; 1000]) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100_000, "32 MiB never fill up");
+    };
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    assert!(written > 5_000, "{written}");
+    for i in (0..written).step_by(7) {
+        assert_eq!(db.get(&i.to_be_bytes()).unwrap().unwrap(), [1; 1000]);
+    }
+    db.close().unwrap();
+    let again = cluster.open(small_options());
+    again.put(b"room", b"again").unwrap();
+    again.flush().unwrap();
+}
+
+#[test]
+fn a_lost_memory_node_is_an_error_within_seconds() {
+    let mut cluster = Cluster::start(256 << 20);
+    let db = cluster.open(small_options());
+    for i in 0..2000u32 {
+        db.put(&i.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    db.flush().unwrap();
+    cluster.stop();
+    let error = db.get(&1u32.to_be_bytes()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = loop {
+        if let Err(error) = db.put(b"key", &[1; 1000]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(db.wait_for_compactions().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(db.close().is_err());
+}
+
+#[test]
+fn closing_gives_the_memory_back() {
+    let cluster = Cluster::start(256 << 20);
+    let client = cluster.client();
+    let db = forebay_engine::Db::open(client, small_options()).unwrap();
+    for i in 0..5000u32 {
+        db.put(&i.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    let snapshot = db.snapshot();
+    let mut iterator = db.iter().unwrap();
+    db.close().unwrap();
+    assert_eq!(db.put(b"", b"").unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(db.flush().unwrap_err().kind(), ErrorKind::Closed);
+    assert!(iterator.seek_to_first().is_err());
+    drop((db, snapshot, iterator));
+    cluster.expect_nothing_leased();
+}
