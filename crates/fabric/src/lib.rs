@@ -64,6 +64,7 @@ pub mod rpc;
 pub mod shm;
 pub mod sim;
 mod slot;
+pub mod tcp;
 mod transport;
 
 pub use address::{AccessKey, EndpointId, NodeIdentity, PeerId, RemoteAddress, Rights};

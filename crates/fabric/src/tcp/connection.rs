@@ -1,0 +1,266 @@
+//! A connection at the node: executes the operations that came in, as a network adapter would.
+//!
+//! One turn of a connection receives once, executes every whole frame, and sends once. A turn ends
+//! early when the outgoing queue is full (the socket's readiness continues it) or when the event
+//! queue is full (its taker does). Meanwhile nothing is received, so the sender's own socket fills:
+//! memory of a connection is bounded whatever the peer does.
+//!
+//! After an operation failed, those behind it are read over without effect; the client completes
+//! them as flushed. What answers the node's own reads of the client's memory still counts.
+
+use super::MAX_OPERATION_BYTES;
+use super::buffer::Buffer;
+use super::events::Events;
+use super::frame::{
+    Decoded, Failure, Frame, Hello, MAX_FRAME_BYTES, MAX_PIECE_BYTES, Target, decode, peek_read, put_data,
+};
+use super::outlet::{Out, Outlet, QUEUE_BYTES};
+use super::peer::NodeLink;
+use super::stream::{Received, lost};
+use crate::grants::Granted;
+use crate::transport::{Event, Peer};
+use crate::{EndpointId, Error, Rights};
+use forebay_env::Nanos;
+use std::sync::Arc;
+
+/// Bytes received in one turn.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// What a connection is to the node.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// It has not said.
+    Stranger,
+    /// The first connection of a link, which says nothing more.
+    Control(Arc<NodeLink>),
+    /// An endpoint of a link.
+    Endpoint(Arc<NodeLink>, EndpointId),
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nothing to do until the socket is ready.
+    Idle,
+    /// There is more to do.
+    Again,
+    /// The outgoing queue is full, and the socket takes nothing.
+    Full,
+    /// The event queue is full.
+    Stalled,
+    /// The stranger has said who it is.
+    Introduced(Hello),
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) outlet: Arc<Outlet>,
+    pub(super) role: Role,
+    pub(super) opened: Nanos,
+    /// The socket may have something to receive.
+    pub(super) readable: bool,
+    /// It is to have a turn.
+    pub(super) queued: bool,
+    /// The peer sends no more.
+    ended: bool,
+    /// Received and not executed: less than a frame, unless the turn ended early.
+    leftover: Vec<u8>,
+    /// A read that is being answered in pieces: its number, and what is left of it.
+    reading: Option<(u64, Target)>,
+    /// An operation failed.
+    failed: bool,
+}
+
+impl Connection {
+    pub(super) fn new(outlet: Outlet, opened: Nanos) -> Self {
+        Self {
+            outlet: Arc::new(outlet),
+            role: Role::Stranger,
+            opened,
+            readable: false,
+            queued: false,
+            ended: false,
+            leftover: Vec::new(),
+            reading: None,
+            failed: false,
+        }
+    }
+
+    /// Does what can be done now. `input` is scratch space.
+    ///
+    /// # Errors
+    /// Why the connection must be closed.
+    pub(super) fn turn(&mut self, input: &mut Buffer, events: &Events) -> Result<Turn, Error> {
+        input.clear();
+        input.extend(&self.leftover);
+        self.leftover.clear();
+        self.receive(input)?;
+        let turn = match &self.role {
+            // A link that joins is an event, too.
+            Role::Stranger if !events.has_room() => Turn::Stalled,
+            Role::Stranger => introduced(input)?,
+            Role::Control(_) if input.is_empty() => Turn::Idle,
+            Role::Control(_) => return Err(Error::Protocol("bytes on a control connection".into())),
+            Role::Endpoint(link, id) => {
+                let (link, id) = (Arc::clone(link), *id);
+                self.execute(&link, id, input, events)?
+            }
+        };
+        self.leftover.extend_from_slice(input.filled());
+        match turn {
+            Turn::Idle if self.readable => Ok(Turn::Again),
+            Turn::Idle if self.ended => Err(Error::lost("the client", "it closed the connection")),
+            turn => Ok(turn),
+        }
+    }
+
+    fn receive(&mut self, input: &mut Buffer) -> Result<(), Error> {
+        if !self.readable || input.len() >= MAX_FRAME_BYTES {
+            return Ok(());
+        }
+        match self.outlet.stream.receive(input.space(RECEIVE_BYTES)).map_err(|errno| lost("the client", errno))? {
+            Received::Bytes(count) => {
+                input.commit(count);
+                // Edge-triggered: a receive that did not fill the space has emptied the socket.
+                self.readable = count == RECEIVE_BYTES;
+            }
+            Received::Nothing => self.readable = false,
+            Received::End => (self.readable, self.ended) = (false, true),
+        }
+        Ok(())
+    }
+
+    /// Executes what is in `input`, and sends the answers.
+    fn execute(
+        &mut self,
+        link: &Arc<NodeLink>,
+        id: EndpointId,
+        input: &mut Buffer,
+        events: &Events,
+    ) -> Result<Turn, Error> {
+        let outlet = Arc::clone(&self.outlet);
+        let mut out = outlet.lock();
+        let turn = {
+            let granted = link.offered.hold();
+            prefetch(&granted, input.filled());
+            loop {
+                if out.queue.len() >= QUEUE_BYTES {
+                    break Turn::Again;
+                }
+                if let Some((number, target)) = self.reading {
+                    self.read_on(&granted, &mut out, number, target);
+                    continue;
+                }
+                let Some(Decoded { number, frame, length }) = decode(input.filled()).map_err(malformed)? else {
+                    break Turn::Idle;
+                };
+                match frame {
+                    Frame::Data(bytes) => outlet.answer(&mut out, number, bytes)?,
+                    Frame::Failed(failure) => outlet.refuse(&mut out, number, failure.error())?,
+                    _ if self.failed => {}
+                    Frame::Message(bytes) => {
+                        if !events.has_room() {
+                            break Turn::Stalled;
+                        }
+                        let peer = Arc::clone(link) as Arc<dyn Peer>;
+                        events.push(Event::Message { peer, endpoint: id, bytes: bytes.to_vec() });
+                        Frame::Done.encode(number, &mut out.queue);
+                    }
+                    frame => self.operate(&granted, &mut out, number, frame)?,
+                }
+                input.consume(length);
+            }
+        };
+        outlet.send(&mut out)?;
+        Ok(if turn == Turn::Again && out.queue.len() >= QUEUE_BYTES { Turn::Full } else { turn })
+    }
+
+    /// Carries out a one-sided operation and appends its answer.
+    fn operate(&mut self, granted: &Granted<'_>, out: &mut Out, number: u64, frame: Frame<'_>) -> Result<(), Error> {
+        let answer = match frame {
+            Frame::Read(target) => {
+                self.read_on(granted, out, number, target);
+                return Ok(());
+            }
+            Frame::Write { immediate: Some(_), .. } => Err(Error::Unsupported("an immediate to a node")),
+            Frame::Write { to, bytes, .. } => write(granted, to, bytes),
+            Frame::CompareSwap { at, expected, new } => granted
+                .check(at, 8, Rights::ATOMIC)
+                .and_then(|(region, offset)| region.compare_swap(offset, expected, new))
+                .map(|word| Some(Frame::Word(word))),
+            Frame::FetchAdd { at, delta } => granted
+                .check(at, 8, Rights::ATOMIC)
+                .and_then(|(region, offset)| region.fetch_add(offset, delta))
+                .map(|word| Some(Frame::Word(word))),
+            _ => return Err(Error::Protocol("a frame that a client must not send".into())),
+        };
+        match answer {
+            Ok(Some(frame)) => frame.encode(number, &mut out.queue),
+            Ok(None) => {}
+            Err(cause) => self.fail(out, number, &cause),
+        }
+        Ok(())
+    }
+
+    /// Appends the next piece of a read's answer.
+    #[inline]
+    fn read_on(&mut self, granted: &Granted<'_>, out: &mut Out, number: u64, target: Target) {
+        let Target { at, length } = target;
+        let piece = (length as usize).min(MAX_PIECE_BYTES);
+        // All that is left is checked with every piece: the key may be revoked between two.
+        let done = limited(length)
+            .and_then(|()| granted.check(at, length.into(), Rights::READ))
+            .and_then(|(region, offset)| put_data(&mut out.queue, number, piece, |into| region.read(offset, into)));
+        if let Err(cause) = done {
+            return self.fail(out, number, &cause);
+        }
+        let left = length - piece as u32;
+        self.reading = (left > 0).then(|| (number, Target { at: at.add(piece as u64), length: left }));
+    }
+
+    fn fail(&mut self, out: &mut Out, number: u64, cause: &Error) {
+        self.failed = true;
+        self.reading = None;
+        Frame::Failed(Failure::of(cause)).encode(number, &mut out.queue);
+    }
+}
+
+/// Writes a frame's bytes to granted memory; acknowledged when the operation is complete.
+pub(super) fn write(granted: &Granted<'_>, to: Target, bytes: &[u8]) -> Result<Option<Frame<'static>>, Error> {
+    limited(to.length)?;
+    let (region, offset) = granted.check(to.at, to.length.into(), Rights::WRITE)?;
+    region.write(offset, bytes)?;
+    Ok((bytes.len() == to.length as usize).then_some(Frame::Done))
+}
+
+#[inline]
+fn limited(length: u32) -> Result<(), Error> {
+    if length as usize > MAX_OPERATION_BYTES {
+        return Err(Error::TooLarge { length: length.into(), limit: MAX_OPERATION_BYTES as u64 });
+    }
+    Ok(())
+}
+
+/// Asks for the memory that the reads at the front of `input` are about to touch.
+fn prefetch(granted: &Granted<'_>, mut input: &[u8]) {
+    while let Some((address, length)) = peek_read(input) {
+        granted.prefetch(address);
+        input = input.get(length..).unwrap_or_default();
+    }
+}
+
+/// What a stranger said.
+fn introduced(input: &mut Buffer) -> Result<Turn, Error> {
+    let Some(Decoded { frame, length, .. }) = decode(input.filled()).map_err(malformed)? else {
+        return Ok(Turn::Idle);
+    };
+    let Frame::Hello(hello) = frame else {
+        return Err(Error::Protocol("a connection that does not begin with a hello".into()));
+    };
+    input.consume(length);
+    Ok(Turn::Introduced(hello))
+}
+
+pub(super) fn malformed(cause: forebay_base::DecodeError) -> Error {
+    Error::Protocol(format!("a malformed frame: {cause}"))
+}

@@ -1,0 +1,215 @@
+//! The node's sending side of a connection.
+//!
+//! Two parties send: the I/O thread, which answers operations, and whoever calls a
+//! [`Peer`](crate::Peer). They append whole frames to one queue under its lock, and whoever appended
+//! sends as much as the socket takes. What is left is sent by the I/O thread when the socket takes
+//! bytes again. The I/O thread never waits here: it stops making answers while the queue is over
+//! [`QUEUE_BYTES`]. Callers of a `Peer` wait for room.
+
+use super::buffer::Buffer;
+use super::frame::{Frame, MAX_PIECE_BYTES, Target};
+use super::stream::{Stream, lost};
+use crate::{Error, RemoteAddress};
+use forebay_env::sync::lock;
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes in the queue above which nothing is appended (by less than a frame it may be more).
+pub(super) const QUEUE_BYTES: usize = 256 << 10;
+
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) stream: Stream,
+    /// Whose connection it is, for errors.
+    name: String,
+    out: Mutex<Out>,
+    /// There is room, or an answer came, or the connection ended.
+    changed: Condvar,
+    /// How long a caller of a `Peer` waits.
+    patience: Duration,
+}
+
+/// What is on its way out, and what is awaited in return.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    pub(super) queue: Buffer,
+    /// Why nothing can be sent any more.
+    ended: Option<Error>,
+    /// Number of the last operation on the peer's memory.
+    last_number: u64,
+    pulls: HashMap<u64, Pull>,
+    /// Threads that wait for `changed`.
+    waiting: usize,
+}
+
+/// A read of the peer's memory that is being answered.
+#[derive(Debug)]
+struct Pull {
+    bytes: Vec<u8>,
+    expected: usize,
+    refused: Option<Error>,
+}
+
+impl Outlet {
+    pub(super) fn new(stream: Stream, name: String, patience: Duration) -> Self {
+        Self { stream, name, out: Mutex::default(), changed: Condvar::new(), patience }
+    }
+
+    /// The queue, for appending to it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Out> {
+        lock(&self.out)
+    }
+
+    /// Sends what the socket takes now.
+    pub(super) fn send(&self, out: &mut Out) -> Result<(), Error> {
+        while !out.queue.is_empty() {
+            match self.stream.send(out.queue.filled()) {
+                Ok(0) => break,
+                Ok(count) => out.queue.consume(count),
+                Err(errno) => {
+                    let cause = lost(&self.name, errno);
+                    self.end_locked(out, cause.clone());
+                    return Err(cause);
+                }
+            }
+        }
+        if out.waiting > 0 && out.queue.len() < QUEUE_BYTES {
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Ends the connection: callers that wait get `cause`, as do those that come later.
+    pub(super) fn end(&self, cause: Error) {
+        self.end_locked(&mut self.lock(), cause);
+    }
+
+    fn end_locked(&self, out: &mut Out, cause: Error) {
+        out.ended.get_or_insert(cause);
+        self.stream.shutdown();
+        self.changed.notify_all();
+    }
+
+    /// Appends a message and sends.
+    pub(super) fn message(&self, bytes: &[u8]) -> Result<(), Error> {
+        let mut out = self.with_room(self.lock())?;
+        let number = out.next_number();
+        Frame::Message(bytes).encode(number, &mut out.queue);
+        self.send(&mut out)
+    }
+
+    /// Writes to the peer's memory: appends the frames and sends. The peer's refusal, if it comes to
+    /// that, ends the connection.
+    pub(super) fn write(&self, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
+        let mut out = self.with_room(self.lock())?;
+        let number = out.next_number();
+        let mut done = 0;
+        loop {
+            let rest = bytes.get(done..).unwrap_or_default();
+            let (piece, more) = rest.split_at(rest.len().min(MAX_PIECE_BYTES));
+            let target = Target { at: to.add(done as u64), length: rest.len() as u32 };
+            let last = more.is_empty();
+            let frame = Frame::Write { to: target, immediate: immediate.filter(|_| last), bytes: piece };
+            frame.encode(number, &mut out.queue);
+            done += piece.len();
+            if last {
+                return self.send(&mut out);
+            }
+            if out.queue.len() >= QUEUE_BYTES {
+                self.send(&mut out)?;
+                out = self.with_room(out)?;
+            }
+        }
+    }
+
+    /// Reads from the peer's memory, at least one byte, and waits for the answer.
+    pub(super) fn read(&self, from: RemoteAddress, into: &mut [u8]) -> Result<(), Error> {
+        let mut out = self.with_room(self.lock())?;
+        let number = out.next_number();
+        let target = Target { at: from, length: into.len() as u32 };
+        Frame::Read(target).encode(number, &mut out.queue);
+        out.pulls.insert(number, Pull { bytes: Vec::with_capacity(into.len()), expected: into.len(), refused: None });
+        self.send(&mut out)?;
+        let answered = |out: &Out| out.pulls.get(&number).is_none_or(Pull::is_answered);
+        let mut out = self.wait(out, answered);
+        let pull = out.pulls.remove(&number);
+        if let Some(cause) = &out.ended {
+            return Err(cause.clone());
+        }
+        match pull {
+            Some(Pull { refused: Some(cause), .. }) => Err(cause),
+            Some(Pull { bytes, expected, .. }) if bytes.len() == expected => {
+                into.copy_from_slice(&bytes);
+                Ok(())
+            }
+            _ => {
+                let cause = Error::TimedOut(self.patience);
+                self.end_locked(&mut out, cause.clone());
+                Err(cause)
+            }
+        }
+    }
+
+    /// Waits until the queue takes more. A peer that takes nothing for too long loses the connection.
+    fn with_room<'a>(&'a self, out: MutexGuard<'a, Out>) -> Result<MutexGuard<'a, Out>, Error> {
+        let mut out = self.wait(out, |out| out.queue.len() < QUEUE_BYTES);
+        if out.queue.len() >= QUEUE_BYTES {
+            self.end_locked(&mut out, Error::TimedOut(self.patience));
+        }
+        match &out.ended {
+            Some(cause) => Err(cause.clone()),
+            None => Ok(out),
+        }
+    }
+
+    fn wait<'a>(&'a self, mut out: MutexGuard<'a, Out>, done: impl Fn(&Out) -> bool) -> MutexGuard<'a, Out> {
+        if done(&out) || out.ended.is_some() {
+            return out;
+        }
+        out.waiting += 1;
+        let waits = |out: &mut Out| !done(out) && out.ended.is_none();
+        let woken = self.changed.wait_timeout_while(out, self.patience, waits);
+        let mut out = woken.unwrap_or_else(PoisonError::into_inner).0;
+        out.waiting -= 1;
+        out
+    }
+
+    /// Takes in a piece of the answer to a read.
+    pub(super) fn answer(&self, out: &mut Out, number: u64, bytes: &[u8]) -> Result<(), Error> {
+        let pull = out.pulls.get_mut(&number).ok_or_else(|| unasked(number))?;
+        if bytes.len() > pull.expected - pull.bytes.len() || bytes.is_empty() && pull.expected > 0 {
+            return Err(unasked(number));
+        }
+        pull.bytes.extend_from_slice(bytes);
+        if pull.is_answered() {
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Takes in the refusal of a read; that of a write is an error of the connection.
+    pub(super) fn refuse(&self, out: &mut Out, number: u64, cause: Error) -> Result<(), Error> {
+        let pull = out.pulls.get_mut(&number).ok_or_else(|| Error::Broken(Box::new(cause.clone())))?;
+        pull.refused = Some(cause);
+        self.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl Out {
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+}
+
+impl Pull {
+    fn is_answered(&self) -> bool {
+        self.refused.is_some() || self.bytes.len() == self.expected
+    }
+}
+
+fn unasked(number: u64) -> Error {
+    Error::Protocol(format!("an answer to operation {number}, which does not await it"))
+}

@@ -1,0 +1,143 @@
+//! A link as its node knows it.
+
+use super::events::Events;
+use super::frame::{Hello, MAX_PIECE_BYTES};
+use super::outlet::Outlet;
+use super::{CAPABILITIES, MAX_OPERATION_BYTES};
+use crate::transport::{Event, Peer, Revocation};
+use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
+use forebay_env::Random;
+use forebay_env::sync::lock;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+#[derive(Debug)]
+pub(super) struct NodeLink {
+    pub(super) id: PeerId,
+    /// What an endpoint must show to belong to the link.
+    pub(super) token: u128,
+    /// Grants of the node to the client.
+    pub(super) offered: GrantTable,
+    alive: AtomicBool,
+    control: Arc<Outlet>,
+    endpoints: Mutex<HashMap<EndpointId, Arc<Outlet>>>,
+    next_endpoint: AtomicU32,
+    events: Arc<Events>,
+}
+
+impl NodeLink {
+    pub(super) fn new(id: PeerId, control: Arc<Outlet>, events: Arc<Events>) -> Result<Self, Error> {
+        Ok(Self {
+            id,
+            token: Random::secret().map_err(|e| Error::io("drawing a link's token", e))?,
+            offered: GrantTable::new(),
+            alive: AtomicBool::new(true),
+            control,
+            endpoints: Mutex::default(),
+            next_endpoint: AtomicU32::new(1),
+            events,
+        })
+    }
+
+    /// Whether `hello` shows the link's token, in time that does not depend on where it differs.
+    pub(super) fn admits(&self, hello: Hello) -> bool {
+        match hello {
+            Hello::Endpoint { link, token } => {
+                link == self.id.0 && AccessKey::new(0, token).same_secret(&AccessKey::new(0, self.token))
+            }
+            Hello::Control => false,
+        }
+    }
+
+    /// Takes in an endpoint's connection.
+    pub(super) fn attach(&self, outlet: &Arc<Outlet>) -> Result<EndpointId, Error> {
+        let id = EndpointId(self.next_endpoint.fetch_add(1, Ordering::Relaxed));
+        lock(&self.endpoints).insert(id, Arc::clone(outlet));
+        // Whoever ended the link meanwhile may have missed the endpoint.
+        if self.is_alive() { Ok(id) } else { Err(self.lost()) }
+    }
+
+    pub(super) fn detach(&self, endpoint: EndpointId) {
+        lock(&self.endpoints).remove(&endpoint);
+    }
+
+    /// Ends the link, once.
+    pub(super) fn end(&self, cause: Error) {
+        if self.alive.swap(false, Ordering::AcqRel) {
+            self.offered.revoke_all();
+            let endpoints = std::mem::take(&mut *lock(&self.endpoints));
+            for outlet in endpoints.values().chain([&self.control]) {
+                outlet.end(cause.clone());
+            }
+            self.events.push(Event::Left { peer: self.id, cause });
+        }
+    }
+
+    fn outlet(&self, endpoint: EndpointId) -> Result<Arc<Outlet>, Error> {
+        if !self.is_alive() {
+            return Err(self.lost());
+        }
+        lock(&self.endpoints).get(&endpoint).cloned().ok_or_else(|| self.lost())
+    }
+
+    fn lost(&self) -> Error {
+        Error::lost(format_args!("link {}", self.id.0), "the link or its endpoint is closed")
+    }
+}
+
+fn check_length(length: usize, limit: usize) -> Result<(), Error> {
+    if length > limit {
+        return Err(Error::TooLarge { length: length as u64, limit: limit as u64 });
+    }
+    Ok(())
+}
+
+impl Peer for NodeLink {
+    fn id(&self) -> PeerId {
+        self.id
+    }
+
+    fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
+        if !self.is_alive() {
+            return Err(self.lost());
+        }
+        self.offered.grant(region, offset, length, rights)
+    }
+
+    fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
+        if self.offered.revoke(key) { Ok(Revocation::complete()) } else { Err(Error::AccessDenied) }
+    }
+
+    fn read(&self, endpoint: EndpointId, from: RemoteAddress, into: &mut [u8]) -> Result<(), Error> {
+        check_length(into.len(), MAX_OPERATION_BYTES)?;
+        let outlet = self.outlet(endpoint)?;
+        if into.is_empty() { Ok(()) } else { outlet.read(from, into) }
+    }
+
+    fn write(
+        &self,
+        endpoint: EndpointId,
+        to: RemoteAddress,
+        bytes: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), Error> {
+        check_length(bytes.len(), MAX_OPERATION_BYTES)?;
+        self.outlet(endpoint)?.write(to, bytes, immediate)
+    }
+
+    fn send(&self, endpoint: EndpointId, bytes: &[u8]) -> Result<(), Error> {
+        check_length(bytes.len(), CAPABILITIES.max_message_bytes)?;
+        self.outlet(endpoint)?.message(bytes)
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    fn close(&self) {
+        self.end(self.lost());
+    }
+}
+
+const _: () = assert!(CAPABILITIES.max_message_bytes <= MAX_PIECE_BYTES);
