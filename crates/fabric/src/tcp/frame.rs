@@ -194,12 +194,7 @@ pub(super) fn decode(input: &[u8]) -> Result<Option<Decoded<'_>>, DecodeError> {
 }
 
 #[inline]
-fn decode_body<'a>(
-    header: &[u8; HEADER_BYTES],
-    kind: u8,
-    flags: u8,
-    body: &'a [u8],
-) -> Result<Frame<'a>, DecodeError> {
+fn decode_body<'a>(header: &[u8; HEADER_BYTES], kind: u8, flags: u8, body: &'a [u8]) -> Result<Frame<'a>, DecodeError> {
     let mut reader = Reader::new(body);
     Ok(match kind {
         kind::READ => {
@@ -451,12 +446,7 @@ fn target(Target { at, length }: Target) -> [u8; TARGET_BYTES] {
     let mut target = [0; TARGET_BYTES];
     pack(
         &mut target,
-        [
-            &at.key.index.to_le_bytes(),
-            &at.key.secret().to_le_bytes(),
-            &at.offset.to_le_bytes(),
-            &length.to_le_bytes(),
-        ],
+        [&at.key.index.to_le_bytes(), &at.key.secret().to_le_bytes(), &at.offset.to_le_bytes(), &length.to_le_bytes()],
     );
     target
 }

@@ -42,9 +42,9 @@ mod transport;
 pub use link::connect;
 pub use listener::{TcpListener, listen};
 
-use crate::{Atomics, Capabilities, NodeIdentity, RevocationMode};
 #[cfg(doc)]
 use crate::Error;
+use crate::{Atomics, Capabilities, NodeIdentity, RevocationMode};
 use std::time::Duration;
 
 /// Largest read or write, bytes.

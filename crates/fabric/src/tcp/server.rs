@@ -154,6 +154,9 @@ impl Server {
             let now = self.clock.now();
             if work > 0 {
                 last_work = now;
+            } else {
+                // With few cores, whoever makes the next work may wait for this one.
+                forebay_env::sync::thread::yield_now();
             }
             if now.saturating_sub(last_upkeep) > UPKEEP.as_nanos() as Nanos {
                 last_upkeep = now;

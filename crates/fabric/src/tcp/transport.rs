@@ -25,6 +25,8 @@ use std::time::Duration;
 const RECEIVE_BYTES: usize = 256 << 10;
 /// Bytes on their way out above which nothing is encoded (by less than a frame it may be more).
 const OUT_BYTES: usize = 256 << 10;
+/// Polls that find nothing before each gives way to other threads: about as long as an answer takes.
+const IDLE_POLLS: u32 = 16;
 /// Reads by the node that wait for their answer, and arrivals that nobody took: a node that goes
 /// beyond breaks the protocol.
 const MAX_WAITING: usize = 64 << 10;
@@ -45,6 +47,8 @@ pub(super) struct TcpTransport {
     /// Reads by the node: their number and what is left of them.
     pulls: VecDeque<(u64, Target)>,
     incoming: VecDeque<Incoming>,
+    /// Polls in a row that found nothing.
+    idle_polls: u32,
     /// An operation failed: those behind it are flushed.
     failed: bool,
     /// Why nothing works any more.
@@ -72,6 +76,7 @@ impl TcpTransport {
             encoded_bytes: 0,
             pulls: VecDeque::new(),
             incoming: VecDeque::new(),
+            idle_polls: 0,
             failed: false,
             lost: None,
         }
@@ -146,9 +151,13 @@ impl TcpTransport {
         loop {
             let received = self.stream.receive(self.input.space(RECEIVE_BYTES));
             match received.map_err(|e| self.link.lost(std::io::Error::from(e)))? {
-                Received::Nothing => return Ok(()),
+                Received::Nothing => {
+                    self.idle_polls = self.idle_polls.saturating_add(1);
+                    return Ok(());
+                }
                 Received::End => return Err(self.link.lost("it closed the connection")),
                 Received::Bytes(count) => {
+                    self.idle_polls = 0;
                     self.input.commit(count);
                     // What comes behind may be a large answer: completions go first.
                     let mut input = std::mem::take(&mut self.input);
@@ -235,12 +244,7 @@ impl TcpTransport {
     }
 
     /// Takes in the failure of the operation at the front, which may be in the middle of its sending.
-    fn take_failure(
-        &mut self,
-        number: u64,
-        failure: Failure,
-        ready: &mut VecDeque<Completion>,
-    ) -> Result<(), Error> {
+    fn take_failure(&mut self, number: u64, failure: Failure, ready: &mut VecDeque<Completion>) -> Result<(), Error> {
         match self.posted.front() {
             Some(posted) if posted.id.0 == number && !self.failed && (self.encoded > 0 || self.encoded_bytes > 0) => {
                 ready.push_back(Completion { id: posted.id, result: Err(failure.error()) });
@@ -299,12 +303,7 @@ fn unasked(number: u64) -> Error {
 /// Appends an operation, or the next piece of it when `done` bytes of its payload are encoded. Returns
 /// how many are then, or `None` when it is complete.
 #[inline]
-fn encode_operation(
-    out: &mut Buffer,
-    number: u64,
-    operation: &Operation,
-    done: usize,
-) -> Result<Option<usize>, Error> {
+fn encode_operation(out: &mut Buffer, number: u64, operation: &Operation, done: usize) -> Result<Option<usize>, Error> {
     match operation {
         Operation::Read { from, into } => {
             Frame::Read(Target { at: *from, length: into.len() as u32 }).encode(number, out);
@@ -365,6 +364,10 @@ impl Transport for TcpTransport {
     fn poll(&mut self, ready: &mut VecDeque<Completion>) {
         if self.lost.is_none() {
             self.exchange(ready);
+            // With few cores, the node's thread may wait for this one.
+            if self.idle_polls > IDLE_POLLS {
+                forebay_env::sync::thread::yield_now();
+            }
         }
     }
 

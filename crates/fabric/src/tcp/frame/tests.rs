@@ -1,3 +1,5 @@
+//! The frames as bytes (`docs/formats/tcp-frame.md`), and bytes that are no frames.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -35,12 +37,7 @@ fn golden_frames() {
         (Frame::Hello(hello), joined(&[&head(1, 0, 32), &zeros])),
         (
             Frame::Hello(endpoint),
-            joined(&[
-                &head(1, 0, 32),
-                &[0, 0, 0, 0],
-                &[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 5],
-                &zeros[..15],
-            ]),
+            joined(&[&head(1, 0, 32), &[0, 0, 0, 0], &[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 5], &zeros[..15]]),
         ),
         (
             Frame::Welcome(welcome),
@@ -52,10 +49,7 @@ fn golden_frames() {
                 &[6, 0, 0, 0],
             ]),
         ),
-        (
-            Frame::Read(Target { at: address(), length: 64 }),
-            joined(&[&head(3, 0, 32), &target_bytes(64)]),
-        ),
+        (Frame::Read(Target { at: address(), length: 64 }), joined(&[&head(3, 0, 32), &target_bytes(64)])),
         (
             Frame::Write { to: Target { at: address(), length: 5 }, immediate: Some(0x77), bytes: b"abc" },
             joined(&[&head(4, 1, 39), &target_bytes(5), &[0x77, 0, 0, 0], b"abc"]),
@@ -78,11 +72,7 @@ fn golden_frames() {
         (Frame::Word(4), joined(&[&head(10, 0, 8), &[4, 0, 0, 0, 0, 0, 0, 0]])),
         (
             Frame::Failed(failure),
-            joined(&[
-                &head(11, 0, 24),
-                &[0, 0, 0, 0],
-                &[2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0],
-            ]),
+            joined(&[&head(11, 0, 24), &[0, 0, 0, 0], &[2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]]),
         ),
     ];
     for (frame, mut bytes) in golden {
@@ -114,7 +104,10 @@ fn what_is_wrong_is_refused_as_soon_as_it_shows() {
     assert!(refused(&|b| b[1] = 2, Frame::Done));
     assert!(refused(&|b| b[2] = 12, Frame::Done));
     assert!(refused(&|b| b[3] = 1, Frame::Done));
-    assert!(refused(&|b| b[3] = 2, Frame::Write { to: Target { at: address(), length: 0 }, immediate: None, bytes: b"" }));
+    assert!(refused(
+        &|b| b[3] = 2,
+        Frame::Write { to: Target { at: address(), length: 0 }, immediate: None, bytes: b"" }
+    ));
     // Too long, and nothing of it is there yet.
     assert!(refused(&|b| b[4..8].copy_from_slice(&(MAX_BODY_BYTES as u32 + 1).to_le_bytes()), Frame::Done));
     // More bytes than the operation has, or none of those it has.

@@ -1,0 +1,164 @@
+//! What anybody can send to a TCP node: it closes their connection, and serves the others.
+
+use forebay_base::{checksum, checksum_append};
+use forebay_env::Random;
+use forebay_fabric::tcp::{self, Options, TcpListener};
+use forebay_fabric::{AccessKey, Endpoint, EndpointOptions, Event, Link, Listener, Rights};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(10);
+
+struct Node {
+    listener: TcpListener,
+    _link: Arc<dyn Link>,
+    endpoint: Endpoint,
+    key: AccessKey,
+}
+
+impl Node {
+    fn new() -> Self {
+        let mut listener = tcp::listen("127.0.0.1:0".parse().unwrap(), 1, Options::default()).unwrap();
+        let link = tcp::connect(&listener.address(), Options::default()).unwrap();
+        let Some(Event::Joined(peer)) = listener.next(SOON).unwrap() else { panic!("no link") };
+        let region = listener.allocate(4096).unwrap();
+        let key = peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
+        let endpoint = link.endpoint(EndpointOptions::default()).unwrap();
+        Self { listener, _link: link, endpoint, key }
+    }
+
+    fn dial(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.listener.address().trim_start_matches("tcp://")).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        socket
+    }
+
+    /// A raw connection that has become an endpoint of a link of its own, and its control connection.
+    fn raw_endpoint(&mut self) -> (TcpStream, TcpStream) {
+        let mut control = self.dial();
+        control.write_all(&frame(1, 0, &[0; 28])).unwrap();
+        let mut welcome = [0; 60];
+        control.read_exact(&mut welcome).unwrap();
+        let mut endpoint = self.dial();
+        endpoint.write_all(&frame(1, 0, &[&[1, 0, 0, 0], &welcome[32..56]].concat())).unwrap();
+        endpoint.read_exact(&mut welcome).unwrap();
+        (control, endpoint)
+    }
+
+    fn still_serves(&mut self) {
+        assert_eq!(self.endpoint.fetch_add(self.key.at(8), 0).unwrap(), 0);
+        let mut all = [1; 4096];
+        self.endpoint.read(self.key.at(0), &mut all).unwrap();
+        assert!(all.iter().all(|&byte| byte == 0));
+    }
+}
+
+/// A frame with a right checksum in front of its body.
+fn frame(kind: u8, number: u64, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0xfb, 1, kind, 0];
+    bytes.extend((body.len() as u32 + 4).to_le_bytes());
+    bytes.extend(number.to_le_bytes());
+    let crc = checksum_append(checksum(&bytes), body);
+    bytes.extend(crc.to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// Whatever comes until the node closes the connection.
+fn until_closed(socket: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match socket.read_to_end(&mut bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the connection stays open"),
+        // A reset counts.
+        _ => bytes,
+    }
+}
+
+#[test]
+fn malformed_greetings_end_the_connection() {
+    let mut node = Node::new();
+    let mut late = frame(1, 0, &[0; 28]);
+    late[16] ^= 1;
+    let message = frame(7, 1, b"no hello before");
+    let huge = [&[0xfb, 1, 7, 0][..], &u32::MAX.to_le_bytes(), &[0; 8]].concat();
+    let empty_hello = frame(1, 0, &[]);
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &late, &message, &huge, &empty_hello] {
+        let mut socket = node.dial();
+        socket.write_all(bytes).unwrap();
+        assert!(until_closed(&mut socket).is_empty());
+        node.still_serves();
+    }
+}
+
+#[test]
+fn a_wrong_token_or_link_is_refused() {
+    let mut node = Node::new();
+    for (link, token) in [(1u64, 5u128), (2, 0), (u64::MAX, u128::MAX)] {
+        let mut socket = node.dial();
+        socket
+            .write_all(&frame(1, 0, &[&[1, 0, 0, 0][..], &link.to_le_bytes(), &token.to_le_bytes()].concat()))
+            .unwrap();
+        let answer = until_closed(&mut socket);
+        // Failed, access denied.
+        assert_eq!((answer[2], answer[20]), (11, 1));
+        node.still_serves();
+    }
+}
+
+#[test]
+fn random_frames_do_no_harm() {
+    let seed = 20;
+    println!("seed {seed}");
+    let mut random = Random::seeded(seed);
+    let mut node = Node::new();
+    for round in 0..300 {
+        let (_control, mut endpoint) = node.raw_endpoint();
+        let mut bytes = Vec::new();
+        for number in 0..1 + random.below(8) {
+            let mut body = vec![0; random.below(90) as usize];
+            random.fill(&mut body);
+            if body.len() >= 4 && random.one_in(1, 2) {
+                // Likely indexes and lengths.
+                body[..4].copy_from_slice(&(random.below(2) as u32).to_le_bytes());
+            }
+            let mut frame = frame(random.below(13) as u8, number, &body);
+            match random.below(4) {
+                0 => frame.truncate(random.below(frame.len() as u64) as usize),
+                1 => frame[4..8].copy_from_slice(&(random.word() as u32).to_le_bytes()),
+                _ => {}
+            }
+            bytes.extend(frame);
+        }
+        // The node may close while this writes.
+        let _ = endpoint.write_all(&bytes);
+        if round % 20 == 0 {
+            node.still_serves();
+        }
+    }
+    node.still_serves();
+    while let Some(event) = node.listener.next(Duration::ZERO).unwrap() {
+        drop(event);
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_held_up_alone() {
+    let mut node = Node::new();
+    let (control, mut endpoint) = node.raw_endpoint();
+    endpoint.set_nonblocking(true).unwrap();
+    // Messages, of which each is acknowledged; nobody reads the acknowledgements or takes the messages.
+    let batch = frame(7, 1, &[]).repeat(10_000);
+    let mut taken = 0;
+    for _ in 0..2000 {
+        match endpoint.write(&batch[taken % 20..]) {
+            Ok(count) => taken += count,
+            Err(_) => forebay_env::Clock::sleep(&forebay_env::SystemClock::new(), Duration::from_millis(1)),
+        }
+    }
+    assert!(taken < 100 << 20, "{taken} bytes were taken");
+    node.still_serves();
+    drop((control, endpoint));
+    node.still_serves();
+}
