@@ -243,9 +243,9 @@ fn limited(length: u32) -> Result<(), Error> {
 
 /// Asks for the memory that the reads at the front of `input` are about to touch.
 fn prefetch(granted: &Granted<'_>, mut input: &[u8]) {
-    while let Some((address, length)) = peek_read(input) {
-        granted.prefetch(address);
-        input = input.get(length..).unwrap_or_default();
+    while let Some((Target { at, length }, frame_bytes)) = peek_read(input) {
+        granted.prefetch(at, length as usize);
+        input = input.get(frame_bytes..).unwrap_or_default();
     }
 }
 

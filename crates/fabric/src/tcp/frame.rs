@@ -321,15 +321,16 @@ fn get_word_target(body: &[u8]) -> Result<RemoteAddress, DecodeError> {
     }
 }
 
-/// The target of a read whose answer is about to be made, looked up ahead of its turn.
+/// The target of a read that is at the front of `input`, looked up ahead of its turn, and the length
+/// of its frame.
 #[inline]
-pub(super) fn peek_read(input: &[u8]) -> Option<(RemoteAddress, usize)> {
+pub(super) fn peek_read(input: &[u8]) -> Option<(Target, usize)> {
     let length = HEADER_BYTES + TARGET_BYTES;
     let frame = input.get(..length)?;
     if *frame.get(2)? != kind::READ {
         return None;
     }
-    Some((get_target(frame.get(HEADER_BYTES..)?).ok()?.at, length))
+    Some((get_target(frame.get(HEADER_BYTES..)?).ok()?, length))
 }
 
 impl Frame<'_> {
