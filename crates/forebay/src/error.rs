@@ -1,0 +1,67 @@
+//! Errors of this crate: those of the layers below, and of addresses.
+
+use forebay_base::ErrorKind;
+
+/// Why a call failed; [`Error::kind`] says what to do.
+#[derive(Debug, Clone)]
+pub enum Error {
+    /// An address is wrong.
+    Address(String),
+    /// The database failed.
+    Engine(forebay_engine::Error),
+    /// The layers below failed before there was a database.
+    Below {
+        /// What to do.
+        kind: ErrorKind,
+        /// What failed.
+        message: String,
+    },
+}
+
+impl Error {
+    /// What the caller must do.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Address(_) => ErrorKind::Invalid,
+            Self::Engine(error) => error.kind(),
+            Self::Below { kind, .. } => *kind,
+        }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address(message) | Self::Below { message, .. } => f.write_str(message),
+            Self::Engine(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Engine(error) => Some(error),
+            Self::Address(_) | Self::Below { .. } => None,
+        }
+    }
+}
+
+impl From<forebay_engine::Error> for Error {
+    fn from(error: forebay_engine::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+macro_rules! from_below {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::Below { kind: error.kind(), message: error.to_string() }
+            }
+        }
+    )*};
+}
+
+from_below!(forebay_fabric::Error, forebay_memory_client::Error, forebay_memory_node::Error);

@@ -1,0 +1,30 @@
+//! Forebay: an ordered key-value engine for disaggregated memory and storage.
+//!
+//! ```
+//! use forebay::{Options, Store};
+//!
+//! # fn main() -> Result<(), forebay::Error> {
+//! // Everything in this process: the memory node is a thread.
+//! let store = Store::embedded(64 << 20, Options::default())?;
+//! store.put(b"key", b"value")?;
+//! assert_eq!(store.get(b"key")?.as_deref(), Some(&b"value"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With a memory node in another process, use [`Store::connect`]. A [`Store`] gives all of
+//! [`Db`]'s methods.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod error;
+mod store;
+
+pub use address::{NodeAddress, connect, listen};
+pub use error::Error;
+pub use forebay_base::{ErrorKind, KeyOrder};
+pub use forebay_engine::{Db, DbIterator, LevelStatistics, Options, Snapshot, Statistics, WriteBatch};
+pub use forebay_fabric::{Counts, LinkModel};
+pub use forebay_memory_node::{MemoryNode, Options as MemoryNodeOptions};
+pub use store::{NodeStatistics, Store};

@@ -1,0 +1,84 @@
+//! A database with the memory node behind it.
+
+use crate::{Error, NodeAddress, connect};
+use forebay_engine::{Db, Options};
+use forebay_fabric::{Link, inprocess};
+use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_node::{Handle, MemoryNode};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// What a memory node tells of itself.
+pub type NodeStatistics = forebay_proto::replies::Statistics;
+
+/// A database and the session, or the embedded node, that its memory is in. Derefs to [`Db`].
+#[derive(Debug)]
+pub struct Store {
+    // In the order in which they must be dropped.
+    db: Db,
+    client: Arc<MemoryClient>,
+    node: Option<Handle>,
+}
+
+impl Store {
+    /// A database in this process: its memory node is a thread that offers `memory_bytes`.
+    ///
+    /// # Errors
+    /// `Invalid` for options or sizes that do not fit each other, `Io` when there is no memory.
+    pub fn embedded(memory_bytes: u64, options: Options) -> Result<Self, Error> {
+        let (listener, connector) = inprocess::listen(0)?;
+        let node_options = forebay_memory_node::Options {
+            clock: Arc::clone(&options.clock),
+            ..forebay_memory_node::Options::with_memory(memory_bytes)
+        };
+        let node = MemoryNode::start(Box::new(listener), node_options)?;
+        Self::over(connector.connect()?, options, Some(node))
+    }
+
+    /// A database in the memory of a node of another process.
+    ///
+    /// # Errors
+    /// `Unavailable` when nobody serves at the address; as [`Store::embedded`].
+    pub fn connect(address: &NodeAddress, options: Options) -> Result<Self, Error> {
+        Self::over(connect(address)?, options, None)
+    }
+
+    fn over(link: Arc<dyn Link>, options: Options, node: Option<Handle>) -> Result<Self, Error> {
+        let client_options = ClientOptions {
+            timeout: options.fabric_timeout,
+            clock: Arc::clone(&options.clock),
+            ..ClientOptions::default()
+        };
+        let client = MemoryClient::connect(link, "forebay", client_options)?;
+        let db = Db::open(Arc::clone(&client), options)?;
+        Ok(Self { db, client, node })
+    }
+
+    /// The database.
+    #[must_use]
+    pub const fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Whether the memory node is part of this process.
+    #[must_use]
+    pub const fn is_embedded(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// What the memory node tells of itself.
+    ///
+    /// # Errors
+    /// `Unavailable` when it is gone.
+    pub fn node_statistics(&self) -> Result<NodeStatistics, Error> {
+        Ok(self.client.node_statistics()?)
+    }
+}
+
+impl Deref for Store {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        &self.db
+    }
+}
