@@ -28,9 +28,7 @@ impl FromStr for NodeAddress {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |why: &str| {
-            Error::Address(format!("{text:?} {why}: use local, shm:<path> or tcp://<host>:<port>"))
-        };
+        let wrong = |why: &str| Error::Address(format!("{text:?} {why}: use local, shm:<path> or tcp://<host>:<port>"));
         if text == "local" {
             return Ok(Self::Local);
         }
@@ -100,7 +98,9 @@ mod tests {
         for text in ["local", "shm:/tmp/node", "tcp://127.0.0.1:0", "tcp://[::1]:4000", "tcp://memory-1:4000"] {
             assert_eq!(text.parse::<NodeAddress>().unwrap().to_string(), text);
         }
-        for text in ["", "shm:", "tcp://", "tcp://host", "tcp://host:x", "tcp://:1", "tcp://h:70000", "/tmp/x", "udp://h:1"] {
+        for text in
+            ["", "shm:", "tcp://", "tcp://host", "tcp://host:x", "tcp://:1", "tcp://h:70000", "/tmp/x", "udp://h:1"]
+        {
             let error = text.parse::<NodeAddress>().unwrap_err().to_string();
             assert!(error.contains("tcp://<host>:<port>"), "{error}");
         }
