@@ -10,7 +10,6 @@ use architecture::Row;
 const NEVER: &[(&str, &str)] = &[
     ("engine", "memory-node"),
     ("memory-node", "engine"),
-    ("memtable", "fabric"),
     ("memtable", "table"),
     ("table", "fabric"),
     ("table", "memtable"),
