@@ -23,6 +23,8 @@ mod jobs;
 mod outputs;
 mod refusal;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 pub use extents::{Counts, Place};
 pub use jobs::Job;

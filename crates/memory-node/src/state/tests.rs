@@ -1,0 +1,620 @@
+//! The state against a model of what clients, the fabric and the zeroing do with its decisions.
+//!
+//! The model carries commands out late and in any order, remembers which keys are valid and what
+//! was written where, and checks after every event that
+//! - every extent is in one place and the counts are right,
+//! - what is given out is zero, and nobody else can write it,
+//! - ordinary leases leave the headroom alone,
+//! - adopted memory stays until its shard frees it, and all else comes back in the end.
+
+use super::*;
+use forebay_base::ErrorKind;
+use forebay_fabric::PeerId;
+use forebay_proto::calls::*;
+use forebay_proto::replies::{SessionOpened, ShardAcquired, StoreOpened};
+use forebay_proto::{Blob, Message, Request, Rest, ShardId};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const SECOND: Nanos = 1_000_000_000;
+const LEASE: Nanos = 10 * SECOND;
+const EXTENT_BYTES: u64 = 64 << 10;
+
+fn settings(extents: u32, headroom_extents: u32, kept_extents: u32) -> Settings {
+    Settings {
+        node: 1,
+        incarnation: 2,
+        extent_bytes: EXTENT_BYTES,
+        extents,
+        headroom_extents,
+        kept_extents,
+        quota_extents: None,
+        lease: LEASE,
+        jobs: true,
+    }
+}
+
+fn text(text: &str) -> Text {
+    Text::new(text).unwrap()
+}
+
+/// A state with what surrounds it.
+struct World {
+    state: State,
+    now: Nanos,
+    /// Valid keys: whether they allow writing.
+    keys: BTreeMap<(SessionId, ExtentId), bool>,
+    revoking: Vec<(SessionId, ExtentId)>,
+    zeroing: Vec<ExtentId>,
+    /// Extents that are not zero.
+    written: BTreeSet<ExtentId>,
+    /// Extents whose latest content the session wrote or mapped: all others must not read it.
+    sessions: BTreeMap<u64, SessionId>,
+    shards: BTreeMap<ShardKey, (SessionId, Epoch)>,
+    adopted: BTreeMap<ExtentId, ShardKey>,
+    jobs: Vec<(JobId, Vec<ExtentRange>)>,
+    outputs: Vec<(ShardKey, ExtentRange)>,
+}
+
+impl World {
+    fn new(settings: Settings) -> Self {
+        Self {
+            state: State::new(settings),
+            now: 0,
+            keys: BTreeMap::new(),
+            revoking: Vec::new(),
+            zeroing: Vec::new(),
+            written: BTreeSet::new(),
+            sessions: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            adopted: BTreeMap::new(),
+            jobs: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Makes a call over a link and notes what follows from it.
+    fn call(&mut self, peer: u64, request: impl Into<Request>) -> Result<Answer, Refusal> {
+        let answer = self.state.call(self.now, PeerId(peer), request.into());
+        self.collect();
+        if let Ok(Answer::Grant(session, granted)) = &answer {
+            for &(extent, rights) in granted {
+                let writes = rights.contain(Rights::WRITE);
+                let leased = self.state.place(extent) == Some(Place::Leased(*session));
+                if leased {
+                    assert!(!self.written.contains(&extent), "{extent} was leased with somebody's bytes in it");
+                    assert!(!self.keys.keys().any(|&(_, of)| of == extent), "{extent} was leased under an old key");
+                }
+                if writes {
+                    let other = |(&(holder, of), &writes): (&(SessionId, ExtentId), &bool)| {
+                        of == extent && holder != *session && writes
+                    };
+                    assert!(!self.keys.iter().any(other), "{extent} has two writers");
+                }
+                self.keys.insert((*session, extent), writes);
+            }
+        }
+        answer
+    }
+
+    fn collect(&mut self) {
+        for command in self.state.take_commands() {
+            match command {
+                Command::Revoke { session, extent } => self.revoking.push((session, extent)),
+                Command::Zero { extent } => self.zeroing.push(extent),
+            }
+        }
+    }
+
+    fn revoke_one(&mut self, which: usize) {
+        if !self.revoking.is_empty() {
+            let (session, extent) = self.revoking.swap_remove(which % self.revoking.len());
+            self.keys.remove(&(session, extent));
+            self.state.revoked(session, extent);
+            self.collect();
+        }
+    }
+
+    fn zero_one(&mut self, which: usize) {
+        if !self.zeroing.is_empty() {
+            let extent = self.zeroing.swap_remove(which % self.zeroing.len());
+            assert!(!self.keys.keys().any(|&(_, of)| of == extent), "{extent} is zeroed while a key is valid");
+            self.written.remove(&extent);
+            self.state.zeroed(extent);
+            self.collect();
+        }
+    }
+
+    /// Carries out all that is to be done.
+    fn settle(&mut self) {
+        while !self.revoking.is_empty() || !self.zeroing.is_empty() {
+            self.revoke_one(0);
+            self.zero_one(0);
+        }
+    }
+
+    fn open(&mut self, peer: u64) -> SessionId {
+        let call = OpenSession { protocol: 1, tenant: text(""), name: text("test"), capabilities: 0 };
+        let Ok(Answer::Reply(bytes)) = self.call(peer, call) else { panic!("no session") };
+        let session = SessionOpened::decode(&bytes).unwrap().session;
+        self.sessions.insert(peer, session);
+        session
+    }
+
+    /// The link ends, and its keys with it.
+    fn cut(&mut self, peer: u64) {
+        let gone = self.sessions.remove(&peer);
+        self.keys.retain(|(session, _), _| Some(*session) != gone);
+        self.state.link_ended(peer);
+        let (mine, others) = self.revoking.drain(..).partition(|(session, _)| Some(*session) == gone);
+        self.revoking = others;
+        for (session, extent) in Vec::from_iter::<Vec<_>>(mine) {
+            self.state.revoked(session, extent);
+        }
+        self.collect();
+        self.shards.retain(|_, (owner, _)| Some(*owner) != gone);
+    }
+
+    fn store(&mut self, peer: u64, name: &str) -> StoreId {
+        let session = self.sessions[&peer];
+        let open = OpenStore { session, name: text(name) };
+        let create = CreateStore { session, name: text(name), config: Blob::default() };
+        let opened = self.call(peer, open).or_else(|_| self.call(peer, create));
+        let Ok(Answer::Reply(bytes)) = opened else { panic!("no store") };
+        StoreOpened::decode(&bytes).unwrap().store
+    }
+
+    fn acquire(&mut self, peer: u64, shard: ShardKey, takeover: bool) -> Result<Epoch, Refusal> {
+        let session = self.sessions[&peer];
+        match self.call(peer, AcquireShard { session, shard, takeover })? {
+            Answer::Reply(bytes) => {
+                let epoch = ShardAcquired::decode(&bytes).unwrap().epoch;
+                self.shards.insert(shard, (session, epoch));
+                Ok(epoch)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn lease(&mut self, peer: u64, count: u32, purpose: Purpose) -> Result<Vec<ExtentId>, Refusal> {
+        let session = self.sessions[&peer];
+        match self.call(peer, LeaseExtents { session, count, purpose })? {
+            Answer::Grant(_, granted) => Ok(granted.into_iter().map(|(extent, _)| extent).collect()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The invariants of [`extents`], and the counts.
+    fn check(&self) {
+        let mut counts = Counts::default();
+        for (id, extent) in self.state.extents.iter() {
+            let clean = extent.holders.is_empty() && extent.pins == 0;
+            match extent.place() {
+                Place::Free => counts.free += 1,
+                Place::Leased(session) => {
+                    counts.leased += 1;
+                    assert!(self.state.sessions.tenant(session).is_some(), "{id} is leased to nobody");
+                }
+                Place::Adopted(shard) => {
+                    counts.adopted += 1;
+                    assert_eq!(self.adopted.get(&id), Some(&shard));
+                }
+                Place::Kept => counts.kept += 1,
+                Place::Jobs(_) => counts.jobs += 1,
+                Place::Retired(_) | Place::Revoking | Place::Dirty => counts.recycling += 1,
+            }
+            if matches!(extent.place(), Place::Free | Place::Kept) {
+                assert!(clean && !extent.touched && !self.written.contains(&id), "{id} is free but not clean");
+            }
+            if extent.place() == Place::Dirty {
+                assert!(clean, "{id} is zeroed under somebody's key");
+            }
+        }
+        assert_eq!(counts, self.state.extents.counts());
+        assert_eq!(counts.adopted, self.adopted.len() as u64);
+    }
+}
+
+#[test]
+fn a_session_lapses_with_its_lease_and_not_before() {
+    let mut world = World::new(settings(8, 1, 1));
+    let session = world.open(1);
+    world.lease(1, 2, Purpose::Flush).unwrap();
+    for second in 1..=30 {
+        world.now = second * SECOND;
+        if second % 3 == 0 && second <= 15 {
+            world.call(1, Renew { session, reading_epoch: u64::MAX }).unwrap();
+        }
+        let lapsed = world.state.tick(world.now);
+        assert_eq!(lapsed.len(), usize::from(second == 25), "second {second}");
+    }
+    world.collect();
+    assert_eq!(world.revoking.len(), 2, "the link is there: its keys must be revoked");
+    assert_eq!(world.state.extents.counts().free, 5);
+    let refused = world.call(1, Renew { session, reading_epoch: u64::MAX }).unwrap_err();
+    assert_eq!((refused.clone(), refused.kind()), (Refusal::NoSession(session), ErrorKind::Fenced));
+    world.settle();
+    assert_eq!(world.state.extents.counts().free, 7);
+}
+
+#[test]
+fn a_node_that_slept_blames_nobody() {
+    let mut world = World::new(settings(8, 1, 1));
+    world.open(1);
+    assert!(world.state.tick(3600 * SECOND).is_empty());
+    assert!(world.state.tick(3604 * SECOND).is_empty());
+    assert!(world.state.tick(3608 * SECOND).is_empty());
+    assert_eq!(world.state.tick(3612 * SECOND).len(), 1);
+}
+
+#[test]
+fn freed_memory_waits_for_its_readers() {
+    let mut world = World::new(settings(8, 1, 1));
+    let (writer, reader) = (world.open(1), world.open(2));
+    let store = world.store(1, "db");
+    world.store(2, "db");
+    let shard = ShardKey { store, shard: ShardId(0) };
+    let epoch = world.acquire(1, shard, false).unwrap();
+    let extents = world.lease(1, 1, Purpose::Flush).unwrap();
+    world.call(1, AdoptExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
+    world.call(2, MapExtents { session: reader, shard, extents: extents.clone() }).unwrap();
+    let began = world.state.reading_epoch;
+    world.call(2, Renew { session: reader, reading_epoch: began }).unwrap();
+    world.call(1, ReleaseExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
+    assert_eq!(world.state.place(extents[0]), Some(Place::Retired(began)));
+    assert!(world.revoking.is_empty(), "the reader still reads");
+    world.call(2, Renew { session: reader, reading_epoch: began }).unwrap();
+    assert!(world.revoking.is_empty());
+    world.call(2, Renew { session: reader, reading_epoch: world.state.reading_epoch }).unwrap();
+    assert_eq!(world.revoking.len(), 2);
+    world.settle();
+    assert_eq!(world.state.place(extents[0]), Some(Place::Free));
+    // A reader that dies holds up nobody.
+    let extents = world.lease(1, 1, Purpose::Flush).unwrap();
+    world.call(1, AdoptExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
+    world.call(2, MapExtents { session: reader, shard, extents: extents.clone() }).unwrap();
+    world.call(2, Renew { session: reader, reading_epoch: 0 }).unwrap();
+    world.call(1, ReleaseExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
+    world.cut(2);
+    world.settle();
+    assert_eq!(world.state.place(extents[0]), Some(Place::Free));
+}
+
+#[test]
+fn nobody_writes_before_the_owner_before_has_let_go() {
+    let mut world = World::new(settings(8, 1, 1));
+    let (old, new) = (world.open(1), world.open(2));
+    let store = world.store(1, "db");
+    world.store(2, "db");
+    let shard = ShardKey { store, shard: ShardId(0) };
+    let epoch = world.acquire(1, shard, false).unwrap();
+    let extents = world.lease(1, 1, Purpose::Flush).unwrap();
+    world.call(1, AdoptExtents { session: old, shard, epoch, extents: extents.clone() }).unwrap();
+    assert_eq!(world.acquire(2, shard, false), Err(Refusal::Owned(shard)));
+    let taken = world.acquire(2, shard, true).unwrap();
+    assert_eq!(taken, Epoch(epoch.0 + 1));
+    let map = MapExtents { session: new, shard, extents: extents.clone() };
+    assert_eq!(world.call(2, map.clone()), Err(Refusal::Held(extents[0])));
+    let late = SetRoot { session: old, shard, epoch, root: Blob::default() };
+    assert_eq!(world.call(1, late), Err(Refusal::Fenced { shard, epoch, present: taken }));
+    world.revoke_one(0);
+    assert_eq!(world.call(2, map), Ok(Answer::Grant(new, vec![(extents[0], Rights::ALL)])));
+}
+
+#[test]
+fn a_fenced_job_keeps_its_memory_until_it_ends() {
+    let mut world = World::new(settings(8, 1, 1));
+    let session = world.open(1);
+    let store = world.store(1, "db");
+    let shard = ShardKey { store, shard: ShardId(0) };
+    let epoch = world.acquire(1, shard, false).unwrap();
+    let submit = SubmitJob { session, shard, epoch, attempt: 5, kind: 1, arguments: Rest(Vec::new()) };
+    let Ok(Answer::Job(job)) = world.call(1, submit.clone()) else { panic!("no job") };
+    assert_eq!(world.call(1, submit), Err(Refusal::AttemptRuns(5)));
+    let first = world.state.job_allocate(job.id, 5000).unwrap();
+    assert_eq!((first.offset, first.length), (0, 8192));
+    let second = world.state.job_allocate(job.id, 4096).unwrap();
+    world.state.job_free(job.id, second).unwrap();
+    assert!(world.state.job_free(job.id, second).is_err());
+    assert_eq!(
+        world.state.job_allocate(job.id, EXTENT_BYTES + 1),
+        Err(Refusal::TooLong { length: EXTENT_BYTES + 1, extent_bytes: EXTENT_BYTES })
+    );
+    assert_eq!(world.call(1, DropStore { session, store }), Err(Refusal::StoreInUse(store)));
+    let foreign = ExtentRange { extent: ExtentId(0), offset: 0, length: 8 };
+    assert_eq!(world.state.job_reads(job.id, foreign), Err(Refusal::OutOfBounds(foreign)));
+    world.cut(1);
+    assert!(!world.state.job_may_go_on(job.id));
+    assert_eq!(world.state.job_allocate(job.id, 1), Err(Refusal::JobFenced));
+    world.settle();
+    assert_eq!(world.state.place(first.extent), Some(Place::Jobs(shard)));
+    assert!(!world.state.job_ended(job.id, true), "the result of a fenced job does not count");
+    world.collect();
+    world.settle();
+    assert_eq!(world.state.place(first.extent), Some(Place::Kept));
+    assert_eq!(world.state.outputs.bytes(), (0, 0));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Open(u64),
+    Cut(u64),
+    Close(u64),
+    Wait(u64),
+    Renew(u64, Option<u64>),
+    Lease(u64, u32, Purpose),
+    Return(u64, usize),
+    Write(usize),
+    Acquire(u64, u32, bool),
+    GiveUp(u32),
+    Adopt(u64, u32, usize),
+    Release(u32, usize),
+    Map(u64, u32, u32),
+    Drop(u64),
+    Job(u32),
+    Allocate(usize, u64),
+    EndJob(usize, bool),
+    AdoptOutput(usize),
+    FreeOutput(usize),
+    Revoked(usize),
+    Zeroed(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let peer = || 0..3u64;
+    let shard = || 0..2u32;
+    let purpose = || prop_oneof![4 => Just(Purpose::Flush), 1 => Just(Purpose::Collection)];
+    prop_oneof![
+        3 => peer().prop_map(Step::Open),
+        1 => peer().prop_map(Step::Cut),
+        1 => peer().prop_map(Step::Close),
+        1 => (1..5u64).prop_map(Step::Wait),
+        2 => (peer(), proptest::option::of(0..3u64)).prop_map(|(peer, ago)| Step::Renew(peer, ago)),
+        6 => (peer(), 1..4u32, purpose()).prop_map(|(peer, count, purpose)| Step::Lease(peer, count, purpose)),
+        3 => (peer(), any::<usize>()).prop_map(|(peer, which)| Step::Return(peer, which)),
+        6 => any::<usize>().prop_map(Step::Write),
+        4 => (peer(), shard(), any::<bool>()).prop_map(|(peer, shard, takeover)| Step::Acquire(peer, shard, takeover)),
+        1 => shard().prop_map(Step::GiveUp),
+        4 => (peer(), shard(), any::<usize>()).prop_map(|(peer, shard, which)| Step::Adopt(peer, shard, which)),
+        3 => (shard(), any::<usize>()).prop_map(|(shard, which)| Step::Release(shard, which)),
+        4 => (peer(), shard(), 0..12u32).prop_map(|(peer, shard, extent)| Step::Map(peer, shard, extent)),
+        1 => peer().prop_map(Step::Drop),
+        2 => shard().prop_map(Step::Job),
+        5 => (any::<usize>(), 1..EXTENT_BYTES).prop_map(|(which, length)| Step::Allocate(which, length)),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, well)| Step::EndJob(which, well)),
+        2 => any::<usize>().prop_map(Step::AdoptOutput),
+        2 => any::<usize>().prop_map(Step::FreeOutput),
+        6 => any::<usize>().prop_map(Step::Revoked),
+        6 => any::<usize>().prop_map(Step::Zeroed),
+    ]
+}
+
+impl World {
+    fn shard_key(&self, shard: u32) -> Option<ShardKey> {
+        let (store, _) = self.state.directory.find(&text(""), &text("db")).ok()?;
+        Some(ShardKey { store, shard: ShardId(shard) })
+    }
+
+    fn owner(&self, shard: u32) -> Option<(u64, ShardKey, SessionId, Epoch)> {
+        let key = self.shard_key(shard)?;
+        let &(session, epoch) = self.shards.get(&key)?;
+        let peer = self.sessions.iter().find(|(_, of)| **of == session).map(|(&peer, _)| peer)?;
+        Some((peer, key, session, epoch))
+    }
+
+    fn end_session(&mut self, peer: u64) {
+        if let Some(gone) = self.sessions.remove(&peer) {
+            self.shards.retain(|_, (owner, _)| *owner != gone);
+        }
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Open(peer) => {
+                if !self.sessions.contains_key(&peer) {
+                    self.open(peer);
+                    self.store(peer, "db");
+                }
+            }
+            Step::Cut(peer) => self.cut(peer),
+            Step::Close(peer) => {
+                if let Some(&session) = self.sessions.get(&peer) {
+                    self.call(peer, CloseSession { session }).unwrap();
+                    self.end_session(peer);
+                }
+            }
+            Step::Wait(seconds) => {
+                self.now += seconds * SECOND;
+                let lapsed = self.state.tick(self.now);
+                self.collect();
+                for ended in lapsed {
+                    let peer = self.sessions.iter().find(|(_, of)| **of == ended.session).map(|(&peer, _)| peer);
+                    self.end_session(peer.expect("a session that the model knows"));
+                }
+            }
+            Step::Renew(peer, ago) => {
+                if let Some(&session) = self.sessions.get(&peer) {
+                    let epoch = ago.map_or(u64::MAX, |ago| self.state.reading_epoch.saturating_sub(ago));
+                    self.call(peer, Renew { session, reading_epoch: epoch }).unwrap();
+                }
+            }
+            Step::Lease(peer, count, purpose) => {
+                if self.sessions.contains_key(&peer) {
+                    let free = self.state.extents.counts().free;
+                    let headroom = if purpose == Purpose::Flush { 2 } else { 0 };
+                    match self.lease(peer, count, purpose) {
+                        Ok(leased) => assert_eq!(leased.len() as u64, u64::from(count).min(free - headroom)),
+                        Err(refusal) => {
+                            assert!(free <= headroom, "{refusal}");
+                            assert!(matches!(refusal.kind(), ErrorKind::Full | ErrorKind::Busy));
+                        }
+                    }
+                }
+            }
+            Step::Return(peer, which) => {
+                if let Some(&session) = self.sessions.get(&peer) {
+                    let leased = self.state.extents.select(|found| found.place() == Place::Leased(session));
+                    if let Some(&extent) = leased.get(which % leased.len().max(1)) {
+                        self.call(peer, ReturnExtents { session, extents: vec![extent] }).unwrap();
+                    }
+                }
+            }
+            Step::Write(which) => {
+                let writable: Vec<ExtentId> =
+                    self.keys.iter().filter(|(_, writes)| **writes).map(|(&(_, extent), _)| extent).collect();
+                if let Some(&extent) = writable.get(which % writable.len().max(1)) {
+                    let place = self.state.place(extent).unwrap();
+                    assert!(!matches!(place, Place::Free | Place::Kept | Place::Jobs(_) | Place::Dirty));
+                    self.written.insert(extent);
+                }
+            }
+            Step::Acquire(peer, shard, takeover) => {
+                if let (true, Some(key)) = (self.sessions.contains_key(&peer), self.shard_key(shard)) {
+                    self.store(peer, "db");
+                    let owned = self.shards.get(&key).copied();
+                    let before = self.state.directory.shard(key).map_or(Epoch(0), |shard| shard.epoch);
+                    let foreign = owned.is_some_and(|(owner, _)| owner != self.sessions[&peer]);
+                    let acquired = self.acquire(peer, key, takeover);
+                    assert_eq!(acquired.is_ok(), takeover || !foreign);
+                    assert!(acquired.is_ok_and(|epoch| epoch > before) || foreign);
+                }
+            }
+            Step::GiveUp(shard) => {
+                if let Some((peer, shard, session, epoch)) = self.owner(shard) {
+                    self.call(peer, ReleaseShard { session, shard, epoch }).unwrap();
+                    self.shards.remove(&shard);
+                }
+            }
+            Step::Adopt(peer, shard, which) => {
+                if let (Some(&session), Some(key)) = (self.sessions.get(&peer), self.shard_key(shard)) {
+                    let leased = self.state.extents.select(|found| found.place() == Place::Leased(session));
+                    let Some(&extent) = leased.get(which % leased.len().max(1)) else { return };
+                    let owned = self.shards.get(&key).copied();
+                    let epoch = owned.map_or(Epoch(1), |(_, epoch)| epoch);
+                    let call = AdoptExtents { session, shard: key, epoch, extents: vec![extent] };
+                    let adopted = self.call(peer, call);
+                    assert_eq!(adopted.is_ok(), owned.is_some_and(|(owner, _)| owner == session));
+                    if adopted.is_ok() {
+                        self.adopted.insert(extent, key);
+                    }
+                }
+            }
+            Step::Release(shard, which) => {
+                if let Some((peer, shard, session, epoch)) = self.owner(shard) {
+                    let of_shard = |(_, of): &(&ExtentId, &ShardKey)| **of == shard;
+                    let adopted: Vec<ExtentId> = self.adopted.iter().filter(of_shard).map(|(&e, _)| e).collect();
+                    if let Some(&extent) = adopted.get(which % adopted.len().max(1)) {
+                        self.call(peer, ReleaseExtents { session, shard, epoch, extents: vec![extent] }).unwrap();
+                        self.adopted.remove(&extent);
+                    }
+                }
+            }
+            Step::Map(peer, shard, extent) => {
+                if let (Some(&session), Some(shard)) = (self.sessions.get(&peer), self.shard_key(shard)) {
+                    let extent = ExtentId(extent);
+                    let mine = self.state.place(extent).and_then(Place::shard) == Some(shard);
+                    self.store(peer, "db");
+                    let mapped = self.call(peer, MapExtents { session, shard, extents: vec![extent] });
+                    assert!(mine || mapped.is_err(), "{extent} is not memory of {shard}");
+                }
+            }
+            Step::Drop(peer) => {
+                if let (Some(&session), Some(key)) = (self.sessions.get(&peer), self.shard_key(0)) {
+                    self.store(peer, "db");
+                    let foreign = self.shards.iter().any(|(of, (owner, _))| of.store == key.store && *owner != session);
+                    let dropped = self.call(peer, DropStore { session, store: key.store });
+                    assert_eq!(dropped.is_ok(), !foreign && self.jobs.is_empty());
+                    if dropped.is_ok() {
+                        self.adopted.clear();
+                        self.shards.clear();
+                        self.outputs.clear();
+                        for (peer, _) in self.sessions.clone() {
+                            self.store(peer, "db");
+                        }
+                    }
+                }
+            }
+            Step::Job(shard) => {
+                if let Some((peer, shard, session, epoch)) = self.owner(shard) {
+                    let attempt = self.now + self.jobs.len() as u64;
+                    let call = SubmitJob { session, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) };
+                    if let Ok(Answer::Job(job)) = self.call(peer, call) {
+                        self.jobs.push((job.id, Vec::new()));
+                    }
+                }
+            }
+            Step::Allocate(which, length) => {
+                let count = self.jobs.len().max(1);
+                let Some((id, outputs)) = self.jobs.get_mut(which % count) else { return };
+                if let Ok(range) = self.state.job_allocate(*id, length) {
+                    outputs.push(range);
+                    self.written.insert(range.extent);
+                }
+            }
+            Step::EndJob(which, well) => {
+                if !self.jobs.is_empty() {
+                    let (id, outputs) = self.jobs.swap_remove(which % self.jobs.len());
+                    let shard = outputs.first().and_then(|range| self.state.place(range.extent)).and_then(Place::shard);
+                    let counts = self.state.job_ended(id, well);
+                    self.collect();
+                    if let (true, Some(shard)) = (counts, shard) {
+                        self.outputs.extend(outputs.into_iter().map(|range| (shard, range)));
+                    }
+                }
+            }
+            Step::AdoptOutput(which) | Step::FreeOutput(which) => {
+                let Some(&(shard, range)) = self.outputs.get(which % self.outputs.len().max(1)) else { return };
+                let Some((peer, shard, session, epoch)) = self.owner(shard.shard.0).filter(|owner| owner.1 == shard)
+                else {
+                    return;
+                };
+                let ranges = vec![range];
+                if matches!(step, Step::AdoptOutput(_)) {
+                    let _ = self.call(peer, AdoptRanges { session, shard, epoch, ranges });
+                } else {
+                    let _ = self.call(peer, FreeBatch { session, shard, epoch, ranges });
+                    self.outputs.retain(|output| *output != (shard, range));
+                }
+            }
+            Step::Revoked(which) => self.revoke_one(which),
+            Step::Zeroed(which) => self.zero_one(which),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn nothing_leaks_and_nothing_is_given_twice(steps in proptest::collection::vec(step(), 1..250)) {
+        let mut world = World::new(settings(12, 2, 2));
+        world.apply(Step::Open(0));
+        for step in steps {
+            world.apply(step);
+            world.check();
+        }
+        // Everybody leaves: what shards own stays, all else comes back.
+        for (job, _) in std::mem::take(&mut world.jobs) {
+            world.state.job_ended(job, true);
+        }
+        for peer in 0..3 {
+            world.cut(peer);
+        }
+        world.collect();
+        world.settle();
+        world.check();
+        let counts = world.state.extents.counts();
+        prop_assert_eq!((counts.leased, counts.recycling), (0, 0));
+        prop_assert_eq!(counts.adopted, world.adopted.len() as u64);
+        let (bytes, pending) = world.state.outputs.bytes();
+        prop_assert_eq!(pending, 0);
+        prop_assert_eq!(counts.jobs > 0, bytes > 0);
+        prop_assert_eq!(world.state.statistics().live_bytes, counts.adopted * EXTENT_BYTES + bytes);
+        prop_assert_eq!(counts.free + counts.kept + counts.adopted + counts.jobs, 12);
+        // The store's memory comes back with the store.
+        world.open(9);
+        let store = world.store(9, "db");
+        world.call(9, DropStore { session: world.sessions[&9], store }).unwrap();
+        world.settle();
+        prop_assert_eq!(world.state.extents.counts(), Counts { free: 10, kept: 2, ..Counts::default() });
+    }
+}
