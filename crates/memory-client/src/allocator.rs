@@ -23,9 +23,6 @@ use std::time::Duration;
 /// Memory in a leased extent.
 pub type Allocation = ExtentRange;
 
-/// How long to wait between two looks at memory that is being cleaned.
-const PAUSE: Duration = Duration::from_millis(1);
-
 /// How an allocator behaves.
 #[derive(Debug, Clone, Copy)]
 pub struct AllocatorOptions {
@@ -153,21 +150,12 @@ impl SubAllocator {
 
     /// Leases an extent, waiting for one that is being cleaned.
     fn lease_one(&self, purpose: Purpose) -> Result<Vec<ExtentId>, Error> {
-        let clock = self.client.clock();
-        let start = clock.now();
-        loop {
-            match self.client.lease(1, purpose) {
-                Ok(leased) if !leased.is_empty() => return Ok(leased),
-                Ok(_) => return Err(Error::Full("the node granted nothing".into())),
-                Err(error) if error.kind() == ErrorKind::Full => return Err(Error::Full(error.to_string())),
-                Err(error) if error.kind() == ErrorKind::Busy => {
-                    if u128::from(clock.now().saturating_sub(start)) >= self.options.patience.as_nanos() {
-                        return Err(Error::Full(error.to_string()));
-                    }
-                    clock.sleep(PAUSE);
-                }
-                Err(error) => return Err(error),
+        match self.client.patiently(self.options.patience, || self.client.lease(1, purpose)) {
+            Ok(leased) if leased.is_empty() => Err(Error::Full("the node granted nothing".into())),
+            Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy) => {
+                Err(Error::Full(error.to_string()))
             }
+            result => result,
         }
     }
 

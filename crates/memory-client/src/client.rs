@@ -2,6 +2,7 @@
 
 use crate::session::{ReadGuard, Session};
 use crate::{Error, StoreHandle};
+use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, SystemClock};
@@ -13,6 +14,9 @@ use forebay_proto::replies::{ExtentsGranted, Statistics, capabilities};
 use forebay_proto::{Blob, ExtentId, GrantedExtent, MAX_LIST, Purpose, SessionId, ShardKey, StoreId, Text};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long to wait before what the node was not ready for is tried again.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -116,10 +120,6 @@ impl MemoryClient {
         self.session.opened().capabilities & capabilities::JOBS != 0
     }
 
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.session.options().clock
-    }
-
     /// Why the session ended, if it did.
     ///
     /// # Errors
@@ -199,16 +199,38 @@ impl MemoryClient {
     }
 
     /// Gets and remembers keys to a shard's extents, to write if this session owns the shard, else
-    /// to read.
+    /// to read. Waits for an earlier owner to let go, at most [`ClientOptions::timeout`].
     ///
     /// # Errors
-    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) while an earlier owner has not let go.
+    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when an earlier owner does not let go.
     pub fn map(&self, shard: ShardKey, extents: &[ExtentId]) -> Result<(), Error> {
         for page in extents.chunks(MAX_LIST) {
             let call = MapExtents { session: self.session(), shard, extents: page.to_vec() };
-            self.remember(&self.call(&call)?);
+            let granted = self.patiently(self.session.options().timeout, || self.call(&call))?;
+            self.remember(&granted);
         }
         Ok(())
+    }
+
+    /// Repeats what the node is not ready for, at most for `patience`.
+    pub(crate) fn patiently<T>(
+        &self,
+        patience: Duration,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let clock = &self.session.options().clock;
+        let start = clock.now();
+        loop {
+            match attempt() {
+                Err(error)
+                    if error.kind() == ErrorKind::Busy
+                        && u128::from(clock.now().saturating_sub(start)) < patience.as_nanos() =>
+                {
+                    clock.sleep(PAUSE);
+                }
+                result => return result,
+            }
+        }
     }
 
     fn remember(&self, granted: &ExtentsGranted) -> Vec<ExtentId> {

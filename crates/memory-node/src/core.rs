@@ -165,9 +165,13 @@ impl Core {
         inner.carry_out();
     }
 
-    /// Lets time pass, and asks whether keys that were being revoked are gone. Returns whether some
-    /// are not.
-    pub fn tick(&self) -> bool {
+    /// Whether keys are being revoked.
+    pub fn is_revoking(&self) -> bool {
+        !lock(&self.inner).revoking.is_empty()
+    }
+
+    /// Lets time pass, and asks whether keys that were being revoked are gone.
+    pub fn tick(&self) {
         let now = self.clock.now();
         let mut inner = lock(&self.inner);
         let Inner { state, revoking, .. } = &mut *inner;
@@ -183,7 +187,6 @@ impl Core {
             count(&self.counters.lapsed_sessions);
         }
         inner.carry_out();
-        !inner.revoking.is_empty()
     }
 
     /// Zeroes a slice of an extent that is to be zeroed. False when there is none.

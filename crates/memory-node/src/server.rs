@@ -32,7 +32,6 @@ pub struct MemoryNode {
     threads: Vec<JoinHandle<()>>,
     malformed: HashMap<PeerId, u32>,
     since_tick: u32,
-    revoking: bool,
     cpu: ThreadTime,
 }
 
@@ -64,7 +63,6 @@ impl MemoryNode {
             threads: Vec::new(),
             malformed: HashMap::new(),
             since_tick: 0,
-            revoking: false,
             cpu: ThreadTime::default(),
         })
     }
@@ -111,7 +109,7 @@ impl MemoryNode {
     fn run(mut self, stop: &AtomicBool) -> Result<(), Error> {
         // Pairs with the store in `Handle::request_stop`; nothing else is ordered by it.
         while !stop.load(Ordering::Relaxed) {
-            self.step(if self.revoking { IMPATIENT } else { IDLE })?;
+            self.step(if self.core.is_revoking() { IMPATIENT } else { IDLE })?;
         }
         Ok(())
     }
@@ -130,7 +128,7 @@ impl MemoryNode {
         }
         if !busy || self.since_tick >= EVENTS_PER_TICK {
             self.since_tick = 0;
-            self.revoking = self.core.tick();
+            self.core.tick();
             self.cpu.report(&self.core.counters.cpu_nanos);
             if self.core.has_zeroing() {
                 self.workers.wake();

@@ -1,16 +1,17 @@
-//! A memory node and its clients, over the in-process back end.
+//! A memory node and its clients, over every back end that needs nothing but this process.
 
 use forebay_base::ErrorKind;
 use forebay_env::Clock;
 use forebay_env::SystemClock;
-use forebay_fabric::inprocess::{self, Connector};
-use forebay_fabric::{EndpointOptions, Link, Rights, rpc};
+use forebay_fabric::{EndpointOptions, Link, Listener, Rights, inprocess, rpc, shm};
 use forebay_memory_client::{
     AllocatorOptions, ClientOptions, Error, ExtentId, MemoryClient, Purpose, ShardId, SubAllocator,
 };
 use forebay_memory_node::{Handle, MemoryNode, Options};
 use forebay_proto::{ExtentRange, job_kind};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -21,9 +22,71 @@ fn options() -> Options {
     Options { extent_bytes: Some(256 << 10), ..Options::with_memory(8 * MIB) }
 }
 
-fn start(options: Options) -> (Handle, Connector) {
-    let (listener, connector) = inprocess::listen(1).unwrap();
-    (MemoryNode::start(Box::new(listener), options).unwrap(), connector)
+#[derive(Debug, Clone, Copy)]
+enum BackEnd {
+    InProcess,
+    Shm,
+}
+
+/// Opens links to a node.
+enum Connector {
+    InProcess(inprocess::Connector),
+    Shm(PathBuf),
+}
+
+impl Connector {
+    fn connect(&self) -> Result<Arc<dyn Link>, forebay_fabric::Error> {
+        match self {
+            Self::InProcess(connector) => connector.connect(),
+            Self::Shm(path) => shm::connect(path),
+        }
+    }
+}
+
+fn listen(back_end: BackEnd) -> (Box<dyn Listener>, Connector) {
+    static SOCKETS: AtomicU32 = AtomicU32::new(0);
+    match back_end {
+        BackEnd::InProcess => {
+            let (listener, connector) = inprocess::listen(1).unwrap();
+            (Box::new(listener), Connector::InProcess(connector))
+        }
+        BackEnd::Shm => {
+            let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("forebay-node-{}-{number}", std::process::id()));
+            (Box::new(shm::listen(&path, 1).unwrap()), Connector::Shm(path))
+        }
+    }
+}
+
+fn start(back_end: BackEnd, options: Options) -> (Handle, Connector) {
+    let (listener, connector) = listen(back_end);
+    (MemoryNode::start(listener, options).unwrap(), connector)
+}
+
+macro_rules! over_every_back_end {
+    ($($test:ident,)*) => {
+        mod inprocess_back_end {
+            $(#[test] fn $test() { super::$test(super::BackEnd::InProcess); })*
+        }
+        mod shm_back_end {
+            $(#[test] fn $test() { super::$test(super::BackEnd::Shm); })*
+        }
+    };
+}
+
+over_every_back_end! {
+    memory_is_leased_until_it_is_full_and_comes_back,
+    allocations_are_divided_among_extents,
+    what_comes_back_is_zeroed_before_the_next_gets_it,
+    a_session_that_ends_frees_what_no_shard_adopted,
+    a_takeover_fences_the_owner_before,
+    tenants_do_not_see_each_other,
+    jobs_run_near_the_data,
+    nonsense_is_refused_and_harms_nobody,
+    a_node_that_stops_says_so_to_everybody,
+    a_link_has_one_session_at_a_time,
+    threads_share_an_allocator,
+    a_lost_session_is_noticed_by_its_lease,
 }
 
 fn connect(connector: &Connector, name: &str) -> Arc<MemoryClient> {
@@ -54,9 +117,8 @@ fn read(client: &MemoryClient, range: ExtentRange) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn memory_is_leased_until_it_is_full_and_comes_back() {
-    let (node, connector) = start(options());
+fn memory_is_leased_until_it_is_full_and_comes_back(back_end: BackEnd) {
+    let (node, connector) = start(back_end, options());
     let client = connect(&connector, "one");
     let mut leased = client.lease(20, Purpose::Flush).unwrap();
     leased.extend(client.lease(20, Purpose::Flush).unwrap());
@@ -77,9 +139,8 @@ fn memory_is_leased_until_it_is_full_and_comes_back() {
     eventually("all extents are free", || node.statistics().free_extents == 30);
 }
 
-#[test]
-fn allocations_are_divided_among_extents() {
-    let (node, connector) = start(options());
+fn allocations_are_divided_among_extents(back_end: BackEnd) {
+    let (node, connector) = start(back_end, options());
     let client = connect(&connector, "one");
     let allocator = SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default());
     let extent = client.extent_bytes();
@@ -111,9 +172,8 @@ fn allocations_are_divided_among_extents() {
     eventually("all extents are free", || node.statistics().free_extents == 30);
 }
 
-#[test]
-fn what_comes_back_is_zeroed_before_the_next_gets_it() {
-    let (_node, connector) = start(options());
+fn what_comes_back_is_zeroed_before_the_next_gets_it(back_end: BackEnd) {
+    let (_node, connector) = start(back_end, options());
     let first = connect(&connector, "first");
     let leased = first.lease(28, Purpose::Flush).unwrap();
     let whole = |extent| ExtentRange { extent, offset: 0, length: 256 << 10 };
@@ -133,9 +193,8 @@ fn what_comes_back_is_zeroed_before_the_next_gets_it() {
     }
 }
 
-#[test]
-fn a_session_that_ends_frees_what_no_shard_adopted() {
-    let (node, connector) = start(options());
+fn a_session_that_ends_frees_what_no_shard_adopted(back_end: BackEnd) {
+    let (node, connector) = start(back_end, options());
     let link = connector.connect().unwrap();
     let client = MemoryClient::connect(Arc::clone(&link), "dies", ClientOptions::default()).unwrap();
     let store = client.create_store("db", b"config").unwrap();
@@ -173,9 +232,8 @@ fn a_session_that_ends_frees_what_no_shard_adopted() {
     eventually("all is free", || node.statistics().free_extents == 30);
 }
 
-#[test]
-fn a_takeover_fences_the_owner_before() {
-    let (_node, connector) = start(options());
+fn a_takeover_fences_the_owner_before(back_end: BackEnd) {
+    let (_node, connector) = start(back_end, options());
     let old = connect(&connector, "old");
     let store = old.create_store("db", b"").unwrap();
     let shard = store.acquire_shard(SHARD, false).unwrap();
@@ -209,10 +267,9 @@ fn a_takeover_fences_the_owner_before() {
     assert_eq!(new.map(shard.key(), &[extent]).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-#[test]
-fn tenants_do_not_see_each_other() {
+fn tenants_do_not_see_each_other(back_end: BackEnd) {
     let quota = Options { tenant_quota_bytes: Some(MIB), ..options() };
-    let (_node, connector) = start(quota);
+    let (_node, connector) = start(back_end, quota);
     let tenant = |name: &str| {
         let options = ClientOptions { tenant: name.into(), ..ClientOptions::default() };
         MemoryClient::connect(connector.connect().unwrap(), "client", options).unwrap()
@@ -234,9 +291,8 @@ fn tenants_do_not_see_each_other() {
     assert_eq!(b.lease(10, Purpose::Flush).unwrap().len(), 4);
 }
 
-#[test]
-fn jobs_run_near_the_data() {
-    let (node, connector) = start(options());
+fn jobs_run_near_the_data(back_end: BackEnd) {
+    let (node, connector) = start(back_end, options());
     let client = connect(&connector, "one");
     assert!(client.runs_jobs());
     let store = client.create_store("db", b"").unwrap();
@@ -277,9 +333,8 @@ fn jobs_run_near_the_data() {
     drop(taken);
 }
 
-#[test]
-fn nonsense_is_refused_and_harms_nobody() {
-    let (node, connector) = start(options());
+fn nonsense_is_refused_and_harms_nobody(back_end: BackEnd) {
+    let (node, connector) = start(back_end, options());
     let victim = connect(&connector, "victim");
     let leased = victim.lease(1, Purpose::Flush).unwrap()[0];
     let mut random = forebay_env::Random::seeded(7);
@@ -314,9 +369,8 @@ fn nonsense_is_refused_and_harms_nobody() {
     assert_eq!(node.statistics().leased_extents, 1);
 }
 
-#[test]
-fn a_node_that_stops_says_so_to_everybody() {
-    let (node, connector) = start(options());
+fn a_node_that_stops_says_so_to_everybody(back_end: BackEnd) {
+    let (node, connector) = start(back_end, options());
     let client = connect(&connector, "one");
     let leased = client.lease(1, Purpose::Flush).unwrap()[0];
     assert!(node.is_running());
@@ -326,18 +380,107 @@ fn a_node_that_stops_says_so_to_everybody() {
     eventually("the client knows", || client.check().is_err());
     assert_eq!(client.resolve(leased, 0).unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(client.node_statistics().unwrap_err().kind(), ErrorKind::Unavailable);
-    let (again, connector) = start(options());
+    let (again, connector) = start(back_end, options());
     assert_ne!(again.identity(), before, "the next life has another incarnation");
     assert_eq!(connect(&connector, "two").open_store("db").unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-#[test]
-fn a_link_has_one_session_at_a_time() {
-    let (_node, connector) = start(options());
+fn a_link_has_one_session_at_a_time(back_end: BackEnd) {
+    let (_node, connector) = start(back_end, options());
     let link: Arc<dyn Link> = connector.connect().unwrap();
     let open = || MemoryClient::connect(Arc::clone(&link), "x", ClientOptions::default());
     let first = open().unwrap();
     assert_eq!(open().unwrap_err().kind(), ErrorKind::AlreadyExists);
     drop(first);
     open().unwrap();
+}
+
+fn threads_share_an_allocator(back_end: BackEnd) {
+    let (node, connector) = start(back_end, options());
+    let client = connect(&connector, "one");
+    let allocator = Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default()));
+    let threads: Vec<_> = (0..4u64)
+        .map(|seed| {
+            let allocator = Arc::clone(&allocator);
+            forebay_env::thread::spawn(format!("allocates {seed}"), move || {
+                let mut random = forebay_env::Random::seeded(seed);
+                let client = allocator.client();
+                let mut endpoint = client.link().endpoint(EndpointOptions::default()).unwrap();
+                let mut held = Vec::new();
+                for i in 0..400u64 {
+                    if held.len() < 12 && random.one_in(2, 3) {
+                        let range = allocator.allocate(1 + random.below(100 << 10)).unwrap();
+                        let mark = [seed << 32 | i; 1].map(u64::to_le_bytes).concat();
+                        let end = ExtentRange { offset: range.offset + range.length - 8, ..range };
+                        for at in [range, end] {
+                            endpoint.write(allocator.resolve(at).unwrap(), &mark).unwrap();
+                        }
+                        held.push((range, mark));
+                    } else if !held.is_empty() {
+                        let (range, mark) = held.swap_remove(random.below(held.len() as u64) as usize);
+                        let end = ExtentRange { offset: range.offset + range.length - 8, ..range };
+                        for at in [range, end] {
+                            let mut found = [0; 8];
+                            endpoint.read(allocator.resolve(at).unwrap(), &mut found).unwrap();
+                            assert_eq!(found[..], mark, "seed {seed}: somebody else wrote {range}");
+                        }
+                        allocator.free(range).unwrap();
+                    }
+                }
+                allocator.free_all(&held.iter().map(|(range, _)| *range).collect::<Vec<_>>()).unwrap();
+            })
+            .unwrap()
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    allocator.give_back(0).unwrap();
+    assert_eq!(allocator.statistics(), Default::default());
+    eventually("all extents are free", || node.statistics().free_extents == 30);
+}
+
+fn a_lost_session_is_noticed_by_its_lease(back_end: BackEnd) {
+    let (node, connector) = start(back_end, Options { lease: Duration::from_millis(600), ..options() });
+    // Nobody renews this one: as if its process were stopped.
+    let stopped = ClientOptions { renew: false, ..ClientOptions::default() };
+    let stopped = MemoryClient::connect(connector.connect().unwrap(), "stopped", stopped).unwrap();
+    let alive = connect(&connector, "alive");
+    let leased = stopped.lease(28, Purpose::Flush).unwrap();
+    let stale = stopped.resolve(leased[0], 0).unwrap();
+    eventually("the session has lapsed", || node.statistics().lapsed_sessions == 1);
+    eventually("its memory is free", || node.statistics().free_extents == 30);
+    let mut endpoint = stopped.link().endpoint(EndpointOptions::default()).unwrap();
+    assert_eq!(endpoint.write(stale, &[1; 8]).unwrap_err().kind(), ErrorKind::AccessDenied);
+    assert_eq!(stopped.lease(1, Purpose::Flush).unwrap_err().kind(), ErrorKind::Fenced);
+    assert!(matches!(stopped.renew(), Err(Error::Lapsed { .. })));
+    assert!(matches!(stopped.resolve(leased[0], 0), Err(Error::Lapsed { .. })));
+    assert_eq!(alive.lease(28, Purpose::Flush).unwrap().len(), 28);
+}
+
+/// Simulation runs the node on the caller's thread.
+#[test]
+fn a_node_without_threads_is_driven_by_steps() {
+    let (listener, connector) = listen(BackEnd::InProcess);
+    let mut node = MemoryNode::new(listener, options()).unwrap();
+    let done = Arc::new(AtomicU32::new(0));
+    let client = {
+        let done = Arc::clone(&done);
+        forebay_env::thread::spawn("client", move || {
+            let client = connect(&connector, "one");
+            let leased = client.lease(28, Purpose::Flush).unwrap();
+            client.return_extents(&leased).unwrap();
+            let shard = client.create_store("db", &[7; 3000]).unwrap().acquire_shard(SHARD, false).unwrap();
+            let result = shard.submit_job(1, job_kind::ECHO, &[1; 5000], Duration::from_secs(5)).unwrap();
+            assert_eq!(result.len(), 5020);
+            drop((shard, client));
+            done.store(1, Ordering::Release);
+        })
+        .unwrap()
+    };
+    while done.load(Ordering::Acquire) == 0 && !client.is_finished() {
+        node.step(Duration::from_millis(1)).unwrap();
+    }
+    client.join().unwrap();
+    while node.step(Duration::ZERO).unwrap() {}
+    let figures = node.statistics();
+    assert_eq!((figures.sessions, figures.free_extents, figures.kept_extents), (0, 30, 2));
 }
