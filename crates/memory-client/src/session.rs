@@ -7,7 +7,7 @@ use crate::Error;
 use crate::callers::Callers;
 use crate::client::ClientOptions;
 use crate::keys::KeyTable;
-use forebay_base::ErrorKind;
+use forebay_base::{DecodeError, ErrorKind};
 use forebay_env::Nanos;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, lock};
@@ -15,7 +15,7 @@ use forebay_fabric::Link;
 use forebay_fabric::rpc::Style;
 use forebay_proto::calls::{CloseSession, OpenSession, Renew};
 use forebay_proto::replies::SessionOpened;
-use forebay_proto::{Call, PROTOCOL_VERSION, SessionId, Text};
+use forebay_proto::{Call, MAX_EXTENTS, PROTOCOL_VERSION, SessionId, Text};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, OnceLock, PoisonError};
 use std::time::Duration;
@@ -58,6 +58,10 @@ impl Session {
         let jobs = Callers::new(Arc::clone(&link), Arc::clone(&options.clock), options.job_reply_bytes);
         let now = options.clock.now();
         let opened = callers.call(&call, Style::Poll, options.timeout)?;
+        if opened.extents > MAX_EXTENTS {
+            let found = opened.extents.into();
+            return Err(DecodeError::BadValue { what: "the node's number of extents", found }.into());
+        }
         Ok(Self {
             keys: KeyTable::new(opened.extents),
             reading: Reading::new(opened.reading_epoch, options.foreign_reads),
@@ -109,9 +113,14 @@ impl Session {
         self.noticing(self.jobs.call(call, Style::Sleep, limit))
     }
 
-    /// Ends the session when a call shows that the node is gone.
+    /// Ends the session when a call shows that the node is gone, or that the session is.
     fn noticing<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         match result {
+            // It may be the shard's epoch that has passed, or the session: the node tells.
+            Err(error) if error.kind() == ErrorKind::Fenced => match self.renew() {
+                Err(ended @ Error::Lapsed { .. }) => Err(ended),
+                _ => Err(error),
+            },
             Err(error) if error.kind() == ErrorKind::Unavailable && !self.link.is_alive() => {
                 Err(self.end(Error::Lost(error.to_string())))
             }

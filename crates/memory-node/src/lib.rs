@@ -29,6 +29,6 @@ mod workers;
 
 pub use error::Error;
 pub use job::{JobError, JobMemory, JobRegistry, JobRunner};
-pub use options::{MAX_EXTENTS, MIN_EXTENTS, Options};
+pub use options::{MIN_EXTENTS, Options};
 pub use server::{Handle, MemoryNode};
 pub use state::Job;

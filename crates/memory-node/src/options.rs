@@ -5,12 +5,11 @@ use crate::job::JobRegistry;
 use crate::state::Settings;
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::NodeIdentity;
+use forebay_proto::MAX_EXTENTS;
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most extents of a node: each is a mapping, and over shared memory an open file.
-pub const MAX_EXTENTS: u64 = 1 << 16;
 /// Fewest extents of a node.
 pub const MIN_EXTENTS: u64 = 4;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -87,7 +86,7 @@ impl Options {
             return Err(Error::Options(wrong));
         }
         let extents = self.memory_bytes / extent_bytes;
-        if !(MIN_EXTENTS..=MAX_EXTENTS).contains(&extents) {
+        if !(MIN_EXTENTS..=u64::from(MAX_EXTENTS)).contains(&extents) {
             return Err(Error::Options(format!(
                 "{} bytes of memory are {extents} extents of {extent_bytes} bytes: use {MIN_EXTENTS} to {MAX_EXTENTS} \
                  extents",

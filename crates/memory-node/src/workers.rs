@@ -108,10 +108,14 @@ impl Workers {
         let number = caller.request.procedure;
         let procedure = Procedure::from_number(number)
             .ok_or_else(|| refuse(ErrorKind::Unsupported, format!("there is no procedure {number}")))?;
-        let arguments = caller
-            .request
-            .arguments(&*caller.peer, caller.endpoint)
-            .map_err(|error| refuse(ErrorKind::Invalid, format!("pulling the arguments: {error}")))?;
+        let arguments = caller.request.arguments(&*caller.peer, caller.endpoint).map_err(|error| {
+            if error.kind() == ErrorKind::TimedOut {
+                // One that does not answer must not hold up the others a second time.
+                tracing::warn!(peer = caller.peer.id().0, "the link is closed: its arguments cannot be pulled");
+                caller.peer.close();
+            }
+            refuse(ErrorKind::Invalid, format!("pulling the arguments: {error}"))
+        })?;
         let request = Request::decode(procedure, &arguments)
             .map_err(|error| refuse(ErrorKind::Invalid, format!("{}: {error}", procedure.name())))?;
         self.core.call(&caller.peer, request)

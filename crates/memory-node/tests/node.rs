@@ -450,6 +450,7 @@ fn a_lost_session_is_noticed_by_its_lease(back_end: BackEnd) {
     eventually("its memory is free", || node.statistics().free_extents == 30);
     let mut endpoint = stopped.link().endpoint(EndpointOptions::default()).unwrap();
     assert_eq!(endpoint.write(stale, &[1; 8]).unwrap_err().kind(), ErrorKind::AccessDenied);
+    assert!(stopped.resolve(leased[0], 0).is_ok(), "nothing has told it yet");
     assert_eq!(stopped.lease(1, Purpose::Flush).unwrap_err().kind(), ErrorKind::Fenced);
     assert!(matches!(stopped.renew(), Err(Error::Lapsed { .. })));
     assert!(matches!(stopped.resolve(leased[0], 0), Err(Error::Lapsed { .. })));

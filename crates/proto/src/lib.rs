@@ -30,6 +30,9 @@ pub use ranges::RangeAllocator;
 /// Version of the messages. A node refuses a session that speaks another one.
 pub const PROTOCOL_VERSION: u16 = 1;
 
+/// Most extents of a node: each is a mapping, and over shared memory an open file.
+pub const MAX_EXTENTS: u32 = 1 << 16;
+
 /// Kinds of jobs. Jobs of compaction and flush come from 16 on.
 pub mod job_kind {
     /// Copies the arguments into an output of the node's own part; the result is the output's range

@@ -113,6 +113,11 @@ impl State {
             self.pin(id, range.extent);
             return Ok(range);
         }
+        if let Some(quota) = self.settings.quota_extents
+            && self.used_by_tenant_of(session) >= quota
+        {
+            return Err(Refusal::Quota(quota));
+        }
         let counts = self.extents.counts();
         let Some(extent) = self.extents.first_kept().or_else(|| self.extents.first_free()) else {
             return Err(match counts.recycling {

@@ -48,12 +48,24 @@ struct World {
     zeroing: Vec<ExtentId>,
     /// Extents that are not zero.
     written: BTreeSet<ExtentId>,
-    /// Extents whose latest content the session wrote or mapped: all others must not read it.
+    /// Sessions by link.
     sessions: BTreeMap<u64, SessionId>,
     shards: BTreeMap<ShardKey, (SessionId, Epoch)>,
     adopted: BTreeMap<ExtentId, ShardKey>,
     jobs: Vec<(JobId, Vec<ExtentRange>)>,
     outputs: Vec<(ShardKey, ExtentRange)>,
+    planted: Option<Plant>,
+}
+
+/// A bug in what carries the commands out, which the model must find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plant {
+    /// A key is said to be revoked and is not.
+    KeyStaysValid,
+    /// An extent is said to be zeroed and is not.
+    NotZeroed,
+    /// A command gets lost.
+    CommandLost,
 }
 
 impl World {
@@ -70,6 +82,7 @@ impl World {
             adopted: BTreeMap::new(),
             jobs: Vec::new(),
             outputs: Vec::new(),
+            planted: None,
         }
     }
 
@@ -98,7 +111,11 @@ impl World {
     }
 
     fn collect(&mut self) {
-        for command in self.state.take_commands() {
+        let mut commands = self.state.take_commands();
+        if self.planted == Some(Plant::CommandLost) {
+            commands.truncate(1);
+        }
+        for command in commands {
             match command {
                 Command::Revoke { session, extent } => self.revoking.push((session, extent)),
                 Command::Zero { extent } => self.zeroing.push(extent),
@@ -109,7 +126,9 @@ impl World {
     fn revoke_one(&mut self, which: usize) {
         if !self.revoking.is_empty() {
             let (session, extent) = self.revoking.swap_remove(which % self.revoking.len());
-            self.keys.remove(&(session, extent));
+            if self.planted != Some(Plant::KeyStaysValid) {
+                self.keys.remove(&(session, extent));
+            }
             self.state.revoked(session, extent);
             self.collect();
         }
@@ -119,7 +138,9 @@ impl World {
         if !self.zeroing.is_empty() {
             let extent = self.zeroing.swap_remove(which % self.zeroing.len());
             assert!(!self.keys.keys().any(|&(_, of)| of == extent), "{extent} is zeroed while a key is valid");
-            self.written.remove(&extent);
+            if self.planted != Some(Plant::NotZeroed) {
+                self.written.remove(&extent);
+            }
             self.state.zeroed(extent);
             self.collect();
         }
@@ -582,39 +603,60 @@ impl World {
     }
 }
 
+/// Applies the steps, lets everybody leave, and checks what is left.
+fn run(steps: Vec<Step>, planted: Option<Plant>) {
+    let mut world = World::new(settings(12, 2, 2));
+    world.planted = planted;
+    world.apply(Step::Open(0));
+    for step in steps {
+        world.apply(step);
+        world.check();
+    }
+    // What shards own stays, all else comes back.
+    for (job, _) in std::mem::take(&mut world.jobs) {
+        world.state.job_ended(job, true);
+    }
+    for peer in 0..3 {
+        world.cut(peer);
+    }
+    world.collect();
+    world.settle();
+    world.check();
+    let counts = world.state.extents.counts();
+    assert_eq!((counts.leased, counts.recycling), (0, 0));
+    assert_eq!(counts.adopted, world.adopted.len() as u64);
+    let (bytes, pending) = world.state.outputs.bytes();
+    assert_eq!(pending, 0);
+    assert_eq!(counts.jobs > 0, bytes > 0);
+    assert_eq!(world.state.statistics().live_bytes, counts.adopted * EXTENT_BYTES + bytes);
+    assert_eq!(counts.free + counts.kept + counts.adopted + counts.jobs, 12);
+    // The store's memory comes back with the store.
+    world.open(9);
+    let store = world.store(9, "db");
+    world.call(9, DropStore { session: world.sessions[&9], store }).unwrap();
+    world.adopted.clear();
+    world.settle();
+    assert_eq!(world.state.extents.counts(), Counts { free: 10, kept: 2, ..Counts::default() });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
     fn nothing_leaks_and_nothing_is_given_twice(steps in proptest::collection::vec(step(), 1..250)) {
-        let mut world = World::new(settings(12, 2, 2));
-        world.apply(Step::Open(0));
-        for step in steps {
-            world.apply(step);
-            world.check();
-        }
-        // Everybody leaves: what shards own stays, all else comes back.
-        for (job, _) in std::mem::take(&mut world.jobs) {
-            world.state.job_ended(job, true);
-        }
-        for peer in 0..3 {
-            world.cut(peer);
-        }
-        world.collect();
-        world.settle();
-        world.check();
-        let counts = world.state.extents.counts();
-        prop_assert_eq!((counts.leased, counts.recycling), (0, 0));
-        prop_assert_eq!(counts.adopted, world.adopted.len() as u64);
-        let (bytes, pending) = world.state.outputs.bytes();
-        prop_assert_eq!(pending, 0);
-        prop_assert_eq!(counts.jobs > 0, bytes > 0);
-        prop_assert_eq!(world.state.statistics().live_bytes, counts.adopted * EXTENT_BYTES + bytes);
-        prop_assert_eq!(counts.free + counts.kept + counts.adopted + counts.jobs, 12);
-        // The store's memory comes back with the store.
-        world.open(9);
-        let store = world.store(9, "db");
-        world.call(9, DropStore { session: world.sessions[&9], store }).unwrap();
-        world.settle();
-        prop_assert_eq!(world.state.extents.counts(), Counts { free: 10, kept: 2, ..Counts::default() });
+        run(steps, None);
+    }
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    for plant in [Plant::KeyStaysValid, Plant::NotZeroed, Plant::CommandLost] {
+        let mut runner = TestRunner::deterministic();
+        let found = (0..50).any(|_| {
+            let steps = proptest::collection::vec(step(), 250).new_tree(&mut runner).unwrap().current();
+            std::panic::catch_unwind(|| run(steps, Some(plant))).is_err()
+        });
+        assert!(found, "{plant:?} was not found");
     }
 }
