@@ -1,6 +1,6 @@
 //! What compute nodes and memory nodes say to each other, and how they divide an extent. No I/O.
 //!
-//! A compute node opens a session on its link and then makes [calls](calls). Each call is one
+//! A compute node opens a session on its link and then makes [calls]. Each call is one
 //! request and one reply over the fabric's RPC, whose envelope carries the procedure's number, the
 //! checksums and the error kinds. Lists are bounded so that every request but [`calls::SubmitJob`],
 //! [`calls::SetRoot`] and [`calls::CreateStore`] travels in one message; what is longer comes in
