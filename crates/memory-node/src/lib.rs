@@ -13,7 +13,7 @@
 //! let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
 //! let node = MemoryNode::start(Box::new(listener), Options::with_memory(64 << 20)).unwrap();
 //! let _link = connector.connect().unwrap();
-//! assert_eq!(node.statistics().extents, 32);
+//! assert_eq!(node.statistics().sessions, 0);
 //! node.shutdown().unwrap();
 //! ```
 
