@@ -1,14 +1,15 @@
-//! A memory node and its clients, over every back end that needs nothing but this process.
+//! A memory node and its clients, over every back end but the simulated one.
 
 use forebay_base::ErrorKind;
 use forebay_env::Clock;
 use forebay_env::SystemClock;
-use forebay_fabric::{EndpointOptions, Link, Listener, Rights, inprocess, rpc, shm};
+use forebay_fabric::{EndpointOptions, Link, Listener, Rights, inprocess, rpc, shm, tcp};
 use forebay_memory_client::{
     AllocatorOptions, ClientOptions, Error, ExtentId, MemoryClient, Purpose, ShardId, SubAllocator,
 };
 use forebay_memory_node::{Handle, MemoryNode, Options};
 use forebay_proto::{ExtentRange, job_kind};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,12 +27,14 @@ fn options() -> Options {
 enum BackEnd {
     InProcess,
     Shm,
+    Tcp,
 }
 
 /// Opens links to a node.
 enum Connector {
     InProcess(inprocess::Connector),
     Shm(PathBuf),
+    Tcp(String),
 }
 
 impl Connector {
@@ -39,6 +42,7 @@ impl Connector {
         match self {
             Self::InProcess(connector) => connector.connect(),
             Self::Shm(path) => shm::connect(path),
+            Self::Tcp(address) => tcp::connect(address, tcp::Options::default()),
         }
     }
 }
@@ -55,6 +59,12 @@ fn listen(back_end: BackEnd) -> (Box<dyn Listener>, Connector) {
             let path = std::env::temp_dir().join(format!("forebay-node-{}-{number}", std::process::id()));
             (Box::new(shm::listen(&path, 1).unwrap()), Connector::Shm(path))
         }
+        BackEnd::Tcp => {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            let listener = tcp::listen(any, 1, tcp::Options::default()).unwrap();
+            let address = listener.address();
+            (Box::new(listener), Connector::Tcp(address))
+        }
     }
 }
 
@@ -70,6 +80,9 @@ macro_rules! over_every_back_end {
         }
         mod shm_back_end {
             $(#[test] fn $test() { super::$test(super::BackEnd::Shm); })*
+        }
+        mod tcp_back_end {
+            $(#[test] fn $test() { super::$test(super::BackEnd::Tcp); })*
         }
     };
 }

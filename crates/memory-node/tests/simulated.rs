@@ -1,0 +1,120 @@
+//! A memory node and its clients on one thread, over the simulated back end: whoever waits runs the
+//! node.
+
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::sim::{Order, SimNetwork, SimOptions};
+use forebay_fabric::{EndpointOptions, RevocationMode};
+use forebay_memory_client::{AllocatorOptions, ClientOptions, Error, ExtentRange, MemoryClient, ShardId, SubAllocator};
+use forebay_memory_node::{MemoryNode, Options};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SHARD: ShardId = ShardId(0);
+
+type Shared = Arc<Mutex<Option<MemoryNode>>>;
+
+fn start(network: &SimNetwork) -> MemoryNode {
+    let listener = network.listen(1).unwrap();
+    let options = Options { extent_bytes: Some(64 << 10), clock: network.clock(), ..Options::with_memory(1 << 20) };
+    MemoryNode::new(Box::new(listener), options).unwrap()
+}
+
+fn serve(network: &SimNetwork, node: &Shared) {
+    let node = Arc::clone(node);
+    network.set_progress_hook(move || {
+        if let Ok(mut node) = node.try_lock()
+            && let Some(node) = node.as_mut()
+        {
+            node.step(Duration::ZERO).expect("the node serves");
+        }
+    });
+}
+
+fn connect(network: &SimNetwork, name: &str) -> Result<Arc<MemoryClient>, Error> {
+    let options = ClientOptions { renew: false, clock: network.clock(), ..ClientOptions::default() };
+    MemoryClient::connect(network.connect(1)?, name, options)
+}
+
+/// Allocates, writes, reads back and frees at random.
+fn work(allocator: &SubAllocator, random: &mut Random, steps: usize) -> Vec<(ExtentRange, Vec<u8>)> {
+    let client = allocator.client();
+    let mut endpoint = client.link().endpoint(EndpointOptions::default()).unwrap();
+    let mut held: Vec<(ExtentRange, Vec<u8>)> = Vec::new();
+    for _ in 0..steps {
+        if held.len() < 6 && random.one_in(2, 3) {
+            let mut bytes = vec![0; 1 + random.below(20_000) as usize];
+            random.fill(&mut bytes);
+            let range = allocator.allocate(bytes.len() as u64).unwrap();
+            endpoint.write(allocator.resolve(range).unwrap(), &bytes).unwrap();
+            held.push((range, bytes));
+        } else if !held.is_empty() {
+            let (range, bytes) = held.swap_remove(random.below(held.len() as u64) as usize);
+            let mut found = vec![0; bytes.len()];
+            endpoint.read(allocator.resolve(range).unwrap(), &mut found).unwrap();
+            assert!(found == bytes, "{range} was changed");
+            allocator.free(range).unwrap();
+        }
+    }
+    held
+}
+
+fn scenario(seed: u64) {
+    let mut random = Random::seeded(seed);
+    let options = SimOptions {
+        order: [Order::Total, Order::Writes, Order::None][random.below(3) as usize],
+        revocation: [RevocationMode::Enforced, RevocationMode::Cooperative][random.below(2) as usize],
+        line_bytes: [8, 64][random.below(2) as usize],
+        ..SimOptions::default()
+    };
+    let network = SimNetwork::new(seed, options);
+    let node: Shared = Arc::new(Mutex::new(Some(start(&network))));
+    serve(&network, &node);
+
+    let first = connect(&network, "first").unwrap();
+    let store = first.create_store("db", b"").unwrap();
+    let shard = store.acquire_shard(SHARD, false).unwrap();
+    let allocator = SubAllocator::new(Arc::clone(&first), Some(shard.clone()), AllocatorOptions::default());
+    let held = work(&allocator, &mut random, 60);
+    let live: Vec<ExtentRange> = held.iter().map(|(range, _)| *range).collect();
+    allocator.adopt(&live).unwrap();
+    first.renew().unwrap();
+
+    // Another takes over and finds everything as it was.
+    let second = connect(&network, "second").unwrap();
+    let store = second.open_store("db").unwrap();
+    let taken = store.acquire_shard(SHARD, true).unwrap();
+    let restored = SubAllocator::restore(&store, taken, &live, AllocatorOptions::default()).unwrap();
+    assert_eq!(shard.set_root(b"late").unwrap_err().kind(), ErrorKind::Fenced);
+    let mut endpoint = second.link().endpoint(EndpointOptions::default()).unwrap();
+    for (range, bytes) in held {
+        let mut found = vec![0; bytes.len()];
+        endpoint.read(restored.resolve(range).unwrap(), &mut found).unwrap();
+        assert!(found == bytes, "{range} was changed");
+        restored.free(range).unwrap();
+    }
+    work(&restored, &mut random, 40);
+
+    // The node dies. Everybody hears of it, and nothing of its earlier life is believed.
+    let stale = restored.allocate(4096).unwrap();
+    network.crash(1);
+    drop(lock(&node).take());
+    let error = second.node_statistics().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(restored.resolve(stale).unwrap_err().kind(), ErrorKind::Unavailable);
+    *lock(&node) = Some(start(&network));
+    let third = connect(&network, "third").unwrap();
+    assert_ne!(third.node().incarnation, second.node().incarnation);
+    assert_eq!(third.open_store("db").unwrap_err().kind(), ErrorKind::NotFound);
+    let allocator = SubAllocator::new(third, None, AllocatorOptions::default());
+    work(&allocator, &mut random, 40);
+}
+
+#[test]
+fn takeover_and_restart_on_one_thread() {
+    for seed in 0..30 {
+        let result = std::panic::catch_unwind(|| scenario(seed));
+        assert!(result.is_ok(), "seed {seed} failed: run scenario({seed})");
+    }
+}
