@@ -4,9 +4,11 @@
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
-use forebay_fabric::sim::{Order, SimNetwork, SimOptions};
+use forebay_fabric::sim::{Faults, Order, SimNetwork, SimOptions};
 use forebay_fabric::{EndpointOptions, RevocationMode};
-use forebay_memory_client::{AllocatorOptions, ClientOptions, Error, ExtentRange, MemoryClient, ShardId, SubAllocator};
+use forebay_memory_client::{
+    AllocatorOptions, ClientOptions, Error, ExtentRange, MemoryClient, Purpose, ShardId, SubAllocator,
+};
 use forebay_memory_node::{MemoryNode, Options};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,5 +118,67 @@ fn takeover_and_restart_on_one_thread() {
     for seed in 0..30 {
         let result = std::panic::catch_unwind(|| scenario(seed));
         assert!(result.is_ok(), "seed {seed} failed: run scenario({seed})");
+    }
+}
+
+/// Calls over a network that loses completions, breaks endpoints and ends links: each ends with an
+/// answer or a typed error, and when everybody is gone nothing but what was adopted is missing.
+fn lossy(seed: u64) {
+    let mut random = Random::seeded(seed);
+    let faults = Faults { lose_completion: 10_000, break_endpoint: 20_000, close_link: 5_000, crash_node: 0 };
+    let network = SimNetwork::new(seed, SimOptions { faults, ..SimOptions::default() });
+    let node: Shared = Arc::new(Mutex::new(Some(start(&network))));
+    serve(&network, &node);
+    let mut client: Option<Arc<MemoryClient>> = None;
+    let (mut answered, mut failed) = (0, 0);
+    for _ in 0..150 {
+        let Some(alive) = client.clone().filter(|client| client.check().is_ok()) else {
+            client = connect(&network, "lossy").ok();
+            continue;
+        };
+        let result = match random.below(4) {
+            0 => alive.renew(),
+            1 => alive.lease(2, Purpose::Flush).and_then(|leased| alive.return_extents(&leased)),
+            2 => alive.lease(1, Purpose::Flush).map(drop),
+            _ => alive.open_store("db").or_else(|_| alive.create_store("db", b"")).and_then(|store| {
+                let shard = store.acquire_shard(SHARD, true)?;
+                shard.set_root(b"root")?;
+                let leased = alive.lease(1, Purpose::Flush)?;
+                shard.adopt(&leased)?;
+                shard.release_extents(&leased)
+            }),
+        };
+        match result {
+            Ok(()) => answered += 1,
+            Err(error) => {
+                failed += 1;
+                let expected = [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Full, ErrorKind::Busy];
+                // A store may be there because the reply that it was created got lost.
+                let lost_reply = error.kind() == ErrorKind::AlreadyExists;
+                let lapsed = matches!(error, Error::Lapsed { .. });
+                assert!(lapsed || lost_reply || expected.contains(&error.kind()), "{error}");
+            }
+        }
+    }
+    assert!(answered > 0 && failed > 0, "{answered} answered, {failed} failed");
+    drop(client);
+    network.settle();
+    let mut node = lock(&node);
+    let node = node.as_mut().expect("a node");
+    // Leases run out where no link's end says so.
+    for _ in 0..8 {
+        network.clock().sleep(Duration::from_secs(3));
+        while node.step(Duration::ZERO).expect("the node serves") {}
+    }
+    let figures = node.statistics();
+    assert_eq!((figures.sessions, figures.leased_extents, figures.recycling_extents), (0, 0, 0));
+    assert_eq!(figures.free_extents + figures.kept_extents + figures.adopted_extents, figures.extents);
+}
+
+#[test]
+fn a_lossy_network_loses_no_memory() {
+    for seed in 0..20 {
+        let result = std::panic::catch_unwind(|| lossy(seed));
+        assert!(result.is_ok(), "seed {seed} failed: run lossy({seed})");
     }
 }
