@@ -3,13 +3,14 @@
 //! A table's stream reads index blocks, in chunks that grow while the scan goes on (dLSM VI); it
 //! never reads records. Which records a scan needs is known after the merge.
 
+use crate::endpoints::Pooled;
 use crate::read::received;
 use crate::table::Table;
 use crate::version::LiveVersion;
 use crate::{Error, Result};
 use forebay_base::{InternalKey, KeyOrder, LogicalAddress};
 use forebay_env::sync::{Mutex, lock};
-use forebay_fabric::{Endpoint, RemoteAddress};
+use forebay_fabric::RemoteAddress;
 use forebay_memtable::OwnedCursor;
 use forebay_table::{BlockIterator, SortedStream};
 use std::ops::Range;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 const MAX_CHUNK_BYTES: u64 = 256 << 10;
 
 /// The endpoint that the sources of a scan share.
-pub(crate) type SharedEndpoint = Arc<Mutex<Endpoint>>;
+pub(crate) type SharedEndpoint = Arc<Mutex<Pooled>>;
 
 /// A source of a scan.
 pub(crate) enum Source {

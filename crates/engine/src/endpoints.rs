@@ -1,17 +1,24 @@
-//! Endpoints for whoever calls the engine.
+//! Endpoints, opened once and used again.
 //!
-//! An endpoint belongs to one thread at a time (dLSM X-B). Callers are threads that the engine does
-//! not know, so endpoints lie in slots; a thread looks into its own slot first and finds it free and
-//! warm unless there are more threads than slots. A broken endpoint is replaced when it is next
-//! taken.
+//! An endpoint belongs to one thread at a time (dLSM X-B).
+//!
+//! * [`Endpoints`] are for point reads. Callers are threads that the engine does not know, so
+//!   endpoints lie in slots; a thread looks into its own slot first and finds it free and warm unless
+//!   there are more threads than slots.
+//! * A [`Pool`] is for what keeps an endpoint longer: iterators, flushes, compactions.
+//!
+//! A broken endpoint is not used again.
 
 use crate::Result;
-use forebay_env::sync::{Mutex, MutexGuard};
+use forebay_env::sync::{Mutex, MutexGuard, lock};
 use forebay_fabric::{Endpoint, EndpointOptions, Link};
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, TryLockError};
+
+/// Idle endpoints that a pool keeps.
+const MAX_IDLE: usize = 16;
 
 /// Threads that read at the same time without waiting for each other.
 const SLOTS: usize = 64;
@@ -96,5 +103,66 @@ impl DerefMut for Taken<'_> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         *self.slot = self.endpoint.take();
+    }
+}
+
+/// Endpoints that are kept for longer than a call.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    link: Arc<dyn Link>,
+    options: EndpointOptions,
+    idle: Mutex<Vec<Endpoint>>,
+}
+
+/// An endpoint of a pool, which goes back when dropped.
+#[derive(Debug)]
+pub(crate) struct Pooled {
+    pool: Arc<Pool>,
+    endpoint: Option<Endpoint>,
+}
+
+impl Pool {
+    pub(crate) fn new(link: Arc<dyn Link>, options: EndpointOptions) -> Arc<Self> {
+        Arc::new(Self { link, options, idle: Mutex::default() })
+    }
+
+    /// An endpoint.
+    pub(crate) fn take(self: &Arc<Self>) -> Result<Pooled> {
+        let idle = lock(&self.idle).pop();
+        let endpoint = match idle {
+            Some(endpoint) => endpoint,
+            None => self.link.endpoint(self.options.clone())?,
+        };
+        Ok(Pooled { pool: Arc::clone(self), endpoint: Some(endpoint) })
+    }
+}
+
+impl Deref for Pooled {
+    type Target = Endpoint;
+    fn deref(&self) -> &Endpoint {
+        match &self.endpoint {
+            Some(endpoint) => endpoint,
+            None => unreachable!("taken out only when dropped"),
+        }
+    }
+}
+
+impl DerefMut for Pooled {
+    fn deref_mut(&mut self) -> &mut Endpoint {
+        match &mut self.endpoint {
+            Some(endpoint) => endpoint,
+            None => unreachable!("taken out only when dropped"),
+        }
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        let Some(endpoint) = self.endpoint.take() else { return };
+        let mut idle = lock(&self.pool.idle);
+        // Completions that nobody took would be taken for those of the next user.
+        if endpoint.failure().is_none() && endpoint.outstanding() == 0 && idle.len() < MAX_IDLE {
+            idle.push(endpoint);
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 use forebay_base::record::pad;
 use forebay_base::{InternalKey, Kind, LogicalAddress, Record, SequenceNumber, Tag};
 use forebay_env::sync::lock;
-use forebay_fabric::{EndpointOptions, RemoteAddress, Slot, Traffic};
+use forebay_fabric::{RemoteAddress, Slot};
 use forebay_memtable::OwnedCursor;
 use forebay_table::{Direction, Merge, SortedStream};
 use std::ops::Range;
@@ -76,12 +76,7 @@ impl DbIterator {
         let view: Arc<View> = Arc::clone(&shard.view.load());
         let number = snapshot.unwrap_or_else(|| shard.publication.published());
         shard.check_open()?;
-        let options = EndpointOptions {
-            traffic: Traffic::Foreground,
-            timeout: shard.options.fabric_timeout,
-            clock: Arc::clone(&shard.options.clock),
-        };
-        let endpoint: SharedEndpoint = Arc::new(shard.remote.link().endpoint(options)?.into());
+        let endpoint: SharedEndpoint = Arc::new(shard.remote.scan()?.into());
         let memtables = view
             .buffers()
             .map(|buffer| Source::Memtable(MemtableSource { cursor: OwnedCursor::new(Arc::clone(&buffer.memtable)) }));

@@ -3,6 +3,7 @@
 //! Buffers that the fabric is done with are used again, in the order in which it finishes them; the
 //! job waits only when as many are in flight as it may have.
 
+use crate::endpoints::Pooled;
 use crate::memory::Buffer;
 use crate::segment::Segment;
 use crate::{Error, Result};
@@ -17,12 +18,12 @@ const DEPTH: usize = 8;
 /// An endpoint that writes without waiting for each write.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    endpoint: Endpoint,
+    endpoint: Pooled,
     written_bytes: u64,
 }
 
 impl Pipeline {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: Pooled) -> Self {
         Self { endpoint, written_bytes: 0 }
     }
 

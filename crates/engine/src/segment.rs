@@ -4,10 +4,10 @@
 //! readers hold versions. So a segment lives exactly as long as some version, snapshot or iterator
 //! needs it (dLSM V-B), and no list of pins has to be kept.
 
-use crate::endpoints::Endpoints;
+use crate::endpoints::{Endpoints, Pool, Pooled};
 use crate::{Options, Result};
 use forebay_base::SegmentId;
-use forebay_fabric::{Endpoint, EndpointOptions, Link, RemoteAddress, Traffic};
+use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Traffic};
 use forebay_memory_client::{Allocation, AllocatorOptions, MemoryClient, Purpose, SubAllocator};
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::sync::Arc;
@@ -18,7 +18,8 @@ pub(crate) struct Remote {
     client: Arc<MemoryClient>,
     allocator: SubAllocator,
     foreground: Endpoints,
-    background: EndpointOptions,
+    scans: Arc<Pool>,
+    background: Arc<Pool>,
 }
 
 impl Remote {
@@ -28,7 +29,8 @@ impl Remote {
         Self {
             allocator: SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default()),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
-            background: endpoint(Traffic::Background),
+            scans: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
+            background: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Background)),
             client,
         }
     }
@@ -39,8 +41,13 @@ impl Remote {
     }
 
     /// An endpoint for a background job.
-    pub(crate) fn background(&self) -> Result<Endpoint> {
-        Ok(self.client.link().endpoint(self.background.clone())?)
+    pub(crate) fn background(&self) -> Result<Pooled> {
+        self.background.take()
+    }
+
+    /// An endpoint for an iterator.
+    pub(crate) fn scan(&self) -> Result<Pooled> {
+        self.scans.take()
     }
 
     pub(crate) fn link(&self) -> &Arc<dyn Link> {
