@@ -59,6 +59,8 @@ pub(super) struct Connection {
     pub(super) opened: Nanos,
     /// The socket may have something to receive.
     pub(super) readable: bool,
+    /// In its last turn there was something to do.
+    pub(super) worked: bool,
     /// It is to have a turn.
     pub(super) queued: bool,
     /// The peer sends no more.
@@ -78,6 +80,7 @@ impl Connection {
             role: Role::Stranger,
             opened,
             readable: false,
+            worked: false,
             queued: false,
             ended: false,
             leftover: Vec::new(),
@@ -95,6 +98,7 @@ impl Connection {
         input.extend(&self.leftover);
         self.leftover.clear();
         self.receive(input)?;
+        self.worked = !input.is_empty() || self.reading.is_some();
         let turn = match &self.role {
             // A link that joins is an event, too.
             Role::Stranger if !events.has_room() => Turn::Stalled,

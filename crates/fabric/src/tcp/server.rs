@@ -2,7 +2,8 @@
 //!
 //! It waits for sockets (edge-triggered, both directions, registered once), and gives each
 //! connection that may do something one turn after the other. After work it keeps looking for more
-//! without sleeping for [`SPIN`], because waking up costs more than most operations.
+//! without sleeping for [`SPIN`], because waking up costs more than most operations; it looks at the
+//! connection that had work last more often than at all, because that is cheaper.
 
 use super::buffer::Buffer;
 use super::connection::{Connection, Role, Turn};
@@ -26,6 +27,10 @@ use std::time::Duration;
 
 /// How long it looks for more before it sleeps, nanoseconds.
 const SPIN: Nanos = 30_000;
+/// While it looks at one connection for more, every so many rounds it looks at all.
+const ROUNDS_PER_WAIT: u32 = 4;
+/// Rounds without work before each gives way to other threads.
+const IDLE_ROUNDS: u32 = 16;
 /// How often it looks after what no socket announces.
 const UPKEEP: Duration = Duration::from_secs(1);
 /// How long a connection may take to say who it is, nanoseconds.
@@ -77,6 +82,8 @@ pub(super) struct Server {
     next_link: u64,
     /// Connections that have something to do.
     turns: VecDeque<u64>,
+    /// The connection that had work last, while it may soon have more.
+    hot: Option<u64>,
     /// Connections that wait for room in the event queue.
     stalled: Vec<u64>,
     /// Connections that have not said who they are.
@@ -112,6 +119,7 @@ impl Server {
             links: HashMap::new(),
             next_link: 1,
             turns: VecDeque::new(),
+            hot: None,
             stalled: Vec::new(),
             strangers: 0,
             accept_again: false,
@@ -134,29 +142,31 @@ impl Server {
         let mut ready: Vec<epoll::Event> = Vec::with_capacity(256);
         let mut last_work = self.clock.now();
         let mut last_upkeep = last_work;
+        let mut idle_rounds = 0u32;
         while !self.waker.stop.load(Ordering::Acquire) {
-            let limit = self.patience(last_work).map(timespec);
-            ready.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut ready), limit.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(Error::io("waiting for connections", errno)),
+            match self.hot {
+                // The next batch most likely comes where the last one came from: look there.
+                Some(id) if !idle_rounds.is_multiple_of(ROUNDS_PER_WAIT) => self.enqueue(id, true),
+                _ => self.wait(&mut ready, last_work)?,
             }
-            for event in &ready {
-                let flags = event.flags;
-                self.take_event(event.data.u64(), flags);
-            }
-            let work = self.turns.len();
-            for _ in 0..work {
+            let mut worked = false;
+            for _ in 0..self.turns.len() {
                 if let Some(id) = self.turns.pop_front() {
-                    self.turn(id);
+                    worked |= self.turn(id);
                 }
             }
             let now = self.clock.now();
-            if work > 0 {
-                last_work = now;
+            if worked {
+                // Not zero: the next round looks at the same connection before it waits for all.
+                (last_work, idle_rounds) = (now, 1);
             } else {
-                // With few cores, whoever makes the next work may wait for this one.
-                forebay_env::sync::thread::yield_now();
+                idle_rounds = idle_rounds.wrapping_add(1);
+                if now.saturating_sub(last_work) >= SPIN {
+                    self.hot = None;
+                } else if idle_rounds > IDLE_ROUNDS {
+                    // With few cores, whoever makes the next work may wait for this one.
+                    forebay_env::sync::thread::yield_now();
+                }
             }
             if now.saturating_sub(last_upkeep) > UPKEEP.as_nanos() as Nanos {
                 last_upkeep = now;
@@ -166,13 +176,23 @@ impl Server {
         Ok(())
     }
 
-    /// How long to sleep for; for ever when `None`.
-    fn patience(&self, last_work: Nanos) -> Option<Duration> {
-        if !self.turns.is_empty() || self.clock.now().saturating_sub(last_work) < SPIN {
+    /// Waits for sockets that are ready: not at all while there is work or may soon be.
+    fn wait(&mut self, ready: &mut Vec<epoll::Event>, last_work: Nanos) -> Result<(), Error> {
+        let limit = if !self.turns.is_empty() || self.clock.now().saturating_sub(last_work) < SPIN {
             Some(Duration::ZERO)
         } else {
             (self.strangers > 0 || self.accept_again).then_some(UPKEEP)
+        };
+        ready.clear();
+        match epoll::wait(&self.epoll, spare_capacity(ready), limit.map(timespec).as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::io("waiting for connections", errno)),
         }
+        for event in ready {
+            let flags = event.flags;
+            self.take_event(event.data.u64(), flags);
+        }
+        Ok(())
     }
 
     fn take_event(&mut self, data: u64, flags: epoll::EventFlags) {
@@ -234,21 +254,34 @@ impl Server {
         Ok(())
     }
 
-    fn turn(&mut self, id: u64) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+    /// Gives a connection its turn. False when there was nothing to do.
+    fn turn(&mut self, id: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.queued = false;
         let done = match connection.turn(&mut self.scratch, &self.events) {
-            Ok(Turn::Idle | Turn::Full) => return,
-            Ok(Turn::Stalled) => return self.stalled.push(id),
-            Ok(Turn::Again) => return self.enqueue(id, false),
+            Ok(Turn::Idle) => {
+                let worked = connection.worked;
+                if worked {
+                    self.hot = Some(id);
+                }
+                return worked;
+            }
+            Ok(Turn::Full) => return connection.worked,
+            Ok(Turn::Stalled) => {
+                if !self.stalled.contains(&id) {
+                    self.stalled.push(id);
+                }
+                return false;
+            }
+            Ok(Turn::Again) => Ok(()),
             Ok(Turn::Introduced(hello)) => self.introduce(id, hello),
             Err(cause) => Err(cause),
         };
-        if let Err(cause) = done {
-            self.close(id, cause);
-        } else {
-            self.enqueue(id, false);
+        match done {
+            Ok(()) => self.enqueue(id, false),
+            Err(cause) => self.close(id, cause),
         }
+        true
     }
 
     /// Gives a stranger its role, or refuses it.
