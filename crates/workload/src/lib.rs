@@ -7,7 +7,7 @@
 //!
 //! # Measuring
 //!
-//! The threads of a phase start together at a barrier, and the phase lasts until the last one
+//! The threads of a phase start together, and the phase lasts until the last one
 //! ends. As in db_bench the clock is read once an operation: the latency of an operation reaches
 //! from the end of the one before it to its own end, so it includes making the key and checking
 //! the value. Latencies of threads are merged, figures are sums.
@@ -21,7 +21,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
-mod cpu;
 mod error;
 mod histogram;
 pub mod keys;

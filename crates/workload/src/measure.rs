@@ -1,14 +1,14 @@
 //! Running a phase: threads that start together, their latencies, and what the store counted.
 
-use crate::cpu;
 use crate::histogram::Latencies;
 use crate::report::{Measured, OperationReport, PhaseReport};
 use crate::{Error, Store};
-use forebay_env::{Clock, Nanos, thread};
+use forebay_env::sync::lock;
+use forebay_env::{Clock, Nanos, cpu, thread};
 use forebay_fabric::LinkModel;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often progress is told.
@@ -164,11 +164,11 @@ pub(crate) fn run_phase<S: Store>(
     body: impl Fn(&S, &mut Worker) -> Result<(), Error> + Send + Sync + 'static,
 ) -> Result<PhaseReport, Error> {
     let before = store.figures().map_err(Error::store("reading statistics"))?;
-    let cpu_before = cpu::process_seconds();
+    let cpu_before = cpu::process_nanos();
     let shared = Arc::new(Shared { stop: AtomicBool::new(false), done: AtomicU64::new(0) });
     let results = start(store, &run.clock, &phase, &shared, Arc::new(body))?;
     let threads = collect(&results, run, &phase, &shared)?;
-    let process_cpu_seconds = cpu::process_seconds() - cpu_before;
+    let process_cpu_seconds = seconds(cpu::process_nanos().saturating_sub(cpu_before));
     let after = store.figures().map_err(Error::store("reading statistics"))?;
     let measured = summarize(phase, threads, process_cpu_seconds)?;
     Ok(PhaseReport::new(measured, &before, &after, run.model.as_ref()))
@@ -182,12 +182,14 @@ fn start<S: Store>(
     body: Arc<impl Fn(&S, &mut Worker) -> Result<(), Error> + Send + Sync + 'static>,
 ) -> Result<Receiver<Result<Finished, Error>>, Error> {
     let (sender, results) = channel();
-    let barrier = Arc::new(Barrier::new(phase.threads));
+    let gate = Arc::new(Gate::default());
     for index in 0..phase.threads {
         let (store, clock, shared) = (store.clone(), Arc::clone(clock), Arc::clone(shared));
-        let (body, barrier, sender) = (Arc::clone(&body), Arc::clone(&barrier), sender.clone());
+        let (body, gate_here, sender) = (Arc::clone(&body), Arc::clone(&gate), sender.clone());
         let spawned = thread::spawn(format!("{}-{index}", phase.name), move || {
-            barrier.wait();
+            if !gate_here.pass() {
+                return;
+            }
             let result = work(index, &store, clock, Arc::clone(&shared), &*body);
             if result.is_err() {
                 shared.stop.store(true, Ordering::Relaxed);
@@ -195,9 +197,39 @@ fn start<S: Store>(
             // The receiver is gone only when the run was given up.
             let _ = sender.send(result);
         });
-        spawned.map_err(|cause| Error::io("starting a thread", cause))?;
+        if let Err(cause) = spawned {
+            gate.open(false);
+            return Err(Error::io("starting a thread", cause));
+        }
     }
+    gate.open(true);
     Ok(results)
+}
+
+/// Where threads wait until all are there.
+#[derive(Debug, Default)]
+struct Gate {
+    /// Whether to go on, once that is known.
+    open: Mutex<Option<bool>>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn open(&self, go_on: bool) {
+        *lock(&self.open) = Some(go_on);
+        self.changed.notify_all();
+    }
+
+    /// Waits, and tells whether to go on.
+    fn pass(&self) -> bool {
+        let mut open = lock(&self.open);
+        loop {
+            match *open {
+                Some(go_on) => return go_on,
+                None => open = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
 }
 
 fn work<S: Store>(
@@ -207,13 +239,13 @@ fn work<S: Store>(
     shared: Arc<Shared>,
     body: &impl Fn(&S, &mut Worker) -> Result<(), Error>,
 ) -> Result<Finished, Error> {
-    let cpu_before = cpu::thread_seconds();
+    let cpu_before = cpu::thread_nanos();
     let started = clock.now();
     let latencies = [const { None }; Call::ALL.len()];
     let mut worker = Worker { index, operations: 0, found: 0, clock, last: started, latencies, shared };
     body(store, &mut worker)?;
     let ended = worker.clock.now();
-    Ok(Finished { worker, started, ended, cpu_seconds: cpu::thread_seconds() - cpu_before })
+    Ok(Finished { worker, started, ended, cpu_seconds: seconds(cpu::thread_nanos().saturating_sub(cpu_before)) })
 }
 
 /// Waits for all threads, and tells progress meanwhile.
@@ -237,7 +269,7 @@ fn collect(
                         name: &phase.name,
                         done: shared.done.load(Ordering::Relaxed),
                         planned: phase.planned,
-                        seconds: run.clock.now().saturating_sub(began) as f64 / 1e9,
+                        seconds: seconds(run.clock.now().saturating_sub(began)),
                     });
                     continue;
                 }
@@ -275,11 +307,15 @@ fn summarize(phase: Phase, threads: Vec<Finished>, process_cpu_seconds: f64) -> 
         name: phase.name,
         operations: threads.iter().map(|thread| thread.worker.operations).sum(),
         found: phase.tells_found.then_some(found),
-        seconds: ended.saturating_sub(started) as f64 / 1e9,
+        seconds: seconds(ended.saturating_sub(started)),
         latency_us: all.summary(),
         by_operation,
         process_cpu_seconds,
         foreground_cpu_seconds: threads.iter().map(|thread| thread.cpu_seconds).sum(),
         threads: phase.threads,
     })
+}
+
+fn seconds(nanos: Nanos) -> f64 {
+    nanos as f64 / 1e9
 }

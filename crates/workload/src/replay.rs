@@ -40,6 +40,19 @@ impl Settings {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), limit: None, key_size: 16, page_size: 4096, write_percent: 30 }
     }
+
+    /// Checks the settings and the trace's beginning, so that errors show before a store is opened.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] that says what would be right, [`Error::Io`], [`Error::Trace`].
+    pub fn check(&self) -> Result<(), Error> {
+        if self.write_percent > 100 {
+            return Err(Error::Invalid(format!("write percent {}: 0 to 100 are possible", self.write_percent)));
+        }
+        let mut trace = Trace::open(&self.path)?;
+        trace.next_request()?;
+        Replayer::new(self, trace.form()).map(|_| ())
+    }
 }
 
 /// Replays a trace.
@@ -48,19 +61,14 @@ impl Settings {
 /// [`Error::Verification`] at the first read that differs from the model, [`Error::Trace`] at the
 /// first line that cannot be understood, and the store's.
 pub fn replay<S: Store>(settings: &Settings, store: &S, run: &mut Run<'_>) -> Result<PhaseReport, Error> {
-    if settings.write_percent > 100 {
-        return Err(Error::Invalid(format!("write percent {}: 0 to 100 are possible", settings.write_percent)));
-    }
-    // Errors in the settings or at the start of the file show before the clock starts.
-    let form = Trace::open(&settings.path)?.form();
-    Replayer::new(settings, form)?;
+    settings.check()?;
     let name = settings.path.file_name().unwrap_or(settings.path.as_os_str()).to_string_lossy();
     let phase =
         Phase { name: format!("replay {name}"), threads: 1, planned: settings.limit.unwrap_or(0), tells_found: true };
     let settings = settings.clone();
     run_phase(store, run, phase, move |store: &S, worker| {
         let mut trace = Trace::open(&settings.path)?;
-        let mut replayer = Replayer::new(&settings, form)?;
+        let mut replayer = Replayer::new(&settings, trace.form())?;
         while settings.limit.is_none_or(|limit| worker.operations < limit) {
             let Some(request) = trace.next_request()? else { break };
             replayer.one(store, worker, request)?;
