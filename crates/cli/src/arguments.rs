@@ -1,0 +1,50 @@
+//! Flags that several commands share.
+
+use crate::output::Format;
+use crate::units;
+use forebay::{LinkModel, NodeAddress};
+use std::time::Duration;
+
+/// Where the memory is.
+#[derive(Debug, Clone, clap::Args)]
+pub struct MemoryArguments {
+    /// Where the memory node is: local (in this process), shm:<path> or tcp://<host>:<port>.
+    #[arg(long, default_value = "local")]
+    pub memory: NodeAddress,
+    /// Memory of the node with --memory=local.
+    #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
+    pub local_memory_size: u64,
+}
+
+/// How results are given.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ReportArguments {
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Model a network of this round-trip time, such as 2us.
+    #[arg(long, value_parser = units::duration, value_name = "TIME")]
+    link_rtt: Option<Duration>,
+    /// Model a network of this bandwidth, such as 100Gbps.
+    #[arg(long, value_parser = units::bandwidth, value_name = "BANDWIDTH")]
+    link_bandwidth: Option<f64>,
+    /// Model a network adapter of so many operations a second, such as 30M.
+    #[arg(long, value_parser = units::rate, value_name = "RATE")]
+    link_rate: Option<f64>,
+}
+
+impl ReportArguments {
+    /// The network to model; none if no flag asks for one. What is not given is as usual: 2 us,
+    /// 100 Gb/s, 30 million operations a second.
+    pub fn model(&self) -> Option<LinkModel> {
+        if self.link_rtt.is_none() && self.link_bandwidth.is_none() && self.link_rate.is_none() {
+            return None;
+        }
+        let usual = LinkModel::default();
+        Some(LinkModel {
+            round_trip: self.link_rtt.unwrap_or(usual.round_trip),
+            bits_per_second: self.link_bandwidth.unwrap_or(usual.bits_per_second),
+            operations_per_second: self.link_rate.unwrap_or(usual.operations_per_second),
+        })
+    }
+}

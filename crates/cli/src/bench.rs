@@ -1,0 +1,159 @@
+//! `forebay bench`: db_bench's workloads.
+
+use crate::arguments::{MemoryArguments, ReportArguments};
+use crate::failure::{Failure, Stage};
+use crate::output::{self, Format, ProgressLine};
+use crate::stores::{self, EngineArguments};
+use crate::{nodes, units};
+use clap::builder::BoolishValueParser;
+use forebay_env::SystemClock;
+use forebay_workload::bench::{self, Benchmark, Outcome, Settings};
+use forebay_workload::{PhaseReport, Report, Run, render_header, render_phase, render_summary};
+use std::cell::{Cell, RefCell};
+
+/// Workloads, how much of each, and where.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Workloads and steps, in order: fillseq, fillrandom, overwrite, readrandom, multireadrandom,
+    /// readmissing, readseq, seekrandom, readrandomwriterandom, deleterandom; compact,
+    /// waitforcompaction, stats.
+    #[arg(long, value_delimiter = ',', default_value = "fillrandom,readrandom", value_name = "NAMES")]
+    benchmarks: Vec<Benchmark>,
+    /// Number of keys, and of the writes of each thread.
+    #[arg(long, default_value_t = 1_000_000)]
+    num: u64,
+    /// Reads of each thread; negative: as many as --num.
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
+    reads: i64,
+    /// Threads.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Length of a key.
+    #[arg(long, default_value = "20", value_parser = units::length, value_name = "SIZE")]
+    key_size: usize,
+    /// Length of a value.
+    #[arg(long, default_value = "400", value_parser = units::length, value_name = "SIZE")]
+    value_size: usize,
+    /// Where randomness begins; the same seed gives the same operations.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keys of a call of multireadrandom.
+    #[arg(long, default_value_t = 16)]
+    batch_size: usize,
+    /// Distance of the keys of such a call; 0: each is drawn by itself.
+    #[arg(long, default_value_t = 0)]
+    multiread_stride: u64,
+    /// Steps after each seek of seekrandom.
+    #[arg(long, default_value_t = 0)]
+    seek_nexts: u64,
+    /// Reads of 100 operations of readrandomwriterandom.
+    #[arg(long, default_value_t = 90)]
+    readwritepercent: u32,
+    /// Check every value that is read.
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    verify: bool,
+    /// Go on with the store that is there, also for fillseq and fillrandom.
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    use_existing_db: bool,
+    #[command(flatten)]
+    memory: MemoryArguments,
+    #[command(flatten)]
+    engine: EngineArguments,
+    #[command(flatten)]
+    report: ReportArguments,
+}
+
+impl Arguments {
+    /// The workloads' settings.
+    ///
+    /// # Errors
+    /// Usage, when they make no sense.
+    pub fn settings(&self) -> Result<Settings, Failure> {
+        let settings = Settings {
+            num: self.num,
+            reads: u64::try_from(self.reads).ok(),
+            threads: self.threads,
+            key_size: self.key_size,
+            value_size: self.value_size,
+            seed: self.seed,
+            batch_size: self.batch_size,
+            multiread_stride: self.multiread_stride,
+            seek_nexts: self.seek_nexts,
+            read_write_percent: self.readwritepercent,
+            verify: self.verify,
+        };
+        settings.check().map_err(Failure::workload(Stage::Arguments))?;
+        Ok(settings)
+    }
+}
+
+/// Runs the workloads and prints their results.
+///
+/// # Errors
+/// The first that occurs.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let settings = arguments.settings()?;
+    let model = arguments.report.model();
+    let table = arguments.report.format == Format::Table;
+    let opener = stores::Opener::new(&arguments.memory, &arguments.engine);
+    let place = nodes::describe(&arguments.memory.memory);
+    let progress = RefCell::new(ProgressLine::new());
+    let printed = RefCell::new(Ok(()));
+    let stage = Cell::new(Stage::Start);
+    let mut tell = |outcome: Outcome<'_>| {
+        progress.borrow_mut().clear();
+        let text = match outcome {
+            Outcome::Phase(report) => render_phase(report),
+            Outcome::Stats(text) => text.trim_end().to_owned(),
+        };
+        if table && printed.borrow().is_ok() {
+            *printed.borrow_mut() = output::line(&text);
+        }
+    };
+    let mut open = || {
+        let store = opener.open()?;
+        if stage.replace(Stage::Running) == Stage::Start && table {
+            let heading = format!("{}\n{}", introduction(arguments, &place), render_header(model.is_some()));
+            *printed.borrow_mut() = output::line(&heading);
+        }
+        Ok(store)
+    };
+    let mut show = |now: forebay_workload::Progress<'_>| progress.borrow_mut().show(&now);
+    let mut run = Run { clock: SystemClock::shared(), model, progress: &mut show };
+    let result =
+        bench::run(&arguments.benchmarks, &settings, &mut run, arguments.use_existing_db, &mut open, &mut tell);
+    progress.borrow_mut().clear();
+    let phases = result.map_err(|error| Failure::workload(stage.get())(error))?;
+    printed.into_inner()?;
+    if table {
+        return output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases)));
+    }
+    let json = serde_json::to_string(&Report { benchmarks: phases });
+    output::line(&json.map_err(|error| Failure::io("printing the report")(error.into()))?)
+}
+
+fn introduction(arguments: &Arguments, place: &str) -> String {
+    format!(
+        "{} keys of {} B, values of {} B, {} {}, memory: {place}\n",
+        arguments.num,
+        arguments.key_size,
+        arguments.value_size,
+        arguments.threads,
+        if arguments.threads == 1 { "thread" } else { "threads" },
+    )
+}
+
+/// What the figures mean, for who sees them for the first time.
+fn explanation(arguments: &Arguments, phases: &[PhaseReport]) -> String {
+    let mut text = String::new();
+    if arguments.verify && phases.iter().any(|phase| phase.found.is_some_and(|found| found > 0)) {
+        text += "every value that was read was checked, byte by byte\n";
+    }
+    if phases.iter().any(|phase| phase.name == "fillrandom") {
+        text += "fillrandom draws keys with replacement, so about 63 % of them exist and can be found\n";
+    }
+    text += "trips/op: waits for the fabric per operation; B read/op: bytes they brought\n";
+    text
+}

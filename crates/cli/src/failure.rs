@@ -1,0 +1,94 @@
+//! How a command ends when it fails: one line on standard error and an exit code
+//! (`docs/reference/exit-codes.md`).
+
+use forebay_base::ErrorKind;
+use std::fmt::Display;
+
+/// How far the command had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Reading the command line.
+    Arguments,
+    /// Until the memory node is reached and the store is open.
+    Start,
+    /// Afterwards.
+    Running,
+}
+
+/// Why a command failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What kind of error it was.
+    pub kind: ErrorKind,
+    /// How far the command had come.
+    pub stage: Stage,
+    /// The line for standard error.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(kind: ErrorKind, stage: Stage, message: impl Display) -> Self {
+        Self { kind, stage, message: message.to_string() }
+    }
+
+    /// The process's exit code.
+    pub const fn code(&self) -> u8 {
+        exit_code(self.kind, self.stage)
+    }
+
+    /// A command line that makes no sense; the message says what would be right.
+    pub fn usage(message: impl Display) -> Self {
+        Self::new(ErrorKind::Invalid, Stage::Arguments, message)
+    }
+
+    /// An error of a workload.
+    pub fn workload(stage: Stage) -> impl Fn(forebay_workload::Error) -> Self {
+        move |error| Self::new(error.kind(), stage, error)
+    }
+
+    /// An error of the fabric.
+    pub fn fabric(stage: Stage) -> impl Fn(forebay_fabric::Error) -> Self {
+        move |error| Self::new(error.kind(), stage, error)
+    }
+
+    /// An operating system error while trying `what`.
+    pub fn io(what: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |cause| Self::new(ErrorKind::Io, Stage::Running, format_args!("{what}: {cause}"))
+    }
+}
+
+/// The exit code of an error of this kind at this stage: the table in one place.
+const fn exit_code(kind: ErrorKind, stage: Stage) -> u8 {
+    match (kind, stage) {
+        (ErrorKind::Invalid, Stage::Arguments | Stage::Start) => 2,
+        (ErrorKind::Unavailable | ErrorKind::TimedOut, Stage::Arguments | Stage::Start) => 3,
+        (ErrorKind::Unavailable | ErrorKind::TimedOut, Stage::Running) => 4,
+        (ErrorKind::Full, _) => 5,
+        (ErrorKind::Corrupt, _) => 6,
+        (ErrorKind::Fenced, _) => 7,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_table() {
+        let of = |kind| [Stage::Arguments, Stage::Start, Stage::Running].map(|stage| exit_code(kind, stage));
+        assert_eq!(of(ErrorKind::Invalid), [2, 2, 1]);
+        assert_eq!(of(ErrorKind::Unavailable), [3, 3, 4]);
+        assert_eq!(of(ErrorKind::TimedOut), [3, 3, 4]);
+        assert_eq!(of(ErrorKind::Full), [5; 3]);
+        assert_eq!(of(ErrorKind::Corrupt), [6; 3]);
+        assert_eq!(of(ErrorKind::Fenced), [7; 3]);
+        for kind in [ErrorKind::NotFound, ErrorKind::AlreadyExists, ErrorKind::Busy, ErrorKind::AccessDenied] {
+            assert_eq!(of(kind), [1; 3]);
+        }
+        for kind in [ErrorKind::Closed, ErrorKind::Io, ErrorKind::Unsupported] {
+            assert_eq!(of(kind), [1; 3]);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The command `forebay`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `bench`, `replay`, `memory_node`, `fabric_test`, `version` | the commands |
+//! | `arguments` | flags that several commands share |
+//! | `flags`, `units` | how flags, sizes, durations and rates are written |
+//! | `nodes`, `stores` | reaching a memory node and opening a store on it |
+//! | `output`, `failure` | results, progress, errors and exit codes |
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod bench;
+mod fabric_test;
+mod failure;
+mod flags;
+mod memory_node;
+mod nodes;
+mod output;
+mod replay;
+mod stores;
+mod units;
+
+use clap::{Parser, Subcommand, error::ErrorKind as ClapKind};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// Key-value engine for machines whose memory is a pool on the network.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, disable_help_subcommand = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Offer memory until SIGTERM or SIGINT.
+    MemoryNode(memory_node::Arguments),
+    /// Run db_bench's workloads; without flags, load and read a million records.
+    Bench(Box<bench::Arguments>),
+    /// Replay a recorded trace and check every value that is read.
+    Replay(Box<replay::Arguments>),
+    /// Measure latency and rate of each operation of the fabric.
+    FabricTest(fabric_test::Arguments),
+    /// Print the version.
+    Version,
+}
+
+fn main() -> ExitCode {
+    let command_line = match CommandLine::try_parse_from(flags::normalise(std::env::args_os())) {
+        Ok(command_line) => command_line,
+        Err(error) => return refuse(&error),
+    };
+    let result = match command_line.command {
+        Command::MemoryNode(arguments) => memory_node::execute(&arguments),
+        Command::Bench(arguments) => bench::execute(&arguments),
+        Command::Replay(arguments) => replay::execute(&arguments),
+        Command::FabricTest(arguments) => fabric_test::execute(&arguments),
+        Command::Version => output::line(concat!("forebay ", env!("CARGO_PKG_VERSION"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => end(&failure),
+    }
+}
+
+fn end(failure: &Failure) -> ExitCode {
+    output::complain(&format!("forebay: {}", failure.message));
+    ExitCode::from(failure.code())
+}
+
+/// Help and version on standard output, or one line that says what is wrong with the arguments.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if matches!(error.kind(), ClapKind::DisplayHelp | ClapKind::DisplayVersion) {
+        return match output::line(text.trim_end()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => end(&failure),
+        };
+    }
+    if error.kind() == ClapKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output::complain(text.trim_end());
+        return ExitCode::from(Failure::usage("").code());
+    }
+    end(&Failure::usage(one_line(&text)))
+}
+
+/// What clap says, in one line and without the usage.
+fn one_line(text: &str) -> String {
+    let said = text.split("\n\nUsage:").next().unwrap_or(text).trim_start_matches("error: ");
+    let parts: Vec<_> = said
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .map(|line| line.trim_start_matches("tip: "))
+        .collect();
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn refused(line: &str) -> String {
+        let arguments = flags::normalise(line.split(' ').map(Into::into));
+        one_line(&CommandLine::try_parse_from(arguments).expect_err(line).render().to_string())
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn refusals_say_what_would_be_right() {
+        for (line, hint) in [
+            ("forebay bench --key_sice=20", "--key-size"),
+            ("forebay bench --benchmarks=fillrandon", "fillrandom"),
+            ("forebay bench --memory=tcp://nowhere", "tcp://<host>:<port>"),
+            ("forebay bench --local-memory-size=8GBB", "8GiB"),
+            ("forebay bench --link-rtt=2", "2us"),
+            ("forebay bench --num=many", "--num"),
+            ("forebay benhc", "bench"),
+            ("forebay replay", "<TRACE>"),
+            ("forebay fabric-test --operations=reed", "read"),
+        ] {
+            let said = refused(line);
+            assert!(said.contains(hint) && !said.contains('\n'), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn underscores_are_dashes() {
+        let line = "forebay bench --benchmarks=fillseq,readrandom --key_size=16 --value-size=100 --reads=-1 --verify=0";
+        let parsed = CommandLine::try_parse_from(flags::normalise(line.split(' ').map(Into::into))).unwrap();
+        let Command::Bench(arguments) = parsed.command else { panic!("not bench") };
+        let settings = arguments.settings().unwrap();
+        assert_eq!((settings.key_size, settings.value_size, settings.reads, settings.verify), (16, 100, None, false));
+    }
+}

@@ -1,0 +1,51 @@
+//! Memory nodes: the one of this process, and reaching others.
+
+use crate::failure::{Failure, Stage};
+use forebay::{MemoryNode, MemoryNodeOptions, NodeAddress};
+use forebay_base::ErrorKind;
+use forebay_fabric::{Link, inprocess};
+use forebay_memory_node::Handle;
+use std::fmt::Display;
+use std::sync::Arc;
+
+/// A link to a memory node; the node too, if it is of this process.
+#[derive(Debug)]
+pub struct Reached {
+    /// The link.
+    pub link: Arc<dyn Link>,
+    /// The node of this process, which ends when this is dropped.
+    pub node: Option<Handle>,
+}
+
+/// Opens a link, after starting a node of `local_bytes` if it is to be in this process.
+///
+/// # Errors
+/// When the node cannot be started or reached.
+pub fn reach(memory: &NodeAddress, local_bytes: u64) -> Result<Reached, Failure> {
+    if *memory != NodeAddress::Local {
+        let link = forebay::connect(memory)
+            .map_err(|error| Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, memory)))?;
+        return Ok(Reached { link, node: None });
+    }
+    let fabric = Failure::fabric(Stage::Start);
+    let (listener, connector) = inprocess::listen(0).map_err(&fabric)?;
+    let node = MemoryNode::start(Box::new(listener), MemoryNodeOptions::with_memory(local_bytes))
+        .map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    Ok(Reached { link: connector.connect().map_err(&fabric)?, node: Some(node) })
+}
+
+/// An error of reaching a memory node, with what may be the matter.
+pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &NodeAddress) -> String {
+    match kind {
+        ErrorKind::Unavailable | ErrorKind::TimedOut => format!("{error}; is a memory node running at {memory}?"),
+        _ => error.to_string(),
+    }
+}
+
+/// Where the memory is, for people.
+pub fn describe(memory: &NodeAddress) -> String {
+    match memory {
+        NodeAddress::Local => "in this process".into(),
+        address => address.to_string(),
+    }
+}

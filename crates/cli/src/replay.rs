@@ -1,0 +1,82 @@
+//! `forebay replay`: recorded traces.
+
+use crate::arguments::{MemoryArguments, ReportArguments};
+use crate::failure::{Failure, Stage};
+use crate::output::{self, Format, ProgressLine};
+use crate::stores::{self, EngineArguments};
+use crate::{nodes, units};
+use forebay_base::ErrorKind;
+use forebay_env::SystemClock;
+use forebay_workload::{Error, Report, Run, render_header, render_phase, render_summary, replay};
+use std::path::PathBuf;
+
+/// Which trace, how, and where.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// A block trace (first line `version,time,op,size,lbn`) or a page trace (lines `start count
+    /// ignore request`), plain or compressed with zstd.
+    trace: PathBuf,
+    /// End after so many requests.
+    #[arg(long, value_name = "REQUESTS")]
+    limit: Option<u64>,
+    /// Length of a key.
+    #[arg(long, default_value = "16", value_parser = units::length, value_name = "SIZE")]
+    key_size: usize,
+    /// Length of a page of a page trace.
+    #[arg(long, default_value = "4096", value_parser = units::length, value_name = "SIZE")]
+    page_size: usize,
+    /// References of 100 to known pages that write.
+    #[arg(long, default_value_t = 30)]
+    write_percent: u32,
+    #[command(flatten)]
+    memory: MemoryArguments,
+    #[command(flatten)]
+    engine: EngineArguments,
+    #[command(flatten)]
+    report: ReportArguments,
+}
+
+/// Replays the trace and prints the result.
+///
+/// # Errors
+/// The first that occurs.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let settings = replay::Settings {
+        path: arguments.trace.clone(),
+        limit: arguments.limit,
+        key_size: arguments.key_size,
+        page_size: arguments.page_size,
+        write_percent: arguments.write_percent,
+    };
+    settings.check().map_err(Failure::workload(Stage::Arguments))?;
+    let model = arguments.report.model();
+    let opener = stores::Opener::new(&arguments.memory, &arguments.engine);
+    let place = nodes::describe(&arguments.memory.memory);
+    let store = opener.open().map_err(Failure::workload(Stage::Start))?;
+    let mut progress = ProgressLine::new();
+    let mut show = |now: forebay_workload::Progress<'_>| progress.show(&now);
+    let mut run = Run { clock: SystemClock::shared(), model, progress: &mut show };
+    let result = replay::replay(&settings, &store, &mut run);
+    progress.clear();
+    let report = result.map_err(failure)?;
+    if arguments.report.format == Format::Json {
+        let json = serde_json::to_string(&Report { benchmarks: vec![report] });
+        return output::line(&json.map_err(|error| Failure::io("printing the report")(error.into()))?);
+    }
+    output::line(&format!(
+        "memory: {place}\n\n{}\n{}\n\n{}every value that was read is the one written last",
+        render_header(model.is_some()),
+        render_phase(&report),
+        render_summary(&[report]),
+    ))
+}
+
+/// A trace that cannot be understood is the command line's fault, however late it shows.
+fn failure(error: Error) -> Failure {
+    let stage = if error.kind() == ErrorKind::Invalid && matches!(error, Error::Trace { .. }) {
+        Stage::Arguments
+    } else {
+        Stage::Running
+    };
+    Failure::workload(stage)(error)
+}

@@ -1,0 +1,204 @@
+//! The engine as a store under test, opened where the command line says.
+
+use crate::arguments::MemoryArguments;
+use crate::{nodes, units};
+use forebay::{DbIterator, LevelStatistics, NodeAddress, Options, Store as Database, WriteBatch};
+use forebay_workload::{Cursor, Error, Figures, LevelFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
+use std::sync::Arc;
+
+/// The engine's options, with db_bench's names.
+#[derive(Debug, Clone, clap::Args)]
+pub struct EngineArguments {
+    /// Size of a memtable.
+    #[arg(long, value_parser = units::length, value_name = "SIZE")]
+    write_buffer_size: Option<usize>,
+    /// Memtables, the one that is written included.
+    #[arg(long, value_name = "NUMBER")]
+    max_write_buffer_number: Option<usize>,
+    /// Threads for flushes and compactions.
+    #[arg(long, value_name = "NUMBER")]
+    max_background_jobs: Option<usize>,
+    /// Record bytes at which a table ends.
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    target_file_size_base: Option<u64>,
+    /// Record bytes at which level 1 is compacted.
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    max_bytes_for_level_base: Option<u64>,
+    /// How many times larger each further level may be.
+    #[arg(long, value_name = "FACTOR")]
+    max_bytes_for_level_multiplier: Option<u64>,
+    /// Levels, level 0 included.
+    #[arg(long, value_name = "NUMBER")]
+    num_levels: Option<usize>,
+    /// Tables of level 0 at which it is compacted.
+    #[arg(long, value_name = "TABLES")]
+    level0_file_num_compaction_trigger: Option<usize>,
+    /// Tables of level 0 at which writers are slowed down.
+    #[arg(long, value_name = "TABLES")]
+    level0_slowdown_writes_trigger: Option<usize>,
+    /// Tables of level 0 at which writers wait.
+    #[arg(long, value_name = "TABLES")]
+    level0_stop_writes_trigger: Option<usize>,
+}
+
+impl EngineArguments {
+    fn options(&self) -> Options {
+        let usual = Options::default();
+        Options {
+            write_buffer_bytes: self.write_buffer_size.unwrap_or(usual.write_buffer_bytes),
+            max_immutable_memtables: self
+                .max_write_buffer_number
+                .map_or(usual.max_immutable_memtables, |number| number.saturating_sub(1)),
+            background_threads: self.max_background_jobs.unwrap_or(usual.background_threads),
+            target_table_bytes: self.target_file_size_base.unwrap_or(usual.target_table_bytes),
+            level1_bytes: self.max_bytes_for_level_base.unwrap_or(usual.level1_bytes),
+            level_size_multiplier: self.max_bytes_for_level_multiplier.unwrap_or(usual.level_size_multiplier),
+            levels: self.num_levels.unwrap_or(usual.levels),
+            level0_compaction_trigger: self
+                .level0_file_num_compaction_trigger
+                .unwrap_or(usual.level0_compaction_trigger),
+            level0_slowdown_trigger: self.level0_slowdown_writes_trigger.unwrap_or(usual.level0_slowdown_trigger),
+            level0_stop_trigger: self.level0_stop_writes_trigger.unwrap_or(usual.level0_stop_trigger),
+            ..usual
+        }
+    }
+}
+
+/// Opens empty stores.
+#[derive(Debug)]
+pub struct Opener {
+    memory: MemoryArguments,
+    options: Options,
+}
+
+impl Opener {
+    /// Stores with these memory nodes and options.
+    pub fn new(memory: &MemoryArguments, engine: &EngineArguments) -> Self {
+        Self { memory: memory.clone(), options: engine.options() }
+    }
+
+    /// Opens an empty store.
+    ///
+    /// # Errors
+    /// When no memory node is there, or the options do not fit each other.
+    pub fn open(&self) -> Result<EngineStore, Error> {
+        let MemoryArguments { memory, local_memory_size } = &self.memory;
+        let opened = match memory {
+            NodeAddress::Local => Database::embedded(*local_memory_size, self.options.clone()),
+            address => Database::connect(address, self.options.clone()),
+        };
+        let store = opened.map_err(|error| {
+            let message = nodes::with_hint(error.kind(), &error, memory);
+            Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
+        })?;
+        Ok(EngineStore(Arc::new(store)))
+    }
+}
+
+/// The engine as a store under test.
+#[derive(Debug, Clone)]
+pub struct EngineStore(Arc<Database>);
+
+fn failed(error: impl Into<forebay::Error>) -> StoreError {
+    let error = error.into();
+    StoreError::new(error.kind(), error)
+}
+
+impl Store for EngineStore {
+    type Cursor<'a> = EngineCursor;
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.0.put(key, value).map_err(failed)
+    }
+
+    #[inline]
+    fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
+        self.0.delete(key).map_err(failed)
+    }
+
+    fn put_batch(&self, records: &[(&[u8], &[u8])]) -> Result<(), StoreError> {
+        let mut batch = WriteBatch::new();
+        for (key, value) in records {
+            batch.put(key, value);
+        }
+        self.0.write(&batch).map_err(failed)
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.get(key).map_err(failed)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.0.multi_get(keys).map_err(failed)
+    }
+
+    fn cursor(&self) -> Result<Self::Cursor<'_>, StoreError> {
+        self.0.iter().map(EngineCursor).map_err(failed)
+    }
+
+    fn compact(&self) -> Result<(), StoreError> {
+        self.0.flush().and_then(|()| self.0.compact_range(None, None)).map_err(failed)
+    }
+
+    fn wait_for_compactions(&self) -> Result<(), StoreError> {
+        self.0.wait_for_compactions().map_err(failed)
+    }
+
+    fn figures(&self) -> Result<Figures, StoreError> {
+        let node = self.0.node_statistics().map_err(failed)?;
+        let db = self.0.statistics();
+        let level =
+            |level: &LevelStatistics| LevelFigures { tables: level.tables, runs: level.runs, bytes: level.bytes };
+        Ok(Figures {
+            foreground: db.foreground,
+            background: db.background,
+            cached_index_bytes: db.cached_index_bytes,
+            memtable_bytes: db.memtable_bytes,
+            memory_node: MemoryNodeFigures {
+                cpu_seconds: node.cpu_us as f64 / 1e6,
+                allocated_bytes: node.allocated_bytes,
+                live_bytes: db.live_bytes,
+            },
+            lsm: Some(LsmFigures {
+                stall_seconds: db.stall_nanos as f64 / 1e9,
+                stalls: db.stalls,
+                flushes: db.flushes,
+                compactions: db.compactions,
+                compaction_entries: db.compaction_entries,
+                compaction_bytes_read: db.compaction_bytes_read,
+                compaction_bytes_written: db.compaction_bytes_written,
+                dead_bytes_known: db.dead_bytes_known,
+                levels: db.levels.iter().map(level).collect(),
+            }),
+        })
+    }
+
+    fn describe(&self) -> Result<String, StoreError> {
+        let node = self.0.node_statistics().map_err(failed)?;
+        Ok(format!("{:#?}\n{node:#?}\n", self.0.statistics()))
+    }
+}
+
+/// A position in the engine's keys.
+#[derive(Debug)]
+pub struct EngineCursor(DbIterator);
+
+impl Cursor for EngineCursor {
+    fn seek_to_first(&mut self) -> Result<(), StoreError> {
+        self.0.seek_to_first().map_err(failed)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<(), StoreError> {
+        self.0.seek(key).map_err(failed)
+    }
+
+    fn next(&mut self) -> Result<(), StoreError> {
+        self.0.next().map_err(failed)
+    }
+
+    fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.0.valid().then(|| (self.0.key(), self.0.value()))
+    }
+}

@@ -1,0 +1,131 @@
+//! A memory node in one process and the engine in another, over each back end between processes.
+
+mod common;
+
+use common::{places, run, start, start_node};
+use rustix::process::Signal;
+use std::path::PathBuf;
+
+/// The recorded traces, where they are: beside the checkout or beside the directory around it.
+fn traces() -> Option<PathBuf> {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let found = here.ancestors().map(|above| above.join("shared/traces")).find(|path| path.is_dir());
+    if found.is_none() {
+        println!("no recorded traces beside this checkout: only the made ones are replayed");
+    }
+    found
+}
+
+#[test]
+fn load_and_read() {
+    for place in places() {
+        let (node, address) = start_node(&place, "--memory=512MiB");
+        let line = "bench --num=20000 --benchmarks=fillseq,readrandom,compact,readrandom,readseq --format=json";
+        let report = run(&format!("{line} --memory={address} --write_buffer_size=1MiB")).expect(0).json();
+        let entries = report["benchmarks"].as_array().unwrap();
+        for read in [&entries[1], &entries[3]] {
+            assert!(read["fabric"]["round_trips"].as_u64().unwrap() <= 22_000, "{read}");
+            assert_eq!(read["found"], 20_000, "{read}");
+        }
+        assert_eq!(entries[4]["found"], 20_000);
+        assert!(entries[3]["memory_node"]["live_bytes"].as_u64().unwrap() > 20_000 * 400, "{}", entries[3]);
+        node.signal(Signal::TERM);
+        node.wait_stopped();
+    }
+}
+
+#[test]
+fn replay_of_traces() {
+    let made = common::fresh_path(".csv");
+    let lines = (0..2000_u64).map(|i| {
+        let op = if i % 3 == 0 { "28" } else { "2a" };
+        format!("1,{i},{op},{},{}\n", 512 * (1 + i % 17), i * 7919 % 1000)
+    });
+    std::fs::write(&made, format!("version,time,op,size,lbn\n{}", lines.collect::<String>())).unwrap();
+    let recorded = traces().map(|folder| [folder.join("cloudphysics-io.csv"), folder.join("oltp.lis.zst")]);
+    for place in places() {
+        let (_node, address) = start_node(&place, "--memory=1GiB");
+        for trace in recorded.iter().flatten().chain([&made]) {
+            let flags = "--limit=10000 --write_buffer_size=2MiB --format=json";
+            let report = run(&format!("replay {} --memory={address} {flags}", trace.display())).expect(0).json();
+            let entry = &report["benchmarks"][0];
+            assert!(entry["found"].as_u64().unwrap() > 0 && entry["lsm"]["flushes"].as_u64().unwrap() > 0, "{entry}");
+        }
+    }
+}
+
+#[test]
+fn the_fabric_test_over_both() {
+    for (place, name) in places().iter().zip(["shm", "tcp"]) {
+        let (_node, address) = start_node(place, "--memory=512MiB");
+        let line = format!("fabric-test --memory={address} --seconds=0.01 --sizes=8,64 --depths=1,16 --format=json");
+        let report = run(&line).expect(0).json();
+        assert_eq!(report["back_end"], name);
+        assert_eq!(report["fabric_test"].as_array().unwrap().len(), 2 * 2 * 2 + 2 * 2 + 1);
+    }
+}
+
+#[test]
+fn signals_stop_the_node_cleanly() {
+    for signal in [Signal::TERM, Signal::INT] {
+        for place in places() {
+            let (node, address) = start_node(&place, "--memory=256MiB --log=json");
+            run(&format!("bench --num=1000 --memory={address}")).expect(0);
+            node.signal(signal);
+            let ended = node.wait();
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            assert_eq!(ended.out, format!("ready {address}\n"));
+            for line in ended.error.lines() {
+                serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|_| panic!("not JSON: {line}"));
+            }
+            if let Some(path) = address.strip_prefix("shm:") {
+                assert!(!PathBuf::from(path).exists(), "the socket is left behind");
+            }
+            run(&format!("bench --num=1000 --memory={address}")).expect(3);
+        }
+    }
+}
+
+#[test]
+fn an_address_that_is_taken() {
+    for place in places() {
+        let (_node, address) = start_node(&place, "--memory=256MiB");
+        let ended = run(&format!("memory-node --listen={address} --memory=256MiB"));
+        assert!(matches!(ended.code, Some(1 | 2)) && ended.out.is_empty(), "{ended:?}");
+        assert!(ended.error.starts_with("forebay: ") && ended.error.lines().count() == 1, "{ended:?}");
+    }
+}
+
+#[test]
+fn two_compute_nodes_share_a_memory_node() {
+    for place in places() {
+        let (_node, address) = start_node(&place, "--memory=1GiB");
+        let line = format!(
+            "bench --num=20000 --benchmarks=fillrandom,readrandom,readseq --write_buffer_size=1MiB --memory={address}"
+        );
+        let (first, second) = (start(&line), start(&format!("{line} --seed=2")));
+        first.wait().expect(0);
+        second.wait().expect(0);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask e2e"]
+fn two_million_records_and_whole_traces() {
+    let recorded = traces().map(|folder| [folder.join("cloudphysics-io.csv"), folder.join("oltp.lis.zst")]);
+    for place in places() {
+        let (_node, address) = start_node(&place, "--memory=8GiB");
+        let line = "bench --num=2000000 --key_size=20 --value_size=400 --format=json \
+                    --benchmarks=fillseq,readrandom,overwrite,waitforcompaction,readrandom,readseq";
+        let report = run(&format!("{line} --memory={address}")).expect(0).json();
+        for read in [1, 4, 5].map(|entry| &report["benchmarks"][entry]) {
+            assert_eq!(read["found"], 2_000_000, "{read}");
+            assert!(read["fabric"]["round_trips"].as_u64().unwrap() <= 2_200_000, "{read}");
+        }
+        for trace in recorded.iter().flatten() {
+            let report = run(&format!("replay {} --memory={address} --format=json", trace.display())).expect(0).json();
+            let operations = report["benchmarks"][0]["operations"].as_u64().unwrap();
+            assert!([113_872, 914_145].contains(&operations), "{report}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Commands with the memory node in their own process.
+
+mod common;
+
+use common::run;
+
+#[test]
+fn all_workloads_and_steps() {
+    let names = "fillseq,fillrandom,overwrite,readrandom,multireadrandom,readmissing,readseq,seekrandom,\
+                 readrandomwriterandom,deleterandom,compact,waitforcompaction";
+    let flags = "--num=2000 --reads=500 --threads=2 --key_size=16 --value_size=100 --write_buffer_size=64KiB \
+                 --local-memory-size=256MiB --format=json";
+    let report = run(&format!("bench --benchmarks={names},stats {flags}")).expect(0).json();
+    let entries = report["benchmarks"].as_array().unwrap();
+    let found: Vec<_> = entries.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(found.join(","), names.replace(' ', ""));
+    for entry in entries {
+        for field in ["operations", "seconds", "ops_per_second", "latency_us", "fabric", "fabric_background"] {
+            assert!(!entry[field].is_null(), "{field}: {entry}");
+        }
+        let level_bytes = entry["lsm"]["levels"].as_array().unwrap().iter().map(|level| level["bytes"].as_u64());
+        assert!(level_bytes.clone().all(|bytes| bytes.is_some()), "{entry}");
+        assert!(entry["compute"]["cpu_seconds"].as_f64().unwrap() >= 0.0, "{entry}");
+    }
+    let number = |name: &str, pointer: &str| {
+        let entry = entries.iter().find(|entry| entry["name"] == name).unwrap();
+        entry.pointer(pointer).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("{name} {pointer}"))
+    };
+    assert_eq!((number("fillrandom", "/operations"), number("readrandom", "/operations")), (4000, 1000));
+    assert!(number("fillrandom", "/lsm/flushes") > 1);
+    assert!(number("overwrite", "/fabric_background/bytes_written") > 2000 * 100);
+    assert_eq!(number("readmissing", "/found"), 0);
+    assert_eq!(number("readseq", "/found"), 1000);
+    let trips = number("readrandom", "/fabric/round_trips") as f64 / number("readrandom", "/found") as f64;
+    assert!(trips <= 1.1, "{trips} round trips a found key");
+}
+
+#[test]
+fn the_table_is_for_people_and_the_model_adds_columns() {
+    let line = "bench --num=1000 --local-memory-size=128MiB --benchmarks=fillrandom,readrandom,stats --link-rtt=5us";
+    let out = run(line).expect(0).out;
+    for text in ["fillrandom", "readrandom", "modelled ops/s", "checked, byte by byte", "level"] {
+        assert!(out.contains(text), "{text}: {out}");
+    }
+    let report = run(&format!("{line} --format=json")).expect(0).json();
+    assert_eq!(report["benchmarks"][1]["model"]["link_rtt_us"], 5.0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_counts() {
+    let counts = || {
+        let line = "bench --num=3000 --local-memory-size=128MiB --benchmarks=fillrandom,compact,readrandom --seed=9";
+        let report = run(&format!("{line} --format=json")).expect(0).json();
+        (report["benchmarks"][2]["found"].clone(), report["benchmarks"][2]["fabric"].clone())
+    };
+    let first = counts();
+    assert_eq!(first, counts());
+    // Each found key costs one read; a key that is not there costs none but for a false match.
+    let found = first.0.as_u64().unwrap();
+    assert!((found..=found + found / 10).contains(&first.1["reads"].as_u64().unwrap()), "{first:?}");
+}
+
+#[test]
+fn memory_that_is_full() {
+    let ended =
+        run("bench --num=1000000 --value_size=1000 --local-memory-size=64MiB --write_buffer_size=1MiB").expect(5);
+    assert!(ended.error.contains("put"), "{}", ended.error);
+}
+
+#[test]
+fn the_fabric_test_measures_every_operation() {
+    let report = run("fabric-test --seconds=0.01 --sizes=8,64 --depths=1,4 --format=json").expect(0).json();
+    assert_eq!(report["back_end"], "inprocess");
+    let cells = report["fabric_test"].as_array().unwrap();
+    assert_eq!(cells.len(), 2 * 2 * 2 + 2 * 2 + 1);
+    assert!(cells.iter().all(|cell| cell["ops_per_second"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["bench", "--num=1000", "--local-memory-size=128MiB"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("forebay: writing to standard output"));
+}

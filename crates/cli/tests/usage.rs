@@ -1,0 +1,61 @@
+//! Command lines, right and wrong, and what they end with.
+
+mod common;
+
+use common::run;
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    assert!(run("version").expect(0).out.starts_with("forebay 0."));
+    for line in ["--help", "bench --help", "replay --help", "memory-node --help", "fabric-test --help"] {
+        assert!(run(line).expect(0).out.contains("Usage: forebay"), "{line}");
+    }
+}
+
+#[test]
+fn wrong_command_lines_say_what_would_be_right() {
+    for (line, hint) in [
+        ("bench --key_sice=20", "--key-size"),
+        ("bench --benchmarks=fillrandom,readrandon", "readrandom"),
+        ("bench --num=0", "num 0"),
+        ("bench --key_size=1 --num=257", "key size"),
+        ("bench --memory=tcp://somewhere", "tcp://<host>:<port>"),
+        ("bench --local-memory-size=lots", "8GiB"),
+        ("bench --local-memory-size=1KiB", "extents"),
+        ("bench --write_buffer_size=1", "write_buffer_bytes"),
+        ("bench --link-rtt=2", "2us"),
+        ("bench --format=xml", "json"),
+        ("replay", "<TRACE>"),
+        ("fabric-test --operations=reed", "read"),
+        ("fabric-test --depths=0", "4096"),
+        ("memory-node", "--listen"),
+        ("memory-node --listen=4000", "tcp://<host>:<port>"),
+        ("memory-node --listen=local", "shm:<path>"),
+        ("memory-node --listen=tcp://0.0.0.0:0", "--allow-remote"),
+        ("memory-node --listen=tcp://127.0.0.1:0 --memory=1GiB --extent-size=5", "4096"),
+        ("benhc", "bench"),
+    ] {
+        let ended = run(line).expect(2);
+        assert!(ended.error.contains(hint), "{line}: {}", ended.error);
+        assert_eq!(ended.out.lines().count(), 0, "{line}: {}", ended.out);
+    }
+}
+
+#[test]
+fn a_memory_node_that_is_not_there() {
+    for memory in ["shm:/tmp/forebay-no-such-node", "tcp://127.0.0.1:1"] {
+        for command in ["bench --num=10", "fabric-test --seconds=0.01", "replay /dev/null"] {
+            let ended = run(&format!("{command} --memory={memory}")).expect(3);
+            assert!(ended.error.contains("is a memory node running"), "{}", ended.error);
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_is_not_there_or_makes_no_sense() {
+    run("replay /nowhere/trace").expect(1);
+    let path = common::fresh_path(".lis");
+    std::fs::write(&path, "1 1 0 0\n2 1 0 1\nthree\n").unwrap();
+    let ended = run(&format!("replay {}", path.display())).expect(2);
+    assert!(ended.error.contains("line 3"), "{}", ended.error);
+}
