@@ -12,6 +12,7 @@
 
 pub mod cases;
 mod fixture;
+pub mod seeds;
 
 pub use fixture::{Connection, Fixture, Message};
 
