@@ -10,11 +10,18 @@ const MIN_CLASS_SHIFT: u32 = 6;
 /// A region taken at a time for slots that are smaller.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Slots cut from a chunk at a time: an endpoint that lives shortly does not pay for a whole chunk.
+const SLOTS_AT_ONCE: usize = 64;
+
 /// Registered memory of an endpoint, cut into slots. It grows when all slots are in use.
 #[derive(Debug)]
 pub struct Arena {
-    free: Vec<Vec<Slot>>,
+    /// Dropped before `free`, whose slots then need not be put into it.
     returned: Arc<Returned>,
+    /// By class: slots that are free.
+    free: Vec<Vec<Slot>>,
+    /// By class: the chunk that slots are cut from, and how many bytes of it are cut.
+    chunks: Vec<Option<(Arc<Chunk>, usize)>>,
 }
 
 /// Slots that were dropped instead of given back.
@@ -55,7 +62,7 @@ impl Arena {
     /// An empty arena.
     #[must_use]
     pub fn new() -> Self {
-        Self { free: Vec::new(), returned: Arc::default() }
+        Self { returned: Arc::default(), free: Vec::new(), chunks: Vec::new() }
     }
 
     /// A slot of `length` bytes.
@@ -81,20 +88,39 @@ impl Arena {
         for raw in dropped {
             self.put(Slot { length: 0, raw: Some(raw) });
         }
-        let bytes = 1usize << (class + MIN_CLASS_SHIFT);
         if self.free.get(class as usize).is_none_or(Vec::is_empty) {
-            let region = Region::allocate(bytes.max(CHUNK_BYTES), Backing::Private)?;
-            let chunk = Arc::new(Chunk { region, class, arena: Arc::downgrade(&self.returned) });
-            for offset in (0..chunk.region.length() as usize).step_by(bytes) {
-                // SAFETY: the offset is within the region, which the slot keeps alive; each range
-                // is handed out once.
-                let start = unsafe { chunk.region.as_ptr().add(offset) };
-                self.put(Slot { length: 0, raw: Some(RawSlot { start, chunk: Arc::clone(&chunk) }) });
-            }
+            self.cut(class)?;
         }
         let mut slot = self.free.get_mut(class as usize).and_then(Vec::pop).ok_or(Error::Unsupported("slot size"))?;
         slot.length = length;
         Ok(slot)
+    }
+
+    /// Cuts new slots from the class's chunk, or from a new one.
+    fn cut(&mut self, class: u32) -> Result<(), Error> {
+        let bytes = 1usize << (class + MIN_CLASS_SHIFT);
+        let (chunk, cut) = match self.chunks.get_mut(class as usize).and_then(Option::take) {
+            Some(begun) => begun,
+            None => {
+                let region = Region::allocate(bytes.max(CHUNK_BYTES), Backing::Private)?;
+                (Arc::new(Chunk { region, class, arena: Arc::downgrade(&self.returned) }), 0)
+            }
+        };
+        let length = chunk.region.length() as usize;
+        let end = length.min(cut + bytes * SLOTS_AT_ONCE);
+        for offset in (cut..end).step_by(bytes) {
+            // SAFETY: the offset is within the region, which the slot keeps alive; each range is
+            // handed out once.
+            let start = unsafe { chunk.region.as_ptr().add(offset) };
+            self.put(Slot { length: 0, raw: Some(RawSlot { start, chunk: Arc::clone(&chunk) }) });
+        }
+        if end < length {
+            self.chunks.resize_with(self.chunks.len().max(class as usize + 1), || None);
+            if let Some(place) = self.chunks.get_mut(class as usize) {
+                *place = Some((chunk, end));
+            }
+        }
+        Ok(())
     }
 
     /// Takes a slot back.
