@@ -82,9 +82,14 @@ impl AtomicWord {
     /// # Errors
     /// When no order of the atomics explains what was seen.
     pub fn settled(&mut self, value: u64, ordering: Ordering) -> Result<(), String> {
-        let mut search = Search { word: self, end: value, ordering, chain: Vec::new(), used: 0, budget: 100_000 };
-        if self.uncertain.len() > 64 || !search.extend(self.start, 0) {
-            return Err(format!("no order of its atomics takes the word to {value:016x}: {self:?}"));
+        // Mostly no two that were lost follow one another: try short stretches of them first.
+        let explained = (0..=self.uncertain.len().min(64)).any(|stretch| {
+            let chain = Vec::with_capacity(self.applied.len());
+            let mut search = Search { word: self, end: value, ordering, stretch, chain, used: 0, budget: 200_000 };
+            search.extend(self.start, 0, 0)
+        });
+        if !explained {
+            return Err(format!("no order of its atomics takes the word to {value:016x}: {self:x?}"));
         }
         *self = Self { start: value, ..Self::default() };
         Ok(())
@@ -96,6 +101,8 @@ struct Search<'a> {
     word: &'a AtomicWord,
     end: u64,
     ordering: Ordering,
+    /// How many uncertain atomics may follow one another.
+    stretch: usize,
     /// The links so far: what was certainly applied, or when an uncertain one was posted.
     chain: Vec<Link>,
     /// Uncertain atomics in the chain, a bit each.
@@ -112,7 +119,8 @@ struct Link {
 }
 
 impl Search<'_> {
-    fn extend(&mut self, value: u64, certain: usize) -> bool {
+    /// Goes on from `value`, after `certain` certain links and a stretch of `uncertain` ones.
+    fn extend(&mut self, value: u64, certain: usize, uncertain: usize) -> bool {
         if certain == self.word.applied.len() && value == self.end && self.is_explained() {
             return true;
         }
@@ -120,19 +128,24 @@ impl Search<'_> {
             return false;
         }
         self.budget -= 1;
+        // The word never has a value twice: what was certainly applied to this one comes next.
         if let Some(applied) = self.word.applied.iter().find(|applied| applied.before == value) {
             let Applied { after, from, to, origin, .. } = *applied;
             self.chain.push(Link { after, from, to, origin: Some(origin) });
-            if self.extend(after, certain + 1) {
-                return true;
+            let found = self.extend(after, certain + 1, 0);
+            if !found {
+                self.chain.pop();
             }
-            self.chain.pop();
+            return found;
         }
-        for (i, (change, posted)) in self.word.uncertain.iter().enumerate() {
+        if uncertain == self.stretch {
+            return false;
+        }
+        for (i, (change, posted)) in self.word.uncertain.iter().enumerate().take(64) {
             let Some(after) = change.after(value).filter(|_| self.used & 1 << i == 0) else { continue };
             self.used |= 1 << i;
             self.chain.push(Link { after, from: *posted, to: Moment::MAX, origin: None });
-            if self.extend(after, certain) {
+            if self.extend(after, certain, uncertain + 1) {
                 return true;
             }
             self.chain.pop();

@@ -26,6 +26,9 @@ const MAX_WORDS: u64 = 24;
 /// Rotating and multiplying by an odd number keeps different values different in both halves.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// Atomics with an unknown end after which everything is brought to rest.
+const MAX_LOST_ATOMICS: u32 = 24;
+
 type Checked = Result<(), String>;
 
 /// The value that write `number` gives to its `i`th word.
@@ -64,6 +67,8 @@ pub(super) struct Run {
     next_grant: u32,
     next_endpoint: u32,
     last_value: u64,
+    /// Atomics since the last rest of which it is not known whether they were applied.
+    lost_atomics: u32,
     goal: u64,
     report: SeedReport,
 }
@@ -101,6 +106,7 @@ impl Run {
             next_grant: 0,
             next_endpoint: 0,
             last_value: 0,
+            lost_atomics: 0,
             goal: options.operations,
             report: SeedReport::default(),
         };
@@ -119,6 +125,10 @@ impl Run {
     }
 
     fn turn(&mut self) -> Checked {
+        // The more there are, the less they say, and the longer a chain is searched for.
+        if self.lost_atomics > MAX_LOST_ATOMICS {
+            return self.rest();
+        }
         let client = self.random.below(CLIENTS as u64) as usize;
         let slot = self.random.below(ENDPOINTS as u64) as usize;
         match self.random.below(2000) {
@@ -146,6 +156,7 @@ impl Run {
         self.atomics = (0..words(&self.layout.atomics)).map(|_| AtomicWord::default()).collect();
         self.private = vec![0; words(&self.layout.private) * 8];
         self.private_lost.clear();
+        self.lost_atomics = 0;
         self.arrived.clear();
         self.sent.clear();
         self.clients.clear();
@@ -419,6 +430,7 @@ impl Run {
     fn lose(&mut self, pending: Pending) {
         self.report.failed += 1;
         if let Kind::Atomic { word, change } = pending.kind {
+            self.lost_atomics += 1;
             self.atomics[word].lost(change, pending.posted);
         }
     }
@@ -581,6 +593,7 @@ impl Run {
             self.private[at] = *found;
         }
         self.private_lost.clear();
+        self.lost_atomics = 0;
         if let Some((region, before)) = self.dead.take()
             && read_all(&region)? != before
         {
