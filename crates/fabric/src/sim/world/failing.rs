@@ -1,0 +1,72 @@
+//! How operations and endpoints fail.
+
+use super::World;
+use crate::Error;
+use crate::sim::options::Order;
+use crate::transport::Completion;
+use std::collections::VecDeque;
+
+impl World {
+    /// An operation is heard of no more: its endpoint breaks, or waits for ever.
+    pub(super) fn lose(&mut self, at: usize, index: usize) {
+        self.endpoints[at].queue[index].lost_after = None;
+        if self.endpoints[at].muted {
+            return;
+        }
+        if self.random.one_in(1, 4) {
+            self.endpoints[at].muted = true;
+        } else {
+            let cause = self.broken(self.endpoints[at].link);
+            self.fail(at, index, cause, true);
+        }
+    }
+
+    /// An operation fails, and with it its endpoint. What others of the endpoint's operations
+    /// still do to memory is anybody's guess if they may `linger`.
+    pub(super) fn fail(&mut self, at: usize, index: usize, cause: Error, linger: bool) {
+        let total = self.options.order == Order::Total;
+        let endpoint = &mut self.endpoints[at];
+        if endpoint.muted {
+            endpoint.queue.clear();
+            return;
+        }
+        let mut kept = VecDeque::new();
+        for (i, flight) in std::mem::take(&mut endpoint.queue).into_iter().enumerate() {
+            let id = flight.id;
+            let result = match i == index {
+                true => Err(cause.clone()),
+                // What has taken effect may be heard of; in total order, what went ahead must be.
+                false if flight.is_done() && ((total && i < index) || self.random.one_in(1, 2)) => {
+                    endpoint.completed.push_back(Completion { id, result: Ok(flight.into_outcome()) });
+                    continue;
+                }
+                false => Err(Error::Flushed),
+            };
+            if !flight.told {
+                endpoint.completed.push_back(Completion { id, result });
+            }
+            kept.push_back(flight);
+        }
+        endpoint.failed = Some(cause);
+        endpoint.muted = true;
+        if linger {
+            endpoint.queue = kept;
+            self.linger(at);
+        }
+    }
+
+    /// Leaves a random part of what is in flight to land later, unheard of.
+    pub(super) fn linger(&mut self, at: usize) {
+        let endpoint = &mut self.endpoints[at];
+        endpoint.muted = true;
+        if self.options.order == Order::None {
+            let random = &mut self.random;
+            endpoint.queue.retain(|_| random.one_in(1, 2));
+        } else {
+            let kept = self.random.below(endpoint.queue.len() as u64 + 1) as usize;
+            endpoint.queue.truncate(kept);
+        }
+        endpoint.queue.retain(|flight| flight.changes_memory() && !flight.is_done());
+        endpoint.queue.iter_mut().for_each(|flight| flight.lost_after = None);
+    }
+}
