@@ -2,7 +2,7 @@
 
 use crate::{Options, Result};
 use forebay_base::SequenceNumber;
-use forebay_memtable::{Memtable, MemtableOptions, RegisteredBlock, SealedBlock};
+use forebay_memtable::{BlockPool, Memtable, MemtableOptions, SealedBlock};
 use std::sync::Arc;
 
 /// A memtable and the means to send its block over the fabric.
@@ -17,9 +17,14 @@ impl Buffer {
     ///
     /// # Errors
     /// `Io` when there is no memory.
-    pub(crate) fn allocate(options: &Options, base: SequenceNumber, capacity_bytes: usize) -> Result<Arc<Self>> {
+    pub(crate) fn allocate(
+        pool: &Arc<BlockPool>,
+        options: &Options,
+        base: SequenceNumber,
+        capacity_bytes: usize,
+    ) -> Result<Arc<Self>> {
         let capacity_bytes = capacity_bytes.next_multiple_of(8);
-        let (memory, block) = RegisteredBlock::allocate(capacity_bytes)?;
+        let (memory, block) = pool.take(capacity_bytes)?;
         let options = MemtableOptions {
             order: options.key_order,
             base,

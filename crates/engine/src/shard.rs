@@ -28,7 +28,7 @@ use crate::{Error, Options, Result};
 use forebay_base::record::MIN_RECORD_BYTES;
 use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
-use forebay_memtable::{Publication, Switch};
+use forebay_memtable::{BlockPool, Publication, Switch};
 use forebay_table::TableId;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,6 +87,7 @@ pub(crate) struct Shard {
     pub(crate) remote: Arc<Remote>,
     pub(crate) view: Switch<View>,
     pub(crate) publication: Publication,
+    blocks: Arc<BlockPool>,
     pub(crate) counters: Counters,
     state: Mutex<State>,
     changed: Condvar,
@@ -103,7 +104,8 @@ impl Shard {
     /// # Errors
     /// As for memory of the first memtable.
     pub(crate) fn new(options: Options, remote: Arc<Remote>) -> Result<Self> {
-        let active = Buffer::allocate(&options, SequenceNumber::ZERO, options.write_buffer_bytes)?;
+        let blocks = BlockPool::new(options.write_buffer_bytes.next_multiple_of(8));
+        let active = Buffer::allocate(&blocks, &options, SequenceNumber::ZERO, options.write_buffer_bytes)?;
         let version = Arc::new(LiveVersion::empty(&options));
         Ok(Self {
             view: Switch::new(Arc::new(View { active, sealed: Vec::new(), version })),
@@ -115,6 +117,7 @@ impl Shard {
             next_segment: AtomicU64::new(1),
             next_table: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            blocks,
             options,
             remote,
         })
@@ -144,7 +147,7 @@ impl Shard {
     /// Gives back the memory of a closed shard.
     pub(crate) fn clear(&self) {
         let version = Arc::new(LiveVersion::empty(&self.options));
-        match Buffer::allocate(&self.options, self.publication.published(), MIN_RECORD_BYTES) {
+        match Buffer::allocate(&self.blocks, &self.options, self.publication.published(), MIN_RECORD_BYTES) {
             Ok(active) => drop(self.view.replace(Arc::new(View { active, sealed: Vec::new(), version }))),
             Err(error) => tracing::warn!(%error, "the memory is kept until the database is dropped"),
         }
@@ -246,7 +249,7 @@ impl Shard {
     fn install_next(&self, view: &View, bytes: u64) -> Result<()> {
         let last = view.active.memtable.last_sequence().unwrap_or(view.active.memtable.base());
         let capacity = self.options.write_buffer_bytes.max(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let next = Buffer::allocate(&self.options, last, capacity)?;
+        let next = Buffer::allocate(&self.blocks, &self.options, last, capacity)?;
         let mut sealed = Vec::with_capacity(view.sealed.len() + 1);
         sealed.push(Arc::clone(&view.active));
         sealed.extend(view.sealed.iter().cloned());

@@ -159,6 +159,12 @@ impl Region {
         self.0.prefetch(offset);
     }
 
+    /// Whether this is the only clone.
+    #[must_use]
+    pub fn is_unshared(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// Whether both are the same memory.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {

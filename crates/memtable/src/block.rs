@@ -5,7 +5,7 @@
 //!
 //! | bytes | state | writer | readers |
 //! |---|---|---|---|
-//! | beyond every reservation | zero | nobody | nobody |
+//! | beyond every reservation | anything | nobody | nobody |
 //! | of a reservation, record not yet linked | being written | the reservation's holder | nobody |
 //! | of a linked record | immutable | nobody, ever | everybody |
 //!
@@ -29,8 +29,7 @@ use std::sync::atomic::AtomicU64;
 ///
 /// # Safety
 /// From the moment a block is made of it until the value is dropped, [`base`](Self::base) and
-/// [`len`](Self::len) do not change, and `len` bytes from `base` on are initialised (zeroed, by
-/// contract), valid for reads and writes of this process, and written by nobody but the block.
+/// [`len`](Self::len) do not change, and `len` bytes from `base` on are initialised , valid for reads and writes of this process, and written by nobody but the block.
 /// Peers may be granted reads.
 pub unsafe trait BlockMemory: Send + Sync {
     /// The first byte; a multiple of 8.

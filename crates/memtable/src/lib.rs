@@ -93,6 +93,6 @@ pub use memtable::OwnedCursor;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions, RecordAt, Reservation, Reserved};
 pub use publication::Publication;
 #[cfg(not(any(loom, shuttle)))]
-pub use registered::{RegisteredBlock, SealedBlock};
+pub use registered::{BlockPool, RegisteredBlock, SealedBlock};
 pub use reservation::{Extent, MAX_CAPACITY_BYTES, MAX_RESERVATION_BYTES, MAX_RESERVATION_COUNT};
 pub use switch::{Guard, Switch};

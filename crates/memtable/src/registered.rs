@@ -2,38 +2,85 @@
 
 use crate::Memtable;
 use crate::block::BlockMemory;
+use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::{Backing, Endpoint, Error, Region, RemoteAddress, WorkId};
 use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+/// Idle memory that a pool keeps.
+const MAX_IDLE: usize = 4;
+
+/// Registered memory for blocks of one size, used again and again: committing fresh pages costs
+/// about as much as filling them with records.
+#[derive(Debug)]
+pub struct BlockPool {
+    block_bytes: usize,
+    idle: Mutex<Vec<Region>>,
+}
 
 /// Registered memory for one block.
 #[derive(Debug)]
-pub struct RegisteredBlock(Region);
+pub struct RegisteredBlock(Arc<Lent>);
 
 /// The right to send a block's bytes. It can read them and nothing else.
 #[derive(Debug)]
-pub struct SealedBlock(Region);
+pub struct SealedBlock(Arc<Lent>);
 
-impl RegisteredBlock {
-    /// Zeroed registered memory of `length_bytes`, a multiple of 8, and the right to send it.
+/// Memory that goes back to its pool when dropped.
+#[derive(Debug)]
+struct Lent {
+    region: Region,
+    pool: Weak<BlockPool>,
+}
+
+impl BlockPool {
+    /// A pool of blocks of `block_bytes`, a multiple of 8.
+    #[must_use]
+    pub fn new(block_bytes: usize) -> Arc<Self> {
+        Arc::new(Self { block_bytes, idle: Mutex::default() })
+    }
+
+    /// Registered memory of `length_bytes`, a multiple of 8, and the right to send it. What is in it
+    /// is whatever was. Only blocks of the pool's own size are used again.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad length, [`Error::Io`] when there is no memory.
-    pub fn allocate(length_bytes: usize) -> Result<(Self, SealedBlock), Error> {
-        let region = Region::allocate(length_bytes, Backing::Private)?;
-        Ok((Self(region.clone()), SealedBlock(region)))
+    pub fn take(self: &Arc<Self>, length_bytes: usize) -> Result<(RegisteredBlock, SealedBlock), Error> {
+        let idle = if length_bytes == self.block_bytes { lock(&self.idle).pop() } else { None };
+        let region = match idle {
+            Some(region) => region,
+            None => Region::allocate(length_bytes, Backing::Private)?,
+        };
+        let lent = Arc::new(Lent { region, pool: Arc::downgrade(self) });
+        Ok((RegisteredBlock(Arc::clone(&lent)), SealedBlock(lent)))
     }
 }
 
-// SAFETY: the region was allocated here, is mapped zeroed and writable until the last clone is
-// dropped, and starts at a page. It has two clones: this one, which is private, and the one in
-// `SealedBlock`, which is never granted and never written.
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        // An operation that is still in flight, because its endpoint broke, keeps a clone: then the
+        // memory must not be written again.
+        if self.region.length() == pool.block_bytes as u64 && self.region.is_unshared() {
+            let mut idle = lock(&pool.idle);
+            if idle.len() < MAX_IDLE {
+                idle.push(self.region.clone());
+            }
+        }
+    }
+}
+
+// SAFETY: the region was allocated by a pool, is mapped, initialised and writable until its last
+// clone is dropped, and starts at a page. Besides this block it is reached only through
+// `SealedBlock`, which never writes it, and through operations that read it; it is granted to
+// nobody, and it is lent again only when it has no other clone.
 unsafe impl BlockMemory for RegisteredBlock {
     fn base(&self) -> NonNull<u8> {
-        self.0.as_ptr()
+        self.0.region.as_ptr()
     }
 
     fn len(&self) -> usize {
-        self.0.length() as usize
+        self.0.region.length() as usize
     }
 }
 
@@ -55,10 +102,10 @@ impl SealedBlock {
         // Reading what is still being written would be a data race.
         let is_complete =
             (offset as u64).checked_add(length as u64).is_some_and(|end| end <= memtable.filled_prefix_bytes());
-        if memtable.memory().base() != self.0.as_ptr() || !is_complete {
+        if memtable.memory().base() != self.0.region.as_ptr() || !is_complete {
             return Err(Error::Invalid(format!("{length} bytes at {offset} of a block are not complete")));
         }
-        endpoint.post_write_sealed(to, &self.0, offset as u64, length)
+        endpoint.post_write_sealed(to, &self.0.region, offset as u64, length)
     }
 }
 
@@ -78,7 +125,8 @@ mod tests {
         let Some(Event::Joined(peer)) = listener.next(Duration::from_secs(5)).unwrap() else { panic!("no link") };
         let target = listener.allocate(4096).unwrap();
         let key = peer.grant(&target, 0, 4096, Rights::ALL).unwrap();
-        let (memory, sealed) = RegisteredBlock::allocate(4096).unwrap();
+        let pool = BlockPool::new(4096);
+        let (memory, sealed) = pool.take(4096).unwrap();
         let options = MemtableOptions {
             order: KeyOrder::Bytewise,
             base: SequenceNumber::ZERO,
@@ -97,5 +145,11 @@ mod tests {
         target.read(8, &mut arrived).unwrap();
         assert_eq!(arrived, memtable.filled_prefix());
         assert!(sealed.post(&memtable, &mut endpoint, key.at(8), 4090, 24).is_err());
+        let first = memtable.memory().base();
+        drop((memtable, sealed));
+        let (again, _) = pool.take(4096).unwrap();
+        assert_eq!(again.base(), first);
+        let (other, _) = pool.take(4096).unwrap();
+        assert_ne!(other.base(), first);
     }
 }
