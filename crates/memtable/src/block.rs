@@ -29,7 +29,8 @@ use std::sync::atomic::AtomicU64;
 ///
 /// # Safety
 /// From the moment a block is made of it until the value is dropped, [`base`](Self::base) and
-/// [`len`](Self::len) do not change, and `len` bytes from `base` on are initialised , valid for reads and writes of this process, and written by nobody but the block.
+/// [`len`](Self::len) do not change, and `len` bytes from `base` on are initialised, valid
+/// for reads and writes of this process, and written by nobody but the block.
 /// Peers may be granted reads.
 pub unsafe trait BlockMemory: Send + Sync {
     /// The first byte; a multiple of 8.
