@@ -87,6 +87,12 @@ impl ShmTransport {
                 Operation::Write { immediate: Some(_), .. } => Err(Error::Unsupported("an immediate to a node")),
                 operation => perform(operation, |at, length, needs| granted.check_own(at, length, needs)),
             };
+            // The end of a link takes its grants back, after it is marked dead: this tells a lost node
+            // from a refused key.
+            let result = match result {
+                Err(Error::AccessDenied) if !link.is_alive() => Err(link.lost()),
+                result => result,
+            };
             if let Err(cause) = &result {
                 *failed = Some(cause.clone());
             }
