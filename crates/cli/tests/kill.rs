@@ -12,9 +12,10 @@ use std::time::Duration;
 fn the_node_is_killed_in_the_middle_of_a_load() {
     for place in places() {
         let (node, address) = start_node(&place, "--memory=1GiB");
-        let load = start(&format!(
+        let mut load = start(&format!(
             "bench --num=100000000 --value_size=100 --benchmarks=overwrite --write_buffer_size=2MiB --memory={address}"
         ));
+        load.until_open();
         load.pause(Duration::from_millis(700));
         node.signal(Signal::KILL);
         let killed = load.age();
@@ -49,8 +50,9 @@ fn kill_at_random(seed: u64) {
     println!("seed {seed}: {workload} with {threads} threads over {place}");
     let (node, address) = start_node(&place, "--memory=1GiB");
     let flags = "--num=3000000 --value_size=60 --write_buffer_size=256KiB --seek_nexts=10";
-    let load = start(&format!("bench --benchmarks={workload} --threads={threads} {flags} --memory={address}"));
-    load.pause(Duration::from_micros(100_000 + random.below(1_500_000)));
+    let mut load = start(&format!("bench --benchmarks={workload} --threads={threads} {flags} --memory={address}"));
+    load.until_open();
+    load.pause(Duration::from_micros(random.below(1_500_000)));
     node.signal(Signal::KILL);
     let killed = load.age();
     let ended = load.wait().expect(4);

@@ -134,6 +134,13 @@ impl Running {
         panic!("waited too long: {}", self.problem());
     }
 
+    /// Waits until a `bench` has opened its store: only then does losing the node end it with code
+    /// 4, before that with code 3.
+    #[track_caller]
+    pub fn until_open(&mut self) {
+        self.until(|out| out.contains("operations"));
+    }
+
     fn problem(&self) -> String {
         std::fs::read_to_string(&self.error).unwrap_or_default()
     }
