@@ -13,7 +13,7 @@
 //!
 //! 1. Reservations are disjoint (one fetch-and-add hands them out, [`crate::reservation`]).
 //! 2. A record's bytes are written before its node is linked (release), and read only by whoever
-//!    reached that node (acquire), or saw its piece complete ([`crate::pieces`]).
+//!    reached that node (acquire), or saw its piece complete (`pieces`).
 //! 3. A shared reference never covers bytes of another, perhaps unwritten, record: a reader sizes a
 //!    record from copied bytes of its own header first.
 

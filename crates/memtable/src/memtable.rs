@@ -1,6 +1,6 @@
 //! The memtable: what a shard's recent writes are in. It joins a block ([`crate::block`]), the
 //! counter that hands out its ranges ([`crate::reservation`]), the ordered index
-//! ([`crate::index`]) and the counters of complete bytes ([`crate::pieces`]).
+//! ([`crate::index`]) and the counters of complete bytes (`pieces`).
 //!
 //! # States of a memtable
 //!
