@@ -144,6 +144,40 @@ fn random_frames_do_no_harm() {
 }
 
 #[test]
+fn half_a_frame_holds_nobody_up() {
+    let mut node = Node::new();
+    for length in [1, 8, 15] {
+        let (_control, mut endpoint) = node.raw_endpoint();
+        // A message, so that the node looks here next, and the front of another one.
+        let message = frame(7, 1, b"whole");
+        endpoint.write_all(&[&message[..], &message[..length]].concat()).unwrap();
+        for _ in 0..100 {
+            node.still_serves();
+        }
+    }
+}
+
+#[test]
+fn a_busy_client_holds_nobody_up() {
+    let mut node = Node::new();
+    let (_control, endpoint) = node.raw_endpoint();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let is_done = || done.load(std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        // Reads under a key that was never granted: the first is refused, the others are skipped.
+        scope.spawn(|| {
+            let batch = frame(3, 1, &[0; 32]).repeat(100);
+            let mut endpoint = &endpoint;
+            while !is_done() && endpoint.write_all(&batch).is_ok() {}
+        });
+        for _ in 0..1000 {
+            node.still_serves();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn a_client_that_never_reads_is_held_up_alone() {
     let mut node = Node::new();
     let (control, mut endpoint) = node.raw_endpoint();

@@ -97,8 +97,10 @@ impl Connection {
         input.clear();
         input.extend(&self.leftover);
         self.leftover.clear();
+        let held = input.len();
         self.receive(input)?;
-        self.worked = !input.is_empty() || self.reading.is_some();
+        let (received, was_reading) = (input.len() > held, self.reading.is_some());
+        let before = input.len();
         let turn = match &self.role {
             // A link that joins is an event, too.
             Role::Stranger if !events.has_room() => Turn::Stalled,
@@ -110,6 +112,8 @@ impl Connection {
                 self.execute(&link, id, input, events)?
             }
         };
+        // The front of a frame whose rest does not come is no work: it would never end.
+        self.worked = received || was_reading || input.len() < before;
         self.leftover.extend_from_slice(input.filled());
         match turn {
             Turn::Idle if self.readable => Ok(Turn::Again),

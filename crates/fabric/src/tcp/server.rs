@@ -143,10 +143,13 @@ impl Server {
         let mut last_work = self.clock.now();
         let mut last_upkeep = last_work;
         let mut idle_rounds = 0u32;
+        let mut rounds = 0u32;
         while !self.waker.stop.load(Ordering::Acquire) {
+            rounds = rounds.wrapping_add(1);
             match self.hot {
-                // The next batch most likely comes where the last one came from: look there.
-                Some(id) if !idle_rounds.is_multiple_of(ROUNDS_PER_WAIT) => self.enqueue(id, true),
+                // The next batch most likely comes where the last one came from: look there. But others
+                // get their turn, too, however busy this one is.
+                Some(id) if !rounds.is_multiple_of(ROUNDS_PER_WAIT) => self.enqueue(id, true),
                 _ => self.wait(&mut ready, last_work)?,
             }
             let mut worked = false;
@@ -157,8 +160,7 @@ impl Server {
             }
             let now = self.clock.now();
             if worked {
-                // Not zero: the next round looks at the same connection before it waits for all.
-                (last_work, idle_rounds) = (now, 1);
+                (last_work, idle_rounds) = (now, 0);
             } else {
                 idle_rounds = idle_rounds.wrapping_add(1);
                 if now.saturating_sub(last_work) >= SPIN {
