@@ -151,6 +151,7 @@ fn half_a_frame_holds_nobody_up() {
         // A message, so that the node looks here next, and the front of another one.
         let message = frame(7, 1, b"whole");
         endpoint.write_all(&[&message[..], &message[..length]].concat()).unwrap();
+        endpoint.read_exact(&mut [0; 16]).unwrap();
         for _ in 0..100 {
             node.still_serves();
         }
@@ -166,7 +167,8 @@ fn a_busy_client_holds_nobody_up() {
     std::thread::scope(|scope| {
         // Reads under a key that was never granted: the first is refused, the others are skipped.
         scope.spawn(|| {
-            let batch = frame(3, 1, &[0; 32]).repeat(100);
+            let read = [&[0xfb, 1, 3, 0, 32, 0, 0, 0][..], &[0; 8 + 32]].concat();
+            let batch = read.repeat(100);
             let mut endpoint = &endpoint;
             while !is_done() && endpoint.write_all(&batch).is_ok() {}
         });
