@@ -2,6 +2,7 @@
 
 use crate::background::{self, Idle};
 use crate::batch::{One, WriteBatch};
+use crate::bounds::IterOptions;
 use crate::iterator::DbIterator;
 use crate::segment::Remote;
 use crate::shard::{ManualCompaction, Shard};
@@ -160,7 +161,7 @@ impl Db {
     /// # Errors
     /// `Unavailable` when the memory node is gone.
     pub fn iter(&self) -> Result<DbIterator> {
-        DbIterator::new(Arc::clone(self.shard()), None)
+        self.iter_with(&IterOptions::default())
     }
 
     /// An iterator over all keys as of a snapshot.
@@ -168,7 +169,16 @@ impl Db {
     /// # Errors
     /// See [`Db::iter`].
     pub fn iter_at(&self, snapshot: &Snapshot) -> Result<DbIterator> {
-        DbIterator::new(Arc::clone(self.shard()), Some(snapshot.number))
+        self.iter_with(&IterOptions { snapshot: Some(snapshot), ..IterOptions::default() })
+    }
+
+    /// An iterator over some of the keys, as of a snapshot or now. What lies outside of the bounds is
+    /// not read.
+    ///
+    /// # Errors
+    /// See [`Db::iter`].
+    pub fn iter_with(&self, options: &IterOptions<'_>) -> Result<DbIterator> {
+        DbIterator::new(Arc::clone(self.shard()), options)
     }
 
     /// Flushes what was written so far to the memory node, and waits for it.

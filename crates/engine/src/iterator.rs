@@ -1,18 +1,27 @@
-//! Forward iteration.
+//! Iteration in both directions.
 //!
 //! The entries of memtables and tables are merged by key; what is shadowed, deleted or too new is
 //! left out without reading its value. The values of the next entries are then brought together
 //! with one doorbell, neighbours in one read, in batches that grow while the scan goes on: a short
 //! scan reads little, a long one streams.
+//!
+//! ```text
+//!                 batch, in the direction of the merge
+//!   ◄── turns ── [ first … position … last ] ── refills ──► merge
+//! ```
+//!
+//! The merge stands behind the batch's last entry. A step that leaves the batch there brings the
+//! next batch; a step that leaves it at the other side turns the merge round at the first entry.
+//! Steps within the batch cost nothing, whichever way they go.
 
-use crate::cursor::{LevelSource, Location, MemtableSource, SharedEndpoint, Source};
-use crate::read::received;
+use crate::Result;
+use crate::bounds::{Bounds, IterOptions, after, before};
+use crate::cursor::{MemtableCursor, Source};
+use crate::level_cursor::{LevelCursor, SharedEndpoint};
+use crate::scan_batch::ScanBatch;
 use crate::shard::{Shard, View};
-use crate::{Error, Result};
-use forebay_base::record::pad;
-use forebay_base::{InternalKey, Kind, LogicalAddress, Record, SequenceNumber, Tag};
+use forebay_base::{InternalKey, Kind, SequenceNumber, Tag};
 use forebay_env::sync::lock;
-use forebay_fabric::{RemoteAddress, Slot};
 use forebay_memtable::OwnedCursor;
 use forebay_table::{Direction, Merge, SortedStream};
 use std::ops::Range;
@@ -24,45 +33,25 @@ const FIRST_BATCH: usize = 4;
 const MAX_BATCH: usize = 512;
 /// Bytes of values of a batch, beyond which it ends.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// Bytes of one read that joins neighbouring records, at most.
-const MAX_READ_BYTES: u64 = 256 << 10;
 
-/// Iterates over the keys and values of a database in key order, as of a moment.
+/// Iterates over the keys and values of a database in key order, forward and backward, as of a
+/// moment.
 ///
-/// A new iterator stands nowhere: seek first. It keeps the memory of what it iterates over.
+/// A new iterator stands nowhere: seek first. Past either end it stands nowhere again. It keeps the
+/// memory of what it iterates over.
 pub struct DbIterator {
     shard: Arc<Shard>,
     merge: Merge<Source>,
+    bounds: Arc<Bounds>,
     endpoint: SharedEndpoint,
     number: SequenceNumber,
-    /// A key that was passed: further entries of it are older.
+    direction: Direction,
+    /// A key that was passed: further entries of it are older or newer ones.
     passed: Option<Vec<u8>>,
-    batch: Batch,
-    next_batch: usize,
-}
-
-/// Entries whose values are here.
-#[derive(Default)]
-struct Batch {
-    /// Keys and local values, one behind the other.
-    bytes: Vec<u8>,
-    entries: Vec<Entry>,
-    slots: Vec<Slot>,
+    batch: ScanBatch,
+    /// The current entry of the batch.
     position: usize,
-}
-
-struct Entry {
-    key: Range<usize>,
-    value: Value,
-}
-
-enum Value {
-    /// In the batch's bytes.
-    Local(Range<usize>),
-    /// In a record that was read.
-    Read { slot: usize, value: Range<usize> },
-    /// In a record that is to be read.
-    Pending { logical: LogicalAddress, address: RemoteAddress, length: u32 },
+    next_batch: usize,
 }
 
 impl std::fmt::Debug for DbIterator {
@@ -72,28 +61,27 @@ impl std::fmt::Debug for DbIterator {
 }
 
 impl DbIterator {
-    pub(crate) fn new(shard: Arc<Shard>, snapshot: Option<SequenceNumber>) -> Result<Self> {
+    pub(crate) fn new(shard: Arc<Shard>, options: &IterOptions<'_>) -> Result<Self> {
         let view: Arc<View> = Arc::clone(&shard.view.load());
+        let snapshot = options.snapshot.map(crate::Snapshot::sequence_number);
         let number = snapshot.unwrap_or_else(|| shard.publication.published());
         shard.check_open()?;
+        let bounds = Arc::new(Bounds::new(shard.options.key_order, options));
         let endpoint: SharedEndpoint = Arc::new(shard.remote.scan()?.into());
-        let memtables = view
-            .buffers()
-            .map(|buffer| Source::Memtable(MemtableSource { cursor: OwnedCursor::new(Arc::clone(&buffer.memtable)) }));
-        let mut sources: Vec<Source> = memtables.collect();
-        for (level, tables) in view.version.levels().iter().enumerate() {
-            let mut add = |tables: Range<usize>| {
-                let source = LevelSource::new(Arc::clone(&view.version), Arc::clone(&endpoint), level, tables);
-                sources.push(Source::Level(Box::new(source)));
-            };
-            if level == 0 {
-                (0..tables.len()).for_each(|i| add(i..i + 1));
-            } else if !tables.is_empty() {
-                add(0..tables.len());
-            }
-        }
+        let sources = sources(&view, &bounds, &endpoint);
         let merge = Merge::new(sources, shard.options.key_order, Direction::Forward);
-        Ok(Self { shard, merge, endpoint, number, passed: None, batch: Batch::default(), next_batch: FIRST_BATCH })
+        Ok(Self {
+            shard,
+            merge,
+            bounds,
+            endpoint,
+            number,
+            direction: Direction::Forward,
+            passed: None,
+            batch: ScanBatch::default(),
+            position: 0,
+            next_batch: FIRST_BATCH,
+        })
     }
 
     /// Goes to the first key.
@@ -101,9 +89,15 @@ impl DbIterator {
     /// # Errors
     /// `Unavailable` when the memory node is gone, `Corrupt` when a checksum does not match.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.restart()?;
-        self.merge.reposition(Direction::Forward, Source::seek_to_first)?;
-        self.refill()
+        self.start(Direction::Forward, None)
+    }
+
+    /// Goes to the last key.
+    ///
+    /// # Errors
+    /// See [`DbIterator::seek_to_first`].
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.start(Direction::Backward, None)
     }
 
     /// Goes to the first key that is not before `key`.
@@ -111,163 +105,192 @@ impl DbIterator {
     /// # Errors
     /// See [`DbIterator::seek_to_first`].
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.restart()?;
         let target = InternalKey { user_key: key, tag: Tag::seek(self.number) };
-        self.merge.reposition(Direction::Forward, |source| source.seek(target))?;
-        self.refill()
+        self.start(Direction::Forward, Some(target))
+    }
+
+    /// Goes to the last key that is not after `key`.
+    ///
+    /// # Errors
+    /// See [`DbIterator::seek_to_first`].
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.start(Direction::Backward, Some(after(key)))
     }
 
     /// Whether the iterator stands on a key.
     #[must_use]
     pub fn valid(&self) -> bool {
-        self.batch.position < self.batch.entries.len()
+        self.position < self.batch.len()
     }
 
     /// The current key; empty when the iterator stands nowhere.
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        let entry = self.batch.entries.get(self.batch.position);
-        entry.and_then(|entry| self.batch.bytes.get(entry.key.clone())).unwrap_or_default()
+        self.batch.key(self.position).unwrap_or_default()
     }
 
     /// The current value; empty when the iterator stands nowhere.
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        let Some(entry) = self.batch.entries.get(self.batch.position) else { return &[] };
-        match &entry.value {
-            Value::Local(range) => self.batch.bytes.get(range.clone()),
-            Value::Read { slot, value } => self.batch.slots.get(*slot).and_then(|slot| slot.get(value.clone())),
-            Value::Pending { .. } => None,
-        }
-        .unwrap_or_default()
+        self.batch.value(self.position).unwrap_or_default()
     }
 
-    /// Goes to the next key.
+    /// Goes to the next key; nowhere behind the last, and from nowhere.
     ///
     /// # Errors
     /// See [`DbIterator::seek_to_first`].
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
-        if self.valid() {
-            self.batch.position += 1;
-            if !self.valid() {
-                return self.refill();
-            }
-        }
-        Ok(())
+        self.step(Direction::Forward)
     }
 
-    fn restart(&mut self) -> Result<()> {
+    /// Goes to the key before; nowhere before the first, and from nowhere.
+    ///
+    /// # Errors
+    /// See [`DbIterator::seek_to_first`].
+    pub fn prev(&mut self) -> Result<()> {
+        self.step(Direction::Backward)
+    }
+
+    #[inline]
+    fn step(&mut self, direction: Direction) -> Result<()> {
+        if !self.valid() {
+            return Ok(());
+        }
+        if direction == self.direction {
+            self.position += 1;
+            return if self.valid() { Ok(()) } else { self.refill() };
+        }
+        match self.position.checked_sub(1) {
+            Some(position) => {
+                self.position = position;
+                Ok(())
+            }
+            None => self.turn(direction),
+        }
+    }
+
+    /// Goes on from the batch's first entry the other way.
+    fn turn(&mut self, direction: Direction) -> Result<()> {
+        let key = self.key().to_vec();
+        let target = match direction {
+            Direction::Forward => after(&key),
+            Direction::Backward => before(&key),
+        };
+        self.start(direction, Some(target))
+    }
+
+    /// Goes to the first key from `target` on, in `direction`.
+    fn start(&mut self, direction: Direction, target: Option<InternalKey<'_>>) -> Result<()> {
         self.shard.check_open()?;
         self.passed = None;
         self.next_batch = FIRST_BATCH;
-        Ok(())
+        self.direction = direction;
+        self.clear();
+        let target = self.bounds.start(direction, target);
+        self.merge.reposition(direction, |source| source.seek(direction, target))?;
+        self.refill()
+    }
+
+    fn clear(&mut self) {
+        self.batch.clear(&mut lock(&self.endpoint));
+        self.position = 0;
     }
 
     /// Collects the next entries and their values.
     fn refill(&mut self) -> Result<()> {
+        self.clear();
+        let collected = match self.direction {
+            Direction::Forward => self.collect_forward(),
+            Direction::Backward => self.collect_backward(),
+        };
+        self.next_batch = (self.next_batch * 2).min(MAX_BATCH);
         let mut endpoint = lock(&self.endpoint);
-        self.batch.slots.drain(..).for_each(|slot| endpoint.release(slot));
-        drop(endpoint);
-        self.batch.bytes.clear();
-        self.batch.entries.clear();
-        self.batch.position = 0;
-        let mut bytes = 0;
-        while self.batch.entries.len() < self.next_batch && bytes < MAX_BATCH_BYTES {
+        let read = collected.and_then(|()| self.batch.read(&mut endpoint, self.direction));
+        if read.is_err() {
+            self.batch.clear(&mut endpoint);
+        }
+        read
+    }
+
+    fn has_room(&self) -> bool {
+        self.batch.len() < self.next_batch && self.batch.value_bytes() < MAX_BATCH_BYTES
+    }
+
+    /// Of each key, the newest visible entry comes first.
+    fn collect_forward(&mut self) -> Result<()> {
+        while self.has_room() {
             let Some((_, source)) = self.merge.current() else { break };
             let Some(key) = source.key() else { break };
-            let is_newest = self.passed.as_deref() != Some(key.user_key);
-            if is_newest && key.tag.sequence() <= self.number {
-                let passed = self.passed.get_or_insert_default();
-                passed.clear();
-                passed.extend_from_slice(key.user_key);
-                if key.tag.kind() == Kind::Put {
-                    bytes += self.batch.add(key.user_key, source.location()?)?;
+            if self.passed.as_deref() != Some(key.user_key) {
+                if self.bounds.is_left(Direction::Forward, key) {
+                    break;
+                }
+                if key.tag.sequence() <= self.number {
+                    let passed = self.passed.get_or_insert_default();
+                    passed.clear();
+                    passed.extend_from_slice(key.user_key);
+                    if is_value(key) {
+                        self.batch.add(key.user_key, source.location()?)?;
+                    }
                 }
             }
             self.merge.advance()?;
         }
-        self.next_batch = (self.next_batch * 2).min(MAX_BATCH);
-        let mut endpoint = lock(&self.endpoint);
-        self.batch.read(&mut endpoint)
-    }
-}
-
-impl Batch {
-    /// Adds an entry and returns the bytes that its value takes.
-    fn add(&mut self, key: &[u8], location: Option<Location<'_>>) -> Result<usize> {
-        let at = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let key = at..self.bytes.len();
-        let (value, bytes) = match location {
-            Some(Location::Local(value)) => {
-                let at = self.bytes.len();
-                self.bytes.extend_from_slice(value);
-                (Value::Local(at..self.bytes.len()), value.len())
-            }
-            Some(Location::Remote { logical, address, length }) => {
-                (Value::Pending { logical, address, length }, length as usize)
-            }
-            None => return Err(Error::corrupt("an entry without a place")),
-        };
-        self.entries.push(Entry { key, value });
-        Ok(bytes)
+        Ok(())
     }
 
-    /// Reads all pending values with one doorbell. Records that follow each other come in one read.
-    fn read(&mut self, endpoint: &mut forebay_fabric::Endpoint) -> Result<()> {
-        let mut reads: Vec<(RemoteAddress, u64)> = Vec::new();
-        // For each pending entry: which read, and where in it.
-        let mut places = Vec::new();
-        for entry in &self.entries {
-            if let Value::Pending { address, length, .. } = entry.value {
-                let length = u64::from(length);
-                match reads.last_mut() {
-                    Some((start, bytes))
-                        if start.key == address.key
-                            && address.offset == start.offset + pad(*bytes as usize) as u64
-                            && *bytes + length <= MAX_READ_BYTES =>
-                    {
-                        *bytes = address.offset - start.offset + length;
-                        let at = (address.offset - start.offset) as usize;
-                        places.push((reads.len() - 1, at));
+    /// Of each key, the newest visible entry comes last: it takes the place of the older ones.
+    fn collect_backward(&mut self) -> Result<()> {
+        while self.has_room() {
+            let Some(first) = self.merge.key() else { break };
+            if self.bounds.is_left(Direction::Backward, first) {
+                break;
+            }
+            let passed = self.passed.get_or_insert_default();
+            passed.clear();
+            passed.extend_from_slice(first.user_key);
+            let mut has_value = false;
+            while let Some((_, source)) = self.merge.current()
+                && let Some(key) = source.key()
+                && key.user_key == passed
+            {
+                if key.tag.sequence() <= self.number {
+                    if has_value {
+                        self.batch.remove_last();
                     }
-                    _ => {
-                        places.push((reads.len(), 0));
-                        reads.push((address, length));
+                    has_value = is_value(key);
+                    if has_value {
+                        self.batch.add(key.user_key, source.location()?)?;
                     }
                 }
-            }
-        }
-        let mut posted = Vec::with_capacity(reads.len());
-        for (address, length) in reads {
-            let slot = endpoint.slot(length as usize)?;
-            posted.push(endpoint.post_read(address, slot)?);
-        }
-        for id in posted {
-            self.slots.push(received(endpoint.wait_for(id)?)?);
-        }
-        let mut places = places.into_iter();
-        for entry in &mut self.entries {
-            if let Value::Pending { logical, length, .. } = entry.value {
-                let Some((slot, start)) = places.next() else { break };
-                let bytes = self.slots.get(slot).and_then(|slot| slot.get(start..start + length as usize));
-                let key = self.bytes.get(entry.key.clone()).unwrap_or_default();
-                let value = value_in(bytes.unwrap_or_default(), key)
-                    .map_err(|error| error.during(&format!("scanning {logical}")))?;
-                entry.value = Value::Read { slot, value: start + value.start..start + value.end };
+                self.merge.advance()?;
             }
         }
         Ok(())
     }
 }
 
-/// Where in a record's bytes the value is, once the record is verified.
-fn value_in(bytes: &[u8], key: &[u8]) -> Result<Range<usize>> {
-    let record = Record::decode(bytes)?;
-    if record.key != key {
-        return Err(Error::corrupt("the record is another key's"));
+fn is_value(key: InternalKey<'_>) -> bool {
+    key.tag.kind() == Kind::Put
+}
+
+/// The memtables and tables of a view that may hold keys within the bounds.
+fn sources(view: &View, bounds: &Arc<Bounds>, endpoint: &SharedEndpoint) -> Vec<Source> {
+    let memtables = view.buffers().map(|buffer| OwnedCursor::new(Arc::clone(&buffer.memtable)));
+    let mut sources: Vec<_> = memtables.map(|cursor| Source::Memtable(MemtableCursor::new(cursor))).collect();
+    for (level, tables) in view.version.levels().iter().enumerate() {
+        let mut add = |tables: Range<usize>| {
+            let (version, bounds) = (Arc::clone(&view.version), Arc::clone(bounds));
+            let cursor = LevelCursor::new(version, bounds, Arc::clone(endpoint), level, tables);
+            sources.push(Source::Level(Box::new(cursor)));
+        };
+        let mut within = (0..tables.len()).filter(|&i| tables.get(i).is_some_and(|table| table.overlaps(bounds)));
+        if level == 0 {
+            within.for_each(|i| add(i..i + 1));
+        } else if let Some(first) = within.next() {
+            add(first..within.next_back().unwrap_or(first) + 1);
+        }
     }
-    let end = record.length();
-    Ok(end - record.value.len()..end)
+    sources
 }

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `db` | the public interface |
 //! | `shard` | what the threads of one LSM-tree share, and when the view changes |
-//! | `write`, `read`, `iterator` | the paths of callers |
+//! | `write`, `read` | the paths of callers |
+//! | `iterator`, `bounds`, `cursor`, `level_cursor`, `scan_batch` | iteration |
 //! | `flush`, `compaction`, `picker`, `background` | what goes on behind them |
 //! | `version`, `table`, `segment` | the tree, held open; remote memory freed when nothing names it |
 //!
@@ -18,6 +19,7 @@
 
 mod background;
 mod batch;
+mod bounds;
 mod compaction;
 mod cursor;
 mod db;
@@ -25,12 +27,14 @@ mod endpoints;
 mod error;
 mod flush;
 mod iterator;
+mod level_cursor;
 mod memory;
 mod options;
 mod picker;
 mod pipeline;
 mod probe;
 mod read;
+mod scan_batch;
 mod segment;
 mod shard;
 mod statistics;
@@ -39,6 +43,7 @@ mod version;
 mod write;
 
 pub use batch::{MAX_BATCH_BYTES, WriteBatch};
+pub use bounds::IterOptions;
 pub use db::{Db, Snapshot};
 pub use error::{Error, Result};
 pub use iterator::DbIterator;

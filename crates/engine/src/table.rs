@@ -1,5 +1,6 @@
 //! A table as this process holds it: its cached indexes and the segments that it names.
 
+use crate::bounds::Bounds;
 use crate::segment::Segment;
 use crate::{Error, Result};
 use forebay_base::{InternalKey, KeyOrder, SegmentId};
@@ -89,5 +90,15 @@ impl Table {
     /// Whether all of the table's entries sort before `target`.
     pub(crate) fn ends_before(&self, order: KeyOrder, target: InternalKey<'_>) -> bool {
         order.compare_internal(self.properties().largest.as_key(), target) == Ordering::Less
+    }
+
+    /// Whether all of the table's entries sort after `target`.
+    pub(crate) fn starts_after(&self, order: KeyOrder, target: InternalKey<'_>) -> bool {
+        order.compare_internal(self.properties().smallest.as_key(), target) == Ordering::Greater
+    }
+
+    /// Whether the table may hold entries within the bounds.
+    pub(crate) fn overlaps(&self, bounds: &Bounds) -> bool {
+        bounds.overlap(self.properties().smallest.as_key(), self.properties().largest.as_key())
     }
 }

@@ -82,10 +82,6 @@ impl LiveVersion {
         Ok(Self { version, order: self.order, levels, segments })
     }
 
-    pub(crate) fn order(&self) -> KeyOrder {
-        self.order
-    }
-
     pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
         self.segments.get(&id)
     }

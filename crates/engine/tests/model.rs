@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Cluster, small_options};
-use forebay_engine::{Db, Options, Snapshot, WriteBatch};
+use forebay_base::KeyOrder;
+use forebay_engine::{Db, DbIterator, IterOptions, Options, Snapshot, WriteBatch};
 use forebay_env::Random;
 use std::collections::BTreeMap;
 
@@ -15,8 +16,18 @@ struct Run {
     db: Db,
     model: Model,
     snapshots: Vec<(Snapshot, Model)>,
+    order: KeyOrder,
     keys: u64,
     max_value_bytes: u64,
+}
+
+/// What a model holds, in the database's order.
+fn entries(model: &Model, order: KeyOrder) -> Vec<(&[u8], &[u8])> {
+    let mut entries: Vec<_> = model.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+    if order == KeyOrder::ReverseBytewise {
+        entries.reverse();
+    }
+    entries
 }
 
 impl Run {
@@ -58,7 +69,8 @@ impl Run {
                 let expected: Vec<_> = keys.iter().map(|key| self.model.get(key).cloned()).collect();
                 assert_eq!(self.db.multi_get(&borrowed).unwrap(), expected);
             }
-            85..90 => self.scan(),
+            85..88 => self.scan(),
+            88..90 => self.walk(),
             90..92 => self.snapshots.push((self.db.snapshot(), self.model.clone())),
             92..95 => self.read_snapshot(),
             95..97 if !self.snapshots.is_empty() => {
@@ -68,7 +80,11 @@ impl Run {
             97 => self.db.flush().unwrap(),
             98 if self.random.one_in(1, 10) => {
                 let (lower, upper) = (self.key(), self.key());
-                let bounds = if lower < upper { (Some(&lower[..]), Some(&upper[..])) } else { (None, None) };
+                let bounds = if self.order.compare(&lower, &upper).is_lt() {
+                    (Some(&lower[..]), Some(&upper[..]))
+                } else {
+                    (None, None)
+                };
                 self.db.compact_range(bounds.0, bounds.1).unwrap();
             }
             _ => {}
@@ -99,29 +115,109 @@ impl Run {
         let limit = self.random.below(200) as usize;
         let mut iterator = self.db.iter().unwrap();
         iterator.seek(&start).unwrap();
-        for (key, value) in self.model.range(start..).take(limit) {
+        let entries = entries(&self.model, self.order);
+        let first = entries.partition_point(|(key, _)| self.order.compare(key, &start).is_lt());
+        for (key, value) in entries[first..].iter().take(limit) {
             assert!(iterator.valid());
-            assert_eq!((iterator.key(), iterator.value()), (&key[..], &value[..]));
+            assert_eq!((iterator.key(), iterator.value()), (*key, *value));
             iterator.next().unwrap();
         }
+    }
+
+    /// Some option or none.
+    fn maybe_key(&mut self) -> Option<Vec<u8>> {
+        self.random.one_in(1, 3).then(|| self.key())
+    }
+
+    /// Goes to and fro within random bounds, now or as of a snapshot.
+    fn walk(&mut self) {
+        let (lower, upper) = (self.maybe_key(), self.maybe_key());
+        let prefix = self.maybe_key().map(|key| key[..key.len().min(2)].to_vec());
+        let in_past = self.random.one_in(1, 2);
+        let targets: Vec<_> = (0..8).map(|_| self.key()).collect();
+        let (snapshot, model) = match self.snapshots.first() {
+            Some((snapshot, model)) if in_past => (Some(snapshot), model),
+            _ => (None, &self.model),
+        };
+        let options =
+            IterOptions { lower: lower.as_deref(), upper: upper.as_deref(), prefix: prefix.as_deref(), snapshot };
+        let order = self.order;
+        let within = |key: &[u8]| {
+            options.lower.is_none_or(|lower| order.compare(lower, key).is_le())
+                && options.upper.is_none_or(|upper| order.compare(key, upper).is_lt())
+                && options.prefix.is_none_or(|prefix| key.starts_with(prefix))
+        };
+        let mut entries = entries(model, order);
+        entries.retain(|(key, _)| within(key));
+        let mut iterator = self.db.iter_with(&options).unwrap();
+        let mut at = None;
+        for target in targets {
+            at = match self.random.below(4) {
+                0 => {
+                    iterator.seek_to_first().unwrap();
+                    Some(0)
+                }
+                1 => {
+                    iterator.seek_to_last().unwrap();
+                    entries.len().checked_sub(1)
+                }
+                2 => {
+                    iterator.seek(&target).unwrap();
+                    Some(entries.partition_point(|(key, _)| order.compare(key, &target).is_lt()))
+                }
+                _ => {
+                    iterator.seek_for_prev(&target).unwrap();
+                    entries.partition_point(|(key, _)| order.compare(key, &target).is_le()).checked_sub(1)
+                }
+            };
+            expect(&iterator, &entries, &mut at);
+            for _ in 0..4 {
+                let forward = self.random.one_in(1, 2);
+                for _ in 0..self.random.below(20) {
+                    if forward {
+                        iterator.next().unwrap();
+                        at = at.map(|at| at + 1);
+                    } else {
+                        iterator.prev().unwrap();
+                        at = at.and_then(|at| at.checked_sub(1));
+                    }
+                    expect(&iterator, &entries, &mut at);
+                }
+            }
+        }
+        assert!(at.is_none_or(|at| at < entries.len()));
     }
 
     fn read_snapshot(&mut self) {
         let key = self.key();
         if let Some((snapshot, model)) = self.snapshots.first() {
             assert_eq!(self.db.get_at(&key, snapshot).unwrap(), model.get(&key).cloned());
-            let mut iterator = self.db.iter_at(snapshot).unwrap();
-            iterator.seek_to_first().unwrap();
-            check_all(&mut iterator, model);
+            check_all(&mut self.db.iter_at(snapshot).unwrap(), model, self.order);
         }
     }
 }
 
-fn check_all(iterator: &mut forebay_engine::DbIterator, model: &Model) {
-    for (key, value) in model {
-        assert!(iterator.valid());
-        assert_eq!((iterator.key(), iterator.value()), (&key[..], &value[..]));
+/// Checks that the iterator stands on the entry at `at`, or nowhere if there is none.
+fn expect(iterator: &DbIterator, entries: &[(&[u8], &[u8])], at: &mut Option<usize>) {
+    let expected = at.and_then(|at| entries.get(at));
+    if expected.is_none() {
+        *at = None;
+    }
+    assert_eq!(iterator.valid().then(|| (iterator.key(), iterator.value())), expected.copied());
+}
+
+fn check_all(iterator: &mut DbIterator, model: &Model, order: KeyOrder) {
+    let entries = entries(model, order);
+    iterator.seek_to_first().unwrap();
+    for entry in &entries {
+        assert_eq!(iterator.valid().then(|| (iterator.key(), iterator.value())), Some(*entry));
         iterator.next().unwrap();
+    }
+    assert!(!iterator.valid());
+    iterator.seek_to_last().unwrap();
+    for entry in entries.iter().rev() {
+        assert_eq!(iterator.valid().then(|| (iterator.key(), iterator.value())), Some(*entry));
+        iterator.prev().unwrap();
     }
     assert!(!iterator.valid());
 }
@@ -129,24 +225,20 @@ fn check_all(iterator: &mut forebay_engine::DbIterator, model: &Model) {
 fn run(seed: u64, steps: u32, options: Options, keys: u64, max_value_bytes: u64) {
     println!("seed {seed}");
     let cluster = Cluster::start(512 << 20);
+    let order = options.key_order;
     let db = cluster.open(options);
-    let mut run =
-        Run { random: Random::seeded(seed), db, model: Model::new(), snapshots: Vec::new(), keys, max_value_bytes };
+    let random = Random::seeded(seed);
+    let mut run = Run { random, db, model: Model::new(), snapshots: Vec::new(), order, keys, max_value_bytes };
     for _ in 0..steps {
         run.step();
     }
     run.db.wait_for_compactions().unwrap();
     let statistics = run.db.statistics();
     assert!(statistics.flushes > 2 && statistics.compactions > 0, "{statistics:?}");
-    let mut iterator = run.db.iter().unwrap();
-    iterator.seek_to_first().unwrap();
-    check_all(&mut iterator, &run.model);
-    drop(iterator);
+    check_all(&mut run.db.iter().unwrap(), &run.model, order);
     run.snapshots.clear();
     run.db.compact_range(None, None).unwrap();
-    let mut iterator = run.db.iter().unwrap();
-    iterator.seek_to_first().unwrap();
-    check_all(&mut iterator, &run.model);
+    check_all(&mut run.db.iter().unwrap(), &run.model, order);
     run.db.close().unwrap();
 }
 
@@ -166,22 +258,8 @@ fn values_larger_than_a_memtable() {
 }
 
 #[test]
-fn reverse_order_keeps_the_set() {
-    let cluster = Cluster::start(256 << 20);
-    let db = cluster.open(Options { key_order: forebay_base::KeyOrder::ReverseBytewise, ..small_options() });
-    let mut model = Model::new();
-    for i in 0..5000u32 {
-        let key = (i.wrapping_mul(2_654_435_761)).to_be_bytes();
-        db.put(&key, &i.to_le_bytes()).unwrap();
-        model.insert(key.to_vec(), i.to_le_bytes().to_vec());
-    }
-    db.compact_range(None, None).unwrap();
-    let mut iterator = db.iter().unwrap();
-    iterator.seek_to_first().unwrap();
-    for (key, value) in model.iter().rev() {
-        assert_eq!((iterator.key(), iterator.value()), (&key[..], &value[..]));
-        assert_eq!(db.get(key).unwrap().as_deref(), Some(&value[..]));
-        iterator.next().unwrap();
-    }
-    assert!(!iterator.valid());
+fn reverse_order() {
+    let options = Options { key_order: KeyOrder::ReverseBytewise, ..small_options() };
+    run(4, 10_000, options.clone(), 100, 3000);
+    run(5, 10_000, options, 5_000, 3000);
 }

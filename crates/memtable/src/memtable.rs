@@ -466,12 +466,36 @@ impl OwnedCursor {
         self.cursor.seek_to_first()
     }
 
+    /// As [`MemtableCursor::seek_to_last`].
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek_to_last(&mut self) -> Result<(), IndexError> {
+        self.cursor.seek_to_last()
+    }
+
     /// As [`MemtableCursor::seek`].
     ///
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
     pub fn seek(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
         self.cursor.seek(key)
+    }
+
+    /// As [`MemtableCursor::seek_for_prev`].
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek_for_prev(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
+        self.cursor.seek_for_prev(key)
+    }
+
+    /// As [`MemtableCursor::prev`].
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn prev(&mut self) -> Result<(), IndexError> {
+        self.cursor.prev()
     }
 
     /// As [`MemtableCursor::next`].

@@ -1,0 +1,172 @@
+//! What part of the keys an iterator covers.
+//!
+//! A bound is a place between entries, given as an internal key: before all entries of a user key,
+//! or after them. So one kind of bound serves `lower`, `upper` and `prefix` in both key orders.
+
+use crate::Snapshot;
+use forebay_base::{InternalKey, KeyOrder, Kind, SequenceNumber, Tag};
+use forebay_table::{Direction, OwnedKey, SparseIndex};
+use std::cmp::Ordering;
+use std::ops::Range;
+
+/// What an iterator shows. By default: all keys, as of now.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IterOptions<'a> {
+    /// The first key, in the database's order.
+    pub lower: Option<&'a [u8]>,
+    /// The first key that is not shown, in the database's order.
+    pub upper: Option<&'a [u8]>,
+    /// Only keys that start with this.
+    pub prefix: Option<&'a [u8]>,
+    /// As of when; `None` for now.
+    pub snapshot: Option<&'a Snapshot>,
+}
+
+/// The place before all entries of `user_key`.
+pub(crate) const fn before(user_key: &[u8]) -> InternalKey<'_> {
+    InternalKey { user_key, tag: Tag::MAX }
+}
+
+/// The place after all entries of `user_key`: no write has number zero.
+pub(crate) const fn after(user_key: &[u8]) -> InternalKey<'_> {
+    InternalKey { user_key, tag: Tag::new(SequenceNumber::ZERO, Kind::Delete, false) }
+}
+
+/// The places between which an iterator's entries lie; an absent one is no bound.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    order: KeyOrder,
+    lower: Option<OwnedKey>,
+    upper: Option<OwnedKey>,
+}
+
+impl Bounds {
+    pub(crate) fn new(order: KeyOrder, options: &IterOptions<'_>) -> Self {
+        let end = options.prefix.and_then(behind_prefix);
+        // All keys with the prefix lie from `prefix` up to `end`, bytewise.
+        let (first, last) = match order {
+            KeyOrder::Bytewise => (options.prefix.map(before), end.as_deref().map(before)),
+            KeyOrder::ReverseBytewise => (end.as_deref().map(after), options.prefix.map(after)),
+        };
+        let lower = further(order, Direction::Forward, options.lower.map(before), first);
+        let upper = further(order, Direction::Backward, options.upper.map(before), last);
+        Self { order, lower: lower.map(OwnedKey::from), upper: upper.map(OwnedKey::from) }
+    }
+
+    pub(crate) const fn order(&self) -> KeyOrder {
+        self.order
+    }
+
+    /// Where an iteration in `direction` starts that is asked to start at `target`, or as early as
+    /// it can.
+    pub(crate) fn start<'k>(
+        &'k self,
+        direction: Direction,
+        target: Option<InternalKey<'k>>,
+    ) -> Option<InternalKey<'k>> {
+        let bound = match direction {
+            Direction::Forward => &self.lower,
+            Direction::Backward => &self.upper,
+        };
+        further(self.order, direction, target, bound.as_ref().map(OwnedKey::as_key))
+    }
+
+    /// Whether an iteration in `direction` has left the bounds when it meets `key`.
+    #[inline]
+    pub(crate) fn is_left(&self, direction: Direction, key: InternalKey<'_>) -> bool {
+        match direction {
+            Direction::Forward => !self.ends_after(key),
+            Direction::Backward => !self.starts_before(key),
+        }
+    }
+
+    fn starts_before(&self, key: InternalKey<'_>) -> bool {
+        self.lower.as_ref().is_none_or(|lower| self.order.compare_internal(lower.as_key(), key) != Ordering::Greater)
+    }
+
+    fn ends_after(&self, key: InternalKey<'_>) -> bool {
+        self.upper.as_ref().is_none_or(|upper| self.order.compare_internal(key, upper.as_key()) == Ordering::Less)
+    }
+
+    /// Whether entries from `smallest` to `largest` may lie within the bounds.
+    pub(crate) fn overlap(&self, smallest: InternalKey<'_>, largest: InternalKey<'_>) -> bool {
+        self.ends_after(smallest) && self.starts_before(largest)
+    }
+
+    /// The index blocks that may hold entries within the bounds.
+    pub(crate) fn blocks(&self, index: &SparseIndex) -> Range<usize> {
+        let seek = |bound: &OwnedKey| index.seek(self.order, bound.as_key());
+        let start = self.lower.as_ref().map_or(0, seek);
+        let end = self.upper.as_ref().map_or(usize::MAX, |upper| seek(upper).saturating_add(1));
+        start..end.min(index.block_count()).max(start)
+    }
+}
+
+/// Of two places to start from, the one further on in `direction`.
+fn further<'k>(
+    order: KeyOrder,
+    direction: Direction,
+    a: Option<InternalKey<'k>>,
+    b: Option<InternalKey<'k>>,
+) -> Option<InternalKey<'k>> {
+    let (Some(left), Some(right)) = (a, b) else { return a.or(b) };
+    let is_later = order.compare_internal(left, right) == Ordering::Greater;
+    Some(if is_later == (direction == Direction::Forward) { left } else { right })
+}
+
+/// The first key, bytewise, that is behind all keys that start with `prefix`; `None` if none is.
+fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let kept = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut end = prefix.get(..=kept)?.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_base::SequenceNumber;
+    use proptest::prelude::*;
+
+    fn entry(user_key: &[u8]) -> InternalKey<'_> {
+        InternalKey { user_key, tag: Tag::new(SequenceNumber(7), Kind::Put, false) }
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_and_prefix_select_keys_in_both_orders(
+            key in prop::collection::vec(253u8..=255, 0..5),
+            prefix in prop::option::of(prop::collection::vec(253u8..=255, 0..4)),
+            lower in prop::option::of(prop::collection::vec(253u8..=255, 0..4)),
+            upper in prop::option::of(prop::collection::vec(253u8..=255, 0..4)),
+            reverse: bool,
+        ) {
+            let order = if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
+            let options = IterOptions {
+                lower: lower.as_deref(), upper: upper.as_deref(), prefix: prefix.as_deref(), snapshot: None,
+            };
+            let bounds = Bounds::new(order, &options);
+            let expected = prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
+                && lower.as_ref().is_none_or(|lower| order.compare(lower, &key).is_le())
+                && upper.as_ref().is_none_or(|upper| order.compare(&key, upper).is_lt());
+            prop_assert_eq!(bounds.overlap(entry(&key), entry(&key)), expected);
+            let left = bounds.is_left(Direction::Forward, entry(&key)) || bounds.is_left(Direction::Backward, entry(&key));
+            prop_assert_eq!(left, !expected);
+        }
+    }
+
+    #[test]
+    fn an_iteration_starts_within_the_bounds() {
+        let options = IterOptions { lower: Some(b"c"), upper: Some(b"f"), ..IterOptions::default() };
+        let bounds = Bounds::new(KeyOrder::Bytewise, &options);
+        let start =
+            |direction, key: &'static [u8]| bounds.start(direction, Some(before(key))).map(|key| key.user_key.to_vec());
+        assert_eq!(start(Direction::Forward, b"a").unwrap(), b"c");
+        assert_eq!(start(Direction::Forward, b"d").unwrap(), b"d");
+        assert_eq!(start(Direction::Backward, b"z").unwrap(), b"f");
+        assert_eq!(start(Direction::Backward, b"d").unwrap(), b"d");
+        assert_eq!(bounds.start(Direction::Forward, None), Some(before(b"c")));
+    }
+}

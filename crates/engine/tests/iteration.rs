@@ -1,0 +1,110 @@
+//! What iteration costs, and where it turns.
+
+mod common;
+
+use common::{Cluster, small_options};
+use forebay_engine::{Db, IterOptions, Options};
+
+const KEYS: u32 = 20_000;
+
+fn key(i: u32) -> Vec<u8> {
+    format!("{i:08}").into_bytes()
+}
+
+fn filled(cluster: &Cluster) -> Db {
+    let db = cluster.open(Options { target_table_bytes: 1 << 20, write_buffer_bytes: 1 << 20, ..Options::default() });
+    for i in 0..KEYS {
+        db.put(&key(i * 2), &[i as u8; 200]).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    db
+}
+
+fn round_trips(db: &Db, work: impl FnOnce()) -> u64 {
+    let before = db.statistics().foreground;
+    work();
+    (db.statistics().foreground - before).round_trips
+}
+
+#[test]
+fn both_directions_stream() {
+    let cluster = Cluster::start(256 << 20);
+    let db = filled(&cluster);
+    let forward = round_trips(&db, || {
+        let mut iterator = db.iter().unwrap();
+        iterator.seek_to_first().unwrap();
+        for i in 0..KEYS {
+            assert_eq!((iterator.key(), iterator.value()), (&key(i * 2)[..], &[i as u8; 200][..]));
+            iterator.next().unwrap();
+        }
+        assert!(!iterator.valid());
+    });
+    let backward = round_trips(&db, || {
+        let mut iterator = db.iter().unwrap();
+        iterator.seek_to_last().unwrap();
+        for i in (0..KEYS).rev() {
+            assert_eq!((iterator.key(), iterator.value()), (&key(i * 2)[..], &[i as u8; 200][..]));
+            iterator.prev().unwrap();
+        }
+        assert!(!iterator.valid());
+    });
+    // Batches of 512 entries, and index blocks in chunks.
+    assert!(forward <= u64::from(KEYS) / 100, "{forward}");
+    assert!(backward <= u64::from(KEYS) / 100, "{backward}");
+}
+
+#[test]
+fn what_lies_outside_of_the_bounds_is_not_read() {
+    let cluster = Cluster::start(256 << 20);
+    let db = filled(&cluster);
+    let absent = IterOptions { lower: Some(b"9"), ..IterOptions::default() };
+    let beyond = round_trips(&db, || {
+        let mut iterator = db.iter_with(&absent).unwrap();
+        iterator.seek_to_first().unwrap();
+        assert!(!iterator.valid());
+        iterator.seek_to_last().unwrap();
+        assert!(!iterator.valid());
+    });
+    assert_eq!(beyond, 0);
+    let few = IterOptions { prefix: Some(b"0001000"), ..IterOptions::default() };
+    let narrow = round_trips(&db, || {
+        let mut iterator = db.iter_with(&few).unwrap();
+        iterator.seek_to_last().unwrap();
+        let mut seen = Vec::new();
+        while iterator.valid() {
+            seen.push(iterator.key().to_vec());
+            iterator.prev().unwrap();
+        }
+        assert_eq!(seen, [key(10_008), key(10_006), key(10_004), key(10_002), key(10_000)]);
+    });
+    // One for index blocks, one for each of two batches.
+    assert!(narrow <= 4, "{narrow}");
+}
+
+#[test]
+fn a_turn_sees_the_same_moment() {
+    let cluster = Cluster::start(256 << 20);
+    let db = cluster.open(small_options());
+    for i in 0..100 {
+        db.put(&key(i), b"old").unwrap();
+    }
+    let mut iterator = db.iter().unwrap();
+    iterator.seek(&key(50)).unwrap();
+    for i in 0..100 {
+        db.delete(&key(i)).unwrap();
+        db.put(&key(i + 100), b"new").unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    for i in (0..50).rev() {
+        iterator.prev().unwrap();
+        assert_eq!((iterator.key(), iterator.value()), (&key(i)[..], &b"old"[..]));
+    }
+    for i in 1..100 {
+        iterator.next().unwrap();
+        assert_eq!(iterator.key(), key(i));
+    }
+    iterator.next().unwrap();
+    assert!(!iterator.valid());
+    iterator.prev().unwrap();
+    assert!(!iterator.valid());
+}
