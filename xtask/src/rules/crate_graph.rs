@@ -130,7 +130,17 @@ mod tests {
 
     #[test]
     fn what_never_must_be_is_found() {
-        assert_eq!(found(BASE, &memtable("forebay-fabric.workspace = true\n")), ["crates/memtable/Cargo.toml:4"]);
+        // The example with `table` in place of `memtable`: in order, and yet never allowed.
+        let rows = architecture::EXAMPLE.replace("memtable", "table");
+        let table = memtable("forebay-fabric.workspace = true\n").replace("memtable", "table");
+        let tree = Tree::of([
+            (architecture::PATH, rows.as_str()),
+            ("crates/base/Cargo.toml", BASE),
+            ("crates/fabric/Cargo.toml", FABRIC),
+            ("crates/table/Cargo.toml", table.as_str()),
+            ("crates/cli/Cargo.toml", "[package]\nname = \"forebay-cli\"\n"),
+        ]);
+        assert_eq!(places(&check(&tree)), ["crates/table/Cargo.toml:4"]);
         assert!(is_never("tree", "engine") && is_never("engine", "memory-node") && is_never("memory-node", "engine"));
         assert!(is_never("workload", "cli") && !is_never("engine", "fabric"));
     }
