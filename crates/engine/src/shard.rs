@@ -205,6 +205,7 @@ impl Shard {
     /// # Errors
     /// The failure of background work; `Full`; `Closed`.
     pub(crate) fn switch(&self, ended: &Arc<Buffer>, bytes: u64) -> Result<()> {
+        let last = ended.memtable.wait_last_sequence();
         let mut state = self.lock();
         let mut stalled = Stall::new(self);
         loop {
@@ -222,7 +223,7 @@ impl Shard {
             let room =
                 view.sealed.len() < self.options.max_immutable_memtables && level0 < self.options.level0_stop_trigger;
             if room {
-                self.install_next(&view, bytes)?;
+                self.install_next(&view, last, bytes)?;
                 drop(state);
                 self.notify();
                 if level0 >= self.options.level0_slowdown_trigger {
@@ -245,9 +246,9 @@ impl Shard {
         Duration::from_millis(2) * over
     }
 
-    /// Installs the memtable that follows the active one. The caller holds the lock.
-    fn install_next(&self, view: &View, bytes: u64) -> Result<()> {
-        let last = view.active.memtable.last_sequence().unwrap_or(view.active.memtable.base());
+    /// Installs the memtable that follows the active one, which ends at `last`. The caller holds the
+    /// lock.
+    fn install_next(&self, view: &View, last: SequenceNumber, bytes: u64) -> Result<()> {
         let capacity = self.options.write_buffer_bytes.max(usize::try_from(bytes).unwrap_or(usize::MAX));
         let next = Buffer::allocate(&self.blocks, &self.options, last, capacity)?;
         let mut sealed = Vec::with_capacity(view.sealed.len() + 1);

@@ -39,6 +39,7 @@ use forebay_env::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Release},
 };
+use forebay_env::sync::relax;
 
 #[cfg(not(any(loom, shuttle)))]
 use std::sync::Arc;
@@ -190,6 +191,20 @@ impl Memtable {
     #[must_use]
     pub fn last_sequence(&self) -> Option<SequenceNumber> {
         self.end().map(|end| SequenceNumber(self.options.base.0 + end.count))
+    }
+
+    /// The last number of a memtable that has ended, at which the next one is based. Whoever finds it
+    /// [`Reserved::Full`] may be ahead of the caller who ended it and is about to say where: this
+    /// waits for that.
+    #[must_use]
+    pub fn wait_last_sequence(&self) -> SequenceNumber {
+        let mut round = 0;
+        loop {
+            match self.last_sequence() {
+                Some(last) => return last,
+                None => relax(&mut round),
+            }
+        }
     }
 
     /// Whether every record of the memtable's range is inserted and no other will be. Whoever sees

@@ -130,6 +130,24 @@ fn batches_are_whole_across_switches() {
     shuttle::check_pct(write_path, SCHEDULES, 3);
 }
 
+#[test]
+fn whoever_finds_a_memtable_full_learns_its_end() {
+    let body = || {
+        let memtable = memtable(SequenceNumber(10));
+        let threads = (0..WRITERS).map(|_| {
+            let memtable = Arc::clone(&memtable);
+            thread::spawn(move || {
+                if let Reserved::Fits(_) = memtable.reserve(BATCH, CAPACITY_BYTES as u64).unwrap() {
+                    let _ = memtable.end_early();
+                }
+                assert_eq!(memtable.wait_last_sequence(), SequenceNumber(10 + BATCH));
+            })
+        });
+        threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+    };
+    shuttle::check_random(body, SCHEDULES);
+}
+
 // The planted bugs show in several ways; without them the same body passes, above.
 
 #[test]
