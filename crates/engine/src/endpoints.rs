@@ -47,8 +47,8 @@ impl Endpoints {
     pub(crate) fn take(&self) -> Result<Taken<'_>> {
         let mut slot = self.free_slot();
         let endpoint = match slot.take() {
-            Some(endpoint) if endpoint.failure().is_none() => endpoint,
-            _ => self.link.endpoint(self.options.clone())?,
+            Some(endpoint) => endpoint,
+            None => self.link.endpoint(self.options.clone())?,
         };
         Ok(Taken { slot, endpoint: Some(endpoint) })
     }
@@ -102,8 +102,14 @@ impl DerefMut for Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.slot = self.endpoint.take();
+        *self.slot = self.endpoint.take().filter(is_clean);
     }
+}
+
+/// Whether the next user finds nothing of the last one's: a call that failed leaves completions
+/// behind that nobody takes.
+fn is_clean(endpoint: &Endpoint) -> bool {
+    endpoint.failure().is_none() && endpoint.outstanding() == 0
 }
 
 /// Endpoints that are kept for longer than a call.
@@ -160,8 +166,7 @@ impl Drop for Pooled {
     fn drop(&mut self) {
         let Some(endpoint) = self.endpoint.take() else { return };
         let mut idle = lock(&self.pool.idle);
-        // Completions that nobody took would be taken for those of the next user.
-        if endpoint.failure().is_none() && endpoint.outstanding() == 0 && idle.len() < MAX_IDLE {
+        if is_clean(&endpoint) && idle.len() < MAX_IDLE {
             idle.push(endpoint);
         }
     }
