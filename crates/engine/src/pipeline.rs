@@ -2,6 +2,9 @@
 //!
 //! Buffers that the fabric is done with are used again, in the order in which it finishes them; the
 //! job waits only when as many are in flight as it may have.
+//!
+//! A job may fail while writes are in flight. Memory that such a write may still reach must not be
+//! used for anything else: it is freed after the writes are done, and never when that cannot be known.
 
 use crate::endpoints::Pooled;
 use crate::memory::Buffer;
@@ -9,6 +12,7 @@ use crate::segment::Segment;
 use crate::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_fabric::Endpoint;
+use std::sync::Arc;
 
 /// Bytes of one write.
 const PIECE_BYTES: usize = 1 << 20;
@@ -20,11 +24,13 @@ const DEPTH: usize = 8;
 pub(crate) struct Pipeline {
     endpoint: Pooled,
     written_bytes: u64,
+    /// What writes may be in flight to.
+    targets: Vec<Arc<Segment>>,
 }
 
 impl Pipeline {
     pub(crate) fn new(endpoint: Pooled) -> Self {
-        Self { endpoint, written_bytes: 0 }
+        Self { endpoint, written_bytes: 0, targets: Vec::new() }
     }
 
     /// The endpoint, for reads between writes.
@@ -38,8 +44,8 @@ impl Pipeline {
     }
 
     /// Writes bytes to a segment: one copy, into registered memory.
-    pub(crate) fn write(&mut self, segment: &Segment, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.check(segment, offset, bytes.len())?;
+    pub(crate) fn write(&mut self, segment: &Arc<Segment>, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.aim(segment, offset, bytes.len())?;
         for (i, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
             let mut slot = self.endpoint.slot(piece.len())?;
             slot.copy_from_slice(piece);
@@ -51,8 +57,8 @@ impl Pipeline {
 
     /// Writes the first `length` bytes of a memtable's block to the same offsets of a segment:
     /// without a copy.
-    pub(crate) fn write_block(&mut self, segment: &Segment, buffer: &Buffer, length: usize) -> Result<()> {
-        self.check(segment, 0, length)?;
+    pub(crate) fn write_block(&mut self, segment: &Arc<Segment>, buffer: &Buffer, length: usize) -> Result<()> {
+        self.aim(segment, 0, length)?;
         let Buffer { memtable, block } = buffer;
         for offset in (0..length).step_by(PIECE_BYTES) {
             let piece = PIECE_BYTES.min(length - offset);
@@ -62,7 +68,8 @@ impl Pipeline {
         Ok(())
     }
 
-    fn check(&self, segment: &Segment, offset: u64, length: usize) -> Result<()> {
+    /// Checks that a write fits, and remembers where it goes.
+    fn aim(&mut self, segment: &Arc<Segment>, offset: u64, length: usize) -> Result<()> {
         if offset.checked_add(length as u64).is_none_or(|end| end > segment.info().length) {
             return Err(Error::new(
                 ErrorKind::Invalid,
@@ -72,6 +79,9 @@ impl Pipeline {
                     segment.info().length
                 ),
             ));
+        }
+        if self.targets.last().is_none_or(|last| !Arc::ptr_eq(last, segment)) {
+            self.targets.push(Arc::clone(segment));
         }
         Ok(())
     }
@@ -102,6 +112,71 @@ impl Pipeline {
             let completion = self.endpoint.wait()?;
             self.finish(completion)?;
         }
+        self.targets.clear();
         Ok(())
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        let failed = self.endpoint.failure().is_some();
+        if failed || self.drain().is_err() {
+            self.targets.iter().for_each(|segment| segment.abandon());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::segment::Remote;
+    use forebay_base::SegmentId;
+    use forebay_fabric::EndpointOptions;
+    use forebay_fabric::sim::{SimNetwork, SimOptions, Time};
+    use forebay_memory_client::{ClientOptions, MemoryClient, Purpose};
+    use forebay_memory_node::{Handle, MemoryNode};
+    use forebay_table::SegmentKind;
+    use std::time::Duration;
+
+    const BYTES: usize = PIECE_BYTES;
+
+    fn start() -> (SimNetwork, Handle, Arc<Remote>) {
+        let network = SimNetwork::new(1, SimOptions { time: Time::Real, ..SimOptions::default() });
+        let options = forebay_memory_node::Options::with_memory(16 << 20);
+        let node = MemoryNode::start(Box::new(network.listen(1).unwrap()), options).unwrap();
+        let client = MemoryClient::connect(network.connect(1).unwrap(), "pipeline", ClientOptions::default()).unwrap();
+        let options = Options { fabric_timeout: Duration::from_millis(50), ..Options::default() };
+        (network, node, Arc::new(Remote::new(client, &options)))
+    }
+
+    fn write_and_give_up(remote: &Arc<Remote>, before_the_end: impl FnOnce()) -> Arc<Segment> {
+        let segment = remote.allocate(SegmentId(1), SegmentKind::Run, BYTES as u64, Purpose::Flush).unwrap();
+        let mut pipeline = Pipeline::new(remote.background().unwrap());
+        pipeline.write(&segment, 0, &[1; BYTES]).unwrap();
+        assert!(pipeline.endpoint().outstanding() > 0);
+        before_the_end();
+        segment
+    }
+
+    #[test]
+    fn no_write_is_in_flight_when_a_job_has_failed() {
+        let (_network, _node, remote) = start();
+        let segment = write_and_give_up(&remote, || ());
+        let mut found = vec![0; BYTES];
+        let mut endpoint = remote.link().endpoint(EndpointOptions::default()).unwrap();
+        endpoint.read(segment.at(0), &mut found).unwrap();
+        assert!(found == [1; BYTES]);
+        drop(segment);
+        assert_eq!(remote.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_lost_write_may_reach_is_not_used_again() {
+        let (network, _node, remote) = start();
+        let segment = write_and_give_up(&remote, || network.partition(1));
+        network.heal(1);
+        drop(segment);
+        assert_eq!(remote.allocated_bytes(), BYTES as u64);
     }
 }

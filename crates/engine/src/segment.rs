@@ -11,6 +11,7 @@ use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Traffic};
 use forebay_memory_client::{Allocation, AllocatorOptions, MemoryClient, Purpose, SubAllocator};
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The memory node that a shard's segments lie in, as seen from this process.
 #[derive(Debug)]
@@ -93,7 +94,14 @@ impl Remote {
             offset: allocation.offset,
         };
         let info = SegmentInfo::new(kind, length, vec![placement]);
-        Ok(Arc::new(Segment { id, info, base, allocation: Some(allocation), remote: Arc::clone(self) }))
+        Ok(Arc::new(Segment {
+            id,
+            info,
+            base,
+            allocation: Some(allocation),
+            is_abandoned: AtomicBool::new(false),
+            remote: Arc::clone(self),
+        }))
     }
 }
 
@@ -104,6 +112,7 @@ pub(crate) struct Segment {
     info: SegmentInfo,
     base: RemoteAddress,
     allocation: Option<Allocation>,
+    is_abandoned: AtomicBool,
     remote: Arc<Remote>,
 }
 
@@ -127,11 +136,19 @@ impl Segment {
     pub(crate) fn clip(&self, offset: u64, length: u64) -> usize {
         length.min(self.info.length.saturating_sub(offset)) as usize
     }
+
+    /// Keeps the memory from being used again: a write may still reach it. It goes back to the node
+    /// with the session.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if let Some(allocation) = self.allocation.take() {
+        if let Some(allocation) = self.allocation.take()
+            && !self.is_abandoned.load(Ordering::Relaxed)
+        {
             // On a session that ended the memory is the node's again already.
             if let Err(error) = self.remote.allocator.free(allocation) {
                 tracing::debug!(%error, segment = self.id.0, "freeing a segment");
