@@ -60,7 +60,7 @@ fn run(shard: &Shard) {
 
 impl Shard {
     fn next_task(&self, state: &mut State) -> Option<Task> {
-        if state.failure.is_some() || (state.full.is_some() && self.options.clock.now() < state.retry_at) {
+        if state.failure.is_some() || self.options.clock.now() < state.retry_at {
             return None;
         }
         let view = Arc::clone(&self.view.load());

@@ -33,6 +33,7 @@ pub(crate) struct Endpoints {
 
 /// An endpoint while a call uses it.
 pub(crate) struct Taken<'a> {
+    endpoints: &'a Endpoints,
     slot: MutexGuard<'a, Option<Endpoint>>,
     endpoint: Option<Endpoint>,
 }
@@ -50,7 +51,7 @@ impl Endpoints {
             Some(endpoint) => endpoint,
             None => self.link.endpoint(self.options.clone())?,
         };
-        Ok(Taken { slot, endpoint: Some(endpoint) })
+        Ok(Taken { endpoints: self, slot, endpoint: Some(endpoint) })
     }
 
     #[inline]
@@ -77,6 +78,14 @@ fn thread_number() -> usize {
         NUMBER.set(Some(number));
         number
     })
+}
+
+impl Taken<'_> {
+    /// Goes on with a new endpoint in the place of one that broke.
+    pub(crate) fn reopen(&mut self) -> Result<()> {
+        self.endpoint = Some(self.endpoints.link.endpoint(self.endpoints.options.clone())?);
+        Ok(())
+    }
 }
 
 impl Deref for Taken<'_> {

@@ -7,15 +7,22 @@
 //!   read of exactly that record            one round trip; verified, or the next candidate
 //! ```
 //!
+//! An endpoint may break while its link lives on: what it did not bring is read again over another,
+//! a few times.
+//!
 //! A candidate may be another key's record (a fingerprint that collides, about 1 in 500 a table) or
 //! a record that is too new for a snapshot; then the next one is read.
 
+use crate::endpoints::Taken;
 use crate::shard::{Shard, View};
 use crate::table::Table;
 use crate::{Error, Result};
 use forebay_base::{Kind, Record, SequenceNumber};
 use forebay_fabric::{Endpoint, Outcome, Slot, WorkId};
 use forebay_table::Candidate;
+
+/// How often a call opens another endpoint in the place of one that broke.
+const REOPENS: u32 = 3;
 
 impl Shard {
     /// Hands the value of `key` to `found`, as of `snapshot` or now. `None` when there is none.
@@ -38,8 +45,7 @@ impl Shard {
         }
         let mut endpoint = self.remote.foreground().take()?;
         for (table, candidate) in probe {
-            let id = post(&mut endpoint, table, candidate)?;
-            let slot = received(endpoint.wait_for(id)?)?;
+            let slot = self.read(&mut endpoint, table, candidate)?;
             let record = verified(&slot, table, candidate)?;
             if is_visible(&record, key, number) {
                 let value = value_of(record).map(found);
@@ -51,6 +57,27 @@ impl Shard {
         drop(endpoint);
         self.check_open()?;
         Ok(None)
+    }
+
+    fn read(&self, endpoint: &mut Taken<'_>, table: &Table, candidate: Candidate) -> Result<Slot> {
+        let mut reopens = 0;
+        loop {
+            let id = post(endpoint, table, candidate)?;
+            match endpoint.wait_for(id).map_err(Error::from) {
+                Ok(outcome) => return received(outcome),
+                Err(error) => self.reopen(endpoint, &mut reopens, error)?,
+            }
+        }
+    }
+
+    /// Opens another endpoint after a failure, or returns it when that would not help.
+    fn reopen(&self, endpoint: &mut Taken<'_>, reopens: &mut u32, failure: Error) -> Result<()> {
+        if *reopens == REOPENS || !self.remote.may_retry(&failure) {
+            return Err(failure);
+        }
+        tracing::debug!(%failure, "reading again over a new endpoint");
+        *reopens += 1;
+        endpoint.reopen()
     }
 
     /// The values of `keys`, as of `snapshot` or now, all as of the same number. One doorbell brings
@@ -78,6 +105,7 @@ impl Shard {
         }
         let mut endpoint = self.remote.foreground().take()?;
         let mut posted = Vec::with_capacity(searches.len());
+        let mut reopens = 0;
         while !searches.is_empty() {
             posted.clear();
             for (_, _, _, (table, candidate)) in &searches {
@@ -85,9 +113,17 @@ impl Shard {
             }
             let mut ids = posted.iter();
             let mut left = Vec::new();
+            let mut failure = None;
             for (key, value, mut probe, (table, candidate)) in searches {
                 let Some(&id) = ids.next() else { break };
-                let slot = received(endpoint.wait_for(id)?)?;
+                let slot = match endpoint.wait_for(id) {
+                    Ok(outcome) => received(outcome)?,
+                    Err(error) => {
+                        failure.get_or_insert(error);
+                        left.push((key, value, probe, (table, candidate)));
+                        continue;
+                    }
+                };
                 let record = verified(&slot, table, candidate)?;
                 if is_visible(&record, key, number) {
                     *value = value_of(record).map(<[u8]>::to_vec);
@@ -95,6 +131,9 @@ impl Shard {
                     left.push((key, value, probe, next));
                 }
                 endpoint.release(slot);
+            }
+            if let Some(failure) = failure {
+                self.reopen(&mut endpoint, &mut reopens, failure.into())?;
             }
             searches = left;
         }

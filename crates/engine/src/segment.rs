@@ -5,8 +5,8 @@
 //! needs it (dLSM V-B), and no list of pins has to be kept.
 
 use crate::endpoints::{Endpoints, Pool, Pooled};
-use crate::{Options, Result};
-use forebay_base::SegmentId;
+use crate::{Error, Options, Result};
+use forebay_base::{ErrorKind, SegmentId};
 use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Traffic};
 use forebay_memory_client::{Allocation, AllocatorOptions, MemoryClient, Purpose, SubAllocator};
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
@@ -53,6 +53,13 @@ impl Remote {
 
     pub(crate) fn link(&self) -> &Arc<dyn Link> {
         self.client.link()
+    }
+
+    /// Whether what failed may succeed over another endpoint: the node is still there.
+    pub(crate) fn may_retry(&self, error: &Error) -> bool {
+        matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
+            && self.client.check().is_ok()
+            && self.link().is_alive()
     }
 
     /// Bytes that segments take.

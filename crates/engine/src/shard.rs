@@ -35,6 +35,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+/// How often background work is tried again over another endpoint before it has failed for good.
+const MAX_RETRIES: u32 = 5;
+/// Nanoseconds before background work is tried again.
+const RETRY_PAUSE: u64 = 50_000_000;
+
 /// Longest sleep without a look at the state.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -69,6 +74,8 @@ pub(crate) struct State {
     pub(crate) cursors: Cursors,
     /// Nothing is to be tried again before this time (clock of the options, nanoseconds).
     pub(crate) retry_at: u64,
+    /// Failures since background work last succeeded that another try may mend.
+    retries: u32,
 }
 
 /// A compaction that somebody asked for: everything in the range goes down to the last level.
@@ -287,18 +294,24 @@ impl Shard {
         let sealed = view.sealed.iter().filter(is_left).cloned().collect();
         self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
         state.full = None;
+        state.retries = 0;
         drop(state);
         self.notify();
         Ok(())
     }
 
-    /// Notes that background work failed. A full memory node is not for good: it is tried again.
+    /// Notes that background work failed. A full memory node is not for good, and an endpoint that
+    /// broke need not be: it is tried again.
     pub(crate) fn failed(&self, error: Error) {
         let mut state = self.lock();
         if error.kind() == ErrorKind::Full {
             tracing::warn!(%error, "the memory node is full; background work waits");
             state.full = Some(error);
-            state.retry_at = self.options.clock.now() + 50_000_000;
+            state.retry_at = self.options.clock.now() + RETRY_PAUSE;
+        } else if state.retries < MAX_RETRIES && self.remote.may_retry(&error) {
+            tracing::warn!(%error, "background work is tried again");
+            state.retries += 1;
+            state.retry_at = self.options.clock.now() + RETRY_PAUSE;
         } else if state.failure.is_none() {
             if !state.closing {
                 tracing::error!(%error, kind = %error.kind(), "background work failed");
