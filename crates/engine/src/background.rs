@@ -8,7 +8,7 @@ use crate::picker::{self, Pick};
 use crate::shard::{Shard, State, View};
 use crate::version::LiveVersion;
 use crate::{Error, Result};
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::thread::JoinHandle;
 use std::sync::Arc;
 
@@ -50,6 +50,10 @@ fn run(shard: &Shard) {
             Task::Compact(..) => state.compacting = false,
         }
         if let Err(error) = result {
+            // A step of a manual compaction may be what failed: it is taken again.
+            if let Some(manual) = &mut state.manual {
+                manual.level = 0;
+            }
             drop(state);
             shard.failed(error);
             state = shard.lock();
@@ -111,11 +115,11 @@ impl Shard {
     /// Whether nothing is left to be flushed or compacted.
     fn is_idle(&self, state: &State, what: Idle) -> bool {
         let view = Arc::clone(&self.view.load());
-        let flushed = view.sealed.is_empty() && !state.flushing;
         match what {
-            Idle::Flushed => flushed,
+            Idle::FlushedUpTo(number) => view.sealed.iter().all(|buffer| buffer.memtable.base() >= number),
             Idle::Quiet => {
-                flushed
+                view.sealed.is_empty()
+                    && !state.flushing
                     && !state.compacting
                     && state.manual.is_none()
                     && picker::pick(&view.version.version, &self.options, &mut state.cursors.clone(), false).is_none()
@@ -147,8 +151,9 @@ impl Shard {
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// No sealed memtable is left.
-    Flushed,
+    /// No sealed memtable holds this number or an earlier one: it need not wait for what others go on
+    /// writing.
+    FlushedUpTo(SequenceNumber),
     /// Nothing is left to be compacted either.
     Quiet,
 }

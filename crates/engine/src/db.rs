@@ -186,8 +186,10 @@ impl Db {
     /// # Errors
     /// See [`Db::put`].
     pub fn flush(&self) -> Result<()> {
-        self.shard().seal_active()?;
-        self.shard().wait_idle(Idle::Flushed)
+        let shard = self.shard();
+        shard.seal_active()?;
+        let end = shard.view.load().active.memtable.base();
+        shard.wait_idle(Idle::FlushedUpTo(end))
     }
 
     /// Compacts everything from `lower` up to (not with) `upper` down to the last level, so that
@@ -280,7 +282,8 @@ impl Shard {
             if state.closing {
                 return Err(Error::closed());
             }
-            if state.manual.is_none() && !state.compacting {
+            // It is taken away when its last step is done: no two compactions run at once.
+            if state.manual.is_none() {
                 match mine.take() {
                     Some(manual) => {
                         state.manual = Some(manual);

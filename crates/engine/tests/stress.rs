@@ -279,29 +279,32 @@ fn a_node_lost_in_the_middle_of_everything() {
 #[test]
 fn a_flush_ends_while_others_write() {
     let cluster = Cluster::start(256 << 20);
-    let db = cluster.open(Options { max_immutable_memtables: 4, ..small_options() });
+    // There is always something else to be flushed and compacted.
+    let db = cluster.open(Options { background_threads: 1, level1_bytes: 1, levels: 7, ..small_options() });
     let done = AtomicBool::new(false);
-    let most = AtomicU32::new(0);
+    let written = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for writer in 0..3u32 {
-            let (db, done, most) = (&db, &done, &most);
+            let (db, done, written) = (&db, &done, &written);
             scope.spawn(move || {
                 for i in 0..u32::MAX {
                     if done.load(Ordering::Relaxed) {
                         break;
                     }
                     db.put(&[writer.to_be_bytes(), (i % 500).to_be_bytes()].concat(), &[1; 1000]).unwrap();
-                    most.fetch_add(1, Ordering::Relaxed);
+                    written.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         sleep(Duration::from_millis(100));
         for _ in 0..10 {
-            let before = most.load(Ordering::Relaxed);
+            let before = written.load(Ordering::Relaxed);
             db.flush().unwrap();
+            let flushed = written.load(Ordering::Relaxed) - before;
             db.compact_range(None, None).unwrap();
-            let during = most.load(Ordering::Relaxed) - before;
-            println!("{during} writes went on during a flush and a compaction");
+            let compacted = written.load(Ordering::Relaxed) - before - flushed;
+            println!("{flushed} writes during a flush, {compacted} during a compaction");
+            assert!(flushed < 500 && compacted < 20_000, "{flushed} and {compacted} writes");
         }
         done.store(true, Ordering::Relaxed);
     });
