@@ -1,7 +1,7 @@
 //! Writes that become visible together.
 
 use crate::{Error, Result};
-use forebay_base::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Record};
+use forebay_base::{KeyOrder, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Record};
 
 /// Largest batch: the sum of its records, in bytes.
 pub const MAX_BATCH_BYTES: u64 = 256 << 20;
@@ -36,6 +36,12 @@ impl WriteBatch {
     /// Adds: remove `key`.
     pub fn delete(&mut self, key: &[u8]) -> &mut Self {
         self.add(Kind::Delete, key, &[])
+    }
+
+    /// Adds: remove all keys from `from` up to (not with) `to`, in the database's order. Equal ones
+    /// say nothing; that `to` is not before `from` is checked when the batch is written.
+    pub fn delete_range(&mut self, from: &[u8], to: &[u8]) -> &mut Self {
+        if from == to { self } else { self.add(Kind::RangeDelete, from, to) }
     }
 
     fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> &mut Self {
@@ -86,8 +92,11 @@ pub(crate) trait Writes {
 
     /// Checks keys, values and the sum against the limits. `max_bytes` is what the memory node can
     /// hold in one piece.
-    fn check(&self, max_bytes: u64) -> Result<()> {
-        self.for_each(|_, key, value| check_lengths(key.len(), value.len()))?;
+    fn check(&self, order: KeyOrder, max_bytes: u64) -> Result<()> {
+        self.for_each(|kind, key, value| match kind {
+            Kind::RangeDelete => check_range(order, key, value),
+            _ => check_lengths(key.len(), value.len()),
+        })?;
         let (bytes, limit) = (self.record_bytes(), max_bytes.min(MAX_BATCH_BYTES));
         if bytes > limit {
             return Err(Error::invalid(format!(
@@ -97,6 +106,17 @@ pub(crate) trait Writes {
         }
         Ok(())
     }
+}
+
+fn check_range(order: KeyOrder, from: &[u8], to: &[u8]) -> Result<()> {
+    check_lengths(from.len().max(to.len()), 0)?;
+    if order.compare(from, to).is_ge() {
+        return Err(Error::invalid(format!(
+            "the range ends before it starts in the {} order: exchange its ends",
+            order.name()
+        )));
+    }
+    Ok(())
 }
 
 fn check_lengths(key_bytes: usize, value_bytes: usize) -> Result<()> {
@@ -178,9 +198,16 @@ mod tests {
             ]
         );
         assert_eq!(batch.record_bytes(), 16 + 16 + 16);
-        assert!(batch.check(48).is_ok() && batch.check(47).is_err());
+        let order = KeyOrder::Bytewise;
+        assert!(batch.check(order, 48).is_ok() && batch.check(order, 47).is_err());
         batch.put(&vec![0; MAX_KEY_BYTES + 1], b"");
-        assert!(batch.check(u64::MAX).unwrap_err().to_string().contains("65537"));
+        assert!(batch.check(order, u64::MAX).unwrap_err().to_string().contains("65537"));
+        batch.clear();
+        batch.delete_range(b"a", b"a");
+        assert!(batch.is_empty());
+        batch.delete_range(b"a", b"b");
+        assert!(batch.check(order, 100).is_ok());
+        assert!(batch.check(KeyOrder::ReverseBytewise, 100).unwrap_err().to_string().contains("reverse-bytewise"));
         batch.clear();
         assert!(batch.is_empty() && batch.record_bytes() == 0);
     }

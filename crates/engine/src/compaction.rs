@@ -13,7 +13,7 @@ use forebay_memory_client::Purpose;
 use forebay_table::job::{
     AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, run_compaction,
 };
-use forebay_table::{CachedTable, SegmentKind};
+use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Shard {
             output_level: pick.output_level,
             is_bottommost,
             snapshots: self.pinned_numbers(),
-            tombstones: Vec::new(),
+            tombstones: deletions_above(version, pick),
             limits: JobLimits { table_bytes: self.options.target_table_bytes, ..JobLimits::default() },
             options: self.table_options(),
             clustering,
@@ -106,6 +106,20 @@ impl Shard {
         statistics::add(&counters.compaction_bytes_read, io.read_bytes);
         statistics::add(&counters.compaction_bytes_written, io.pipeline.written_bytes());
     }
+}
+
+/// Range deletions of newer tables over the inputs: what they hide need not be written again.
+fn deletions_above(version: &LiveVersion, pick: &Pick) -> Vec<RangeTombstone> {
+    if !version.has_range_deletions() {
+        return Vec::new();
+    }
+    let is_input = |id| pick.inputs.iter().any(|(_, table)| table.id == id);
+    let is_over_inputs = |deletion: &&RangeTombstone| {
+        let overlaps = |table: &TableMetadata| table.properties.overlaps(Some(&deletion.start), Some(&deletion.end));
+        pick.inputs.iter().any(|(_, table)| overlaps(table))
+    };
+    let above = version.levels().iter().take(pick.output_level.into()).flatten().filter(|table| !is_input(table.id()));
+    above.flat_map(|table| table.cached().range_deletions()).filter(is_over_inputs).cloned().collect()
 }
 
 /// A job's reads and writes, as one-sided operations.

@@ -97,6 +97,16 @@ impl Db {
         self.shard().write(&One { kind: Kind::Delete, key, value: &[] })
     }
 
+    /// Removes all keys from `from` up to (not with) `to`, in the database's order. Costs one record,
+    /// however many keys there are. With equal ends nothing is done.
+    ///
+    /// # Errors
+    /// See [`Db::put`]; `Invalid` when `to` is before `from`.
+    pub fn delete_range(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        self.shard().write(batch.delete_range(from, to))
+    }
+
     /// Writes a batch: all of it becomes visible at once.
     ///
     /// # Errors

@@ -10,10 +10,10 @@ use crate::shard::Shard;
 use crate::table::Table;
 use crate::version::Change;
 use crate::{Result, statistics};
-use forebay_base::LogicalAddress;
+use forebay_base::{InternalKey, Kind, LogicalAddress};
 use forebay_memory_client::Purpose;
 use forebay_table::job::{Flush, FlushJob, JobIdentity, LocatedEntry};
-use forebay_table::{CachedTable, ImageAddress, SegmentKind, TableId, TableMetadata, TableOptions};
+use forebay_table::{CachedTable, ImageAddress, RangeTombstone, SegmentKind, TableId, TableMetadata, TableOptions};
 use std::sync::Arc;
 
 impl Shard {
@@ -57,16 +57,20 @@ impl Shard {
             snapshots: self.pinned_numbers(),
             options: self.table_options(),
         };
-        let mut flush = Flush::new(&job, Vec::new())?;
+        let deletions = buffer.range_deletions.all();
+        let mut flush = Flush::new(&job, deletions.iter().map(|deletion| RangeTombstone::clone(deletion)).collect())?;
         let mut cursor = buffer.memtable.cursor();
         cursor.seek_to_first()?;
         while let Some(found) = cursor.record()? {
-            flush.add(&LocatedEntry {
-                key: forebay_base::InternalKey { user_key: found.record.key, tag: found.record.tag },
-                address: LogicalAddress { segment: block.id(), offset: found.offset },
-                length: found.record.length() as u32,
-                expiry_ms: found.record.expiry_ms,
-            })?;
+            // Range deletions stand beside the entries.
+            if found.record.tag.kind() != Kind::RangeDelete {
+                flush.add(&LocatedEntry {
+                    key: InternalKey { user_key: found.record.key, tag: found.record.tag },
+                    address: LogicalAddress { segment: block.id(), offset: found.offset },
+                    length: found.record.length() as u32,
+                    expiry_ms: found.record.expiry_ms,
+                })?;
+            }
             cursor.next()?;
         }
         if let Some(built) = flush.finish()?.table {

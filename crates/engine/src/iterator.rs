@@ -18,6 +18,7 @@ use crate::Result;
 use crate::bounds::{Bounds, IterOptions, after, before};
 use crate::cursor::{MemtableCursor, Source};
 use crate::level_cursor::{LevelCursor, SharedEndpoint};
+use crate::range_deletions::RangeDeletions;
 use crate::scan_batch::ScanBatch;
 use crate::shard::{Shard, View};
 use forebay_base::{InternalKey, Kind, SequenceNumber, Tag};
@@ -45,6 +46,7 @@ pub struct DbIterator {
     bounds: Arc<Bounds>,
     endpoint: SharedEndpoint,
     number: SequenceNumber,
+    deletions: RangeDeletions,
     direction: Direction,
     /// A key that was passed: further entries of it are older or newer ones.
     passed: Option<Vec<u8>>,
@@ -76,6 +78,7 @@ impl DbIterator {
             bounds,
             endpoint,
             number,
+            deletions: deletions(&view, number),
             direction: Direction::Forward,
             passed: None,
             batch: ScanBatch::default(),
@@ -230,7 +233,7 @@ impl DbIterator {
                     let passed = self.passed.get_or_insert_default();
                     passed.clear();
                     passed.extend_from_slice(key.user_key);
-                    if is_value(key) {
+                    if is_value(key, &self.deletions, self.number) {
                         self.batch.add(key.user_key, source.location()?)?;
                     }
                 }
@@ -259,7 +262,7 @@ impl DbIterator {
                     if has_value {
                         self.batch.remove_last();
                     }
-                    has_value = is_value(key);
+                    has_value = is_value(key, &self.deletions, self.number);
                     if has_value {
                         self.batch.add(key.user_key, source.location()?)?;
                     }
@@ -271,8 +274,23 @@ impl DbIterator {
     }
 }
 
-fn is_value(key: InternalKey<'_>) -> bool {
-    key.tag.kind() == Kind::Put
+/// Whether the entry sets a value that no range deletion hides.
+#[inline]
+fn is_value(key: InternalKey<'_>, deletions: &RangeDeletions, number: SequenceNumber) -> bool {
+    let is_hidden = || deletions.newest_over(key.user_key, number).is_some_and(|hidden| hidden > key.tag.sequence());
+    key.tag.kind() == Kind::Put && !is_hidden()
+}
+
+/// The range deletions of a view that `number` covers.
+fn deletions(view: &View, number: SequenceNumber) -> RangeDeletions {
+    let of_memtables = view.buffers().filter(|buffer| !buffer.range_deletions.is_empty());
+    let mut all: Vec<_> =
+        of_memtables.flat_map(|buffer| buffer.range_deletions.all().iter().cloned().collect::<Vec<_>>()).collect();
+    if view.version.has_range_deletions() {
+        all.extend(view.version.levels().iter().flatten().flat_map(|table| table.range_deletions().iter()).cloned());
+    }
+    all.retain(|deletion| deletion.tag.sequence() <= number);
+    RangeDeletions::new(view.version.version.identity().key_order, all)
 }
 
 /// The memtables and tables of a view that may hold keys within the bounds.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `db` | the public interface |
 //! | `shard` | what the threads of one LSM-tree share, and when the view changes |
-//! | `write`, `read` | the paths of callers |
+//! | `write`, `read`, `range_deletions` | the paths of callers |
 //! | `iterator`, `bounds`, `cursor`, `level_cursor`, `scan_batch` | iteration |
 //! | `flush`, `compaction`, `picker`, `background` | what goes on behind them |
 //! | `version`, `table`, `segment` | the tree, held open; remote memory freed when nothing names it |
@@ -33,6 +33,7 @@ mod options;
 mod picker;
 mod pipeline;
 mod probe;
+mod range_deletions;
 mod read;
 mod scan_batch;
 mod segment;

@@ -1,5 +1,6 @@
 //! A memtable with the registered memory behind it.
 
+use crate::range_deletions::MemtableDeletions;
 use crate::{Options, Result};
 use forebay_base::SequenceNumber;
 use forebay_memtable::{BlockPool, Memtable, MemtableOptions, SealedBlock};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 pub(crate) struct Buffer {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) block: SealedBlock,
+    pub(crate) range_deletions: MemtableDeletions,
 }
 
 impl Buffer {
@@ -24,6 +26,7 @@ impl Buffer {
         capacity_bytes: usize,
     ) -> Result<Arc<Self>> {
         let capacity_bytes = capacity_bytes.next_multiple_of(8);
+        let range_deletions = MemtableDeletions::new(options.key_order);
         let (memory, block) = pool.take(capacity_bytes)?;
         let options = MemtableOptions {
             order: options.key_order,
@@ -33,6 +36,6 @@ impl Buffer {
             seed: options.seed ^ base.0,
         };
         let memtable = Arc::new(Memtable::new(options, Box::new(memory))?);
-        Ok(Arc::new(Self { memtable, block }))
+        Ok(Arc::new(Self { memtable, block, range_deletions }))
     }
 }

@@ -5,6 +5,8 @@
 //! segments hold too many dead bytes, the table that pins the deadest segment goes down a level:
 //! memtable segments die whole once all of their records that live have been gathered below.
 //!
+//! Tables with range deletions go down too, once nothing else is due.
+//!
 //! | output level | records |
 //! |---|---|
 //! | something below it overlaps | stay where they are: only indexes are merged |
@@ -87,7 +89,22 @@ pub(crate) fn pick(version: &Version, options: &Options, cursors: &mut Cursors, 
         cursors.set(level, &table.properties.largest.user_key);
         return Some(build(version, options, level, vec![table]));
     }
-    pick_garbage(version, options, is_full)
+    pick_range_deletions(version, options).or_else(|| pick_garbage(version, options, is_full))
+}
+
+/// A table with range deletions over something further down: what they hide is freed when they get
+/// there. Each gets a level further down, so this ends.
+fn pick_range_deletions(version: &Version, options: &Options) -> Option<Pick> {
+    let order = version.identity().key_order;
+    let is_above_some = |level: usize, table: &&Arc<TableMetadata>| {
+        let hidden = range(order, std::iter::once(*table));
+        let mut deeper = level + 1..version.levels().len();
+        table.properties.range_deletions > 0 && deeper.any(|level| !overlapping(version, level, &hidden).is_empty())
+    };
+    (1..version.levels().len()).find_map(|level| {
+        let table = version.level(level).iter().find(|table| is_above_some(level, table))?;
+        Some(build(version, options, level, vec![Arc::clone(table)]))
+    })
 }
 
 /// The part of a manual compaction that is next; `None` when it is done.
@@ -179,7 +196,9 @@ fn build(version: &Version, options: &Options, level: usize, tables: Vec<Arc<Tab
     let is_bottommost =
         (output + 1..version.levels().len()).all(|level| overlapping(version, level, &whole).is_empty());
     let is_clustered = tables.iter().all(|table| table.properties.segments.iter().all(|used| used.is_run));
-    let can_move = level > 0 && below.is_empty() && (is_clustered || !is_bottommost);
+    // At the bottom range deletions have done their work: a merge drops them.
+    let is_done = is_clustered && tables.iter().all(|table| table.properties.range_deletions == 0);
+    let can_move = level > 0 && below.is_empty() && (is_done || !is_bottommost);
     let work = if can_move {
         Work::Move
     } else {
@@ -233,6 +252,32 @@ mod tests {
             levels: 4,
             ..Options::default()
         }
+    }
+
+    #[test]
+    fn range_deletions_go_down_until_nothing_lies_under_them() {
+        let tables = [(1, 1, "a", "f", 10, true), (2, 2, "c", "d", 10, true), (3, 3, "a", "b", 10, true)];
+        let deleting = |version: Version, id: u64| {
+            let mut edit = VersionEdit::default();
+            let (level, table) = version
+                .levels()
+                .iter()
+                .zip(0u8..)
+                .find_map(|(tables, level)| Some((level, tables.iter().find(|table| table.id.0 == id)?)))
+                .unwrap();
+            let mut table = table.as_ref().clone();
+            edit.removed_tables.push((level, table.id));
+            let mut properties = table.properties.as_ref().clone();
+            properties.range_deletions = 1;
+            table.id = TableId(id + 50);
+            table.properties = properties.into();
+            edit.added_tables.push((level, table));
+            version.apply(&edit).unwrap()
+        };
+        let found = |id| pick(&deleting(version(&tables, 10), id), &options(), &mut Cursors::default(), false);
+        assert_eq!(ids(&found(1).unwrap()), [(1, 51), (2, 2)]);
+        assert_eq!(found(2), None);
+        assert_eq!(found(3), None);
     }
 
     /// A version of tables given as (level, id, smallest, largest, live bytes, is a run). Each has a

@@ -59,7 +59,7 @@ impl Pipeline {
     /// without a copy.
     pub(crate) fn write_block(&mut self, segment: &Arc<Segment>, buffer: &Buffer, length: usize) -> Result<()> {
         self.aim(segment, 0, length)?;
-        let Buffer { memtable, block } = buffer;
+        let Buffer { memtable, block, .. } = buffer;
         for offset in (0..length).step_by(PIECE_BYTES) {
             let piece = PIECE_BYTES.min(length - offset);
             block.post(memtable, &mut self.endpoint, segment.at(offset as u64), offset, piece)?;

@@ -12,6 +12,9 @@
 //!
 //! A candidate may be another key's record (a fingerprint that collides, about 1 in 500 a table) or
 //! a record that is too new for a snapshot; then the next one is read.
+//!
+//! Range deletions of memtables and tables are looked at where there are any: one hides what is
+//! older than it, in its own source and in all older ones.
 
 use crate::endpoints::Taken;
 use crate::shard::{Shard, View};
@@ -35,24 +38,26 @@ impl Shard {
         self.check_open()?;
         let view = self.view.load();
         let number = snapshot.unwrap_or_else(|| self.publication.published());
-        if let Some(record) = in_memtables(&view, key, number)? {
-            return Ok(value_of(record).map(found));
+        if let Some(value) = in_memtables(&view, key, number)? {
+            return Ok(value.map(found));
         }
-        let mut probe = view.version.probe(key).peekable();
-        if probe.peek().is_none() {
+        let mut probe = view.version.probe(key, number);
+        let mut next = probe.next();
+        if next.is_none() {
             self.check_open()?;
             return Ok(None);
         }
         let mut endpoint = self.remote.foreground().take()?;
-        for (table, candidate) in probe {
+        while let Some((table, candidate)) = next {
             let slot = self.read(&mut endpoint, table, candidate)?;
             let record = verified(&slot, table, candidate)?;
             if is_visible(&record, key, number) {
-                let value = value_of(record).map(found);
+                let value = value_of(record, probe.hidden()).map(found);
                 endpoint.release(slot);
                 return Ok(value);
             }
             endpoint.release(slot);
+            next = probe.next();
         }
         drop(endpoint);
         self.check_open()?;
@@ -90,9 +95,9 @@ impl Shard {
         let mut searches = Vec::with_capacity(keys.len());
         for (&key, value) in keys.iter().zip(&mut values) {
             match in_memtables(&view, key, number)? {
-                Some(record) => *value = value_of(record).map(<[u8]>::to_vec),
+                Some(found) => *value = found.map(<[u8]>::to_vec),
                 None => {
-                    let mut probe = view.version.probe(key);
+                    let mut probe = view.version.probe(key, number);
                     if let Some(next) = probe.next() {
                         searches.push((key, value, probe, next));
                     }
@@ -126,7 +131,7 @@ impl Shard {
                 };
                 let record = verified(&slot, table, candidate)?;
                 if is_visible(&record, key, number) {
-                    *value = value_of(record).map(<[u8]>::to_vec);
+                    *value = value_of(record, probe.hidden()).map(<[u8]>::to_vec);
                 } else if let Some(next) = probe.next() {
                     left.push((key, value, probe, next));
                 }
@@ -143,17 +148,27 @@ impl Shard {
     }
 }
 
-fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Result<Option<Record<'v>>> {
+/// What the memtables say of a key, if they do: its value, or that it has none.
+fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Result<Option<Option<&'v [u8]>>> {
     for buffer in view.buffers() {
-        if let Some(found) = buffer.memtable.get(key, number)? {
-            return Ok(Some(found.record));
+        let found = buffer.memtable.get(key, number)?;
+        let hidden = buffer.range_deletions.newest_over(key, number);
+        if let Some(found) = found {
+            return Ok(Some(value_of(found.record, hidden)));
+        }
+        if hidden.is_some() {
+            return Ok(Some(None));
         }
     }
     Ok(None)
 }
 
+/// The value of a record, unless it is a deletion or older than the range deletion `hidden`.
 #[inline]
-fn value_of(record: Record<'_>) -> Option<&[u8]> {
+fn value_of(record: Record<'_>, hidden: Option<SequenceNumber>) -> Option<&[u8]> {
+    if hidden.is_some_and(|hidden| hidden > record.tag.sequence()) {
+        return None;
+    }
     match record.tag.kind() {
         Kind::Put => Some(record.value),
         Kind::Delete | Kind::RangeDelete | Kind::Merge => None,

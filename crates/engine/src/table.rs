@@ -1,6 +1,7 @@
 //! A table as this process holds it: its cached indexes and the segments that it names.
 
 use crate::bounds::Bounds;
+use crate::range_deletions::RangeDeletions;
 use crate::segment::Segment;
 use crate::{Error, Result};
 use forebay_base::{InternalKey, KeyOrder, SegmentId};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Table {
     id: TableId,
     cached: CachedTable,
+    range_deletions: RangeDeletions,
     image: Arc<Segment>,
     /// In the order of the table's segment list, which its addresses count in.
     segments: Vec<Arc<Segment>>,
@@ -33,7 +35,9 @@ impl Table {
             find(segment).ok_or_else(|| Error::corrupt(format!("table {} names {segment}, which is not open", id.0)))
         };
         let segments = cached.properties().segments.iter().map(|used| open(used.id)).collect::<Result<_>>()?;
-        Ok(Self { id, image: open(image.segment)?, cached, segments })
+        let range_deletions = cached.range_deletions().iter().cloned().map(Arc::new);
+        let range_deletions = RangeDeletions::new(cached.properties().key_order, range_deletions);
+        Ok(Self { id, image: open(image.segment)?, cached, range_deletions, segments })
     }
 
     pub(crate) fn id(&self) -> TableId {
@@ -81,10 +85,10 @@ impl Table {
         Error::corrupt(format!("table {} has a record in segment {segment:?}, which it does not name", self.id.0))
     }
 
-    /// How the table's largest user key compares with `user_key`.
+    /// The table's range deletions.
     #[inline]
-    pub(crate) fn compare_largest(&self, order: KeyOrder, user_key: &[u8]) -> Ordering {
-        order.compare(&self.properties().largest.user_key, user_key)
+    pub(crate) fn range_deletions(&self) -> &RangeDeletions {
+        &self.range_deletions
     }
 
     /// Whether all of the table's entries sort before `target`.

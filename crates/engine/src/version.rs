@@ -8,9 +8,8 @@ use crate::segment::Segment;
 use crate::statistics::LevelStatistics;
 use crate::table::Table;
 use crate::{Error, Options, Result};
-use forebay_base::{KeyOrder, SegmentId};
+use forebay_base::{SegmentId, SequenceNumber};
 use forebay_table::{ShardIdentity, TableId, Version, VersionEdit};
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,10 +17,10 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct LiveVersion {
     pub(crate) version: Version,
-    order: KeyOrder,
     /// Level 0 newest first, the others in key order.
     levels: Vec<Vec<Arc<Table>>>,
     segments: HashMap<SegmentId, Arc<Segment>>,
+    has_range_deletions: bool,
 }
 
 /// A version edit with what it adds, open.
@@ -45,9 +44,9 @@ impl LiveVersion {
         };
         Self {
             version: Version::empty(identity),
-            order: options.key_order,
             levels: Vec::new(),
             segments: HashMap::new(),
+            has_range_deletions: false,
         }
     }
 
@@ -60,7 +59,7 @@ impl LiveVersion {
         let version = self.version.apply(&change.edit).map_err(forebay_table::Error::from)?;
         let tables: HashMap<TableId, &Arc<Table>> =
             self.levels.iter().flatten().chain(&change.tables).map(|table| (table.id(), table)).collect();
-        let levels = version
+        let levels: Vec<Vec<Arc<Table>>> = version
             .levels()
             .iter()
             .map(|level| {
@@ -79,7 +78,8 @@ impl LiveVersion {
                 Ok((*id, Arc::clone(segment)))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { version, order: self.order, levels, segments })
+        let has_range_deletions = levels.iter().flatten().any(|table| !table.range_deletions().is_empty());
+        Ok(Self { version, levels, segments, has_range_deletions })
     }
 
     pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
@@ -95,16 +95,22 @@ impl LiveVersion {
         &self.levels
     }
 
-    /// The places in tables where records of `user_key` may be, newest first.
-    pub(crate) fn probe<'v>(&'v self, user_key: &'v [u8]) -> Probe<'v> {
-        Probe::new(self, user_key)
+    /// Whether some table has range deletions.
+    #[inline]
+    pub(crate) fn has_range_deletions(&self) -> bool {
+        self.has_range_deletions
+    }
+
+    /// The places in tables where records of `user_key` may be that `number` covers, newest first.
+    pub(crate) fn probe<'v>(&'v self, user_key: &'v [u8], number: SequenceNumber) -> Probe<'v> {
+        Probe::new(self, user_key, number)
     }
 
     /// The table of a level above 0 that may hold `user_key`.
     #[inline]
     pub(crate) fn find(&self, level: usize, user_key: &[u8]) -> Option<&Arc<Table>> {
         let tables = self.levels.get(level)?;
-        let index = tables.partition_point(|table| table.compare_largest(self.order, user_key) == Ordering::Less);
+        let index = tables.partition_point(|table| !table.properties().ends_behind(user_key));
         tables.get(index)
     }
 

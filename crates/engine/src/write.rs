@@ -11,9 +11,12 @@
 //! No lock is taken unless the memtable has ended.
 
 use crate::batch::Writes;
+use crate::memory::Buffer;
 use crate::shard::Shard;
 use crate::{Error, Result};
+use forebay_base::{Kind, Tag};
 use forebay_memtable::{Reservation, Reserved};
+use forebay_table::RangeTombstone;
 use std::sync::Arc;
 
 /// Looks for a new memtable before the lock is asked for.
@@ -26,7 +29,7 @@ impl Shard {
     /// `Invalid` for keys, values or batches beyond the limits; `Full`, `Unavailable`, `Closed`.
     pub(crate) fn write(&self, writes: &impl Writes) -> Result<()> {
         self.check_open()?;
-        writes.check(self.remote.max_record_bytes())?;
+        writes.check(self.options.key_order, self.remote.max_record_bytes())?;
         let (count, bytes) = (writes.count(), writes.record_bytes());
         if count == 0 {
             return Ok(());
@@ -34,7 +37,7 @@ impl Shard {
         loop {
             let view = self.view.load();
             match view.active.memtable.reserve(count, bytes)? {
-                Reserved::Fits(reservation) => return self.fill(reservation, writes),
+                Reserved::Fits(reservation) => return self.fill(&view.active, reservation, writes),
                 Reserved::Crossed(_) => {}
                 Reserved::Full => {
                     let mut round = 0;
@@ -49,10 +52,14 @@ impl Shard {
         }
     }
 
-    fn fill(&self, mut reservation: Reservation<'_>, writes: &impl Writes) -> Result<()> {
+    fn fill(&self, active: &Buffer, mut reservation: Reservation<'_>, writes: &impl Writes) -> Result<()> {
         let (first, last) = (reservation.next_sequence(), reservation.last_sequence());
         let filled = writes.for_each(|kind, key, value| {
-            reservation.insert(kind, key, value, None)?;
+            let inserted = reservation.insert(kind, key, value, None)?;
+            if kind == Kind::RangeDelete {
+                let tag = Tag::new(inserted.sequence, kind, false);
+                delete_range(active, RangeTombstone { start: key.to_vec(), end: value.to_vec(), tag });
+            }
             Ok(())
         });
         if let Err(error) = filled {
@@ -64,5 +71,15 @@ impl Shard {
         self.publication.publish(first, last);
         self.publication.wait_published(last);
         Ok(())
+    }
+}
+
+/// Notes a range deletion, before its number is published.
+#[cold]
+fn delete_range(active: &Buffer, deletion: RangeTombstone) {
+    active.range_deletions.add(deletion);
+    if active.range_deletions.is_full() {
+        // The next writer finds that it has ended, and switches.
+        let _ = active.memtable.end_early();
     }
 }

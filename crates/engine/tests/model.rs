@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Cluster, small_options};
-use forebay_base::KeyOrder;
+use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, DbIterator, IterOptions, Options, Snapshot, WriteBatch};
 use forebay_env::Random;
 use std::collections::BTreeMap;
@@ -72,7 +72,8 @@ impl Run {
             85..88 => self.scan(),
             88..90 => self.walk(),
             90..92 => self.snapshots.push((self.db.snapshot(), self.model.clone())),
-            92..95 => self.read_snapshot(),
+            92..94 => self.read_snapshot(),
+            94 => self.delete_range(),
             95..97 if !self.snapshots.is_empty() => {
                 let at = self.random.below(self.snapshots.len() as u64) as usize;
                 self.snapshots.swap_remove(at);
@@ -108,6 +109,40 @@ impl Run {
             }
         }
         self.db.write(&batch).unwrap();
+    }
+
+    /// Two keys in order, near each other or not.
+    fn range(&mut self) -> (Vec<u8>, Vec<u8>) {
+        let (a, b) = (self.key(), self.key());
+        let b = match self.random.below(8) {
+            0..4 => [&a[..], b"5"].concat(),
+            4..7 => [&a[..a.len() - a.len() / 8], b"6"].concat(),
+            _ => b,
+        };
+        if self.order.compare(&a, &b).is_le() { (a, b) } else { (b, a) }
+    }
+
+    fn delete_range(&mut self) {
+        let (from, to) = self.range();
+        if self.random.one_in(1, 2) {
+            self.db.delete_range(&from, &to).unwrap();
+            self.remove_range(&from, &to);
+        } else {
+            let (key, value) = (from.clone(), self.value());
+            let mut batch = WriteBatch::new();
+            self.db.write(batch.put(&to, &value).delete_range(&from, &to).put(&key, &value)).unwrap();
+            self.model.insert(to.clone(), value.clone());
+            self.remove_range(&from, &to);
+            self.model.insert(key, value);
+        }
+        if from != to {
+            assert_eq!(self.db.delete_range(&to, &from).unwrap_err().kind(), ErrorKind::Invalid);
+        }
+    }
+
+    fn remove_range(&mut self, from: &[u8], to: &[u8]) {
+        let order = self.order;
+        self.model.retain(|key, _| order.compare(key, from).is_lt() || order.compare(key, to).is_ge());
     }
 
     fn scan(&mut self) {

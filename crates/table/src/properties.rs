@@ -174,8 +174,9 @@ impl TableProperties {
         upper.is_none_or(starts_before) && lower.is_none_or(|lower| self.ends_behind(lower))
     }
 
-    /// Whether the largest key does not sort before `user_key`.
-    fn ends_behind(&self, user_key: &[u8]) -> bool {
+    /// Whether the table may say something of `user_key` or of a key behind it.
+    #[must_use]
+    pub fn ends_behind(&self, user_key: &[u8]) -> bool {
         match self.key_order.compare(user_key, &self.largest.user_key) {
             Ordering::Less => true,
             Ordering::Equal => self.largest.tag != Tag::MAX,

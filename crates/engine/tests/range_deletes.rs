@@ -1,0 +1,191 @@
+//! Range deletions: races, snapshots, what they free and what they cost.
+
+mod common;
+
+use common::{Cluster, small_options};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, IterOptions, Options, Snapshot, WriteBatch};
+use forebay_env::Random;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const GROUPS: u64 = 20;
+const MEMBERS: u64 = 8;
+
+fn member(group: u64, member: u64) -> Vec<u8> {
+    format!("{group:04}/{member:04}").into_bytes()
+}
+
+fn delete_groups(db: &Db, from: u64, to: u64) {
+    db.delete_range(&member(from, 0), &member(to, 0)).unwrap();
+}
+
+/// What a snapshot holds, forward and backward; each group is there as one or not at all.
+fn contents(db: &Db, snapshot: &Snapshot) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut iterator = db.iter_at(snapshot).unwrap();
+    let mut entries = Vec::new();
+    iterator.seek_to_first().unwrap();
+    while iterator.valid() {
+        entries.push((iterator.key().to_vec(), iterator.value().to_vec()));
+        iterator.next().unwrap();
+    }
+    iterator.seek_to_last().unwrap();
+    for (key, value) in entries.iter().rev() {
+        assert_eq!((iterator.key(), iterator.value()), (&key[..], &value[..]));
+        iterator.prev().unwrap();
+    }
+    assert!(!iterator.valid());
+    for group in entries.chunk_by(|a, b| a.0[..4] == b.0[..4]) {
+        assert_eq!(group.len() as u64, MEMBERS, "half a group: {:?}", String::from_utf8_lossy(&group[0].0));
+        assert!(group.iter().all(|(_, value)| *value == group[0].1), "a group of two rounds");
+    }
+    entries
+}
+
+#[test]
+fn groups_are_whole_while_ranges_are_deleted() {
+    let cluster = Cluster::start(512 << 20);
+    let db = cluster.open(small_options());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (db, done) = (&db, &done);
+        let writers: Vec<_> = (0..2u64)
+            .map(|seed| {
+                scope.spawn(move || {
+                    let mut random = Random::seeded(seed);
+                    for round in 0..4000u64 {
+                        if random.one_in(1, 4) {
+                            let from = random.below(GROUPS);
+                            delete_groups(db, from, from + 1 + random.below(3));
+                            continue;
+                        }
+                        let (group, mut batch) = (random.below(GROUPS), WriteBatch::new());
+                        let value = [&seed.to_le_bytes()[..], &round.to_le_bytes(), &[7; 40]].concat();
+                        for i in 0..MEMBERS {
+                            batch.put(&member(group, i), &value);
+                        }
+                        db.write(&batch).unwrap();
+                    }
+                })
+            })
+            .collect();
+        // This one's groups are nobody else's: it sees what it did.
+        let owner = scope.spawn(move || {
+            for round in 0..1500u64 {
+                let (key, end) = (member(5000, round % 7), member(5000, 9999));
+                let mut batch = WriteBatch::new();
+                for i in 0..MEMBERS {
+                    batch.put(&member(5000, i), &round.to_le_bytes());
+                }
+                db.write(&batch).unwrap();
+                assert_eq!(db.get(&key).unwrap().as_deref(), Some(&round.to_le_bytes()[..]));
+                db.delete_range(&member(5000, 0), &end).unwrap();
+                assert_eq!(db.get(&key).unwrap(), None);
+                let keys: Vec<_> = (0..MEMBERS).map(|i| member(5000, i)).collect();
+                let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+                assert_eq!(db.multi_get(&keys).unwrap(), vec![None; keys.len()]);
+            }
+        });
+        let reader = scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                let snapshot = db.snapshot();
+                let before = contents(db, &snapshot);
+                for (key, value) in before.iter().step_by(3) {
+                    assert_eq!(db.get_at(key, &snapshot).unwrap().as_ref(), Some(value));
+                }
+                assert_eq!(contents(db, &snapshot), before);
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        owner.join().unwrap();
+        done.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    let statistics = db.statistics();
+    assert!(statistics.flushes > 10 && statistics.compactions > 2, "{statistics:?}");
+}
+
+#[test]
+fn what_is_hidden_is_freed_unless_a_snapshot_sees_it() {
+    let cluster = Cluster::start(256 << 20);
+    let db = cluster.open(small_options());
+    for group in 0..200 {
+        (0..MEMBERS).for_each(|i| db.put(&member(group, i), &[group as u8; 100]).unwrap());
+    }
+    db.compact_range(None, None).unwrap();
+    let snapshot = db.snapshot();
+    delete_groups(&db, 0, 10_000);
+    assert_eq!(db.get(&member(7, 1)).unwrap(), None);
+    db.put(&member(7, 1), b"again").unwrap();
+    // Nothing but a range deletion in a memtable, and what came after it in the next.
+    db.flush().unwrap();
+    for _ in 0..2 {
+        assert_eq!(db.get(&member(7, 1)).unwrap().as_deref(), Some(&b"again"[..]));
+        assert_eq!(db.get(&member(8, 1)).unwrap(), None);
+        assert_eq!(db.get_at(&member(8, 1), &snapshot).unwrap().unwrap(), [8; 100]);
+        assert_eq!(contents_of(&db, IterOptions::default()), [member(7, 1)]);
+        let past = IterOptions { snapshot: Some(&snapshot), ..IterOptions::default() };
+        assert_eq!(contents_of(&db, past).len() as u64, 200 * MEMBERS);
+        db.compact_range(None, None).unwrap();
+    }
+    drop(snapshot);
+    db.put(&member(0, 0), b"new").unwrap();
+    db.put(&member(9000, 0), b"new").unwrap();
+    db.compact_range(None, None).unwrap();
+    let statistics = db.statistics();
+    assert!(statistics.live_bytes < 1000, "{statistics:?}");
+    assert_eq!(contents_of(&db, IterOptions::default()).len(), 3);
+}
+
+fn contents_of(db: &Db, options: IterOptions<'_>) -> Vec<Vec<u8>> {
+    let mut iterator = db.iter_with(&options).unwrap();
+    let mut keys = Vec::new();
+    iterator.seek_to_first().unwrap();
+    while iterator.valid() {
+        keys.push(iterator.key().to_vec());
+        iterator.next().unwrap();
+    }
+    keys
+}
+
+#[test]
+fn a_hidden_key_costs_no_round_trip() {
+    let cluster = Cluster::start(256 << 20);
+    let db = cluster.open(Options::default());
+    for group in 0..1000 {
+        db.put(&member(group, 0), &[1; 400]).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    delete_groups(&db, 100, 200);
+    for is_flushed in [false, true] {
+        let before = db.statistics().foreground;
+        for group in 100..200 {
+            assert_eq!(db.get(&member(group, 0)).unwrap(), None);
+        }
+        assert_eq!((db.statistics().foreground - before).round_trips, 0, "flushed: {is_flushed}");
+        assert!(db.get(&member(200, 0)).unwrap().is_some());
+        db.flush().unwrap();
+    }
+}
+
+#[test]
+fn bad_ranges_and_many() {
+    let cluster = Cluster::start(256 << 20);
+    let db = cluster.open(Options::default());
+    db.put(b"a", b"1").unwrap();
+    db.delete_range(b"a", b"a").unwrap();
+    assert_eq!(db.delete_range(b"b", b"a").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.delete_range(b"a", &[9; 65_537]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(db.get(b"a").unwrap().is_some());
+    // More than a memtable takes: it ends early.
+    for group in 0..3000 {
+        (0..2).for_each(|i| db.put(&member(group, i), b"2").unwrap());
+        db.delete_range(&member(group, 0), &member(group, 1)).unwrap();
+    }
+    db.flush().unwrap();
+    assert_eq!(db.statistics().levels[0].tables, 3, "{:?}", db.statistics());
+    assert_eq!(contents_of(&db, IterOptions::default()).len(), 3001);
+    for group in 0..3000 {
+        assert_eq!(db.get(&member(group, 0)).unwrap(), None);
+        assert!(db.get(&member(group, 1)).unwrap().is_some());
+    }
+}
