@@ -114,9 +114,9 @@ impl Run {
     /// Two keys in order, near each other or not.
     fn range(&mut self) -> (Vec<u8>, Vec<u8>) {
         let (a, b) = (self.key(), self.key());
-        let b = match self.random.below(8) {
-            0..4 => [&a[..], b"5"].concat(),
-            4..7 => [&a[..a.len() - a.len() / 8], b"6"].concat(),
+        let b = match self.random.below(40) {
+            0..20 => [&a[..], b"5"].concat(),
+            20..39 => [&a[..a.len() - a.len() / 8], b"6"].concat(),
             _ => b,
         };
         if self.order.compare(&a, &b).is_le() { (a, b) } else { (b, a) }
