@@ -359,3 +359,33 @@ fn numbers_are_dense_across_memtables() {
     assert_eq!(db.snapshot().sequence_number().0, WRITERS * WRITES);
     db.close().unwrap();
 }
+
+/// Live records take a part of the node's memory and are overwritten all the time: the node may be full
+/// for a moment, never for good.
+#[test]
+fn overwriting_goes_on_in_a_node_that_is_nearly_full() {
+    for share in [30, 45] {
+        let cluster = Cluster::start(32 << 20);
+        let db = cluster.open(Options {
+            write_buffer_bytes: 256 << 10,
+            target_table_bytes: 256 << 10,
+            level1_bytes: 1 << 20,
+            ..small_options()
+        });
+        let keys = u64::from(24u32 << 20) * share / 100 / 1024;
+        let mut random = Random::seeded(share);
+        let mut refused = 0;
+        for i in 0..25_000u32 {
+            let key = random.below(keys).to_be_bytes();
+            let mut tries = 0;
+            while let Err(error) = db.put(&key, &[i as u8; 1000]) {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                tries += 1;
+                assert!(tries < 100, "{share} %: {error} {:?}", db.statistics());
+                sleep(Duration::from_millis(50));
+            }
+            refused += tries;
+        }
+        println!("{share} %: {refused} writes were refused");
+    }
+}

@@ -53,6 +53,8 @@ pub struct AllocatorStatistics {
 struct Extents {
     ranges: RangeAllocator,
     adopted: BTreeSet<ExtentId>,
+    /// Of the free bytes, those that are known to be beyond the headroom.
+    surplus_bytes: u64,
 }
 
 /// Allocates remote memory for one shard, or for a session without one.
@@ -71,7 +73,7 @@ impl SubAllocator {
     #[must_use]
     pub fn new(client: Arc<MemoryClient>, shard: Option<ShardHandle>, options: AllocatorOptions) -> Self {
         let ranges = RangeAllocator::new(client.extent_bytes());
-        let extents = Mutex::new(Extents { ranges, adopted: BTreeSet::new() });
+        let extents = Mutex::new(Extents { ranges, adopted: BTreeSet::new(), surplus_bytes: 0 });
         Self { client, shard, options, extents, growing: Mutex::new(()) }
     }
 
@@ -121,7 +123,8 @@ impl SubAllocator {
         self.allocate_for(Purpose::Flush, length)
     }
 
-    /// Allocates `length` bytes, rounded up to 4 KiB. Garbage collection may use the headroom.
+    /// Allocates `length` bytes, rounded up to 4 KiB. Only garbage collection may use the headroom,
+    /// whether it is still at the node or was leased for an earlier collection.
     ///
     /// # Errors
     /// As [`SubAllocator::allocate`].
@@ -131,13 +134,16 @@ impl SubAllocator {
             return Err(Error::TooLong { length, extent_bytes });
         }
         self.client.check()?;
-        if let Some(range) = lock(&self.extents).ranges.allocate(length) {
+        if let Some(range) = self.take(purpose, length) {
             return Ok(range);
         }
         let _growing = lock(&self.growing);
+        if purpose == Purpose::Flush {
+            self.ask_for_surplus()?;
+        }
         loop {
             // Whoever grew before may have left enough.
-            if let Some(range) = lock(&self.extents).ranges.allocate(length) {
+            if let Some(range) = self.take(purpose, length) {
                 return Ok(range);
             }
             let leased = self.lease_one(purpose)?;
@@ -145,7 +151,35 @@ impl SubAllocator {
             for extent in leased {
                 extents.ranges.add(extent)?;
             }
+            // What the node leases for flushes is beyond the headroom, which it has; a collection may
+            // have taken from it.
+            extents.surplus_bytes = match purpose {
+                Purpose::Flush => extents.ranges.statistics().free_bytes(),
+                Purpose::Collection => 0,
+            };
         }
+    }
+
+    /// Takes what is free here; for a flush, no more than the surplus.
+    fn take(&self, purpose: Purpose, length: u64) -> Option<Allocation> {
+        let mut extents = lock(&self.extents);
+        let left = extents.surplus_bytes.checked_sub(extents.ranges.rounded(length)?);
+        let left = if purpose == Purpose::Collection { left.unwrap_or(0) } else { left? };
+        let range = extents.ranges.allocate(length)?;
+        extents.surplus_bytes = left;
+        Some(range)
+    }
+
+    /// Asks the node how much of what is free here is beyond the headroom, if anything is free here.
+    fn ask_for_surplus(&self) -> Result<(), Error> {
+        let free_bytes = lock(&self.extents).ranges.statistics().free_bytes();
+        if free_bytes > 0 {
+            let node = self.client.node_statistics()?;
+            let at_node = node.free_extents.saturating_add(node.recycling_extents);
+            let missing = node.headroom_extents.saturating_sub(at_node).saturating_mul(self.client.extent_bytes());
+            lock(&self.extents).surplus_bytes = free_bytes.saturating_sub(missing);
+        }
+        Ok(())
     }
 
     /// Leases an extent, waiting for one that is being cleaned.
