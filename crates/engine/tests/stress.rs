@@ -364,7 +364,7 @@ fn numbers_are_dense_across_memtables() {
 /// for a moment, never for good.
 #[test]
 fn overwriting_goes_on_in_a_node_that_is_nearly_full() {
-    for share in [30, 45] {
+    for share in [20, 30] {
         let cluster = Cluster::start(32 << 20);
         let db = cluster.open(Options {
             write_buffer_bytes: 256 << 10,
