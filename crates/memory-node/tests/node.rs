@@ -176,6 +176,10 @@ fn allocations_are_divided_among_extents(back_end: BackEnd) {
     }
     assert_eq!(allocator.allocate(extent).unwrap_err().kind(), ErrorKind::Full);
     assert_eq!(allocator.statistics().ranges.allocated_bytes, 28 * extent);
+    // What a collection leased of the headroom is for collections still.
+    let collected = allocator.allocate_for(Purpose::Collection, 4096).unwrap();
+    assert_eq!(allocator.allocate(4096).unwrap_err().kind(), ErrorKind::Full);
+    allocator.free(collected).unwrap();
     let spare = allocator.allocate_for(Purpose::Collection, extent).unwrap();
     allocator.free(spare).unwrap();
     assert!(allocator.free(spare).is_err());
