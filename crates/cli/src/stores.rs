@@ -2,7 +2,7 @@
 
 use crate::arguments::MemoryArguments;
 use crate::{nodes, units};
-use forebay::{DbIterator, LevelStatistics, NodeAddress, Options, Store as Database, WriteBatch};
+use forebay::{CompactionPlace, DbIterator, LevelStatistics, NodeAddress, Options, Store as Database, WriteBatch};
 use forebay_workload::{Cursor, Error, Figures, LevelFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
 use std::sync::Arc;
 
@@ -39,6 +39,18 @@ pub struct EngineArguments {
     /// Tables of level 0 at which writers wait.
     #[arg(long, value_name = "TABLES")]
     level0_stop_writes_trigger: Option<usize>,
+    /// Where compactions run.
+    #[arg(long, value_enum, default_value_t = Place::Memory)]
+    compaction_place: Place,
+}
+
+/// Where compactions run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Place {
+    /// At the compute node, over the fabric.
+    Compute,
+    /// At the memory node, near the data; at the compute node when that refuses.
+    Memory,
 }
 
 impl EngineArguments {
@@ -59,6 +71,10 @@ impl EngineArguments {
                 .unwrap_or(usual.level0_compaction_trigger),
             level0_slowdown_trigger: self.level0_slowdown_writes_trigger.unwrap_or(usual.level0_slowdown_trigger),
             level0_stop_trigger: self.level0_stop_writes_trigger.unwrap_or(usual.level0_stop_trigger),
+            compaction_place: match self.compaction_place {
+                Place::Compute => CompactionPlace::ComputeNode,
+                Place::Memory => CompactionPlace::MemoryNode,
+            },
             ..usual
         }
     }

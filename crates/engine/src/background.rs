@@ -10,6 +10,7 @@ use crate::version::LiveVersion;
 use crate::{Error, Result};
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::thread::JoinHandle;
+use forebay_proto::calls::MAX_RANGES;
 use std::sync::Arc;
 
 /// Something to do.
@@ -39,11 +40,19 @@ fn run(shard: &Shard) {
             return;
         }
         let Some(task) = shard.next_task(&mut state) else {
-            state = shard.wait(state);
+            if shard.remote.has_frees() {
+                drop(state);
+                shard.remote.send_frees(1);
+                // What happened meanwhile is to be looked at before anybody sleeps.
+                state = shard.lock();
+            } else {
+                state = shard.wait(state);
+            }
             continue;
         };
         drop(state);
         let result = shard.carry_out(&task);
+        shard.remote.send_frees(MAX_RANGES);
         state = shard.lock();
         match task {
             Task::Flush(_) => state.flushing = false,

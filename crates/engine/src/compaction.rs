@@ -1,5 +1,8 @@
-//! Compaction at the compute node: the job function of `table`, driven over the fabric.
+//! Compaction: a pick becomes a job, which runs at the memory node or here, and is installed.
+//!
+//! Here, the job function of `table` is driven over the fabric; `near_data` has the memory node drive it.
 
+use crate::near_data::NotThere;
 use crate::picker::{Pick, Work};
 use crate::pipeline::Pipeline;
 use crate::read::received;
@@ -29,17 +32,45 @@ impl Shard {
         let mut change = match &pick.work {
             Work::Move => self.moved(pick),
             Work::Merge { is_bottommost, clustering } => {
-                let job = self.job(version, pick, *is_bottommost, *clustering);
-                let mut io = FabricIo::new(self, version, pick)?;
-                let result = run_compaction(&job, &mut io)?;
-                io.pipeline.drain()?;
-                self.count(&result, &io);
-                self.merged(version, pick, result, io)?
+                let mut job = self.job(version, pick, *is_bottommost, *clustering);
+                let (result, segments) = self.run(version, pick, &mut job)?;
+                statistics::add(&self.counters.compactions, 1);
+                statistics::add(&self.counters.compaction_entries, result.counters.entries_in);
+                self.merged(version, pick, result, segments)?
             }
         };
         let removed = pick.inputs.iter().map(|(level, table)| (*level, table.id));
         change.edit.removed_tables.extend(removed);
         self.commit(change, None)
+    }
+
+    /// Runs a job near the data, or here when it is not to run or refused there.
+    fn run(
+        &self,
+        version: &LiveVersion,
+        pick: &Pick,
+        job: &mut CompactionJob,
+    ) -> Result<(CompactionResult, Vec<Arc<Segment>>)> {
+        if let Some(part) = self.remote.node_part() {
+            match self.compact_near_data(part, job) {
+                Ok(made) => {
+                    statistics::add(&self.counters.near_data_compactions, 1);
+                    return Ok(made);
+                }
+                Err(NotThere::Refused(error)) => {
+                    statistics::add(&self.counters.refused_compactions, 1);
+                    tracing::debug!(%error, "the memory node refused a compaction: it runs at the compute node");
+                }
+                // The job of a database that is being closed is told to stop.
+                Err(NotThere::Failed(error)) => return Err(self.check_open().err().unwrap_or(error)),
+            }
+        }
+        let mut io = FabricIo::new(self, version, pick)?;
+        let result = run_compaction(job, &mut io)?;
+        io.pipeline.drain()?;
+        statistics::add(&self.counters.compaction_bytes_read, io.read_bytes);
+        statistics::add(&self.counters.compaction_bytes_written, io.pipeline.written_bytes());
+        Ok((result, io.created.into_values().collect()))
     }
 
     /// Tables that change their level as they stand.
@@ -78,11 +109,17 @@ impl Shard {
             lower: None,
             upper: None,
             expire_before_ms: 0,
+            output_segments: 0..0,
         }
     }
 
-    fn merged(&self, version: &LiveVersion, pick: &Pick, result: CompactionResult, io: FabricIo<'_>) -> Result<Change> {
-        let segments: Vec<Arc<Segment>> = io.created.into_values().collect();
+    fn merged(
+        &self,
+        version: &LiveVersion,
+        pick: &Pick,
+        result: CompactionResult,
+        segments: Vec<Arc<Segment>>,
+    ) -> Result<Change> {
         let mut change = Change { segments, ..Change::default() };
         change.edit.added_segments =
             change.segments.iter().map(|segment| (segment.id(), segment.info().clone())).collect();
@@ -97,14 +134,6 @@ impl Shard {
             change.edit.added_tables.push((pick.output_level, output.metadata(id)));
         }
         Ok(change)
-    }
-
-    fn count(&self, result: &CompactionResult, io: &FabricIo<'_>) {
-        let counters = &self.counters;
-        statistics::add(&counters.compactions, 1);
-        statistics::add(&counters.compaction_entries, result.counters.entries_in);
-        statistics::add(&counters.compaction_bytes_read, io.read_bytes);
-        statistics::add(&counters.compaction_bytes_written, io.pipeline.written_bytes());
     }
 }
 

@@ -66,11 +66,11 @@ impl Db {
     /// Creates an empty database in the memory that `client` leases.
     ///
     /// # Errors
-    /// `Invalid` for options that do not fit each other; `Io` when there is no memory or no thread.
+    /// `Invalid` for options that do not fit each other; `Unavailable` when the node is gone; `Io` when there is no memory or no thread.
     pub fn open(client: Arc<MemoryClient>, options: Options) -> Result<Self> {
         options.check()?;
         let options = options.fitted_to(client.extent_bytes());
-        let remote = Arc::new(Remote::new(client, &options));
+        let remote = Arc::new(Remote::new(client, &options)?);
         let shard = Arc::new(Shard::new(options, remote)?);
         let threads = Mutex::new(background::start(&shard)?);
         Ok(Self { inner: Arc::new(Inner { shard, threads }) })
@@ -235,6 +235,8 @@ impl Db {
             stalls: get(&counters.stalls),
             flushes: get(&counters.flushes),
             compactions: get(&counters.compactions),
+            near_data_compactions: get(&counters.near_data_compactions),
+            refused_compactions: get(&counters.refused_compactions),
             compaction_entries: get(&counters.compaction_entries),
             compaction_bytes_read: get(&counters.compaction_bytes_read),
             compaction_bytes_written: get(&counters.compaction_bytes_written),
@@ -265,6 +267,7 @@ impl Db {
 impl Inner {
     fn stop(&self) {
         self.shard.close();
+        self.shard.stop_near_data();
         for thread in lock(&self.threads).drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");

@@ -10,8 +10,8 @@
 //! | `shard` | what the threads of one LSM-tree share, and when the view changes |
 //! | `write`, `read`, `range_deletions` | the paths of callers |
 //! | `iterator`, `bounds`, `cursor`, `level_cursor`, `scan_batch` | iteration |
-//! | `flush`, `compaction`, `picker`, `background` | what goes on behind them |
-//! | `version`, `table`, `segment` | the tree, held open; remote memory freed when nothing names it |
+//! | `flush`, `compaction`, `near_data`, `picker`, `background` | what goes on behind them |
+//! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
 //!
 //! The engine names no back end of the fabric and depends on no memory node.
 
@@ -29,6 +29,8 @@ mod flush;
 mod iterator;
 mod level_cursor;
 mod memory;
+mod near_data;
+mod node_part;
 mod options;
 mod picker;
 mod pipeline;
@@ -48,5 +50,5 @@ pub use bounds::IterOptions;
 pub use db::{Db, Snapshot};
 pub use error::{Error, Result};
 pub use iterator::DbIterator;
-pub use options::Options;
+pub use options::{CompactionPlace, Options};
 pub use statistics::{LevelStatistics, Statistics};

@@ -7,6 +7,17 @@ use forebay_table::PointIndexOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Where compactions run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompactionPlace {
+    /// At the compute node, over the fabric.
+    ComputeNode,
+    /// At the memory node, near the data (dLSM V); at the compute node when the memory node runs no
+    /// jobs or refuses one.
+    #[default]
+    MemoryNode,
+}
+
 /// How a database behaves. The defaults are the papers' (dLSM XI-B) where they give one.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -32,6 +43,8 @@ pub struct Options {
     pub levels: usize,
     /// Threads for flushes and compactions.
     pub background_threads: usize,
+    /// Where compactions run.
+    pub compaction_place: CompactionPlace,
     /// The point indexes of tables.
     pub point_index: PointIndexOptions,
     /// How long to wait for the fabric before a node counts as lost.
@@ -56,6 +69,7 @@ impl Default for Options {
             level_size_multiplier: 10,
             levels: 7,
             background_threads: 2,
+            compaction_place: CompactionPlace::default(),
             point_index: PointIndexOptions::default(),
             fabric_timeout: Duration::from_secs(5),
             clock: SystemClock::shared(),

@@ -5,10 +5,11 @@
 //! needs it (dLSM V-B), and no list of pins has to be kept.
 
 use crate::endpoints::{Endpoints, Pool, Pooled};
-use crate::{Error, Options, Result};
+use crate::node_part::NodePart;
+use crate::{CompactionPlace, Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
-use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Traffic};
-use forebay_memory_client::{Allocation, AllocatorOptions, MemoryClient, Purpose, SubAllocator};
+use forebay_fabric::{EndpointOptions, Link, NodeIdentity, RemoteAddress, Traffic};
+use forebay_memory_client::{Allocation, AllocatorOptions, ExtentRange, MemoryClient, Purpose, SubAllocator};
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,22 +19,53 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Remote {
     client: Arc<MemoryClient>,
     allocator: SubAllocator,
+    /// Where outputs of near-data jobs lie, unless compactions run at this node.
+    node_part: Option<NodePart>,
     foreground: Endpoints,
     scans: Arc<Pool>,
     background: Arc<Pool>,
 }
 
 impl Remote {
-    pub(crate) fn new(client: Arc<MemoryClient>, options: &Options) -> Self {
+    /// # Errors
+    /// When the memory node is gone.
+    pub(crate) fn new(client: Arc<MemoryClient>, options: &Options) -> Result<Self> {
         let endpoint =
             |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
-        Self {
+        let node_part = match options.compaction_place {
+            CompactionPlace::ComputeNode => None,
+            CompactionPlace::MemoryNode => NodePart::open(&client)?,
+        };
+        Ok(Self {
+            node_part,
             allocator: SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default()),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             scans: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             background: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Background)),
             client,
+        })
+    }
+
+    /// Where outputs of near-data jobs lie; `None` when compactions run at this node.
+    pub(crate) fn node_part(&self) -> Option<&NodePart> {
+        self.node_part.as_ref()
+    }
+
+    /// Whether frees of outputs wait to be sent.
+    pub(crate) fn has_frees(&self) -> bool {
+        self.node_part.as_ref().is_some_and(NodePart::has_frees)
+    }
+
+    /// Sends frees of outputs, if at least `fewest` were gathered.
+    pub(crate) fn send_frees(&self, fewest: usize) {
+        if let Some(part) = &self.node_part {
+            part.send_frees(fewest);
         }
+    }
+
+    /// Which node it is.
+    pub(crate) fn node(&self) -> NodeIdentity {
+        self.client.node()
     }
 
     /// The endpoints of callers.
@@ -64,11 +96,13 @@ impl Remote {
 
     /// Bytes that segments take.
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        self.allocator.statistics().ranges.allocated_bytes
+        let outputs = self.node_part.as_ref().map_or(0, NodePart::held_bytes);
+        self.allocator.statistics().ranges.allocated_bytes + outputs
     }
 
     /// Returns memory that holds nothing to the memory node.
     pub(crate) fn give_back(&self) {
+        self.send_frees(1);
         if let Err(error) = self.allocator.give_back(0) {
             tracing::debug!(%error, "giving memory back");
         }
@@ -101,15 +135,39 @@ impl Remote {
             offset: allocation.offset,
         };
         let info = SegmentInfo::new(kind, length, vec![placement]);
-        Ok(Arc::new(Segment {
-            id,
-            info,
-            base,
-            allocation: Some(allocation),
-            is_abandoned: AtomicBool::new(false),
-            remote: Arc::clone(self),
-        }))
+        let origin = Origin::Session(allocation);
+        let is_abandoned = AtomicBool::new(false);
+        Ok(Arc::new(Segment { id, info, base, origin, is_abandoned, remote: Arc::clone(self) }))
     }
+
+    /// Holds adopted outputs of a job, each with its range. When that fails, they are freed.
+    pub(crate) fn hold_outputs(
+        self: &Arc<Self>,
+        part: &NodePart,
+        outputs: &[(SegmentId, SegmentInfo)],
+        ranges: &[ExtentRange],
+    ) -> Result<Vec<Arc<Segment>>> {
+        let resolve = |range: &ExtentRange| self.client.resolve(range.extent, range.offset);
+        let bases: Result<Vec<_>, _> = ranges.iter().map(resolve).collect();
+        if bases.is_err() {
+            ranges.iter().for_each(|&range| part.free(range));
+        }
+        let held = outputs.iter().zip(ranges).zip(bases?).map(|(((id, info), &range), base)| {
+            let origin = Origin::NodePart(range);
+            let is_abandoned = AtomicBool::new(false);
+            Arc::new(Segment { id: *id, info: info.clone(), base, origin, is_abandoned, remote: Arc::clone(self) })
+        });
+        Ok(held.collect())
+    }
+}
+
+/// Who divides the memory that a segment lies in.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// This session, which leased it.
+    Session(Allocation),
+    /// The memory node: it is an output of a job.
+    NodePart(ExtentRange),
 }
 
 /// A segment of remote memory, freed when dropped.
@@ -118,7 +176,7 @@ pub(crate) struct Segment {
     id: SegmentId,
     info: SegmentInfo,
     base: RemoteAddress,
-    allocation: Option<Allocation>,
+    origin: Origin,
     is_abandoned: AtomicBool,
     remote: Arc<Remote>,
 }
@@ -153,13 +211,18 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if let Some(allocation) = self.allocation.take()
-            && !self.is_abandoned.load(Ordering::Relaxed)
-        {
-            // On a session that ended the memory is the node's again already.
-            if let Err(error) = self.remote.allocator.free(allocation) {
-                tracing::debug!(%error, segment = self.id.0, "freeing a segment");
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            return;
+        }
+        match (self.origin, &self.remote.node_part) {
+            (Origin::Session(allocation), _) => {
+                // On a session that ended the memory is the node's again already.
+                if let Err(error) = self.remote.allocator.free(allocation) {
+                    tracing::debug!(%error, segment = self.id.0, "freeing a segment");
+                }
             }
+            (Origin::NodePart(range), Some(part)) => part.free(range),
+            (Origin::NodePart(_), None) => {}
         }
     }
 }

@@ -31,6 +31,7 @@ use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use forebay_memtable::{BlockPool, Publication, Switch};
 use forebay_table::TableId;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -151,6 +152,16 @@ impl Shard {
         self.notify();
     }
 
+    /// Tells a job that runs at the memory node for this closed shard to stop.
+    pub(crate) fn stop_near_data(&self) {
+        if self.lock().compacting
+            && let Some(part) = self.remote.node_part()
+            && let Err(error) = part.stop_jobs()
+        {
+            tracing::debug!(%error, "stopping a job at the memory node");
+        }
+    }
+
     /// Gives back the memory of a closed shard.
     pub(crate) fn clear(&self) {
         let version = Arc::new(LiveVersion::empty(&self.options));
@@ -171,6 +182,12 @@ impl Shard {
 
     pub(crate) fn next_segment(&self) -> SegmentId {
         SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Numbers for segments that somebody else makes.
+    pub(crate) fn next_segments(&self, count: u64) -> Range<u64> {
+        let first = self.next_segment.fetch_add(count, Ordering::Relaxed);
+        first..first + count
     }
 
     pub(crate) fn next_table(&self) -> TableId {

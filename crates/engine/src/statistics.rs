@@ -17,13 +17,17 @@ pub struct Statistics {
     pub stalls: u64,
     /// Memtables flushed.
     pub flushes: u64,
-    /// Compactions done.
+    /// Compactions done, wherever.
     pub compactions: u64,
+    /// Those of them that the memory node did.
+    pub near_data_compactions: u64,
+    /// How often the memory node refused one.
+    pub refused_compactions: u64,
     /// Index entries that compactions read.
     pub compaction_entries: u64,
-    /// Bytes that compactions read over the fabric.
+    /// Bytes that compactions read over the fabric. Of one that the memory node did: its reply.
     pub compaction_bytes_read: u64,
-    /// Bytes that compactions wrote over the fabric.
+    /// Bytes that compactions wrote over the fabric. Of one that the memory node did: its arguments.
     pub compaction_bytes_written: u64,
     /// Bytes of records that are known to be dead and are not freed yet.
     pub dead_bytes_known: u64,
@@ -59,6 +63,8 @@ pub(crate) struct Counters {
     pub(crate) stalls: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) compactions: AtomicU64,
+    pub(crate) near_data_compactions: AtomicU64,
+    pub(crate) refused_compactions: AtomicU64,
     pub(crate) compaction_entries: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,
     pub(crate) compaction_bytes_written: AtomicU64,

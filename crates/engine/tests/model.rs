@@ -5,7 +5,7 @@ mod common;
 
 use common::{Cluster, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{Db, DbIterator, IterOptions, Options, Snapshot, WriteBatch};
+use forebay_engine::{CompactionPlace, Db, DbIterator, IterOptions, Options, Snapshot, WriteBatch};
 use forebay_env::Random;
 use std::collections::BTreeMap;
 
@@ -261,6 +261,7 @@ fn run(seed: u64, steps: u32, options: Options, keys: u64, max_value_bytes: u64)
     println!("seed {seed}");
     let cluster = Cluster::start(512 << 20);
     let order = options.key_order;
+    let is_near_data = options.compaction_place == CompactionPlace::MemoryNode;
     let db = cluster.open(options);
     let random = Random::seeded(seed);
     let mut run = Run { random, db, model: Model::new(), snapshots: Vec::new(), order, keys, max_value_bytes };
@@ -270,26 +271,37 @@ fn run(seed: u64, steps: u32, options: Options, keys: u64, max_value_bytes: u64)
     run.db.wait_for_compactions().unwrap();
     let statistics = run.db.statistics();
     assert!(statistics.flushes > 2 && statistics.compactions > 0, "{statistics:?}");
+    assert_eq!(statistics.refused_compactions, 0, "{statistics:?}");
+    assert_eq!(statistics.near_data_compactions, if is_near_data { statistics.compactions } else { 0 });
     check_all(&mut run.db.iter().unwrap(), &run.model, order);
     run.snapshots.clear();
     run.db.compact_range(None, None).unwrap();
     check_all(&mut run.db.iter().unwrap(), &run.model, order);
     run.db.close().unwrap();
+    drop(run);
+    cluster.expect_nothing_leased();
+}
+
+fn run_at_both_places(seed: u64, steps: u32, keys: u64, max_value_bytes: u64) {
+    for compaction_place in [CompactionPlace::ComputeNode, CompactionPlace::MemoryNode] {
+        println!("{compaction_place:?}");
+        run(seed, steps, Options { compaction_place, ..small_options() }, keys, max_value_bytes);
+    }
 }
 
 #[test]
 fn few_keys_much_overwriting() {
-    run(1, 20_000, small_options(), 100, 3000);
+    run_at_both_places(1, 20_000, 100, 3000);
 }
 
 #[test]
 fn many_keys() {
-    run(2, 20_000, small_options(), 20_000, 3000);
+    run_at_both_places(2, 20_000, 20_000, 3000);
 }
 
 #[test]
 fn values_larger_than_a_memtable() {
-    run(3, 4_000, small_options(), 500, 100_000);
+    run_at_both_places(3, 4_000, 500, 100_000);
 }
 
 #[test]

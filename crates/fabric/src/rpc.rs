@@ -357,6 +357,12 @@ impl Request {
         }
     }
 
+    /// Longest result that fits into the caller's buffer, bytes.
+    #[must_use]
+    pub fn most_result_bytes(&self) -> usize {
+        (self.reply_bytes as usize).saturating_sub(REPLY_HEADER_BYTES)
+    }
+
     /// Writes the reply into the caller's buffer, and wakes the caller if it sleeps.
     ///
     /// # Errors
@@ -367,7 +373,7 @@ impl Request {
         endpoint: EndpointId,
         result: Result<&[u8], (ErrorKind, &str)>,
     ) -> Result<(), Error> {
-        let room = (self.reply_bytes as usize).saturating_sub(REPLY_HEADER_BYTES);
+        let room = self.most_result_bytes();
         let (status, body) = match result {
             Ok(body) if body.len() <= room => (0, body),
             Ok(_) => (ErrorKind::Invalid.code(), &b"the result does not fit into the caller's reply buffer"[..]),

@@ -24,7 +24,9 @@ mod store;
 pub use address::{NodeAddress, connect, listen};
 pub use error::Error;
 pub use forebay_base::{ErrorKind, KeyOrder};
-pub use forebay_engine::{Db, DbIterator, IterOptions, LevelStatistics, Options, Snapshot, Statistics, WriteBatch};
+pub use forebay_engine::{
+    CompactionPlace, Db, DbIterator, IterOptions, LevelStatistics, Options, Snapshot, Statistics, WriteBatch,
+};
 pub use forebay_fabric::{Counts, LinkModel};
 pub use forebay_memory_node::{MemoryNode, Options as MemoryNodeOptions};
 pub use store::{NodeStatistics, Store};

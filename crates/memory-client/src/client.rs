@@ -41,7 +41,7 @@ impl Default for ClientOptions {
         Self {
             tenant: String::new(),
             timeout: Duration::from_secs(5),
-            job_reply_bytes: 4 << 20,
+            job_reply_bytes: 16 << 20,
             foreign_reads: false,
             renew: true,
             clock: SystemClock::shared(),
@@ -263,8 +263,20 @@ impl MemoryClient {
     pub fn create_store(self: &Arc<Self>, name: &str, config: &[u8]) -> Result<StoreHandle, Error> {
         let too_long = || Error::Invalid(format!("a configuration of {} bytes: use 4096 at most", config.len()));
         let config = Blob::new(config).ok_or_else(too_long)?;
+        if name.is_empty() {
+            return Err(Error::Invalid("a store's name has at least one byte".into()));
+        }
         let opened = self.call(&CreateStore { session: self.session(), name: store_name(name)?, config })?;
         Ok(StoreHandle::new(Arc::clone(self), name, &opened))
+    }
+
+    /// Creates a store that nobody else can open and that is dropped with the session.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn create_private_store(self: &Arc<Self>) -> Result<StoreHandle, Error> {
+        let call = CreateStore { session: self.session(), name: Text::default(), config: Blob::default() };
+        Ok(StoreHandle::new(Arc::clone(self), "", &self.call(&call)?))
     }
 
     /// Opens the store of this name.

@@ -9,7 +9,7 @@ use crate::state::{Answer, Command, Job, JobId, Refusal, Settings, State};
 use forebay_base::ErrorKind;
 use forebay_env::Clock;
 use forebay_env::sync::lock;
-use forebay_fabric::{AccessKey, Listener, Peer, PeerId, Region, Revocation, Rights};
+use forebay_fabric::{AccessKey, Listener, NodeIdentity, Peer, PeerId, Region, Revocation, Rights};
 use forebay_proto::replies::{ExtentsGranted, Statistics};
 use forebay_proto::{ExtentId, GrantedExtent, Message, Request, SessionId};
 use std::collections::{HashMap, VecDeque};
@@ -109,6 +109,10 @@ impl Core {
 
     pub fn extent_bytes(&self) -> u64 {
         self.settings.extent_bytes
+    }
+
+    pub fn node(&self) -> NodeIdentity {
+        NodeIdentity { node: self.settings.node, incarnation: self.settings.incarnation }
     }
 
     pub fn region(&self, extent: ExtentId) -> Option<&Region> {

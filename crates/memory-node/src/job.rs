@@ -5,9 +5,11 @@
 //! allocated. The node checks the shard's epoch when the job is offered and when it ends; a job
 //! whose owner was fenced meanwhile is told by [`JobMemory::may_go_on`], and its outputs are freed.
 
+use crate::compaction::Compaction;
 use crate::core::Core;
 use crate::state::{Job, JobId, Refusal};
 use forebay_base::{ErrorKind, checksum_append};
+use forebay_fabric::NodeIdentity;
 use forebay_proto::field::Field;
 use forebay_proto::{ExtentId, ExtentRange, job_kind};
 use std::cell::RefCell;
@@ -57,6 +59,13 @@ pub trait JobRunner: Send + Sync + Debug {
 pub trait JobMemory {
     /// Longest possible output, bytes.
     fn extent_bytes(&self) -> u64;
+    /// The node that the memory is in, and which life of it.
+    fn node(&self) -> NodeIdentity;
+    /// Checks that the job may read the range. Its extent then stays in place until the job ends.
+    ///
+    /// # Errors
+    /// As [`JobMemory::read`].
+    fn check(&self, range: ExtentRange) -> Result<(), JobError>;
     /// Copies bytes out of memory of the job's shard or session.
     ///
     /// # Errors
@@ -91,6 +100,12 @@ impl JobRegistry {
     #[must_use]
     pub fn diagnostic() -> Self {
         Self::default().with(job_kind::ECHO, Arc::new(Echo)).with(job_kind::CHECKSUM, Arc::new(Checksum))
+    }
+
+    /// The jobs of a node: the diagnostic ones and [`job_kind::COMPACTION`].
+    #[must_use]
+    pub fn standard() -> Self {
+        Self::diagnostic().with(job_kind::COMPACTION, Arc::new(Compaction))
     }
 
     /// These, and `runner` for jobs of this kind.
@@ -166,11 +181,20 @@ impl JobMemory for PinnedMemory<'_> {
         self.core.extent_bytes()
     }
 
+    fn node(&self) -> NodeIdentity {
+        self.core.node()
+    }
+
+    fn check(&self, range: ExtentRange) -> Result<(), JobError> {
+        self.core.with_state(|state| state.job_reads(self.job, range))?;
+        self.readable.borrow_mut().insert(range.extent);
+        Ok(())
+    }
+
     fn read(&self, extent: ExtentId, offset: u64, into: &mut [u8]) -> Result<(), JobError> {
         let range = ExtentRange { extent, offset, length: into.len() as u64 };
         if !self.readable.borrow().contains(&extent) {
-            self.core.with_state(|state| state.job_reads(self.job, range))?;
-            self.readable.borrow_mut().insert(extent);
+            self.check(range)?;
         }
         let region = self.core.region(extent).ok_or(Refusal::OutOfBounds(range))?;
         Ok(region.read(offset, into)?)

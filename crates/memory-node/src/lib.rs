@@ -7,6 +7,7 @@
 //! | [`server`] | the loop over the fabric's events |
 //! | `workers` | threads for jobs and for upkeep: zeroing, pulling long arguments |
 //! | [`job`] | what a job is, and what memory it may touch |
+//! | `compaction` | the job that compacts tables where they lie |
 //!
 //! ```
 //! use forebay_memory_node::{MemoryNode, Options};
@@ -19,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compaction;
 mod core;
 mod error;
 pub mod job;

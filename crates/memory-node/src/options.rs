@@ -58,7 +58,7 @@ impl Default for Options {
             queued_jobs: 64,
             commit: false,
             whole_process: false,
-            jobs: JobRegistry::diagnostic(),
+            jobs: JobRegistry::standard(),
             clock: SystemClock::shared(),
         }
     }

@@ -178,8 +178,8 @@ impl MemoryNode {
 
 impl Drop for MemoryNode {
     fn drop(&mut self) {
-        self.core.with_state(crate::state::State::stop_jobs);
         self.workers.stop();
+        self.core.with_state(crate::state::State::stop_jobs);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the memory node ended by a panic");

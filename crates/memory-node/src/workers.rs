@@ -121,7 +121,9 @@ impl Workers {
         self.core.call(&caller.peer, request)
     }
 
-    fn queue_job(&self, caller: &Caller, job: Job) -> Result<(), CallError> {
+    fn queue_job(&self, caller: &Caller, mut job: Job) -> Result<(), CallError> {
+        // A result travels behind the version byte of its message.
+        job.most_result_bytes = caller.request.most_result_bytes().saturating_sub(1);
         let mut queues = lock(&self.queues);
         if queues.jobs.len() >= self.most_jobs {
             drop(queues);
@@ -154,16 +156,18 @@ impl Workers {
         counters.queued_jobs.fetch_sub(1, Ordering::Relaxed);
         count(&counters.running_jobs);
         let result = self.registry.run(&job, &PinnedMemory::new(&self.core, job.id));
+        let is_fenced = self.core.with_state(|state| !state.job_may_go_on(job.id));
         let counts = self.core.job_ended(job.id, result.is_ok());
         counters.running_jobs.fetch_sub(1, Ordering::Relaxed);
         count(if counts { &counters.completed_jobs } else { &counters.failed_jobs });
         match result {
             Ok(result) if counts => caller.reply(Ok(&JobDone { result: Rest(result) }.encode())),
-            Ok(_) => caller.reply(Err((ErrorKind::Fenced, "the job's session or shard epoch ended"))),
-            Err(error) => {
+            _ if lock(&self.queues).stopping => caller.reply(Err((ErrorKind::Unavailable, "the node stops"))),
+            Err(error) if !is_fenced => {
                 tracing::warn!(shard = %job.shard, attempt = job.attempt, kind = job.kind, %error, "a job failed");
                 caller.reply(Err((error.kind, &error.message)));
             }
+            Ok(_) | Err(_) => caller.reply(Err((ErrorKind::Fenced, "the job's session or shard epoch ended"))),
         }
         if self.core.has_zeroing() {
             self.wake();

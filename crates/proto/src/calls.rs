@@ -217,7 +217,8 @@ calls! {
     CreateStore = 32 -> StoreOpened {
         /// The session.
         session: SessionId,
-        /// The store's name: letters, digits, `.`, `_`, `-`.
+        /// The store's name: letters, digits, `.`, `_`, `-`. A store without a name is private: nobody
+        /// else can open it, and it is dropped with the session.
         name: Text,
         /// What its users must agree on; the node does not understand it.
         config: Blob,

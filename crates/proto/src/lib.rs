@@ -33,11 +33,14 @@ pub const PROTOCOL_VERSION: u16 = 1;
 /// Most extents of a node: each is a mapping, and over shared memory an open file.
 pub const MAX_EXTENTS: u32 = 1 << 16;
 
-/// Kinds of jobs. Jobs of compaction and flush come from 16 on.
+/// Kinds of jobs. Those that work on tables come from 16 on.
 pub mod job_kind {
     /// Copies the arguments into an output of the node's own part; the result is the output's range
     /// (20 bytes) and the arguments.
     pub const ECHO: u16 = 1;
     /// CRC32C of a range: the argument is a range, the result 4 bytes.
     pub const CHECKSUM: u16 = 2;
+    /// Compaction near the data (dLSM V): argument and result are those of a compaction job
+    /// (`docs/formats/compaction-job.md`).
+    pub const COMPACTION: u16 = 16;
 }

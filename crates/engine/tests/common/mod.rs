@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use forebay_engine::{Db, Options};
+use forebay_fabric::Link;
 use forebay_fabric::inprocess::{self, Connector};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::{Handle, MemoryNode};
@@ -16,14 +17,21 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start(memory_bytes: u64) -> Self {
+        Self::start_with(forebay_memory_node::Options::with_memory(memory_bytes))
+    }
+
+    pub fn start_with(options: forebay_memory_node::Options) -> Self {
         let (listener, connector) = inprocess::listen(1).unwrap();
-        let options = forebay_memory_node::Options::with_memory(memory_bytes);
         let node = MemoryNode::start(Box::new(listener), options).unwrap();
         Self { node: Some(node), connector }
     }
 
+    pub fn connect(&self) -> Arc<dyn Link> {
+        self.connector.connect().unwrap()
+    }
+
     pub fn client(&self) -> Arc<MemoryClient> {
-        MemoryClient::connect(self.connector.connect().unwrap(), "test", ClientOptions::default()).unwrap()
+        MemoryClient::connect(self.connect(), "test", ClientOptions::default()).unwrap()
     }
 
     pub fn open(&self, options: Options) -> Db {
@@ -35,17 +43,26 @@ impl Cluster {
         self.node = None;
     }
 
+    /// Waits until nothing of the node's memory or directory is in use.
     pub fn expect_nothing_leased(&self) {
         let client = self.client();
-        for _ in 0..100 {
-            if client.node_statistics().unwrap().leased_extents == 0 {
-                return;
-            }
-            #[allow(clippy::disallowed_methods)]
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("extents are leased though nobody is left: {:?}", client.node_statistics());
+        eventually("nothing is held when nobody is left", || {
+            let node = client.node_statistics().unwrap();
+            node.leased_extents + node.adopted_extents + node.job_extents + node.job_bytes + node.stores == 0
+        });
     }
+}
+
+/// Waits for something that other threads are about to do.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..200 {
+        if holds() {
+            return;
+        }
+        #[allow(clippy::disallowed_methods)]
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("it never came true that {what}");
 }
 
 /// Options that flush and compact all the time.

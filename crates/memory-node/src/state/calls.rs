@@ -109,6 +109,7 @@ impl State {
                     attempt: call.attempt,
                     kind: call.kind,
                     arguments: call.arguments.0,
+                    most_result_bytes: usize::MAX,
                 };
                 self.start_job(start).map(Answer::Job)
             }
@@ -205,7 +206,7 @@ impl State {
 
     fn create_store(&mut self, session: SessionId, name: Text, config: Blob) -> Result<Answer, Refusal> {
         let tenant = self.sessions.tenant(session).cloned().unwrap_or_default();
-        let store = self.directory.create(&tenant, name, config.clone())?;
+        let store = self.directory.create(&tenant, name, config.clone(), session)?;
         if let Err(refusal) = self.sessions.opened(session, store) {
             self.directory.remove(store);
             return Err(refusal);
@@ -235,24 +236,14 @@ impl State {
 
     fn drop_store(&mut self, session: SessionId, store: StoreId) -> Result<Answer, Refusal> {
         self.check_open(session, store)?;
-        let shards: Vec<ShardKey> =
-            self.directory.iter().filter(|(key, _)| key.store == store).map(|(key, _)| key).collect();
         let foreign = |&key: &ShardKey| {
             let owner = self.directory.shard(key).and_then(|shard| shard.owner);
             owner.is_some_and(|owner| owner != session)
         };
-        if shards.iter().any(foreign) || self.jobs.use_store(store) {
+        if self.directory.shards_of(store).iter().any(foreign) || self.jobs.use_store(store) {
             return Err(Refusal::StoreInUse(store));
         }
-        self.retired_ranges.retain(|(_, shard, _)| shard.store != store);
-        for shard in shards {
-            self.outputs.forget(shard);
-            for extent in self.extents.select(|found| found.place().shard() == Some(shard)) {
-                self.retire(extent);
-            }
-        }
-        self.directory.remove(store);
-        self.sessions.forget_store(store);
+        self.remove_store(store);
         Ok(done())
     }
 

@@ -31,6 +31,8 @@ pub struct Store {
     pub tenant: Text,
     /// Its name.
     pub name: Text,
+    /// The session that it ends with, if it is private.
+    pub private_to: Option<SessionId>,
     /// What it was created with.
     pub config: Blob,
     /// Its shards.
@@ -52,11 +54,11 @@ impl Directory {
         Self { stores: BTreeMap::new(), names: BTreeMap::new(), next: 1, shards: 0 }
     }
 
-    /// Creates a store.
-    pub fn create(&mut self, tenant: &Text, name: Text, config: Blob) -> Result<StoreId, Refusal> {
+    /// Creates a store; without a name it is private to `session`.
+    pub fn create(&mut self, tenant: &Text, name: Text, config: Blob, session: SessionId) -> Result<StoreId, Refusal> {
         let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
         let text = name.as_str();
-        if text.is_empty() || text.len() > MAX_NAME_BYTES || !text.bytes().all(allowed) {
+        if text.len() > MAX_NAME_BYTES || !text.bytes().all(allowed) {
             return Err(Refusal::Name(text.into()));
         }
         if self.names.contains_key(&(tenant.clone(), name.clone())) {
@@ -67,8 +69,12 @@ impl Directory {
         }
         let id = StoreId(self.next);
         self.next += 1;
-        self.names.insert((tenant.clone(), name.clone()), id);
-        self.stores.insert(id, Store { tenant: tenant.clone(), name, config, shards: BTreeMap::new() });
+        let private_to = name.as_str().is_empty().then_some(session);
+        if private_to.is_none() {
+            self.names.insert((tenant.clone(), name.clone()), id);
+        }
+        let store = Store { tenant: tenant.clone(), name, private_to, config, shards: BTreeMap::new() };
+        self.stores.insert(id, store);
         Ok(id)
     }
 
@@ -99,6 +105,17 @@ impl Directory {
             self.shards -= store.shards.len();
             self.names.remove(&(store.tenant, store.name));
         }
+    }
+
+    /// The stores that end with the session.
+    pub fn private_to(&self, session: SessionId) -> Vec<StoreId> {
+        self.stores.iter().filter(|(_, store)| store.private_to == Some(session)).map(|(&id, _)| id).collect()
+    }
+
+    /// The shards of a store.
+    pub fn shards_of(&self, id: StoreId) -> Vec<ShardKey> {
+        let shards = self.stores.get(&id).into_iter().flat_map(|store| store.shards.keys());
+        shards.map(|&shard| ShardKey { store: id, shard }).collect()
     }
 
     /// The shard, if anybody ever acquired it.

@@ -22,6 +22,8 @@ pub struct Job {
     pub kind: u16,
     /// Its arguments.
     pub arguments: Vec<u8>,
+    /// Longest result that its caller can take, bytes.
+    pub most_result_bytes: usize,
 }
 
 /// A job that waits or runs.

@@ -6,7 +6,7 @@
 //!
 //! # Rules
 //! - A session is bound to a link, lapses when its lease runs out or its link ends, and then gives
-//!   back everything that no shard adopted.
+//!   back everything that no shard adopted. Its private stores, those without a name, end with it.
 //! - Memory that is freed passes through [`Place::Retired`] (until every session that may still
 //!   read it announced a later reading epoch), [`Place::Revoking`] (until no key to it is valid and
 //!   no job touches it) and [`Place::Dirty`] (until it is zeroed) before anybody gets it again.
@@ -325,8 +325,25 @@ impl State {
                 shard.owner = None;
             }
         }
+        for store in self.directory.private_to(session) {
+            self.remove_store(store);
+        }
         self.readers_passed();
         EndedSession { session, name }
+    }
+
+    /// Removes a store and frees its memory. Jobs that still run in it are fenced: they keep what they
+    /// touch in place until they end, and their outputs are void.
+    fn remove_store(&mut self, store: StoreId) {
+        self.retired_ranges.retain(|(_, shard, _)| shard.store != store);
+        for shard in self.directory.shards_of(store) {
+            self.outputs.forget(shard);
+            for extent in self.extents.select(|found| found.place().shard() == Some(shard)) {
+                self.retire(extent);
+            }
+        }
+        self.directory.remove(store);
+        self.sessions.forget_store(store);
     }
 
     /// Checks that the session may get a key to an extent now.

@@ -356,6 +356,42 @@ fn a_fenced_job_keeps_its_memory_until_it_ends() {
     assert_eq!(world.state.outputs.bytes(), (0, 0));
 }
 
+#[test]
+fn a_private_store_ends_with_its_session() {
+    let mut world = World::new(settings(8, 1, 1));
+    let session = world.open(1);
+    world.open(2);
+    let store = world.store(1, "");
+    assert_ne!(world.store(2, ""), store, "nobody else can open it");
+    let shard = ShardKey { store, shard: ShardId(0) };
+    let epoch = world.acquire(1, shard, false).unwrap();
+    let mut ranges = Vec::new();
+    let mut jobs = Vec::new();
+    for attempt in 0..3 {
+        let submit = SubmitJob { session, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) };
+        let Ok(Answer::Job(job)) = world.call(1, submit) else { panic!("no job") };
+        ranges.push(world.state.job_allocate(job.id, EXTENT_BYTES).unwrap());
+        jobs.push(job.id);
+    }
+    // One output is the shard's, one is pending, one is still written.
+    assert!(world.state.job_ended(jobs[0], true) && world.state.job_ended(jobs[1], true));
+    world.call(1, AdoptRanges { session, shard, epoch, ranges: vec![ranges[0]] }).unwrap();
+    world.cut(1);
+    world.collect();
+    world.settle();
+    let is_back =
+        |world: &World, range: ExtentRange| matches!(world.state.place(range.extent), Some(Place::Free | Place::Kept));
+    assert!(is_back(&world, ranges[0]) && is_back(&world, ranges[1]));
+    assert_eq!(world.state.place(ranges[2].extent), Some(Place::Revoking), "a job writes it");
+    assert!(!world.state.job_ended(jobs[2], true));
+    world.collect();
+    world.settle();
+    assert!(is_back(&world, ranges[2]));
+    assert_eq!(world.state.outputs.bytes(), (0, 0));
+    assert!(world.state.directory.get(store).is_none());
+    world.check();
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Open(u64),

@@ -15,6 +15,7 @@
 //!  10          clustering   u8 0 none, 1 gather; u8 residents 0 keep, 1 rewrite
 //!  11          bounds       lower and upper: u8 0, or u8 1 and the key behind its length (varint)
 //!  12          expiry       u64 milliseconds since 1970: records that expired before may be dropped
+//!  13  0 or 1  numbers      varints: first number for segments that the job makes, number behind the last
 //! ```
 //!
 //! All fields are mandatory to know.
@@ -35,6 +36,7 @@ use crate::version_edit::{TableMetadata, decode_segment, encode_segment, read_ke
 use forebay_base::{DecodeError, KeyOrder, Reader, SegmentId, SequenceNumber, Writer};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 const FRAME: FrameKind = FrameKind { what: "a compaction job", magic: *b"FBcj", version: 1 };
 /// Largest index block that a job may ask for, in bytes.
@@ -123,6 +125,9 @@ pub struct CompactionJob {
     /// Records that expired before, in milliseconds since 1970, may be dropped where a deletion may. Zero
     /// for none.
     pub expire_before_ms: u64,
+    /// Numbers for the segments that the job makes, where whoever runs it has no other: kept free by the
+    /// shard's owner. Empty for none.
+    pub output_segments: Range<u64>,
 }
 
 impl CompactionJob {
@@ -211,6 +216,12 @@ impl CompactionJob {
             put_optional(out, self.upper.as_deref());
         });
         put(12, &|out| out.put_u64(self.expire_before_ms));
+        if !self.output_segments.is_empty() {
+            put(13, &|out| {
+                out.put_varint(self.output_segments.start);
+                out.put_varint(self.output_segments.end);
+            });
+        }
     }
 
     /// Decodes and validates arguments.
@@ -234,10 +245,11 @@ impl CompactionJob {
             lower: None,
             upper: None,
             expire_before_ms: 0,
+            output_segments: 0..0,
         };
         let mut seen = 0u32;
         for_each_field(body, FRAME.what, |number, value| {
-            if !(1..=12).contains(&number) {
+            if !(1..=13).contains(&number) {
                 return Ok(false);
             }
             seen |= 1 << number;
@@ -298,7 +310,8 @@ impl CompactionJob {
                 self.lower = read_optional(value, "lower bound")?;
                 self.upper = read_optional(value, "upper bound")?;
             }
-            _ => self.expire_before_ms = value.u64()?,
+            12 => self.expire_before_ms = value.u64()?,
+            _ => self.output_segments = value.varint64()?..value.varint64()?,
         }
         Ok(())
     }

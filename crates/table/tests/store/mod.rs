@@ -301,6 +301,7 @@ impl Store {
             lower: None,
             upper: None,
             expire_before_ms: 0,
+            output_segments: 0..0,
         }
     }
 

@@ -1,0 +1,143 @@
+//! Near-data compaction (dLSM V): the compute node picks and commands, the memory node does it.
+//!
+//! ```text
+//!  compute node                              memory node
+//!   arguments ── submit, then sleep ────────► pulled by one-sided read (dLSM X-D2)
+//!                                             merge, gather, write in the node's own part
+//!   woken by immediate ◄── tables' metadata ─ and cached indexes
+//!   adopt outputs, map them, install
+//! ```
+//!
+//! The result counts only for the epoch and the job that it names. When the node refuses, the
+//! compaction runs at the compute node; when its answer is lost or overdue, the epoch is ended first,
+//! so that the attempt can do no more harm and what it made is freed.
+
+use crate::node_part::NodePart;
+use crate::read::received;
+use crate::segment::Segment;
+use crate::shard::Shard;
+use crate::{Error, Result, statistics};
+use forebay_base::{ErrorKind, SegmentId};
+use forebay_memory_client::ExtentRange;
+use forebay_proto::job_kind;
+use forebay_table::job::{CompactionJob, CompactionResult};
+use forebay_table::{ImageAddress, Placement, SegmentInfo};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Numbers kept free for the segments of one job: two for each output table.
+const NUMBERS_OF_A_JOB: u64 = 1 << 16;
+/// How long a job may take, and how much longer for each byte of its inputs: as if it were one of many.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_BYTES_PER_SECOND: u64 = 8 << 20;
+/// Bytes of one read of a tail.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Why a compaction is not done near the data.
+pub(crate) enum NotThere {
+    /// The memory node does not do it: do it here.
+    Refused(Error),
+    /// It went wrong.
+    Failed(Error),
+}
+
+impl From<Error> for NotThere {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Shard {
+    /// Has the memory node run a compaction. Returns what it made, with its segments held.
+    pub(crate) fn compact_near_data(
+        &self,
+        part: &NodePart,
+        job: &mut CompactionJob,
+    ) -> Result<(CompactionResult, Vec<Arc<Segment>>), NotThere> {
+        let shard = part.shard();
+        // Whoever closes the database ends the epoch behind saying so: no job starts in a later one.
+        self.check_open()?;
+        job.identity.store = shard.key().store.0.into();
+        job.identity.shard = shard.key().shard.0.into();
+        job.identity.epoch = shard.epoch().0;
+        job.output_segments = self.next_segments(NUMBERS_OF_A_JOB);
+        let mut arguments = Vec::new();
+        job.encode(&mut arguments).map_err(Error::from)?;
+        let reply = shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job));
+        let reply = reply.map_err(|error| self.refused(part, error.into()))?;
+        let counters = &self.counters;
+        statistics::add(&counters.compaction_bytes_written, arguments.len() as u64);
+        statistics::add(&counters.compaction_bytes_read, reply.len() as u64);
+        let mut result = CompactionResult::decode(&reply).map_err(Error::from)?;
+        let ranges = self.outputs(part, job, &result)?;
+        part.adopt(&shard, &ranges)?;
+        let segments = self.remote.hold_outputs(part, &result.segments, &ranges)?;
+        for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
+            table.tail = self.read_tail(&segments, table.image)?;
+        }
+        Ok((result, segments))
+    }
+
+    /// Whether an error of the node is a refusal.
+    fn refused(&self, part: &NodePart, error: Error) -> NotThere {
+        match error.kind() {
+            ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unsupported => NotThere::Refused(error),
+            // Nobody knows what became of it.
+            ErrorKind::TimedOut | ErrorKind::Unavailable if part.stop_jobs().is_ok() => NotThere::Refused(error),
+            _ => NotThere::Failed(error),
+        }
+    }
+
+    /// Checks that a result is that of the job, and finds where its segments lie.
+    fn outputs(&self, part: &NodePart, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
+        if result.identity != job.identity {
+            return Err(Error::corrupt("the memory node answered another job than it was asked"));
+        }
+        let numbers: BTreeSet<SegmentId> = result.segments.iter().map(|(id, _)| *id).collect();
+        let known = numbers.iter().all(|id| job.output_segments.contains(&id.0));
+        let ranges: Option<Vec<_>> = result.segments.iter().map(|(_, info)| self.output(part, info)).collect();
+        match ranges {
+            Some(ranges) if known && numbers.len() == ranges.len() => Ok(ranges),
+            _ => Err(Error::corrupt("the memory node names outputs that it cannot have made")),
+        }
+    }
+
+    fn output(&self, part: &NodePart, info: &SegmentInfo) -> Option<ExtentRange> {
+        let here = self.remote.node();
+        match info.placements.as_slice() {
+            &[Placement::Memory { node, incarnation, extent, offset }]
+                if (node, incarnation) == (here.node, here.incarnation) =>
+            {
+                part.range(extent, offset, info.length)
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads the tail of an image that was too long for the reply.
+    fn read_tail(&self, segments: &[Arc<Segment>], image: ImageAddress) -> Result<Vec<u8>> {
+        let segment = segments.iter().find(|segment| segment.id() == image.segment);
+        let segment = segment.filter(|segment| image.length <= segment.info().length);
+        let segment = segment.ok_or_else(|| Error::corrupt("an output table's image is no output"))?;
+        let mut endpoint = self.remote.background()?;
+        let mut tail = Vec::new();
+        let mut offset = image.tail_offset;
+        while offset < image.length {
+            let length = READ_BYTES.min(image.length - offset);
+            let slot = endpoint.slot(length as usize)?;
+            let posted = endpoint.post_read(segment.at(offset), slot)?;
+            let slot = received(endpoint.wait_for(posted)?)?;
+            tail.extend_from_slice(&slot);
+            endpoint.release(slot);
+            offset += length;
+        }
+        statistics::add(&self.counters.compaction_bytes_read, tail.len() as u64);
+        Ok(tail)
+    }
+}
+
+fn patience(job: &CompactionJob) -> Duration {
+    let bytes: u64 = job.segments.values().map(|info| info.length).fold(0, u64::saturating_add);
+    PATIENCE + Duration::from_secs(bytes / PATIENCE_BYTES_PER_SECOND)
+}

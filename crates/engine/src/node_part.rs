@@ -1,0 +1,129 @@
+//! This database's share of a memory node's own part: where the outputs of its jobs lie (dLSM V-A).
+//!
+//! Jobs and their outputs belong to an epoch of a shard. A database of durability `none` has a
+//! private store for that: nobody else can open it, and the node drops it with the session, so that
+//! nothing is left behind whichever way this process ends.
+//!
+//! An output is *pending* from the job's end until [`NodePart::adopt`], then it is the shard's until
+//! it is freed. Frees are gathered and sent in batches (dLSM V-B); nothing is sent where a segment is
+//! dropped, because that may be on a reader's path.
+
+use crate::Result;
+use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, lock};
+use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
+use forebay_proto::calls::MAX_RANGES;
+use forebay_proto::ranges::GRANULARITY_BYTES;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The only shard of a private store.
+const SHARD: ShardId = ShardId(0);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct NodePart {
+    store: StoreHandle,
+    shard: Mutex<ShardHandle>,
+    freed: Mutex<Vec<ExtentRange>>,
+    held_bytes: AtomicU64,
+}
+
+impl NodePart {
+    /// A share without outputs; `None` when the node runs no jobs or has no room in its directory.
+    ///
+    /// # Errors
+    /// `Unavailable` when the node is gone.
+    pub(crate) fn open(client: &Arc<MemoryClient>) -> Result<Option<Self>> {
+        if !client.runs_jobs() {
+            return Ok(None);
+        }
+        let store = match client.create_private_store() {
+            Ok(store) => store,
+            Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unsupported) => {
+                tracing::warn!(%error, "compactions run at the compute node");
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let shard = store.acquire_shard(SHARD, false)?;
+        Ok(Some(Self { store, shard: Mutex::new(shard), freed: Mutex::default(), held_bytes: AtomicU64::new(0) }))
+    }
+
+    /// The shard at its present epoch.
+    pub(crate) fn shard(&self) -> ShardHandle {
+        lock(&self.shard).clone()
+    }
+
+    /// Ends the epoch, and with it the jobs that run and the outputs that are not adopted.
+    pub(crate) fn stop_jobs(&self) -> Result<()> {
+        let next = self.store.acquire_shard(SHARD, true)?;
+        *lock(&self.shard) = next;
+        Ok(())
+    }
+
+    /// The range that holds an output of `length` bytes; `None` for one that no extent has room for.
+    pub(crate) fn range(&self, extent: u32, offset: u64, length: u64) -> Option<ExtentRange> {
+        let length = length.max(1).checked_next_multiple_of(GRANULARITY_BYTES)?;
+        let end = offset.checked_add(length)?;
+        let range = ExtentRange { extent: ExtentId(extent), offset, length };
+        (end <= self.store.client().extent_bytes()).then_some(range)
+    }
+
+    /// Takes over the outputs of a job of the shard's epoch, and gets keys to them. When that fails,
+    /// they are freed.
+    pub(crate) fn adopt(&self, shard: &ShardHandle, ranges: &[ExtentRange]) -> Result<()> {
+        self.held_bytes.fetch_add(ranges.iter().map(|range| range.length).sum(), Ordering::Relaxed);
+        let extents: BTreeSet<ExtentId> = ranges.iter().map(|range| range.extent).collect();
+        // An extent may have been emptied, zeroed and used again since: its key is then another one.
+        let extents: Vec<ExtentId> = extents.into_iter().collect();
+        let adopted = shard.adopt_ranges(ranges).and_then(|()| shard.map(&extents));
+        if adopted.is_err() {
+            ranges.iter().for_each(|&range| self.free(range));
+        }
+        Ok(adopted?)
+    }
+
+    /// Frees an output with the next batch. Nobody may read it any more.
+    pub(crate) fn free(&self, range: ExtentRange) {
+        self.held_bytes.fetch_sub(range.length, Ordering::Relaxed);
+        lock(&self.freed).push(range);
+    }
+
+    /// Bytes of outputs that are not freed.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether frees wait to be sent.
+    pub(crate) fn has_frees(&self) -> bool {
+        !lock(&self.freed).is_empty()
+    }
+
+    /// Sends the frees that were gathered, if there are at least `fewest`.
+    pub(crate) fn send_frees(&self, fewest: usize) {
+        let ranges = {
+            let mut freed = lock(&self.freed);
+            if freed.len() < fewest {
+                return;
+            }
+            std::mem::take(&mut *freed)
+        };
+        let shard = self.shard();
+        for batch in ranges.chunks(MAX_RANGES) {
+            if let Err(error) = shard.free_ranges(batch) {
+                // It may have been carried out, so it is not repeated. The store's end frees the rest.
+                tracing::warn!(%error, ranges = batch.len(), "freeing outputs of jobs");
+            }
+        }
+    }
+}
+
+impl Drop for NodePart {
+    fn drop(&mut self) {
+        if let Err(error) = self.store.client().drop_store(self.store.id()) {
+            tracing::debug!(%error, "the node drops the store with the session");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Compactions that the memory node does: what they cost on the fabric, and what happens when it does
+//! not.
+
+mod common;
+
+use common::{Cluster, small_options};
+use forebay_base::ErrorKind;
+use forebay_engine::{CompactionPlace, Db, Options, Statistics};
+use forebay_memory_client::{ClientOptions, MemoryClient};
+
+const MIB: u64 = 1 << 20;
+
+fn node(change: impl FnOnce(&mut forebay_memory_node::Options)) -> Cluster {
+    let mut options = forebay_memory_node::Options::with_memory(256 * MIB);
+    change(&mut options);
+    Cluster::start_with(options)
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("{:020}", i.wrapping_mul(2_654_435_761)).into_bytes()
+}
+
+/// Writes and overwrites, reads all of it back, and returns what was counted.
+fn fill(db: &Db, keys: u32, value_bytes: usize) -> Statistics {
+    for round in 0..2u8 {
+        for i in 0..keys {
+            db.put(&key(i), &vec![round ^ i as u8; value_bytes]).unwrap();
+        }
+    }
+    db.flush().unwrap();
+    db.wait_for_compactions().unwrap();
+    let statistics = db.statistics();
+    for i in (0..keys).step_by(13) {
+        assert_eq!(db.get(&key(i)).unwrap().unwrap(), vec![1 ^ i as u8; value_bytes]);
+    }
+    statistics
+}
+
+/// Memtables and tables of 2 MiB: of each table, what is not its entries is small beside them.
+fn medium_options() -> Options {
+    Options {
+        write_buffer_bytes: 2 << 20,
+        target_table_bytes: 2 << 20,
+        level1_bytes: 8 << 20,
+        level_size_multiplier: 4,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn a_compaction_near_the_data_moves_few_bytes_an_entry() {
+    let cluster = node(|_| {});
+    let db = cluster.open(medium_options());
+    let there = fill(&db, 150_000, 100);
+    assert!(there.compactions >= 3 && there.near_data_compactions == there.compactions, "{there:?}");
+    let moved = there.compaction_bytes_read + there.compaction_bytes_written;
+    assert!(moved <= 12 * there.compaction_entries, "{there:?}");
+    assert_eq!(there.background.reads, 0, "nothing is read one-sidedly: {there:?}");
+    db.close().unwrap();
+    drop(db);
+    cluster.expect_nothing_leased();
+
+    let db = cluster.open(Options { compaction_place: CompactionPlace::ComputeNode, ..medium_options() });
+    let here = fill(&db, 150_000, 100);
+    assert_eq!(here.near_data_compactions, 0);
+    let moved_here = here.compaction_bytes_read + here.compaction_bytes_written;
+    assert!(moved_here / here.compaction_entries > 4 * (moved / there.compaction_entries), "{here:?}");
+}
+
+#[test]
+fn a_refused_compaction_runs_at_the_compute_node() {
+    let cluster = node(|options| options.queued_jobs = 0);
+    let db = cluster.open(small_options());
+    let statistics = fill(&db, 3000, 100);
+    assert!(statistics.compactions > 0 && statistics.near_data_compactions == 0, "{statistics:?}");
+    assert_eq!(statistics.refused_compactions, statistics.compactions);
+}
+
+#[test]
+fn a_node_without_threads_for_jobs_is_not_asked() {
+    let cluster = node(|options| options.threads = 0);
+    let db = cluster.open(small_options());
+    let statistics = fill(&db, 3000, 100);
+    assert!(statistics.compactions > 0, "{statistics:?}");
+    assert_eq!((statistics.near_data_compactions, statistics.refused_compactions), (0, 0));
+}
+
+#[test]
+fn a_node_that_does_not_know_compactions_is_no_trouble() {
+    let cluster = node(|options| options.jobs = forebay_memory_node::JobRegistry::diagnostic());
+    let db = cluster.open(small_options());
+    let statistics = fill(&db, 3000, 100);
+    assert!(statistics.compactions > 0 && statistics.near_data_compactions == 0, "{statistics:?}");
+}
+
+#[test]
+fn what_does_not_fit_into_the_reply_is_read() {
+    let cluster = node(|_| {});
+    let options = ClientOptions { job_reply_bytes: 8 << 10, ..ClientOptions::default() };
+    let client = MemoryClient::connect(cluster.connect(), "test", options).unwrap();
+    let db = Db::open(client, medium_options()).unwrap();
+    let statistics = fill(&db, 40_000, 100);
+    assert!(statistics.compactions > 0, "{statistics:?}");
+    assert_eq!(statistics.near_data_compactions, statistics.compactions);
+    assert!(statistics.background.reads > 0, "{statistics:?}");
+}
+
+#[test]
+fn outputs_come_back_while_the_database_is_open() {
+    let cluster = node(|options| (options.extent_bytes, options.job_bytes) = (Some(256 << 10), Some(1)));
+    let client = cluster.client();
+    assert_eq!(client.node_statistics().unwrap().kept_extents, 1);
+    let db = Db::open(client.clone(), small_options()).unwrap();
+    let statistics = fill(&db, 5000, 100);
+    assert!(statistics.near_data_compactions > 0 && statistics.refused_compactions == 0, "{statistics:?}");
+    assert!(client.node_statistics().unwrap().job_extents > 2, "the node's part grows");
+    for i in 0..5000 {
+        db.delete(&key(i)).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    assert_eq!(db.statistics().remote_bytes, 0);
+    // Frees are sent in batches, by the threads behind.
+    common::eventually("the node has its part back", || {
+        let node = client.node_statistics().unwrap();
+        (node.job_bytes, node.job_extents, node.kept_extents) == (0, 0, 1)
+    });
+}
+
+#[test]
+fn a_database_closes_while_the_node_compacts_for_it() {
+    let cluster = node(|_| {});
+    for puts in (5_000..50_000u32).step_by(7_500) {
+        let db = cluster.open(Options { level0_compaction_trigger: 2, ..medium_options() });
+        for i in 0..puts {
+            db.put(&key(i), &[1; 400]).unwrap();
+        }
+        let snapshot = db.snapshot();
+        db.close().unwrap();
+        assert_eq!(db.get_at(&key(0), &snapshot).map_err(|error| error.kind()), Err(ErrorKind::Closed));
+        drop((db, snapshot));
+        cluster.expect_nothing_leased();
+    }
+}
+
+#[test]
+fn a_node_lost_during_a_compaction_is_an_error() {
+    let mut cluster = node(|_| {});
+    let db = cluster.open(medium_options());
+    for i in 0..60_000 {
+        db.put(&key(i), &[1; 400]).unwrap();
+    }
+    cluster.stop();
+    assert_eq!(db.wait_for_compactions().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(db.close().is_err());
+}

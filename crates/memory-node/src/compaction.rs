@@ -1,0 +1,164 @@
+//! Compaction near the data (dLSM V): the job function of `table`, over the node's own memory.
+//!
+//! The arguments come from another process. Before anything is sized by them, every segment that they
+//! name is checked: it must lie in this life of this node, in memory that the job may read, as long as
+//! the arguments say. Outputs go into the node's own part (dLSM V-A) under the numbers that the
+//! shard's owner kept free for them. The reply carries the tables' tails, so that the owner needs no
+//! read before it installs them; where they do not fit, the last tables come without.
+
+use crate::job::{JobError, JobMemory, JobRunner};
+use crate::state::Job;
+use forebay_base::{ErrorKind, SegmentId};
+use forebay_fabric::NodeIdentity;
+use forebay_proto::{ExtentId, ExtentRange};
+use forebay_table::job::{AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobIo, run_compaction};
+use forebay_table::{Placement, SegmentInfo, SegmentKind};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Runs compactions.
+#[derive(Debug)]
+pub(crate) struct Compaction;
+
+impl JobRunner for Compaction {
+    fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        let arguments = CompactionJob::decode(&job.arguments)?;
+        check_identity(job, &arguments)?;
+        let result = run_compaction(&arguments, &mut LocalIo::new(&arguments, memory)?)?;
+        Ok(encode(result, job.most_result_bytes)?)
+    }
+}
+
+impl From<forebay_table::Error> for JobError {
+    fn from(error: forebay_table::Error) -> Self {
+        Self::new(error.kind(), error.to_string())
+    }
+}
+
+/// Checks that the arguments are for the shard and the epoch that the call was checked for.
+fn check_identity(job: &Job, arguments: &CompactionJob) -> Result<(), JobError> {
+    let named = &arguments.identity;
+    let is_same = named.store == u128::from(job.shard.store.0)
+        && named.shard == u64::from(job.shard.shard.0)
+        && named.epoch == job.epoch.0;
+    if is_same {
+        Ok(())
+    } else {
+        Err(JobError::new(ErrorKind::Invalid, "the arguments are for another shard or epoch"))
+    }
+}
+
+/// Encodes a result into at most `most_bytes`, if leaving tails out can do that.
+fn encode(mut result: CompactionResult, most_bytes: usize) -> forebay_table::Result<Vec<u8>> {
+    loop {
+        let mut bytes = Vec::new();
+        result.encode(&mut bytes)?;
+        let mut excess = bytes.len().saturating_sub(most_bytes);
+        if excess == 0 {
+            return Ok(bytes);
+        }
+        let mut shortened = false;
+        for table in result.tables.iter_mut().rev().filter(|table| !table.tail.is_empty()) {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(table.tail.len());
+            table.tail = Vec::new();
+            shortened = true;
+        }
+        if !shortened {
+            // The caller is told that it does not fit.
+            return Ok(bytes);
+        }
+    }
+}
+
+/// A job's reads and writes, as copies within the node.
+struct LocalIo<'a> {
+    memory: &'a dyn JobMemory,
+    node: NodeIdentity,
+    inputs: BTreeMap<SegmentId, ExtentRange>,
+    outputs: BTreeMap<SegmentId, ExtentRange>,
+    /// Numbers that are left for outputs.
+    numbers: Range<u64>,
+}
+
+impl<'a> LocalIo<'a> {
+    fn new(arguments: &CompactionJob, memory: &'a dyn JobMemory) -> Result<Self, JobError> {
+        let node = memory.node();
+        let mut inputs = BTreeMap::new();
+        for (&id, info) in &arguments.segments {
+            let range = place(info, node)
+                .ok_or_else(|| JobError::new(ErrorKind::Unsupported, format!("{id} does not lie in this node")))?;
+            memory.check(range)?;
+            inputs.insert(id, range);
+        }
+        let numbers = arguments.output_segments.clone();
+        if inputs.keys().any(|id| numbers.contains(&id.0)) {
+            return Err(JobError::new(ErrorKind::Invalid, "an input has a number that is kept for outputs"));
+        }
+        Ok(Self { memory, node, inputs, outputs: BTreeMap::new(), numbers })
+    }
+
+    fn read_into(&self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<(), JobError> {
+        let outside =
+            || JobError::new(ErrorKind::Corrupt, format!("a read at {offset} leaves the inputs at {segment}"));
+        let range = self.inputs.get(&segment).ok_or_else(outside)?;
+        let end = offset.checked_add(into.len() as u64);
+        if end.is_none_or(|end| end > range.length) {
+            return Err(outside());
+        }
+        // Within an extent, because the range is.
+        self.memory.read(range.extent, range.offset + offset, into)
+    }
+}
+
+/// Where a segment lies in this life of this node.
+fn place(info: &SegmentInfo, here: NodeIdentity) -> Option<ExtentRange> {
+    info.placements.iter().find_map(|placement| match *placement {
+        Placement::Memory { node, incarnation, extent, offset } if (NodeIdentity { node, incarnation }) == here => {
+            Some(ExtentRange { extent: ExtentId(extent), offset, length: info.length })
+        }
+        _ => None,
+    })
+}
+
+fn as_table_error(error: JobError) -> forebay_table::Error {
+    forebay_table::Error::Io { kind: error.kind, message: error.message }
+}
+
+impl JobIo for LocalIo<'_> {
+    fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> forebay_table::Result<()> {
+        self.read_into(segment, offset, into).map_err(as_table_error)
+    }
+
+    fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> forebay_table::Result<()> {
+        for read in reads {
+            let end = read.destination.checked_add(read.length);
+            let part = end.and_then(|end| into.get_mut(read.destination..end));
+            let part = part.ok_or(forebay_table::Error::Invalid("a read leaves the job's buffer"))?;
+            self.read_into(read.address.segment, read.address.offset, part).map_err(as_table_error)?;
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, _kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {
+        let number = self.numbers.next();
+        let id = SegmentId(number.ok_or(forebay_table::Error::Invalid("no number is left for an output"))?);
+        let range = self.memory.allocate(length).map_err(as_table_error)?;
+        self.outputs.insert(id, range);
+        let NodeIdentity { node, incarnation } = self.node;
+        let placement = Placement::Memory { node, incarnation, extent: range.extent.0, offset: range.offset };
+        Ok(AllocatedSegment { id, placements: vec![placement] })
+    }
+
+    fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> forebay_table::Result<()> {
+        let range = self.outputs.get(&segment);
+        let range = range.ok_or(forebay_table::Error::Invalid("a job writes to a segment that it did not allocate"))?;
+        self.memory.write(*range, offset, bytes).map_err(as_table_error)
+    }
+
+    fn cancelled(&self) -> bool {
+        !self.memory.may_go_on()
+    }
+}
