@@ -28,7 +28,7 @@ use std::time::Duration;
 /// How long it looks for more before it sleeps, nanoseconds.
 const SPIN: Nanos = 30_000;
 /// While it looks at one connection for more, every so many rounds it looks at all.
-const ROUNDS_PER_WAIT: u32 = 4;
+const ROUNDS_PER_WAIT: u32 = 16;
 /// Rounds without work before each gives way to other threads.
 const IDLE_ROUNDS: u32 = 16;
 /// How often it looks after what no socket announces.
