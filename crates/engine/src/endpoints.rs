@@ -35,7 +35,7 @@ pub(crate) struct Endpoints {
 pub(crate) struct Taken<'a> {
     endpoints: &'a Endpoints,
     slot: MutexGuard<'a, Option<Endpoint>>,
-    endpoint: Option<Endpoint>,
+    endpoint: InUse,
 }
 
 impl Endpoints {
@@ -51,7 +51,7 @@ impl Endpoints {
             Some(endpoint) => endpoint,
             None => self.link.endpoint(self.options.clone())?,
         };
-        Ok(Taken { endpoints: self, slot, endpoint: Some(endpoint) })
+        Ok(Taken { endpoints: self, slot, endpoint: InUse(Some(endpoint)) })
     }
 
     #[inline]
@@ -83,7 +83,7 @@ fn thread_number() -> usize {
 impl Taken<'_> {
     /// Goes on with a new endpoint in the place of one that broke.
     pub(crate) fn reopen(&mut self) -> Result<()> {
-        self.endpoint = Some(self.endpoints.link.endpoint(self.endpoints.options.clone())?);
+        self.endpoint = InUse(Some(self.endpoints.link.endpoint(self.endpoints.options.clone())?));
         Ok(())
     }
 }
@@ -92,33 +92,49 @@ impl Deref for Taken<'_> {
     type Target = Endpoint;
     #[inline]
     fn deref(&self) -> &Endpoint {
-        match &self.endpoint {
-            Some(endpoint) => endpoint,
-            None => unreachable!("taken out only when dropped"),
-        }
+        self.endpoint.get()
     }
 }
 
 impl DerefMut for Taken<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Endpoint {
-        match &mut self.endpoint {
-            Some(endpoint) => endpoint,
-            None => unreachable!("taken out only when dropped"),
-        }
+        self.endpoint.get_mut()
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.slot = self.endpoint.take().filter(is_clean);
+        *self.slot = self.endpoint.take_clean();
     }
 }
 
-/// Whether the next user finds nothing of the last one's: a call that failed leaves completions
-/// behind that nobody takes.
-fn is_clean(endpoint: &Endpoint) -> bool {
-    endpoint.failure().is_none() && endpoint.outstanding() == 0
+/// An endpoint in use, until its guard is dropped.
+#[derive(Debug)]
+struct InUse(Option<Endpoint>);
+
+impl InUse {
+    #[inline]
+    fn get(&self) -> &Endpoint {
+        match &self.0 {
+            Some(endpoint) => endpoint,
+            None => unreachable!("taken out only when dropped"),
+        }
+    }
+
+    #[inline]
+    fn get_mut(&mut self) -> &mut Endpoint {
+        match &mut self.0 {
+            Some(endpoint) => endpoint,
+            None => unreachable!("taken out only when dropped"),
+        }
+    }
+
+    /// The endpoint, if the next user finds nothing of the last one's: a call that failed leaves
+    /// completions behind that nobody takes.
+    fn take_clean(&mut self) -> Option<Endpoint> {
+        self.0.take().filter(|endpoint| endpoint.failure().is_none() && endpoint.outstanding() == 0)
+    }
 }
 
 /// Endpoints that are kept for longer than a call.
@@ -133,7 +149,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(crate) struct Pooled {
     pool: Arc<Pool>,
-    endpoint: Option<Endpoint>,
+    endpoint: InUse,
 }
 
 impl Pool {
@@ -148,34 +164,28 @@ impl Pool {
             Some(endpoint) => endpoint,
             None => self.link.endpoint(self.options.clone())?,
         };
-        Ok(Pooled { pool: Arc::clone(self), endpoint: Some(endpoint) })
+        Ok(Pooled { pool: Arc::clone(self), endpoint: InUse(Some(endpoint)) })
     }
 }
 
 impl Deref for Pooled {
     type Target = Endpoint;
     fn deref(&self) -> &Endpoint {
-        match &self.endpoint {
-            Some(endpoint) => endpoint,
-            None => unreachable!("taken out only when dropped"),
-        }
+        self.endpoint.get()
     }
 }
 
 impl DerefMut for Pooled {
     fn deref_mut(&mut self) -> &mut Endpoint {
-        match &mut self.endpoint {
-            Some(endpoint) => endpoint,
-            None => unreachable!("taken out only when dropped"),
-        }
+        self.endpoint.get_mut()
     }
 }
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        let Some(endpoint) = self.endpoint.take() else { return };
+        let Some(endpoint) = self.endpoint.take_clean() else { return };
         let mut idle = lock(&self.pool.idle);
-        if is_clean(&endpoint) && idle.len() < MAX_IDLE {
+        if idle.len() < MAX_IDLE {
             idle.push(endpoint);
         }
     }
