@@ -34,9 +34,10 @@ pub struct Arguments {
     /// Unit in which memory is leased; by default it follows from --memory.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     extent_size: Option<u64>,
-    /// Touch all memory at the start, so that a shortage shows then.
+    /// Commit memory only when it is first used: a quicker start, slower first writes, and a shortage
+    /// that shows late.
     #[arg(long)]
-    commit: bool,
+    lazy: bool,
     /// Allow TCP addresses that are not loopback. Nothing is encrypted.
     #[arg(long)]
     allow_remote: bool,
@@ -87,7 +88,7 @@ fn start(arguments: &Arguments) -> Result<Handle, Failure> {
     let options = Options {
         extent_bytes: arguments.extent_size,
         threads: arguments.threads,
-        commit: arguments.commit,
+        commit: !arguments.lazy,
         whole_process: true,
         ..Options::with_memory(arguments.memory)
     };

@@ -64,6 +64,7 @@ impl Mapping {
         }
         let mut mapping = Self::map(length, Some(file), offset, writable)?;
         mapping.file = None;
+        mapping.populate();
         Ok(mapping)
     }
 
@@ -122,24 +123,55 @@ impl Mapping {
         Ok(Self { base, length, writable, file })
     }
 
-    /// Commits the whole 2 MB pages of a range, as such. Without them everything works, with more
-    /// TLB misses, so a refusal (an old system, no memory in one piece) is not an error.
-    pub(crate) fn commit_huge(&self, offset: u64, length: u64) {
-        if !self.writable || !self.contains(offset, length) {
-            return;
+    /// Commits all memory of the mapping, in 2 MB pages where the system gives them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is not that much memory.
+    pub(crate) fn commit(&self) -> Result<(), Error> {
+        self.commit_huge();
+        // SAFETY: the range is the mapping, which is writable; its contents stay as they are.
+        let populated = unsafe { libc::madvise(self.base.as_ptr().cast(), self.length, libc::MADV_POPULATE_WRITE) };
+        if populated == 0 {
+            return Ok(());
         }
-        let first = (offset as usize).next_multiple_of(HUGE_PAGE_BYTES);
-        let end = (offset + length) as usize / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-        for at in (first..end).step_by(HUGE_PAGE_BYTES) {
-            // A page that nobody touched is not there to be made huge.
-            if let Some(word) = self.word(at as u64) {
-                word.fetch_add(0, Ordering::Relaxed);
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            // Kernels before 5.14 do not know the advice: touch the pages.
+            Some(libc::EINVAL) => {
+                (0..self.length as u64).step_by(rustix::param::page_size()).for_each(|at| self.touch(at));
+                Ok(())
             }
+            _ => Err(Error::io("committing memory", error)),
         }
-        if first < end {
+    }
+
+    /// Maps all pages now, so that no access has to wait for one to be mapped. An old system refuses:
+    /// then each is mapped when it is first touched.
+    fn populate(&self) {
+        let advice = if self.writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        // SAFETY: the range is the mapping; its contents stay as they are.
+        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.length, advice) };
+    }
+
+    /// Commits the whole 2 MB pages as such. Without them everything works, with more TLB misses, so
+    /// a refusal (an old system, no memory in one piece) is not an error.
+    fn commit_huge(&self) {
+        let whole = self.length / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        for at in (0..whole).step_by(HUGE_PAGE_BYTES) {
+            // A page that nobody touched is not there to be made huge.
+            self.touch(at as u64);
+        }
+        if whole > 0 {
             // The advice to the kernel in `map` needs its consent by configuration; this does not.
             // SAFETY: the range is within the mapping; its contents stay as they are.
-            let _ = unsafe { libc::madvise(self.base.as_ptr().add(first).cast(), end - first, libc::MADV_COLLAPSE) };
+            let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), whole, libc::MADV_COLLAPSE) };
+        }
+    }
+
+    /// Has the page at `at` allocated, if the mapping is writable.
+    fn touch(&self, at: u64) {
+        if let Some(word) = self.word(at) {
+            word.fetch_add(0, Ordering::Relaxed);
         }
     }
 

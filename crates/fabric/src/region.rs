@@ -44,10 +44,13 @@ impl Region {
         Ok(Self(Arc::new(Mapping::received(file, offset, length, writable)?)))
     }
 
-    /// Commits the memory of a range in 2 MB pages where the system gives them. Costs what zeroing
-    /// the range costs the first time, and little when it is done already.
-    pub fn commit_huge(&self, offset: u64, length: u64) {
-        self.0.commit_huge(offset, length);
+    /// Commits the memory, in 2 MB pages where the system gives them: what touches it later meets no
+    /// page that is yet to be allocated and zeroed. Costs what zeroing it costs.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is not that much memory, or this process may only read it.
+    pub fn commit(&self) -> Result<(), Error> {
+        self.0.commit()
     }
 
     /// Length in bytes.

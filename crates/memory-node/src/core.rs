@@ -119,9 +119,9 @@ impl Core {
         self.regions.get(extent.0 as usize)
     }
 
-    /// Touches all memory.
+    /// Commits all memory.
     pub fn commit(&self) -> Result<(), forebay_fabric::Error> {
-        self.regions.iter().try_for_each(|region| region.zero(0, region.length()))
+        self.regions.iter().try_for_each(Region::commit)
     }
 
     /// Tells the state something and carries out what follows.

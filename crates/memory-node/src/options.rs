@@ -35,7 +35,8 @@ pub struct Options {
     pub threads: usize,
     /// Most jobs that wait for a thread.
     pub queued_jobs: usize,
-    /// Touch all memory at the start, so that a shortage shows then and not later.
+    /// Commit all memory at the start, as registering it with a network card does: a shortage shows
+    /// then and not later, and no write waits for a page to be zeroed.
     pub commit: bool,
     /// Nothing else runs in the process: count all its processor time as the node's.
     pub whole_process: bool,

@@ -117,7 +117,6 @@ impl Peer for ShmPeer {
         if !self.is_alive() {
             return Err(self.lost());
         }
-        region.commit_huge(offset, length);
         let key = self.offered.give()?;
         let frame = Frame::Grant { key, rights, offset, length }.encode();
         match self.send_on(&self.control, &[&frame], Some(file.as_fd())) {
