@@ -28,7 +28,22 @@ fn packages(workspace: &Workspace) -> Outcome {
     if !on_debian {
         return elsewhere(workspace);
     }
-    let missing: Vec<&Package> = PACKAGES.iter().filter(|package| !is_installed(workspace, package)).collect();
+    install(workspace, PACKAGES)
+}
+
+/// Makes a program available that only one suite needs, from this Debian package.
+pub(crate) fn provide(workspace: &Workspace, program: &str, name: &'static str, why: &'static str) -> Outcome {
+    if workspace.program(program).arguments(["--version"]).succeeds() {
+        return Ok(());
+    }
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return Err(Failure::Failed(format!("`{program}` is missing ({why}): install what corresponds to {name}")));
+    }
+    install(workspace, &[Package { name, why }])
+}
+
+fn install(workspace: &Workspace, packages: &[Package]) -> Outcome {
+    let missing: Vec<&Package> = packages.iter().filter(|package| !is_installed(workspace, package)).collect();
     if missing.is_empty() {
         println!("setup: the Debian packages are there");
         return Ok(());

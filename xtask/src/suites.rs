@@ -5,7 +5,7 @@
 //! throw away what the others built.
 
 use crate::command::{Step, Workspace};
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, setup};
 
 /// A long suite.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ enum Toolchain {
     Nightly(&'static str),
     /// Stable with this cargo subcommand, installed from the registry when it is missing.
     Subcommand(&'static str),
+    /// Stable, and this program from this Debian package.
+    Program(&'static str, &'static str),
 }
 
 pub(crate) const SUITES: &[Suite] = &[
@@ -122,6 +124,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: None,
     },
     Suite {
+        name: "compare",
+        about: "db_bench's workloads on Forebay and on RocksDB: docs/reference/comparison.md (--quick: a fifth)",
+        folder: "testing/measure",
+        toolchain: Toolchain::Program("db_bench", "rocksdb-tools"),
+        environment: &[],
+        command: &["run", "--release", "--package", "forebay-measure", "--", "compare"],
+        full: &[],
+        slice: None,
+    },
+    Suite {
         name: "deny",
         about: "licences, advisories and sources of dependencies (cargo-deny; needs the network)",
         folder: "",
@@ -165,7 +177,7 @@ fn is_there(workspace: &Workspace, suite: &Suite) -> bool {
 fn step(workspace: &Workspace, suite: &Suite) -> Step {
     let cargo = match suite.toolchain {
         Toolchain::Nightly(_) => workspace.nightly_cargo(),
-        Toolchain::Stable | Toolchain::Subcommand(_) => workspace.cargo(),
+        Toolchain::Stable | Toolchain::Subcommand(_) | Toolchain::Program(..) => workspace.cargo(),
     };
     let cargo = cargo.arguments(suite.command);
     suite.environment.iter().fold(cargo, |cargo, (name, value)| cargo.environment(name, value))
@@ -176,6 +188,7 @@ fn prepare(workspace: &Workspace, toolchain: Toolchain) -> Outcome {
         Toolchain::Stable => Ok(()),
         Toolchain::Nightly(component) => nightly(workspace, component),
         Toolchain::Subcommand(name) => subcommand(workspace, name),
+        Toolchain::Program(program, package) => setup::provide(workspace, program, package, "this suite runs it"),
     }
 }
 

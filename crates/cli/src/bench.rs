@@ -7,8 +7,8 @@ use crate::stores::{self, EngineArguments};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay_env::SystemClock;
-use forebay_workload::bench::{self, Benchmark, Outcome, Settings};
-use forebay_workload::{PhaseReport, Report, Run, render_header, render_phase, render_summary};
+use forebay_workload::bench::{self, Outcome, Planned, Settings};
+use forebay_workload::{PhaseReport, Report, Run, Timing, render_header, render_phase, render_summary};
 use std::cell::{Cell, RefCell};
 
 /// Workloads, how much of each, and where.
@@ -16,9 +16,9 @@ use std::cell::{Cell, RefCell};
 pub struct Arguments {
     /// Workloads and steps, in order: fillseq, fillrandom, overwrite, readrandom, multireadrandom,
     /// readmissing, readseq, seekrandom, readrandomwriterandom, deleterandom; compact,
-    /// waitforcompaction, stats.
+    /// waitforcompaction, stats. With @NUMBER behind it, a workload has that many threads.
     #[arg(long, value_delimiter = ',', default_value = "fillrandom,readrandom", value_name = "NAMES")]
-    benchmarks: Vec<Benchmark>,
+    benchmarks: Vec<Planned>,
     /// Number of keys, and of the writes of each thread.
     #[arg(long, default_value_t = 1_000_000)]
     num: u64,
@@ -40,6 +40,10 @@ pub struct Arguments {
     /// Keys of a call of multireadrandom.
     #[arg(long, default_value_t = 16)]
     batch_size: usize,
+    /// Whether multireadrandom reads its keys in one call; if not, one by one.
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    multiread_batched: bool,
     /// Distance of the keys of such a call; 0: each is drawn by itself.
     #[arg(long, default_value_t = 0)]
     multiread_stride: u64,
@@ -49,10 +53,14 @@ pub struct Arguments {
     /// Reads of 100 operations of readrandomwriterandom.
     #[arg(long, default_value_t = 90)]
     readwritepercent: u32,
-    /// Check every value that is read.
+    /// Check every value that is read. If not, values are made as cheaply as db_bench makes them.
     #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     verify: bool,
+    /// Time every call; if not, one of 64, which costs less.
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    histogram: bool,
     /// Go on with the store that is there, also for fillseq and fillrandom.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
@@ -79,10 +87,12 @@ impl Arguments {
             value_size: self.value_size,
             seed: self.seed,
             batch_size: self.batch_size,
+            multiread_batched: self.multiread_batched,
             multiread_stride: self.multiread_stride,
             seek_nexts: self.seek_nexts,
             read_write_percent: self.readwritepercent,
             verify: self.verify,
+            timing: if self.histogram { Timing::Each } else { Timing::Sampled },
         };
         settings.check().map_err(Failure::workload(Stage::Arguments))?;
         Ok(settings)

@@ -146,6 +146,11 @@ impl Store for EngineStore {
         self.0.get(key).map_err(failed)
     }
 
+    #[inline]
+    fn get_with<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        self.0.get_with(key, None, found).map_err(failed)
+    }
+
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.0.multi_get(keys).map_err(failed)
     }

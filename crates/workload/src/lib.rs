@@ -8,7 +8,7 @@
 //! # Measuring
 //!
 //! The threads of a phase start together, and the phase lasts until the last one
-//! ends. As in db_bench the clock is read once an operation: the latency of an operation reaches
+//! ends. Unless calls are sampled ([`Timing`]), as in db_bench the clock is read once an operation: the latency of an operation reaches
 //! from the end of the one before it to its own end, so it includes making the key and checking
 //! the value. Latencies of threads are merged, figures are sums.
 //!
@@ -37,7 +37,9 @@ pub mod values;
 pub use error::Error;
 pub use histogram::{Latencies, LatencyMicros};
 pub use map_store::MapStore;
-pub use measure::{Progress, Run};
-pub use report::{Compute, FabricCounts, Level, Lsm, MemoryNode, Modelled, OperationReport, PhaseReport, Report};
+pub use measure::{Progress, Run, Timing};
+pub use report::{
+    Compute, Curves, FabricCounts, Level, Lsm, MemoryNode, Modelled, OperationReport, PhaseReport, Report,
+};
 pub use store::{Cursor, Figures, LevelFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
 pub use table::{render_header, render_phase, render_summary};

@@ -1,8 +1,8 @@
 //! Running a phase: threads that start together, their latencies, and what the store counted.
 
-use crate::histogram::Latencies;
-use crate::report::{Measured, OperationReport, PhaseReport};
-use crate::{Error, Store};
+use crate::histogram::{Latencies, LatencyMicros};
+use crate::report::{Curves, Measured, OperationReport, PhaseReport};
+use crate::{Error, Figures, StoreError};
 use forebay_env::sync::lock;
 use forebay_env::{Clock, Nanos, cpu, thread};
 use forebay_fabric::LinkModel;
@@ -12,9 +12,23 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often progress is told.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Operations between two updates of a thread's public count.
 const PROGRESS_STRIDE: u64 = 256;
+/// With [`Timing::Sampled`], one call of so many is timed.
+const SAMPLE_STRIDE: u32 = 64;
+/// Quantiles of which a latency curve is made: the shares of calls that are not slower.
+const CURVE: [f64; 13] = [0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0];
+
+/// Which calls are timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Timing {
+    /// All: the clock is read once a call.
+    #[default]
+    Each,
+    /// One of 64: what `db_bench` costs without a histogram.
+    Sampled,
+}
 
 /// What is being done, told several times a second.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +101,9 @@ pub(crate) struct Worker {
     pub found: u64,
     clock: Arc<dyn Clock>,
     last: Nanos,
+    /// Calls until one is timed again; zero when each is.
+    untimed: u32,
+    calls: [u64; Call::ALL.len()],
     latencies: [Option<Latencies>; Call::ALL.len()],
     shared: Arc<Shared>,
 }
@@ -111,12 +128,15 @@ impl Worker {
     /// When there is no memory for a histogram.
     #[inline]
     pub fn finish(&mut self, call: Call, operations: u64) -> Result<(), Error> {
-        let now = self.clock.now();
-        let latency = now.saturating_sub(self.last);
-        self.last = now;
-        match &mut self.latencies[call as usize] {
-            Some(latencies) => latencies.record(latency),
-            none => none.insert(Latencies::new()?).record(latency),
+        self.calls[call as usize] += 1;
+        if self.is_timed() {
+            let now = self.clock.now();
+            let latency = now.saturating_sub(self.last);
+            self.last = now;
+            match &mut self.latencies[call as usize] {
+                Some(latencies) => latencies.record(latency),
+                none => none.insert(Latencies::new()?).record(latency),
+            }
         }
         let before = self.operations;
         self.operations += operations;
@@ -125,6 +145,25 @@ impl Worker {
             self.shared.done.fetch_add(strides * PROGRESS_STRIDE, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Whether the call that ends now is timed. Of sampled calls the one before reads the clock.
+    #[inline]
+    fn is_timed(&mut self) -> bool {
+        match self.untimed {
+            0 => true,
+            1 => {
+                self.untimed = SAMPLE_STRIDE;
+                true
+            }
+            left => {
+                self.untimed = left - 1;
+                if left == 2 {
+                    self.begin();
+                }
+                false
+            }
+        }
     }
 
     /// Makes the next call's latency begin now: what was done since the last one is not part of it.
@@ -151,30 +190,37 @@ pub(crate) struct Phase {
     pub planned: u64,
     /// Whether keys found are told.
     pub tells_found: bool,
+    /// Which calls are timed.
+    pub timing: Timing,
 }
+
+/// Reads what a store has counted.
+pub(crate) type ReadFigures<'a> = &'a dyn Fn() -> Result<Figures, StoreError>;
 
 /// Runs `body` on each thread of the phase.
 ///
 /// # Errors
 /// The first thread's that failed; the others stop.
-pub(crate) fn run_phase<S: Store>(
+pub(crate) fn run_phase<S: Clone + Send + Sync + 'static>(
     store: &S,
+    figures: ReadFigures<'_>,
     run: &mut Run<'_>,
     phase: Phase,
     body: impl Fn(&S, &mut Worker) -> Result<(), Error> + Send + Sync + 'static,
 ) -> Result<PhaseReport, Error> {
-    let before = store.figures().map_err(Error::store("reading statistics"))?;
+    let before = figures().map_err(Error::store("reading statistics"))?;
     let cpu_before = cpu::process_nanos();
     let shared = Arc::new(Shared { stop: AtomicBool::new(false), done: AtomicU64::new(0) });
     let results = start(store, &run.clock, &phase, &shared, Arc::new(body))?;
-    let threads = collect(&results, run, &phase, &shared)?;
+    let (threads, throughput) = collect(&results, run, &phase, &shared)?;
     let process_cpu_seconds = seconds(cpu::process_nanos().saturating_sub(cpu_before));
-    let after = store.figures().map_err(Error::store("reading statistics"))?;
-    let measured = summarize(phase, threads, process_cpu_seconds)?;
+    let after = figures().map_err(Error::store("reading statistics"))?;
+    let mut measured = summarize(phase, threads, process_cpu_seconds)?;
+    measured.curves.throughput = throughput;
     Ok(PhaseReport::new(measured, &before, &after, run.model.as_ref()))
 }
 
-fn start<S: Store>(
+fn start<S: Clone + Send + Sync + 'static>(
     store: &S,
     clock: &Arc<dyn Clock>,
     phase: &Phase,
@@ -186,11 +232,12 @@ fn start<S: Store>(
     for index in 0..phase.threads {
         let (store, clock, shared) = (store.clone(), Arc::clone(clock), Arc::clone(shared));
         let (body, gate_here, sender) = (Arc::clone(&body), Arc::clone(&gate), sender.clone());
+        let timing = phase.timing;
         let spawned = thread::spawn(format!("{}-{index}", phase.name), move || {
             if !gate_here.pass() {
                 return;
             }
-            let result = work(index, &store, clock, Arc::clone(&shared), &*body);
+            let result = work(index, &store, clock, timing, Arc::clone(&shared), &*body);
             if result.is_err() {
                 shared.stop.store(true, Ordering::Relaxed);
             }
@@ -232,17 +279,20 @@ impl Gate {
     }
 }
 
-fn work<S: Store>(
+fn work<S>(
     index: usize,
     store: &S,
     clock: Arc<dyn Clock>,
+    timing: Timing,
     shared: Arc<Shared>,
     body: &impl Fn(&S, &mut Worker) -> Result<(), Error>,
 ) -> Result<Finished, Error> {
     let cpu_before = cpu::thread_nanos();
     let started = clock.now();
     let latencies = [const { None }; Call::ALL.len()];
-    let mut worker = Worker { index, operations: 0, found: 0, clock, last: started, latencies, shared };
+    let untimed = if timing == Timing::Each { 0 } else { SAMPLE_STRIDE };
+    let calls = [0; Call::ALL.len()];
+    let mut worker = Worker { index, operations: 0, found: 0, clock, last: started, untimed, calls, latencies, shared };
     body(store, &mut worker)?;
     let ended = worker.clock.now();
     Ok(Finished { worker, started, ended, cpu_seconds: seconds(cpu::thread_nanos().saturating_sub(cpu_before)) })
@@ -254,8 +304,9 @@ fn collect(
     run: &mut Run<'_>,
     phase: &Phase,
     shared: &Shared,
-) -> Result<Vec<Finished>, Error> {
+) -> Result<(Vec<Finished>, Vec<(f64, u64)>), Error> {
     let began = run.clock.now();
+    let mut throughput = vec![(0.0, 0)];
     let mut finished = Vec::new();
     let mut failure = None;
     for _ in 0..phase.threads {
@@ -265,19 +316,19 @@ fn collect(
                 Ok(Err(cause)) => failure = failure.or(Some(cause)),
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::Thread(phase.name.clone())),
                 Err(RecvTimeoutError::Timeout) => {
-                    (run.progress)(Progress {
-                        name: &phase.name,
-                        done: shared.done.load(Ordering::Relaxed),
-                        planned: phase.planned,
-                        seconds: seconds(run.clock.now().saturating_sub(began)),
-                    });
+                    let done = shared.done.load(Ordering::Relaxed);
+                    let elapsed = seconds(run.clock.now().saturating_sub(began));
+                    throughput.push((elapsed, done));
+                    (run.progress)(Progress { name: &phase.name, done, planned: phase.planned, seconds: elapsed });
                     continue;
                 }
             }
             break;
         }
     }
-    failure.map_or(Ok(finished), Err)
+    let done = finished.iter().map(|thread: &Finished| thread.worker.operations).sum();
+    throughput.push((seconds(run.clock.now().saturating_sub(began)), done));
+    failure.map_or(Ok((finished, throughput)), Err)
 }
 
 fn summarize(phase: Phase, threads: Vec<Finished>, process_cpu_seconds: f64) -> Result<Measured, Error> {
@@ -291,10 +342,16 @@ fn summarize(phase: Phase, threads: Vec<Finished>, process_cpu_seconds: f64) -> 
                 none => *none = Some(latencies.clone()),
             }
         }
+        let calls: u64 = threads.iter().map(|thread| thread.worker.calls[call as usize]).sum();
+        if calls > 0 {
+            let latency_us = match &of_call {
+                Some(latencies) => latencies.summary(),
+                None => LatencyMicros::default(),
+            };
+            by_operation.push(OperationReport { operation: call.name().to_owned(), calls, latency_us });
+        }
         if let Some(latencies) = of_call {
             all.merge(&latencies)?;
-            let (operation, calls) = (call.name().to_owned(), latencies.count());
-            by_operation.push(OperationReport { operation, calls, latency_us: latencies.summary() });
         }
     }
     if by_operation.len() == 1 {
@@ -309,6 +366,10 @@ fn summarize(phase: Phase, threads: Vec<Finished>, process_cpu_seconds: f64) -> 
         found: phase.tells_found.then_some(found),
         seconds: seconds(ended.saturating_sub(started)),
         latency_us: all.summary(),
+        curves: Curves {
+            throughput: Vec::new(),
+            latency: CURVE.iter().map(|&share| (share, all.quantile_us(share))).collect(),
+        },
         by_operation,
         process_cpu_seconds,
         foreground_cpu_seconds: threads.iter().map(|thread| thread.cpu_seconds).sum(),

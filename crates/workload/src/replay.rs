@@ -10,7 +10,7 @@
 //!   block that was not written before is not found.
 
 use crate::keys::KeyBuffer;
-use crate::measure::{Call, Phase, Run, Worker, run_phase};
+use crate::measure::{Call, Phase, Run, Timing, Worker, run_phase};
 use crate::mix::mix_two;
 use crate::report::PhaseReport;
 use crate::trace::{BLOCK_BYTES, Form, Request, Trace};
@@ -63,10 +63,15 @@ impl Settings {
 pub fn replay<S: Store>(settings: &Settings, store: &S, run: &mut Run<'_>) -> Result<PhaseReport, Error> {
     settings.check()?;
     let name = settings.path.file_name().unwrap_or(settings.path.as_os_str()).to_string_lossy();
-    let phase =
-        Phase { name: format!("replay {name}"), threads: 1, planned: settings.limit.unwrap_or(0), tells_found: true };
+    let phase = Phase {
+        name: format!("replay {name}"),
+        threads: 1,
+        planned: settings.limit.unwrap_or(0),
+        tells_found: true,
+        timing: Timing::Each,
+    };
     let settings = settings.clone();
-    run_phase(store, run, phase, move |store: &S, worker| {
+    run_phase(store, &|| store.figures(), run, phase, move |store: &S, worker| {
         let mut trace = Trace::open(&settings.path)?;
         let mut replayer = Replayer::new(&settings, trace.form())?;
         while settings.limit.is_none_or(|limit| worker.operations < limit) {

@@ -45,6 +45,18 @@ pub struct PhaseReport {
     /// What the link model makes of it, when asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub model: Option<Modelled>,
+    /// How it went; for plots, and not in the JSON.
+    #[serde(skip)]
+    pub curves: Curves,
+}
+
+/// How a phase went.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Curves {
+    /// Time since the beginning in seconds, and operations done until then, several times a second.
+    pub throughput: Vec<(f64, u64)>,
+    /// Share of the calls, and the latency in microseconds that they do not exceed.
+    pub latency: Vec<(f64, f64)>,
 }
 
 /// One kind of operation within a phase.
@@ -170,6 +182,7 @@ pub(crate) struct Measured {
     pub found: Option<u64>,
     pub seconds: f64,
     pub latency_us: LatencyMicros,
+    pub curves: Curves,
     pub by_operation: Vec<OperationReport>,
     pub process_cpu_seconds: f64,
     pub foreground_cpu_seconds: f64,
@@ -204,6 +217,7 @@ impl PhaseReport {
             },
             lsm: after.lsm.as_ref().map(|after| lsm(before.lsm.as_ref().unwrap_or(&LsmFigures::default()), after)),
             model,
+            curves: measured.curves,
         }
     }
 }
@@ -249,6 +263,7 @@ mod tests {
             found: Some(3),
             seconds: 2.0,
             latency_us: LatencyMicros { p50: 1.0, p99: 2.0, p999: 3.0, max: 4.0 },
+            curves: Curves::default(),
             by_operation: Vec::new(),
             process_cpu_seconds: 1.5,
             foreground_cpu_seconds: 1.0,

@@ -47,6 +47,14 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// # Errors
     /// The store's.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Hands the value of a key to `found`, without a copy where the store can. Returns what that
+    /// gave.
+    ///
+    /// # Errors
+    /// The store's.
+    fn get_with<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        Ok(self.get(key)?.map(|value| found(&value)))
+    }
     /// The values of several keys, in their order.
     ///
     /// # Errors

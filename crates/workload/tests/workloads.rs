@@ -2,8 +2,8 @@
 
 use forebay_base::ErrorKind;
 use forebay_env::SystemClock;
-use forebay_workload::bench::{self, Benchmark, Outcome, Settings};
-use forebay_workload::{Error, MapStore, PhaseReport, Run, Store};
+use forebay_workload::bench::{self, Benchmark, Outcome, Planned, Settings};
+use forebay_workload::{Error, MapStore, PhaseReport, Run, Store, Timing};
 
 fn with_run<T>(body: impl FnOnce(&mut Run<'_>) -> T) -> T {
     body(&mut Run { clock: SystemClock::shared(), model: None, progress: &mut |_| () })
@@ -110,7 +110,7 @@ fn read_damaged(name: &str, verify: bool) -> Result<(), Error> {
     value[77] ^= 1;
     store.put(&key, &value).unwrap();
     let settings = Settings { reads: Some(20_000), ..settings };
-    let benchmarks = [name.parse().unwrap()];
+    let benchmarks: [Benchmark; 1] = [name.parse().unwrap()];
     with_run(|run| bench::run(&benchmarks, &settings, run, true, &mut open, &mut |_| ()))?;
     Ok(())
 }
@@ -152,4 +152,19 @@ fn results_are_told_as_they_come() {
     };
     with_run(|run| bench::run(&benchmarks, &small(), run, false, &mut || Ok(MapStore::new()), &mut tell)).unwrap();
     assert_eq!(told, ["fillseq", "a map of 1000 records\n", "readseq"]);
+}
+
+#[test]
+fn a_workload_may_have_threads_of_its_own() {
+    let benchmarks: Vec<Planned> =
+        ["fillseq", "readrandom@3", "multireadrandom"].map(|name| name.parse().unwrap()).to_vec();
+    let settings = Settings { num: 300, timing: Timing::Sampled, verify: false, ..small() };
+    let mut open = || Ok(MapStore::new());
+    let reports = with_run(|run| bench::run(&benchmarks, &settings, run, false, &mut open, &mut |_| ())).unwrap();
+    let done: Vec<_> = reports.iter().map(|report| (report.name.as_str(), report.operations)).collect();
+    assert_eq!(done, [("fillseq", 300), ("readrandom@3", 900), ("multireadrandom", 300)]);
+    assert!(reports.iter().all(|report| report.found.is_none_or(|found| found == report.operations)));
+    for wrong in ["readrandom@", "readrandom@0", "readrandom@x", "@2", "readrandm@2"] {
+        assert!(wrong.parse::<Planned>().is_err(), "{wrong}");
+    }
 }

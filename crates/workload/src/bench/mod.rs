@@ -21,12 +21,15 @@
 //! `num` and `reads` are for each thread. Keys are drawn with replacement, so `fillrandom` writes
 //! about 63 % of the keys, and `readrandom` after it finds about as many. Unlike in `db_bench`, a
 //! batch has 16 keys unless asked otherwise, and values verify themselves.
+//!
+//! Behind a name, `@` and a number give a workload that many threads instead of the usual number:
+//! `fillrandom,compact,readrandom,readrandom@2` ([`Planned`]).
 
 mod point;
 mod scan;
 
 use crate::keys::KeyBuffer;
-use crate::measure::{Call, Phase, Run, run_phase};
+use crate::measure::{Call, Phase, Run, Timing, run_phase};
 use crate::mix::mix_two;
 use crate::report::PhaseReport;
 use crate::values::Values;
@@ -122,6 +125,32 @@ impl FromStr for Benchmark {
     }
 }
 
+/// A workload of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Planned {
+    /// The workload.
+    pub benchmark: Benchmark,
+    /// Threads of this one, in place of the usual number.
+    pub threads: Option<usize>,
+}
+
+impl From<Benchmark> for Planned {
+    fn from(benchmark: Benchmark) -> Self {
+        Self { benchmark, threads: None }
+    }
+}
+
+impl FromStr for Planned {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((name, threads)) = text.split_once('@') else { return Ok(text.parse::<Benchmark>()?.into()) };
+        let number = threads.parse().ok().filter(|number| (1..=MAX_THREADS).contains(number));
+        let wrong = || format!("`{text}`: behind `@` comes a number of threads, from 1 to {MAX_THREADS}");
+        Ok(Self { benchmark: name.parse()?, threads: Some(number.ok_or_else(wrong)?) })
+    }
+}
+
 /// What the workloads are to do.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -139,14 +168,18 @@ pub struct Settings {
     pub seed: u64,
     /// Keys of a `multireadrandom` call.
     pub batch_size: usize,
+    /// Whether such a call is one call of the store; if not, it is a loop.
+    pub multiread_batched: bool,
     /// Distance of the keys of such a call; drawn one by one if zero.
     pub multiread_stride: u64,
     /// Steps after each seek.
     pub seek_nexts: u64,
     /// Reads of 100 operations of `readrandomwriterandom`.
     pub read_write_percent: u32,
-    /// Whether what is read is checked.
+    /// Whether what is read is checked. If not, values are cheap and verify nothing.
     pub verify: bool,
+    /// Which calls are timed.
+    pub timing: Timing,
 }
 
 impl Default for Settings {
@@ -159,10 +192,12 @@ impl Default for Settings {
             value_size: 400,
             seed: 1,
             batch_size: 16,
+            multiread_batched: true,
             multiread_stride: 0,
             seek_nexts: 0,
             read_write_percent: 90,
             verify: true,
+            timing: Timing::Each,
         }
     }
 }
@@ -259,7 +294,7 @@ pub enum Outcome<'a> {
 /// # Errors
 /// The first that occurs. What was done before was told to `tell`.
 pub fn run<S: Store>(
-    benchmarks: &[Benchmark],
+    benchmarks: &[impl Into<Planned> + Copy],
     settings: &Settings,
     run: &mut Run<'_>,
     keep: bool,
@@ -270,7 +305,9 @@ pub fn run<S: Store>(
     let mut store = Some(open()?);
     let mut untouched = true;
     let mut reports = Vec::new();
-    for (number, &benchmark) in benchmarks.iter().enumerate() {
+    for (number, &planned) in benchmarks.iter().enumerate() {
+        let planned: Planned = planned.into();
+        let benchmark = planned.benchmark;
         if benchmark.needs_empty_store() && !untouched && !keep {
             // The old store is closed before the new one takes its place.
             store = None;
@@ -283,7 +320,7 @@ pub fn run<S: Store>(
         if benchmark == Benchmark::Stats {
             tell(Outcome::Stats(&opened.describe().map_err(Error::store("reading statistics"))?));
         } else {
-            let report = run_one(benchmark, settings, number as u64, &opened, run)?;
+            let report = run_one(planned, settings, number as u64, &opened, run)?;
             tell(Outcome::Phase(&report));
             reports.push(report);
         }
@@ -293,7 +330,7 @@ pub fn run<S: Store>(
 }
 
 fn run_one<S: Store>(
-    benchmark: Benchmark,
+    Planned { benchmark, threads }: Planned,
     settings: &Settings,
     number: u64,
     store: &S,
@@ -301,15 +338,17 @@ fn run_one<S: Store>(
 ) -> Result<PhaseReport, Error> {
     let operations = settings.operations_per_thread(benchmark);
     let step = matches!(benchmark, Benchmark::Compact | Benchmark::WaitForCompaction);
-    let threads = if step { 1 } else { settings.threads };
+    let name = threads.map_or(benchmark.name().into(), |threads| format!("{}@{threads}", benchmark.name()));
+    let threads = if step { 1 } else { threads.unwrap_or(settings.threads) };
     let phase = Phase {
-        name: benchmark.name().into(),
+        name,
         threads,
         planned: operations.saturating_mul(threads as u64),
         tells_found: benchmark.tells_found(),
+        timing: if step { Timing::Each } else { settings.timing },
     };
     let inputs = Arc::new(Inputs { operations, ..Inputs::new(settings, number)? });
-    run_phase(store, run, phase, move |store: &S, worker| match benchmark {
+    run_phase(store, &|| store.figures(), run, phase, move |store: &S, worker| match benchmark {
         Benchmark::FillSeq => point::write(store, worker, &inputs, point::Order::Ascending),
         Benchmark::FillRandom | Benchmark::Overwrite => point::write(store, worker, &inputs, point::Order::Random),
         Benchmark::ReadRandom => point::read(store, worker, &inputs),

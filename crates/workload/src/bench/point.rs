@@ -23,11 +23,29 @@ pub(super) fn write<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs, o
             Order::Ascending => operation,
             Order::Random => random.below(inputs.settings.num),
         };
-        inputs.values.fill(number, inputs.version(worker.index, operation), &mut value);
-        store.put(keys.set(number), &value).map_err(Error::store("put"))?;
-        worker.finish(Call::Put, 1)?;
+        put(store, worker, inputs, (number, keys.set(number)), operation, &mut value)?;
     }
     Ok(())
+}
+
+/// Writes a record. Only a value that is going to be verified is made for its key.
+#[inline]
+fn put<S: Store>(
+    store: &S,
+    worker: &mut Worker,
+    inputs: &Inputs,
+    (number, key): (u64, &[u8]),
+    operation: u64,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let value = if inputs.settings.verify {
+        inputs.values.fill(number, inputs.version(worker.index, operation), buffer);
+        buffer.as_slice()
+    } else {
+        inputs.values.unverified(operation)
+    };
+    store.put(key, value).map_err(Error::store("put"))?;
+    worker.finish(Call::Put, 1)
 }
 
 pub(super) fn read<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs) -> Result<(), Error> {
@@ -43,9 +61,11 @@ pub(super) fn read<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs) ->
     Ok(())
 }
 
+#[inline]
 fn get<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs, number: u64, key: &[u8]) -> Result<(), Error> {
-    if let Some(value) = store.get(key).map_err(Error::store("get"))? {
-        inputs.check_value("get", number, &value)?;
+    let checked = store.get_with(key, |value| inputs.check_value("get", number, value));
+    if let Some(checked) = checked.map_err(Error::store("get"))? {
+        checked?;
         worker.found += 1;
     }
     worker.finish(Call::Get, 1)
@@ -95,7 +115,12 @@ pub(super) fn multi_read<S: Store>(store: &S, worker: &mut Worker, inputs: &Inpu
             numbers[place] = number;
             wanted.push(key.set(number));
         }
-        let values = store.multi_get(&wanted).map_err(Error::store("multiget"))?;
+        let values = if settings.multiread_batched {
+            store.multi_get(&wanted)
+        } else {
+            wanted.iter().map(|key| store.get(key)).collect()
+        };
+        let values = values.map_err(Error::store("multiget"))?;
         if values.len() != batch {
             let found = format!("{} values for {batch} keys", values.len());
             return Err(Error::Verification { what: "multiget", key: numbers[0], found });
@@ -126,9 +151,7 @@ pub(super) fn read_and_write<S: Store>(store: &S, worker: &mut Worker, inputs: &
         if operation % 100 < u64::from(settings.read_write_percent) {
             get(store, worker, inputs, number, key)?;
         } else {
-            inputs.values.fill(number, inputs.version(worker.index, operation), &mut value);
-            store.put(key, &value).map_err(Error::store("put"))?;
-            worker.finish(Call::Put, 1)?;
+            put(store, worker, inputs, (number, key), operation, &mut value)?;
         }
     }
     Ok(())

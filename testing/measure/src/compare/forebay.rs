@@ -1,0 +1,87 @@
+//! Forebay's side: a memory node over shared memory, and `forebay bench`.
+
+use super::Figures;
+use super::groups::{Figure, Group, KEY_BYTES, Work};
+use crate::Outcome;
+use crate::processes::Forebay;
+use forebay_workload::PhaseReport;
+
+/// Threads for jobs at the memory node, as RocksDB's sub-compactions.
+const NODE_THREADS: usize = 2;
+/// Memory of the smallest memory node, bytes.
+const SMALLEST_NODE: u64 = 2 << 30;
+
+/// All flags that every run has.
+pub fn usual_flags() -> Vec<String> {
+    [
+        "--max_background_jobs=4",
+        "--level0_slowdown_writes_trigger=20",
+        "--level0_stop_writes_trigger=36",
+        "--write_buffer_size=67108864",
+        "--max_write_buffer_number=5",
+        "--target_file_size_base=67108864",
+        // As in db_bench without its histogram: no clock in every call, values that cost nothing to make
+        // and that are not looked at.
+        "--histogram=false",
+        "--verify=false",
+    ]
+    .map(String::from)
+    .to_vec()
+}
+
+/// Measures a group.
+///
+/// # Errors
+/// When there is not enough memory, or the command fails.
+pub fn measure(forebay: &Forebay, group: &Group, seed: u64) -> Outcome<Figures> {
+    let node = forebay.memory_node(1, (group.data_bytes() * 3 / 2 + (1 << 30)).max(SMALLEST_NODE), NODE_THREADS)?;
+    let mut flags = usual_flags();
+    flags.extend([
+        format!("--num={}", group.writes_per_thread()),
+        format!("--threads={}", group.fill_threads()),
+        format!("--key_size={KEY_BYTES}"),
+        format!("--value_size={}", group.value_bytes),
+        format!("--seed={seed}"),
+    ]);
+    match group.work {
+        Work::Fill { .. } => flags.push("--benchmarks=fillrandom,waitforcompaction".into()),
+        Work::Bulk => flags.extend(["--benchmarks=fillrandom".to_owned(), "--bulk_load=true".into()]),
+        Work::Reads => {
+            let mut benchmarks = "fillrandom,compact,readrandom,readrandom,multireadrandom,multireadrandom,\
+                                  readseq,readseq,readrandom@2,readrandom@2"
+                .to_owned();
+            if group.rows.iter().any(|row| row.figure == Figure::Mixed) {
+                benchmarks += ",readrandomwriterandom";
+            }
+            flags.extend([format!("--benchmarks={benchmarks}"), format!("--reads={}", group.reads())]);
+            flags.extend(["--batch_size=16".to_owned(), "--readwritepercent=50".into()]);
+        }
+    }
+    let phases = forebay.report("bench", &[&node], &flags)?;
+    Ok(figures(group, &phases))
+}
+
+fn figures(group: &Group, phases: &[PhaseReport]) -> Figures {
+    // Of workloads that are there twice, the second stays.
+    let mut figures: Figures = phases
+        .iter()
+        .filter_map(|phase| {
+            let figure = match phase.name.as_str() {
+                "fillrandom" if group.work == Work::Bulk => Figure::Bulk,
+                "fillrandom" => Figure::Fill,
+                "readrandom" => Figure::Read,
+                "readrandom@2" => Figure::ReadTwo,
+                "multireadrandom" => Figure::MultiRead,
+                "readseq" => Figure::Sequential,
+                "readrandomwriterandom" => Figure::Mixed,
+                _ => return None,
+            };
+            Some((figure, phase.ops_per_second))
+        })
+        .collect();
+    if matches!(group.work, Work::Fill { .. }) {
+        let seconds: f64 = phases.iter().map(|phase| phase.seconds).sum();
+        figures.insert(Figure::Quiet, group.records as f64 / seconds.max(1e-9));
+    }
+    figures
+}

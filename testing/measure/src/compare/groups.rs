@@ -1,0 +1,230 @@
+//! The rows of the table, in groups that share one database.
+
+/// Length of the keys, bytes.
+pub const KEY_BYTES: u64 = 20;
+/// What a record takes in memory beside key and value, at most, in either system.
+const OVERHEAD_BYTES: u64 = 40;
+
+/// What a group does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Fills with so many threads, which share the operations, and waits until all is quiet.
+    Fill {
+        /// Threads.
+        threads: u64,
+    },
+    /// Fills without the triggers of level 0.
+    Bulk,
+    /// Fills, compacts, and reads: each workload twice, and the second counts.
+    Reads,
+}
+
+/// Rows that share a database.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// The name for `--rows`.
+    pub name: &'static str,
+    /// Length of the values, bytes.
+    pub value_bytes: u64,
+    /// Records written.
+    pub records: u64,
+    /// What is done.
+    pub work: Work,
+    /// The rows.
+    pub rows: &'static [Row],
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The figure of the group that it shows.
+    pub figure: Figure,
+    /// How many times RocksDB's figure it is to be, if it has a goal.
+    pub goal: Option<f64>,
+}
+
+/// A figure that a group gives, in operations a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Figure {
+    /// `fillrandom`, until the last record is accepted.
+    Fill,
+    /// The same, until flushes and compactions are done.
+    Quiet,
+    /// `fillrandom` in bulk-load mode.
+    Bulk,
+    /// `readrandom`, one thread.
+    Read,
+    /// `readrandom`, two threads.
+    ReadTwo,
+    /// `multireadrandom`, batches of 16.
+    MultiRead,
+    /// `readseq`.
+    Sequential,
+    /// `readrandomwriterandom`, half reads.
+    Mixed,
+}
+
+impl Figure {
+    /// The workload's name and what it is with.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Fill => "fillrandom",
+            Self::Quiet => "fillrandom until quiet",
+            Self::Bulk => "fillrandom, bulk-load mode",
+            Self::Read => "readrandom, 1 thread",
+            Self::ReadTwo => "readrandom, 2 threads",
+            Self::MultiRead => "multireadrandom, batches of 16",
+            Self::Sequential => "readseq",
+            Self::Mixed => "readrandomwriterandom 50:50",
+        }
+    }
+}
+
+const fn row(figure: Figure, goal: f64) -> Row {
+    Row { figure, goal: if goal > 0.0 { Some(goal) } else { None } }
+}
+
+const MILLION: u64 = 1_000_000;
+
+/// All groups: the table of goals.
+pub const GROUPS: &[Group] = &[
+    Group {
+        name: "fill-1",
+        value_bytes: 400,
+        records: 5 * MILLION,
+        work: Work::Fill { threads: 1 },
+        rows: &[row(Figure::Fill, 5.0), row(Figure::Quiet, 0.0)],
+    },
+    Group {
+        name: "fill-2",
+        value_bytes: 400,
+        records: 5 * MILLION,
+        work: Work::Fill { threads: 2 },
+        rows: &[row(Figure::Fill, 6.0), row(Figure::Quiet, 0.0)],
+    },
+    Group {
+        name: "quiet",
+        value_bytes: 400,
+        records: 20 * MILLION,
+        work: Work::Fill { threads: 2 },
+        rows: &[row(Figure::Fill, 0.0), row(Figure::Quiet, 4.0)],
+    },
+    Group { name: "bulk", value_bytes: 400, records: 5 * MILLION, work: Work::Bulk, rows: &[row(Figure::Bulk, 6.0)] },
+    Group {
+        name: "reads",
+        value_bytes: 400,
+        records: 5 * MILLION,
+        work: Work::Reads,
+        rows: &[
+            row(Figure::Read, 3.0),
+            row(Figure::ReadTwo, 3.0),
+            row(Figure::MultiRead, 4.0),
+            row(Figure::Sequential, 5.0),
+            row(Figure::Mixed, 4.0),
+        ],
+    },
+    Group {
+        name: "fill-64",
+        value_bytes: 64,
+        records: 5 * MILLION,
+        work: Work::Fill { threads: 1 },
+        rows: &[row(Figure::Fill, 2.0), row(Figure::Quiet, 0.0)],
+    },
+    Group {
+        name: "fill-64-2",
+        value_bytes: 64,
+        records: 5 * MILLION,
+        work: Work::Fill { threads: 2 },
+        rows: &[row(Figure::Fill, 2.0), row(Figure::Quiet, 0.0)],
+    },
+    Group {
+        name: "reads-64",
+        value_bytes: 64,
+        records: 5 * MILLION,
+        work: Work::Reads,
+        rows: &[
+            row(Figure::Read, 2.0),
+            row(Figure::ReadTwo, 2.0),
+            row(Figure::MultiRead, 2.0),
+            row(Figure::Sequential, 2.0),
+        ],
+    },
+    Group {
+        name: "fill-1k",
+        value_bytes: 1024,
+        records: 5 * MILLION,
+        work: Work::Fill { threads: 1 },
+        rows: &[row(Figure::Fill, 4.0), row(Figure::Quiet, 0.0)],
+    },
+    Group {
+        name: "fill-1k-2",
+        value_bytes: 1024,
+        records: 5 * MILLION,
+        work: Work::Fill { threads: 2 },
+        rows: &[row(Figure::Fill, 4.0), row(Figure::Quiet, 0.0)],
+    },
+    Group {
+        name: "reads-1k",
+        value_bytes: 1024,
+        records: 5 * MILLION,
+        work: Work::Reads,
+        rows: &[
+            row(Figure::Read, 4.0),
+            row(Figure::ReadTwo, 4.0),
+            row(Figure::MultiRead, 4.0),
+            row(Figure::Sequential, 4.0),
+        ],
+    },
+];
+
+impl Group {
+    /// What the row is, for people.
+    pub fn label(&self, row: &Row) -> String {
+        let threads = match self.work {
+            Work::Fill { threads } => format!(", {threads} thread{}", if threads == 1 { "" } else { "s" }),
+            Work::Bulk | Work::Reads => String::new(),
+        };
+        let records = self.records as f64 / MILLION as f64;
+        format!("{}{threads}, {records} million, {} B", row.figure.label(), self.value_bytes)
+    }
+
+    /// Reads of each thread of a read workload: enough to be steady, and to touch every block.
+    pub fn reads(&self) -> u64 {
+        self.records.min(2 * MILLION)
+    }
+
+    /// Bytes of all records as they are written.
+    pub fn data_bytes(&self) -> u64 {
+        self.records * (KEY_BYTES + self.value_bytes + OVERHEAD_BYTES)
+    }
+
+    /// Writes of each thread of the fill.
+    pub fn writes_per_thread(&self) -> u64 {
+        match self.work {
+            Work::Fill { threads } => self.records / threads,
+            Work::Bulk | Work::Reads => self.records,
+        }
+    }
+
+    /// Threads of the fill.
+    pub const fn fill_threads(&self) -> u64 {
+        match self.work {
+            Work::Fill { threads } => threads,
+            Work::Bulk | Work::Reads => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_threads_share_the_writes() {
+        for (place, group) in GROUPS.iter().enumerate() {
+            assert!(GROUPS[..place].iter().all(|other| other.name != group.name), "{}", group.name);
+            assert_eq!(group.writes_per_thread() * group.fill_threads(), group.records);
+            assert!(!group.rows.is_empty());
+        }
+    }
+}

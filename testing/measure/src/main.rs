@@ -1,0 +1,49 @@
+//! What takes minutes and is run by hand: `cargo xtask compare`, `figures` and `soak` start this.
+//!
+//! | module | what |
+//! |---|---|
+//! | `compare` | db_bench's workloads on Forebay and on RocksDB, one table |
+//! | `processes` | the programs that are measured: built, started, read, stopped |
+//! | `machine` | on what it was measured |
+//!
+//! Everything is measured from outside, through the command `forebay` and its JSON, with the memory
+//! node in a process of its own. One thing runs at a time.
+
+#![forbid(unsafe_code)]
+
+mod compare;
+mod machine;
+mod processes;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What went wrong, for people.
+type Outcome<T = ()> = Result<T, String>;
+
+/// Measures Forebay.
+#[derive(Debug, Parser)]
+#[command(name = "measure", disable_help_subcommand = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare with RocksDB's db_bench on tmpfs.
+    Compare(compare::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match CommandLine::parse().command {
+        Command::Compare(arguments) => compare::execute(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("measure: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
