@@ -20,6 +20,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long a new owner waits for the one before to let go.
+const HELD_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Memory in a leased extent.
 pub type Allocation = ExtentRange;
 
@@ -52,6 +55,9 @@ pub struct AllocatorStatistics {
 #[derive(Debug)]
 struct Extents {
     ranges: RangeAllocator,
+    /// Extents that an earlier owner may still write to: what they hold is kept and freed, but nothing
+    /// is put there.
+    held: RangeAllocator,
     adopted: BTreeSet<ExtentId>,
     /// Of the free bytes, those that are known to be beyond the headroom.
     surplus_bytes: u64,
@@ -61,7 +67,7 @@ struct Extents {
 #[derive(Debug)]
 pub struct SubAllocator {
     client: Arc<MemoryClient>,
-    shard: Option<ShardHandle>,
+    shard: Option<Mutex<ShardHandle>>,
     options: AllocatorOptions,
     extents: Mutex<Extents>,
     /// Held while extents are leased, so that several threads do not lease for one shortage.
@@ -72,13 +78,16 @@ impl SubAllocator {
     /// An allocator without extents. With a shard, its extents can be adopted.
     #[must_use]
     pub fn new(client: Arc<MemoryClient>, shard: Option<ShardHandle>, options: AllocatorOptions) -> Self {
-        let ranges = RangeAllocator::new(client.extent_bytes());
-        let extents = Mutex::new(Extents { ranges, adopted: BTreeSet::new(), surplus_bytes: 0 });
+        let empty = || RangeAllocator::new(client.extent_bytes());
+        let (ranges, held) = (empty(), empty());
+        let extents = Mutex::new(Extents { ranges, held, adopted: BTreeSet::new(), surplus_bytes: 0 });
+        let shard = shard.map(Mutex::new);
         Self { client, shard, options, extents, growing: Mutex::new(()) }
     }
 
     /// An allocator over what the shard adopted in the past, of which `live` is in use: for a new
-    /// owner. What is empty goes back. Outputs of jobs are not touched.
+    /// owner. What is empty goes back. Outputs of jobs are not touched. What an earlier owner does not
+    /// let go of within a second is only read and freed, never allocated from.
     ///
     /// # Errors
     /// [`Error::Range`] when `live` names what is not the shard's, or overlaps.
@@ -90,23 +99,64 @@ impl SubAllocator {
     ) -> Result<Self, Error> {
         let client = Arc::clone(shard.client());
         let known = store.extents(shard.key().shard)?;
-        shard.map(&known)?;
+        let held = map_for_new_owner(&shard, &known)?;
         let allocator = Self::new(client, Some(shard), options);
         {
             let mut extents = lock(&allocator.extents);
             for extent in known {
-                if allocator.client.rights(extent).is_some_and(|rights| rights.contain(Rights::WRITE)) {
+                let writable = allocator.client.rights(extent).is_some_and(|rights| rights.contain(Rights::WRITE));
+                if held.contains(&extent) {
+                    extents.held.add(extent)?;
+                } else if writable {
                     extents.ranges.add(extent)?;
-                    extents.adopted.insert(extent);
+                } else {
+                    continue;
+                }
+                extents.adopted.insert(extent);
+            }
+            for range in live {
+                let length = extents.ranges.rounded(range.length).unwrap_or(range.length);
+                let range = ExtentRange { length, ..*range };
+                if extents.held.contains(range.extent) {
+                    extents.held.reserve(range)?;
+                } else if allocator.client.rights(range.extent) != Some(Rights::READ) {
+                    extents.ranges.reserve(range)?;
                 }
             }
-            for range in live.iter().filter(|range| allocator.client.rights(range.extent) != Some(Rights::READ)) {
-                let length = extents.ranges.rounded(range.length).unwrap_or(range.length);
-                extents.ranges.reserve(ExtentRange { length, ..*range })?;
-            }
         }
+        allocator.release_held();
         allocator.give_back_spare()?;
         Ok(allocator)
+    }
+
+    /// Goes on at a later epoch of its shard.
+    pub fn follow(&self, next: &ShardHandle) {
+        if let Some(shard) = &self.shard {
+            *lock(shard) = next.clone();
+        }
+    }
+
+    fn shard(&self) -> Option<ShardHandle> {
+        Some(lock(self.shard.as_ref()?).clone())
+    }
+
+    /// Gives back what an earlier owner may still write to and nothing is kept in.
+    fn release_held(&self) {
+        let Some(shard) = self.shard() else { return };
+        let empty: Vec<ExtentId> = {
+            let mut extents = lock(&self.extents);
+            let empty: Vec<ExtentId> = extents.held.empty_extents().collect();
+            for extent in &empty {
+                let _ = extents.held.remove(*extent);
+                extents.adopted.remove(extent);
+            }
+            empty
+        };
+        if !empty.is_empty()
+            && let Err(error) = shard.release_extents(&empty)
+        {
+            tracing::debug!(%error, "the next owner of the shard frees them");
+        }
     }
 
     /// The session.
@@ -207,11 +257,20 @@ impl SubAllocator {
     /// # Errors
     /// As [`SubAllocator::free`]; those before the one that is not allocated are freed.
     pub fn free_all(&self, allocations: &[Allocation]) -> Result<(), Error> {
+        let mut held = false;
         {
             let mut extents = lock(&self.extents);
             for &allocation in allocations {
-                extents.ranges.free(allocation)?;
+                if extents.held.contains(allocation.extent) {
+                    extents.held.free(allocation)?;
+                    held = true;
+                } else {
+                    extents.ranges.free(allocation)?;
+                }
             }
+        }
+        if held {
+            self.release_held();
         }
         self.give_back_spare()
     }
@@ -219,7 +278,8 @@ impl SubAllocator {
     /// Whether an extent is divided by this allocator.
     #[must_use]
     pub fn contains(&self, extent: ExtentId) -> bool {
-        lock(&self.extents).ranges.contains(extent)
+        let extents = lock(&self.extents);
+        extents.ranges.contains(extent) || extents.held.contains(extent)
     }
 
     /// Passes the extents of these allocations to the shard: call it before the version that names
@@ -228,7 +288,7 @@ impl SubAllocator {
     /// # Errors
     /// [`Error::Invalid`] without a shard; as [`ShardHandle::adopt`].
     pub fn adopt(&self, allocations: &[Allocation]) -> Result<(), Error> {
-        let shard = self.shard.as_ref().ok_or_else(|| Error::Invalid("an allocator without a shard".into()))?;
+        let shard = self.shard().ok_or_else(|| Error::Invalid("an allocator without a shard".into()))?;
         let wanted: BTreeSet<ExtentId> = {
             let extents = lock(&self.extents);
             let ours = |extent: &ExtentId| extents.ranges.contains(*extent) && !extents.adopted.contains(extent);
@@ -256,8 +316,9 @@ impl SubAllocator {
     #[must_use]
     pub fn statistics(&self) -> AllocatorStatistics {
         let extents = lock(&self.extents);
-        let ranges = extents.ranges.statistics();
+        let mut ranges = extents.ranges.statistics();
         let fragmentation = ranges.fragmentation(extents.ranges.extent_bytes());
+        ranges.allocated_bytes += extents.held.statistics().allocated_bytes;
         AllocatorStatistics { ranges, adopted_extents: extents.adopted.len() as u64, fragmentation }
     }
 
@@ -282,7 +343,7 @@ impl SubAllocator {
             empty.into_iter().partition(|extent| extents.adopted.remove(extent))
         };
         let returned = if leased.is_empty() { Ok(()) } else { self.client.return_extents(&leased) };
-        let released = match &self.shard {
+        let released = match self.shard() {
             Some(shard) if !adopted.is_empty() => shard.release_extents(&adopted),
             _ => Ok(()),
         };
@@ -307,4 +368,26 @@ impl SubAllocator {
         }
         Ok(())
     }
+}
+
+/// Gets keys to a shard's extents for its new owner. Returns those that an earlier owner has not let
+/// go of: there the keys are to read.
+fn map_for_new_owner(shard: &ShardHandle, extents: &[ExtentId]) -> Result<BTreeSet<ExtentId>, Error> {
+    let (client, key) = (shard.client(), shard.key());
+    match client.map_for(key, extents, true, HELD_PATIENCE) {
+        Err(error) if error.kind() == ErrorKind::Busy => {}
+        result => return result.map(|()| BTreeSet::new()),
+    }
+    let mut held = BTreeSet::new();
+    for extent in extents {
+        match client.map_for(key, &[*extent], true, Duration::ZERO) {
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                client.map_to_read(key, &[*extent])?;
+                held.insert(*extent);
+            }
+            result => result?,
+        }
+    }
+    tracing::warn!(extents = held.len(), "an earlier owner has not let go of memory: it is only read");
+    Ok(held)
 }

@@ -204,9 +204,27 @@ impl MemoryClient {
     /// # Errors
     /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when an earlier owner does not let go.
     pub fn map(&self, shard: ShardKey, extents: &[ExtentId]) -> Result<(), Error> {
+        self.map_for(shard, extents, true, self.session.options().timeout)
+    }
+
+    /// As [`MemoryClient::map`], but to read only, which no earlier owner stands in the way of.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn map_to_read(&self, shard: ShardKey, extents: &[ExtentId]) -> Result<(), Error> {
+        self.map_for(shard, extents, false, self.session.options().timeout)
+    }
+
+    pub(crate) fn map_for(
+        &self,
+        shard: ShardKey,
+        extents: &[ExtentId],
+        write: bool,
+        patience: Duration,
+    ) -> Result<(), Error> {
         for page in extents.chunks(MAX_LIST) {
-            let call = MapExtents { session: self.session(), shard, extents: page.to_vec() };
-            let granted = self.patiently(self.session.options().timeout, || self.call(&call))?;
+            let call = MapExtents { session: self.session(), shard, write, extents: page.to_vec() };
+            let granted = self.patiently(patience, || self.call(&call))?;
             self.remember(&granted);
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::{Error, MemoryClient};
 use forebay_proto::calls::{
-    AcquireShard, AdoptExtents, AdoptRanges, FreeBatch, GetRoot, ListExtents, MAX_RANGES, ReleaseExtents, ReleaseShard,
+    AcquireShard, AdoptExtents, AdoptRanges, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES, ReleaseExtents, ReleaseShard,
     SetRoot, SubmitJob,
 };
 use forebay_proto::replies::StoreOpened;
@@ -87,6 +87,24 @@ impl StoreHandle {
             }
         }
     }
+
+    /// The outputs of a shard's jobs that its owners adopted, in ascending order.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn output_ranges(&self, shard: ShardId) -> Result<Vec<ExtentRange>, Error> {
+        let shard = ShardKey { store: self.id, shard };
+        let mut ranges: Vec<ExtentRange> = Vec::new();
+        let (mut from, mut offset) = (ExtentId(0), 0);
+        loop {
+            let page = self.client.call(&ListRanges { session: self.client.session(), shard, from, offset })?;
+            ranges.extend_from_slice(&page.ranges);
+            match page.ranges.last().and_then(|last| Some((last.extent, last.offset.checked_add(1)?))) {
+                Some(next) if page.more && next > (from, offset) => (from, offset) = next,
+                _ => return Ok(ranges),
+            }
+        }
+    }
 }
 
 /// A shard that this session owns, at an epoch. Dropping it does not give the shard up.
@@ -124,6 +142,15 @@ impl ShardHandle {
     /// As [`MemoryClient::map`].
     pub fn map(&self, extents: &[ExtentId]) -> Result<(), Error> {
         self.client.map(self.key, extents)
+    }
+
+    /// Checks that this session still owns the shard at this epoch.
+    ///
+    /// # Errors
+    /// Of kind [`Fenced`](forebay_base::ErrorKind::Fenced) when it does not.
+    pub fn check(&self) -> Result<(), Error> {
+        let (session, shard, epoch) = self.names();
+        self.client.call(&AdoptExtents { session, shard, epoch, extents: Vec::new() }).map(drop)
     }
 
     /// Passes leased extents to the shard: they outlive the session. Doing it again does no harm.

@@ -8,7 +8,7 @@
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
 use crate::replies::{
-    Done, ExtentPage, ExtentsGranted, JobDone, Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened,
+    Done, ExtentPage, ExtentsGranted, JobDone, RangePage, Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened,
     StorePage,
 };
 use forebay_base::DecodeError;
@@ -148,14 +148,17 @@ calls! {
         /// The extents.
         extents: Vec<ExtentId>,
     }
-    /// Keys of a shard's extents: to read and write those that it adopted for the shard's owner,
-    /// else to read, for sessions that opened the store. [`Busy`](forebay_base::ErrorKind::Busy)
-    /// while an earlier owner has not let go.
+    /// Keys of a shard's extents: to read and write those that it adopted for the shard's owner, if
+    /// it wants to write, else to read, for sessions that opened the store.
+    /// [`Busy`](forebay_base::ErrorKind::Busy) while an earlier owner has not let go of what is to be
+    /// written.
     MapExtents = 18 -> ExtentsGranted {
         /// The session.
         session: SessionId,
         /// The shard.
         shard: ShardKey,
+        /// Whether the shard's owner wants to write.
+        write: bool,
         /// The extents.
         extents: Vec<ExtentId>,
     }
@@ -212,6 +215,18 @@ calls! {
         epoch: Epoch,
         /// The ranges.
         ranges: Vec<ExtentRange>,
+    }
+    /// Lists the outputs of a shard's jobs that its owners adopted: an owner that takes the shard up
+    /// frees what no version names.
+    ListRanges = 24 -> RangePage {
+        /// The session.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// The extent of the first range of interest.
+        from: ExtentId,
+        /// Where it begins there, bytes.
+        offset: u64,
     }
     /// Creates a store and opens it.
     CreateStore = 32 -> StoreOpened {
@@ -346,8 +361,8 @@ mod tests {
             (LeaseExtents { session, count: 7, purpose: Purpose::Collection }.into(), "0151000000000000000700000001"),
             (ReturnExtents { session, extents: extents.clone() }.into(), "01510000000000000002000100000003020000"),
             (
-                MapExtents { session, shard, extents: extents.clone() }.into(),
-                "01510000000000000052000000000000005300000002000100000003020000",
+                MapExtents { session, shard, write: true, extents: extents.clone() }.into(),
+                "0151000000000000005200000000000000530000000102000100000003020000",
             ),
             (
                 AdoptExtents { session, shard, epoch, extents: extents.clone() }.into(),
@@ -368,6 +383,10 @@ mod tests {
             (
                 FreeBatch { session, shard, epoch, ranges }.into(),
                 "0151000000000000005200000000000000530000000e0000000000000001000400000000100000000000000020000000000000",
+            ),
+            (
+                ListRanges { session, shard, from: ExtentId(3), offset: 5 }.into(),
+                "015100000000000000520000000000000053000000030000000500000000000000",
             ),
             (
                 CreateStore { session, name: text("s"), config: blob.clone() }.into(),
@@ -430,6 +449,7 @@ mod tests {
             reading_epoch: 4,
             capabilities: 1,
         };
+        let range = ExtentRange { extent: ExtentId(9), offset: 7, length: 5 };
         let entry = crate::replies::StoreEntry { store: SHARD.store, name: text("s") };
         let lines = [
             hex(&Done {}.encode()),
@@ -437,6 +457,7 @@ mod tests {
             hex(&Renewed { lease_ms: 5, reading_epoch: 6 }.encode()),
             hex(&ExtentsGranted { extents: vec![granted] }.encode()),
             hex(&ExtentPage { extents: vec![ExtentId(9)], more: true }.encode()),
+            hex(&RangePage { ranges: vec![range], more: true }.encode()),
             hex(&StoreOpened { store: SHARD.store, config: Blob::default() }.encode()),
             hex(&StorePage { stores: vec![entry], more: false }.encode()),
             hex(&ShardAcquired { epoch: EPOCH }.encode()),
@@ -451,6 +472,7 @@ mod tests {
                 "01050000000600000000000000",
                 "01010005000000070300000002010000000000000000000000000000",
                 "0101000900000001",
+                "010100090000000700000000000000050000000000000001",
                 "0152000000000000000000",
                 "0101005200000000000000017300",
                 "010e00000000000000",
@@ -468,7 +490,7 @@ mod tests {
     #[test]
     fn numbers_are_distinct_and_pinned() {
         let numbers: Vec<u16> = Procedure::ALL.iter().map(|&procedure| procedure as u16).collect();
-        assert_eq!(numbers, [1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80]);
+        assert_eq!(numbers, [1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 24, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80]);
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));
     }
 
@@ -484,7 +506,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_without_panic(which in 0..21usize, mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+        fn any_bytes_decode_without_panic(which in 0..22usize, mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
             bytes[0] = 1;
             let procedure = Procedure::ALL[which];
             if let Ok(request) = Request::decode(procedure, &bytes) {
@@ -495,6 +517,7 @@ mod tests {
             let _ = StorePage::decode(&bytes);
             let _ = Root::decode(&bytes);
             let _ = ExtentPage::decode(&bytes);
+            let _ = RangePage::decode(&bytes);
             let _ = Statistics::decode(&bytes);
         }
     }

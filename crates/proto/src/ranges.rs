@@ -204,6 +204,13 @@ impl RangeAllocator {
         Ok(())
     }
 
+    /// The allocated ranges, in ascending order.
+    pub fn allocated(&self) -> impl Iterator<Item = ExtentRange> + '_ {
+        self.extents.iter().flat_map(|(&extent, found)| {
+            found.used.iter().map(move |(&offset, &length)| ExtentRange { extent, offset, length })
+        })
+    }
+
     /// Whether exactly this range is allocated.
     #[must_use]
     pub fn is_allocated(&self, range: ExtentRange) -> bool {

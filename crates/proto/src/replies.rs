@@ -1,7 +1,7 @@
 //! What a memory node answers. See `docs/formats/node-messages.md`.
 
 use crate::field::{Blob, Rest, Text, message};
-use crate::ids::{Epoch, ExtentId, GrantedExtent, SessionId, StoreId};
+use crate::ids::{Epoch, ExtentId, ExtentRange, GrantedExtent, SessionId, StoreId};
 
 message! {
     /// Done, with nothing to say.
@@ -61,6 +61,16 @@ message! {
     ExtentPage {
         /// In ascending order.
         extents: Vec<ExtentId>,
+        /// Whether there are more behind the last.
+        more: bool,
+    }
+}
+
+message! {
+    /// A page of the outputs of a shard's jobs.
+    RangePage {
+        /// In ascending order of extents and offsets.
+        ranges: Vec<ExtentRange>,
         /// Whether there are more behind the last.
         more: bool,
     }

@@ -60,6 +60,7 @@ impl State {
                 Ok(done())
             }
             Request::ListExtents(call) => self.list_extents(&call),
+            Request::ListRanges(call) => self.list_ranges(&call),
             Request::AdoptRanges(call) => {
                 self.check_owner(call.shard, call.session, call.epoch)?;
                 self.check_ranges(call.shard, &call.ranges)?;
@@ -85,7 +86,7 @@ impl State {
                 if let Some(shard) = self.directory.shard_mut(call.shard) {
                     shard.owner = None;
                 }
-                self.fence(call.shard, None);
+                self.fence(call.shard, None, None);
                 Ok(done())
             }
             Request::SetRoot(call) => {
@@ -160,7 +161,7 @@ impl State {
         let mut granted = Vec::new();
         for &extent in &call.extents {
             let rights = match self.extents.place(extent) {
-                Some(Place::Adopted(shard)) if shard == call.shard && owned => Rights::ALL,
+                Some(Place::Adopted(shard)) if shard == call.shard && owned && call.write => Rights::ALL,
                 Some(Place::Adopted(shard) | Place::Jobs(shard)) if shard == call.shard => Rights::READ,
                 _ => return Err(Refusal::Extent { extent, what: "is not memory of this shard" }),
             };
@@ -202,6 +203,21 @@ impl State {
         let more = extents.len() > MAX_LIST;
         extents.truncate(MAX_LIST);
         Ok(reply(&ExtentPage { extents, more }))
+    }
+
+    fn list_ranges(&self, call: &ListRanges) -> Result<Answer, Refusal> {
+        self.check_open(call.session, call.shard.store)?;
+        let retired = |range| self.retired_ranges.iter().any(|&(_, _, other)| other == range);
+        let from = (call.from, call.offset);
+        let mut ranges: Vec<ExtentRange> = self
+            .outputs
+            .adopted(call.shard)
+            .filter(|&range| (range.extent, range.offset) >= from && !retired(range))
+            .take(MAX_LIST + 1)
+            .collect();
+        let more = ranges.len() > MAX_LIST;
+        ranges.truncate(MAX_LIST);
+        Ok(reply(&RangePage { ranges, more }))
     }
 
     fn create_store(&mut self, session: SessionId, name: Text, config: Blob) -> Result<Answer, Refusal> {
@@ -249,8 +265,9 @@ impl State {
 
     fn acquire_shard(&mut self, session: SessionId, key: ShardKey, takeover: bool) -> Result<Answer, Refusal> {
         self.check_open(session, key.store)?;
+        let before = self.directory.shard(key).and_then(|shard| shard.owner);
         let epoch = self.directory.acquire(key, session, takeover)?;
-        self.fence(key, Some(session));
+        self.fence(key, before, Some(session));
         Ok(reply(&ShardAcquired { epoch }))
     }
 
@@ -331,6 +348,7 @@ fn session_of(request: &Request) -> SessionId {
         Request::AdoptExtents(call) => call.session,
         Request::ReleaseExtents(call) => call.session,
         Request::ListExtents(call) => call.session,
+        Request::ListRanges(call) => call.session,
         Request::AdoptRanges(call) => call.session,
         Request::FreeBatch(call) => call.session,
         Request::CreateStore(call) => call.session,

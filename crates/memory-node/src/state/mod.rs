@@ -283,19 +283,23 @@ impl State {
         }
     }
 
-    /// Ends what an earlier epoch of a shard allowed: keys to write, jobs, outputs that nobody
-    /// adopted.
-    fn fence(&mut self, shard: ShardKey, keep: Option<SessionId>) {
+    /// Ends what an earlier epoch of a shard allowed: keys to write, all keys of the owner `before`,
+    /// jobs, outputs that nobody adopted. The session `keep` keeps its keys.
+    fn fence(&mut self, shard: ShardKey, before: Option<SessionId>, keep: Option<SessionId>) {
         for extent in self.extents.select(|found| found.place().shard() == Some(shard)) {
-            let writers: Vec<_> = self
+            let ended = |holder: &&Holder| {
+                let had_owned = before == Some(holder.session) || holder.rights.contain(Rights::WRITE);
+                had_owned && keep != Some(holder.session)
+            };
+            let holders: Vec<_> = self
                 .extents
                 .get(extent)
                 .into_iter()
                 .flat_map(|found| &found.holders)
-                .filter(|holder| holder.rights.contain(Rights::WRITE) && Some(holder.session) != keep)
+                .filter(ended)
                 .map(|holder| holder.session)
                 .collect();
-            for session in writers {
+            for session in holders {
                 self.revoke(session, extent);
             }
         }

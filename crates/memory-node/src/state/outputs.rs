@@ -84,6 +84,12 @@ impl Outputs {
         self.pending.get(&(range.extent, range.offset)).is_some_and(|(_, pending)| pending.job.is_some())
     }
 
+    /// The shard's outputs that are not pending, in ascending order.
+    pub fn adopted(&self, shard: ShardKey) -> impl Iterator<Item = ExtentRange> + '_ {
+        let ranges = self.shards.get(&shard).into_iter().flat_map(RangeAllocator::allocated);
+        ranges.filter(|range| !self.pending.contains_key(&(range.extent, range.offset)))
+    }
+
     /// Passes an output to the shard.
     pub fn adopt(&mut self, range: ExtentRange) {
         if self.pending.remove(&(range.extent, range.offset)).is_some() {

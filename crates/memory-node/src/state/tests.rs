@@ -278,7 +278,7 @@ fn freed_memory_waits_for_its_readers() {
     let epoch = world.acquire(1, shard, false).unwrap();
     let extents = world.lease(1, 1, Purpose::Flush).unwrap();
     world.call(1, AdoptExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
-    world.call(2, MapExtents { session: reader, shard, extents: extents.clone() }).unwrap();
+    world.call(2, MapExtents { session: reader, shard, write: true, extents: extents.clone() }).unwrap();
     let began = world.state.reading_epoch;
     world.call(2, Renew { session: reader, reading_epoch: began }).unwrap();
     world.call(1, ReleaseExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
@@ -293,7 +293,7 @@ fn freed_memory_waits_for_its_readers() {
     // A reader that dies holds up nobody.
     let extents = world.lease(1, 1, Purpose::Flush).unwrap();
     world.call(1, AdoptExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
-    world.call(2, MapExtents { session: reader, shard, extents: extents.clone() }).unwrap();
+    world.call(2, MapExtents { session: reader, shard, write: true, extents: extents.clone() }).unwrap();
     world.call(2, Renew { session: reader, reading_epoch: 0 }).unwrap();
     world.call(1, ReleaseExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
     world.cut(2);
@@ -314,7 +314,7 @@ fn nobody_writes_before_the_owner_before_has_let_go() {
     assert_eq!(world.acquire(2, shard, false), Err(Refusal::Owned(shard)));
     let taken = world.acquire(2, shard, true).unwrap();
     assert_eq!(taken, Epoch(epoch.0 + 1));
-    let map = MapExtents { session: new, shard, extents: extents.clone() };
+    let map = MapExtents { session: new, shard, write: true, extents: extents.clone() };
     assert_eq!(world.call(2, map.clone()), Err(Refusal::Held(extents[0])));
     let late = SetRoot { session: old, shard, epoch, root: Blob::default() };
     assert_eq!(world.call(1, late), Err(Refusal::Fenced { shard, epoch, present: taken }));
@@ -571,7 +571,7 @@ impl World {
                     let extent = ExtentId(extent);
                     let mine = self.state.place(extent).and_then(Place::shard) == Some(shard);
                     self.store(peer, "db");
-                    let mapped = self.call(peer, MapExtents { session, shard, extents: vec![extent] });
+                    let mapped = self.call(peer, MapExtents { session, shard, write: true, extents: vec![extent] });
                     assert!(mine || mapped.is_err(), "{extent} is not memory of {shard}");
                 }
             }
