@@ -40,6 +40,11 @@ fn run(shard: &Shard) {
             return;
         }
         let Some(task) = shard.next_task(&mut state) else {
+            if shard.watch_is_due() {
+                drop(state);
+                shard.watch_owner();
+                state = shard.lock();
+            }
             if shard.remote.has_frees() {
                 drop(state);
                 shard.remote.send_frees(1);

@@ -4,15 +4,19 @@ use crate::background::{self, Idle};
 use crate::batch::{One, WriteBatch};
 use crate::bounds::IterOptions;
 use crate::iterator::DbIterator;
+use crate::named;
+use crate::recovery;
 use crate::segment::Remote;
 use crate::shard::{ManualCompaction, Shard};
 use crate::statistics::{Statistics, get};
+use crate::version::identity;
 use crate::{Error, Options, Result};
 use forebay_base::{Kind, SequenceNumber};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::JoinHandle;
 use forebay_fabric::Traffic;
-use forebay_memory_client::MemoryClient;
+use forebay_memory_client::{MemoryClient, ShardId};
+use forebay_table::StoreConfig;
 use std::sync::Arc;
 
 /// An ordered key-value database over a memory node. Cheap to clone; all clones are the same
@@ -70,10 +74,25 @@ impl Db {
     pub fn open(client: Arc<MemoryClient>, options: Options) -> Result<Self> {
         options.check()?;
         let options = options.fitted_to(client.extent_bytes());
-        let remote = Arc::new(Remote::new(client, &options)?);
-        let shard = Arc::new(Shard::new(options, remote)?);
+        let shard = Arc::new(Shard::open(client, options)?);
         let threads = Mutex::new(background::start(&shard)?);
         Ok(Self { inner: Arc::new(Inner { shard, threads }) })
+    }
+
+    /// Names of the databases in a memory node, in ascending order.
+    ///
+    /// # Errors
+    /// `Unavailable` when it is gone.
+    pub fn list(client: &MemoryClient) -> Result<Vec<String>> {
+        named::list(client)
+    }
+
+    /// Drops a named database with all that is in it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; `Busy` while a process has it open.
+    pub fn destroy(client: &Arc<MemoryClient>, name: &str) -> Result<()> {
+        named::destroy(client, name)
     }
 
     fn shard(&self) -> &Arc<Shard> {
@@ -196,10 +215,7 @@ impl Db {
     /// # Errors
     /// See [`Db::put`].
     pub fn flush(&self) -> Result<()> {
-        let shard = self.shard();
-        shard.seal_active()?;
-        let end = shard.view.load().active.memtable.base();
-        shard.wait_idle(Idle::FlushedUpTo(end))
+        self.shard().flush_all()
     }
 
     /// Compacts everything from `lower` up to (not with) `upper` down to the last level, so that
@@ -266,6 +282,9 @@ impl Db {
 
 impl Inner {
     fn stop(&self) {
+        if let Err(error) = self.shard.leave_tidy() {
+            tracing::warn!(%error, "what memtables hold is lost");
+        }
         self.shard.close();
         self.shard.stop_near_data();
         for thread in lock(&self.threads).drain(..) {
@@ -284,6 +303,27 @@ impl Drop for Inner {
 }
 
 impl Shard {
+    /// Opens the only shard of a database.
+    fn open(client: Arc<MemoryClient>, options: Options) -> Result<Self> {
+        let Some(name) = options.name.clone() else {
+            let remote = Arc::new(Remote::new(client, &options)?);
+            return Self::new(options, remote);
+        };
+        let config =
+            StoreConfig { key_order: options.key_order, shards: 1, merge_operator: String::new(), bounds: Vec::new() };
+        let store = named::open(&client, &name, &config, &options)?;
+        let identity = identity(&options, store.id().0.into(), 0);
+        let recovered = recovery::open(store, ShardId(0), identity, &options)?;
+        Self::recovered(options, recovered)
+    }
+
+    /// Flushes what was written so far, and waits for it.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.seal_active()?;
+        let end = self.view.load().active.memtable.base();
+        self.wait_idle(Idle::FlushedUpTo(end))
+    }
+
     /// Waits for the manual compaction before, if one runs, then carries this one out.
     fn compact_manually(&self, manual: ManualCompaction) -> Result<()> {
         let mut state = self.lock();

@@ -12,6 +12,7 @@
 //! | `iterator`, `bounds`, `cursor`, `level_cursor`, `scan_batch` | iteration |
 //! | `flush`, `compaction`, `near_data`, `picker`, `background` | what goes on behind them |
 //! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
+//! | `named`, `manifest`, `recovery`, `owner` | what outlives the process, and who may change it |
 //!
 //! The engine names no back end of the fabric and depends on no memory node.
 
@@ -28,15 +29,19 @@ mod error;
 mod flush;
 mod iterator;
 mod level_cursor;
+mod manifest;
 mod memory;
+mod named;
 mod near_data;
 mod node_part;
 mod options;
+mod owner;
 mod picker;
 mod pipeline;
 mod probe;
 mod range_deletions;
 mod read;
+mod recovery;
 mod scan_batch;
 mod segment;
 mod shard;

@@ -13,15 +13,15 @@
 //! so that the attempt can do no more harm and what it made is freed.
 
 use crate::node_part::NodePart;
-use crate::read::received;
+use crate::pipeline::read_range;
 use crate::segment::Segment;
 use crate::shard::Shard;
 use crate::{Error, Result, statistics};
 use forebay_base::{ErrorKind, SegmentId};
-use forebay_memory_client::ExtentRange;
+use forebay_memory_client::{ExtentRange, ShardHandle};
 use forebay_proto::job_kind;
+use forebay_table::ImageAddress;
 use forebay_table::job::{CompactionJob, CompactionResult};
-use forebay_table::{ImageAddress, Placement, SegmentInfo};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,6 @@ const NUMBERS_OF_A_JOB: u64 = 1 << 16;
 /// How long a job may take, and how much longer for each byte of its inputs: as if it were one of many.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_BYTES_PER_SECOND: u64 = 8 << 20;
-/// Bytes of one read of a tail.
-const READ_BYTES: u64 = 1 << 20;
 
 /// Why a compaction is not done near the data.
 pub(crate) enum NotThere {
@@ -65,12 +63,12 @@ impl Shard {
         let mut arguments = Vec::new();
         job.encode(&mut arguments).map_err(Error::from)?;
         let reply = shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job));
-        let reply = reply.map_err(|error| self.refused(part, error.into()))?;
+        let reply = reply.map_err(|error| self.refused(&shard, error.into()))?;
         let counters = &self.counters;
         statistics::add(&counters.compaction_bytes_written, arguments.len() as u64);
         statistics::add(&counters.compaction_bytes_read, reply.len() as u64);
         let mut result = CompactionResult::decode(&reply).map_err(Error::from)?;
-        let ranges = self.outputs(part, job, &result)?;
+        let ranges = self.outputs(job, &result)?;
         part.adopt(&shard, &ranges)?;
         let segments = self.remote.hold_outputs(part, &result.segments, &ranges)?;
         for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
@@ -80,38 +78,30 @@ impl Shard {
     }
 
     /// Whether an error of the node is a refusal.
-    fn refused(&self, part: &NodePart, error: Error) -> NotThere {
+    fn refused(&self, shard: &ShardHandle, error: Error) -> NotThere {
         match error.kind() {
+            // Another thread of this process ended the epoch.
+            ErrorKind::Fenced if self.remote.node_part().is_some_and(|part| part.shard().epoch() > shard.epoch()) => {
+                NotThere::Refused(error)
+            }
             ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unsupported => NotThere::Refused(error),
             // Nobody knows what became of it.
-            ErrorKind::TimedOut | ErrorKind::Unavailable if part.stop_jobs().is_ok() => NotThere::Refused(error),
+            ErrorKind::TimedOut | ErrorKind::Unavailable if self.remote.end_epoch().is_ok() => NotThere::Refused(error),
             _ => NotThere::Failed(error),
         }
     }
 
     /// Checks that a result is that of the job, and finds where its segments lie.
-    fn outputs(&self, part: &NodePart, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
+    fn outputs(&self, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
         if result.identity != job.identity {
             return Err(Error::corrupt("the memory node answered another job than it was asked"));
         }
         let numbers: BTreeSet<SegmentId> = result.segments.iter().map(|(id, _)| *id).collect();
         let known = numbers.iter().all(|id| job.output_segments.contains(&id.0));
-        let ranges: Option<Vec<_>> = result.segments.iter().map(|(_, info)| self.output(part, info)).collect();
+        let ranges: Option<Vec<_>> = result.segments.iter().map(|(_, info)| self.remote.place_of(info)).collect();
         match ranges {
             Some(ranges) if known && numbers.len() == ranges.len() => Ok(ranges),
             _ => Err(Error::corrupt("the memory node names outputs that it cannot have made")),
-        }
-    }
-
-    fn output(&self, part: &NodePart, info: &SegmentInfo) -> Option<ExtentRange> {
-        let here = self.remote.node();
-        match info.placements.as_slice() {
-            &[Placement::Memory { node, incarnation, extent, offset }]
-                if (node, incarnation) == (here.node, here.incarnation) =>
-            {
-                part.range(extent, offset, info.length)
-            }
-            _ => None,
         }
     }
 
@@ -120,18 +110,8 @@ impl Shard {
         let segment = segments.iter().find(|segment| segment.id() == image.segment);
         let segment = segment.filter(|segment| image.length <= segment.info().length);
         let segment = segment.ok_or_else(|| Error::corrupt("an output table's image is no output"))?;
-        let mut endpoint = self.remote.background()?;
-        let mut tail = Vec::new();
-        let mut offset = image.tail_offset;
-        while offset < image.length {
-            let length = READ_BYTES.min(image.length - offset);
-            let slot = endpoint.slot(length as usize)?;
-            let posted = endpoint.post_read(segment.at(offset), slot)?;
-            let slot = received(endpoint.wait_for(posted)?)?;
-            tail.extend_from_slice(&slot);
-            endpoint.release(slot);
-            offset += length;
-        }
+        let length = image.length.saturating_sub(image.tail_offset);
+        let tail = read_range(&mut *self.remote.background()?, segment.at(image.tail_offset), length)?;
         statistics::add(&self.counters.compaction_bytes_read, tail.len() as u64);
         Ok(tail)
     }

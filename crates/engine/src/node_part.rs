@@ -9,11 +9,11 @@
 //! dropped, because that may be on a reader's path.
 
 use crate::Result;
+use crate::owner::Owner;
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
-use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
+use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId};
 use forebay_proto::calls::MAX_RANGES;
-use forebay_proto::ranges::GRANULARITY_BYTES;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +24,9 @@ const SHARD: ShardId = ShardId(0);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct NodePart {
-    store: StoreHandle,
-    shard: Mutex<ShardHandle>,
+    owner: Arc<Owner>,
+    /// The store ends with this.
+    is_private: bool,
     freed: Mutex<Vec<ExtentRange>>,
     held_bytes: AtomicU64,
 }
@@ -48,27 +49,26 @@ impl NodePart {
             Err(error) => return Err(error.into()),
         };
         let shard = store.acquire_shard(SHARD, false)?;
-        Ok(Some(Self { store, shard: Mutex::new(shard), freed: Mutex::default(), held_bytes: AtomicU64::new(0) }))
+        let owner = Arc::new(Owner::new(store, shard));
+        Ok(Some(Self { owner, is_private: true, freed: Mutex::default(), held_bytes: AtomicU64::new(0) }))
+    }
+
+    /// The share of a shard of a named store, of which its versions name `held_bytes` bytes.
+    pub(crate) fn of_owner(owner: Arc<Owner>, held_bytes: u64) -> Self {
+        Self { owner, is_private: false, freed: Mutex::default(), held_bytes: AtomicU64::new(held_bytes) }
     }
 
     /// The shard at its present epoch.
     pub(crate) fn shard(&self) -> ShardHandle {
-        lock(&self.shard).clone()
+        self.owner.shard()
     }
 
     /// Ends the epoch, and with it the jobs that run and the outputs that are not adopted.
-    pub(crate) fn stop_jobs(&self) -> Result<()> {
-        let next = self.store.acquire_shard(SHARD, true)?;
-        *lock(&self.shard) = next;
-        Ok(())
-    }
-
-    /// The range that holds an output of `length` bytes; `None` for one that no extent has room for.
-    pub(crate) fn range(&self, extent: u32, offset: u64, length: u64) -> Option<ExtentRange> {
-        let length = length.max(1).checked_next_multiple_of(GRANULARITY_BYTES)?;
-        let end = offset.checked_add(length)?;
-        let range = ExtentRange { extent: ExtentId(extent), offset, length };
-        (end <= self.store.client().extent_bytes()).then_some(range)
+    ///
+    /// # Errors
+    /// `Fenced` when somebody took over; `Unavailable`.
+    pub(crate) fn end_epoch(&self) -> Result<ShardHandle> {
+        self.owner.advance()
     }
 
     /// Takes over the outputs of a job of the shard's epoch, and gets keys to them. When that fails,
@@ -122,7 +122,10 @@ impl NodePart {
 
 impl Drop for NodePart {
     fn drop(&mut self) {
-        if let Err(error) = self.store.client().drop_store(self.store.id()) {
+        let store = self.owner.store();
+        if self.is_private
+            && let Err(error) = store.client().drop_store(store.id())
+        {
             tracing::debug!(%error, "the node drops the store with the session");
         }
     }

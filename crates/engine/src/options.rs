@@ -21,6 +21,17 @@ pub enum CompactionPlace {
 /// How a database behaves. The defaults are the papers' (dLSM XI-B) where they give one.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// The database's name in the memory node: letters, digits, `.`, `_`, `-`. A named database
+    /// outlives its process, and another process can open it. One without a name is private to its
+    /// session at the memory node and ends with it.
+    pub name: Option<String>,
+    /// Create a named database that is not there.
+    pub create_if_missing: bool,
+    /// Refuse to open a named database that is there.
+    pub error_if_exists: bool,
+    /// Open a named database even when another process has it open. That one is fenced: none of its
+    /// calls has an effect any more, and all of them fail.
+    pub takeover: bool,
     /// Order of the keys.
     pub key_order: KeyOrder,
     /// Capacity of a memtable in bytes of records.
@@ -58,6 +69,10 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            name: None,
+            create_if_missing: true,
+            error_if_exists: false,
+            takeover: false,
             key_order: KeyOrder::Bytewise,
             write_buffer_bytes: 64 << 20,
             max_immutable_memtables: 4,

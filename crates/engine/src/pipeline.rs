@@ -8,10 +8,12 @@
 
 use crate::endpoints::Pooled;
 use crate::memory::Buffer;
+use crate::read::received;
 use crate::segment::Segment;
 use crate::{Error, Result};
 use forebay_base::ErrorKind;
-use forebay_fabric::Endpoint;
+use forebay_fabric::{Endpoint, RemoteAddress};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Bytes of one write.
@@ -124,6 +126,29 @@ impl Drop for Pipeline {
             self.targets.iter().for_each(|segment| segment.abandon());
         }
     }
+}
+
+/// Reads `length` bytes, several pieces in flight.
+///
+/// # Errors
+/// Those of the fabric.
+pub(crate) fn read_range(endpoint: &mut Endpoint, from: RemoteAddress, length: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(length as usize);
+    let mut posted = VecDeque::with_capacity(DEPTH);
+    let mut next = 0;
+    while (bytes.len() as u64) < length {
+        while next < length && posted.len() < DEPTH {
+            let piece = (PIECE_BYTES as u64).min(length - next);
+            let slot = endpoint.slot(piece as usize)?;
+            posted.push_back(endpoint.post_read(from.add(next), slot)?);
+            next += piece;
+        }
+        let Some(id) = posted.pop_front() else { break };
+        let slot = received(endpoint.wait_for(id)?)?;
+        bytes.extend_from_slice(&slot);
+        endpoint.release(slot);
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

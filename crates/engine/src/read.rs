@@ -78,7 +78,7 @@ impl Shard {
     /// Opens another endpoint after a failure, or returns it when that would not help.
     fn reopen(&self, endpoint: &mut Taken<'_>, reopens: &mut u32, failure: Error) -> Result<()> {
         if *reopens == REOPENS || !self.remote.may_retry(&failure) {
-            return Err(failure);
+            return Err(self.judged(failure));
         }
         tracing::debug!(%failure, "reading again over a new endpoint");
         *reopens += 1;

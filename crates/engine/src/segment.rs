@@ -6,10 +6,12 @@
 
 use crate::endpoints::{Endpoints, Pool, Pooled};
 use crate::node_part::NodePart;
+use crate::owner::Owner;
 use crate::{CompactionPlace, Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
-use forebay_fabric::{EndpointOptions, Link, NodeIdentity, RemoteAddress, Traffic};
-use forebay_memory_client::{Allocation, AllocatorOptions, ExtentRange, MemoryClient, Purpose, SubAllocator};
+use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Traffic};
+use forebay_memory_client::{Allocation, AllocatorOptions, ExtentId, ExtentRange, MemoryClient, Purpose, SubAllocator};
+use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +20,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Remote {
     client: Arc<MemoryClient>,
-    allocator: SubAllocator,
-    /// Where outputs of near-data jobs lie, unless compactions run at this node.
+    allocator: Arc<SubAllocator>,
+    /// Where outputs of near-data jobs lie, if there are any.
     node_part: Option<NodePart>,
+    /// Compactions run at the memory node.
+    runs_jobs: bool,
+    /// The shard of a named store that adopts what versions name.
+    owner: Option<Arc<Owner>>,
     foreground: Endpoints,
     scans: Arc<Pool>,
     background: Arc<Pool>,
@@ -30,25 +36,126 @@ impl Remote {
     /// # Errors
     /// When the memory node is gone.
     pub(crate) fn new(client: Arc<MemoryClient>, options: &Options) -> Result<Self> {
-        let endpoint =
-            |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
         let node_part = match options.compaction_place {
             CompactionPlace::ComputeNode => None,
             CompactionPlace::MemoryNode => NodePart::open(&client)?,
         };
-        Ok(Self {
+        let allocator = SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default());
+        Ok(Self::with(client, options, allocator, node_part, None))
+    }
+
+    /// The memory of a shard of a named store.
+    pub(crate) fn of_owner(options: &Options, owner: Arc<Owner>, allocator: SubAllocator, output_bytes: u64) -> Self {
+        let client = Arc::clone(owner.store().client());
+        let node_part = NodePart::of_owner(Arc::clone(&owner), output_bytes);
+        Self::with(client, options, allocator, Some(node_part), Some(owner))
+    }
+
+    fn with(
+        client: Arc<MemoryClient>,
+        options: &Options,
+        allocator: SubAllocator,
+        node_part: Option<NodePart>,
+        owner: Option<Arc<Owner>>,
+    ) -> Self {
+        let endpoint =
+            |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
+        Self {
+            runs_jobs: options.compaction_place == CompactionPlace::MemoryNode && client.runs_jobs(),
             node_part,
-            allocator: SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default()),
+            owner,
+            allocator: Arc::new(allocator),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             scans: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             background: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Background)),
             client,
-        })
+        }
     }
 
     /// Where outputs of near-data jobs lie; `None` when compactions run at this node.
     pub(crate) fn node_part(&self) -> Option<&NodePart> {
+        self.node_part.as_ref().filter(|_| self.runs_jobs)
+    }
+
+    /// Passes segments to the shard of a named store, so that they outlive this session. Outputs of
+    /// jobs are passed on when the job ends.
+    ///
+    /// # Errors
+    /// `Fenced`, `Unavailable`.
+    pub(crate) fn adopt(&self, segments: &[Arc<Segment>]) -> Result<()> {
+        if self.owner.is_none() {
+            return Ok(());
+        }
+        let of_session = |segment: &Arc<Segment>| match segment.origin {
+            Origin::Session(allocation) => Some(allocation),
+            Origin::NodePart(_) => None,
+        };
+        let allocations: Vec<_> = segments.iter().filter_map(of_session).collect();
+        Ok(self.allocator.adopt(&allocations)?)
+    }
+
+    /// Ends the epoch, and with it the jobs that run and the outputs that are not adopted.
+    ///
+    /// # Errors
+    /// `Fenced` when somebody took over; `Unavailable`.
+    pub(crate) fn end_epoch(&self) -> Result<()> {
+        if let Some(part) = &self.node_part {
+            self.allocator.follow(&part.end_epoch()?);
+        }
+        Ok(())
+    }
+
+    /// What a failure means: a refused epoch or key may be a successor's doing, or nobody's.
+    pub(crate) fn judged(&self, error: Error) -> Error {
+        let Some(owner) = &self.owner else { return error };
+        if !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
+            return error;
+        }
+        let checked = match owner.check() {
+            Err(refused) if refused.kind() == ErrorKind::Fenced => self.end_epoch(),
+            checked => checked,
+        };
+        match checked {
+            Err(fenced) if fenced.kind() == ErrorKind::Fenced => fenced,
+            // It is still this process's: the same may succeed now.
+            _ => Error::new(ErrorKind::Unavailable, error.to_string()),
+        }
+    }
+
+    /// Whether another process took over, as the node says.
+    ///
+    /// # Errors
+    /// `Fenced` when one did.
+    pub(crate) fn check_owner(&self) -> Result<()> {
+        let Some(owner) = &self.owner else { return Ok(()) };
+        match owner.check().map_err(|error| self.judged(error)) {
+            Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where outputs of jobs lie, also while compactions run at this node.
+    pub(crate) fn outputs(&self) -> Option<&NodePart> {
         self.node_part.as_ref()
+    }
+
+    /// Frees memory that an earlier owner of the shard allocated.
+    pub(crate) fn free(&self, range: ExtentRange) {
+        if let Err(error) = self.allocator.free(range) {
+            tracing::debug!(%error, "freeing what an earlier owner left");
+        }
+    }
+
+    /// Gives up the shard of a named store: another process may open it.
+    pub(crate) fn release(&self) {
+        if let Some(owner) = &self.owner {
+            owner.release();
+        }
+    }
+
+    /// Length of an extent, bytes: no segment is longer.
+    pub(crate) fn extent_bytes(&self) -> u64 {
+        self.client.extent_bytes()
     }
 
     /// Whether frees of outputs wait to be sent.
@@ -61,11 +168,6 @@ impl Remote {
         if let Some(part) = &self.node_part {
             part.send_frees(fewest);
         }
-    }
-
-    /// Which node it is.
-    pub(crate) fn node(&self) -> NodeIdentity {
-        self.client.node()
     }
 
     /// The endpoints of callers.
@@ -140,6 +242,28 @@ impl Remote {
         Ok(Arc::new(Segment { id, info, base, origin, is_abandoned, remote: Arc::clone(self) }))
     }
 
+    /// The range that a segment takes, if that is in one piece in the present life of this node.
+    pub(crate) fn place_of(&self, info: &SegmentInfo) -> Option<ExtentRange> {
+        place_of(&self.client, info)
+    }
+
+    /// Holds a segment that an earlier owner of the shard made; it is not freed before
+    /// [`Segment::take_charge`]. `None` when it does not lie in one piece
+    /// in this life of this node.
+    ///
+    /// # Errors
+    /// When there is no key to its memory.
+    pub(crate) fn hold(self: &Arc<Self>, id: SegmentId, info: &SegmentInfo) -> Result<Option<Arc<Segment>>> {
+        let Some(range) = self.place_of(info) else { return Ok(None) };
+        let base = self.client.resolve(range.extent, range.offset)?;
+        let origin = match self.allocator.contains(range.extent) {
+            true => Origin::Session(range),
+            false => Origin::NodePart(range),
+        };
+        let is_abandoned = AtomicBool::new(true);
+        Ok(Some(Arc::new(Segment { id, info: info.clone(), base, origin, is_abandoned, remote: Arc::clone(self) })))
+    }
+
     /// Holds adopted outputs of a job, each with its range. When that fails, they are freed.
     pub(crate) fn hold_outputs(
         self: &Arc<Self>,
@@ -202,10 +326,15 @@ impl Segment {
         length.min(self.info.length.saturating_sub(offset)) as usize
     }
 
-    /// Keeps the memory from being used again: a write may still reach it. It goes back to the node
-    /// with the session.
+    /// Keeps the memory from being used again: a write may still reach it, or another owner needs it.
+    /// What no shard adopted goes back to the node with the session.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on the segment is freed when nothing names it.
+    pub(crate) fn take_charge(&self) {
+        self.is_abandoned.store(false, Ordering::Relaxed);
     }
 }
 
@@ -225,4 +354,24 @@ impl Drop for Segment {
             (Origin::NodePart(_), None) => {}
         }
     }
+}
+
+/// The range that a segment takes, if that is in one piece in the present life of the client's node.
+pub(crate) fn place_of(client: &MemoryClient, info: &SegmentInfo) -> Option<ExtentRange> {
+    let here = client.node();
+    match *info.placements.as_slice() {
+        [Placement::Memory { node, incarnation, extent, offset }]
+            if (node, incarnation) == (here.node, here.incarnation) =>
+        {
+            range_of(client, extent, offset, info.length)
+        }
+        _ => None,
+    }
+}
+
+/// The range of an allocation of `length` bytes; `None` for one that no extent has room for.
+pub(crate) fn range_of(client: &MemoryClient, extent: u32, offset: u64, length: u64) -> Option<ExtentRange> {
+    let length = length.max(1).checked_next_multiple_of(GRANULARITY_BYTES)?;
+    let end = offset.checked_add(length)?;
+    (end <= client.extent_bytes()).then_some(ExtentRange { extent: ExtentId(extent), offset, length })
 }

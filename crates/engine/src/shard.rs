@@ -17,10 +17,13 @@
 //! # What the lock guards
 //!
 //! The right to replace the view, and the bookkeeping of background work. No lock is held while a
-//! record is copied, while anything is awaited from the fabric, or while indexes are merged.
+//! record is copied, while anything is awaited from the fabric, or while indexes are merged. Changes of
+//! the version follow one another: they hold a lock of their own while they are recorded.
 
+use crate::manifest::Manifest;
 use crate::memory::Buffer;
 use crate::picker::Cursors;
+use crate::recovery::Recovered;
 use crate::segment::Remote;
 use crate::statistics::{self, Counters};
 use crate::version::{Change, LiveVersion};
@@ -33,13 +36,16 @@ use forebay_table::TableId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How often background work is tried again over another endpoint before it has failed for good.
 const MAX_RETRIES: u32 = 5;
 /// Nanoseconds before background work is tried again.
 const RETRY_PAUSE: u64 = 50_000_000;
+
+/// How often a named database asks whether another process took it over, nanoseconds.
+const WATCH_INTERVAL: u64 = 1_000_000_000;
 
 /// Longest sleep without a look at the state.
 const NAP: Duration = Duration::from_millis(100);
@@ -97,6 +103,14 @@ pub(crate) struct Shard {
     pub(crate) publication: Publication,
     blocks: Arc<BlockPool>,
     pub(crate) counters: Counters,
+    /// Held while a version is made, recorded and installed.
+    commit: Mutex<()>,
+    /// Where versions of a named database are recorded.
+    manifest: Option<Manifest>,
+    /// Another process took over.
+    fenced: OnceLock<Error>,
+    /// When to ask next whether one did (clock of the options, nanoseconds).
+    next_watch: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
     /// Published numbers that somebody reads at, with how many do.
@@ -112,18 +126,38 @@ impl Shard {
     /// # Errors
     /// As for memory of the first memtable.
     pub(crate) fn new(options: Options, remote: Arc<Remote>) -> Result<Self> {
+        let version = LiveVersion::empty(&options);
+        Self::with(options, remote, version, None)
+    }
+
+    /// A shard that goes on where an earlier owner's versions end.
+    ///
+    /// # Errors
+    /// As for memory of the first memtable.
+    pub(crate) fn recovered(options: Options, recovered: Recovered) -> Result<Self> {
+        let Recovered { remote, version, manifest } = recovered;
+        Self::with(options, remote, version, Some(manifest))
+    }
+
+    fn with(options: Options, remote: Arc<Remote>, version: LiveVersion, manifest: Option<Manifest>) -> Result<Self> {
+        let last = version.version.last_sequence();
+        let (next_segment, next_table) = (version.version.next_segment(), version.version.next_table());
         let blocks = BlockPool::new(options.write_buffer_bytes.next_multiple_of(8));
-        let active = Buffer::allocate(&blocks, &options, SequenceNumber::ZERO, options.write_buffer_bytes)?;
-        let version = Arc::new(LiveVersion::empty(&options));
+        let active = Buffer::allocate(&blocks, &options, last, options.write_buffer_bytes)?;
+        let version = Arc::new(version);
         Ok(Self {
             view: Switch::new(Arc::new(View { active, sealed: Vec::new(), version })),
-            publication: Publication::new(SequenceNumber::ZERO, Publication::DEFAULT_SLOTS),
+            publication: Publication::new(last, Publication::DEFAULT_SLOTS),
+            commit: Mutex::default(),
+            manifest,
+            fenced: OnceLock::new(),
+            next_watch: AtomicU64::new(0),
             counters: Counters::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
             snapshots: Mutex::default(),
-            next_segment: AtomicU64::new(1),
-            next_table: AtomicU64::new(1),
+            next_segment: AtomicU64::new(next_segment),
+            next_table: AtomicU64::new(next_table),
             closed: AtomicBool::new(false),
             blocks,
             options,
@@ -145,6 +179,15 @@ impl Shard {
         self.changed.notify_all();
     }
 
+    /// Flushes what a named database has in memtables, if it is open and well.
+    ///
+    /// # Errors
+    /// Those of flushing.
+    pub(crate) fn leave_tidy(&self) -> Result<()> {
+        let is_well = |state: &State| !state.closing && state.failure.is_none();
+        if self.manifest.is_some() && is_well(&self.lock()) { self.flush_all() } else { Ok(()) }
+    }
+
     /// Stops background work and refuses later calls.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
@@ -155,15 +198,18 @@ impl Shard {
     /// Tells a job that runs at the memory node for this closed shard to stop.
     pub(crate) fn stop_near_data(&self) {
         if self.lock().compacting
-            && let Some(part) = self.remote.node_part()
-            && let Err(error) = part.stop_jobs()
+            && let Err(error) = self.remote.end_epoch()
         {
             tracing::debug!(%error, "stopping a job at the memory node");
         }
     }
 
-    /// Gives back the memory of a closed shard.
+    /// Gives back the memory of a closed shard. What the last version of a named database names stays.
     pub(crate) fn clear(&self) {
+        if let Some(manifest) = &self.manifest {
+            self.view.load().version.segments().for_each(|segment| segment.abandon());
+            manifest.leave();
+        }
         let version = Arc::new(LiveVersion::empty(&self.options));
         match Buffer::allocate(&self.blocks, &self.options, self.publication.published(), MIN_RECORD_BYTES) {
             Ok(active) => drop(self.view.replace(Arc::new(View { active, sealed: Vec::new(), version }))),
@@ -171,13 +217,54 @@ impl Shard {
         }
         self.view.reclaim();
         self.remote.give_back();
+        self.remote.release();
     }
 
     /// Refuses a call on a closed database. A call that has found nothing asks again: the view may
     /// have been the empty one that [`Shard::clear`] leaves.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Relaxed) { Err(Error::closed()) } else { Ok(()) }
+        if self.closed.load(Ordering::Relaxed) { Err(self.why_closed()) } else { Ok(()) }
+    }
+
+    /// Why calls are refused.
+    #[cold]
+    pub(crate) fn why_closed(&self) -> Error {
+        self.fenced.get().cloned().unwrap_or_else(Error::closed)
+    }
+
+    /// Whether it is time to ask whether another process took the shard over.
+    pub(crate) fn watch_is_due(&self) -> bool {
+        self.manifest.is_some()
+            && self.fenced.get().is_none()
+            && self.options.clock.now() >= self.next_watch.load(Ordering::Relaxed)
+    }
+
+    /// Asks whether another process took the shard over.
+    pub(crate) fn watch_owner(&self) {
+        let next = self.options.clock.now().saturating_add(WATCH_INTERVAL);
+        self.next_watch.store(next, Ordering::Relaxed);
+        if let Err(fenced) = self.remote.check_owner() {
+            self.fence(fenced);
+        }
+    }
+
+    /// Refuses all later calls: another process took the shard over.
+    fn fence(&self, error: Error) {
+        let error = self.fenced.get_or_init(|| error).clone();
+        self.closed.store(true, Ordering::Relaxed);
+        self.lock().failure.get_or_insert(error);
+        self.notify();
+    }
+
+    /// What the failure of a read means: when another process took over, that is the cause.
+    #[cold]
+    pub(crate) fn judged(&self, error: Error) -> Error {
+        let error = self.remote.judged(error);
+        if error.kind() == ErrorKind::Fenced && self.manifest.is_some() {
+            self.fence(error.clone());
+        }
+        error
     }
 
     pub(crate) fn next_segment(&self) -> SegmentId {
@@ -296,23 +383,31 @@ impl Shard {
         Ok(())
     }
 
-    /// Installs the version that `change` leads to, and with it drops the memtable `flushed` from
-    /// the view.
+    /// Makes the version that `change` leads to, records it if the database has a name, and installs
+    /// it, and with it drops the memtable `flushed` from the view. All that the change adds is
+    /// completely written.
     ///
     /// # Errors
-    /// When the change does not fit the version: then nothing changed.
+    /// When the change does not fit the version, or cannot be recorded: then nothing changed here.
     pub(crate) fn commit(&self, mut change: Change, flushed: Option<&Arc<Buffer>>) -> Result<()> {
-        let mut state = self.lock();
+        let commit = lock(&self.commit);
         change.edit.next_table = Some(self.next_table.load(Ordering::Relaxed));
         change.edit.next_segment = Some(self.next_segment.load(Ordering::Relaxed));
+        // Only commits change the version.
+        let version = Arc::clone(&self.view.load().version);
+        let version = Arc::new(version.apply(&mut change)?);
+        if let Some(manifest) = &self.manifest {
+            manifest.recorder().record(&change, &version)?;
+        }
+        let mut state = self.lock();
         let view = Arc::clone(&self.view.load());
-        let version = Arc::new(view.version.apply(&mut change)?);
         let is_left = |buffer: &&Arc<Buffer>| flushed.is_none_or(|flushed| !Arc::ptr_eq(buffer, flushed));
         let sealed = view.sealed.iter().filter(is_left).cloned().collect();
         self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
         state.full = None;
         state.retries = 0;
         drop(state);
+        drop(commit);
         self.notify();
         Ok(())
     }
@@ -320,6 +415,7 @@ impl Shard {
     /// Notes that background work failed. A full memory node is not for good, and an endpoint that
     /// broke need not be: it is tried again.
     pub(crate) fn failed(&self, error: Error) {
+        let error = self.judged(error);
         let mut state = self.lock();
         if error.kind() == ErrorKind::Full {
             tracing::warn!(%error, "the memory node is full; background work waits");

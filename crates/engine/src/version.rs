@@ -34,20 +34,26 @@ pub(crate) struct Change {
 impl LiveVersion {
     /// A version without tables.
     pub(crate) fn empty(options: &Options) -> Self {
-        let identity = ShardIdentity {
-            store: 0,
-            shard: 0,
-            key_order: options.key_order,
-            merge_operator: String::new(),
-            lower: None,
-            upper: None,
-        };
         Self {
-            version: Version::empty(identity),
+            version: Version::empty(identity(options, 0, 0)),
             levels: Vec::new(),
             segments: HashMap::new(),
             has_range_deletions: false,
         }
+    }
+
+    /// A version that an earlier owner left, with its tables, which are open again.
+    ///
+    /// # Errors
+    /// When a table or a segment is missing.
+    pub(crate) fn restore(
+        version: Version,
+        tables: &[Arc<Table>],
+        segments: &HashMap<SegmentId, Arc<Segment>>,
+    ) -> Result<Self> {
+        let tables = tables.iter().map(|table| (table.id(), table)).collect();
+        let segments = segments.iter().map(|(id, segment)| (*id, segment)).collect();
+        Self::hold(version, &tables, &segments)
     }
 
     /// The version after a change.
@@ -59,6 +65,16 @@ impl LiveVersion {
         let version = self.version.apply(&change.edit).map_err(forebay_table::Error::from)?;
         let tables: HashMap<TableId, &Arc<Table>> =
             self.levels.iter().flatten().chain(&change.tables).map(|table| (table.id(), table)).collect();
+        let held = change.segments.iter().map(|segment| (segment.id(), segment));
+        let held = self.segments.iter().map(|(id, segment)| (*id, segment)).chain(held).collect();
+        Self::hold(version, &tables, &held)
+    }
+
+    fn hold(
+        version: Version,
+        tables: &HashMap<TableId, &Arc<Table>>,
+        held: &HashMap<SegmentId, &Arc<Segment>>,
+    ) -> Result<Self> {
         let levels: Vec<Vec<Arc<Table>>> = version
             .levels()
             .iter()
@@ -67,9 +83,6 @@ impl LiveVersion {
                 level.iter().map(|table| find(table.id)).collect::<Result<_>>()
             })
             .collect::<Result<_>>()?;
-        let held = change.segments.iter().map(|segment| (segment.id(), segment));
-        let held: HashMap<SegmentId, &Arc<Segment>> =
-            self.segments.iter().map(|(id, segment)| (*id, segment)).chain(held).collect();
         let segments = version
             .segments()
             .keys()
@@ -80,6 +93,11 @@ impl LiveVersion {
             .collect::<Result<_>>()?;
         let has_range_deletions = levels.iter().flatten().any(|table| !table.range_deletions().is_empty());
         Ok(Self { version, levels, segments, has_range_deletions })
+    }
+
+    /// All segments.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.segments.values()
     }
 
     pub(crate) fn segment(&self, id: SegmentId) -> Option<&Arc<Segment>> {
@@ -146,6 +164,18 @@ impl LiveVersion {
             level
         };
         self.levels.iter().map(of_level).collect()
+    }
+}
+
+/// Which shard of which store a version is of.
+pub(crate) fn identity(options: &Options, store: u128, shard: u64) -> ShardIdentity {
+    ShardIdentity {
+        store,
+        shard,
+        key_order: options.key_order,
+        merge_operator: String::new(),
+        lower: None,
+        upper: None,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::{Error, MemoryClient};
 use forebay_proto::calls::{
-    AcquireShard, AdoptExtents, AdoptRanges, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES, ReleaseExtents, ReleaseShard,
-    SetRoot, SubmitJob,
+    AcquireShard, AdoptExtents, AdoptRanges, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES, ReleaseExtents,
+    ReleaseShard, SetRoot, SubmitJob,
 };
 use forebay_proto::replies::StoreOpened;
 use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId};

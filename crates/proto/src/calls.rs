@@ -8,8 +8,8 @@
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
 use crate::replies::{
-    Done, ExtentPage, ExtentsGranted, JobDone, RangePage, Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened,
-    StorePage,
+    Done, ExtentPage, ExtentsGranted, JobDone, RangePage, Renewed, Root, SessionOpened, ShardAcquired, Statistics,
+    StoreOpened, StorePage,
 };
 use forebay_base::DecodeError;
 

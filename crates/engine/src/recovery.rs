@@ -1,0 +1,234 @@
+//! Opening a shard of a named store: what an earlier owner left is taken up again.
+//!
+//! ```text
+//!  acquire the shard: the next epoch          the earlier owner, if it lives, is fenced
+//!  root ─► log ─► version                     checked: CRC32C, edits, the invariants of versions
+//!  keys to the shard's memory                 what the version names is held, the rest is free
+//!  tails of the tables, several at a time     the cached indexes
+//!  a new log, a new root                      from here on the shard is this process's
+//!  outputs of jobs that no version names      freed
+//! ```
+//!
+//! Nothing that the earlier owner may still write is trusted: its log is read once, and a new one is
+//! begun (`docs/formats/manifest.md`). What it had in memtables is lost (durability `none`); sequence numbers go on behind the
+//! largest one that the version covers.
+
+use crate::manifest::Manifest;
+use crate::node_part::NodePart;
+use crate::owner::Owner;
+use crate::pipeline::read_range;
+use crate::segment::{Remote, Segment, place_of, range_of};
+use crate::table::Table;
+use crate::version::LiveVersion;
+use crate::{Error, Options, Result};
+use forebay_base::{ErrorKind, SegmentId};
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::thread::spawn;
+use forebay_fabric::EndpointOptions;
+use forebay_memory_client::{
+    AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle, SubAllocator,
+};
+use forebay_table::{CachedTable, ManifestRoot, ShardIdentity, TableMetadata, Version};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a shard may stay with an owner that has just died before it counts as in use.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Threads that read tails, at most.
+const MAX_READERS: usize = 8;
+
+/// A shard as it was left, open again.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) version: LiveVersion,
+    pub(crate) manifest: Manifest,
+}
+
+/// Takes up a shard of a store; one that nobody used yet is empty.
+///
+/// # Errors
+/// `Busy` when another process has it open and it is not to be taken over; `Corrupt` when what was left
+/// is damaged; `Full`; `Unavailable`.
+pub(crate) fn open(store: StoreHandle, id: ShardId, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
+    let shard = acquire(&store, id, options)?;
+    let owner = Arc::new(Owner::new(store, shard));
+    take_up(&owner, identity, options).inspect_err(|_| owner.release())
+}
+
+fn take_up(owner: &Arc<Owner>, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
+    let (shard, client) = (owner.shard(), Arc::clone(owner.store().client()));
+    let id = shard.key().shard;
+    let (version, log) = match owner.store().root(id)? {
+        None => (Version::empty(identity), None),
+        Some((_, root)) => {
+            let root = ManifestRoot::decode(&root)?;
+            (read_version(&client, &shard, &root, &identity, options)?, Some(root))
+        }
+    };
+    let outputs: BTreeSet<ExtentRange> = owner.store().output_ranges(id)?.into_iter().collect();
+    let mut live = Vec::new();
+    let mut named_outputs = BTreeSet::new();
+    for (segment, entry) in version.segments() {
+        let range = place_of(&client, &entry.info);
+        let range = range.ok_or_else(|| Error::corrupt(format!("{segment} does not lie in this memory node")))?;
+        if outputs.contains(&range) {
+            named_outputs.insert(range);
+        } else {
+            live.push(range);
+        }
+    }
+    let log = log.and_then(|root| range_of(&client, root.extent, root.offset, root.capacity));
+    live.extend(log);
+    let output_bytes = outputs.iter().map(|range| range.length).sum();
+    let allocator = SubAllocator::restore(owner.store(), shard, &live, AllocatorOptions::default());
+    let allocator = allocator.map_err(|error| misplaced(error.into()))?;
+    let remote = Arc::new(Remote::of_owner(options, Arc::clone(owner), allocator, output_bytes));
+    let version = open_version(&remote, version)?;
+    let manifest = Manifest::begin(owner, &remote, &version.version)?;
+    // The shard is this process's.
+    version.segments().for_each(|segment| segment.take_charge());
+    if let Some(range) = log {
+        remote.free(range);
+    }
+    if let Some(part) = remote.outputs() {
+        free_orphans(part, &outputs, &named_outputs);
+    }
+    Ok(Recovered { remote, version, manifest })
+}
+
+/// Becomes the shard's owner. One whose process has just ended is given a moment to be missed.
+fn acquire(store: &StoreHandle, id: ShardId, options: &Options) -> Result<ShardHandle> {
+    let start = options.clock.now();
+    loop {
+        match store.acquire_shard(id, options.takeover) {
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                if u128::from(options.clock.now().saturating_sub(start)) >= PATIENCE.as_nanos() {
+                    let message = format!(
+                        "the database {:?} is open in another process: end that one, or take it over",
+                        store.name()
+                    );
+                    return Err(Error::new(ErrorKind::Busy, message));
+                }
+                options.clock.sleep(PAUSE);
+            }
+            acquired => return Ok(acquired?),
+        }
+    }
+}
+
+/// Reads the log that a root names, and checks the version that it leads to.
+fn read_version(
+    client: &Arc<MemoryClient>,
+    shard: &ShardHandle,
+    root: &ManifestRoot,
+    identity: &ShardIdentity,
+    options: &Options,
+) -> Result<Version> {
+    let here = client.node();
+    if (root.node, root.incarnation) != (here.node, here.incarnation) {
+        return Err(Error::corrupt("the manifest is of another memory node, or of an earlier life of it"));
+    }
+    let fits = root.offset.checked_add(root.capacity).is_some_and(|end| end <= client.extent_bytes());
+    let extent = ExtentId(root.extent);
+    if !fits {
+        return Err(Error::corrupt(format!("the manifest does not fit into {extent}")));
+    }
+    client.map_to_read(shard.key(), &[extent]).map_err(|error| misplaced(error.into()))?;
+    let endpoint = EndpointOptions { clock: Arc::clone(&options.clock), ..EndpointOptions::background() };
+    let mut endpoint = client.link().endpoint(EndpointOptions { timeout: options.fabric_timeout, ..endpoint })?;
+    let bytes = read_range(&mut endpoint, client.resolve(extent, root.offset)?, root.length)?;
+    let version = Version::replay(root.edits(&bytes)?).map_err(forebay_table::Error::from)?;
+    if version.identity() != identity {
+        return Err(Error::corrupt("the manifest is of another shard, or of another order of keys"));
+    }
+    Ok(version)
+}
+
+/// An error about memory that a manifest names: the manifest is wrong.
+fn misplaced(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Invalid => Error::corrupt(format!("the manifest names memory that is not the shard's: {error}")),
+        _ => error,
+    }
+}
+
+/// Holds what a version names, and reads the tables' cached indexes.
+fn open_version(remote: &Arc<Remote>, version: Version) -> Result<LiveVersion> {
+    let mut segments = HashMap::new();
+    for (&id, entry) in version.segments() {
+        let segment = remote.hold(id, &entry.info).map_err(misplaced)?;
+        let segment = segment.ok_or_else(|| Error::corrupt(format!("{id} does not lie in this memory node")))?;
+        segments.insert(id, segment);
+    }
+    let segments = Arc::new(segments);
+    let tables = open_tables(remote, &version, &segments)?;
+    LiveVersion::restore(version, &tables, &segments)
+}
+
+type Segments = Arc<HashMap<SegmentId, Arc<Segment>>>;
+
+/// Opens the tables of a version, on several threads.
+fn open_tables(remote: &Arc<Remote>, version: &Version, segments: &Segments) -> Result<Vec<Arc<Table>>> {
+    let wanted: Vec<Arc<TableMetadata>> = version.levels().iter().flatten().cloned().collect();
+    let readers = wanted.len().min(MAX_READERS);
+    let wanted = Arc::new(Mutex::new(wanted));
+    let mut threads = Vec::new();
+    for i in 0..readers {
+        let (remote, segments, wanted) = (Arc::clone(remote), Arc::clone(segments), Arc::clone(&wanted));
+        let read = move || {
+            let mut tables = Vec::new();
+            loop {
+                let next = lock(&wanted).pop();
+                let Some(table) = next else { return Ok(tables) };
+                match open_table(&remote, &table, &segments) {
+                    Ok(table) => tables.push(Arc::new(table)),
+                    Err(error) => {
+                        lock(&wanted).clear();
+                        return Err(error.during(&format!("opening {}", table.id)));
+                    }
+                }
+            }
+        };
+        threads.push(spawn(format!("forebay-open-{i}"), read));
+    }
+    let mut tables = Vec::new();
+    let mut result = Ok(());
+    for thread in threads {
+        let thread = thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}")));
+        let opened = thread.and_then(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a thread that opens tables panicked")))
+        });
+        match opened {
+            Ok(opened) => tables.extend(opened),
+            Err(error) => result = Err(error),
+        }
+    }
+    result.map(|()| tables)
+}
+
+fn open_table(remote: &Arc<Remote>, table: &TableMetadata, segments: &Segments) -> Result<Table> {
+    let image = segments.get(&table.image.segment);
+    let image = image.filter(|image| table.image.length <= image.info().length);
+    let image = image.ok_or_else(|| Error::corrupt(format!("the image of {} is not there", table.id)))?;
+    let offset = table.image.tail_offset;
+    let tail = read_range(&mut *remote.background()?, image.at(offset), table.image.length.saturating_sub(offset))?;
+    let cached = CachedTable::parse(&tail)?;
+    if cached.properties() != &table.properties {
+        return Err(Error::corrupt(format!("the image of {} is another table's", table.id)));
+    }
+    Table::new(table.id, cached, table.image, |id| segments.get(&id).cloned())
+}
+
+/// Frees outputs of jobs that were adopted, and that no version came to name.
+fn free_orphans(part: &NodePart, outputs: &BTreeSet<ExtentRange>, named: &BTreeSet<ExtentRange>) {
+    let orphans: Vec<_> = outputs.difference(named).copied().collect();
+    if !orphans.is_empty() {
+        tracing::info!(ranges = orphans.len(), "freeing outputs of jobs that no version names");
+    }
+    orphans.into_iter().for_each(|range| part.free(range));
+    part.send_frees(1);
+}

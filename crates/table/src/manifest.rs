@@ -1,0 +1,282 @@
+//! Where the manifest of a shard is, and what a store was created with.
+//!
+//! A shard's manifest is a log of version edits ([`crate::version_edit`]) in one range of remote
+//! memory: first the whole version, then what changed. The shard's *root* says where that range is
+//! and how much of it counts, and is replaced as a whole by the node that keeps it. So a log has no
+//! torn end: what is before the root's length must be right, what is behind it is nothing.
+//!
+//! The body of a root's frame:
+//!
+//! ```text
+//!  offset  size  field
+//!  0       4     memory node
+//!  4       4     extent
+//!  8       8     incarnation of the node
+//!  16      8     offset of the log in the extent
+//!  24      8     bytes that the log may take
+//!  32      8     bytes of it that count
+//!  40      8     edits in these bytes
+//!  48      4     CRC32C of these bytes
+//!  52      4     zero
+//! ```
+//!
+//! The body of a store's configuration is a sequence of fields; names and keys stand behind their length
+//! (varint):
+//!
+//! ```text
+//!  1   name of the key order
+//!  2   u64 number of shards
+//!  3   name of the merge operator, absent for none
+//!  4   first key of a shard behind the first; repeated, ascending
+//! ```
+//!
+//! What it is for, and which test pins it: `docs/formats/manifest.md`.
+
+use crate::error::{Context, Error, Result};
+use crate::frame::{FrameKind, Need, for_each_field, put_field, read_text};
+use crate::version_edit::{EditLog, VersionEdit, read_key_order_name};
+use forebay_base::{DecodeError, KeyOrder, Reader, Writer, checksum};
+
+const ROOT: FrameKind = FrameKind { what: "the root of a manifest", magic: *b"FBMR", version: 1 };
+const CONFIG: FrameKind = FrameKind { what: "the configuration of a store", magic: *b"FBSC", version: 1 };
+const LOG: &str = "a manifest";
+
+/// Where a manifest is, and how much of it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ManifestRoot {
+    /// The memory node.
+    pub node: u32,
+    /// Its life.
+    pub incarnation: u64,
+    /// The extent that the log lies in.
+    pub extent: u32,
+    /// Bytes from the extent's start.
+    pub offset: u64,
+    /// Bytes that the log may take.
+    pub capacity: u64,
+    /// Bytes of it that count.
+    pub length: u64,
+    /// Edits in these bytes.
+    pub edits: u64,
+    /// CRC32C of these bytes.
+    pub checksum: u32,
+}
+
+impl ManifestRoot {
+    /// The root's bytes.
+    ///
+    /// # Errors
+    /// None: a root is short.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        ROOT.encode(&mut out, |body| {
+            body.put_u32(self.node);
+            body.put_u32(self.extent);
+            body.put_u64(self.incarnation);
+            for number in [self.offset, self.capacity, self.length, self.edits] {
+                body.put_u64(number);
+            }
+            body.put_u32(self.checksum);
+            body.put_u32(0);
+        })?;
+        Ok(out)
+    }
+
+    /// Decodes a root.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] or [`Error::Unknown`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(ROOT.decode(bytes)?);
+        Self::decode_body(&mut reader).context(ROOT.what)
+    }
+
+    fn decode_body(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
+        let (node, extent, incarnation) = (reader.u32()?, reader.u32()?, reader.u64()?);
+        let (offset, capacity, length, edits) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+        let (checksum, zero) = (reader.u32()?, reader.u32()?);
+        reader.finish()?;
+        let bad = |what, found| Err(DecodeError::BadValue { what, found });
+        if zero != 0 {
+            return bad("reserved bytes of a root", zero.into());
+        }
+        if length > capacity {
+            return bad("length of a manifest", length);
+        }
+        Ok(Self { node, incarnation, extent, offset, capacity, length, edits, checksum })
+    }
+
+    /// The edits of the log `bytes`, which are all that counts of it.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Inconsistent`] or [`Error::Unknown`].
+    pub fn edits(&self, bytes: &[u8]) -> Result<Vec<VersionEdit>> {
+        let inconsistent = |detail| Error::Inconsistent { what: LOG, detail };
+        if bytes.len() as u64 != self.length {
+            return Err(inconsistent("it has another length than its root says"));
+        }
+        let found = checksum(bytes);
+        if found != self.checksum {
+            let cause = DecodeError::BadChecksum { what: LOG, expected: self.checksum, found };
+            return Err(Error::Damaged { what: LOG, cause });
+        }
+        let mut log = EditLog::new(bytes);
+        let edits: Vec<_> = log.by_ref().collect();
+        if let Some(error) = log.end() {
+            return Err(error.clone());
+        }
+        if edits.len() as u64 != self.edits {
+            return Err(inconsistent("it has another number of edits than its root says"));
+        }
+        Ok(edits)
+    }
+}
+
+/// What all users of a store agree on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Order of the keys.
+    pub key_order: KeyOrder,
+    /// Number of shards.
+    pub shards: u64,
+    /// Name of the merge operator; empty for none.
+    pub merge_operator: String,
+    /// First keys of the shards behind the first, ascending; fewer when shards own nothing.
+    pub bounds: Vec<Vec<u8>>,
+}
+
+impl StoreConfig {
+    /// The configuration's bytes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it reaches 4 GiB.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        CONFIG.encode(&mut out, |body| {
+            put_field(body, 1, Need::Mandatory, |out| out.put_prefixed(self.key_order.name().as_bytes()));
+            put_field(body, 2, Need::Mandatory, |out| out.put_u64(self.shards));
+            if !self.merge_operator.is_empty() {
+                put_field(body, 3, Need::Mandatory, |out| out.put_prefixed(self.merge_operator.as_bytes()));
+            }
+            for bound in &self.bounds {
+                put_field(body, 4, Need::Mandatory, |out| out.put_prefixed(bound));
+            }
+        })?;
+        Ok(out)
+    }
+
+    /// Decodes a configuration.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] or [`Error::Unknown`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut config =
+            Self { key_order: KeyOrder::Bytewise, shards: 0, merge_operator: String::new(), bounds: Vec::new() };
+        for_each_field(CONFIG.decode(bytes)?, CONFIG.what, |number, value| {
+            config.decode_field(number, value).context(CONFIG.what)
+        })?;
+        Ok(config)
+    }
+
+    fn decode_field(&mut self, number: u64, value: &mut Reader<'_>) -> std::result::Result<bool, DecodeError> {
+        match number {
+            1 => self.key_order = read_key_order_name(value)?,
+            2 => self.shards = value.u64()?,
+            3 => self.merge_operator = read_text(value, "name of the merge operator")?,
+            4 => self.bounds.push(value.prefixed()?.to_vec()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_base::ErrorKind;
+    use proptest::prelude::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn root() -> ManifestRoot {
+        ManifestRoot {
+            node: 1,
+            incarnation: 2,
+            extent: 3,
+            offset: 0x1000,
+            capacity: 0x2000,
+            length: 0x40,
+            edits: 5,
+            checksum: 0x0102_0304,
+        }
+    }
+
+    fn config() -> StoreConfig {
+        let bounds = vec![b"m".to_vec()];
+        StoreConfig { key_order: KeyOrder::Bytewise, shards: 2, merge_operator: String::new(), bounds }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = root().encode().unwrap();
+        assert_eq!(
+            hex(&bytes),
+            "46424d52010000003800000001000000030000000200000000000000001000000000000000200000000000004000000000000000\
+             0500000000000000040302010000000010153b85"
+        );
+        assert_eq!(ManifestRoot::decode(&bytes), Ok(root()));
+        let bytes = config().encode().unwrap();
+        assert_eq!(hex(&bytes), "4642534301000000190000000209086279746577697365040802000000000000000802016dc2258803");
+        assert_eq!(StoreConfig::decode(&bytes), Ok(config()));
+    }
+
+    #[test]
+    fn any_changed_bit_is_found() {
+        let (root, config) = (root().encode().unwrap(), config().encode().unwrap());
+        for bit in 0..root.len() * 8 {
+            let mut bytes = root.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(ManifestRoot::decode(&bytes).is_err(), "bit {bit}");
+        }
+        for bit in 0..config.len() * 8 {
+            let mut bytes = config.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(StoreConfig::decode(&bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_all_that_its_root_says() {
+        let mut log = Vec::new();
+        for table in 1..4 {
+            VersionEdit { next_table: Some(table), ..VersionEdit::default() }.encode(&mut log).unwrap();
+        }
+        let root = ManifestRoot { length: log.len() as u64, edits: 3, checksum: checksum(&log), ..root() };
+        assert_eq!(root.edits(&log).unwrap().len(), 3);
+        assert!(root.edits(&log[1..]).is_err());
+        assert!(ManifestRoot { edits: 2, ..root }.edits(&log).is_err());
+        for bit in 0..log.len() * 8 {
+            let mut bytes = log.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(root.edits(&bytes).unwrap_err().kind(), ErrorKind::Corrupt, "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = ManifestRoot::decode(&bytes);
+            let _ = StoreConfig::decode(&bytes);
+            let root = ManifestRoot { length: bytes.len() as u64, checksum: checksum(&bytes), ..root() };
+            let _ = root.edits(&bytes);
+            let mut body = Vec::new();
+            CONFIG.encode(&mut body, |out| out.extend_from_slice(&bytes)).unwrap();
+            let _ = StoreConfig::decode(&body);
+            body.clear();
+            ROOT.encode(&mut body, |out| out.extend_from_slice(&bytes)).unwrap();
+            let _ = ManifestRoot::decode(&body);
+        }
+    }
+}
