@@ -17,6 +17,7 @@ fn main() -> Result<(), Error> {
     };
     let region = listener.allocate(mib << 20)?;
     region.zero(0, region.length())?;
+    region.commit()?;
     let key = peer.grant(&region, 0, region.length(), Rights::ALL)?;
     let mut endpoint = link.endpoint(EndpointOptions::default())?;
     for (bytes, depth) in [(8, 1), (64, 1), (512, 1), (8, 16), (64, 16), (512, 16)] {
@@ -39,11 +40,10 @@ fn reads(endpoint: &mut Endpoint, key: AccessKey, region: u64, bytes: usize, dep
             let slot = endpoint.slot(bytes)?;
             endpoint.post_read(key.at(random.below(places) * bytes as u64), slot)?;
         }
-        for _ in 0..depth {
-            if let Outcome::Read(slot) = endpoint.wait()?.result? {
-                endpoint.release(slot);
-            }
-        }
+        endpoint.wait_all(|_, outcome| match outcome {
+            Outcome::Read(slot) => Some(slot),
+            _ => None,
+        })?;
     }
     Ok(clock.now() as f64 / OPERATIONS as f64)
 }

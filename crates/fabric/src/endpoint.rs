@@ -1,6 +1,7 @@
 //! A thread's queue of operations on a link.
 
-use crate::transport::{Completion, Incoming, Operation, Outcome, Payload, Transport, Work, WorkId};
+use crate::queue::WorkQueue;
+use crate::transport::{Completion, Incoming, Operation, Outcome, Payload, Transport, WorkId};
 use crate::{Arena, Capabilities, CountsCell, Error, Region, RemoteAddress, Slot, Traffic};
 use forebay_env::{Clock, Nanos, SystemClock};
 use std::collections::VecDeque;
@@ -42,13 +43,7 @@ pub struct Endpoint {
     options: EndpointOptions,
     counts: Arc<CountsCell>,
     arena: Arena,
-    /// Completions that nobody has taken yet.
-    ready: VecDeque<Completion>,
-    next_id: u64,
-    /// Operations queued since the last doorbell.
-    queued: usize,
-    /// Operations posted whose completion is not in `ready` yet, or is there.
-    outstanding: usize,
+    queue: WorkQueue,
     fence_next: bool,
     /// Last operation of each doorbell that no wait was counted for.
     doorbells: VecDeque<u64>,
@@ -61,7 +56,7 @@ impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint")
             .field("back_end", &self.capabilities.name)
-            .field("outstanding", &self.outstanding)
+            .field("outstanding", &self.queue.outstanding())
             .field("broken", &self.broken)
             .finish_non_exhaustive()
     }
@@ -83,10 +78,7 @@ impl Endpoint {
             options,
             counts,
             arena: Arena::new(),
-            ready: VecDeque::new(),
-            next_id: 1,
-            queued: 0,
-            outstanding: 0,
+            queue: WorkQueue::default(),
             fence_next: false,
             doorbells: VecDeque::new(),
             waited: 0,
@@ -109,7 +101,7 @@ impl Endpoint {
     /// Operations posted whose completion was not taken yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.outstanding
+        self.queue.outstanding()
     }
 
     /// Why the endpoint is of no more use, if it is.
@@ -244,35 +236,28 @@ impl Endpoint {
 
     #[inline]
     fn post(&mut self, operation: Operation) -> WorkId {
-        let id = WorkId(self.next_id);
-        self.next_id += 1;
-        self.queued += 1;
-        self.outstanding += 1;
         let fenced = std::mem::take(&mut self.fence_next);
-        self.transport.post(Work { id, fenced, operation });
-        id
+        self.queue.post(operation, fenced)
     }
 
     /// Rings the doorbell for all that is queued. What fails shows in completions.
     #[inline]
     pub fn flush(&mut self) {
-        if self.queued > 0 {
-            self.queued = 0;
+        if let Some(last) = self.queue.ring() {
             self.counts.doorbell();
-            self.doorbells.push_back(self.next_id - 1);
-            self.transport.flush(&mut self.ready);
+            self.doorbells.push_back(last.0);
+            self.transport.flush(&mut self.queue);
         }
     }
 
     /// The next completion, if one is there.
     #[inline]
     pub fn poll(&mut self) -> Option<Completion> {
-        if self.ready.is_empty() {
-            self.transport.poll(&mut self.ready);
+        if self.queue.first_ended().is_none() {
+            self.transport.poll(&mut self.queue);
         }
-        let completion = self.ready.pop_front()?;
-        self.took(&completion);
-        Some(completion)
+        let id = self.queue.first_ended()?;
+        self.take(id)
     }
 
     /// Waits for the next completion, after ringing the doorbell if anything is queued.
@@ -280,24 +265,62 @@ impl Endpoint {
     /// # Errors
     /// [`Error::Invalid`] when nothing is outstanding; [`Error::TimedOut`], which breaks the
     /// endpoint. An operation's own failure is in its completion.
+    #[inline]
     pub fn wait(&mut self) -> Result<Completion, Error> {
         self.flush();
-        if self.outstanding == 0 {
-            return Err(Error::Invalid("a wait for a completion with nothing outstanding".into()));
+        let Some(id) = self.queue.first_ended() else { return self.wait_any() };
+        match self.queue.take_done(id) {
+            Some(outcome) => {
+                self.count_wait(id);
+                Ok(Completion { id, result: Ok(outcome) })
+            }
+            None => self.wait_any(),
         }
-        self.wait_until(|endpoint| !endpoint.ready.is_empty())?;
-        let completion =
-            self.ready.pop_front().ok_or_else(|| Error::Invalid("a wait that ended with nothing".into()))?;
-        self.count_wait(completion.id);
-        self.took(&completion);
-        Ok(completion)
+    }
+
+    #[inline(never)]
+    fn wait_any(&mut self) -> Result<Completion, Error> {
+        let id = self.wait_until(WorkQueue::first_ended)?;
+        self.count_wait(id);
+        self.take(id).ok_or_else(lost_completion)
+    }
+
+    /// Waits for all that is outstanding, after ringing the doorbell if anything is queued, and hands
+    /// each outcome to `each`. A slot that `each` returns goes back to the arena.
+    ///
+    /// # Errors
+    /// The first failure of an operation: those after it are dropped. [`Error::TimedOut`], which
+    /// breaks the endpoint.
+    #[inline]
+    pub fn wait_all(&mut self, mut each: impl FnMut(WorkId, Outcome) -> Option<Slot>) -> Result<(), Error> {
+        self.flush();
+        let mut failed = Ok(());
+        while self.outstanding() > 0 {
+            while let Some(id) = self.queue.first_ended()
+                && let Some(outcome) = self.queue.take_done(id)
+            {
+                self.count_wait(id);
+                if let Some(slot) = each(id, outcome) {
+                    self.arena.put(slot);
+                }
+            }
+            if self.outstanding() > 0 {
+                let Completion { id, result } = self.wait_any()?;
+                match result {
+                    Ok(outcome) => each(id, outcome).into_iter().for_each(|slot| self.arena.put(slot)),
+                    Err(cause) => failed = failed.and(Err(cause)),
+                }
+            }
+        }
+        failed
     }
 
     /// Waits for the completion of one operation, after ringing the doorbell if anything is queued.
     /// Other completions stay for later.
     ///
     /// # Errors
-    /// The operation's failure; [`Error::TimedOut`], which breaks the endpoint.
+    /// The operation's failure; [`Error::TimedOut`], which breaks the endpoint; [`Error::Invalid`]
+    /// when its completion was taken already.
     #[inline]
     pub fn wait_for(&mut self, id: WorkId) -> Result<Outcome, Error> {
         let outcome = self.wait_uncounted(id);
@@ -308,30 +331,26 @@ impl Endpoint {
     #[inline]
     fn wait_uncounted(&mut self, id: WorkId) -> Result<Outcome, Error> {
         self.flush();
-        // Operations mostly complete in order: look at the front first.
-        let mut at = 0;
-        self.wait_until(|endpoint| match endpoint.ready.range(at..).position(|completion| completion.id == id) {
-            Some(further) => {
-                at += further;
-                true
-            }
-            None => {
-                at = endpoint.ready.len();
-                false
-            }
-        })?;
-        let completion = self.ready.remove(at).ok_or_else(|| Error::Invalid("a lost completion".into()))?;
-        self.took(&completion);
-        completion.result
+        match self.queue.take_done(id) {
+            Some(outcome) => Ok(outcome),
+            None => self.wait_one(id),
+        }
     }
 
-    fn took(&mut self, completion: &Completion) {
-        self.outstanding -= 1;
-        if let Err(cause) = &completion.result
-            && self.broken.is_none()
-        {
-            self.broken = Some(cause.clone());
+    #[inline(never)]
+    fn wait_one(&mut self, id: WorkId) -> Result<Outcome, Error> {
+        self.wait_until(|queue| queue.has_ended(id).then_some(id))?;
+        self.take(id).ok_or_else(lost_completion)?.result
+    }
+
+    /// Takes a completion. A failure breaks the endpoint.
+    #[inline]
+    fn take(&mut self, id: WorkId) -> Option<Completion> {
+        let result = self.queue.take(id)?;
+        if let Err(cause) = &result {
+            self.break_with(cause.clone());
         }
+        Some(Completion { id, result })
     }
 
     fn count_wait(&mut self, id: WorkId) {
@@ -347,26 +366,29 @@ impl Endpoint {
         }
     }
 
-    #[inline]
-    fn wait_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Error> {
+    /// Polls, and then sleeps, until `ended` finds what is waited for.
+    fn wait_until(&mut self, mut ended: impl FnMut(&mut WorkQueue) -> Option<WorkId>) -> Result<WorkId, Error> {
+        if self.queue.outstanding() == 0 {
+            return Err(Error::Invalid("a wait for a completion with nothing outstanding".into()));
+        }
         for _ in 0..SPINS {
-            if done(self) {
-                return Ok(());
+            if let Some(id) = ended(&mut self.queue) {
+                return Ok(id);
             }
-            self.transport.poll(&mut self.ready);
+            self.transport.poll(&mut self.queue);
             std::hint::spin_loop();
         }
         let deadline = self.deadline(self.options.timeout);
         loop {
-            if done(self) {
-                return Ok(());
+            if let Some(id) = ended(&mut self.queue) {
+                return Ok(id);
             }
             let now = self.options.clock.now();
             if now >= deadline {
                 return Err(self.give_up(self.options.timeout));
             }
             self.transport.block(Duration::from_nanos(deadline - now));
-            self.transport.poll(&mut self.ready);
+            self.transport.poll(&mut self.queue);
         }
     }
 
@@ -396,7 +418,7 @@ impl Endpoint {
 
     /// Gives the back end a chance to make progress: takes in what the peer sent or wrote.
     pub(crate) fn progress(&mut self) {
-        self.transport.poll(&mut self.ready);
+        self.transport.poll(&mut self.queue);
     }
 
     /// Sleeps until something may have happened.
@@ -429,7 +451,7 @@ impl Endpoint {
     pub fn wait_receive(&mut self, limit: Duration) -> Result<Option<Incoming>, Error> {
         let deadline = self.deadline(limit);
         loop {
-            self.transport.poll(&mut self.ready);
+            self.transport.poll(&mut self.queue);
             if let Some(incoming) = self.transport.receive()? {
                 return Ok(Some(incoming));
             }
@@ -493,4 +515,9 @@ impl Endpoint {
             other => Err(Error::Protocol(format!("an atomic operation completed with {other:?}"))),
         }
     }
+}
+
+#[cold]
+fn lost_completion() -> Error {
+    Error::Invalid("a lost completion".into())
 }

@@ -5,12 +5,10 @@
 
 use crate::counters::CountsRegistry;
 use crate::grants::Granted;
-use crate::transport::{
-    Completion, Event, Incoming, Link, Listener, Operation, Outcome, Peer, Revocation, Transport, Work,
-};
+use crate::transport::{Event, Incoming, Link, Listener, Operation, Peer, Revocation, Transport};
 use crate::{
     AccessKey, Atomics, Backing, Capabilities, Counts, Endpoint, EndpointId, EndpointOptions, Error, GrantTable,
-    NodeIdentity, PeerId, Region, RemoteAddress, RevocationMode, Rights, Traffic,
+    NodeIdentity, PeerId, Region, RemoteAddress, RevocationMode, Rights, Traffic, WorkQueue,
 };
 use forebay_env::Random;
 use forebay_env::sync::lock;
@@ -187,7 +185,7 @@ impl Link for InProcessLink {
         let inbox = Arc::new(Queue::default());
         lock(&self.0.inboxes).insert(id, Arc::clone(&inbox));
         let counts = self.0.counts.register(options.traffic);
-        let transport = InProcessTransport { shared: Arc::clone(&self.0), id, inbox, queue: Vec::new(), failed: None };
+        let transport = InProcessTransport { shared: Arc::clone(&self.0), id, inbox, failed: None };
         Ok(Endpoint::new(Box::new(transport), CAPABILITIES, options, counts))
     }
 
@@ -291,7 +289,6 @@ struct InProcessTransport {
     shared: Arc<Shared>,
     id: EndpointId,
     inbox: Arc<Queue<Incoming>>,
-    queue: Vec<Work>,
     failed: Option<Error>,
 }
 
@@ -302,23 +299,17 @@ impl Drop for InProcessTransport {
 }
 
 impl InProcessTransport {
-    fn execute(&self, granted: &Granted<'_>, operation: Operation) -> Result<Outcome, Error> {
+    fn execute(&self, granted: &Granted<'_>, operation: &mut Operation) -> Result<u64, Error> {
         match operation {
             Operation::Message(slot) => {
                 let peer = Arc::new(InProcessPeer(Arc::clone(&self.shared)));
                 self.shared.node.events.push(Event::Message { peer, endpoint: self.id, bytes: slot.to_vec() });
-                Ok(Outcome::Done(Some(slot)))
+                Ok(0)
             }
             Operation::Write { immediate: Some(_), .. } => Err(Error::Unsupported("an immediate to a node")),
-            operation => apply(granted, operation),
+            operation => perform(operation, |address, length, needs| granted.check(address, length, needs)),
         }
     }
-}
-
-/// Carries out a one-sided operation on granted memory: what the target of a software back end does.
-pub(crate) fn apply(granted: &Granted<'_>, mut operation: Operation) -> Result<Outcome, Error> {
-    let before = perform(&mut operation, |address, length, needs| granted.check(address, length, needs))?;
-    Ok(outcome(operation, before))
 }
 
 /// Carries out a one-sided operation where it lies, on the memory that `check` allows. Returns the
@@ -355,61 +346,42 @@ pub(crate) fn perform<'g>(
     }
 }
 
-/// What an operation has to load from granted memory, and how much. A write does not wait for it.
+/// Asks the processor to load what an operation needs from granted memory. A write does not wait for it.
 #[inline]
-pub(crate) fn awaited(operation: &Operation) -> Option<(RemoteAddress, usize)> {
+pub(crate) fn prefetch(granted: &Granted<'_>, operation: &Operation) {
     match operation {
-        Operation::Read { from, into } => Some((*from, into.len())),
-        Operation::CompareSwap { at, .. } | Operation::FetchAdd { at, .. } => Some((*at, 8)),
-        Operation::Write { .. } | Operation::Message(_) => None,
-    }
-}
-
-/// What an operation gives that was carried out.
-#[inline]
-pub(crate) fn outcome(operation: Operation, before: u64) -> Outcome {
-    match operation {
-        Operation::Read { into, .. } => Outcome::Read(into),
-        Operation::Write { payload, .. } => Outcome::Done(payload.into_slot()),
-        Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Outcome::Word(before),
-        Operation::Message(slot) => Outcome::Done(Some(slot)),
+        Operation::Read { from, into } => granted.prefetch(*from, into.len()),
+        Operation::CompareSwap { at, .. } | Operation::FetchAdd { at, .. } => granted.prefetch(*at, 8),
+        Operation::Write { .. } | Operation::Message(_) => {}
     }
 }
 
 impl Transport for InProcessTransport {
-    fn post(&mut self, work: Work) {
-        self.queue.push(work);
-    }
-
-    fn flush(&mut self, ready: &mut VecDeque<Completion>) {
-        let mut queue = std::mem::take(&mut self.queue);
+    fn flush(&mut self, queue: &mut WorkQueue) {
         let shared = Arc::clone(&self.shared);
         let granted = shared.offered.hold();
-        if queue.len() > 1 {
-            for work in &queue {
-                if let Some((address, length)) = awaited(&work.operation) {
-                    granted.prefetch(address, length);
+        if queue.pending() > 1 {
+            let all = (0..queue.pending()).filter_map(|skipped| queue.peek(skipped));
+            all.for_each(|(_, operation)| prefetch(&granted, operation));
+        }
+        while let Some((_, operation)) = queue.current() {
+            let result = match &self.failed {
+                Some(Error::PeerLost { .. }) => Err(shared.lost()),
+                Some(_) => Err(Error::Flushed),
+                None if !shared.is_alive() => Err(shared.lost()),
+                None => self.execute(&granted, operation),
+            };
+            match result {
+                Ok(before) => queue.finish(before),
+                Err(cause) => {
+                    self.failed.get_or_insert_with(|| cause.clone());
+                    queue.fail(cause);
                 }
             }
         }
-        for work in queue.drain(..) {
-            let result = match &self.failed {
-                Some(Error::PeerLost { .. }) => Err(self.shared.lost()),
-                Some(_) => Err(Error::Flushed),
-                None if !self.shared.is_alive() => Err(self.shared.lost()),
-                None => self.execute(&granted, work.operation),
-            };
-            if let Err(cause) = &result
-                && self.failed.is_none()
-            {
-                self.failed = Some(cause.clone());
-            }
-            ready.push_back(Completion { id: work.id, result });
-        }
-        self.queue = queue;
     }
 
-    fn poll(&mut self, _ready: &mut VecDeque<Completion>) {}
+    fn poll(&mut self, _queue: &mut WorkQueue) {}
 
     fn block(&mut self, limit: Duration) {
         if self.shared.is_alive() {
@@ -469,6 +441,7 @@ impl Listener for InProcessListener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Outcome;
 
     #[test]
     fn reads_writes_atomics_and_counts() {
@@ -506,6 +479,33 @@ mod tests {
                 bytes_written: 5 + 16,
             }
         );
+    }
+
+    #[test]
+    fn all_that_is_outstanding_is_waited_for() {
+        let (mut listener, connector) = listen(1).unwrap();
+        let link = connector.connect().unwrap();
+        let Some(Event::Joined(peer)) = listener.next(Duration::ZERO).unwrap() else { panic!("nobody joined") };
+        let region = listener.allocate(4096).unwrap();
+        let key = peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
+        let mut endpoint = link.endpoint(EndpointOptions::default()).unwrap();
+        let mut words = Vec::new();
+        for _ in 0..40 {
+            endpoint.post_fetch_add(key.at(8), 1).unwrap();
+        }
+        let mut keep = |_, outcome| {
+            words.extend(if let Outcome::Word(word) = outcome { Some(word) } else { None });
+            None
+        };
+        endpoint.wait_all(&mut keep).unwrap();
+        endpoint.post_fetch_add(key.at(8), 1).unwrap();
+        endpoint.post_fetch_add(key.at(4096), 1).unwrap();
+        endpoint.post_fetch_add(key.at(8), 1).unwrap();
+        assert_eq!(endpoint.wait_all(keep), Err(Error::OutOfBounds { offset: 4096, length: 8 }));
+        assert_eq!((words, endpoint.outstanding()), ((0..41).collect(), 0));
+        assert!(endpoint.failure().is_some());
+        let counts = link.counts(Traffic::Foreground);
+        assert_eq!((counts.atomics, counts.doorbells, counts.round_trips), (43, 2, 2));
     }
 
     #[test]

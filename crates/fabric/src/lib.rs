@@ -59,6 +59,7 @@ mod grants;
 pub mod inprocess;
 mod memory;
 mod model;
+mod queue;
 mod region;
 pub mod rpc;
 pub mod shm;
@@ -74,6 +75,7 @@ pub use endpoint::{Endpoint, EndpointOptions};
 pub use error::Error;
 pub use grants::{GrantTable, Granted};
 pub use model::LinkModel;
+pub use queue::WorkQueue;
 pub use region::{Backing, Region};
 pub use slot::{Arena, Slot};
 pub use transport::{

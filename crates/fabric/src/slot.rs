@@ -25,7 +25,7 @@ pub struct Arena {
 }
 
 /// Slots that were dropped instead of given back.
-type Returned = Mutex<Vec<RawSlot>>;
+type Returned = Mutex<Vec<Box<RawSlot>>>;
 
 /// A buffer in registered memory, owned like a `Box<[u8]>`. Its contents are what was last in it.
 ///
@@ -33,13 +33,16 @@ type Returned = Mutex<Vec<RawSlot>>;
 /// [`Endpoint::release`](crate::Endpoint::release) is cheaper.
 #[derive(Debug)]
 pub struct Slot {
-    raw: Option<RawSlot>,
-    length: usize,
+    /// None only while dropping.
+    raw: Option<Box<RawSlot>>,
 }
 
+/// What a slot is. Made once and boxed, because slots are moved several times with every operation.
 #[derive(Debug)]
 struct RawSlot {
     start: NonNull<u8>,
+    length: usize,
+    class: u32,
     chunk: Arc<Chunk>,
 }
 
@@ -47,11 +50,10 @@ struct RawSlot {
 #[derive(Debug)]
 struct Chunk {
     region: Region,
-    class: u32,
     arena: Weak<Returned>,
 }
 
-const _: () = assert!(size_of::<Slot>() == 24, "slots are moved with every operation");
+const _: () = assert!(size_of::<Slot>() == 8, "slots are moved with every operation");
 
 // SAFETY: a raw slot is the only owner of its range of a region that is granted to nobody.
 unsafe impl Send for RawSlot {}
@@ -72,11 +74,10 @@ impl Arena {
     #[inline]
     pub fn take(&mut self, length: usize) -> Result<Slot, Error> {
         let class = class_of(length);
-        if let Some(mut slot) = self.free.get_mut(class as usize).and_then(Vec::pop) {
-            slot.length = length;
-            return Ok(slot);
+        match self.free.get_mut(class as usize).and_then(Vec::pop) {
+            Some(slot) => Ok(slot.with_length(length)),
+            None => self.refill(class, length),
         }
-        self.refill(class, length)
     }
 
     #[cold]
@@ -86,14 +87,13 @@ impl Arena {
         }
         let dropped = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
         for raw in dropped {
-            self.put(Slot { length: 0, raw: Some(raw) });
+            self.put(Slot { raw: Some(raw) });
         }
         if self.free.get(class as usize).is_none_or(Vec::is_empty) {
             self.cut(class)?;
         }
-        let mut slot = self.free.get_mut(class as usize).and_then(Vec::pop).ok_or(Error::Unsupported("slot size"))?;
-        slot.length = length;
-        Ok(slot)
+        let slot = self.free.get_mut(class as usize).and_then(Vec::pop).ok_or(Error::Unsupported("slot size"))?;
+        Ok(slot.with_length(length))
     }
 
     /// Cuts new slots from the class's chunk, or from a new one.
@@ -103,7 +103,7 @@ impl Arena {
             Some(begun) => begun,
             None => {
                 let region = Region::allocate(bytes.max(CHUNK_BYTES), Backing::Private)?;
-                (Arc::new(Chunk { region, class, arena: Arc::downgrade(&self.returned) }), 0)
+                (Arc::new(Chunk { region, arena: Arc::downgrade(&self.returned) }), 0)
             }
         };
         let length = chunk.region.length() as usize;
@@ -112,7 +112,8 @@ impl Arena {
             // SAFETY: the offset is within the region, which the slot keeps alive; each range is
             // handed out once.
             let start = unsafe { chunk.region.as_ptr().add(offset) };
-            self.put(Slot { length: 0, raw: Some(RawSlot { start, chunk: Arc::clone(&chunk) }) });
+            let raw = RawSlot { start, length: 0, class, chunk: Arc::clone(&chunk) };
+            self.put(Slot { raw: Some(Box::new(raw)) });
         }
         if end < length {
             self.chunks.resize_with(self.chunks.len().max(class as usize + 1), || None);
@@ -128,7 +129,7 @@ impl Arena {
     pub fn put(&mut self, slot: Slot) {
         // A slot of another arena only changes owner: its memory lives as long as the slot.
         let Some(raw) = &slot.raw else { return };
-        let class = raw.chunk.class as usize;
+        let class = raw.class as usize;
         if let Some(list) = self.free.get_mut(class) {
             list.push(slot);
         } else {
@@ -157,16 +158,19 @@ fn class_of(length: usize) -> u32 {
 }
 
 impl Slot {
-    /// Makes the slot shorter.
-    pub fn truncate(&mut self, length: usize) {
-        self.length = self.length.min(length);
+    /// `length` is at most the size of the slot's class.
+    #[inline]
+    fn with_length(mut self, length: usize) -> Self {
+        if let Some(raw) = &mut self.raw {
+            raw.length = length;
+        }
+        self
     }
 
-    #[inline]
-    fn start(&self) -> NonNull<u8> {
-        match &self.raw {
-            Some(raw) => raw.start,
-            None => NonNull::dangling(),
+    /// Makes the slot shorter.
+    pub fn truncate(&mut self, length: usize) {
+        if let Some(raw) = &mut self.raw {
+            raw.length = raw.length.min(length);
         }
     }
 }
@@ -175,24 +179,24 @@ impl Deref for Slot {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
+        let Some(raw) = &self.raw else { return &[] };
         // SAFETY: the slot owns `length` bytes at `start`, at most its class's size, initialised
-        // since the region was mapped; without memory (`raw` is none, only while dropping) the
-        // length is not used.
-        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.length) }
+        // since the region was mapped, which `chunk` keeps so.
+        unsafe { std::slice::from_raw_parts(raw.start.as_ptr(), raw.length) }
     }
 }
 
 impl DerefMut for Slot {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        let Some(raw) = &mut self.raw else { return &mut [] };
         // SAFETY: as above, and `&mut self` makes the access unique.
-        unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.length) }
+        unsafe { std::slice::from_raw_parts_mut(raw.start.as_ptr(), raw.length) }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.length = 0;
         if let Some(raw) = self.raw.take()
             && let Some(returned) = raw.chunk.arena.upgrade()
         {

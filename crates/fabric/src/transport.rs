@@ -6,9 +6,8 @@
 
 use crate::{
     AccessKey, Capabilities, Counts, Endpoint, EndpointId, EndpointOptions, Error, NodeIdentity, PeerId, Region,
-    RemoteAddress, Rights, Slot, Traffic,
+    RemoteAddress, Rights, Slot, Traffic, WorkQueue,
 };
-use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +113,7 @@ pub enum Operation {
     Message(Slot),
 }
 
-/// A posted operation.
+/// An operation that a back end takes away from its endpoint's queue.
 #[derive(Debug)]
 pub struct Work {
     /// Its number.
@@ -156,15 +155,13 @@ pub enum Incoming {
 
 /// An endpoint's connection. Owned by one thread.
 ///
-/// After an operation fails, the transport completes what is queued or posted behind it with
+/// After an operation fails, the transport ends what is rung behind it, then and later, with
 /// [`Error::Flushed`]; when the node is lost, everything with [`Error::PeerLost`].
 pub trait Transport: Send {
-    /// Queues an operation.
-    fn post(&mut self, work: Work);
-    /// Rings the doorbell for all that is queued. Operations that complete at once go to `ready`.
-    fn flush(&mut self, ready: &mut VecDeque<Completion>);
-    /// Collects completions without waiting.
-    fn poll(&mut self, ready: &mut VecDeque<Completion>);
+    /// The doorbell was rung for what is in the queue. Some of it may end at once.
+    fn flush(&mut self, queue: &mut WorkQueue);
+    /// Makes progress without waiting: with what was rung, and with what the peer asks of this side.
+    fn poll(&mut self, queue: &mut WorkQueue);
     /// Sleeps until something may have happened, for at most `limit`.
     fn block(&mut self, limit: Duration);
     /// The next unasked-for arrival.

@@ -215,14 +215,11 @@ fn one_batch(endpoint: &mut Endpoint, shape: Shape, addresses: &[RemoteAddress],
             }
         }
     }
-    endpoint.flush();
-    for _ in 0..shape.depth {
-        match endpoint.wait()?.result? {
-            Outcome::Read(slot) | Outcome::Done(Some(slot)) => endpoint.release(slot),
-            Outcome::Done(None) | Outcome::Word(_) => {}
-        }
-    }
-    Ok(())
+    endpoint.wait_all(|_, outcome| match outcome {
+        Outcome::Read(slot) => Some(slot),
+        Outcome::Done(slot) => slot,
+        Outcome::Word(_) => None,
+    })
 }
 
 #[cfg(test)]

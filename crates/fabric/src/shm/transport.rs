@@ -8,9 +8,9 @@ use super::channel::{Received, decode};
 use super::frame::Frame;
 use super::link::{Attached, Shared};
 use crate::grants::Granted;
-use crate::inprocess::{awaited, outcome, perform};
-use crate::transport::{Completion, Incoming, Operation, Transport, Work};
-use crate::{AccessKey, Error};
+use crate::inprocess::{perform, prefetch};
+use crate::transport::{Incoming, Operation, Transport};
+use crate::{AccessKey, Error, WorkQueue};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,57 +25,51 @@ const MAX_ARRIVALS: usize = 256;
 pub(super) struct ShmTransport {
     link: Arc<Shared>,
     attached: Arc<Attached>,
-    queue: VecDeque<Work>,
     arrivals: VecDeque<Incoming>,
     buffer: Vec<u8>,
     failed: Option<Error>,
+    /// A message waits for room in the socket.
+    waits: bool,
     /// The socket has ended: nothing arrives any more.
     ended: bool,
 }
 
 impl ShmTransport {
     pub(super) fn new(link: Arc<Shared>, attached: Arc<Attached>) -> Self {
-        Self {
-            link,
-            attached,
-            queue: VecDeque::new(),
-            arrivals: VecDeque::new(),
-            buffer: Vec::new(),
-            failed: None,
-            ended: false,
-        }
+        Self { link, attached, arrivals: VecDeque::new(), buffer: Vec::new(), failed: None, waits: false, ended: false }
     }
 
     fn is_alive(&self) -> bool {
         !self.ended && self.link.is_alive()
     }
 
-    /// Carries out what is queued, up to a message that finds no room.
-    fn run(&mut self, ready: &mut VecDeque<Completion>) {
-        while !self.queue.is_empty() {
+    /// Carries out what is pending, up to a message that finds no room.
+    fn run(&mut self, queue: &mut WorkQueue) {
+        while queue.pending() > 0 {
             if self.failed.is_none() && !self.is_alive() {
                 self.failed = Some(self.link.lost());
             }
             if let Some(cause) = &self.failed {
-                let cause = if matches!(cause, Error::PeerLost { .. }) { cause.clone() } else { Error::Flushed };
-                ready.extend(self.queue.drain(..).map(|work| Completion { id: work.id, result: Err(cause.clone()) }));
-                return;
+                let is_lost = matches!(cause, Error::PeerLost { .. });
+                return queue.fail_pending(if is_lost { cause } else { &Error::Flushed });
             }
-            if !self.run_window(ready) {
+            if !self.run_window(queue) {
+                self.waits = true;
                 return;
             }
         }
+        self.waits = false;
     }
 
     /// Carries out the next operations, until one fails. False when a message finds no room.
     #[inline]
-    fn run_window(&mut self, ready: &mut VecDeque<Completion>) -> bool {
-        let Self { link, attached, queue, failed, .. } = self;
-        let window = queue.len().min(WINDOW);
-        let granted = approach(link, attached, queue.iter().take(window));
+    fn run_window(&mut self, queue: &mut WorkQueue) -> bool {
+        let Self { link, attached, failed, .. } = self;
+        let window = queue.pending().min(WINDOW);
+        let granted = approach(link, attached, queue, window);
         for _ in 0..window {
-            let Some(work) = queue.front_mut() else { break };
-            let result = match &mut work.operation {
+            let Some((_, operation)) = queue.current() else { break };
+            let result = match operation {
                 Operation::Message(slot) => {
                     match attached.channel.try_send(&[&Frame::message_header(slot.len()), slot], None) {
                         Ok(true) => Ok(0),
@@ -87,20 +81,17 @@ impl ShmTransport {
                 Operation::Write { immediate: Some(_), .. } => Err(Error::Unsupported("an immediate to a node")),
                 operation => perform(operation, |at, length, needs| granted.check_own(at, length, needs)),
             };
-            // The end of a link takes its grants back, after it is marked dead: this tells a lost node
-            // from a refused key.
-            let result = match result {
-                Err(Error::AccessDenied) if !link.is_alive() => Err(link.lost()),
-                result => result,
-            };
-            if let Err(cause) = &result {
-                *failed = Some(cause.clone());
-            }
-            if let Some(Work { id, operation, .. }) = queue.pop_front() {
-                ready.push_back(Completion { id, result: result.map(|before| outcome(operation, before)) });
-            }
-            if failed.is_some() {
-                break;
+            match result {
+                Ok(before) => queue.finish(before),
+                Err(cause) => {
+                    // The end of a link takes its grants back, after it is marked dead: this tells a lost
+                    // node from a refused key.
+                    let is_lost = cause == Error::AccessDenied && !link.is_alive();
+                    let cause = if is_lost { link.lost() } else { cause };
+                    queue.fail(cause.clone());
+                    *failed = Some(cause);
+                    break;
+                }
             }
         }
         true
@@ -130,26 +121,23 @@ impl ShmTransport {
     }
 }
 
-/// Holds the grants that `works` need, having asked for those that the endpoint did not know, and
-/// asks the processor to load the targets.
+/// Holds the grants that the next `count` operations need, having asked for those that the endpoint
+/// did not know, and asks the processor to load the targets.
 #[inline]
-fn approach<'a, 'w>(
-    link: &Shared,
-    attached: &'a Attached,
-    works: impl ExactSizeIterator<Item = &'w Work>,
-) -> Granted<'a> {
-    let ahead = works.len() > 1;
+fn approach<'a>(link: &Shared, attached: &'a Attached, queue: &WorkQueue, count: usize) -> Granted<'a> {
     let mut granted = attached.known.hold();
-    for work in works {
-        if let Some(key) = key_of(&work.operation)
+    for skipped in 0..count {
+        let Some((_, operation)) = queue.peek(skipped) else { break };
+        if let Some(key) = key_of(operation)
             && !granted.knows(key)
         {
             drop(granted);
             link.learn(*key, attached);
             granted = attached.known.hold();
         }
-        if ahead && let Some((address, length)) = awaited(&work.operation) {
-            granted.prefetch(address, length);
+        // One alone is not helped by that.
+        if count > 1 {
+            prefetch(&granted, operation);
         }
     }
     granted
@@ -168,25 +156,21 @@ const fn key_of(operation: &Operation) -> Option<&AccessKey> {
 }
 
 impl Transport for ShmTransport {
-    fn post(&mut self, work: Work) {
-        self.queue.push_back(work);
+    fn flush(&mut self, queue: &mut WorkQueue) {
+        self.run(queue);
     }
 
-    fn flush(&mut self, ready: &mut VecDeque<Completion>) {
-        self.run(ready);
-    }
-
-    fn poll(&mut self, ready: &mut VecDeque<Completion>) {
-        if !self.queue.is_empty() {
+    fn poll(&mut self, queue: &mut WorkQueue) {
+        if queue.pending() > 0 {
             // The node may be waiting for room as well.
             self.take_in();
-            self.run(ready);
+            self.run(queue);
         }
     }
 
     fn block(&mut self, limit: Duration) {
         if self.is_alive() && self.arrivals.is_empty() {
-            let room = if self.queue.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            let room = if self.waits { PollFlags::OUT } else { PollFlags::empty() };
             self.attached.channel.wait(PollFlags::IN | room, limit);
         }
     }

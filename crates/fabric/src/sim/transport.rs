@@ -2,8 +2,8 @@
 
 use super::{Inner, Time};
 use crate::Error;
-use crate::transport::{Completion, Incoming, Transport, Work};
-use std::collections::VecDeque;
+use crate::WorkQueue;
+use crate::transport::{Incoming, Transport};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +11,11 @@ pub(super) struct SimTransport {
     network: Arc<Inner>,
     /// Where the world keeps the endpoint.
     place: usize,
-    queue: Vec<Work>,
 }
 
 impl SimTransport {
     pub(super) fn new(network: Arc<Inner>, place: usize) -> Self {
-        Self { network, place, queue: Vec::new() }
+        Self { network, place }
     }
 }
 
@@ -27,23 +26,19 @@ impl Drop for SimTransport {
 }
 
 impl Transport for SimTransport {
-    fn post(&mut self, work: Work) {
-        self.queue.push(work);
+    fn flush(&mut self, queue: &mut WorkQueue) {
+        let mut world = self.network.world();
+        world.submit(self.place, std::iter::from_fn(|| queue.take_away()));
+        self.network.advance(&mut world);
+        world.collect(self.place, queue);
     }
 
-    fn flush(&mut self, ready: &mut VecDeque<Completion>) {
-        let mut world = self.network.world();
-        world.submit(self.place, self.queue.drain(..));
-        self.network.advance(&mut world);
-        world.collect(self.place, ready);
-    }
-
-    fn poll(&mut self, ready: &mut VecDeque<Completion>) {
+    fn poll(&mut self, queue: &mut WorkQueue) {
         let mut world = self.network.world();
         self.network.advance(&mut world);
-        world.collect(self.place, ready);
+        world.collect(self.place, queue);
         drop(world);
-        if ready.is_empty() {
+        if queue.first_ended().is_none() {
             self.network.run_hook();
         }
     }

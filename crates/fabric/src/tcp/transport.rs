@@ -1,11 +1,11 @@
 //! A client's endpoint: posts operations, and carries out what the node asks of this side.
 //!
 //! ```text
-//!  posted:   ┌ answered ┬──── sent or in `out` ────┬── rung ──┬── queued ──┐
-//!            (gone)     0                          encoded    rung        len
+//!  queue:  ┌─ answered ─┬── sent or in `out` ──┬── to be encoded ──┬─ posted ─┐
+//!                       next            next + encoded            rung
 //! ```
 //!
-//! Operations are answered in the order posted, so answers belong to the front of `posted`. Nothing
+//! Operations are answered in the order posted, so an answer belongs to the queue's current operation. Nothing
 //! here blocks but [`Transport::block`]: what the socket does not take now stays in `out`, and is
 //! sent on by every poll, which also receives. So two sides with full buffers never wait for each
 //! other. Large writes are encoded piece by piece as `out` drains.
@@ -15,8 +15,8 @@ use super::connection::{malformed, write};
 use super::frame::{Decoded, Failure, Frame, MAX_PIECE_BYTES, Target, decode, put_data, put_write};
 use super::link::Shared;
 use super::stream::{Received, Stream, wait};
-use crate::transport::{Completion, Incoming, Operation, Outcome, Payload, Transport, Work, WorkId};
-use crate::{Error, RemoteAddress, Rights};
+use crate::transport::{Incoming, Operation, Payload, Transport};
+use crate::{Error, RemoteAddress, Rights, WorkQueue};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,14 +36,12 @@ pub(super) struct TcpTransport {
     stream: Arc<Stream>,
     out: Buffer,
     input: Buffer,
-    /// Operations that are not complete.
-    posted: VecDeque<Posted>,
-    /// Of them, those whose doorbell was rung.
-    rung: usize,
-    /// Of those, the ones that are encoded to the end.
+    /// Pending operations that are encoded to the end.
     encoded: usize,
     /// Bytes of the next one's payload that are encoded.
     encoded_bytes: usize,
+    /// Bytes of the current operation, a read, that have come.
+    filled: usize,
     /// Reads by the node: their number and what is left of them.
     pulls: VecDeque<(u64, Target)>,
     incoming: VecDeque<Incoming>,
@@ -55,13 +53,6 @@ pub(super) struct TcpTransport {
     lost: Option<Error>,
 }
 
-struct Posted {
-    id: WorkId,
-    operation: Operation,
-    /// Bytes of a read that have come.
-    filled: usize,
-}
-
 impl TcpTransport {
     /// A transport on a connection that was welcomed; `input` came behind the welcome.
     pub(super) fn new(link: Arc<Shared>, stream: Arc<Stream>, input: Buffer) -> Self {
@@ -70,10 +61,9 @@ impl TcpTransport {
             stream,
             out: Buffer::default(),
             input,
-            posted: VecDeque::new(),
-            rung: 0,
             encoded: 0,
             encoded_bytes: 0,
+            filled: 0,
             pulls: VecDeque::new(),
             incoming: VecDeque::new(),
             idle_polls: 0,
@@ -83,10 +73,10 @@ impl TcpTransport {
     }
 
     /// Sends and receives what can be sent and received now.
-    fn exchange(&mut self, ready: &mut VecDeque<Completion>) {
-        let done = self.send().and_then(|()| self.receive(ready)).and_then(|()| {
+    fn exchange(&mut self, queue: &mut WorkQueue) {
+        let done = self.send(queue).and_then(|()| self.receive(queue)).and_then(|()| {
             // What the node asked for just now is answered before anybody sleeps.
-            if self.pulls.is_empty() { Ok(()) } else { self.send() }
+            if self.pulls.is_empty() { Ok(()) } else { self.send(queue) }
         });
         if let Err(cause) = done {
             self.lose(cause);
@@ -94,13 +84,13 @@ impl TcpTransport {
             self.lose(self.link.lost("the link is closed"));
         }
         if self.failed || self.lost.is_some() {
-            self.give_up(ready);
+            self.give_up(queue);
         }
     }
 
-    fn send(&mut self) -> Result<(), Error> {
+    fn send(&mut self, queue: &WorkQueue) -> Result<(), Error> {
         loop {
-            self.encode()?;
+            self.encode(queue)?;
             if self.out.is_empty() {
                 return Ok(());
             }
@@ -113,9 +103,9 @@ impl TcpTransport {
 
     /// Encodes what was rung, and answers to the node's reads, as far as there is room.
     #[inline]
-    fn encode(&mut self) -> Result<(), Error> {
-        while self.out.len() < OUT_BYTES && self.encoded < self.rung && !self.failed {
-            let Some(Posted { id, operation, .. }) = self.posted.get(self.encoded) else { break };
+    fn encode(&mut self, queue: &WorkQueue) -> Result<(), Error> {
+        while self.out.len() < OUT_BYTES && !self.failed {
+            let Some((id, operation)) = queue.peek(self.encoded) else { break };
             let done = encode_operation(&mut self.out, id.0, operation, self.encoded_bytes)?;
             match done {
                 Some(done) => self.encoded_bytes = done,
@@ -147,7 +137,7 @@ impl TcpTransport {
         }
     }
 
-    fn receive(&mut self, ready: &mut VecDeque<Completion>) -> Result<(), Error> {
+    fn receive(&mut self, queue: &mut WorkQueue) -> Result<(), Error> {
         loop {
             let received = self.stream.receive(self.input.space(RECEIVE_BYTES));
             match received.map_err(|e| self.link.lost(std::io::Error::from(e)))? {
@@ -161,10 +151,10 @@ impl TcpTransport {
                     self.input.commit(count);
                     // What comes behind may be a large answer: completions go first.
                     let mut input = std::mem::take(&mut self.input);
-                    let taken = self.take_frames(&mut input, ready);
+                    let taken = self.take_frames(&mut input, queue);
                     self.input = input;
                     taken?;
-                    if count < RECEIVE_BYTES || !ready.is_empty() {
+                    if count < RECEIVE_BYTES || queue.first_ended().is_some() {
                         return Ok(());
                     }
                 }
@@ -172,27 +162,19 @@ impl TcpTransport {
         }
     }
 
-    fn take_frames(&mut self, input: &mut Buffer, ready: &mut VecDeque<Completion>) -> Result<(), Error> {
+    fn take_frames(&mut self, input: &mut Buffer, queue: &mut WorkQueue) -> Result<(), Error> {
         while let Some(Decoded { number, frame, length }) = decode(input.filled()).map_err(malformed)? {
             match frame {
-                Frame::Data(bytes) => self.take_data(number, bytes, ready)?,
-                Frame::Done => {
-                    let outcome = match self.answered(number)? {
-                        Operation::Write { payload, .. } => payload.into_slot(),
-                        Operation::Message(slot) => Some(slot),
-                        _ => return Err(unasked(number)),
-                    };
-                    ready.push_back(Completion { id: WorkId(number), result: Ok(Outcome::Done(outcome)) });
-                }
-                Frame::Word(word) => match self.answered(number)? {
-                    Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
-                        ready.push_back(Completion { id: WorkId(number), result: Ok(Outcome::Word(word)) });
-                    }
+                Frame::Data(bytes) => self.take_data(number, bytes, queue)?,
+                Frame::Done => match self.answered(number, queue)? {
+                    Operation::Write { .. } | Operation::Message(_) => self.finish(queue, 0),
                     _ => return Err(unasked(number)),
                 },
-                Frame::Failed(failure) => {
-                    self.take_failure(number, failure, ready)?;
-                }
+                Frame::Word(word) => match self.answered(number, queue)? {
+                    Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => self.finish(queue, word),
+                    _ => return Err(unasked(number)),
+                },
+                Frame::Failed(failure) => self.take_failure(number, failure, queue)?,
                 frame => self.take_request(number, frame)?,
             }
             input.consume(length);
@@ -200,55 +182,46 @@ impl TcpTransport {
         Ok(())
     }
 
-    /// Takes in bytes for the read at the front.
+    /// Takes in bytes for the current operation, a read.
     #[inline]
-    fn take_data(&mut self, number: u64, bytes: &[u8], ready: &mut VecDeque<Completion>) -> Result<(), Error> {
-        let left = match self.posted.front_mut() {
-            Some(Posted { id, operation: Operation::Read { into, .. }, filled })
-                if id.0 == number && self.encoded > 0 =>
-            {
-                let length = into.len();
-                let room = into.get_mut(*filled..*filled + bytes.len()).ok_or_else(|| unasked(number))?;
-                if bytes.is_empty() && *filled < length {
-                    return Err(unasked(number));
-                }
-                room.copy_from_slice(bytes);
-                *filled += bytes.len();
-                length - *filled
-            }
-            _ => return Err(unasked(number)),
-        };
-        if left == 0
-            && let Operation::Read { into, .. } = self.answered(number)?
-        {
-            ready.push_back(Completion { id: WorkId(number), result: Ok(Outcome::Read(into)) });
+    fn take_data(&mut self, number: u64, bytes: &[u8], queue: &mut WorkQueue) -> Result<(), Error> {
+        let Operation::Read { into, .. } = self.answered(number, queue)? else { return Err(unasked(number)) };
+        let length = into.len();
+        let filled = self.filled + bytes.len();
+        let room = into.get_mut(self.filled..filled).ok_or_else(|| unasked(number))?;
+        if bytes.is_empty() && filled < length {
+            return Err(unasked(number));
+        }
+        room.copy_from_slice(bytes);
+        if filled < length {
+            self.filled = filled;
+        } else {
+            self.finish(queue, 0);
         }
         Ok(())
     }
 
-    /// Takes the operation at the front, which must be the one that was answered and all sent.
+    /// The current operation, which must be the one that was answered, and all encoded.
     #[inline]
-    fn answered(&mut self, number: u64) -> Result<Operation, Error> {
-        match self.posted.pop_front() {
-            Some(posted) if posted.id.0 == number && self.encoded > 0 => {
-                self.encoded -= 1;
-                self.rung -= 1;
-                Ok(posted.operation)
-            }
-            Some(posted) => {
-                self.posted.push_front(posted);
-                Err(unasked(number))
-            }
-            None => Err(unasked(number)),
+    fn answered<'q>(&self, number: u64, queue: &'q mut WorkQueue) -> Result<&'q mut Operation, Error> {
+        match queue.current() {
+            Some((id, operation)) if id.0 == number && self.encoded > 0 => Ok(operation),
+            _ => Err(unasked(number)),
         }
     }
 
-    /// Takes in the failure of the operation at the front, which may be in the middle of its sending.
-    fn take_failure(&mut self, number: u64, failure: Failure, ready: &mut VecDeque<Completion>) -> Result<(), Error> {
-        match self.posted.front() {
-            Some(posted) if posted.id.0 == number && !self.failed && (self.encoded > 0 || self.encoded_bytes > 0) => {
-                ready.push_back(Completion { id: posted.id, result: Err(failure.error()) });
-                self.posted.pop_front();
+    #[inline]
+    fn finish(&mut self, queue: &mut WorkQueue, word: u64) {
+        self.encoded -= 1;
+        self.filled = 0;
+        queue.finish(word);
+    }
+
+    /// Takes in the failure of the current operation, which may be in the middle of its encoding.
+    fn take_failure(&mut self, number: u64, failure: Failure, queue: &mut WorkQueue) -> Result<(), Error> {
+        match queue.current() {
+            Some((id, _)) if id.0 == number && !self.failed && (self.encoded > 0 || self.encoded_bytes > 0) => {
+                queue.fail(failure.error());
                 self.failed = true;
                 Ok(())
             }
@@ -286,13 +259,13 @@ impl TcpTransport {
         }
     }
 
-    /// Completes what can succeed no more.
-    fn give_up(&mut self, ready: &mut VecDeque<Completion>) {
-        let cause = if self.failed { Error::Flushed } else { self.lost.clone().unwrap_or(Error::Flushed) };
-        for posted in self.posted.drain(..) {
-            ready.push_back(Completion { id: posted.id, result: Err(cause.clone()) });
+    /// Ends what can succeed no more.
+    fn give_up(&mut self, queue: &mut WorkQueue) {
+        match &self.lost {
+            Some(cause) if !self.failed => queue.fail_pending(cause),
+            _ => queue.fail_pending(&Error::Flushed),
         }
-        (self.rung, self.encoded, self.encoded_bytes) = (0, 0, 0);
+        (self.encoded, self.encoded_bytes, self.filled) = (0, 0, 0);
     }
 }
 
@@ -342,28 +315,22 @@ fn encode_write(
 }
 
 impl Transport for TcpTransport {
-    #[inline]
-    fn post(&mut self, work: Work) {
-        // A fence needs nothing: the node finishes each operation before it begins the next.
-        self.posted.push_back(Posted { id: work.id, operation: work.operation, filled: 0 });
-    }
-
-    fn flush(&mut self, ready: &mut VecDeque<Completion>) {
-        self.rung = self.posted.len();
+    // A fence needs nothing: the node finishes each operation before it begins the next.
+    fn flush(&mut self, queue: &mut WorkQueue) {
         if self.failed || self.lost.is_some() {
-            return self.give_up(ready);
+            return self.give_up(queue);
         }
-        if let Err(cause) = self.send() {
+        if let Err(cause) = self.send(queue) {
             // What was answered before the connection ended still counts.
-            self.exchange(ready);
+            self.exchange(queue);
             self.lose(cause);
-            self.give_up(ready);
+            self.give_up(queue);
         }
     }
 
-    fn poll(&mut self, ready: &mut VecDeque<Completion>) {
+    fn poll(&mut self, queue: &mut WorkQueue) {
         if self.lost.is_none() {
-            self.exchange(ready);
+            self.exchange(queue);
             // With few cores, the node's thread may wait for this one.
             if self.idle_polls > IDLE_POLLS {
                 forebay_env::sync::thread::yield_now();

@@ -12,7 +12,7 @@ use super::flight::{Flight, Inbound};
 use super::options::{Plant, SimOptions};
 use crate::counters::CountsRegistry;
 use crate::transport::{Completion, Incoming, Revocation, Work, WorkId};
-use crate::{AccessKey, EndpointId, Error, GrantTable, NodeIdentity, PeerId, RevocationMode};
+use crate::{AccessKey, EndpointId, Error, GrantTable, NodeIdentity, PeerId, RevocationMode, WorkQueue};
 use forebay_env::Random;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -356,8 +356,8 @@ impl World {
         Error::lost(self.links[link].node, "the connection of this endpoint broke")
     }
 
-    pub(super) fn collect(&mut self, at: usize, ready: &mut VecDeque<Completion>) {
-        ready.append(&mut self.endpoints[at].completed);
+    pub(super) fn collect(&mut self, at: usize, queue: &mut WorkQueue) {
+        self.endpoints[at].completed.drain(..).for_each(|completion| queue.conclude(completion));
     }
 
     pub(super) fn has_news(&self, at: usize) -> bool {
