@@ -6,10 +6,12 @@ use crate::output::{self, Format, ProgressLine};
 use crate::stores::{self, EngineArguments};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
+use forebay_base::ErrorKind;
 use forebay_env::SystemClock;
 use forebay_workload::bench::{self, Outcome, Planned, Settings};
-use forebay_workload::{PhaseReport, Report, Run, Timing, render_header, render_phase, render_summary};
+use forebay_workload::{PhaseReport, Report, Run, Timing, render_header, render_page, render_phase, render_summary};
 use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
 
 /// Workloads, how much of each, and where.
 #[derive(Debug, clap::Args)]
@@ -71,6 +73,9 @@ pub struct Arguments {
     engine: EngineArguments,
     #[command(flatten)]
     report: ReportArguments,
+    /// Also write the results with plots to this file, as one page of HTML.
+    #[arg(long = "report", value_name = "FILE")]
+    page: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -137,6 +142,11 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     progress.borrow_mut().clear();
     let phases = result.map_err(|error| Failure::workload(stage.get())(error))?;
     printed.into_inner()?;
+    if let Some(path) = &arguments.page {
+        std::fs::write(path, render_page(introduction(arguments, &place).trim(), &phases)).map_err(|error| {
+            Failure::new(ErrorKind::Io, Stage::Running, format_args!("{}: {error}", path.display()))
+        })?;
+    }
     if table {
         return output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases)));
     }

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `replay`, `memory_node`, `fabric_test`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `memory_node`, `fabric_test`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `flags`, `units` | how flags, sizes, durations and rates are written |
 //! | `nodes`, `stores` | reaching a memory node and opening a store on it |
@@ -21,6 +21,7 @@ mod output;
 mod replay;
 mod stores;
 mod units;
+mod ycsb;
 
 use clap::{Parser, Subcommand, error::ErrorKind as ClapKind};
 use failure::Failure;
@@ -40,6 +41,8 @@ enum Command {
     MemoryNode(memory_node::Arguments),
     /// Run db_bench's workloads; without flags, load and read a million records.
     Bench(Box<bench::Arguments>),
+    /// Run YCSB's workloads, or those of published statistics.
+    Ycsb(Box<ycsb::Arguments>),
     /// Replay a recorded trace and check every value that is read.
     Replay(Box<replay::Arguments>),
     /// Measure latency and rate of each operation of the fabric.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
     let result = match command_line.command {
         Command::MemoryNode(arguments) => memory_node::execute(&arguments),
         Command::Bench(arguments) => bench::execute(&arguments),
+        Command::Ycsb(arguments) => ycsb::execute(&arguments),
         Command::Replay(arguments) => replay::execute(&arguments),
         Command::FabricTest(arguments) => fabric_test::execute(&arguments),
         Command::Version => output::line(concat!("forebay ", env!("CARGO_PKG_VERSION"))),
@@ -124,6 +128,8 @@ mod tests {
             ("forebay bench --link-rtt=2", "2us"),
             ("forebay bench --num=many", "--num"),
             ("forebay benhc", "bench"),
+            ("forebay ycsb --workload=g", "range-only"),
+            ("forebay ycsb --profile=x.csv", "--cluster"),
             ("forebay replay", "<TRACE>"),
             ("forebay fabric-test --operations=reed", "read"),
         ] {

@@ -27,17 +27,21 @@ pub mod keys;
 mod map_store;
 mod measure;
 mod mix;
+mod page;
+pub mod plot;
 pub mod replay;
 mod report;
 mod store;
 mod table;
 pub mod trace;
 pub mod values;
+pub mod ycsb;
 
 pub use error::Error;
 pub use histogram::{Latencies, LatencyMicros};
 pub use map_store::MapStore;
 pub use measure::{Progress, Run, Timing};
+pub use page::render_page;
 pub use report::{
     Compute, Curves, FabricCounts, Level, Lsm, MemoryNode, Modelled, OperationReport, PhaseReport, Report,
 };

@@ -69,12 +69,28 @@ pub(crate) enum Call {
     Delete,
     Seek,
     Next,
+    Insert,
+    Update,
+    ReadModifyWrite,
+    Scan,
     Step,
 }
 
 impl Call {
-    const ALL: [Self; 8] =
-        [Self::Get, Self::MultiGet, Self::Put, Self::Batch, Self::Delete, Self::Seek, Self::Next, Self::Step];
+    const ALL: [Self; 12] = [
+        Self::Get,
+        Self::MultiGet,
+        Self::Put,
+        Self::Batch,
+        Self::Delete,
+        Self::Seek,
+        Self::Next,
+        Self::Insert,
+        Self::Update,
+        Self::ReadModifyWrite,
+        Self::Scan,
+        Self::Step,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -85,6 +101,10 @@ impl Call {
             Self::Delete => "delete",
             Self::Seek => "seek",
             Self::Next => "next",
+            Self::Insert => "insert",
+            Self::Update => "update",
+            Self::ReadModifyWrite => "read-modify-write",
+            Self::Scan => "scan",
             Self::Step => "step",
         }
     }

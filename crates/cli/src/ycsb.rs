@@ -1,0 +1,193 @@
+//! `forebay ycsb`: YCSB's workloads and profiles from published statistics.
+
+use crate::arguments::{MemoryArguments, ReportArguments};
+use crate::failure::{Failure, Stage};
+use crate::output::{self, Format, ProgressLine};
+use crate::stores::{self, EngineArguments};
+use crate::{nodes, units};
+use clap::builder::BoolishValueParser;
+use forebay_base::ErrorKind;
+use forebay_env::SystemClock;
+use forebay_workload::ycsb::{self, Distribution, Profile, Settings, Workload, YCSB_THETA};
+use forebay_workload::{PhaseReport, Report, Run, Store, Timing, render_header, render_phase, render_summary};
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Engine {
+    /// The LSM engine: one client, who writes.
+    Lsm,
+    /// The shared tree: any number of clients.
+    Tree,
+}
+
+/// Workloads, how much of each, and where.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// What is measured.
+    #[arg(long, value_enum, default_value_t = Engine::Lsm)]
+    engine: Engine,
+    /// Workloads, in order: a, b, c, d, e, f, range-only, range-write.
+    #[arg(long, value_delimiter = ',', default_value = "a", value_name = "NAMES")]
+    workload: Vec<Workload>,
+    /// A table of statistics of clusters; its --cluster takes the place of --workload.
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    profile: Option<PathBuf>,
+    /// The cluster: a number or a name.
+    #[arg(long, value_name = "CLUSTER", requires = "profile")]
+    cluster: Option<String>,
+    /// Records that are loaded.
+    #[arg(long, default_value_t = 1_000_000)]
+    records: u64,
+    /// Operations of each workload, of all threads together.
+    #[arg(long, default_value_t = 1_000_000)]
+    operations: u64,
+    /// Operations before the first workload, reported apart.
+    #[arg(long, default_value_t = 100_000, value_name = "OPERATIONS")]
+    warm_up: u64,
+    /// How records are drawn: uniform, zipfian, latest; by default as the workload says.
+    #[arg(long, value_name = "NAME")]
+    distribution: Option<Distribution>,
+    /// Skew of zipfian and latest; by default 0.99, or what the profile says.
+    #[arg(long)]
+    theta: Option<f64>,
+    /// Threads of each client.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Clients: sessions of their own, with caches of their own.
+    #[arg(long, default_value_t = 1)]
+    clients: usize,
+    /// Length of a key; by default 8 B, or what the profile says.
+    #[arg(long, value_parser = units::length, value_name = "SIZE")]
+    key_size: Option<usize>,
+    /// Length of a value; by default 8 B, or what the profile says.
+    #[arg(long, value_parser = units::length, value_name = "SIZE")]
+    value_size: Option<usize>,
+    /// Longest scan.
+    #[arg(long, default_value_t = 100, value_name = "RECORDS")]
+    scan_length: u64,
+    /// All scans have this length.
+    #[arg(long)]
+    fixed_scans: bool,
+    /// Where randomness begins; the same seed gives the same operations.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Check every value that is read, and that every record is found.
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    verify: bool,
+    /// Time every call; if not, one of 64, which costs less.
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    histogram: bool,
+    #[command(flatten)]
+    memory: MemoryArguments,
+    #[command(flatten)]
+    engine_options: EngineArguments,
+    #[command(flatten)]
+    report: ReportArguments,
+}
+
+impl Arguments {
+    fn plan(&self) -> Result<(Vec<Workload>, Settings), Failure> {
+        let usual = Settings::default();
+        let profile = self.read_profile()?;
+        let of_profile = profile.as_ref();
+        let settings = Settings {
+            records: self.records,
+            operations: self.operations,
+            warm_up: self.warm_up,
+            distribution: self.distribution,
+            theta: self.theta.or(of_profile.map(|profile| profile.theta)).unwrap_or(YCSB_THETA),
+            threads: self.threads,
+            key_size: self.key_size.or(of_profile.map(|profile| profile.key_size)).unwrap_or(usual.key_size),
+            value_size: self.value_size.or(of_profile.map(|profile| profile.value_size)).unwrap_or(usual.value_size),
+            scan_length: self.scan_length,
+            fixed_scans: self.fixed_scans,
+            seed: self.seed,
+            verify: self.verify,
+            timing: if self.histogram { Timing::Each } else { Timing::Sampled },
+        };
+        settings.check().map_err(Failure::workload(Stage::Arguments))?;
+        let workloads = match profile {
+            Some(Profile { name, mix, .. }) => vec![Workload { name, mix, distribution: Distribution::Zipfian }],
+            None => self.workload.clone(),
+        };
+        Ok((workloads, settings))
+    }
+
+    fn read_profile(&self) -> Result<Option<Profile>, Failure> {
+        let (Some(path), Some(cluster)) = (&self.profile, &self.cluster) else { return Ok(None) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format_args!("--profile {}: {error}", path.display())))?;
+        let profile = Profile::parse(&path.display().to_string(), &text, cluster);
+        profile.map(Some).map_err(Failure::workload(Stage::Arguments))
+    }
+}
+
+/// Runs the workloads and prints their results.
+///
+/// # Errors
+/// The first that occurs.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let (workloads, settings) = arguments.plan()?;
+    match arguments.engine {
+        Engine::Lsm if arguments.clients > 1 => {
+            Err(Failure::usage("--clients: an LSM database has one client, who writes; use --threads"))
+        }
+        Engine::Lsm => {
+            let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options);
+            let store = opener.open().map_err(Failure::workload(Stage::Start))?;
+            measure(arguments, &[store], &workloads, &settings)
+        }
+        Engine::Tree => {
+            Err(Failure::new(ErrorKind::Unsupported, Stage::Start, "the shared tree is not part of this version yet"))
+        }
+    }
+}
+
+fn measure<S: Store>(
+    arguments: &Arguments,
+    clients: &[S],
+    workloads: &[Workload],
+    settings: &Settings,
+) -> Result<(), Failure> {
+    let table = arguments.report.format == Format::Table;
+    let model = arguments.report.model();
+    if table {
+        output::line(&format!("{}\n\n{}", introduction(arguments, settings), render_header(model.is_some())))?;
+    }
+    let progress = RefCell::new(ProgressLine::new());
+    let mut printed = Ok(());
+    let mut tell = |report: &PhaseReport| {
+        progress.borrow_mut().clear();
+        if table && printed.is_ok() {
+            printed = output::line(&render_phase(report));
+        }
+    };
+    let mut show = |now: forebay_workload::Progress<'_>| progress.borrow_mut().show(&now);
+    let mut run = Run { clock: SystemClock::shared(), model, progress: &mut show };
+    let result = ycsb::run(clients, workloads, settings, &mut run, &mut tell);
+    progress.borrow_mut().clear();
+    let phases = result.map_err(Failure::workload(Stage::Running))?;
+    printed?;
+    if table {
+        return output::line(&format!("\n{}", render_summary(&phases)));
+    }
+    let json = serde_json::to_string(&Report { benchmarks: phases });
+    output::line(&json.map_err(|error| Failure::io("printing the report")(error.into()))?)
+}
+
+fn introduction(arguments: &Arguments, settings: &Settings) -> String {
+    format!(
+        "{} records of {} + {} B, {} operations a workload, clients: {}, threads of each: {}, memory: {}",
+        settings.records,
+        settings.key_size,
+        settings.value_size,
+        settings.operations,
+        arguments.clients,
+        settings.threads,
+        nodes::describe(&arguments.memory.memory),
+    )
+}
