@@ -95,7 +95,7 @@ impl Db {
         named::destroy(client, name)
     }
 
-    fn shard(&self) -> &Arc<Shard> {
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
         &self.inner.shard
     }
 

@@ -83,6 +83,12 @@ impl Manifest {
         lock(&self.log)
     }
 
+    /// Bytes that the manifest takes.
+    #[cfg(test)]
+    pub(crate) fn size_bytes(&self) -> u64 {
+        lock(&self.log).segment.info().length
+    }
+
     /// Leaves the manifest, and what it may name, in the node: another owner goes on from it.
     pub(crate) fn leave(&self) {
         let log = lock(&self.log);

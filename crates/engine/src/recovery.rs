@@ -232,3 +232,6 @@ fn free_orphans(part: &NodePart, outputs: &BTreeSet<ExtentRange>, named: &BTreeS
     orphans.into_iter().for_each(|range| part.free(range));
     part.send_frees(1);
 }
+
+#[cfg(test)]
+mod tests;

@@ -188,6 +188,12 @@ impl Shard {
         if self.manifest.is_some() && is_well(&self.lock()) { self.flush_all() } else { Ok(()) }
     }
 
+    /// Bytes of the manifest of a named database.
+    #[cfg(test)]
+    pub(crate) fn manifest_bytes(&self) -> u64 {
+        self.manifest.as_ref().map_or(0, Manifest::size_bytes)
+    }
+
     /// Stops background work and refuses later calls.
     pub(crate) fn close(&self) {
         self.lock().closing = true;

@@ -1,0 +1,291 @@
+//! Owners that are killed at any point, and what the next one finds.
+
+use crate::segment::place_of;
+use crate::{CompactionPlace, Db, Options};
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use forebay_fabric::sim::{SimNetwork, SimOptions, Time};
+use forebay_fabric::{EndpointOptions, Link};
+use forebay_memory_client::{ClientOptions, ExtentId, MemoryClient, ShardId};
+use forebay_memory_node::{Handle, MemoryNode};
+use forebay_proto::ranges::GRANULARITY_BYTES;
+use forebay_table::ManifestRoot;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const NODE: u32 = 1;
+
+fn start(seed: u64) -> (SimNetwork, Handle) {
+    let network = SimNetwork::new(seed, SimOptions { time: Time::Real, ..SimOptions::default() });
+    let options = forebay_memory_node::Options::with_memory(64 << 20);
+    let node = MemoryNode::start(Box::new(network.listen(NODE).unwrap()), options).unwrap();
+    (network, node)
+}
+
+fn connect(network: &SimNetwork) -> (Arc<dyn Link>, Arc<MemoryClient>) {
+    let link: Arc<dyn Link> = network.connect(NODE).unwrap();
+    let client = MemoryClient::connect(Arc::clone(&link), "owner", ClientOptions::default()).unwrap();
+    (link, client)
+}
+
+fn options(place: CompactionPlace) -> Options {
+    Options {
+        name: Some("db".to_owned()),
+        write_buffer_bytes: 8 << 10,
+        target_table_bytes: 8 << 10,
+        level1_bytes: 32 << 10,
+        level_size_multiplier: 4,
+        levels: 4,
+        compaction_place: place,
+        fabric_timeout: Duration::from_secs(5),
+        ..Options::default()
+    }
+}
+
+/// All that was written, in order; an operation is known by its number, which is its value.
+#[derive(Debug, Default)]
+struct History {
+    operations: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// So many of them survive whatever happens.
+    flushed: usize,
+}
+
+impl History {
+    fn write(&mut self, db: &Db, random: &mut Random) -> Result<(), crate::Error> {
+        let key = format!("{:03}", random.below(150)).into_bytes();
+        let value = (!random.one_in(1, 6)).then(|| {
+            let mut value = format!("{}:", self.operations.len()).into_bytes();
+            value.resize(value.len() + random.below(120) as usize, b'x');
+            value
+        });
+        // Even if it fails, it may have been done.
+        self.operations.push((key.clone(), value.clone()));
+        match value {
+            Some(value) => db.put(&key, &value),
+            None => db.delete(&key),
+        }
+    }
+
+    fn state(&self, count: usize) -> BTreeMap<&[u8], &[u8]> {
+        let mut state = BTreeMap::new();
+        for (key, value) in self.operations.iter().take(count) {
+            match value {
+                Some(value) => state.insert(&key[..], &value[..]),
+                None => state.remove(&key[..]),
+            };
+        }
+        state
+    }
+
+    /// Checks that what is found is what the first operations lead to, at least the flushed ones, and
+    /// forgets the others.
+    fn check(&mut self, db: &Db, context: &str) {
+        let mut found = BTreeMap::new();
+        let mut iterator = db.iter().unwrap();
+        iterator.seek_to_first().unwrap();
+        while iterator.valid() {
+            found.insert(iterator.key().to_vec(), iterator.value().to_vec());
+            iterator.next().unwrap();
+        }
+        for (key, value) in &found {
+            assert_eq!(db.get(key).unwrap().as_ref(), Some(value), "{context}");
+        }
+        let found: BTreeMap<&[u8], &[u8]> = found.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        let kept = (self.flushed..=self.operations.len()).find(|&count| self.state(count) == found);
+        let Some(kept) = kept else {
+            panic!("{context}: {} of {} operations were flushed, found {found:?}", self.flushed, self.operations.len());
+        };
+        self.operations.truncate(kept);
+        self.flushed = kept;
+    }
+}
+
+/// Checks that what is allocated is what the version names, and the manifest.
+fn check_memory(db: &Db, client: &Arc<MemoryClient>, context: &str) {
+    let shard = db.shard();
+    db.wait_for_compactions().unwrap();
+    for _ in 0..100 {
+        shard.view.reclaim();
+        let version = Arc::clone(&shard.view.load().version);
+        let named: u64 =
+            version.version.segments().values().map(|segment| place_of(client, &segment.info).unwrap().length).sum();
+        let allocated = shard.remote.allocated_bytes();
+        let manifest = shard.manifest_bytes().next_multiple_of(GRANULARITY_BYTES);
+        if named + manifest == allocated {
+            return;
+        }
+        #[allow(clippy::disallowed_methods)]
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{context}: {} bytes are allocated", shard.remote.allocated_bytes());
+}
+
+fn places(seed: u64) -> CompactionPlace {
+    if seed.is_multiple_of(2) { CompactionPlace::MemoryNode } else { CompactionPlace::ComputeNode }
+}
+
+#[test]
+fn owners_are_killed_at_random() {
+    for seed in 0..4 {
+        let (network, _node) = start(seed);
+        let mut random = Random::seeded(seed);
+        let mut history = History::default();
+        for life in 0..8 {
+            let context = format!("seed {seed}, life {life}");
+            let (link, client) = connect(&network);
+            let db = Db::open(Arc::clone(&client), options(places(seed + life))).unwrap();
+            history.check(&db, &context);
+            check_memory(&db, &client, &context);
+            for _ in 0..random.below(1500) {
+                history.write(&db, &mut random).unwrap();
+                if random.one_in(1, 200) {
+                    db.flush().unwrap();
+                    history.flushed = history.operations.len();
+                }
+                if random.one_in(1, 500) {
+                    db.compact_range(None, None).unwrap();
+                    history.flushed = history.operations.len();
+                }
+            }
+            match random.below(3) {
+                0 => {
+                    db.close().unwrap();
+                    history.flushed = history.operations.len();
+                }
+                // Taken over while it lives.
+                1 => {
+                    let (_link, client) = connect(&network);
+                    let taken = Options { takeover: true, ..options(places(seed)) };
+                    let taken = Db::open(client, taken).unwrap();
+                    history.check(&taken, &context);
+                    let before = history.flushed;
+                    for _ in 0..300 {
+                        let _ = db.put(b"zombie", b"zombie");
+                    }
+                    let _ = db.flush();
+                    history.check(&taken, &context);
+                    assert_eq!(history.flushed, before);
+                    taken.close().unwrap();
+                }
+                _ => link.close(),
+            }
+        }
+    }
+}
+
+/// The owner's link ends after `k` steps of the network, for many k: in the middle of any step of a
+/// flush, a compaction, a commit or a recovery.
+#[test]
+fn an_owner_is_killed_after_any_step() {
+    let (mut killed, mut round) = (0, 0);
+    for seed in 0..2 {
+        let (network, _node) = start(seed);
+        let mut history = History::default();
+        let mut random = Random::seeded(seed);
+        for k in (0..3000).step_by(97) {
+            let context = format!("seed {seed}, killed after {k} steps");
+            let (link, client) = connect(&network);
+            let due = network.steps() + k;
+            let done = Arc::new(AtomicBool::new(false));
+            let watcher = {
+                let (network, link, done) = (network.clone(), Arc::clone(&link), Arc::clone(&done));
+                forebay_env::thread::spawn("killer", move || {
+                    while network.steps() < due && !done.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                    link.close();
+                })
+                .unwrap()
+            };
+            round += 1;
+            if let Ok(db) = Db::open(client, options(places(round))) {
+                let mut alive = true;
+                for _ in 0..200 {
+                    alive &= history.write(&db, &mut random).is_ok();
+                }
+                if alive && db.flush().is_ok() {
+                    history.flushed = history.operations.len();
+                    alive = db.compact_range(None, None).is_ok();
+                }
+                killed += u32::from(!alive);
+            } else {
+                killed += 1;
+            }
+            done.store(true, Ordering::Relaxed);
+            watcher.join().unwrap();
+            let (_link, client) = connect(&network);
+            let db = Db::open(Arc::clone(&client), options(places(seed))).unwrap();
+            history.check(&db, &context);
+            check_memory(&db, &client, &context);
+            db.close().unwrap();
+        }
+    }
+    println!("{killed} owners were killed in the middle");
+    assert!(killed > 5);
+}
+
+#[test]
+fn a_damaged_manifest_is_reported() {
+    let (network, _node) = start(7);
+    let (_link, client) = connect(&network);
+    let db = Db::open(Arc::clone(&client), options(CompactionPlace::MemoryNode)).unwrap();
+    let (mut history, mut random) = (History::default(), Random::seeded(7));
+    for _ in 0..1000 {
+        history.write(&db, &mut random).unwrap();
+    }
+    db.close().unwrap();
+    drop(db);
+    let store = client.open_store("db").unwrap();
+    let shard = store.acquire_shard(ShardId(0), false).unwrap();
+    let (_, bytes) = store.root(ShardId(0)).unwrap().unwrap();
+    let root = ManifestRoot::decode(&bytes).unwrap();
+    let extent = ExtentId(root.extent);
+    shard.map(&[extent]).unwrap();
+    let mut endpoint = link_endpoint(&client);
+    let open = |context: &str| {
+        let shard = store.acquire_shard(ShardId(0), false).unwrap();
+        shard.release().unwrap();
+        let error = Db::open(Arc::clone(&client), options(CompactionPlace::MemoryNode)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{context}: {error}");
+        let shard = store.acquire_shard(ShardId(0), false).unwrap();
+        shard.map(&[extent]).unwrap();
+        shard
+    };
+    for _ in 0..40 {
+        let offset = root.offset + random.below(root.length);
+        let at = client.resolve(extent, offset).unwrap();
+        let mut byte = [0];
+        endpoint.read(at, &mut byte).unwrap();
+        endpoint.write(at, &[byte[0] ^ 1 << random.below(8)]).unwrap();
+        open(&format!("byte {offset}"));
+        endpoint.write(client.resolve(extent, offset).unwrap(), &byte).unwrap();
+    }
+    let mut shard = store.acquire_shard(ShardId(0), false).unwrap();
+    for bad in [
+        ManifestRoot { extent: root.extent + 1, ..root },
+        ManifestRoot { extent: u32::MAX, ..root },
+        ManifestRoot { offset: u64::MAX, ..root },
+        ManifestRoot { offset: root.offset + 8, ..root },
+        ManifestRoot { length: root.length - 1, ..root },
+        ManifestRoot { edits: root.edits + 1, ..root },
+        ManifestRoot { incarnation: 1, ..root },
+    ] {
+        shard.set_root(&bad.encode().unwrap()).unwrap();
+        shard = open(&format!("{bad:?}"));
+    }
+    for length in 0..bytes.len() {
+        shard.set_root(&bytes[..length]).unwrap();
+        shard = open(&format!("a root of {length} bytes"));
+    }
+    shard.set_root(&bytes).unwrap();
+    shard.release().unwrap();
+    let db = Db::open(client, options(CompactionPlace::MemoryNode)).unwrap();
+    history.flushed = history.operations.len();
+    history.check(&db, "mended");
+}
+
+fn link_endpoint(client: &Arc<MemoryClient>) -> forebay_fabric::Endpoint {
+    client.link().endpoint(EndpointOptions::default()).unwrap()
+}
