@@ -95,6 +95,11 @@ impl Db {
         named::destroy(client, name)
     }
 
+    /// Order of the keys.
+    pub(crate) fn key_order(&self) -> forebay_base::KeyOrder {
+        self.shard().options.key_order
+    }
+
     pub(crate) fn shard(&self) -> &Arc<Shard> {
         &self.inner.shard
     }

@@ -13,6 +13,7 @@
 //! | `flush`, `compaction`, `near_data`, `picker`, `background` | what goes on behind them |
 //! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
 //! | `named`, `manifest`, `recovery`, `owner` | what outlives the process, and who may change it |
+//! | `checkpoint` | a database in a file |
 //!
 //! The engine names no back end of the fabric and depends on no memory node.
 
@@ -21,6 +22,7 @@
 mod background;
 mod batch;
 mod bounds;
+mod checkpoint;
 mod compaction;
 mod cursor;
 mod db;
@@ -52,6 +54,7 @@ mod write;
 
 pub use batch::{MAX_BATCH_BYTES, WriteBatch};
 pub use bounds::IterOptions;
+pub use checkpoint::CheckpointSummary;
 pub use db::{Db, Snapshot};
 pub use error::{Error, Result};
 pub use iterator::DbIterator;

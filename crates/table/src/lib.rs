@@ -17,6 +17,7 @@
 pub mod block;
 pub mod builder;
 mod cached;
+pub mod checkpoint;
 pub mod entry;
 mod error;
 mod frame;

@@ -1,0 +1,302 @@
+//! Checkpoints: a database as of a snapshot, streamed to a file, and loaded back in parallel
+//! (dLSM VIII). The file is drawn in `docs/formats/checkpoint.md`.
+//!
+//! Writing is one scan of a snapshot, so writers go on meanwhile. The file gets its name when it is
+//! whole and synced. Loading divides the sections among threads, each of which verifies a block and
+//! then writes its entries as batches; order does not matter, because each key comes once.
+//!
+//! This is the only module of the engine that reads and writes files.
+
+use crate::{Db, Error, Options, Result, WriteBatch};
+use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::thread::spawn;
+use forebay_memory_client::MemoryClient;
+use forebay_table::checkpoint::{self, BLOCK_HEADER_LENGTH, BlockWriter, Footer, Section, TRAILER_LENGTH};
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of entries at which a block ends.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Bytes of blocks at which a section ends.
+const SECTION_BYTES: u64 = 32 << 20;
+/// Bytes of entries of a batch that is loaded.
+const BATCH_BYTES: usize = 64 << 10;
+/// Threads that load, at most.
+const MAX_LOADERS: usize = 8;
+/// Bytes of a header, at most.
+const MAX_HEADER_BYTES: u64 = 4096;
+
+/// What a checkpoint holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointSummary {
+    /// Keys.
+    pub entries: u64,
+    /// Length of the file, bytes.
+    pub file_bytes: u64,
+    /// Parts that can be loaded at the same time.
+    pub sections: usize,
+}
+
+impl Db {
+    /// Writes all keys and values, as of now, to a file. Writers are not held up. A file of this name is
+    /// replaced, when the new one is complete and synced.
+    ///
+    /// # Errors
+    /// `Io` for the file; as [`Db::get`].
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
+        let path = path.as_ref();
+        let partial = partial(path)?;
+        let written = write_file(self, &partial)
+            .and_then(|summary| std::fs::rename(&partial, path).map_err(failed("naming", path)).map(|()| summary))
+            .and_then(|summary| sync_folder(path).map(|()| summary));
+        if written.is_err() {
+            // Nothing to be done when that fails, too: the name says what it is.
+            let _ = std::fs::remove_file(&partial);
+        }
+        written
+    }
+
+    /// Writes all keys and values of a checkpoint into this database, on several threads, and flushes.
+    /// Keys that are there get the checkpoint's values; others stay. When it fails, some keys may have
+    /// been written.
+    ///
+    /// # Errors
+    /// `Corrupt` when the file is damaged or not whole; `Unsupported` when a newer build wrote it; `Io`;
+    /// as [`Db::put`].
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
+        let path = path.as_ref();
+        let (footer, summary) = read_footer(path)?;
+        let sections = Arc::new(Mutex::new(footer.sections));
+        let mut threads = Vec::new();
+        for i in 0..summary.sections.min(MAX_LOADERS) {
+            let (db, path, sections) = (self.clone(), path.to_path_buf(), Arc::clone(&sections));
+            let load = move || load_sections(&db, &path, &sections);
+            let thread = spawn(format!("forebay-load-{i}"), load);
+            threads.push(thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}"))));
+        }
+        let mut result = Ok(());
+        for thread in threads {
+            let panicked = |_| Err(Error::new(ErrorKind::Io, "a thread that loads a checkpoint panicked"));
+            let loaded = thread.and_then(|thread| thread.join().unwrap_or_else(panicked));
+            result = result.and(loaded);
+        }
+        result?;
+        self.flush()?;
+        Ok(summary)
+    }
+
+    /// Creates a database and loads a checkpoint into it. A named one must not exist; when loading fails,
+    /// it is dropped again.
+    ///
+    /// # Errors
+    /// As [`Db::open`] and [`Db::load`].
+    pub fn restore(client: Arc<MemoryClient>, options: Options, path: impl AsRef<Path>) -> Result<Self> {
+        let name = options.name.clone();
+        let db = Self::open(Arc::clone(&client), Options { error_if_exists: true, ..options })?;
+        if let Err(error) = db.load(path) {
+            // The cause is what counts.
+            let _ = db.close();
+            drop(db);
+            if let Some(name) = name
+                && let Err(error) = Self::destroy(&client, &name)
+            {
+                tracing::warn!(%error, name, "dropping a database that could not be restored");
+            }
+            return Err(error);
+        }
+        Ok(db)
+    }
+}
+
+fn failed<'a>(what: &'a str, path: &'a Path) -> impl Fn(std::io::Error) -> Error + 'a {
+    move |error| Error::new(ErrorKind::Io, format!("{what} {}: {error}", path.display()))
+}
+
+/// A damaged file, by its name.
+fn damaged(path: &Path) -> impl Fn(forebay_table::Error) -> Error + '_ {
+    move |error| Error::from(error).during(&path.display().to_string())
+}
+
+fn cut(path: &Path) -> Error {
+    Error::corrupt(format!("{}: it ends before it is complete", path.display()))
+}
+
+fn partial(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
+    let mut name = name.to_owned();
+    name.push(".partial");
+    Ok(path.with_file_name(name))
+}
+
+/// Makes a rename last.
+fn sync_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("syncing", folder))
+}
+
+fn write_file(db: &Db, path: &Path) -> Result<CheckpointSummary> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(true).open(path).map_err(failed("creating", path))?;
+    let mut writer = Writing { path, out: BufWriter::with_capacity(1 << 20, file), offset: 0, sections: Vec::new() };
+    writer.append(&checkpoint::encode_header(db.key_order())?)?;
+    let mut section = Section { offset: writer.offset, ..Section::default() };
+    let mut block = BlockWriter::default();
+    let mut iterator = db.iter()?;
+    iterator.seek_to_first()?;
+    while iterator.valid() {
+        block.push(iterator.key(), iterator.value());
+        iterator.next()?;
+        if block.size_bytes() >= BLOCK_BYTES {
+            writer.end_block(&mut block, &mut section)?;
+        }
+    }
+    writer.end_block(&mut block, &mut section)?;
+    writer.end_section(&mut section);
+    writer.finish()
+}
+
+/// A checkpoint that is being written.
+struct Writing<'a> {
+    path: &'a Path,
+    out: BufWriter<File>,
+    offset: u64,
+    sections: Vec<Section>,
+}
+
+impl Writing<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.offset += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(failed("writing", self.path))
+    }
+
+    fn end_block(&mut self, block: &mut BlockWriter, section: &mut Section) -> Result<()> {
+        if block.count() == 0 {
+            return Ok(());
+        }
+        section.entries += block.count();
+        let mut bytes = Vec::new();
+        block.finish(&mut bytes)?;
+        self.append(&bytes)?;
+        section.length += bytes.len() as u64;
+        if section.length >= SECTION_BYTES {
+            self.end_section(section);
+        }
+        Ok(())
+    }
+
+    fn end_section(&mut self, section: &mut Section) {
+        let next = Section { offset: self.offset, ..Section::default() };
+        let ended = std::mem::replace(section, next);
+        if ended.entries > 0 {
+            self.sections.push(ended);
+        }
+    }
+
+    fn finish(mut self) -> Result<CheckpointSummary> {
+        let footer = Footer { sections: std::mem::take(&mut self.sections) };
+        let mut bytes = Vec::new();
+        footer.encode(self.offset, &mut bytes)?;
+        self.append(&bytes)?;
+        let file = self.out.into_inner().map_err(|error| failed("writing", self.path)(error.into_error()))?;
+        file.sync_all().map_err(failed("syncing", self.path))?;
+        Ok(CheckpointSummary { entries: footer.entries(), file_bytes: self.offset, sections: footer.sections.len() })
+    }
+}
+
+fn open_file(path: &Path) -> Result<File> {
+    File::open(path).map_err(|error| {
+        let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
+        Error::new(kind, format!("opening {}: {error}", path.display()))
+    })
+}
+
+/// Fills `bytes` from the file's position.
+fn fill(from: &mut impl Read, bytes: &mut [u8], path: &Path) -> Result<()> {
+    from.read_exact(bytes).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => cut(path),
+        _ => failed("reading", path)(error),
+    })
+}
+
+fn read_footer(path: &Path) -> Result<(Footer, CheckpointSummary)> {
+    let mut file = open_file(path)?;
+    let file_bytes = file.metadata().map_err(failed("reading", path))?.len();
+    let at_trailer = file_bytes.checked_sub(TRAILER_LENGTH).ok_or_else(|| cut(path))?;
+    let mut header = vec![0; BLOCK_HEADER_LENGTH];
+    fill(&mut file, &mut header, path)?;
+    let header_bytes = checkpoint::header_length(&header, MAX_HEADER_BYTES.min(file_bytes)).map_err(damaged(path))?;
+    header.resize(header_bytes, 0);
+    let rest = header.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default();
+    fill(&mut file, rest, path)?;
+    checkpoint::decode_header(&header).map_err(damaged(path))?;
+    let mut trailer = [0; TRAILER_LENGTH as usize];
+    seek(&mut file, at_trailer, path)?;
+    fill(&mut file, &mut trailer, path)?;
+    let (offset, length) = Footer::locate(&trailer, file_bytes)
+        .map_err(|error| damaged(path)(error).during("it is no checkpoint, or not all of one"))?;
+    // Within the file, as was just checked.
+    let mut footer = vec![0; length];
+    seek(&mut file, offset, path)?;
+    fill(&mut file, &mut footer, path)?;
+    let footer = Footer::decode(&footer, header_bytes as u64, offset).map_err(damaged(path))?;
+    let summary = CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() };
+    Ok((footer, summary))
+}
+
+fn seek(file: &mut File, offset: u64, path: &Path) -> Result<()> {
+    file.seek(SeekFrom::Start(offset)).map(drop).map_err(failed("reading", path))
+}
+
+/// Loads sections until none is left, or one fails.
+fn load_sections(db: &Db, path: &Path, sections: &Mutex<Vec<Section>>) -> Result<()> {
+    loop {
+        let next = lock(sections).pop();
+        let Some(section) = next else { return Ok(()) };
+        if let Err(error) = load_section(db, path, section) {
+            lock(sections).clear();
+            return Err(error);
+        }
+    }
+}
+
+fn load_section(db: &Db, path: &Path, section: Section) -> Result<()> {
+    let mut file = open_file(path)?;
+    seek(&mut file, section.offset, path)?;
+    let mut file = BufReader::with_capacity(1 << 20, file);
+    let (mut left, mut entries) = (section.length, 0);
+    let mut block = Vec::new();
+    while left > 0 {
+        block.resize(BLOCK_HEADER_LENGTH, 0);
+        fill(&mut file, &mut block, path)?;
+        let length = checkpoint::block_length(&block, left).map_err(damaged(path))?;
+        block.resize(length, 0);
+        fill(&mut file, block.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default(), path)?;
+        let decoded = checkpoint::decode_block(&block).map_err(damaged(path))?;
+        entries += decoded.len() as u64;
+        left -= length as u64;
+        write_entries(db, &decoded)?;
+    }
+    if entries != section.entries {
+        let message = format!("{}: a section has {entries} entries, not {}", path.display(), section.entries);
+        return Err(Error::corrupt(message));
+    }
+    Ok(())
+}
+
+fn write_entries(db: &Db, entries: &[(&[u8], &[u8])]) -> Result<()> {
+    let mut batch = WriteBatch::new();
+    let mut bytes = 0;
+    for (key, value) in entries {
+        batch.put(key, value);
+        bytes += key.len() + value.len();
+        if bytes >= BATCH_BYTES {
+            db.write(&batch)?;
+            batch = WriteBatch::new();
+            bytes = 0;
+        }
+    }
+    db.write(&batch)
+}

@@ -1,0 +1,163 @@
+//! Checkpoints: consistent while others write, the same after loading, and refused when damaged.
+
+mod common;
+
+use common::{Cluster, small_options};
+use forebay_base::{ErrorKind, KeyOrder};
+use forebay_engine::{Db, Options, WriteBatch};
+use forebay_env::Random;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A folder that is removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("forebay-checkpoint-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn contents(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut iterator = db.iter().unwrap();
+    iterator.seek_to_first().unwrap();
+    while iterator.valid() {
+        found.push((iterator.key().to_vec(), iterator.value().to_vec()));
+        iterator.next().unwrap();
+    }
+    found
+}
+
+#[test]
+fn a_checkpoint_is_consistent_while_others_write() {
+    let folder = Folder::new("consistent");
+    let cluster = Cluster::start(128 << 20);
+    let db = cluster.open(small_options());
+    let pair = |i: u32| [format!("a{i:04}").into_bytes(), format!("b{i:04}").into_bytes()];
+    let stop = std::sync::Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (db, stop) = (db.clone(), std::sync::Arc::clone(&stop));
+        forebay_env::thread::spawn("writer", move || {
+            let mut round = 0u32;
+            while !stop.load(Ordering::Relaxed) {
+                let [a, b] = pair(round % 500);
+                let mut batch = WriteBatch::new();
+                batch.put(&a, &round.to_le_bytes()).put(&b, &round.to_le_bytes());
+                db.write(&batch).unwrap();
+                round += 1;
+            }
+        })
+        .unwrap()
+    };
+    for round in 0..5 {
+        let file = folder.file(&format!("{round}"));
+        let written = db.checkpoint(&file).unwrap();
+        let loaded = cluster.open(small_options());
+        assert_eq!(loaded.load(&file).unwrap(), written);
+        assert_eq!(contents(&loaded).len() as u64, written.entries);
+        for i in 0..500 {
+            let [a, b] = pair(i).map(|key| loaded.get(&key).unwrap());
+            assert_eq!(a, b, "half of a batch");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+    assert!(std::fs::read_dir(&folder.0).unwrap().all(|entry| entry.unwrap().path().extension().is_none()));
+}
+
+#[test]
+fn what_is_loaded_is_what_was_there() {
+    let folder = Folder::new("same");
+    let cluster = Cluster::start(512 << 20);
+    let options = Options { write_buffer_bytes: 4 << 20, target_table_bytes: 4 << 20, ..Options::default() };
+    let db = cluster.open(options.clone());
+    let mut random = Random::seeded(1);
+    // More than one section, and entries longer than a block.
+    for i in 0..900u32 {
+        let mut value = vec![0; random.below(160 << 10) as usize];
+        random.fill(&mut value);
+        db.put(&i.to_be_bytes(), &value).unwrap();
+    }
+    db.put(b"", b"").unwrap();
+    db.put(b"large", &vec![7; 1 << 20]).unwrap();
+    db.delete(&5u32.to_be_bytes()).unwrap();
+    let file = folder.file("db");
+    let written = db.checkpoint(&file).unwrap();
+    assert!(written.sections > 1, "{written:?}");
+    let before = contents(&db);
+    assert_eq!((written.entries, written.file_bytes), (before.len() as u64, std::fs::metadata(&file).unwrap().len()));
+    db.close().unwrap();
+    drop(db);
+    let named = Options { name: Some("restored".to_owned()), ..options.clone() };
+    let client = cluster.client();
+    let restored = Db::restore(client.clone(), named.clone(), &file).unwrap();
+    assert!(contents(&restored) == before);
+    assert_eq!(Db::restore(client.clone(), named.clone(), &file).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    restored.close().unwrap();
+    drop(restored);
+    assert!(contents(&Db::open(client, named).unwrap()) == before);
+    // In another order of keys it holds the same.
+    let reverse = cluster.open(Options { key_order: KeyOrder::ReverseBytewise, ..options });
+    reverse.load(&file).unwrap();
+    let mut found = contents(&reverse);
+    found.reverse();
+    assert!(found == before);
+}
+
+#[test]
+fn an_empty_database_has_a_checkpoint() {
+    let folder = Folder::new("empty");
+    let cluster = Cluster::start(64 << 20);
+    let db = cluster.open(small_options());
+    let file = folder.file("db");
+    assert_eq!(db.checkpoint(&file).unwrap().entries, 0);
+    assert_eq!(db.load(&file).unwrap().sections, 0);
+    assert_eq!(contents(&db), []);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_refused() {
+    let folder = Folder::new("damaged");
+    let cluster = Cluster::start(64 << 20);
+    let db = cluster.open(small_options());
+    for i in 0..50u32 {
+        db.put(&i.to_be_bytes(), b"value").unwrap();
+    }
+    let file = folder.file("db");
+    db.checkpoint(&file).unwrap();
+    assert_eq!(db.load(folder.file("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    let bytes = std::fs::read(&file).unwrap();
+    let damaged = folder.file("damaged");
+    let target = cluster.open(small_options());
+    for length in 0..bytes.len() {
+        std::fs::write(&damaged, &bytes[..length]).unwrap();
+        assert_eq!(target.load(&damaged).unwrap_err().kind(), ErrorKind::Corrupt, "cut to {length} bytes");
+    }
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x10;
+        std::fs::write(&damaged, &changed).unwrap();
+        let error = target.load(&damaged).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}: {error}");
+    }
+    std::fs::write(&damaged, [&bytes[..], b"x"].concat()).unwrap();
+    assert_eq!(target.load(&damaged).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(contents(&target), []);
+    let named = Options { name: Some("db".to_owned()), ..small_options() };
+    let client = cluster.client();
+    assert!(Db::restore(client.clone(), named, &damaged).is_err());
+    assert!(Db::list(&client).unwrap().is_empty());
+}
