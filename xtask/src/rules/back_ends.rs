@@ -11,7 +11,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.with_extension("rs") {
         let Some((folder, file)) = path.strip_prefix("crates/").and_then(|rest| rest.split_once('/')) else { continue };
-        if MAY_NAME_THEM.contains(&folder) || !file.starts_with("src/") {
+        if MAY_NAME_THEM.contains(&folder) || !file.starts_with("src/") || file.ends_with("/tests.rs") {
             continue;
         }
         let code = code_only(text);
