@@ -33,7 +33,6 @@ impl Buffer {
             base,
             capacity_bytes,
             piece_bytes: MemtableOptions::DEFAULT_PIECE_BYTES,
-            seed: options.seed ^ base.0,
         };
         let memtable = Arc::new(Memtable::new(options, Box::new(memory))?);
         Ok(Arc::new(Self { memtable, block, range_deletions }))

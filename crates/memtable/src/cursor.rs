@@ -1,32 +1,30 @@
 //! Walking over an index in both directions.
 //!
-//! Forward steps follow level 0; backward steps search again, O(log n), since nodes have no links
-//! back. No step allocates. A cursor over a live index sees what was inserted when it steps there.
+//! A step goes to the next slot of the leaf, or to the next leaf; backward from the first slot of a
+//! leaf, and whenever the leaf has changed since the cursor came to it, the step is a search by the
+//! key of the record that the cursor is at, O(log n). No step allocates. A cursor over a live index
+//! sees what was inserted when it steps there.
 
 use crate::error::IndexError;
 use crate::index::Records;
-use crate::search::{END, HEAD, List, Words};
+use crate::walk::{Edge, Goal, Place, Target, Walk};
 use forebay_base::InternalKey;
 
 /// A place in an index, or nowhere.
 #[derive(Debug, Clone)]
-pub struct Cursor<W, R> {
-    list: List<W, R>,
-    /// [`END`] when nowhere.
-    node: u32,
-    /// Steps forward that can still meet new nodes; more would be a loop.
-    steps_left: usize,
+pub struct Cursor<'a, R> {
+    walk: Walk<'a, R>,
+    place: Option<Place>,
 }
 
-impl<W: Words, R: Records> Cursor<W, R> {
-    pub(crate) const fn new(list: List<W, R>) -> Self {
-        Self { list, node: END, steps_left: 0 }
+impl<'a, R: Records> Cursor<'a, R> {
+    pub(crate) const fn new(walk: Walk<'a, R>) -> Self {
+        Self { walk, place: None }
     }
 
-    fn place(&mut self, node: Result<u32, IndexError>) -> Result<(), IndexError> {
-        self.node = END;
-        self.node = node?;
-        self.steps_left = self.list.most_steps();
+    fn go(&mut self, place: Result<Option<Place>, IndexError>) -> Result<(), IndexError> {
+        self.place = None;
+        self.place = place?;
         Ok(())
     }
 
@@ -35,7 +33,7 @@ impl<W: Words, R: Records> Cursor<W, R> {
     /// # Errors
     /// [`IndexError`] on a damaged index, as for all moves; the cursor is nowhere then.
     pub fn seek_to_first(&mut self) -> Result<(), IndexError> {
-        self.place(self.list.next(HEAD, 0))
+        self.go(self.walk.at_or_after(Goal::First))
     }
 
     /// Goes to the last record.
@@ -43,7 +41,7 @@ impl<W: Words, R: Records> Cursor<W, R> {
     /// # Errors
     /// [`IndexError`].
     pub fn seek_to_last(&mut self) -> Result<(), IndexError> {
-        self.place(self.list.last())
+        self.go(self.walk.before(Goal::Last, Edge::After))
     }
 
     /// Goes to the first record whose key is not before `key`.
@@ -51,7 +49,8 @@ impl<W: Words, R: Records> Cursor<W, R> {
     /// # Errors
     /// [`IndexError`].
     pub fn seek(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
-        self.place(self.list.seek(key))
+        let target = Target::new(self.walk.index.order(), key);
+        self.go(self.walk.at_or_after(Goal::Key(&target)))
     }
 
     /// Goes to the last record whose key is not after `key`.
@@ -59,7 +58,8 @@ impl<W: Words, R: Records> Cursor<W, R> {
     /// # Errors
     /// [`IndexError`].
     pub fn seek_for_prev(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
-        self.place(self.list.seek_back(key, true))
+        let target = Target::new(self.walk.index.order(), key);
+        self.go(self.walk.before(Goal::Key(&target), Edge::After))
     }
 
     /// Goes one record forward; nowhere after the last, and from nowhere.
@@ -69,13 +69,10 @@ impl<W: Words, R: Records> Cursor<W, R> {
     #[inline]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<(), IndexError> {
-        let node = std::mem::replace(&mut self.node, END);
-        if node == END {
-            return Ok(());
+        match self.place.take() {
+            Some(place) => self.go(self.walk.after(&place)),
+            None => Ok(()),
         }
-        self.steps_left = self.steps_left.checked_sub(1).ok_or(IndexError::Loop)?;
-        self.node = self.list.next(node, 0)?;
-        Ok(())
     }
 
     /// Goes one record back; nowhere before the first, and from nowhere.
@@ -83,22 +80,22 @@ impl<W: Words, R: Records> Cursor<W, R> {
     /// # Errors
     /// [`IndexError`].
     pub fn prev(&mut self) -> Result<(), IndexError> {
-        let node = std::mem::replace(&mut self.node, END);
-        if node == END {
-            return Ok(());
+        match self.place.take() {
+            Some(place) => self.go(self.walk.back(&place)),
+            None => Ok(()),
         }
-        let list = self.list;
-        let record = list.record(node)?;
-        let key = list.records.key_at(record)?;
-        self.place(list.seek_back(key, false))
     }
 
     /// Offset, divided by 8, of the record here; `None` when nowhere.
-    ///
-    /// # Errors
-    /// [`IndexError`].
     #[inline]
-    pub fn record(&self) -> Result<Option<u32>, IndexError> {
-        if self.node == END { Ok(None) } else { self.list.record(self.node).map(Some) }
+    #[must_use]
+    pub fn record(&self) -> Option<u32> {
+        self.place.as_ref().map(Place::record)
+    }
+
+    /// The record here with the first eight bytes of its key as a number in the index's order.
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<(u64, u32)> {
+        self.place.as_ref().map(|place| (place.prefix, place.record()))
     }
 }

@@ -7,25 +7,20 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IndexError {
     /// The arena has no room for another node.
-    #[error("the index's arena of {0} words is full")]
+    #[error("the index's arena of {0} nodes is full")]
     Full(usize),
     /// A link points outside the arena.
-    #[error("node {node} at level {level}: the link is outside the index")]
+    #[error("a link of the index leads to node {node}, which there is not")]
     BadLink {
-        /// Word offset of the node in the arena.
+        /// Number of the node.
         node: u32,
-        /// Level of the link.
-        level: usize,
     },
-    /// What a node points at is no record.
+    /// What a slot points at is no record.
     #[error("no record at offset {offset} of the block")]
     BadRecord {
         /// Bytes from the block's start.
         offset: u64,
     },
-    /// More steps were taken than the index can have nodes: its links form a loop.
-    #[error("the links of the index form a loop")]
-    Loop,
 }
 
 impl IndexError {
@@ -34,7 +29,7 @@ impl IndexError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Full(_) => ErrorKind::Full,
-            Self::BadLink { .. } | Self::BadRecord { .. } | Self::Loop => ErrorKind::Corrupt,
+            Self::BadLink { .. } | Self::BadRecord { .. } => ErrorKind::Corrupt,
         }
     }
 }

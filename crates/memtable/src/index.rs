@@ -1,51 +1,48 @@
-//! The ordered index of a memtable: a lock-free skip list from internal keys to records.
+//! The ordered index of a memtable: a B+-tree from internal keys to records, which many threads
+//! fill and read at once (optimistic lock coupling; `docs/decisions/0012`).
 //!
-//! Nodes live in an array of 32-bit words and link to each other by word offset. Nodes are only
-//! ever added. A node at word `n`:
+//! Nodes ([`crate::node`]) live in an array and name each other by number. A slot carries the first
+//! twelve bytes of its key, which decide most comparisons without a look at the record, that is
+//! without a cache miss. Nodes and slots are only ever added.
+//!
+//! # An insert
 //!
 //! ```text
-//!  word      holds
-//!  n         upper half of the key's prefix (`KeyOrder::prefix`)
-//!  n + 1     lower half
-//!  n + 2     offset of the record in the block, divided by 8
-//!  n + 3     next node on level 0, 0 at the end
-//!  n + 3 + l next node on level l, for l below the node's height
-//!  …         up to a multiple of 4 words
+//!   descend to the leaf:  at each node take a snapshot, see that the parent is unchanged, search,
+//!                         see that the node is unchanged; a full inner node on the way is split
+//!   leaf full:            lock parent and leaf, split, start again
+//!   else:                 lock the leaf if it is unchanged, shift, insert, unlock
 //! ```
 //!
-//! The head is at word 0, with 13 levels and no key. The prefix decides most comparisons without a
-//! look at the record, that is without a cache miss.
-//!
-//! # States of a node
-//!
-//! | state | words of the node | who writes | becomes the next by |
-//! |---|---|---|---|
-//! | allocated | private to the inserting thread | inserter, relaxed | compare-and-swap (release) of the level-0 link before it |
-//! | linked on levels 0 … l | header immutable; links up to l shared | inserters, by compare-and-swap | compare-and-swap (release) of the level-l+1 link before it |
-//! | linked on all levels | as above | inserters, by compare-and-swap | – |
+//! Whatever was changed by somebody else meanwhile is noticed by the snapshot, and the insert starts
+//! again. No latch is held while a record is written or compared, and nobody waits for a latch while
+//! holding another: taking one fails when the node has changed or is locked.
 //!
 //! # Invariants
 //!
-//! 1. Level 0 holds every linked node in order; level l + 1 a subset of level l.
-//! 2. Whoever reaches a node through a link (acquire) sees its header, its record, and its own
-//!    links (written before the release that made it reachable). Links from other levels release
-//!    too, since a search may come from above.
-//! 3. A link, once it leads to a node after some key, leads to a node before that key only if that
-//!    node was inserted in between: compare-and-swap notices, and the inserter walks on from the
-//!    node it knows to be before.
-//! 4. No two nodes have the same internal key (sequence numbers are unique).
+//! 1. A node is reached only from a parent (or leaf before it, or root word) that was unchanged
+//!    after the node's snapshot was taken. So at the time of the snapshot the node held exactly the
+//!    keys of its separators' range.
+//! 2. A record is read only if its slot was in an unchanged node: whoever inserted it had written the
+//!    record before, and the snapshot acquires from it.
+//! 3. A leaf but the first is never empty. A leaf but the last and an inner node but those on the
+//!    right edge are at least half full, so [`nodes_for`] bounds the nodes that there can be. At the right edge a
+//!    split moves nothing, so keys that ascend leave full nodes behind.
+//! 4. No two slots of leaves have the same internal key (sequence numbers are unique).
 
-use crate::arena::Arena;
 use crate::error::IndexError;
-use crate::height::MAX_HEIGHT;
+use crate::node::{Arena, NONE, Node, SLOTS, Snapshot, lower, payload, upper};
 use crate::planted::{Bug, planted};
-use crate::search::{END, HEAD, List, Place};
+use crate::walk::{Edge, Goal, Place, Target, Walk};
+use forebay_base::record::MIN_RECORD_BYTES;
 use forebay_base::{InternalKey, KeyOrder};
-use forebay_env::sync::atomic::Ordering::{Relaxed, Release};
-use std::cmp::Ordering;
+use forebay_env::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
+use forebay_env::sync::relax;
 
 pub use crate::cursor::Cursor;
-pub use crate::search::Words;
 
 /// Where an index finds the keys of its records.
 pub trait Records: Copy {
@@ -56,18 +53,63 @@ pub trait Records: Copy {
     fn key_at(&self, record: u32) -> Result<InternalKey<'_>, IndexError>;
 }
 
+/// Why an attempt ended without an answer.
+pub(crate) enum Stop {
+    /// A node changed meanwhile: try again.
+    Changed,
+    Failed(IndexError),
+}
+
+impl From<IndexError> for Stop {
+    fn from(error: IndexError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Tries until no node changes meanwhile.
+#[inline]
+pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, IndexError> {
+    let mut round = 0;
+    loop {
+        match attempt() {
+            Ok(answer) => return Ok(answer),
+            Err(Stop::Failed(error)) => return Err(error),
+            Err(Stop::Changed) => relax(&mut round),
+        }
+    }
+}
+
+/// Nodes that hold any records of a block of `capacity_bytes` (invariant 3).
+pub(crate) const fn nodes_for(capacity_bytes: usize) -> usize {
+    let records = capacity_bytes / MIN_RECORD_BYTES;
+    let leaves = records / (SLOTS / 2) + 2;
+    // Inner nodes of each level are fewer than the nodes below divided by half a node's children.
+    let inner = if SLOTS > 6 { leaves / (SLOTS / 2 - 1) * 2 } else { leaves * 2 };
+    leaves + inner + MAX_HEIGHT
+}
+
+/// More levels than there can be: each halves the nodes at least.
+const MAX_HEIGHT: usize = 32;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Index {
     arena: Arena,
+    /// Number of the root and, in the upper half, inner levels above the leaves.
+    root: AtomicU64,
     order: KeyOrder,
 }
 
 impl Index {
-    /// An empty index with room for `words` words, the head's 16 included.
-    #[must_use]
-    pub fn new(order: KeyOrder, words: usize) -> Self {
-        Self { arena: Arena::new(words), order }
+    /// An empty index with room for `nodes` nodes, at least one.
+    ///
+    /// # Errors
+    /// [`IndexError::Full`] without room for a node.
+    pub fn new(order: KeyOrder, nodes: usize) -> Result<Self, IndexError> {
+        let arena = Arena::new(nodes);
+        let root = arena.allocate()?;
+        arena.get(root)?.start(NONE, 0);
+        Ok(Self { arena, root: AtomicU64::new(payload(0, root)), order })
     }
 
     /// Order of the keys.
@@ -79,72 +121,50 @@ impl Index {
     /// Bytes that the nodes take.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
-        self.arena.used() * size_of::<u32>()
+        self.arena.used() * size_of::<Node>()
     }
 
-    /// Links a node of `height` levels (1 to 13) for the record at `record` times 8 bytes, whose
-    /// internal key is `key`. The record's bytes must be written.
+    /// Inserts a slot for the record at `record` times 8 bytes, whose internal key is `key`. The
+    /// record's bytes must be written.
     ///
     /// # Errors
     /// [`IndexError::Full`]; the others only if memory was overwritten.
     #[inline]
-    pub fn insert<R: Records>(
-        &self,
-        records: R,
-        key: InternalKey<'_>,
-        record: u32,
-        height: usize,
-    ) -> Result<(), IndexError> {
-        let list = self.list(records);
-        let height = height.clamp(1, MAX_HEIGHT);
-        let target = list.target(key);
-        let node = self.arena.allocate(height)?;
-        let header = [(target.prefix >> 32) as u32, target.prefix as u32, record];
-        for (i, value) in header.into_iter().enumerate() {
-            if let Some(word) = self.arena.get(node as usize + i) {
-                word.store(value, Relaxed);
-            }
-        }
-        self.arena.raise(height);
-        let mut places = [Place { before: HEAD, after: END }; MAX_HEIGHT];
-        let is_before = |other| Ok(list.compare(other, &target)? == Ordering::Less);
-        list.descend(list.words.height().max(height), is_before, |level, place| {
-            if let Some(slot) = places.get_mut(level) {
-                *slot = place;
-            }
-        })?;
-        for (level, place) in places.iter().enumerate().take(height) {
-            self.link(&list, node, level, *place, is_before)?;
-        }
-        Ok(())
+    pub fn insert<R: Records>(&self, records: R, key: InternalKey<'_>, record: u32) -> Result<(), IndexError> {
+        let target = Target::new(self.order, key);
+        retry(|| self.try_insert(records, &target, record))
     }
 
-    /// Links `node` on `level` at `place`, or further on if nodes came in between.
-    #[inline]
-    fn link<R: Records>(
-        &self,
-        list: &List<&Arena, R>,
-        node: u32,
-        level: usize,
-        mut place: Place,
-        is_before: impl Fn(u32) -> Result<bool, IndexError>,
-    ) -> Result<(), IndexError> {
-        // Release: whoever acquires the link sees the node (`Words::next` of the arena).
-        let release = if planted(Bug::RelaxedLink) { Relaxed } else { Release };
-        let own = self.arena.link(node, level)?;
-        loop {
-            own.store(place.after, Relaxed);
-            let link = self.arena.link(place.before, level)?;
-            // A failure decides nothing by itself; the loads below acquire.
-            if link.compare_exchange(place.after, node, release, Relaxed).is_ok() {
-                return Ok(());
+    fn try_insert<R: Records>(&self, records: R, target: &Target<'_>, record: u32) -> Result<(), Stop> {
+        let mut path = Path { parent: None, at: self.root()?, on_right_edge: true };
+        while path.at.level > 0 {
+            if path.at.snapshot.is_full() {
+                self.split_inner(&path)?;
+                return Err(Stop::Changed);
             }
-            place.after = list.next(place.before, level)?;
-            while place.after != END && !planted(Bug::StaleSplice) && is_before(place.after)? {
-                place.before = place.after;
-                place.after = list.next(place.before, level)?;
-            }
+            let child = path.at.rank(records, target, Edge::After)?;
+            let below = self.child(path.at, child)?;
+            path.on_right_edge &= child == path.at.snapshot.count();
+            path.parent = Some((path.at, child));
+            path.at = below;
         }
+        let at = path.at;
+        let slot = at.rank(records, target, Edge::Before)?;
+        let count = at.snapshot.count();
+        let value = payload(target.tail, record);
+        if at.snapshot.is_full() {
+            if slot == count && path.on_right_edge {
+                return self.append_leaf(&path, target, record);
+            }
+            self.split_leaf(&path)?;
+            return Err(Stop::Changed);
+        }
+        if !at.node.lock(at.snapshot) {
+            return Err(Stop::Changed);
+        }
+        at.node.insert(slot, count, target.prefix, value);
+        at.node.unlock(at.snapshot, count + 1);
+        Ok(())
     }
 
     /// Offset, divided by 8, of the first record whose key is not before `key`.
@@ -153,24 +173,196 @@ impl Index {
     /// Only if memory was overwritten.
     #[inline]
     pub fn seek<R: Records>(&self, records: R, key: InternalKey<'_>) -> Result<Option<u32>, IndexError> {
-        let list = self.list(records);
-        match list.seek(key)? {
-            END => Ok(None),
-            node => list.record(node).map(Some),
-        }
+        let target = Target::new(self.order, key);
+        Ok(self.walk(records).at_or_after(Goal::Key(&target))?.map(|place| place.record()))
     }
 
     /// A cursor, nowhere at first.
     #[must_use]
-    pub fn cursor<R: Records>(&self, records: R) -> Cursor<impl Words + '_, R> {
-        Cursor::new(self.list(records))
+    pub const fn cursor<R: Records>(&self, records: R) -> Cursor<'_, R> {
+        Cursor::new(self.walk(records))
     }
 
-    pub(crate) const fn arena(&self) -> &Arena {
-        &self.arena
+    pub(crate) const fn walk<R: Records>(&self, records: R) -> Walk<'_, R> {
+        Walk { index: self, records }
     }
 
-    pub(crate) const fn list<R: Records>(&self, records: R) -> List<&Arena, R> {
-        List { words: &self.arena, records, order: self.order }
+    /// The root, with a snapshot of when it was the root.
+    #[inline]
+    pub(crate) fn root(&self) -> Result<Visit<'_>, Stop> {
+        // Acquire: pairs with the release in `insert_above`.
+        let word = self.root.load(Acquire);
+        let node = self.arena.get(lower(word))?;
+        let visit = Visit { number: lower(word), node, snapshot: node.snapshot(), level: upper(word) };
+        if self.root.load(Acquire) == word { Ok(visit) } else { Err(Stop::Changed) }
     }
+
+    /// Child `i` of an inner node, with a snapshot of when it was that.
+    #[inline]
+    pub(crate) fn child(&self, of: Visit<'_>, i: usize) -> Result<Visit<'_>, Stop> {
+        let number = of.node.child(i);
+        of.check()?;
+        let node = self.arena.get(number)?;
+        node.prefetch();
+        let visit = Visit { number, node, snapshot: node.snapshot(), level: of.level - 1 };
+        of.check()?;
+        Ok(visit)
+    }
+
+    /// The leaf behind a leaf, with a snapshot of when it was that.
+    pub(crate) fn next_leaf(&self, of: Visit<'_>) -> Result<Option<Visit<'_>>, Stop> {
+        let number = of.node.link();
+        of.check()?;
+        if number == NONE {
+            return Ok(None);
+        }
+        let node = self.arena.get(number)?;
+        let visit = Visit { number, node, snapshot: node.snapshot(), level: 0 };
+        of.check()?;
+        Ok(Some(visit))
+    }
+
+    pub(crate) fn visit(&self, number: u32, snapshot: Snapshot) -> Result<Visit<'_>, IndexError> {
+        Ok(Visit { number, node: self.arena.get(number)?, snapshot, level: 0 })
+    }
+
+    /// Locks a node and what is above it.
+    fn lock_with_parent<'a>(&'a self, path: &Path<'a>) -> Result<Locked<'a>, Stop> {
+        if let Some((parent, _)) = path.parent
+            && !parent.node.lock(parent.snapshot)
+        {
+            return Err(Stop::Changed);
+        }
+        let locked = path.at.node.lock(path.at.snapshot);
+        // Without a parent: whoever makes another root changes this one, so it is the root still.
+        if !locked {
+            if let Some((parent, _)) = path.parent {
+                parent.node.unlock_unchanged(parent.snapshot);
+            }
+            return Err(Stop::Changed);
+        }
+        // A root that splits needs two nodes.
+        let allocated = self.arena.allocate().and_then(|right| match path.parent {
+            Some(_) => Ok((right, None)),
+            None => Ok((right, Some(self.arena.allocate()?))),
+        });
+        let (right, root) = allocated.inspect_err(|_| {
+            path.at.node.unlock_unchanged(path.at.snapshot);
+            if let Some((parent, _)) = path.parent {
+                parent.node.unlock_unchanged(parent.snapshot);
+            }
+        })?;
+        Ok(Locked { right, right_node: self.arena.get(right)?, root })
+    }
+
+    /// Inserts a new node above a node that was split, and unlocks that level.
+    fn insert_above(&self, path: &Path<'_>, locked: &Locked<'_>, prefix: u64, separator: u32) -> Result<(), Stop> {
+        let value = payload(separator, locked.right);
+        match (path.parent, locked.root) {
+            (Some((parent, child)), _) => {
+                let count = parent.snapshot.count();
+                parent.node.insert(child, count, prefix, value);
+                parent.node.unlock(parent.snapshot, count + 1);
+            }
+            (None, Some(number)) => {
+                let root = self.arena.get(number)?;
+                root.start(path.at.number, 1);
+                root.set(0, prefix, value);
+                // Pairs with `root`.
+                self.root.store(payload(path.at.level + 1, number), Release);
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Moves the upper half of a full leaf into a new one.
+    #[cold]
+    fn split_leaf(&self, path: &Path<'_>) -> Result<(), Stop> {
+        let locked = self.lock_with_parent(path)?;
+        let (node, right) = (path.at.node, locked.right_node);
+        let (count, middle) = (path.at.snapshot.count(), path.at.snapshot.count() / 2);
+        for slot in middle..count {
+            right.set(slot - middle, node.prefix(slot), node.payload(slot));
+        }
+        right.start(node.link(), count - middle);
+        if !planted(Bug::UnlinkedLeaf) {
+            node.set_link(locked.right);
+        }
+        let above = self.insert_above(path, &locked, node.prefix(middle), lower(node.payload(middle)));
+        node.unlock(path.at.snapshot, middle);
+        above
+    }
+
+    /// Puts the first slot beyond a full last leaf into a new one.
+    #[cold]
+    fn append_leaf(&self, path: &Path<'_>, target: &Target<'_>, record: u32) -> Result<(), Stop> {
+        let locked = self.lock_with_parent(path)?;
+        locked.right_node.set(0, target.prefix, payload(target.tail, record));
+        locked.right_node.start(NONE, 1);
+        path.at.node.set_link(locked.right);
+        let above = self.insert_above(path, &locked, target.prefix, record);
+        path.at.node.unlock(path.at.snapshot, path.at.snapshot.count());
+        above
+    }
+
+    /// Moves the upper half of a full inner node into a new one, but for one separator, which goes up.
+    #[cold]
+    fn split_inner(&self, path: &Path<'_>) -> Result<(), Stop> {
+        let locked = self.lock_with_parent(path)?;
+        let (node, right) = (path.at.node, locked.right_node);
+        let count = path.at.snapshot.count();
+        let middle = if path.on_right_edge { count - 1 } else { count / 2 };
+        let up = node.payload(middle);
+        for slot in middle + 1..count {
+            right.set(slot - middle - 1, node.prefix(slot), node.payload(slot));
+        }
+        right.start(lower(up), count - middle - 1);
+        let above = self.insert_above(path, &locked, node.prefix(middle), upper(up));
+        node.unlock(path.at.snapshot, middle);
+        above
+    }
+}
+
+/// A node as it was at the time of a snapshot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visit<'a> {
+    pub(crate) number: u32,
+    pub(crate) node: &'a Node,
+    pub(crate) snapshot: Snapshot,
+    /// Levels below.
+    pub(crate) level: u32,
+}
+
+impl Visit<'_> {
+    /// Stops unless what was read of the node belongs together.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Stop> {
+        if self.node.is_unchanged(self.snapshot) { Ok(()) } else { Err(Stop::Changed) }
+    }
+
+    /// The place of slot `slot` of a leaf.
+    #[inline]
+    pub(crate) fn place(&self, slot: usize) -> Result<Place, Stop> {
+        let (prefix, payload) = (self.node.prefix(slot), self.node.payload(slot));
+        self.check()?;
+        Ok(Place { leaf: self.number, slot: slot as u32, snapshot: self.snapshot, prefix, payload })
+    }
+}
+
+/// Where an insert is.
+struct Path<'a> {
+    /// The node above, which is not full, and which of its children `at` is.
+    parent: Option<(Visit<'a>, usize)>,
+    at: Visit<'a>,
+    /// Whether no key is beyond those of this node.
+    on_right_edge: bool,
+}
+
+/// The new nodes of a split whose old ones are locked.
+struct Locked<'a> {
+    right: u32,
+    right_node: &'a Node,
+    /// A new root, when the old one is split.
+    root: Option<u32>,
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`mod@block`] | the key-value block and the memory that carries it |
 //! | [`reservation`] | one fetch-and-add for bytes and sequence numbers |
-//! | [`index`] | the lock-free skip list from internal keys to records |
+//! | [`index`] | the B+-tree from internal keys to records |
 //! | [`image`] | an index as bytes, searched where it was sent |
 //! | `pieces` | which bytes of a block are complete |
 //! | [`memtable`] | all of the above as one memtable |
@@ -16,8 +16,8 @@
 //! Glossary: a **reservation** is the range of bytes and sequence numbers that one writer fills; a
 //! record's **ordinal** is its number among the memtable's records, from 0; a memtable's **end** is
 //! its final count of records and bytes; a **piece** is a part of the block that may leave by
-//! itself; a **mark** says that a reservation is finished; a **node** is an entry of the index and
-//! its **height** the number of levels that it is on.
+//! itself; a **mark** says that a reservation is finished; a **slot** is an entry of the index, in a
+//! **node**; a **snapshot** of a node is its latch as it was.
 //!
 //! # A write
 //!
@@ -31,7 +31,6 @@
 //!     base: SequenceNumber(0),
 //!     capacity_bytes: 1 << 16,
 //!     piece_bytes: MemtableOptions::DEFAULT_PIECE_BYTES,
-//!     seed: 1,
 //! };
 //! let memory = Box::new(HeapMemory::new(options.capacity_bytes));
 //! let switch = Switch::new(Arc::new(Memtable::new(options, memory)?));
@@ -60,18 +59,17 @@
 //! ```
 //!
 //! loom explores every interleaving of two or three threads over the kernels (publication,
-//! reservation with switch, splicing nodes into the index), shuttle samples schedules of the whole
+//! reservation with switch, inserting into the index), shuttle samples schedules of the whole
 //! write path, Miri checks the unsafe code. Both model checkers are themselves checked with planted
 //! bugs (`planted`).
 
-mod arena;
 pub mod block;
 mod cursor;
 mod error;
-mod height;
 pub mod image;
 pub mod index;
 pub mod memtable;
+mod node;
 mod padded;
 mod pieces;
 #[cfg(any(loom, shuttle))]
@@ -82,12 +80,12 @@ pub mod publication;
 #[cfg(not(any(loom, shuttle)))]
 mod registered;
 pub mod reservation;
-mod search;
 pub mod switch;
+mod walk;
 
 pub use block::{BlockMemory, HeapMemory, RecordRef};
 pub use error::{IndexError, MemtableError};
-pub use image::{BlockBytes, IndexImage};
+pub use image::{BlockBytes, ImageCursor, IndexImage};
 #[cfg(not(any(loom, shuttle)))]
 pub use memtable::OwnedCursor;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions, RecordAt, Reservation, Reserved};

@@ -18,17 +18,15 @@
 //!
 //! 1. reserve: numbers and bytes are the writer's own;
 //! 2. write the record into the block;
-//! 3. link its node (release): readers may find it, but their snapshots do not cover it yet;
+//! 3. insert its slot (release): readers may find it, but their snapshots do not cover it yet;
 //! 4. count its bytes (release): it may leave for remote memory;
 //! 5. publish its number ([`crate::publication`], once for the reservation): readers see it.
 
-use crate::arena::Arena;
 use crate::block::{Block, BlockMemory, Published, RecordRef};
 use crate::cursor::Cursor;
 use crate::error::{IndexError, MemtableError};
-use crate::height::{arena_words, height};
 use crate::image;
-use crate::index::Index;
+use crate::index::{Index, nodes_for};
 use crate::padded::Padded;
 use crate::pieces::Pieces;
 use crate::planted::{Bug, planted};
@@ -56,8 +54,6 @@ pub struct MemtableOptions {
     pub capacity_bytes: usize,
     /// Pieces in which the block may leave before the memtable is sealed.
     pub piece_bytes: usize,
-    /// Makes the index's shape unpredictable to whoever chooses the keys.
-    pub seed: u64,
 }
 
 impl MemtableOptions {
@@ -106,7 +102,7 @@ impl Memtable {
         Ok(Self {
             options,
             block: Block::new(memory, capacity)?,
-            index: Index::new(options.order, arena_words(capacity)),
+            index: Index::new(options.order, nodes_for(capacity))?,
             pieces: Pieces::new(capacity as u64, options.piece_bytes as u64),
             end: AtomicU64::new(OPEN),
             reservations,
@@ -241,9 +237,11 @@ impl Memtable {
 
     /// The index as bytes that can be searched elsewhere, over the same records; `None` unless the
     /// memtable is complete.
-    #[must_use]
-    pub fn index_image(&self) -> Option<Vec<u8>> {
-        self.is_complete().then(|| image::encode(&self.index))
+    ///
+    /// # Errors
+    /// Only if memory was overwritten.
+    pub fn index_image(&self) -> Result<Option<Vec<u8>>, IndexError> {
+        self.is_complete().then(|| image::encode(&self.index, self.published())).transpose()
     }
 
     fn published(&self) -> Published<'_> {
@@ -268,7 +266,7 @@ impl Memtable {
     /// A cursor over all records, published or not, nowhere at first.
     #[must_use]
     pub fn cursor(&self) -> MemtableCursor<'_> {
-        MemtableCursor { cursor: Cursor::new(self.index.list(self.published())), records: self.published() }
+        MemtableCursor { cursor: self.index.cursor(self.published()), records: self.published() }
     }
 }
 
@@ -331,11 +329,11 @@ impl Reservation<'_> {
         }
         let sequence = self.next_sequence();
         let record = Record { tag: Tag::new(sequence, kind, expiry_ms.is_some()), expiry_ms, key, value };
-        let (ordinal, offset) = (self.ordinal, self.offset);
+        let offset = self.offset;
         self.ordinal += 1;
         self.records_left -= 1;
         self.offset += length;
-        self.memtable.insert(&record, ordinal, offset, length)?;
+        self.memtable.insert(&record, offset, length)?;
         Ok(RecordAt { sequence, offset: offset as u64, padded_length: length as u32 })
     }
 }
@@ -354,11 +352,9 @@ pub struct RecordAt {
 impl Memtable {
     /// Steps 2 to 4. Called once for each record of a reservation, with the bytes that are next.
     #[inline]
-    fn insert(&self, record: &Record<'_>, ordinal: u32, offset: usize, length: usize) -> Result<(), IndexError> {
+    fn insert(&self, record: &Record<'_>, offset: usize, length: usize) -> Result<(), IndexError> {
         let key = InternalKey { user_key: record.key, tag: record.tag };
-        let link = || {
-            self.index.insert(self.published(), key, (offset / ALIGNMENT) as u32, height(self.options.seed, ordinal))
-        };
+        let link = || self.index.insert(self.published(), key, (offset / ALIGNMENT) as u32);
         // SAFETY: `offset … offset + length` lies within the reservation of the one caller, which
         // lies within the capacity; nothing is linked there before the step below.
         let write = || unsafe { self.block.write(offset, record) };
@@ -378,7 +374,7 @@ impl Memtable {
 /// A place in a memtable, or nowhere. Records of one key come newest first.
 #[derive(Debug, Clone)]
 pub struct MemtableCursor<'m> {
-    cursor: Cursor<&'m Arena, Published<'m>>,
+    cursor: Cursor<'m, Published<'m>>,
     records: Published<'m>,
 }
 
@@ -439,7 +435,7 @@ impl<'m> MemtableCursor<'m> {
     /// See [`seek_to_first`](Self::seek_to_first).
     #[inline]
     pub fn record(&self) -> Result<Option<RecordRef<'m>>, IndexError> {
-        match self.cursor.record()? {
+        match self.cursor.record() {
             None => Ok(None),
             Some(record) => self.records.record(record).map(Some),
         }

@@ -5,10 +5,14 @@
 /// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// A node is linked without release, so its fields and its record may not be visible.
-    RelaxedLink,
-    /// A failed link is retried without looking for nodes inserted meanwhile.
-    StaleSplice,
+    /// A latch is loaded without acquire, so a node's words and records may not be visible.
+    RelaxedLatch,
+    /// What was read of a node is believed though the node changed meanwhile.
+    UncheckedSnapshot,
+    /// A writer changes a node without its latch.
+    SkippedLatch,
+    /// A leaf is split and the one before it does not lead to the new one.
+    UnlinkedLeaf,
     /// A record is linked before its bytes are written.
     LinkBeforeWrite,
     /// The published number jumps to a writer's last number, past unfinished writers.

@@ -132,7 +132,6 @@ mod tests {
             base: SequenceNumber::ZERO,
             capacity_bytes: 4096,
             piece_bytes: 1024,
-            seed: 1,
         };
         let memtable = Memtable::new(options, Box::new(memory)).unwrap();
         let Reserved::Fits(mut reservation) = memtable.reserve(1, 24).unwrap() else { panic!("it fits") };

@@ -229,14 +229,15 @@ fn planted_unchecked_hazard() {
     model(3, loaded_values_are_alive);
 }
 
-// ---- splicing nodes into the index ----------------------------------------------------------
+// ---- inserting into the index ---------------------------------------------------------------
 
 /// Records whose bytes are a flag: whoever reads a key must see that it was written.
 struct Flags(Vec<AtomicBool>);
 
-/// Keys that share their prefix, so that comparing them reads the record.
-const KEYS: [&[u8]; 4] = [b"prefix 0", b"prefix 1", b"prefix 2", b"prefix 3"];
-const HEIGHT: usize = 2;
+/// Keys that share their first twelve bytes, so that comparing them reads the record. A node has
+/// three slots here.
+const KEYS: [&[u8]; 5] =
+    [b"a long prefix 0", b"a long prefix 1", b"a long prefix 2", b"a long prefix 3", b"a long prefix 4"];
 
 impl Flags {
     fn key(record: u32) -> InternalKey<'static> {
@@ -252,27 +253,27 @@ impl Records for &Flags {
     }
 }
 
-struct Spliced {
+struct Filled {
     index: Index,
     flags: Flags,
 }
 
-impl Spliced {
+impl Filled {
     fn new() -> Self {
         let flags = Flags(KEYS.iter().map(|_| AtomicBool::new(false)).collect());
-        Self { index: Index::new(KeyOrder::Bytewise, 16 + 4 * 8), flags }
+        Self { index: Index::new(KeyOrder::Bytewise, 4).unwrap(), flags }
     }
 
-    fn insert(&self, record: u32, height: usize) {
+    fn insert(&self, record: u32) {
         self.flags.0[record as usize].store(true, Relaxed);
-        self.index.insert(&self.flags, Flags::key(record), record, height).unwrap();
+        self.index.insert(&self.flags, Flags::key(record), record).unwrap();
     }
 
     fn all(&self) -> Vec<u32> {
         let mut cursor = self.index.cursor(&self.flags);
         cursor.seek_to_first().unwrap();
         let mut all = Vec::new();
-        while let Some(record) = cursor.record().unwrap() {
+        while let Some(record) = cursor.record() {
             assert!(self.flags.0[record as usize].load(Relaxed), "a record is reached before it is written");
             all.push(record);
             cursor.next().unwrap();
@@ -286,28 +287,27 @@ impl Spliced {
 }
 
 /// Each thread inserts its records, and one reads if `reads`.
-fn splicing(inserts: &'static [&'static [u32]], present: &'static [u32], reads: bool) {
-    let spliced = Arc::new(Spliced::new());
+fn inserting(inserts: &'static [&'static [u32]], present: &'static [u32], reads: bool) {
+    let filled = Arc::new(Filled::new());
     for record in present {
-        spliced.insert(*record, HEIGHT);
+        filled.insert(*record);
     }
     let inserters = inserts.iter().map(|records| {
-        let spliced = Arc::clone(&spliced);
+        let filled = Arc::clone(&filled);
         thread::spawn(move || {
             for record in *records {
-                // Towers and flat nodes, so that both levels have splices.
-                spliced.insert(*record, 1 + (*record as usize + 1) % HEIGHT);
-                assert!(spliced.finds(*record), "an inserter finds its record");
+                filled.insert(*record);
+                assert!(filled.finds(*record), "an inserter finds its record");
             }
         })
     });
     let mut threads: Vec<_> = inserters.collect();
     if reads {
-        let spliced = Arc::clone(&spliced);
+        let filled = Arc::clone(&filled);
         threads.push(thread::spawn(move || {
-            let seen = spliced.all();
+            let seen = filled.all();
             assert!(seen.is_sorted(), "{seen:?}");
-            assert!(present.iter().all(|record| seen.contains(record)));
+            assert!(present.iter().all(|record| seen.contains(record)), "a reader misses a record");
         }));
     }
     for thread in threads {
@@ -316,32 +316,54 @@ fn splicing(inserts: &'static [&'static [u32]], present: &'static [u32], reads: 
     let mut expected: Vec<_> = inserts.concat();
     expected.extend(present);
     expected.sort_unstable();
-    assert_eq!(spliced.all(), expected, "all are linked, in order");
-    assert!(expected.iter().all(|record| spliced.finds(*record)));
+    assert_eq!(filled.all(), expected, "all are there, in order");
+    assert!(expected.iter().all(|record| filled.finds(*record)));
 }
 
 #[test]
-fn neighbours_are_spliced() {
-    model(2, || splicing(&[&[1], &[2]], &[], false));
-    model(2, || splicing(&[&[2], &[0]], &[1], false));
-    model(1, || splicing(&[&[1], &[2]], &[], true));
+fn two_writers_share_a_leaf() {
+    model(2, || inserting(&[&[1], &[2]], &[], false));
+    model(2, || inserting(&[&[2], &[0]], &[1], false));
 }
 
 #[test]
-fn records_are_seen_by_a_reader() {
-    model(2, || splicing(&[&[0, 1]], &[2], true));
+fn a_leaf_splits_under_writers() {
+    // The first writer finds a full leaf, which is the root.
+    model(2, || inserting(&[&[1], &[3]], &[0, 2, 4], false));
+    // Beyond its end.
+    model(2, || inserting(&[&[3], &[4]], &[0, 1, 2], false));
+}
+
+#[test]
+fn a_reader_sees_whole_nodes() {
+    model(2, || inserting(&[&[0, 1]], &[2], true));
+    model(2, || inserting(&[&[1]], &[0, 2, 4], true));
 }
 
 #[test]
 #[should_panic(expected = "a record is reached before it is written")]
-fn planted_relaxed_link() {
-    let _planting = plant(Bug::RelaxedLink);
-    model(2, || splicing(&[&[0, 1]], &[], true));
+fn planted_relaxed_latch() {
+    let _planting = plant(Bug::RelaxedLatch);
+    model(2, || inserting(&[&[0, 1]], &[], true));
 }
 
 #[test]
-#[should_panic(expected = "all are linked, in order")]
-fn planted_stale_splice() {
-    let _planting = plant(Bug::StaleSplice);
-    model(2, || splicing(&[&[1], &[2]], &[], false));
+#[should_panic]
+fn planted_unchecked_snapshot() {
+    let _planting = plant(Bug::UncheckedSnapshot);
+    model(2, || inserting(&[&[1]], &[0, 2, 4], true));
+}
+
+#[test]
+#[should_panic]
+fn planted_skipped_latch() {
+    let _planting = plant(Bug::SkippedLatch);
+    model(2, || inserting(&[&[1], &[2]], &[], false));
+}
+
+#[test]
+#[should_panic(expected = "all are there, in order")]
+fn planted_unlinked_leaf() {
+    let _planting = plant(Bug::UnlinkedLeaf);
+    model(2, || inserting(&[&[1], &[3]], &[0, 2, 4], false));
 }

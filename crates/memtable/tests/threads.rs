@@ -28,7 +28,6 @@ fn memtable(base: SequenceNumber) -> Arc<Memtable> {
         base,
         capacity_bytes: CAPACITY_BYTES,
         piece_bytes: CAPACITY_BYTES / 8,
-        seed: base.0,
     };
     Arc::new(Memtable::new(options, Box::new(HeapMemory::new(CAPACITY_BYTES))).unwrap())
 }
@@ -139,7 +138,6 @@ fn threads_insert_into_one_index() {
         base: SequenceNumber(0),
         capacity_bytes: if cfg!(miri) { 4 << 10 } else { 4 << 20 },
         piece_bytes: 4096,
-        seed: 5,
     };
     let memtable = Memtable::new(options, Box::new(HeapMemory::new(options.capacity_bytes))).unwrap();
     let each = if cfg!(miri) { 15 } else { 20_000u64 };
