@@ -121,8 +121,8 @@ fn space_of_overwritten_records_comes_back() {
         most = most.max(db.statistics().remote_bytes);
     }
     db.wait_for_compactions().unwrap();
-    // 0.9 MB live; 36 MB written.
-    assert!(most < 12 << 20, "at most {most} bytes");
+    // 0.9 MB live; 36 MB written. Writers may be ahead by what level 0 holds when it stops them, 9 MB.
+    assert!(most < 20 << 20, "at most {most} bytes");
     let statistics = db.statistics();
     assert!(statistics.remote_bytes < 4 << 20, "{statistics:?}");
     db.compact_range(None, None).unwrap();
