@@ -1,5 +1,5 @@
 //! The ordered index of a memtable: a B+-tree from internal keys to records, which many threads
-//! fill and read at once (optimistic lock coupling; `docs/decisions/0012`).
+//! fill and read at once (optimistic lock coupling; `docs/decisions/0014`).
 //!
 //! Nodes ([`crate::node`]) live in an array and name each other by number. A slot carries the first
 //! twelve bytes of its key, which decide most comparisons without a look at the record, that is
