@@ -1,6 +1,6 @@
 //! A compute node's connection to a memory node.
 
-use crate::session::{ReadGuard, Session};
+use crate::session::{ReadGuard, Reader, Session};
 use crate::{Error, StoreHandle};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
@@ -172,6 +172,28 @@ impl MemoryClient {
     #[must_use]
     pub fn begin_read(&self) -> ReadGuard {
         self.session.begin_read()
+    }
+
+    /// Whether the session announces its reads ([`ClientOptions::foreign_reads`]).
+    #[must_use]
+    pub fn reads_foreign(&self) -> bool {
+        self.session.options().foreign_reads
+    }
+
+    /// A reader that begins and ends reads without a lock, as [`MemoryClient::begin_read`] does.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        self.session.reader()
+    }
+
+    /// Begins a new reading epoch. Returns the one that this ended and the oldest in which any session
+    /// of the node may still read: what nobody could reach when the first ended may be used again when
+    /// the second, of a later call, is behind it.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn pass_readers(&self) -> Result<(u64, u64), Error> {
+        self.session.pass_readers()
     }
 
     /// Leases up to `count` extents and remembers their keys. They belong to the session until they

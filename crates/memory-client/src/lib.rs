@@ -27,5 +27,5 @@ pub use allocator::{Allocation, AllocatorOptions, AllocatorStatistics, SubAlloca
 pub use client::{ClientOptions, MemoryClient};
 pub use error::Error;
 pub use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardId, ShardKey, StoreId};
-pub use session::ReadGuard;
+pub use session::{ReadGuard, Reader};
 pub use store::{ShardHandle, StoreHandle};

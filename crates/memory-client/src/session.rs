@@ -13,11 +13,11 @@ use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::Link;
 use forebay_fabric::rpc::Style;
-use forebay_proto::calls::{CloseSession, OpenSession, Renew};
+use forebay_proto::calls::{CloseSession, OpenSession, PassReaders, Renew};
 use forebay_proto::replies::SessionOpened;
 use forebay_proto::{Call, MAX_EXTENTS, PROTOCOL_VERSION, SessionId, Text};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// Room for the longest reply but a job's: a page of the directory.
@@ -215,6 +215,19 @@ impl Session {
         self.keys.clear_all();
     }
 
+    /// A reader of memory that others may free.
+    pub fn reader(self: &Arc<Self>) -> Reader {
+        Reader { session: Arc::clone(self), cell: self.reading.register() }
+    }
+
+    /// Begins a new reading epoch; returns the one that ended and the oldest in which anybody reads.
+    pub fn pass_readers(&self) -> Result<(u64, u64), Error> {
+        let reading_epoch = self.reading.oldest();
+        let passed = self.call(&PassReaders { session: self.id(), reading_epoch })?;
+        self.reading.advance(passed.reading_epoch);
+        Ok((passed.ended_epoch, passed.oldest_epoch))
+    }
+
     /// Begins a read of memory that others may free.
     pub fn begin_read(self: &Arc<Self>) -> ReadGuard {
         ReadGuard { session: Arc::clone(self), epoch: self.reading.begin() }
@@ -226,6 +239,8 @@ impl Session {
 struct Reading {
     foreign: bool,
     state: Mutex<ReadingState>,
+    /// The node's reading epoch when it was last heard, as in the state, for readers without a lock.
+    known: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -234,11 +249,17 @@ struct ReadingState {
     known: u64,
     /// Reads by the epoch in which they began.
     active: BTreeMap<u64, u64>,
+    /// Cells of the readers: the epoch in which a read began, or [`IDLE`].
+    readers: Vec<Weak<AtomicU64>>,
 }
+
+/// What the cell of a reader holds that does not read.
+const IDLE: u64 = u64::MAX;
 
 impl Reading {
     fn new(known: u64, foreign: bool) -> Self {
-        Self { foreign, state: Mutex::new(ReadingState { known, active: BTreeMap::new() }) }
+        let state = ReadingState { known, active: BTreeMap::new(), readers: Vec::new() };
+        Self { foreign, state: Mutex::new(state), known: AtomicU64::new(known) }
     }
 
     fn begin(&self) -> u64 {
@@ -261,6 +282,16 @@ impl Reading {
     fn advance(&self, known: u64) {
         let mut state = lock(&self.state);
         state.known = state.known.max(known);
+        // Sequentially consistent, as all accesses to it and to the readers' cells: see `Reader::begin`.
+        self.known.store(state.known, Ordering::SeqCst);
+    }
+
+    fn register(&self) -> Arc<AtomicU64> {
+        let cell = Arc::new(AtomicU64::new(IDLE));
+        let mut state = lock(&self.state);
+        state.readers.retain(|other| other.strong_count() > 0);
+        state.readers.push(Arc::downgrade(&cell));
+        cell
     }
 
     /// What to announce. A session that reads foreign memory at all announces the last known epoch
@@ -268,7 +299,46 @@ impl Reading {
     fn oldest(&self) -> u64 {
         let state = lock(&self.state);
         let idle = if self.foreign { state.known } else { u64::MAX };
-        state.active.keys().next().copied().unwrap_or(idle)
+        let readers = state.readers.iter().filter_map(Weak::upgrade);
+        let oldest = readers.map(|cell| cell.load(Ordering::SeqCst)).min().unwrap_or(IDLE);
+        state.active.keys().next().copied().unwrap_or(idle).min(oldest)
+    }
+}
+
+/// Begins and ends reads as [`ReadGuard`] does, many times and without a lock: for one thread.
+#[derive(Debug)]
+pub struct Reader {
+    session: Arc<Session>,
+    cell: Arc<AtomicU64>,
+}
+
+impl Reader {
+    /// Begins a read, and returns the reading epoch in which it began. What is not freed yet is not
+    /// used again until [`Reader::end`].
+    #[inline]
+    pub fn begin(&self) -> u64 {
+        let known = &self.session.reading.known;
+        loop {
+            let epoch = known.load(Ordering::SeqCst);
+            self.cell.store(epoch, Ordering::SeqCst);
+            // If the known epoch has not moved, the store comes before any later one is learnt, so
+            // whoever announces that one sees this cell.
+            if known.load(Ordering::SeqCst) == epoch {
+                return epoch;
+            }
+        }
+    }
+
+    /// Ends the read.
+    #[inline]
+    pub fn end(&self) {
+        self.cell.store(IDLE, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

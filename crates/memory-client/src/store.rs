@@ -3,7 +3,7 @@
 use crate::{Error, MemoryClient};
 use forebay_proto::calls::{
     AcquireShard, AdoptExtents, AdoptRanges, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES, ReleaseExtents,
-    ReleaseShard, SetRoot, SubmitJob,
+    ReleaseShard, SetRoot, ShareExtents, SubmitJob,
 };
 use forebay_proto::replies::StoreOpened;
 use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId};
@@ -58,6 +58,19 @@ impl StoreHandle {
         let key = ShardKey { store: self.id, shard };
         let acquired = self.client.call(&AcquireShard { session: self.client.session(), shard: key, takeover })?;
         Ok(ShardHandle { client: Arc::clone(&self.client), key, epoch: acquired.epoch })
+    }
+
+    /// Passes leased extents to a shard that nobody owns: every session that opened the store may map
+    /// them and write them, and they live as long as the store.
+    ///
+    /// # Errors
+    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when the shard has, or had, an owner.
+    pub fn share(&self, shard: ShardId, extents: &[ExtentId]) -> Result<(), Error> {
+        let shard = ShardKey { store: self.id, shard };
+        for page in extents.chunks(MAX_LIST) {
+            self.client.call(&ShareExtents { session: self.client.session(), shard, extents: page.to_vec() })?;
+        }
+        Ok(())
     }
 
     /// What recovery of a shard starts from, and the epoch that set it; `None` if none did.

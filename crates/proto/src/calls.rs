@@ -8,7 +8,8 @@
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
 use crate::replies::{
-    Done, ExtentPage, ExtentsGranted, JobDone, RangePage, Renewed, Root, SessionOpened, ShardAcquired, Statistics,
+    Done, ExtentPage, ExtentsGranted, JobDone, RangePage, ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired,
+    Statistics,
     StoreOpened, StorePage,
 };
 use forebay_base::DecodeError;
@@ -130,6 +131,15 @@ calls! {
         /// The session.
         session: SessionId,
     }
+    /// Begins a new reading epoch, and tells how far the readers are: for sessions that divide shared
+    /// memory by themselves. What nobody can reach any more when it is called may be used again once
+    /// the oldest reading epoch is behind the one that this call ended.
+    PassReaders = 4 -> ReadersPassed {
+        /// The session.
+        session: SessionId,
+        /// As in [`Renew`].
+        reading_epoch: u64,
+    }
     /// Leases extents (dLSM V-A). Grants fewer when memory is short;
     /// [`Full`](forebay_base::ErrorKind::Full) when none,
     /// [`Busy`](forebay_base::ErrorKind::Busy) when freed ones are about to become free.
@@ -150,6 +160,7 @@ calls! {
     }
     /// Keys of a shard's extents: to read and write those that it adopted for the shard's owner, if
     /// it wants to write, else to read, for sessions that opened the store.
+    /// A shared shard's: to read and write, if that is wanted.
     /// [`Busy`](forebay_base::ErrorKind::Busy) while an earlier owner has not let go of what is to be
     /// written.
     MapExtents = 18 -> ExtentsGranted {
@@ -227,6 +238,17 @@ calls! {
         from: ExtentId,
         /// Where it begins there, bytes.
         offset: u64,
+    }
+    /// Passes leased extents to a shared shard, which has no owner: every session that opened the
+    /// store gets keys with all rights to them ([`MapExtents`]). The first call makes the shard
+    /// shared; refused when it has, or had, an owner.
+    ShareExtents = 25 -> Done {
+        /// The session, which opened the store.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// The extents.
+        extents: Vec<ExtentId>,
     }
     /// Creates a store and opens it.
     CreateStore = 32 -> StoreOpened {
@@ -358,6 +380,7 @@ mod tests {
             ),
             (Renew { session, reading_epoch: u64::MAX }.into(), "015100000000000000ffffffffffffffff"),
             (CloseSession { session }.into(), "015100000000000000"),
+            (PassReaders { session, reading_epoch: 3 }.into(), "0151000000000000000300000000000000"),
             (LeaseExtents { session, count: 7, purpose: Purpose::Collection }.into(), "0151000000000000000700000001"),
             (ReturnExtents { session, extents: extents.clone() }.into(), "01510000000000000002000100000003020000"),
             (
@@ -387,6 +410,10 @@ mod tests {
             (
                 ListRanges { session, shard, from: ExtentId(3), offset: 5 }.into(),
                 "015100000000000000520000000000000053000000030000000500000000000000",
+            ),
+            (
+                ShareExtents { session, shard, extents: vec![ExtentId(1)] }.into(),
+                "015100000000000000520000000000000053000000010001000000",
             ),
             (
                 CreateStore { session, name: text("s"), config: blob.clone() }.into(),
@@ -455,6 +482,7 @@ mod tests {
             hex(&Done {}.encode()),
             hex(&opened.encode()),
             hex(&Renewed { lease_ms: 5, reading_epoch: 6 }.encode()),
+            hex(&ReadersPassed { ended_epoch: 5, oldest_epoch: 4, reading_epoch: 6 }.encode()),
             hex(&ExtentsGranted { extents: vec![granted] }.encode()),
             hex(&ExtentPage { extents: vec![ExtentId(9)], more: true }.encode()),
             hex(&RangePage { ranges: vec![range], more: true }.encode()),
@@ -470,6 +498,7 @@ mod tests {
                 "01",
                 "0151000000000000008813000001000000cdab0000000000000000000400000000800000000800000004000000000000000100000000000000",
                 "01050000000600000000000000",
+                "01050000000000000004000000000000000600000000000000",
                 "01010005000000070300000002010000000000000000000000000000",
                 "0101000900000001",
                 "010100090000000700000000000000050000000000000001",
@@ -490,7 +519,7 @@ mod tests {
     #[test]
     fn numbers_are_distinct_and_pinned() {
         let numbers: Vec<u16> = Procedure::ALL.iter().map(|&procedure| procedure as u16).collect();
-        assert_eq!(numbers, [1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 24, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80]);
+        assert_eq!(numbers, [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80]);
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));
     }
 
@@ -506,7 +535,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_without_panic(which in 0..22usize, mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+        fn any_bytes_decode_without_panic(which in 0..24usize, mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
             bytes[0] = 1;
             let procedure = Procedure::ALL[which];
             if let Ok(request) = Request::decode(procedure, &bytes) {

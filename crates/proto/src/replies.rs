@@ -49,6 +49,18 @@ message! {
 }
 
 message! {
+    /// How far the readers are.
+    ReadersPassed {
+        /// The reading epoch that the call ended.
+        ended_epoch: u64,
+        /// The oldest reading epoch that a session announced, or may still read in.
+        oldest_epoch: u64,
+        /// The node's reading epoch now.
+        reading_epoch: u64,
+    }
+}
+
+message! {
     /// Keys of extents. Fewer than were asked for when memory is short.
     ExtentsGranted {
         /// The extents with their keys.

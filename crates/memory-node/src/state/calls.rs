@@ -41,6 +41,14 @@ impl State {
                 let lease_ms = self.lease_ms();
                 Ok(reply(&Renewed { lease_ms, reading_epoch: self.reading_epoch }))
             }
+            Request::PassReaders(call) => {
+                self.sessions.announce(call.session, call.reading_epoch);
+                let ended_epoch = self.reading_epoch;
+                self.reading_epoch += 1;
+                self.readers_passed();
+                let oldest_epoch = self.oldest_reading_epoch();
+                Ok(reply(&ReadersPassed { ended_epoch, oldest_epoch, reading_epoch: self.reading_epoch }))
+            }
             Request::CloseSession(call) => {
                 self.end_session(call.session, End::LinkThere);
                 Ok(done())
@@ -76,6 +84,7 @@ impl State {
                 self.readers_passed();
                 Ok(done())
             }
+            Request::ShareExtents(call) => self.share_extents(call),
             Request::CreateStore(call) => self.create_store(call.session, call.name, call.config),
             Request::OpenStore(call) => self.open_store(call.session, &call.name),
             Request::ListStores(call) => self.list_stores(call.session, &call.after),
@@ -157,7 +166,7 @@ impl State {
     fn map_extents(&mut self, call: &MapExtents) -> Result<Answer, Refusal> {
         self.check_open(call.session, call.shard.store)?;
         let shard = self.directory.shard(call.shard).ok_or(Refusal::NoShard(call.shard))?;
-        let owned = shard.owner == Some(call.session);
+        let owned = shard.shared || shard.owner == Some(call.session);
         let mut granted = Vec::new();
         for &extent in &call.extents {
             let rights = match self.extents.place(extent) {
@@ -189,6 +198,26 @@ impl State {
             self.extents.set(extent, Place::Adopted(call.shard));
         }
         Ok(done())
+    }
+
+    fn share_extents(&mut self, call: ShareExtents) -> Result<Answer, Refusal> {
+        self.check_open(call.session, call.shard.store)?;
+        self.check_places(&call.extents, Place::Leased(call.session), "is not leased to this session")?;
+        self.directory.share(call.shard)?;
+        for extent in call.extents {
+            self.extents.set(extent, Place::Adopted(call.shard));
+        }
+        Ok(done())
+    }
+
+    /// The oldest reading epoch that some session may still read in. A session that has ended while
+    /// keys of it are being revoked may read in any.
+    fn oldest_reading_epoch(&self) -> u64 {
+        let ended = |holder: &super::extents::Holder| holder.revoking && !self.sessions.contains(holder.session);
+        if self.extents.iter().any(|(_, found)| found.holders.iter().any(ended)) {
+            return 0;
+        }
+        self.sessions.oldest_reading_epoch()
     }
 
     fn list_extents(&self, call: &ListExtents) -> Result<Answer, Refusal> {
@@ -342,6 +371,8 @@ fn session_of(request: &Request) -> SessionId {
         Request::OpenSession(_) => SessionId(0),
         Request::Renew(call) => call.session,
         Request::CloseSession(call) => call.session,
+        Request::PassReaders(call) => call.session,
+        Request::ShareExtents(call) => call.session,
         Request::LeaseExtents(call) => call.session,
         Request::ReturnExtents(call) => call.session,
         Request::MapExtents(call) => call.session,

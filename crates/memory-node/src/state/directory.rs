@@ -18,6 +18,8 @@ const MAX_NAME_BYTES: usize = 128;
 pub struct Shard {
     /// The epoch of its last owner.
     pub epoch: Epoch,
+    /// All sessions that opened the store write its memory; it never has an owner.
+    pub shared: bool,
     /// Its owner.
     pub owner: Option<SessionId>,
     /// What recovery starts from, and who said so.
@@ -138,12 +140,29 @@ impl Directory {
             self.shards += 1;
         }
         let shard = store.shards.entry(key.shard).or_default();
+        if shard.shared {
+            return Err(Refusal::Shared(key));
+        }
         if shard.owner.is_some_and(|owner| owner != session) && !takeover {
             return Err(Refusal::Owned(key));
         }
         shard.owner = Some(session);
         shard.epoch = Epoch(shard.epoch.0 + 1);
         Ok(shard.epoch)
+    }
+
+    /// Makes a shard, which is created if need be, shared.
+    pub fn share(&mut self, key: ShardKey) -> Result<(), Refusal> {
+        let store = self.stores.get_mut(&key.store).ok_or(Refusal::NotOpen(key.store))?;
+        match store.shards.get(&key.shard) {
+            Some(shard) if shard.shared => return Ok(()),
+            Some(_) => return Err(Refusal::Owned(key)),
+            None if self.shards >= MAX_SHARDS => return Err(Refusal::TooMany("shards")),
+            None => {}
+        }
+        self.shards += 1;
+        store.shards.insert(key.shard, Shard { shared: true, ..Shard::default() });
+        Ok(())
     }
 
     /// Checks that `session` owns the shard at `epoch`.

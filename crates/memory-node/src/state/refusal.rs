@@ -49,6 +49,9 @@ pub enum Refusal {
     /// The name is not allowed.
     #[error("{0:?} is no name for a store: use 1 to 128 letters, digits, '.', '_' and '-'")]
     Name(String),
+    /// The shard is shared: nobody owns it.
+    #[error("{0} is shared by all sessions that opened the store: nobody can own it")]
+    Shared(ShardKey),
     /// There is such a store.
     #[error("there is a store named {0} already")]
     StoreExists(Text),
@@ -108,7 +111,9 @@ impl Refusal {
             Self::Recycling(_) | Self::Held(_) | Self::StoreInUse(_) | Self::Owned(_) | Self::AttemptRuns(_) => {
                 ErrorKind::Busy
             }
-            Self::Extent { .. } | Self::Range(_) | Self::Name(_) | Self::NotOpen(_) => ErrorKind::Invalid,
+            Self::Extent { .. } | Self::Range(_) | Self::Name(_) | Self::NotOpen(_) | Self::Shared(_) => {
+                ErrorKind::Invalid
+            }
             Self::TooLong { .. } | Self::OutOfBounds(_) => ErrorKind::Invalid,
             Self::NoStore(_) | Self::NoShard(_) => ErrorKind::NotFound,
         }

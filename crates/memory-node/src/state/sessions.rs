@@ -79,6 +79,16 @@ impl Sessions {
         self.all.get(&id).is_some_and(|session| session.reading_epoch <= epoch)
     }
 
+    /// Whether the session is open.
+    pub fn contains(&self, id: SessionId) -> bool {
+        self.all.contains_key(&id)
+    }
+
+    /// The oldest reading epoch that a session announced; `u64::MAX` when none reads.
+    pub fn oldest_reading_epoch(&self) -> u64 {
+        self.all.values().map(|session| session.reading_epoch).min().unwrap_or(u64::MAX)
+    }
+
     /// The session of a link.
     pub fn of_peer(&self, peer: u64) -> Option<SessionId> {
         self.by_peer.get(&peer).copied()
