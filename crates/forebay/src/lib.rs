@@ -28,5 +28,10 @@ pub use forebay_engine::{
     CompactionPlace, Db, DbIterator, IterOptions, LevelStatistics, Options, Snapshot, Statistics, WriteBatch,
 };
 pub use forebay_fabric::{Counts, LinkModel};
+/// A session at a memory node: what a [`Tree`] is created and opened with.
+pub use forebay_memory_client::{ClientOptions, MemoryClient};
 pub use forebay_memory_node::{MemoryNode, Options as MemoryNodeOptions};
+/// The shared tree: an index that any number of clients read and write by one-sided operations.
+pub use forebay_tree as tree;
+pub use forebay_tree::{Tree, TreeClient, TreeOptions};
 pub use store::{NodeStatistics, Store};

@@ -9,8 +9,7 @@ use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
 use crate::replies::{
     Done, ExtentPage, ExtentsGranted, JobDone, RangePage, ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired,
-    Statistics,
-    StoreOpened, StorePage,
+    Statistics, StoreOpened, StorePage,
 };
 use forebay_base::DecodeError;
 
@@ -519,7 +518,10 @@ mod tests {
     #[test]
     fn numbers_are_distinct_and_pinned() {
         let numbers: Vec<u16> = Procedure::ALL.iter().map(|&procedure| procedure as u16).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80]);
+        assert_eq!(
+            numbers,
+            [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80]
+        );
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));
     }
 

@@ -1,0 +1,109 @@
+//! Loading sorted input into an empty tree: leaves and inner nodes are written bottom-up, and one
+//! compare-and-swap of the root makes them the tree.
+
+use crate::freeze::Item;
+use crate::key::{Key, MAX_KEY_BYTES, Separator};
+use crate::layout::{INNER_SLOTS, InnerSlot, block_image, inner_image};
+use crate::memory::{Block, Class};
+use crate::word::{Child, ValueWord};
+use crate::{Error, TreeClient};
+
+/// Children of an inner node that is loaded: some slots stay free.
+const CHILDREN: usize = INNER_SLOTS * 3 / 4;
+
+impl TreeClient {
+    /// Loads keys in ascending order into the tree, which is empty and which nobody else uses yet.
+    /// Returns how many there were.
+    ///
+    /// # Errors
+    /// Of kind `Invalid` when the keys do not ascend or the tree is not empty: nothing was loaded then.
+    pub fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        sorted: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<u64, Error> {
+        self.reading(|client| client.load_sorted(sorted.into_iter()))
+    }
+
+    fn load_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        sorted: impl Iterator<Item = (K, V)>,
+    ) -> Result<u64, Error> {
+        let (root, level) = self.root(true)?;
+        let not_empty = || Error::Invalid("a tree is loaded while it is empty".into());
+        let parent = self.inner(b"", 1, true)?.filter(|parent| level == 1 && parent.len() == 1);
+        let leaf = parent.and_then(|parent| parent.child(0)).ok_or_else(not_empty)?;
+        if self.read_leaf(leaf)?.is_none_or(|bytes| self.live_slots(&bytes, leaf).next().is_some()) {
+            return Err(not_empty());
+        }
+        let most_keys = self.tree().memory.geometry.most_keys();
+        let mut count = 0;
+        let mut items: Vec<Item> = Vec::with_capacity(most_keys);
+        let mut leaves: Vec<InnerSlot> = Vec::new();
+        let mut low = Separator::default();
+        for (key, value) in sorted {
+            let key = key.as_ref();
+            if items.last().is_some_and(|last| *last.key >= *key) || key.len() > MAX_KEY_BYTES {
+                return Err(Error::Invalid("keys to be loaded ascend and have at most 4 KiB".into()));
+            }
+            if items.len() == most_keys {
+                let next = Separator::between(&items[most_keys - 1].key, key);
+                leaves.push(self.load_leaf(&low, &items)?);
+                items.clear();
+                low = next;
+            }
+            items.push(self.load_item(key, value.as_ref())?);
+            count += 1;
+        }
+        leaves.push(self.load_leaf(&low, &items)?);
+        let mut level = 1;
+        let mut nodes = self.load_level(level, &leaves)?;
+        while nodes.len() > 1 {
+            level += 1;
+            nodes = self.load_level(level, &nodes)?;
+        }
+        let Some(new) = nodes.first() else { return Err(not_empty()) };
+        self.freeze_inner(root)?;
+        let empty = self.freeze_leaf(leaf)?;
+        if empty.is_none_or(|contents| !contents.items.is_empty()) || !self.swing_root(root, new.child)? {
+            return Err(not_empty());
+        }
+        self.tree().clear_cache();
+        let class = Class::Leaf(leaf.buckets());
+        self.retire(Block { class, at: leaf.address(), generation: leaf.generation() })?;
+        self.retire(Block { class: Class::Inner, at: root.address(), generation: root.generation() })?;
+        Ok(count)
+    }
+
+    fn load_item(&mut self, key: &[u8], value: &[u8]) -> Result<Item, Error> {
+        let key = Key::new(key);
+        let value = match ValueWord::of(value).filter(|_| !key.is_long) {
+            Some(word) => word,
+            None => {
+                let image = block_image(if key.is_long { key.bytes } else { b"" }, value);
+                let node = self.tree().next_node();
+                let block = self.allocate(node, Class::of_block(image.len()))?;
+                self.write_block(block.at, &image)?;
+                if key.is_long { ValueWord::record(block.at) } else { ValueWord::block(block.at) }
+            }
+        };
+        Ok(Item { key: key.bytes.to_vec(), word: key.word, value })
+    }
+
+    fn load_leaf(&mut self, low: &Separator, items: &[Item]) -> Result<InnerSlot, Error> {
+        let node = self.tree().next_node();
+        let (_, child) = self.write_leaf(node, items, Child::EMPTY)?;
+        Ok(InnerSlot { prefix: low.prefix(), rest: self.separator_rest(node, low)?, child })
+    }
+
+    fn load_level(&mut self, level: u8, children: &[InnerSlot]) -> Result<Vec<InnerSlot>, Error> {
+        let mut nodes = Vec::with_capacity(children.len() / CHILDREN + 1);
+        for children in children.chunks(CHILDREN) {
+            let node = self.tree().next_node();
+            let block = self.allocate(node, Class::Inner)?;
+            self.write_block(block.at, &inner_image(level, block.generation, children))?;
+            let child = Child::new(block.at, 0, block.generation);
+            nodes.extend(children.first().map(|first| InnerSlot { child, ..*first }));
+        }
+        Ok(nodes)
+    }
+}

@@ -1,0 +1,382 @@
+//! A thread's client: finding the leaf of a key, and the words and blocks of remote memory.
+
+use crate::cache::{CachedNode, Entry};
+use crate::key::{Key, Separator, prefix_of};
+use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots};
+use crate::memory::{Block, CHUNK_BYTES, Class, ROOT_OFFSET};
+use crate::verbs::{Hook, Posted, Verbs};
+use crate::word::{Address, Child};
+use crate::{Error, Tree};
+use forebay_env::sync::relax;
+use forebay_fabric::{Counts, RemoteAddress};
+use forebay_memory_client::Reader;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Times that an operation starts over before it gives up.
+const PATIENCE: u32 = 100_000;
+/// Bytes that are read of a block whose length is not known.
+const FIRST_READ_BYTES: u64 = 512;
+/// Displaced blocks whose classes are looked up together.
+const DISPLACED: usize = 64;
+/// New reading epochs after which a cache is thrown away, so that no generation comes round while a
+/// child word is remembered: memory is used again at most once an epoch.
+const CACHE_EPOCHS: u64 = 4096;
+
+/// A thread's client of a tree.
+#[derive(Debug)]
+pub struct TreeClient {
+    tree: Arc<Tree>,
+    pub(crate) verbs: Verbs,
+    readers: Vec<Reader>,
+    /// The last puts that found their key absent, one a bit.
+    pub(crate) absent: u8,
+    /// Blocks that were displaced, whose class is not known.
+    displaced: Vec<Address>,
+    classes: HashMap<u64, Class>,
+    first_epoch: Option<u64>,
+    pub(crate) untidy: bool,
+    /// The last change left its bucket without a live slot.
+    pub(crate) bucket_emptied: bool,
+}
+
+/// What came of reading an inner node.
+enum Loaded {
+    Node(Arc<CachedNode>),
+    /// It is being replaced.
+    Frozen,
+    /// It is no node any more, or another one.
+    Gone,
+}
+
+impl TreeClient {
+    pub(crate) fn new(tree: Arc<Tree>, verbs: Verbs, readers: Vec<Reader>) -> Self {
+        Self {
+            tree,
+            verbs,
+            readers,
+            absent: 0,
+            displaced: Vec::new(),
+            classes: HashMap::new(),
+            first_epoch: None,
+            untidy: false,
+            bucket_emptied: false,
+        }
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// What this client's endpoints have counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        self.verbs.endpoints().iter().for_each(|endpoint| sum += endpoint.counts().read_all());
+        sum
+    }
+
+    /// For tests: calls `hook` before each one-sided operation. Where it returns false the client
+    /// stops, as if its process had died there: this call and all later ones fail until there is
+    /// another hook.
+    pub fn set_hook(&mut self, hook: Option<Hook>) {
+        self.verbs.set_hook(hook);
+    }
+
+    /// Runs an operation as a read of memory that others may free.
+    #[inline]
+    pub(crate) fn reading<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        for (node, reader) in self.readers.iter().enumerate() {
+            let epoch = reader.begin();
+            if node == 0 && self.first_epoch.is_none_or(|first| epoch.saturating_sub(first) > CACHE_EPOCHS) {
+                self.first_epoch = Some(epoch);
+                self.tree.clear_cache();
+            }
+        }
+        let result = operation(self);
+        self.readers.iter().for_each(Reader::end);
+        if self.untidy && result.is_ok() {
+            self.untidy = false;
+            self.reclaim_if_much()?;
+        }
+        result
+    }
+
+    /// Counts a fresh start of an operation, and gives way now and then.
+    pub(crate) fn again(attempt: &mut u32) -> Result<(), Error> {
+        *attempt += 1;
+        if *attempt > PATIENCE {
+            return Err(Error::Contended(PATIENCE));
+        }
+        if *attempt > 2 {
+            relax(&mut attempt.saturating_mul(16));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_word(&mut self, node: usize, at: RemoteAddress) -> Result<u64, Error> {
+        let posted = self.verbs.post_read(node, at, 8)?;
+        let slot = self.verbs.bytes(posted)?;
+        let word = crate::layout::word_at(&slot, 0);
+        self.verbs.release(node, slot);
+        Ok(word)
+    }
+
+    pub(crate) fn write_words(&mut self, node: usize, at: RemoteAddress, words: &[u64]) -> Result<(), Error> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let posted = self.verbs.post_write(node, at, &bytes)?;
+        self.verbs.done(posted)
+    }
+
+    pub(crate) fn compare_swap(
+        &mut self,
+        node: usize,
+        at: RemoteAddress,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64, Error> {
+        let posted = self.verbs.post_swap(node, at, expected, new)?;
+        self.verbs.word(posted)
+    }
+
+    pub(crate) fn fetch_add(&mut self, node: usize, at: RemoteAddress, delta: u64) -> Result<u64, Error> {
+        let posted = self.verbs.post_add(node, at, delta)?;
+        self.verbs.word(posted)
+    }
+
+    /// Writes a whole block, and waits.
+    pub(crate) fn write_block(&mut self, at: Address, image: &[u8]) -> Result<(), Error> {
+        let to = self.tree.memory.resolve(at, 0)?;
+        let posted = self.verbs.post_write(at.node(), to, image)?;
+        self.verbs.done(posted)
+    }
+
+    /// Wipes the generations at these offsets of a node.
+    pub(crate) fn wipe(&mut self, at: Address, controls: &[usize]) -> Result<(), Error> {
+        let word = (u64::from(crate::layout::NO_GENERATION) << 32).to_le_bytes();
+        let mut posted = Vec::with_capacity(controls.len());
+        for &offset in controls {
+            let to = self.tree.memory.resolve(at, offset)?;
+            posted.push(self.verbs.post_write(at.node(), to, &word)?);
+        }
+        posted.into_iter().try_for_each(|posted| self.verbs.done(posted))
+    }
+
+    /// Reads pieces of memory in one batch.
+    pub(crate) fn read_all(&mut self, pieces: &[(Address, usize)]) -> Result<Vec<Vec<u8>>, Error> {
+        let mut posted: Vec<Posted> = Vec::with_capacity(pieces.len());
+        for &(at, length) in pieces {
+            let from = self.tree.memory.resolve(at, 0)?;
+            posted.push(self.verbs.post_read(at.node(), from, length)?);
+        }
+        let mut read = Vec::with_capacity(pieces.len());
+        for (posted, (at, _)) in posted.into_iter().zip(pieces) {
+            let slot = self.verbs.bytes(posted)?;
+            read.push(slot.to_vec());
+            self.verbs.release(at.node(), slot);
+        }
+        Ok(read)
+    }
+
+    /// Reads whole blocks in one batch, or two when some are long.
+    pub(crate) fn read_blocks(&mut self, blocks: &[Address]) -> Result<Vec<Vec<u8>>, Error> {
+        // Not beyond the chunk: it may be the extent's last.
+        let first = |at: &Address| (*at, (CHUNK_BYTES - at.offset() % CHUNK_BYTES).min(FIRST_READ_BYTES) as usize);
+        let mut read = self.read_all(&blocks.iter().map(first).collect::<Vec<_>>())?;
+        let mut longer = Vec::new();
+        for (index, (bytes, &at)) in read.iter_mut().zip(blocks).enumerate() {
+            let length = block_length(bytes)?;
+            if length > bytes.len() {
+                let extent_bytes = self.tree.memory.node(at.node())?.client.extent_bytes();
+                if at.offset() + length as u64 > extent_bytes {
+                    return Err(Error::corrupt("a block is longer than its extent"));
+                }
+                longer.push((index, (at, length)));
+            }
+            bytes.truncate(length.max(BLOCK_HEADER_BYTES));
+        }
+        if !longer.is_empty() {
+            let pieces: Vec<_> = longer.iter().map(|&(_, piece)| piece).collect();
+            for ((index, _), bytes) in longer.into_iter().zip(self.read_all(&pieces)?) {
+                if let Some(place) = read.get_mut(index) {
+                    *place = bytes;
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// The leaf that covers a key, and its bucket there. It may be merging.
+    #[inline]
+    pub(crate) fn leaf(&mut self, key: &Key<'_>) -> Result<Child, Error> {
+        let prefix = prefix_of(key.bytes);
+        let known = self.tree.cache_read().leaf(prefix, key.bytes);
+        match known {
+            Some(leaf) => Ok(leaf),
+            None => {
+                let node = self.inner(key.bytes, 1, false)?.ok_or_else(|| Error::corrupt("a tree without a root"))?;
+                node.child(node.route(prefix, key.bytes))
+                    .ok_or_else(|| Error::corrupt("an inner node without children"))
+            }
+        }
+    }
+
+    /// The inner node of a level that covers a key: as remembered, or, if `fresh`, as it is now and not
+    /// frozen. `None` when the tree is not that high.
+    pub(crate) fn inner(&mut self, key: &[u8], level: u8, fresh: bool) -> Result<Option<Arc<CachedNode>>, Error> {
+        let prefix = prefix_of(key);
+        let mut attempt = 0;
+        loop {
+            let known = self.tree.cache_read().node(level, prefix, key).cloned();
+            if let Some(known) = known {
+                if !fresh {
+                    return Ok(Some(known));
+                }
+                match self.load(known.node, level, known.low.clone(), known.high.clone())? {
+                    Loaded::Node(node) => return Ok(Some(node)),
+                    Loaded::Frozen | Loaded::Gone => self.tree.cache_write().forget_at(level, key),
+                }
+            }
+            let (root, top) = self.root(attempt > 0)?;
+            let (node, low, high) = if top < level {
+                if attempt == 0 {
+                    Self::again(&mut attempt)?;
+                    continue;
+                }
+                return Ok(None);
+            } else if top == level {
+                (root, Separator::default(), None)
+            } else {
+                let Some(parent) = self.inner(key, level + 1, attempt > 0)? else {
+                    Self::again(&mut attempt)?;
+                    continue;
+                };
+                let index = parent.route(prefix, key);
+                let child = parent.child(index).ok_or_else(|| Error::corrupt("an inner node without children"))?;
+                (child.plain(), parent.separator(index), parent.upper(index))
+            };
+            match self.load(node, level, low, high)? {
+                Loaded::Node(node) => return Ok(Some(node)),
+                Loaded::Frozen if attempt > 1 => self.replace_inner(key, level, node)?,
+                Loaded::Frozen | Loaded::Gone => {}
+            }
+            Self::again(&mut attempt)?;
+        }
+    }
+
+    /// The root and its level; as it is now if `fresh`.
+    pub(crate) fn root(&mut self, fresh: bool) -> Result<(Child, u8), Error> {
+        if let Some(known) = self.tree.known_root()
+            && !fresh
+        {
+            return Ok(known);
+        }
+        let mut attempt = 0;
+        loop {
+            let root = Child(self.read_word(0, self.tree.memory.superblock(0, ROOT_OFFSET)?)?);
+            if !root.is_live() || root.is_leaf() {
+                return Err(Error::corrupt("the superblock names no root"));
+            }
+            let bytes = self.read_all(&[(root.address(), 24)])?;
+            if let Some(level) = bytes.first().and_then(|bytes| inner_level(bytes, root)) {
+                self.tree.set_root(root, level);
+                return Ok((root, level));
+            }
+            Self::again(&mut attempt)?;
+        }
+    }
+
+    /// Reads an inner node twice until both reads agree: words never become again what they were, so
+    /// what was read was the node's content at the moment between.
+    pub(crate) fn read_inner(&mut self, node: Child) -> Result<Vec<u8>, Error> {
+        let from = self.tree.memory.resolve(node.address(), 0)?;
+        let at = node.address().node();
+        let mut attempt = 0;
+        loop {
+            let first = self.verbs.post_read(at, from, INNER_BYTES)?;
+            self.verbs.then(at)?;
+            let second = self.verbs.post_read(at, from, INNER_BYTES)?;
+            let (first, second) = (self.verbs.bytes(first)?, self.verbs.bytes(second)?);
+            let bytes = (*first == *second).then(|| first.to_vec());
+            self.verbs.release(at, first);
+            self.verbs.release(at, second);
+            if let Some(bytes) = bytes {
+                return Ok(bytes);
+            }
+            Self::again(&mut attempt)?;
+        }
+    }
+
+    /// The live entries of an inner node, in order.
+    pub(crate) fn entries(&mut self, bytes: &[u8]) -> Result<Vec<Entry>, Error> {
+        let live: Vec<_> = inner_slots(bytes).enumerate().filter(|(_, slot)| slot.child.is_live()).collect();
+        let long: Vec<Address> = live
+            .iter()
+            .filter(|(_, entry)| entry.separator_length() > 8)
+            .map(|(_, entry)| Address::from_bits(entry.rest))
+            .collect();
+        let mut long = if long.is_empty() { Vec::new() } else { self.read_blocks(&long)? }.into_iter();
+        let mut entries = Vec::with_capacity(live.len());
+        for (slot, entry) in live {
+            let separator = match entry.separator_length() {
+                length @ 0..=8 => Separator::short(entry.prefix, length),
+                _ => Separator::new(crate::layout::decode_block(&long.next().unwrap_or_default())?.0),
+            };
+            entries.push(Entry { separator, child: entry.child.thawed(), slot });
+        }
+        entries.sort_by(|a, b| a.separator.cmp(&b.separator));
+        Ok(entries)
+    }
+
+    /// Reads an inner node and remembers it.
+    fn load(&mut self, node: Child, level: u8, low: Separator, high: Option<Separator>) -> Result<Loaded, Error> {
+        let bytes = self.read_inner(node)?;
+        if inner_level(&bytes, node) != Some(level) {
+            return Ok(Loaded::Gone);
+        }
+        if inner_slots(&bytes).any(|slot| slot.child.is_frozen()) {
+            return Ok(Loaded::Frozen);
+        }
+        let entries = self.entries(&bytes)?;
+        let Some(first) = entries.first() else { return Err(Error::corrupt("an inner node without children")) };
+        let high_is_above = high.as_ref().is_none_or(|high| entries.last().is_some_and(|last| last.separator < *high));
+        if first.separator != low || !high_is_above {
+            // The bounds are of another node that had this place: they come from a parent that is gone.
+            return Ok(Loaded::Gone);
+        }
+        let node = Arc::new(CachedNode::new(node, level, low, high, entries));
+        self.tree.cache_write().insert(Arc::clone(&node));
+        Ok(Loaded::Node(node))
+    }
+
+    /// Remembers to free a block that this client displaced.
+    pub(crate) fn displace(&mut self, block: Address) {
+        self.displaced.push(block);
+        self.untidy = self.untidy || self.displaced.len() >= DISPLACED;
+    }
+
+    /// Frees displaced blocks: their chunks say of what class they are.
+    pub(crate) fn free_displaced(&mut self) -> Result<(), Error> {
+        let displaced = std::mem::take(&mut self.displaced);
+        for at in displaced {
+            let class = self.class_of(at)?;
+            self.retire(Block { class, at, generation: 1 })?;
+        }
+        Ok(())
+    }
+
+    fn class_of(&mut self, at: Address) -> Result<Class, Error> {
+        let in_chunk = at.offset() % CHUNK_BYTES / crate::word::UNIT_BYTES;
+        let chunk = at.bits() - in_chunk;
+        if let Some(&class) = self.classes.get(&chunk) {
+            return Ok(class);
+        }
+        let header = self.tree.memory.resolve(Address::from_bits(chunk), 0)?;
+        let number = self.read_word(at.node(), header)?;
+        let class = Class::from_number(number).ok_or_else(|| Error::corrupt(format!("a chunk of class {number}")))?;
+        self.classes.insert(chunk, class);
+        Ok(class)
+    }
+}

@@ -1,0 +1,47 @@
+//! Errors of a tree.
+
+use forebay_base::ErrorKind;
+
+/// Why an operation on a tree failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The memory node refused, or is gone, or the session at it ended. Whether an operation that
+    /// writes took effect is unknown.
+    #[error(transparent)]
+    Memory(#[from] forebay_memory_client::Error),
+    /// The fabric failed. Whether an operation that writes took effect is unknown.
+    #[error(transparent)]
+    Fabric(#[from] forebay_fabric::Error),
+    /// An argument or an option is wrong; says what would be right.
+    #[error("{0}")]
+    Invalid(String),
+    /// What is in remote memory is not what a client of this version wrote there.
+    #[error("the tree is corrupt: {0}")]
+    Corrupt(String),
+    /// Other clients changed the same place again and again: try later.
+    #[error("the operation gave way to others {0} times")]
+    Contended(u32),
+    /// A test stopped the client here.
+    #[error("the client was stopped by its test")]
+    Stopped,
+}
+
+impl Error {
+    /// What the caller must do.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Memory(cause) => cause.kind(),
+            Self::Fabric(cause) => cause.kind(),
+            Self::Invalid(_) => ErrorKind::Invalid,
+            Self::Corrupt(_) => ErrorKind::Corrupt,
+            Self::Contended(_) => ErrorKind::Busy,
+            Self::Stopped => ErrorKind::Closed,
+        }
+    }
+
+    pub(crate) fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt(what.into())
+    }
+}

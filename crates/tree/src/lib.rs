@@ -1,0 +1,45 @@
+//! An ordered index that lives in memory nodes and that any number of clients read and write at once by
+//! one-sided operations (Dolphin): nobody owns it.
+//!
+//! Inner nodes route by separators and are remembered by clients; leaves hold keys and values in hashed
+//! buckets, so that a get reads one bucket of one leaf. There are no locks: every change is decided by
+//! one compare-and-swap of an aligned word, and whoever meets a structure change that is not complete
+//! completes it. The protocol, with its invariants and why each interleaving and each death of a client
+//! is safe, is in `docs/concepts/shared-tree.md`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `word`, `layout`, `key` | what the words and nodes look like |
+//! | `verbs`, `client` | one-sided operations; finding the leaf of a key |
+//! | `operate` | get, put, insert, update, compare-and-set, delete |
+//! | `freeze`, `replace` | splits, merges, growth |
+//! | `scan`, `bulk`, `verify` | ranges, loading sorted input, checking every invariant |
+//! | `memory`, `allocate`, `cache` | remote memory and when it is used again; what clients remember |
+
+#![forbid(unsafe_code)]
+
+mod allocate;
+mod bulk;
+mod cache;
+mod client;
+mod error;
+mod freeze;
+mod key;
+mod layout;
+mod memory;
+mod operate;
+pub mod planted;
+mod replace;
+mod scan;
+mod tree;
+mod verbs;
+mod verify;
+mod word;
+
+pub use client::TreeClient;
+pub use error::Error;
+pub use key::MAX_KEY_BYTES;
+pub use scan::{Entry, Range};
+pub use tree::{Tree, TreeOptions};
+pub use verbs::{Hook, Verb};
+pub use verify::TreeStatistics;

@@ -1,0 +1,518 @@
+//! Operations on one key.
+//!
+//! A get reads the key's bucket. A write reads it too, and then swaps the value word of the key's slot
+//! if the key has one: that decides. Otherwise it writes the key into a slot that it reserved by
+//! fetch-and-add before it read the bucket, and swaps the slot's empty word for the value. A reserved
+//! slot is used only when all slots before it are: used by others, or spent here. So a key never has
+//! two slots, and its slot's value word alone says what its value is.
+//!
+//! A swap that fails returns what is there: another value is a new start from that value, a frozen word
+//! means that the leaf is being replaced. A word that was swapped is never swapped again by the same
+//! call, so no operation is applied twice.
+
+use crate::key::{Key, MAX_KEY_BYTES};
+use crate::layout::{Bucket, Found, block_image, bucket_offset_of, decode_block};
+use crate::memory::{Block, Class};
+use crate::planted::{Bug, planted};
+use crate::word::{Child, Value, ValueWord};
+use crate::{Error, TreeClient};
+use forebay_fabric::Slot;
+
+/// What a write does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change<'a> {
+    Put(&'a [u8]),
+    Insert(&'a [u8]),
+    Update(&'a [u8]),
+    Swap { expected: &'a [u8], new: &'a [u8] },
+    Delete,
+}
+
+impl<'a> Change<'a> {
+    /// The new value, if there is one.
+    fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Put(value) | Self::Insert(value) | Self::Update(value) | Self::Swap { new: value, .. } => Some(value),
+            Self::Delete => None,
+        }
+    }
+
+    /// Whether it makes a key that is absent.
+    fn creates(self) -> bool {
+        matches!(self, Self::Put(_) | Self::Insert(_))
+    }
+}
+
+/// What came of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// The key had a value, which was replaced or deleted.
+    Replaced,
+    /// The key had none, and has one now.
+    Created,
+    /// Nothing was done: the key had a value (insert), none (update, delete), or another (swap).
+    Refused,
+}
+
+/// A new value: a word, or a block that is written with the swap that makes it known.
+struct Prepared {
+    word: ValueWord,
+    block: Option<(Block, Vec<u8>)>,
+    written: bool,
+}
+
+/// What a swap of a value word came to.
+enum Swapped {
+    Done,
+    /// It was this word instead.
+    Other(ValueWord),
+}
+
+/// A bucket that was read, with the slot that was reserved.
+struct ReadBucket {
+    leaf: Child,
+    offset: usize,
+    bytes: Slot,
+    reserved: Option<usize>,
+}
+
+impl TreeClient {
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Puts the value of a key into `value`, instead of what was there. False when there is none.
+    ///
+    /// # Errors
+    /// As [`TreeClient::get`].
+    pub fn get_into(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        let key = checked(key)?;
+        value.clear();
+        self.reading(|client| client.look_up(&key, value))
+    }
+
+    /// The values of several keys, whose buckets are read in one batch.
+    ///
+    /// # Errors
+    /// As [`TreeClient::get`].
+    pub fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let keys = keys.iter().map(|key| checked(key)).collect::<Result<Vec<_>, _>>()?;
+        self.reading(|client| {
+            let mut posted = Vec::with_capacity(keys.len());
+            for key in &keys {
+                let leaf = client.leaf(key)?;
+                let (offset, length) = client.bucket_place(leaf, key);
+                let from = client.tree().memory.resolve(leaf.address(), offset)?;
+                posted.push((leaf, client.verbs.post_read(leaf.address().node(), from, length)?));
+            }
+            let mut values = Vec::with_capacity(keys.len());
+            for (key, (leaf, posted)) in keys.iter().zip(posted) {
+                let bytes = client.verbs.bytes(posted)?;
+                let found = if leaf.is_merging() { Found::Stale } else { find(&bytes, key, leaf, 0) };
+                client.verbs.release(leaf.address().node(), bytes);
+                let mut value = Vec::new();
+                let is_there = match found {
+                    Found::Nowhere => false,
+                    Found::At(_, ValueWord::DEAD) => false,
+                    Found::At(_, word) if client.decode_small(word, &mut value) => true,
+                    _ => client.look_up(key, &mut value)?,
+                };
+                values.push(is_there.then_some(value));
+            }
+            Ok(values)
+        })
+    }
+
+    /// Sets the value of a key. Returns whether the key had one.
+    ///
+    /// # Errors
+    /// Of kind `Full` when there is no memory, `Invalid` for a key of more than 4 KiB.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        Ok(self.write(key, Change::Put(value))? == Written::Replaced)
+    }
+
+    /// Sets the value of a key that has none. Returns whether it had none.
+    ///
+    /// # Errors
+    /// As [`TreeClient::put`].
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        Ok(self.write(key, Change::Insert(value))? == Written::Created)
+    }
+
+    /// Sets the value of a key that has one. Returns whether it had one.
+    ///
+    /// # Errors
+    /// As [`TreeClient::put`].
+    pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        Ok(self.write(key, Change::Update(value))? == Written::Replaced)
+    }
+
+    /// Sets the value of a key whose value is `expected`. Returns whether it was.
+    ///
+    /// # Errors
+    /// As [`TreeClient::put`].
+    pub fn compare_and_set(&mut self, key: &[u8], expected: &[u8], new: &[u8]) -> Result<bool, Error> {
+        Ok(self.write(key, Change::Swap { expected, new })? == Written::Replaced)
+    }
+
+    /// Deletes a key. Returns whether it had a value.
+    ///
+    /// # Errors
+    /// As [`TreeClient::put`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        Ok(self.write(key, Change::Delete)? == Written::Replaced)
+    }
+
+    /// Offset and length of a key's bucket.
+    #[inline]
+    fn bucket_place(&self, leaf: Child, key: &Key<'_>) -> (usize, usize) {
+        let geometry = &self.tree().memory.geometry;
+        (bucket_offset_of(geometry, leaf, key.word), geometry.bucket_bytes())
+    }
+
+    /// A value that is in its word. False when it is not.
+    #[inline]
+    pub(crate) fn decode_small(&self, word: ValueWord, value: &mut Vec<u8>) -> bool {
+        match word.value() {
+            Some(Value::Full(word)) => value.extend_from_slice(&word.to_le_bytes()),
+            Some(Value::Short(length, bytes)) => value.extend_from_slice(bytes.get(..length).unwrap_or_default()),
+            _ => return false,
+        }
+        true
+    }
+
+    fn look_up(&mut self, key: &Key<'_>, value: &mut Vec<u8>) -> Result<bool, Error> {
+        let mut attempt = 0;
+        loop {
+            let leaf = self.leaf(key)?;
+            if leaf.is_merging() {
+                self.settle(key.bytes, leaf, false)?;
+                Self::again(&mut attempt)?;
+                continue;
+            }
+            let read = self.read_bucket(leaf, key, false)?;
+            let found = self.find_key(&read, key)?;
+            self.verbs.release(leaf.address().node(), read.bytes);
+            match found {
+                Found::Nowhere | Found::At(_, ValueWord::DEAD) => return Ok(false),
+                Found::At(_, word) => {
+                    if self.decode_small(word, value) {
+                        return Ok(true);
+                    }
+                    if self.read_value(word, value)? {
+                        return Ok(true);
+                    }
+                }
+                Found::Stale | Found::Frozen => self.settle(key.bytes, leaf, attempt == 0)?,
+            }
+            Self::again(&mut attempt)?;
+        }
+    }
+
+    /// The value of a block's or record's word. False when the word is neither.
+    fn read_value(&mut self, word: ValueWord, value: &mut Vec<u8>) -> Result<bool, Error> {
+        let Some(Value::Block(at) | Value::Record(at)) = word.value() else { return Ok(false) };
+        let read = self.read_blocks(&[at])?;
+        let bytes = read.first().map_or(&[][..], Vec::as_slice);
+        value.extend_from_slice(decode_block(bytes)?.1);
+        Ok(true)
+    }
+
+    /// Reads the bucket of a key, in which it reserves a slot first if asked to.
+    #[inline]
+    fn read_bucket(&mut self, leaf: Child, key: &Key<'_>, reserve: bool) -> Result<ReadBucket, Error> {
+        let (offset, length) = self.bucket_place(leaf, key);
+        let node = leaf.address().node();
+        let at = self.tree().memory.resolve(leaf.address(), offset)?;
+        let added = if reserve {
+            let posted = self.verbs.post_add(node, at, 1)?;
+            self.verbs.then(node)?;
+            Some(posted)
+        } else {
+            None
+        };
+        let posted = self.verbs.post_read(node, at, length)?;
+        let reserved = match added {
+            Some(added) => Some((self.verbs.word(added)? & 0xffff_ffff) as usize),
+            None => None,
+        };
+        Ok(ReadBucket { leaf, offset, bytes: self.verbs.bytes(posted)?, reserved })
+    }
+
+    /// Finds a key in a bucket; reads the records of long keys whose hashes agree.
+    #[inline]
+    fn find_key(&mut self, read: &ReadBucket, key: &Key<'_>) -> Result<Found, Error> {
+        let mut from = 0;
+        loop {
+            let found = find(&read.bytes, key, read.leaf, from);
+            let Found::At(slot, word) = found else { return Ok(found) };
+            let Some(Value::Record(at)) = word.value() else { return Ok(found) };
+            let record = self.read_blocks(&[at])?;
+            if decode_block(record.first().map_or(&[][..], Vec::as_slice))?.0 == key.bytes {
+                return Ok(found);
+            }
+            from = slot + 1;
+        }
+    }
+
+    fn write(&mut self, key: &[u8], change: Change<'_>) -> Result<Written, Error> {
+        let key = checked(key)?;
+        let mut prepared = None;
+        let written = self.reading(|client| client.change(&key, change, &mut prepared))?;
+        if let Change::Put(_) = change {
+            self.absent = self.absent << 1 | u8::from(written == Written::Created);
+        }
+        if written == Written::Refused
+            && let Some(Prepared { block: Some((block, _)), .. }) = prepared
+        {
+            self.give_back(block)?;
+        }
+        Ok(written)
+    }
+
+    fn change(&mut self, key: &Key<'_>, change: Change<'_>, prepared: &mut Option<Prepared>) -> Result<Written, Error> {
+        // A put that is likely to insert reserves its slot at once, and saves a round trip.
+        let mut reserve = matches!(change, Change::Insert(_)) || matches!(change, Change::Put(_)) && self.absent == !0;
+        let mut attempt = 0;
+        loop {
+            let leaf = self.leaf(key)?;
+            if leaf.is_merging() {
+                self.settle(key.bytes, leaf, false)?;
+                Self::again(&mut attempt)?;
+                continue;
+            }
+            let mut read = self.read_bucket(leaf, key, reserve)?;
+            let found = self.find_key(&read, key)?;
+            let done = match found {
+                Found::Stale | Found::Frozen => {
+                    self.settle(key.bytes, leaf, attempt == 0)?;
+                    None
+                }
+                Found::At(slot, word) => self.change_slot(&read, slot, word, key, change, prepared)?,
+                Found::Nowhere if !change.creates() => Some(Written::Refused),
+                Found::Nowhere if read.reserved.is_none() => {
+                    reserve = true;
+                    None
+                }
+                Found::Nowhere => self.fill_slot(&mut read, key, change, prepared)?,
+            };
+            self.verbs.release(leaf.address().node(), read.bytes);
+            if let Some(written) = done {
+                if written == Written::Replaced && change == Change::Delete && self.bucket_emptied {
+                    self.merge_if_small(key.bytes, leaf)?;
+                }
+                return Ok(written);
+            }
+            Self::again(&mut attempt)?;
+        }
+    }
+
+    /// Changes a slot that has the key. `None` means: again, from the start.
+    fn change_slot(
+        &mut self,
+        read: &ReadBucket,
+        slot: usize,
+        mut word: ValueWord,
+        key: &Key<'_>,
+        change: Change<'_>,
+        prepared: &mut Option<Prepared>,
+    ) -> Result<Option<Written>, Error> {
+        let mut spare = read.reserved.filter(|&reserved| reserved < self.tree().memory.geometry.slots);
+        loop {
+            let refused = match change {
+                Change::Insert(_) => word.is_live(),
+                Change::Update(_) | Change::Delete => !word.is_live(),
+                Change::Put(_) => false,
+                Change::Swap { expected, .. } => {
+                    let mut value = Vec::new();
+                    !word.is_live()
+                        || !(self.decode_small(word, &mut value) || self.read_value(word, &mut value)?)
+                        || value != expected
+                }
+            };
+            let new = match change.value() {
+                _ if refused => word,
+                Some(value) => self.prepare(read.leaf, key, value, prepared)?.word,
+                None if word.is_record() => ValueWord::SPENT,
+                None => ValueWord::DEAD,
+            };
+            match self.swap(read, slot, word, new, None, spare.take(), prepared)? {
+                _ if refused => return Ok(Some(Written::Refused)),
+                Swapped::Done => {
+                    if let Some(Value::Block(at) | Value::Record(at)) = word.value() {
+                        self.displace(at);
+                    }
+                    let others = Bucket::new(&read.bytes).slots().enumerate();
+                    self.bucket_emptied = others.filter(|(at, (_, value))| *at != slot && value.is_live()).count() == 0;
+                    return Ok(Some(if word.is_live() { Written::Replaced } else { Written::Created }));
+                }
+                Swapped::Other(_) if planted(Bug::LostTombstone) && change == Change::Delete => {
+                    return Ok(Some(Written::Replaced));
+                }
+                Swapped::Other(_) if planted(Bug::LostUpdate) && matches!(change, Change::Put(_)) => {
+                    return Ok(Some(Written::Replaced));
+                }
+                Swapped::Other(found) if found.is_frozen() || !found.is_live() && key.is_long => return Ok(None),
+                Swapped::Other(found) => word = found,
+            }
+        }
+    }
+
+    /// Puts the key into the slot that was reserved. `None` means: again, from the start.
+    fn fill_slot(
+        &mut self,
+        read: &mut ReadBucket,
+        key: &Key<'_>,
+        change: Change<'_>,
+        prepared: &mut Option<Prepared>,
+    ) -> Result<Option<Written>, Error> {
+        let slots = self.tree().memory.geometry.slots;
+        let (Some(slot), Some(value)) = (read.reserved, change.value()) else { return Ok(None) };
+        let mut attempt = 0;
+        loop {
+            let pending: Vec<usize> = Bucket::new(&read.bytes)
+                .slots()
+                .take(slot.min(slots))
+                .enumerate()
+                .filter(|(_, (_, value))| *value == ValueWord::EMPTY)
+                .map(|(slot, _)| slot)
+                .collect();
+            if pending.is_empty() || planted(Bug::InsertPastPending) {
+                break;
+            }
+            // Who reserved them may be about to use them, and may be gone.
+            if attempt > 0 {
+                for slot in pending {
+                    self.swap(read, slot, ValueWord::EMPTY, ValueWord::SPENT, None, None, &mut None)?;
+                }
+            }
+            Self::again(&mut attempt)?;
+            let again = self.read_bucket(read.leaf, key, false)?;
+            let before = std::mem::replace(&mut read.bytes, again.bytes);
+            self.verbs.release(read.leaf.address().node(), before);
+            match self.find_key(read, key)? {
+                Found::Nowhere => {}
+                Found::At(at, word) => return self.change_slot(read, at, word, key, change, prepared),
+                Found::Stale | Found::Frozen => return Ok(None),
+            }
+        }
+        if slot >= slots {
+            self.settle(key.bytes, read.leaf, false)?;
+            return Ok(None);
+        }
+        let word = self.prepare(read.leaf, key, value, prepared)?.word;
+        match self.swap(read, slot, ValueWord::EMPTY, word, Some(key.word), None, prepared)? {
+            Swapped::Done => Ok(Some(Written::Created)),
+            Swapped::Other(_) => Ok(None),
+        }
+    }
+
+    /// The word of a new value. What does not fit into a word gets a block at the leaf's node.
+    fn prepare<'p>(
+        &mut self,
+        leaf: Child,
+        key: &Key<'_>,
+        value: &[u8],
+        prepared: &'p mut Option<Prepared>,
+    ) -> Result<&'p Prepared, Error> {
+        if prepared.is_none() {
+            let small = if key.is_long { None } else { ValueWord::of(value) };
+            let new = match small {
+                Some(word) => Prepared { word, block: None, written: true },
+                None => {
+                    let image = block_image(if key.is_long { key.bytes } else { b"" }, value);
+                    let block = self.allocate(leaf.address().node(), Class::of_block(image.len()))?;
+                    let word = if key.is_long { ValueWord::record(block.at) } else { ValueWord::block(block.at) };
+                    Prepared { word, block: Some((block, image)), written: false }
+                }
+            };
+            *prepared = Some(new);
+        }
+        prepared.as_ref().ok_or(Error::Stopped)
+    }
+
+    /// Swaps a slot's value word, after what must be there before: the new value's block, the key's
+    /// word. A slot that was reserved for nothing is spent in the same batch.
+    #[allow(clippy::too_many_arguments, reason = "one batch of operations, each with its own")]
+    fn swap(
+        &mut self,
+        read: &ReadBucket,
+        slot: usize,
+        old: ValueWord,
+        new: ValueWord,
+        key_word: Option<u64>,
+        spare: Option<usize>,
+        prepared: &mut Option<Prepared>,
+    ) -> Result<Swapped, Error> {
+        let (at, node) = (read.leaf.address(), read.leaf.address().node());
+        let slot_at = |client: &Self, slot: usize, bytes: usize| {
+            client.tree().memory.resolve(at, read.offset + 8 + 16 * slot + bytes)
+        };
+        let mut first = None;
+        let mut writes = [None, None, None];
+        if let Some(Prepared { word, block: Some((block, image)), written }) = prepared
+            && *word == new
+            && !*written
+        {
+            let to = self.tree().memory.resolve(block.at, 0)?;
+            let posted = self.verbs.post_write(block.at.node(), to, image)?;
+            if block.at.node() == node {
+                writes[0] = Some(posted);
+            } else {
+                self.verbs.done(posted)?;
+            }
+            *written = true;
+        }
+        if let Some(word) = key_word {
+            let to = slot_at(self, slot, 0)?;
+            if planted(Bug::ValueBeforeKey) {
+                let at = slot_at(self, slot, 8)?;
+                first = Some(self.verbs.post_swap(node, at, old.0, new.0)?);
+            }
+            writes[1] = Some(self.verbs.post_write(node, to, &word.to_le_bytes())?);
+        }
+        if let Some(spare) = spare {
+            let at = slot_at(self, spare, 8)?;
+            let posted = self.verbs.post_swap(node, at, ValueWord::EMPTY.0, ValueWord::SPENT.0)?;
+            if old == new {
+                self.verbs.word(posted)?;
+            } else {
+                writes[2] = Some(posted);
+            }
+        }
+        if old == new {
+            return Ok(Swapped::Done);
+        }
+        self.verbs.then(node)?;
+        let swapped = match first {
+            Some(swapped) => swapped,
+            None => {
+                let at = slot_at(self, slot, 8)?;
+                self.verbs.post_swap(node, at, old.0, new.0)?
+            }
+        };
+        for posted in writes.into_iter().flatten() {
+            self.verbs.finish(posted)?;
+        }
+        let found = ValueWord(self.verbs.word(swapped)?);
+        Ok(if found == old { Swapped::Done } else { Swapped::Other(found) })
+    }
+}
+
+/// Finds a key in the bytes of its bucket.
+#[inline]
+fn find(bytes: &[u8], key: &Key<'_>, leaf: Child, from: usize) -> Found {
+    Bucket::new(bytes).find(key, leaf.generation(), from)
+}
+
+fn checked(key: &[u8]) -> Result<Key<'_>, Error> {
+    if key.len() > MAX_KEY_BYTES {
+        return Err(Error::Invalid(format!("a key of {} bytes: at most {MAX_KEY_BYTES}", key.len())));
+    }
+    Ok(Key::new(key))
+}

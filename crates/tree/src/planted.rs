@@ -1,0 +1,86 @@
+//! Bugs that a test plants to see that the checkers find them: a checker counts only once it has
+//! failed. They exist only with the feature `planted`; without it, asking for one is the constant
+//! `false`.
+
+/// A bug that can be planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// A separator is entered although a slot before it is reserved and not yet used.
+    EnterPastPending = 1,
+    /// A key is inserted although a slot before it is reserved and not yet used.
+    InsertPastPending,
+    /// A retired node keeps its generation, and is used again without waiting for the readers.
+    ReuseTooEarly,
+    /// A bucket's generation is not looked at.
+    MissingGeneration,
+    /// A leaf that is being replaced is taken for the right one: a key that is not in it is absent.
+    TrustFrozen,
+    /// A leaf is copied without being frozen.
+    CopyWithoutFreezing,
+    /// Words are frozen before the values are staged.
+    StageTooLate,
+    /// The right half of a split is not entered before the left one is swung, but after.
+    SwingBeforeEntering,
+    /// A delete that finds another value than it read says that it was done.
+    LostTombstone,
+    /// A put that finds another value than it read says that it was done.
+    LostUpdate,
+    /// An inner node is remembered from one read.
+    SingleRead,
+    /// A scan does not look whether a leaf was frozen or gone.
+    ScanStaleLeaf,
+    /// A slot's value is written before its key.
+    ValueBeforeKey,
+    /// A merge does not wait for entries that are on their way.
+    MergePastPending,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::EnterPastPending,
+        Self::InsertPastPending,
+        Self::ReuseTooEarly,
+        Self::MissingGeneration,
+        Self::TrustFrozen,
+        Self::CopyWithoutFreezing,
+        Self::StageTooLate,
+        Self::SwingBeforeEntering,
+        Self::LostTombstone,
+        Self::LostUpdate,
+        Self::SingleRead,
+        Self::ScanStaleLeaf,
+        Self::ValueBeforeKey,
+        Self::MergePastPending,
+    ];
+}
+
+#[cfg(feature = "planted")]
+mod checked {
+    use super::Bug;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Plants a bug in all trees of the process, or none.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.load(Ordering::Relaxed) == bug as u8
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use checked::plant;
+#[cfg(feature = "planted")]
+pub(crate) use checked::planted;
+
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub(crate) const fn planted(_bug: Bug) -> bool {
+    false
+}

@@ -1,0 +1,520 @@
+//! Replacing nodes: growing, splitting and merging, with one compare-and-swap that decides.
+//!
+//! A node is never changed in its structure. It is [frozen](crate::freeze), new nodes with its content
+//! are written, and the child word in its parent is swapped for the new node's. Where a node becomes
+//! two, the right one is first entered into the parent under its separator, which the content alone
+//! determines: its range is already its own then, and the rest of the range still leads to the frozen
+//! node. Whoever meets a frozen node does what is missing, so nothing waits for a client that died.
+//!
+//! A merge begins by marking the right one of two neighbours in the parent. From then on it can only
+//! become part of its left neighbour: both are frozen, the left one's child word is swapped for the
+//! union, which names the marked leaf in its header, and the mark becomes a dead entry.
+
+use crate::cache::CachedNode;
+use crate::freeze::{Contents, Item};
+use crate::key::{Separator, prefix_of};
+use crate::layout::{
+    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, block_image, inner_image, inner_level, inner_slot_offset,
+    inner_slots, leaf_merged, word_at,
+};
+use crate::memory::{Block, Class, ROOT_OFFSET};
+use crate::planted::{Bug, planted};
+use crate::word::{Child, ValueWord};
+use crate::{Error, TreeClient};
+use std::sync::Arc;
+
+/// Children of a new inner node at most, so that it can take some more.
+const INNER_FILL: usize = INNER_SLOTS * 2 / 3;
+
+/// What came of entering a separator.
+#[derive(Debug, PartialEq, Eq)]
+enum Entered {
+    Done,
+    /// It is there: somebody else did the same.
+    Exists,
+    /// The parent changed meanwhile.
+    Changed,
+    /// The parent has no slot left.
+    Full,
+}
+
+/// Where a node is in its parent.
+#[derive(Debug, Clone)]
+struct Place {
+    parent: Arc<CachedNode>,
+    index: usize,
+    child: Child,
+    slot: usize,
+}
+
+impl Place {
+    fn new(parent: &Arc<CachedNode>, index: usize) -> Result<Self, Error> {
+        let missing = || Error::corrupt("a child that its parent does not have");
+        let child = parent.child(index).ok_or_else(missing)?;
+        let slot = parent.slot(index).ok_or_else(missing)?;
+        Ok(Self { parent: Arc::clone(parent), index, child, slot })
+    }
+
+    /// Offset of the child word in the parent.
+    fn offset(&self) -> usize {
+        inner_slot_offset(self.slot) + 16
+    }
+}
+
+impl TreeClient {
+    /// Sees to it that the leaf of a key is another one than `leaf`, which is frozen, gone, full, or
+    /// merging. Who is `patient` only looks whether somebody else did so.
+    pub(crate) fn settle(&mut self, key: &[u8], leaf: Child, patient: bool) -> Result<(), Error> {
+        let parent = self.inner(key, 1, true)?.ok_or_else(|| Error::corrupt("a tree without a root"))?;
+        let index = parent.route(prefix_of(key), key);
+        let place = Place::new(&parent, index)?;
+        if place.child != leaf && !place.child.is_merging() || patient {
+            return Ok(());
+        }
+        self.replace_leaf(&place)
+    }
+
+    /// Replaces a leaf by one or two that are as full as new ones.
+    fn replace_leaf(&mut self, place: &Place) -> Result<(), Error> {
+        if place.child.is_merging() {
+            let left = place.index.checked_sub(1).ok_or_else(|| Error::corrupt("the first leaf is merging"))?;
+            return self.finish_merge(&Place::new(&place.parent, left)?, place);
+        }
+        if let Ok(right) = Place::new(&place.parent, place.index + 1)
+            && right.child.is_merging()
+        {
+            return self.finish_merge(place, &right);
+        }
+        match self.freeze_leaf(place.child)? {
+            Some(contents) => self.publish(place, contents, Child::EMPTY).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the leaf or leaves that these contents make, and puts them in the place of the old one.
+    /// Returns whether this client did.
+    fn publish(&mut self, place: &Place, contents: Contents, merged: Child) -> Result<bool, Error> {
+        let geometry = self.tree().memory.geometry;
+        let Contents { items, staging } = contents;
+        let words = items.iter().map(|item| item.word);
+        let (left, right) = match geometry.buckets_for(words, geometry.most_buckets) {
+            Some(_) => (&items[..], &items[items.len()..]),
+            None => items.split_at(items.len() / 2),
+        };
+        if let (Some(below), Some(first)) = (left.last(), right.first()) {
+            let separator = Separator::between(&below.key, &first.key);
+            let node = self.tree().next_node();
+            let (block, child) = self.write_leaf(node, right, Child::EMPTY)?;
+            match self.enter(place, &separator, child, merged)? {
+                Entered::Done => {}
+                Entered::Exists => self.give_back(block)?,
+                Entered::Changed => {
+                    self.give_back(block)?;
+                    return Ok(false);
+                }
+                Entered::Full => {
+                    self.give_back(block)?;
+                    let key = place.parent.low.to_vec();
+                    self.replace_inner(&key, place.parent.level, place.parent.node)?;
+                    return Ok(false);
+                }
+            }
+        }
+        let (block, child) = self.write_leaf(place.child.address().node(), left, merged)?;
+        if !self.swing(place, child)? {
+            self.give_back(block)?;
+            return Ok(false);
+        }
+        self.retire_leaf(place.child)?;
+        for at in staging {
+            self.retire(Block { class: Class::Staging, at, generation: 1 })?;
+        }
+        Ok(true)
+    }
+
+    fn retire_leaf(&mut self, leaf: Child) -> Result<(), Error> {
+        self.untidy = true;
+        self.retire(Block { class: Class::Leaf(leaf.buckets()), at: leaf.address(), generation: leaf.generation() })
+    }
+
+    /// Writes a new leaf. Its buckets may be full where hashes are unlucky.
+    pub(crate) fn write_leaf(&mut self, node: usize, items: &[Item], merged: Child) -> Result<(Block, Child), Error> {
+        let geometry = self.tree().memory.geometry;
+        let words = || items.iter().map(|item| item.word);
+        let buckets = geometry
+            .buckets_for(words(), crate::layout::MAX_BUCKETS)
+            .or_else(|| geometry.buckets_that_hold(words()))
+            .ok_or_else(|| Error::corrupt("more keys of one bucket than a leaf can hold"))?;
+        let block = self.allocate(node, Class::Leaf(buckets))?;
+        let entries = items.iter().map(|item| (item.word, item.value));
+        let image = geometry.leaf_image(buckets, block.generation, merged.0, entries);
+        self.write_block(block.at, &image)?;
+        Ok((block, Child::new(block.at, buckets, block.generation)))
+    }
+
+    /// Swaps the child word of a place. Returns whether it was what it should be.
+    fn swing(&mut self, place: &Place, new: Child) -> Result<bool, Error> {
+        let parent = place.parent.node.address();
+        let at = self.tree().memory.resolve(parent, place.offset())?;
+        let found = self.compare_swap(parent.node(), at, place.child.0, new.0)?;
+        self.tree().cache_write().forget(place.parent.level, &place.parent.low, place.parent.high.as_ref());
+        Ok(found == place.child.0)
+    }
+
+    /// Enters a child into the parent of a place under a separator, unless it is there. The place must
+    /// still hold its child: then the split that it is for is not complete, and no entry of that
+    /// separator that is dead is of this split.
+    ///
+    /// Slots are used in the order of their numbers: a slot counts only when all before it are used,
+    /// or spent so that they never will be. So of several clients that enter one separator, the one
+    /// with the lowest slot succeeds and all others see it.
+    fn enter(&mut self, place: &Place, separator: &Separator, child: Child, merged: Child) -> Result<Entered, Error> {
+        let tree = Arc::clone(self.tree());
+        let parent = place.parent.node;
+        let (node, control) = (parent.address().node(), tree.memory.resolve(parent.address(), HEADER_BYTES)?);
+        let child_at = |slot: usize| tree.memory.resolve(parent.address(), inner_slot_offset(slot) + 16);
+        let mut reserved = None;
+        let mut attempt = 0;
+        let rest = self.separator_rest(node, separator)?;
+        loop {
+            let slot = match reserved {
+                Some(slot) => slot,
+                None => (self.fetch_add(node, control, 1)? & 0xffff_ffff) as usize,
+            };
+            reserved = Some(slot);
+            let bytes = self.read_inner(parent)?;
+            let slots: Vec<InnerSlot> = inner_slots(&bytes).collect();
+            let anchor = slots.get(place.slot).map(|slot| slot.child);
+            let frozen = slots.iter().any(|slot| slot.child.is_frozen());
+            if inner_level(&bytes, parent).is_none() || frozen || anchor != Some(place.child) {
+                return Ok(Entered::Changed);
+            }
+            let pending: Vec<usize> = (0..slot.min(INNER_SLOTS))
+                .filter(|&at| slots.get(at).is_some_and(|s| s.child == Child::EMPTY))
+                .collect();
+            if !pending.is_empty() && !planted(Bug::EnterPastPending) {
+                for slot in pending {
+                    self.compare_swap(node, child_at(slot)?, Child::EMPTY.0, Child::SPENT.0)?;
+                }
+                Self::again(&mut attempt)?;
+                continue;
+            }
+            if slot >= INNER_SLOTS {
+                return Ok(Entered::Full);
+            }
+            let entries = self.entries(&bytes)?;
+            let next = entries.iter().position(|entry| entry.slot == place.slot).and_then(|at| entries.get(at + 1));
+            let is_new = entries.iter().all(|entry| entry.separator != *separator);
+            if is_new
+                && next.map_or(
+                    Child::EMPTY,
+                    |next| if next.child.is_merging() { next.child.plain() } else { Child::EMPTY },
+                ) != merged
+            {
+                // The right neighbour was marked meanwhile, or is merged already.
+                return Ok(Entered::Changed);
+            }
+            if !is_new {
+                self.compare_swap(node, child_at(slot)?, Child::EMPTY.0, Child::SPENT.0)?;
+                return Ok(Entered::Exists);
+            }
+            let at = tree.memory.resolve(parent.address(), inner_slot_offset(slot))?;
+            let image: Vec<u8> = [separator.prefix(), rest].iter().flat_map(|word| word.to_le_bytes()).collect();
+            let written = self.verbs.post_write(node, at, &image)?;
+            self.verbs.then(node)?;
+            let swapped = self.verbs.post_swap(node, child_at(slot)?, Child::EMPTY.0, child.0)?;
+            self.verbs.done(written)?;
+            match Child(self.verbs.word(swapped)?) {
+                Child::EMPTY => return Ok(Entered::Done),
+                found if found.is_frozen() => return Ok(Entered::Changed),
+                _ => reserved = None,
+            }
+            Self::again(&mut attempt)?;
+        }
+    }
+
+    /// The second word of a separator's slot; writes a block for a long one.
+    pub(crate) fn separator_rest(&mut self, node: usize, separator: &Separator) -> Result<u64, Error> {
+        let length = u64::from(separator.length()) << 48;
+        if separator.length() <= 8 {
+            return Ok(length);
+        }
+        let image = block_image(&separator.to_vec(), b"");
+        let block = self.allocate(node, Class::of_block(image.len()))?;
+        self.write_block(block.at, &image)?;
+        Ok(length | block.at.bits())
+    }
+
+    /// Merges a leaf with its right neighbour if both are small.
+    pub(crate) fn merge_if_small(&mut self, key: &[u8], leaf: Child) -> Result<(), Error> {
+        let Some(parent) = self.inner(key, 1, true)? else { return Ok(()) };
+        let index = parent.route(prefix_of(key), key);
+        if parent.child(index) != Some(leaf) || parent.len() < 2 {
+            return Ok(());
+        }
+        let left = if index + 1 < parent.len() { index } else { index - 1 };
+        let (left, right) = (Place::new(&parent, left)?, Place::new(&parent, left + 1)?);
+        if left.child.is_merging() || right.child.is_merging() {
+            return Ok(());
+        }
+        let live = |bytes: Option<Vec<u8>>, client: &Self, leaf: Child| {
+            bytes.map(|bytes| client.live_slots(&bytes, leaf).count())
+        };
+        let (bytes, more) = (self.read_leaf(left.child)?, self.read_leaf(right.child)?);
+        let (Some(a), Some(b)) = (live(bytes, self, left.child), live(more, self, right.child)) else { return Ok(()) };
+        let geometry = self.tree().memory.geometry;
+        // The union is half full at most, unless one of the two is empty and would stay for ever.
+        if a + b > geometry.most_keys() / 2 && a > 0 && b > 0 {
+            return Ok(());
+        }
+        let marked = Place { child: right.child.merging(), ..right.clone() };
+        if self.swing(&right, marked.child)? { self.finish_merge(&left, &marked) } else { Ok(()) }
+    }
+
+    /// The live slots of a leaf's bytes.
+    pub(crate) fn live_slots<'a>(
+        &self,
+        bytes: &'a [u8],
+        leaf: Child,
+    ) -> impl Iterator<Item = (u64, ValueWord)> + use<'a> {
+        let geometry = self.tree().memory.geometry;
+        (0..leaf.buckets())
+            .filter_map(move |bucket| bytes.get(geometry.bucket_offset(bucket)..)?.get(..geometry.bucket_bytes()))
+            .flat_map(|bucket| crate::layout::Bucket::new(bucket).slots())
+            .filter(|(_, value)| value.is_live())
+    }
+
+    /// Completes the merge of a marked leaf into its left neighbour.
+    fn finish_merge(&mut self, left: &Place, marked: &Place) -> Result<(), Error> {
+        if left.child.is_merging() {
+            return self.replace_leaf(left);
+        }
+        let right = marked.child.plain();
+        let header = self.read_all(&[(left.child.address(), HEADER_BYTES)])?;
+        let merged = header.first().and_then(|bytes| leaf_merged(bytes, left.child));
+        if merged != Some(right) {
+            let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
+            let (Some(mut contents), Some(more)) = (self.freeze_leaf(left.child)?, self.freeze_leaf(right)?) else {
+                return Ok(());
+            };
+            // The marked leaf may have been about to be split: what is entered already is no more its.
+            let is_its = |item: &Item| upper.as_ref().is_none_or(|upper| *upper > Separator::new(&item.key));
+            contents.items.extend(more.items.into_iter().filter(is_its));
+            contents.staging.extend(more.staging);
+            contents.staging.sort_unstable();
+            contents.staging.dedup();
+            let separator = marked.parent.separator(marked.index);
+            if !self.publish_union(left, contents, right, &separator)? {
+                return Ok(());
+            }
+        }
+        if self.swing(marked, Child::DEAD)? {
+            self.retire_leaf(right)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is on its way into the range of two neighbours of which the right one is
+    /// marked, by spending slots that are reserved: what is reserved later sees the mark. Returns the
+    /// upper bound of the marked one; `None` when they are not neighbours any more.
+    fn settle_marked(&mut self, left: &Place, marked: &Place) -> Result<Option<Option<Separator>>, Error> {
+        let tree = Arc::clone(self.tree());
+        let parent = left.parent.node;
+        let mut attempt = 0;
+        loop {
+            let bytes = self.read_inner(parent)?;
+            if inner_level(&bytes, parent).is_none() || inner_slots(&bytes).any(|slot| slot.child.is_frozen()) {
+                return Ok(None);
+            }
+            let entries = self.entries(&bytes)?;
+            let at = entries.iter().position(|entry| entry.slot == left.slot && entry.child == left.child);
+            let next = at.and_then(|at| entries.get(at + 1));
+            if next.is_none_or(|next| next.slot != marked.slot || next.child != marked.child) {
+                return Ok(None);
+            }
+            let reserved = Control(word_at(&bytes, HEADER_BYTES)).reserved().min(INNER_SLOTS);
+            let pending: Vec<usize> = inner_slots(&bytes)
+                .take(reserved)
+                .enumerate()
+                .filter(|(_, slot)| slot.child == Child::EMPTY)
+                .map(|(slot, _)| slot)
+                .collect();
+            if pending.is_empty() || planted(Bug::MergePastPending) {
+                let upper = at.and_then(|at| entries.get(at + 2)).map(|entry| entry.separator.clone());
+                return Ok(Some(upper.or_else(|| left.parent.high.clone())));
+            }
+            for slot in pending {
+                let at = tree.memory.resolve(parent.address(), inner_slot_offset(slot) + 16)?;
+                self.compare_swap(parent.address().node(), at, Child::EMPTY.0, Child::SPENT.0)?;
+            }
+            Self::again(&mut attempt)?;
+        }
+    }
+
+    /// Publishes the union of two leaves. It is too large only when its hashes are unlucky, or when the
+    /// left one grew meanwhile; then it is split where the marked separator is not.
+    fn publish_union(
+        &mut self,
+        left: &Place,
+        mut contents: Contents,
+        right: Child,
+        separator: &Separator,
+    ) -> Result<bool, Error> {
+        let geometry = self.tree().memory.geometry;
+        let fits = geometry.buckets_for(contents.items.iter().map(|item| item.word), geometry.most_buckets).is_some();
+        let middle = contents.items.len() / 2;
+        if !fits
+            && let (Some(below), Some(first)) = (contents.items.get(middle.wrapping_sub(1)), contents.items.get(middle))
+            && Separator::between(&below.key, &first.key) == *separator
+        {
+            // One item less on the left: the middle moves, and everybody moves it the same way.
+            return self.publish_at(left, &mut contents, right, middle - 1);
+        }
+        self.publish(left, contents, right)
+    }
+
+    /// As [`TreeClient::publish`], split at a given item.
+    fn publish_at(
+        &mut self,
+        place: &Place,
+        contents: &mut Contents,
+        merged: Child,
+        middle: usize,
+    ) -> Result<bool, Error> {
+        let (left, right) = contents.items.split_at(middle);
+        let (Some(below), Some(first)) = (left.last(), right.first()) else { return Ok(false) };
+        let separator = Separator::between(&below.key, &first.key);
+        let node = self.tree().next_node();
+        let (block, child) = self.write_leaf(node, right, Child::EMPTY)?;
+        match self.enter(place, &separator, child, merged)? {
+            Entered::Done => {}
+            Entered::Exists => self.give_back(block)?,
+            Entered::Changed | Entered::Full => {
+                self.give_back(block)?;
+                return Ok(false);
+            }
+        }
+        let (block, child) = self.write_leaf(place.child.address().node(), left, merged)?;
+        if !self.swing(place, child)? {
+            self.give_back(block)?;
+            return Ok(false);
+        }
+        self.retire_leaf(place.child)?;
+        for &at in &contents.staging {
+            self.retire(Block { class: Class::Staging, at, generation: 1 })?;
+        }
+        Ok(true)
+    }
+
+    /// Replaces an inner node, which is full or frozen, by one or two without dead entries.
+    pub(crate) fn replace_inner(&mut self, key: &[u8], level: u8, node: Child) -> Result<(), Error> {
+        let above = self.inner(key, level + 1, true)?;
+        let place = match &above {
+            Some(parent) => {
+                let place = Place::new(parent, parent.route(prefix_of(key), key))?;
+                if place.child != node {
+                    return Ok(());
+                }
+                Some(place)
+            }
+            None => {
+                if self.root(true)? != (node, level) {
+                    return Ok(());
+                }
+                None
+            }
+        };
+        let Some(bytes) = self.freeze_inner(node)? else { return Ok(()) };
+        let mut entries = Vec::new();
+        let slots: Vec<InnerSlot> = inner_slots(&bytes).collect();
+        for entry in self.entries(&bytes)? {
+            let Some(slot) = slots.get(entry.slot) else { continue };
+            entries.push((entry.separator, InnerSlot { child: entry.child, ..*slot }));
+        }
+        let middle = match entries.len() {
+            0..=INNER_FILL => entries.len(),
+            // A leaf that is merging stays beside its left neighbour.
+            count => (count / 2..count)
+                .find(|&at| entries.get(at).is_some_and(|(_, slot)| !slot.child.is_merging()))
+                .unwrap_or(count),
+        };
+        let (left, right) = entries.split_at(middle);
+        let plain = |entries: &[(Separator, InnerSlot)]| entries.iter().map(|(_, slot)| *slot).collect::<Vec<_>>();
+        let done = match (&place, right.first()) {
+            (Some(place), Some((separator, _))) => {
+                let separator = separator.clone();
+                let (block, child) = self.write_inner(level, &plain(right))?;
+                match self.enter(place, &separator, child, Child::EMPTY)? {
+                    Entered::Done => {}
+                    Entered::Exists => self.give_back(block)?,
+                    Entered::Changed => return self.give_back(block),
+                    Entered::Full => {
+                        self.give_back(block)?;
+                        let low = place.parent.low.to_vec();
+                        return self.replace_inner(&low, place.parent.level, place.parent.node);
+                    }
+                }
+                let (block, child) = self.write_inner(level, &plain(left))?;
+                let done = self.swing(place, child)?;
+                if !done {
+                    self.give_back(block)?;
+                }
+                done
+            }
+            (Some(place), None) => {
+                let (block, child) = self.write_inner(level, &plain(left))?;
+                let done = self.swing(place, child)?;
+                if !done {
+                    self.give_back(block)?;
+                }
+                done
+            }
+            (None, None) => match left {
+                [(_, only)] if level > 1 => self.swing_root(node, only.child)?,
+                _ => {
+                    let (block, child) = self.write_inner(level, &plain(left))?;
+                    let done = self.swing_root(node, child)?;
+                    if !done {
+                        self.give_back(block)?;
+                    }
+                    done
+                }
+            },
+            (None, Some((_, first))) => {
+                let (lower, low) = self.write_inner(level, &plain(left))?;
+                let (upper, high) = self.write_inner(level, &plain(right))?;
+                let below = left.first().map_or(InnerSlot { prefix: 0, rest: 0, child: low }, |(_, slot)| *slot);
+                let entries = [InnerSlot { child: low, ..below }, InnerSlot { child: high, ..*first }];
+                let (block, root) = self.write_inner(level + 1, &entries)?;
+                let done = self.swing_root(node, root)?;
+                if !done {
+                    for block in [lower, upper, block] {
+                        self.give_back(block)?;
+                    }
+                }
+                done
+            }
+        };
+        self.tree().cache_write().forget_at(level, key);
+        if done {
+            self.untidy = true;
+            let (at, generation) = (node.address(), node.generation());
+            self.retire(Block { class: Class::Inner, at, generation })?;
+        }
+        Ok(())
+    }
+
+    fn write_inner(&mut self, level: u8, entries: &[InnerSlot]) -> Result<(Block, Child), Error> {
+        let node = self.tree().next_node();
+        let block = self.allocate(node, Class::Inner)?;
+        self.write_block(block.at, &inner_image(level, block.generation, entries))?;
+        Ok((block, Child::new(block.at, 0, block.generation)))
+    }
+
+    pub(crate) fn swing_root(&mut self, old: Child, new: Child) -> Result<bool, Error> {
+        let at = self.tree().memory.superblock(0, ROOT_OFFSET)?;
+        let done = self.compare_swap(0, at, old.0, new.0)? == old.0;
+        self.root(true)?;
+        Ok(done)
+    }
+}

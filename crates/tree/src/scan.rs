@@ -1,0 +1,322 @@
+//! Scans.
+//!
+//! A scan reads whole leaves, as many in one batch as it is likely to need, and goes on where the last
+//! one that it could use ended: a leaf's range ends where the next one's begins, because both bounds
+//! are of one moment of their parent, and a leaf that is not frozen still has that range. A leaf that
+//! was replaced meanwhile is found again through its parent, and only its range is read again.
+//!
+//! A scan is no snapshot: each key's value is one that it had during the scan.
+
+use crate::key::{Separator, bucket_of, prefix_of};
+use crate::layout::{Bucket, decode_block};
+use crate::planted::{Bug, planted};
+use crate::word::{Address, Child, Value, ValueWord};
+use crate::{Error, TreeClient};
+use std::ops::Bound;
+
+/// A key and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// What a scan covers.
+#[derive(Debug, Clone, Copy)]
+pub struct Range<'a> {
+    /// Lower bound.
+    pub from: Bound<&'a [u8]>,
+    /// Upper bound.
+    pub to: Bound<&'a [u8]>,
+    /// From the upper bound down.
+    pub backward: bool,
+    /// Entries at most.
+    pub limit: usize,
+}
+
+impl<'a> Range<'a> {
+    /// At most `limit` entries from a key on.
+    #[must_use]
+    pub fn starting_at(key: &'a [u8], limit: usize) -> Self {
+        Self { from: Bound::Included(key), limit, ..Self::all() }
+    }
+
+    /// Everything.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { from: Bound::Unbounded, to: Bound::Unbounded, backward: false, limit: usize::MAX }
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        let above = match self.from {
+            Bound::Included(from) => key >= from,
+            Bound::Excluded(from) => key > from,
+            Bound::Unbounded => true,
+        };
+        let below = match self.to {
+            Bound::Included(to) => key <= to,
+            Bound::Excluded(to) => key < to,
+            Bound::Unbounded => true,
+        };
+        above && below
+    }
+}
+
+/// Leaves read in one batch at most.
+const BATCH: usize = 64;
+
+/// Where a scan goes on.
+#[derive(Debug, Clone)]
+enum Position {
+    /// At the leaf that covers this key.
+    At(Vec<u8>),
+    /// Backwards, at the leaf that ends here; at the last one if there is no bound.
+    Below(Option<Vec<u8>>),
+}
+
+/// A leaf of a batch: its range, and what was read of it.
+struct ReadLeaf {
+    leaf: Child,
+    low: Separator,
+    high: Option<Separator>,
+    bytes: Vec<u8>,
+}
+
+/// A key that was found, before its value is there.
+struct Hit {
+    key: Vec<u8>,
+    value: ValueWord,
+}
+
+impl TreeClient {
+    /// The entries of a range, in order; backwards if the range says so.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn scan(&mut self, range: Range<'_>) -> Result<Vec<Entry>, Error> {
+        let mut entries = Vec::new();
+        self.scan_with(range, |key, value| entries.push((key.to_vec(), value.to_vec())))?;
+        Ok(entries)
+    }
+
+    /// Calls `visit` with each entry of a range, in order. Returns how many there were.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn scan_with(&mut self, range: Range<'_>, mut visit: impl FnMut(&[u8], &[u8])) -> Result<usize, Error> {
+        let mut position = match (range.backward, range.from, range.to) {
+            (false, Bound::Included(key) | Bound::Excluded(key), _) => Some(Position::At(key.to_vec())),
+            (false, Bound::Unbounded, _) => Some(Position::At(Vec::new())),
+            (true, _, Bound::Included(key) | Bound::Excluded(key)) => Some(Position::At(key.to_vec())),
+            (true, _, Bound::Unbounded) => Some(Position::Below(None)),
+        };
+        let mut count = 0;
+        while let Some(at) = position.take().filter(|_| count < range.limit) {
+            // Each batch is a read of its own, so that a long scan does not keep memory from being freed.
+            position = self.reading(|client| client.scan_batch(&range, at, &mut count, &mut visit))?;
+        }
+        Ok(count)
+    }
+
+    /// Counts all keys.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn count(&mut self) -> Result<u64, Error> {
+        Ok(self.scan_with(Range::all(), |_, _| {})? as u64)
+    }
+
+    /// Scans a batch of leaves. Returns where to go on.
+    fn scan_batch(
+        &mut self,
+        range: &Range<'_>,
+        at: Position,
+        count: &mut usize,
+        visit: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<Option<Position>, Error> {
+        let wanted = range.limit - *count;
+        let leaves = self.read_leaves(range, &at, wanted)?;
+        let mut next = None;
+        for ReadLeaf { leaf, low, high, bytes } in leaves {
+            let is_whole = !leaf.is_merging() && self.is_leaf(&bytes, leaf) && self.is_thawed(&bytes, leaf);
+            if !is_whole && !planted(Bug::ScanStaleLeaf) {
+                let key = low.to_vec();
+                self.settle(&key, leaf, false)?;
+                // The range from here on, which others may cover now.
+                return Ok(Some(match (range.backward, &next) {
+                    (true, None) => at,
+                    (true, Some(_)) => Position::Below(high.map(|high| high.to_vec())),
+                    (false, None) => at,
+                    (false, Some(_)) => Position::At(key),
+                }));
+            }
+            let mut hits = self.hits(range, leaf, &bytes)?;
+            if range.backward {
+                hits.reverse();
+            }
+            hits.truncate(range.limit - *count);
+            *count += hits.len();
+            self.deliver(hits, visit)?;
+            if *count >= range.limit {
+                return Ok(None);
+            }
+            next = Some(if range.backward {
+                let is_last = low.is_lowest() || !range.contains_below(&low);
+                if is_last { None } else { Some(Position::Below(Some(low.to_vec()))) }
+            } else {
+                high.filter(|high| range.contains_above(high)).map(|high| Position::At(high.to_vec()))
+            });
+        }
+        Ok(next.flatten())
+    }
+
+    /// Reads the leaves from a position on that hold so many keys, as far as their parent knows them.
+    fn read_leaves(&mut self, range: &Range<'_>, at: &Position, wanted: usize) -> Result<Vec<ReadLeaf>, Error> {
+        let geometry = self.tree().memory.geometry;
+        let missing = || Error::corrupt("a tree without a root");
+        let (parent, first) = match at {
+            Position::At(key) => {
+                let parent = self.inner(key, 1, false)?.ok_or_else(missing)?;
+                let first = parent.route(prefix_of(key), key);
+                (parent, first)
+            }
+            Position::Below(bound) => self.last_below(bound.as_deref())?,
+        };
+        let mut leaves = Vec::new();
+        let mut likely = 0;
+        let mut index = Some(first);
+        while let Some(place) = index.filter(|_| leaves.len() < BATCH) {
+            let Some(leaf) = parent.child(place) else { break };
+            // Of the first leaf, half is likely to be out of the range.
+            let share = leaf.buckets() * geometry.slots * geometry.fill_percent / 100;
+            likely += if leaves.is_empty() { share / 2 } else { share };
+            leaves.push((leaf, parent.separator(place), parent.upper(place)));
+            let is_beyond = match range.backward {
+                true => leaves.last().is_some_and(|(_, low, _)| !range.contains_below(low)),
+                false => {
+                    let high = leaves.last().and_then(|(.., high)| high.as_ref());
+                    high.is_some_and(|high| !range.contains_above(high))
+                }
+            };
+            if likely >= wanted || is_beyond {
+                break;
+            }
+            index = if range.backward { place.checked_sub(1) } else { Some(place + 1) };
+        }
+        let pieces: Vec<(Address, usize)> =
+            leaves.iter().map(|(leaf, ..)| (leaf.address(), geometry.leaf_bytes(leaf.buckets()))).collect();
+        let read = self.read_all(&pieces)?;
+        Ok(leaves.into_iter().zip(read).map(|((leaf, low, high), bytes)| ReadLeaf { leaf, low, high, bytes }).collect())
+    }
+
+    /// The parent of the leaf whose range ends at a bound, and which of its children that is.
+    fn last_below(&mut self, bound: Option<&[u8]>) -> Result<(std::sync::Arc<crate::cache::CachedNode>, usize), Error> {
+        let missing = || Error::corrupt("a tree without a root");
+        // Down from the root, always before the first separator that is not below the bound.
+        let mut attempt = 0;
+        'root: loop {
+            let (_, top) = self.root(attempt > 0)?;
+            let mut key = Vec::new();
+            for level in (1..=top).rev() {
+                let Some(node) = self.inner(&key, level, attempt > 0)? else {
+                    Self::again(&mut attempt)?;
+                    continue 'root;
+                };
+                let index = match bound {
+                    None => node.len(),
+                    Some(bound) => (0..node.len())
+                        .position(|index| node.separator(index).compare(prefix_of(bound), bound).is_ge())
+                        .unwrap_or(node.len()),
+                };
+                let Some(index) = index.checked_sub(1) else {
+                    Self::again(&mut attempt)?;
+                    continue 'root;
+                };
+                if level == 1 {
+                    return Ok((node, index));
+                }
+                key = node.separator(index).to_vec();
+            }
+            return Err(missing());
+        }
+    }
+
+    /// Whether no word of a leaf is frozen.
+    pub(crate) fn is_thawed(&self, bytes: &[u8], leaf: Child) -> bool {
+        let geometry = self.tree().memory.geometry;
+        (0..leaf.buckets())
+            .filter_map(|bucket| bytes.get(geometry.bucket_offset(bucket)..)?.get(..geometry.bucket_bytes()))
+            .flat_map(|bucket| Bucket::new(bucket).slots())
+            .all(|(_, value)| !value.is_frozen())
+    }
+
+    /// The live keys of a leaf that are in a range, in order.
+    fn hits(&mut self, range: &Range<'_>, leaf: Child, bytes: &[u8]) -> Result<Vec<Hit>, Error> {
+        let mut hits = Vec::new();
+        let mut records: Vec<Address> = Vec::new();
+        let live: Vec<(u64, ValueWord)> = self.live_in_place(bytes, leaf).collect();
+        for (word, value) in live {
+            match value.value() {
+                Some(Value::Record(at)) => records.push(at),
+                _ => hits.push(Hit { key: word.to_be_bytes().to_vec(), value }),
+            }
+        }
+        let read = self.read_blocks(&records)?;
+        for (block, &at) in read.iter().zip(&records) {
+            hits.push(Hit { key: decode_block(block)?.0.to_vec(), value: ValueWord::record(at) });
+        }
+        hits.retain(|hit| range.contains(&hit.key));
+        hits.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(hits)
+    }
+
+    /// The live slots of a leaf whose key belongs to their bucket: others have a key that is being written.
+    pub(crate) fn live_in_place<'a>(
+        &self,
+        bytes: &'a [u8],
+        leaf: Child,
+    ) -> impl Iterator<Item = (u64, ValueWord)> + use<'a> {
+        let geometry = self.tree().memory.geometry;
+        let bucket = move |bucket: usize| bytes.get(geometry.bucket_offset(bucket)..)?.get(..geometry.bucket_bytes());
+        (0..leaf.buckets())
+            .filter_map(move |index| Some((index, bucket(index)?)))
+            .flat_map(|(index, bytes)| Bucket::new(bytes).slots().map(move |slot| (index, slot)))
+            .filter(move |(index, (word, value))| value.is_live() && bucket_of(*word, leaf.buckets()) == *index)
+            .map(|(_, slot)| slot)
+    }
+
+    /// Reads the values that are not in their words, and calls `visit` with all.
+    fn deliver(&mut self, hits: Vec<Hit>, visit: &mut impl FnMut(&[u8], &[u8])) -> Result<(), Error> {
+        let at = |hit: &Hit| match hit.value.value() {
+            Some(Value::Block(at) | Value::Record(at)) => Some(at),
+            _ => None,
+        };
+        let blocks: Vec<Address> = hits.iter().filter_map(at).collect();
+        let mut blocks = self.read_blocks(&blocks)?.into_iter();
+        let mut value = Vec::new();
+        for hit in hits {
+            value.clear();
+            if self.decode_small(hit.value, &mut value) {
+                visit(&hit.key, &value);
+            } else {
+                visit(&hit.key, decode_block(&blocks.next().unwrap_or_default())?.1);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Range<'_> {
+    /// Whether a leaf that begins at this separator may have keys of the range.
+    fn contains_above(&self, low: &Separator) -> bool {
+        match self.to {
+            Bound::Included(to) => low.compare(prefix_of(to), to).is_le(),
+            Bound::Excluded(to) => low.compare(prefix_of(to), to).is_lt(),
+            Bound::Unbounded => true,
+        }
+    }
+
+    /// Whether a leaf that ends at this separator may have keys of the range.
+    fn contains_below(&self, high: &Separator) -> bool {
+        match self.from {
+            Bound::Included(from) | Bound::Excluded(from) => high.compare(prefix_of(from), from).is_gt(),
+            Bound::Unbounded => true,
+        }
+    }
+}
