@@ -1,92 +1,211 @@
-//! The threads that flush and compact.
+//! The threads that flush and compact, shared by all shards.
 //!
-//! Each thread looks for the most urgent work, does it without the lock, and looks again. Memtables
-//! are flushed one at a time, oldest first, so level 0 stays in order; one compaction runs beside
-//! that.
+//! ```text
+//!   loop   a flush of any shard, else a compaction of any shard, else sleep until the bell rings
+//! ```
+//!
+//! Each look begins at another shard, so that none is left out. Of a shard, memtables are flushed one
+//! at a time, oldest first, so its level 0 stays in order; one compaction runs beside that. Where
+//! there are several threads, compactions leave one to flushes. A shard whose memory node is full has
+//! its compactions done first: they may make the room that its flush needs.
+//!
+//! A shard that failed has no more work; the others go on.
 
+use crate::memory::Buffer;
 use crate::picker::{self, Pick};
 use crate::shard::{Shard, State, View};
 use crate::version::LiveVersion;
 use crate::{Error, Result};
 use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_env::sync::{Condvar, Mutex, lock};
 use forebay_env::thread::JoinHandle;
 use forebay_proto::calls::MAX_RANGES;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// Longest sleep without a look for work.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Rings when there may be work.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rings: Mutex<u64>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Says that there may be work.
+    pub(crate) fn ring(&self) {
+        *lock(&self.rings) += 1;
+        self.rung.notify_all();
+    }
+
+    /// How often it rang: to be asked before looking for work.
+    fn rings(&self) -> u64 {
+        *lock(&self.rings)
+    }
+
+    /// Sleeps, unless it rang since; not for long.
+    fn sleep(&self, seen: u64) {
+        let rings = lock(&self.rings);
+        if *rings == seen {
+            drop(self.rung.wait_timeout(rings, NAP).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+/// The threads of a database.
+#[derive(Debug)]
+pub(crate) struct Background {
+    crew: Arc<Crew>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Crew {
+    shards: Arc<[Arc<Shard>]>,
+    bell: Arc<Bell>,
+    stopped: AtomicBool,
+    /// Where the next look begins.
+    turn: AtomicUsize,
+    compactions: AtomicUsize,
+    max_compactions: usize,
+}
 
 /// Something to do.
 enum Task {
-    Flush(Arc<crate::memory::Buffer>),
+    Flush(Arc<Buffer>),
     Compact(Arc<LiveVersion>, Pick),
 }
 
-/// Starts the threads.
-///
-/// # Errors
-/// `Io` when the system refuses.
-pub(crate) fn start(shard: &Arc<Shard>) -> Result<Vec<JoinHandle<()>>> {
-    (0..shard.options.background_threads)
-        .map(|i| {
-            let shard = Arc::clone(shard);
-            forebay_env::thread::spawn(format!("forebay-bg-{i}"), move || run(&shard))
-                .map_err(|error| Error::new(ErrorKind::Io, format!("starting a background thread: {error}")))
-        })
-        .collect()
+/// In which order work is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Flushes,
+    Compactions,
+    /// Flushes of shards whose memory node is full.
+    FlushesWhenFull,
 }
 
-fn run(shard: &Shard) {
-    let mut state = shard.lock();
-    loop {
-        if state.closing {
-            return;
-        }
-        let Some(task) = shard.next_task(&mut state) else {
-            if shard.watch_is_due() {
-                drop(state);
-                shard.watch_owner();
-                state = shard.lock();
+impl Background {
+    /// Starts `threads` threads for the shards, which ring `bell`.
+    ///
+    /// # Errors
+    /// `Io` when the system refuses.
+    pub(crate) fn start(shards: Arc<[Arc<Shard>]>, bell: Arc<Bell>, threads: usize) -> Result<Self> {
+        let crew = Arc::new(Crew {
+            shards,
+            bell,
+            stopped: AtomicBool::new(false),
+            turn: AtomicUsize::new(0),
+            compactions: AtomicUsize::new(0),
+            max_compactions: threads.saturating_sub(1).max(1),
+        });
+        let background = Self { crew: Arc::clone(&crew), threads: Mutex::default() };
+        for i in 0..threads {
+            let crew = Arc::clone(&crew);
+            match forebay_env::thread::spawn(format!("forebay-bg-{i}"), move || crew.run()) {
+                Ok(thread) => lock(&background.threads).push(thread),
+                Err(error) => {
+                    background.stop();
+                    return Err(Error::new(ErrorKind::Io, format!("starting a background thread: {error}")));
+                }
             }
-            if shard.remote.has_frees() {
-                drop(state);
-                shard.remote.send_frees(1);
-                // What happened meanwhile is to be looked at before anybody sleeps.
-                state = shard.lock();
-            } else {
-                state = shard.wait(state);
-            }
-            continue;
-        };
-        drop(state);
-        let result = shard.carry_out(&task);
-        shard.remote.send_frees(MAX_RANGES);
-        state = shard.lock();
-        match task {
-            Task::Flush(_) => state.flushing = false,
-            Task::Compact(..) => state.compacting = false,
         }
-        if let Err(error) = result {
-            // A step of a manual compaction may be what failed: it is taken again.
-            if let Some(manual) = &mut state.manual {
-                manual.level = 0;
+        Ok(background)
+    }
+
+    /// Ends the threads, each after what it does now.
+    pub(crate) fn stop(&self) {
+        self.crew.stopped.store(true, Ordering::Relaxed);
+        self.crew.bell.ring();
+        for thread in lock(&self.threads).drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread panicked");
             }
-            drop(state);
-            shard.failed(error);
-            state = shard.lock();
         }
-        shard.notify();
+    }
+}
+
+impl Crew {
+    fn run(&self) {
+        loop {
+            let rings = self.bell.rings();
+            if self.stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Some((shard, task)) = self.next_task() {
+                let is_compaction = matches!(task, Task::Compact(..));
+                shard.work_on(task);
+                if is_compaction {
+                    self.compactions.fetch_sub(1, Ordering::Relaxed);
+                    self.bell.ring();
+                }
+            } else if !self.watch_owners() && !self.send_frees() {
+                self.bell.sleep(rings);
+            }
+        }
+    }
+
+    fn next_task(&self) -> Option<(&Shard, Task)> {
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.shards.len().max(1);
+        let (head, tail) = self.shards.split_at(first);
+        let in_turn = || tail.iter().chain(head);
+        [Round::Flushes, Round::Compactions, Round::FlushesWhenFull].into_iter().find_map(|round| {
+            if round == Round::Compactions {
+                return self.next_compaction(in_turn());
+            }
+            in_turn().find_map(|shard| Some((&**shard, shard.next_task(round)?)))
+        })
+    }
+
+    fn next_compaction<'a>(&self, mut shards: impl Iterator<Item = &'a Arc<Shard>>) -> Option<(&'a Shard, Task)> {
+        if self.compactions.fetch_add(1, Ordering::Relaxed) < self.max_compactions
+            && let Some(found) = shards.find_map(|shard| Some((&**shard, shard.next_task(Round::Compactions)?)))
+        {
+            return Some(found);
+        }
+        self.compactions.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+
+    /// Asks whether other processes took shards over, where it is time to. Whether it was anywhere.
+    fn watch_owners(&self) -> bool {
+        let mut asked = false;
+        for shard in self.shards.iter().filter(|shard| shard.watch_is_due()) {
+            shard.watch_owner();
+            asked = true;
+        }
+        asked
+    }
+
+    /// Sends frees that wait to be sent. Whether there were any.
+    fn send_frees(&self) -> bool {
+        let mut sent = false;
+        for shard in self.shards.iter().filter(|shard| shard.remote.has_frees()) {
+            shard.remote.send_frees(1);
+            sent = true;
+        }
+        sent
     }
 }
 
 impl Shard {
-    fn next_task(&self, state: &mut State) -> Option<Task> {
-        if state.failure.is_some() || self.options.clock.now() < state.retry_at {
+    fn next_task(&self, round: Round) -> Option<Task> {
+        let mut state = self.lock();
+        if state.closing || state.failure.is_some() || self.options.clock.now() < state.retry_at {
             return None;
         }
+        let is_full = state.full.is_some();
         let view = Arc::clone(&self.view.load());
-        // When the memory node is full, a compaction may make the room that a flush needs.
-        if state.full.is_some() {
-            return self.next_compaction(&view, state).or_else(|| self.next_flush(&view, state));
+        match round {
+            Round::Flushes if is_full => None,
+            Round::FlushesWhenFull if !is_full => None,
+            Round::Flushes | Round::FlushesWhenFull => self.next_flush(&view, &mut state),
+            Round::Compactions => self.next_compaction(&view, &mut state),
         }
-        self.next_flush(&view, state).or_else(|| self.next_compaction(&view, state))
     }
 
     fn next_flush(&self, view: &View, state: &mut State) -> Option<Task> {
@@ -119,11 +238,30 @@ impl Shard {
         Some(Task::Compact(Arc::clone(&view.version), pick))
     }
 
-    fn carry_out(&self, task: &Task) -> Result<()> {
-        match task {
+    fn work_on(&self, task: Task) {
+        let is_flush = matches!(task, Task::Flush(_));
+        let result = match &task {
             Task::Flush(buffer) => self.flush(buffer).map_err(|error| error.during("flushing a memtable")),
             Task::Compact(version, pick) => self.compact(version, pick).map_err(|error| error.during("compacting")),
+        };
+        // What it named is freed before anybody hears that it is done.
+        drop(task);
+        self.remote.send_frees(MAX_RANGES);
+        let mut state = self.lock();
+        if is_flush {
+            state.flushing = false;
+        } else {
+            state.compacting = false;
         }
+        // A step of a manual compaction may be what failed: it is taken again.
+        if let (Err(_), Some(manual)) = (&result, &mut state.manual) {
+            manual.level = 0;
+        }
+        drop(state);
+        if let Err(error) = result {
+            self.failed(error);
+        }
+        self.notify();
     }
 
     /// Whether nothing is left to be flushed or compacted.
@@ -148,12 +286,7 @@ impl Shard {
     pub(crate) fn wait_idle(&self, what: Idle) -> Result<()> {
         let mut state = self.lock();
         loop {
-            if let Some(failure) = state.failure.as_ref().or(state.full.as_ref()) {
-                return Err(failure.clone());
-            }
-            if state.closing {
-                return Err(Error::closed());
-            }
+            self.check_running(&state)?;
             if self.is_idle(&state, what) {
                 return Ok(());
             }

@@ -79,6 +79,31 @@ impl WriteBatch {
     pub fn record_bytes(&self) -> u64 {
         self.record_bytes
     }
+
+    /// The writes, in order. Fails at one whose length is beyond all limits.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<Write<'_>>> {
+        let mut rest = &self.bytes[..];
+        self.operations.iter().map(move |operation| {
+            let too_long = || Error::invalid("a key or value has 4 GiB or more: split it");
+            let (key, tail) = rest.split_at_checked(operation.key_bytes as usize).ok_or_else(too_long)?;
+            let (value, tail) = tail.split_at_checked(operation.value_bytes as usize).ok_or_else(too_long)?;
+            rest = tail;
+            Ok(Write { kind: operation.kind, key, value })
+        })
+    }
+
+    /// Checks the length against what a memory node can hold in one piece.
+    pub(crate) fn check_bytes(&self, max_bytes: u64) -> Result<()> {
+        check_bytes(self.record_bytes, max_bytes)
+    }
+}
+
+/// A write of a batch. The value of a range deletion is its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Write<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
 }
 
 /// What the write path takes: one write without a batch's memory, or a batch.
@@ -97,15 +122,20 @@ pub(crate) trait Writes {
             Kind::RangeDelete => check_range(order, key, value),
             _ => check_lengths(key.len(), value.len()),
         })?;
-        let (bytes, limit) = (self.record_bytes(), max_bytes.min(MAX_BATCH_BYTES));
-        if bytes > limit {
-            return Err(Error::invalid(format!(
-                "{bytes} bytes of records in one write, at most {limit} are possible: split it, or use a memory node \
-                 with larger extents"
-            )));
-        }
-        Ok(())
+        check_bytes(self.record_bytes(), max_bytes)
     }
+}
+
+/// Checks the bytes of the records of one write to a shard.
+pub(crate) fn check_bytes(bytes: u64, max_bytes: u64) -> Result<()> {
+    let limit = max_bytes.min(MAX_BATCH_BYTES);
+    if bytes > limit {
+        return Err(Error::invalid(format!(
+            "{bytes} bytes of records in one write, at most {limit} are possible: split it, or use a memory node \
+             with larger extents"
+        )));
+    }
+    Ok(())
 }
 
 fn check_range(order: KeyOrder, from: &[u8], to: &[u8]) -> Result<()> {
@@ -141,15 +171,10 @@ impl Writes for WriteBatch {
     }
 
     fn for_each(&self, mut sink: impl FnMut(Kind, &[u8], &[u8]) -> Result<()>) -> Result<()> {
-        let mut rest = &self.bytes[..];
-        for operation in &self.operations {
-            let too_long = || Error::invalid("a key or value has 4 GiB or more: split it");
-            let (key, tail) = rest.split_at_checked(operation.key_bytes as usize).ok_or_else(too_long)?;
-            let (value, tail) = tail.split_at_checked(operation.value_bytes as usize).ok_or_else(too_long)?;
-            rest = tail;
-            sink(operation.kind, key, value)?;
-        }
-        Ok(())
+        self.iter().try_for_each(|write| {
+            let write = write?;
+            sink(write.kind, write.key, write.value)
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 //! or after them. So one kind of bound serves `lower`, `upper` and `prefix` in both key orders.
 
 use crate::Snapshot;
+use crate::routing::{KeyRange, Routing};
 use forebay_base::{InternalKey, KeyOrder, Kind, SequenceNumber, Tag};
 use forebay_table::{Direction, OwnedKey, SparseIndex};
 use std::cmp::Ordering;
@@ -51,6 +52,28 @@ impl Bounds {
         let lower = further(order, Direction::Forward, options.lower.map(before), first);
         let upper = further(order, Direction::Backward, options.upper.map(before), last);
         Self { order, lower: lower.map(OwnedKey::from), upper: upper.map(OwnedKey::from) }
+    }
+
+    /// These bounds, and those of a shard.
+    pub(crate) fn within(&self, keys: KeyRange<'_>) -> Self {
+        let (lower, upper) = (self.lower.as_ref().map(OwnedKey::as_key), self.upper.as_ref().map(OwnedKey::as_key));
+        let lower = further(self.order, Direction::Forward, lower, keys.lower.map(before));
+        let upper = further(self.order, Direction::Backward, upper, keys.upper.map(before));
+        Self { order: self.order, lower: lower.map(OwnedKey::from), upper: upper.map(OwnedKey::from) }
+    }
+
+    /// The shards that may hold entries within the bounds. Never empty.
+    pub(crate) fn shards(&self, routing: &Routing) -> Range<usize> {
+        let lower = self.lower.as_ref().map(|lower| lower.as_key().user_key);
+        let upper = self.upper.as_ref().map(OwnedKey::as_key);
+        match upper {
+            // After all entries of a key: its owner is the last.
+            Some(upper) if upper.tag != Tag::MAX => {
+                let first = lower.map_or(0, |lower| routing.owner(lower));
+                first..routing.owner(upper.user_key).max(first) + 1
+            }
+            upper => routing.owners(KeyRange { lower, upper: upper.map(|upper| upper.user_key) }),
+        }
     }
 
     pub(crate) const fn order(&self) -> KeyOrder {

@@ -93,15 +93,15 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::open`] and [`Db::load`].
-    pub fn restore(client: Arc<MemoryClient>, options: Options, path: impl AsRef<Path>) -> Result<Self> {
+    pub fn restore(clients: &[Arc<MemoryClient>], options: Options, path: impl AsRef<Path>) -> Result<Self> {
         let name = options.name.clone();
-        let db = Self::open(Arc::clone(&client), Options { error_if_exists: true, ..options })?;
+        let db = Self::open(clients, Options { error_if_exists: true, ..options })?;
         if let Err(error) = db.load(path) {
             // The cause is what counts.
             let _ = db.close();
             drop(db);
-            if let Some(name) = name
-                && let Err(error) = Self::destroy(&client, &name)
+            if let (Some(name), [client, ..]) = (name, clients)
+                && let Err(error) = Self::destroy(client, &name)
             {
                 tracing::warn!(%error, name, "dropping a database that could not be restored");
             }

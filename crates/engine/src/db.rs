@@ -1,82 +1,83 @@
 //! The database.
 
-use crate::background::{self, Idle};
+use crate::background::{Background, Bell, Idle};
 use crate::batch::{One, WriteBatch};
 use crate::bounds::IterOptions;
-use crate::iterator::DbIterator;
-use crate::named;
-use crate::recovery;
-use crate::segment::Remote;
-use crate::shard::{ManualCompaction, Shard};
-use crate::statistics::{Statistics, get};
-use crate::version::identity;
-use crate::{Error, Options, Result};
-use forebay_base::{Kind, SequenceNumber};
-use forebay_env::sync::{Mutex, lock};
-use forebay_env::thread::JoinHandle;
-use forebay_fabric::Traffic;
-use forebay_memory_client::{MemoryClient, ShardId};
-use forebay_table::StoreConfig;
+use crate::db_iterator::DbIterator;
+use crate::open::{self, Opened};
+use crate::router::{Moment, Pins, Router};
+use crate::segment::Node;
+use crate::shard::{ManualCompaction, Shard, State};
+use crate::{Error, Options, Result, Statistics, named};
+use forebay_base::{ErrorKind, KeyOrder, Kind, SequenceNumber};
+use forebay_memory_client::MemoryClient;
 use std::sync::Arc;
 
-/// An ordered key-value database over a memory node. Cheap to clone; all clones are the same
+/// An ordered key-value database over memory nodes. Cheap to clone; all clones are the same
 /// database, and any thread may use any of them.
 ///
-/// Durability is `none`: the memory of the database belongs to this process's session at the memory
-/// node and ends with either.
+/// Durability is `none`: the memory of the database belongs to this process's sessions at the memory
+/// nodes and ends with either.
 #[derive(Clone)]
 pub struct Db {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    shard: Arc<Shard>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    router: Arc<Router>,
+    nodes: Vec<Arc<Node>>,
+    background: Background,
 }
 
-/// A moment of the database. Reads through it see exactly what had been written then.
+/// A moment of the database. Reads through it see exactly what had been written then: of a batch,
+/// all or nothing.
 pub struct Snapshot {
-    shard: Arc<Shard>,
-    number: SequenceNumber,
+    pins: Pins,
 }
 
 impl std::fmt::Debug for Db {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Db").field("published", &self.shard().publication.published()).finish_non_exhaustive()
+        let published: Vec<_> = self.shards().iter().map(|shard| shard.publication.published()).collect();
+        f.debug_struct("Db").field("published", &published).finish_non_exhaustive()
     }
 }
 
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Snapshot").field(&self.number).finish()
+        f.debug_tuple("Snapshot").field(&self.sequence_numbers()).finish()
     }
 }
 
 impl Snapshot {
-    /// The published sequence number that the snapshot reads at.
+    /// The published sequence number that the snapshot reads at in each shard.
     #[must_use]
-    pub fn sequence_number(&self) -> SequenceNumber {
-        self.number
+    pub fn sequence_numbers(&self) -> &[SequenceNumber] {
+        &self.pins.moment.numbers
     }
-}
 
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        self.shard.unpin(self.number);
+    /// The moment, for reads of the database of `router`.
+    pub(crate) fn moment_of(&self, router: &Arc<Router>) -> Result<&Moment> {
+        if self.pins.are_of(router) {
+            Ok(&self.pins.moment)
+        } else {
+            Err(Error::invalid("the snapshot is of another database"))
+        }
     }
 }
 
 impl Db {
-    /// Creates an empty database in the memory that `client` leases.
+    /// Creates an empty database in the memory that `clients` lease, each of another memory node.
+    /// Shard `i` lies on node `i` modulo their number (dLSM IX).
     ///
     /// # Errors
-    /// `Invalid` for options that do not fit each other; `Unavailable` when the node is gone; `Io` when there is no memory or no thread.
-    pub fn open(client: Arc<MemoryClient>, options: Options) -> Result<Self> {
-        options.check()?;
-        let options = options.fitted_to(client.extent_bytes());
-        let shard = Arc::new(Shard::open(client, options)?);
-        let threads = Mutex::new(background::start(&shard)?);
-        Ok(Self { inner: Arc::new(Inner { shard, threads }) })
+    /// `Invalid` for options that do not fit each other, or no client; `Unavailable` when a node is
+    /// gone; `Io` when there is no memory or no thread.
+    pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
+        let bell = Arc::new(Bell::default());
+        let Opened { nodes, shards, routing } = open::open(clients, &options, &bell)?;
+        let background = Background::start(Arc::clone(&shards), bell, options.background_threads)?;
+        let router = Arc::new(Router::new(shards, routing));
+        Ok(Self { inner: Arc::new(Inner { router, nodes, background }) })
     }
 
     /// Names of the databases in a memory node, in ascending order.
@@ -96,12 +97,16 @@ impl Db {
     }
 
     /// Order of the keys.
-    pub(crate) fn key_order(&self) -> forebay_base::KeyOrder {
-        self.shard().options.key_order
+    pub(crate) fn key_order(&self) -> KeyOrder {
+        self.router().order()
     }
 
-    pub(crate) fn shard(&self) -> &Arc<Shard> {
-        &self.inner.shard
+    fn router(&self) -> &Arc<Router> {
+        &self.inner.router
+    }
+
+    pub(crate) fn shards(&self) -> &[Arc<Shard>] {
+        self.inner.router.shards()
     }
 
     /// Sets `key` to `value`. When this returns, every later read sees it.
@@ -110,7 +115,7 @@ impl Db {
     /// `Invalid` for a key beyond 64 KiB or a value beyond 64 MiB; `Full` when the memory node has
     /// no memory left; `Unavailable` when it is gone; `Closed`.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.shard().write(&One { kind: Kind::Put, key, value })
+        self.router().write_one(key, &One { kind: Kind::Put, key, value })
     }
 
     /// Removes `key`, whether or not it has a value.
@@ -118,7 +123,7 @@ impl Db {
     /// # Errors
     /// See [`Db::put`].
     pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.shard().write(&One { kind: Kind::Delete, key, value: &[] })
+        self.router().write_one(key, &One { kind: Kind::Delete, key, value: &[] })
     }
 
     /// Removes all keys from `from` up to (not with) `to`, in the database's order. Costs one record,
@@ -128,7 +133,7 @@ impl Db {
     /// See [`Db::put`]; `Invalid` when `to` is before `from`.
     pub fn delete_range(&self, from: &[u8], to: &[u8]) -> Result<()> {
         let mut batch = WriteBatch::new();
-        self.shard().write(batch.delete_range(from, to))
+        self.router().write(batch.delete_range(from, to))
     }
 
     /// Writes a batch: all of it becomes visible at once.
@@ -136,7 +141,7 @@ impl Db {
     /// # Errors
     /// See [`Db::put`]; `Invalid` for more than 256 MiB together. Then nothing was written.
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
-        self.shard().write(batch)
+        self.router().write(batch)
     }
 
     /// The value of `key`; `None` when it has none.
@@ -165,7 +170,8 @@ impl Db {
         snapshot: Option<&Snapshot>,
         found: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        self.shard().get(key, snapshot.map(|snapshot| snapshot.number), found)
+        let moment = snapshot.map(|snapshot| snapshot.moment_of(self.router())).transpose()?;
+        self.router().get(key, moment, found)
     }
 
     /// The values of `keys`, all as of the same moment, in few round trips.
@@ -173,7 +179,7 @@ impl Db {
     /// # Errors
     /// See [`Db::get`].
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.shard().multi_get(keys, None)
+        self.router().multi_get(keys, None)
     }
 
     /// The values of `keys` as of a snapshot.
@@ -181,13 +187,13 @@ impl Db {
     /// # Errors
     /// See [`Db::get`].
     pub fn multi_get_at(&self, keys: &[&[u8]], snapshot: &Snapshot) -> Result<Vec<Option<Vec<u8>>>> {
-        self.shard().multi_get(keys, Some(snapshot.number))
+        self.router().multi_get(keys, Some(snapshot.moment_of(self.router())?))
     }
 
     /// Pins this moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { number: self.shard().pin(), shard: Arc::clone(self.shard()) }
+        Snapshot { pins: self.router().pin() }
     }
 
     /// An iterator over all keys as of now.
@@ -212,15 +218,27 @@ impl Db {
     /// # Errors
     /// See [`Db::iter`].
     pub fn iter_with(&self, options: &IterOptions<'_>) -> Result<DbIterator> {
-        DbIterator::new(Arc::clone(self.shard()), options)
+        DbIterator::new(self.router(), options)
     }
 
-    /// Flushes what was written so far to the memory node, and waits for it.
+    /// The bounds between the shards: the first shard owns the keys before the first bound, the next
+    /// those from there on, and so on.
+    #[must_use]
+    pub fn shard_bounds(&self) -> Vec<Vec<u8>> {
+        self.router().routing().bounds().to_vec()
+    }
+
+    /// Flushes what was written so far to the memory nodes, and waits for it.
     ///
     /// # Errors
     /// See [`Db::put`].
     pub fn flush(&self) -> Result<()> {
-        self.shard().flush_all()
+        let seal = |shard: &Arc<Shard>| {
+            shard.seal_active()?;
+            Ok(shard.view.load().active.memtable.base())
+        };
+        let ends = self.shards().iter().map(seal).collect::<Result<Vec<_>>>()?;
+        self.shards().iter().zip(ends).try_for_each(|(shard, end)| shard.wait_idle(Idle::FlushedUpTo(end)))
     }
 
     /// Compacts everything from `lower` up to (not with) `upper` down to the last level, so that
@@ -230,8 +248,10 @@ impl Db {
     /// See [`Db::put`].
     pub fn compact_range(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
         self.flush()?;
-        let manual = ManualCompaction { lower: lower.map(<[u8]>::to_vec), upper: upper.map(<[u8]>::to_vec), level: 0 };
-        self.shard().compact_manually(manual)
+        // All shards, whoever owns what: one may hold what it no longer owns.
+        let begun =
+            self.shards().iter().map(|shard| shard.begin_compaction(lower, upper)).collect::<Result<Vec<_>>>()?;
+        self.shards().iter().zip(begun).try_for_each(|(shard, number)| shard.wait_compacted(number))
     }
 
     /// Waits until nothing is left to be flushed or compacted.
@@ -239,35 +259,16 @@ impl Db {
     /// # Errors
     /// See [`Db::put`].
     pub fn wait_for_compactions(&self) -> Result<()> {
-        self.shard().wait_idle(Idle::Quiet)
+        self.shards().iter().try_for_each(|shard| shard.wait_idle(Idle::Quiet))
     }
 
     /// What was done and what there is.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let shard = self.shard();
-        let view = Arc::clone(&shard.view.load());
-        let counters = &shard.counters;
-        let link = shard.remote.link();
-        Statistics {
-            foreground: link.counts(Traffic::Foreground),
-            background: link.counts(Traffic::Background),
-            stall_nanos: get(&counters.stall_nanos),
-            stalls: get(&counters.stalls),
-            flushes: get(&counters.flushes),
-            compactions: get(&counters.compactions),
-            near_data_compactions: get(&counters.near_data_compactions),
-            refused_compactions: get(&counters.refused_compactions),
-            compaction_entries: get(&counters.compaction_entries),
-            compaction_bytes_read: get(&counters.compaction_bytes_read),
-            compaction_bytes_written: get(&counters.compaction_bytes_written),
-            dead_bytes_known: view.version.dead_bytes(),
-            cached_index_bytes: view.version.cached_index_bytes(),
-            memtable_bytes: view.buffers().map(|buffer| buffer.memtable.reserved_bytes()).sum(),
-            remote_bytes: shard.remote.allocated_bytes(),
-            live_bytes: view.version.live_bytes(),
-            levels: view.version.level_statistics(),
-        }
+        let mut statistics = Statistics::default();
+        self.shards().iter().for_each(|shard| statistics.add_shard(shard));
+        self.inner.nodes.iter().for_each(|node| statistics.add_node(node));
+        statistics
     }
 
     /// Ends the database: background work stops, later calls on any clone fail with `Closed`, and
@@ -278,26 +279,25 @@ impl Db {
     /// The failure of background work.
     pub fn close(&self) -> Result<()> {
         self.inner.stop();
-        match self.shard().lock().failure.take_if(|failure| failure.kind() != forebay_base::ErrorKind::Closed) {
-            Some(failure) => Err(failure),
-            None => Ok(()),
-        }
+        let own = |failure: &mut Error| failure.kind() != ErrorKind::Closed;
+        let failures = self.shards().iter().filter_map(|shard| shard.lock().failure.take_if(own));
+        // All are taken: a second call finds none.
+        failures.reduce(|first, _| first).map_or(Ok(()), Err)
     }
 }
 
 impl Inner {
     fn stop(&self) {
-        if let Err(error) = self.shard.leave_tidy() {
-            tracing::warn!(%error, "what memtables hold is lost");
-        }
-        self.shard.close();
-        self.shard.stop_near_data();
-        for thread in lock(&self.threads).drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a background thread panicked");
+        let shards = self.router.shards();
+        for shard in &**shards {
+            if let Err(error) = shard.leave_tidy() {
+                tracing::warn!(%error, "what memtables hold is lost");
             }
         }
-        self.shard.clear();
+        shards.iter().for_each(|shard| shard.close());
+        shards.iter().for_each(|shard| shard.stop_near_data());
+        self.background.stop();
+        shards.iter().for_each(|shard| shard.clear());
     }
 }
 
@@ -308,20 +308,6 @@ impl Drop for Inner {
 }
 
 impl Shard {
-    /// Opens the only shard of a database.
-    fn open(client: Arc<MemoryClient>, options: Options) -> Result<Self> {
-        let Some(name) = options.name.clone() else {
-            let remote = Arc::new(Remote::new(client, &options)?);
-            return Self::new(options, remote);
-        };
-        let config =
-            StoreConfig { key_order: options.key_order, shards: 1, merge_operator: String::new(), bounds: Vec::new() };
-        let store = named::open(&client, &name, &config, &options)?;
-        let identity = identity(&options, store.id().0.into(), 0);
-        let recovered = recovery::open(store, ShardId(0), identity, &options)?;
-        Self::recovered(options, recovered)
-    }
-
     /// Flushes what was written so far, and waits for it.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.seal_active()?;
@@ -329,28 +315,45 @@ impl Shard {
         self.wait_idle(Idle::FlushedUpTo(end))
     }
 
-    /// Waits for the manual compaction before, if one runs, then carries this one out.
-    fn compact_manually(&self, manual: ManualCompaction) -> Result<()> {
+    /// Asks for a compaction of a range, after waiting for the one before that somebody asked for.
+    /// Returns its number.
+    fn begin_compaction(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<u64> {
         let mut state = self.lock();
-        let mut mine = Some(manual);
         loop {
-            if let Some(failure) = state.failure.as_ref().or(state.full.as_ref()) {
-                return Err(failure.clone());
-            }
-            if state.closing {
-                return Err(Error::closed());
-            }
-            // It is taken away when its last step is done: no two compactions run at once.
+            self.check_running(&state)?;
             if state.manual.is_none() {
-                match mine.take() {
-                    Some(manual) => {
-                        state.manual = Some(manual);
-                        self.notify();
-                    }
-                    None => return Ok(()),
-                }
+                state.manual = Some(ManualCompaction {
+                    lower: lower.map(<[u8]>::to_vec),
+                    upper: upper.map(<[u8]>::to_vec),
+                    level: 0,
+                });
+                state.manuals += 1;
+                self.notify();
+                return Ok(state.manuals);
             }
             state = self.wait(state);
+        }
+    }
+
+    /// Waits for the end of a compaction that was asked for.
+    fn wait_compacted(&self, number: u64) -> Result<()> {
+        let mut state = self.lock();
+        loop {
+            self.check_running(&state)?;
+            // It is taken away when its last step is done: no two compactions run at once.
+            if state.manual.is_none() || state.manuals > number {
+                return Ok(());
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Fails when background work does not go on.
+    pub(crate) fn check_running(&self, state: &State) -> Result<()> {
+        match state.failure.as_ref().or(state.full.as_ref()) {
+            Some(failure) => Err(failure.clone()),
+            None if state.closing => Err(Error::closed()),
+            None => Ok(()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Iteration in both directions.
+//! Iteration over a shard in both directions.
 //!
 //! The entries of memtables and tables are merged by key; what is shadowed, deleted or too new is
 //! left out without reading its value. The values of the next entries are then brought together
@@ -15,7 +15,7 @@
 //! Steps within the batch cost nothing, whichever way they go.
 
 use crate::Result;
-use crate::bounds::{Bounds, IterOptions, after, before};
+use crate::bounds::{Bounds, after, before};
 use crate::cursor::{MemtableCursor, Source};
 use crate::level_cursor::{LevelCursor, SharedEndpoint};
 use crate::range_deletions::RangeDeletions;
@@ -35,12 +35,10 @@ const MAX_BATCH: usize = 512;
 /// Bytes of values of a batch, beyond which it ends.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// Iterates over the keys and values of a database in key order, forward and backward, as of a
-/// moment.
+/// Iterates over the keys and values of a shard in key order, forward and backward, as of a moment.
 ///
-/// A new iterator stands nowhere: seek first. Past either end it stands nowhere again. It keeps the
-/// memory of what it iterates over.
-pub struct DbIterator {
+/// A new iterator stands nowhere: seek first. Past either end it stands nowhere again.
+pub(crate) struct ShardIterator {
     shard: Arc<Shard>,
     merge: Merge<Source>,
     bounds: Arc<Bounds>,
@@ -56,21 +54,21 @@ pub struct DbIterator {
     next_batch: usize,
 }
 
-impl std::fmt::Debug for DbIterator {
+impl std::fmt::Debug for ShardIterator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DbIterator").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("ShardIterator").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-impl DbIterator {
-    pub(crate) fn new(shard: Arc<Shard>, options: &IterOptions<'_>) -> Result<Self> {
-        let view: Arc<View> = Arc::clone(&shard.view.load());
-        let snapshot = options.snapshot.map(crate::Snapshot::sequence_number);
-        let number = snapshot.unwrap_or_else(|| shard.publication.published());
+impl ShardIterator {
+    /// An iterator over what `number` covers in `view`, within the bounds.
+    ///
+    /// # Errors
+    /// `Unavailable` when the memory node is gone; `Closed`.
+    pub(crate) fn new(shard: Arc<Shard>, view: &View, number: SequenceNumber, bounds: Arc<Bounds>) -> Result<Self> {
         shard.check_open()?;
-        let bounds = Arc::new(Bounds::new(shard.options.key_order, options));
         let endpoint: SharedEndpoint = Arc::new(shard.remote.scan()?.into());
-        let sources = sources(&view, &bounds, &endpoint);
+        let sources = sources(view, &bounds, &endpoint);
         let merge = Merge::new(sources, shard.options.key_order, Direction::Forward);
         Ok(Self {
             shard,
@@ -78,7 +76,7 @@ impl DbIterator {
             bounds,
             endpoint,
             number,
-            deletions: deletions(&view, number),
+            deletions: deletions(view, number),
             direction: Direction::Forward,
             passed: None,
             batch: ScanBatch::default(),
@@ -91,23 +89,23 @@ impl DbIterator {
     ///
     /// # Errors
     /// `Unavailable` when the memory node is gone, `Corrupt` when a checksum does not match.
-    pub fn seek_to_first(&mut self) -> Result<()> {
+    pub(crate) fn seek_to_first(&mut self) -> Result<()> {
         self.start(Direction::Forward, None)
     }
 
     /// Goes to the last key.
     ///
     /// # Errors
-    /// See [`DbIterator::seek_to_first`].
-    pub fn seek_to_last(&mut self) -> Result<()> {
+    /// See [`ShardIterator::seek_to_first`].
+    pub(crate) fn seek_to_last(&mut self) -> Result<()> {
         self.start(Direction::Backward, None)
     }
 
     /// Goes to the first key that is not before `key`.
     ///
     /// # Errors
-    /// See [`DbIterator::seek_to_first`].
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+    /// See [`ShardIterator::seek_to_first`].
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
         let target = InternalKey { user_key: key, tag: Tag::seek(self.number) };
         self.start(Direction::Forward, Some(target))
     }
@@ -115,43 +113,40 @@ impl DbIterator {
     /// Goes to the last key that is not after `key`.
     ///
     /// # Errors
-    /// See [`DbIterator::seek_to_first`].
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+    /// See [`ShardIterator::seek_to_first`].
+    pub(crate) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.start(Direction::Backward, Some(after(key)))
     }
 
     /// Whether the iterator stands on a key.
-    #[must_use]
-    pub fn valid(&self) -> bool {
+    pub(crate) fn valid(&self) -> bool {
         self.position < self.batch.len()
     }
 
     /// The current key; empty when the iterator stands nowhere.
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         self.batch.key(self.position).unwrap_or_default()
     }
 
     /// The current value; empty when the iterator stands nowhere.
-    #[must_use]
-    pub fn value(&self) -> &[u8] {
+    pub(crate) fn value(&self) -> &[u8] {
         self.batch.value(self.position).unwrap_or_default()
     }
 
     /// Goes to the next key; nowhere behind the last, and from nowhere.
     ///
     /// # Errors
-    /// See [`DbIterator::seek_to_first`].
+    /// See [`ShardIterator::seek_to_first`].
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<()> {
+    pub(crate) fn next(&mut self) -> Result<()> {
         self.step(Direction::Forward)
     }
 
     /// Goes to the key before; nowhere before the first, and from nowhere.
     ///
     /// # Errors
-    /// See [`DbIterator::seek_to_first`].
-    pub fn prev(&mut self) -> Result<()> {
+    /// See [`ShardIterator::seek_to_first`].
+    pub(crate) fn prev(&mut self) -> Result<()> {
         self.step(Direction::Backward)
     }
 

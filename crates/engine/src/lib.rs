@@ -7,9 +7,10 @@
 //! | module | what |
 //! |---|---|
 //! | `db` | the public interface |
+//! | `router`, `routing`, `split`, `cut` | the shards behind it, and what spans several of them |
 //! | `shard` | what the threads of one LSM-tree share, and when the view changes |
-//! | `write`, `read`, `range_deletions` | the paths of callers |
-//! | `iterator`, `bounds`, `cursor`, `level_cursor`, `scan_batch` | iteration |
+//! | `write`, `read`, `multi_get`, `range_deletions` | the paths of callers |
+//! | `db_iterator`, `iterator`, `bounds`, `cursor`, `level_cursor`, `scan_batch` | iteration |
 //! | `flush`, `compaction`, `near_data`, `picker`, `background` | what goes on behind them |
 //! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
 //! | `named`, `manifest`, `recovery`, `owner` | what outlives the process, and who may change it |
@@ -25,7 +26,9 @@ mod bounds;
 mod checkpoint;
 mod compaction;
 mod cursor;
+mod cut;
 mod db;
+mod db_iterator;
 mod endpoints;
 mod error;
 mod flush;
@@ -33,9 +36,11 @@ mod iterator;
 mod level_cursor;
 mod manifest;
 mod memory;
+mod multi_get;
 mod named;
 mod near_data;
 mod node_part;
+mod open;
 mod options;
 mod owner;
 mod picker;
@@ -44,9 +49,12 @@ mod probe;
 mod range_deletions;
 mod read;
 mod recovery;
+mod router;
+mod routing;
 mod scan_batch;
 mod segment;
 mod shard;
+mod split;
 mod statistics;
 mod table;
 mod version;
@@ -56,7 +64,7 @@ pub use batch::{MAX_BATCH_BYTES, WriteBatch};
 pub use bounds::IterOptions;
 pub use checkpoint::CheckpointSummary;
 pub use db::{Db, Snapshot};
+pub use db_iterator::DbIterator;
 pub use error::{Error, Result};
-pub use iterator::DbIterator;
-pub use options::{CompactionPlace, Options};
+pub use options::{CompactionPlace, Options, ShardBounds};
 pub use statistics::{LevelStatistics, Statistics};

@@ -1,8 +1,9 @@
 //! This database's share of a memory node's own part: where the outputs of its jobs lie (dLSM V-A).
 //!
-//! Jobs and their outputs belong to an epoch of a shard. A database of durability `none` has a
-//! private store for that: nobody else can open it, and the node drops it with the session, so that
-//! nothing is left behind whichever way this process ends.
+//! Jobs and their outputs belong to an epoch of a shard. A database without a name has a private
+//! store for that at each memory node: nobody else can open it, and the node drops it with the
+//! session, so that nothing is left behind whichever way this process ends. Each shard has an epoch
+//! of its own, so one that ends its jobs ends no other's.
 //!
 //! An output is *pending* from the job's end until [`NodePart::adopt`], then it is the shard's until
 //! it is freed. Frees are gathered and sent in batches (dLSM V-B); nothing is sent where a segment is
@@ -12,50 +13,68 @@ use crate::Result;
 use crate::owner::Owner;
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
-use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId};
+use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
 use forebay_proto::calls::MAX_RANGES;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The only shard of a private store.
-const SHARD: ShardId = ShardId(0);
+/// A private store, dropped when no shard uses it any more.
+#[derive(Debug)]
+pub(crate) struct PrivateStore(StoreHandle);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct NodePart {
     owner: Arc<Owner>,
-    /// The store ends with this.
-    is_private: bool,
+    /// Kept while this is.
+    _private: Option<Arc<PrivateStore>>,
     freed: Mutex<Vec<ExtentRange>>,
     held_bytes: AtomicU64,
 }
 
-impl NodePart {
-    /// A share without outputs; `None` when the node runs no jobs or has no room in its directory.
+impl PrivateStore {
+    /// A store without shards; `None` when the node runs no jobs or has no room in its directory.
     ///
     /// # Errors
     /// `Unavailable` when the node is gone.
-    pub(crate) fn open(client: &Arc<MemoryClient>) -> Result<Option<Self>> {
+    pub(crate) fn create(client: &Arc<MemoryClient>) -> Result<Option<Arc<Self>>> {
         if !client.runs_jobs() {
             return Ok(None);
         }
-        let store = match client.create_private_store() {
-            Ok(store) => store,
+        match client.create_private_store() {
+            Ok(store) => Ok(Some(Arc::new(Self(store)))),
             Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unsupported) => {
                 tracing::warn!(%error, "compactions run at the compute node");
-                return Ok(None);
+                Ok(None)
             }
-            Err(error) => return Err(error.into()),
-        };
-        let shard = store.acquire_shard(SHARD, false)?;
-        let owner = Arc::new(Owner::new(store, shard));
-        Ok(Some(Self { owner, is_private: true, freed: Mutex::default(), held_bytes: AtomicU64::new(0) }))
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for PrivateStore {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.client().drop_store(self.0.id()) {
+            tracing::debug!(%error, "the node drops the store with the session");
+        }
+    }
+}
+
+impl NodePart {
+    /// The share of a shard of a private store, without outputs.
+    ///
+    /// # Errors
+    /// `Unavailable` when the node is gone.
+    pub(crate) fn open(store: &Arc<PrivateStore>, id: ShardId) -> Result<Self> {
+        let shard = store.0.acquire_shard(id, false)?;
+        let owner = Arc::new(Owner::new(store.0.clone(), shard));
+        Ok(Self { owner, _private: Some(Arc::clone(store)), freed: Mutex::default(), held_bytes: AtomicU64::new(0) })
     }
 
     /// The share of a shard of a named store, of which its versions name `held_bytes` bytes.
     pub(crate) fn of_owner(owner: Arc<Owner>, held_bytes: u64) -> Self {
-        Self { owner, is_private: false, freed: Mutex::default(), held_bytes: AtomicU64::new(held_bytes) }
+        Self { owner, _private: None, freed: Mutex::default(), held_bytes: AtomicU64::new(held_bytes) }
     }
 
     /// The shard at its present epoch.
@@ -116,17 +135,6 @@ impl NodePart {
                 // It may have been carried out, so it is not repeated. The store's end frees the rest.
                 tracing::warn!(%error, ranges = batch.len(), "freeing outputs of jobs");
             }
-        }
-    }
-}
-
-impl Drop for NodePart {
-    fn drop(&mut self) {
-        let store = self.owner.store();
-        if self.is_private
-            && let Err(error) = store.client().drop_store(store.id())
-        {
-            tracing::debug!(%error, "the node drops the store with the session");
         }
     }
 }

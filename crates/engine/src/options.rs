@@ -1,11 +1,15 @@
 //! Options of a database.
 
+use crate::routing::Routing;
 use crate::{Error, Result};
 use forebay_base::KeyOrder;
 use forebay_env::{Clock, SystemClock};
 use forebay_table::PointIndexOptions;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Most shards of a database.
+const MAX_SHARDS: usize = 256;
 
 /// Where compactions run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +20,19 @@ pub enum CompactionPlace {
     /// jobs or refuses one.
     #[default]
     MemoryNode,
+}
+
+/// Where the bounds between shards are at first. They can be moved later.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ShardBounds {
+    /// The values of a key's first two bytes are divided evenly: for keys that begin with random
+    /// bytes.
+    #[default]
+    Uniform,
+    /// These keys, ascending in the database's order; at most one fewer than shards. The first shard
+    /// owns what is before the first, the next what is from there on, and so on; what is left over
+    /// owns nothing.
+    Given(Vec<Vec<u8>>),
 }
 
 /// How a database behaves. The defaults are the papers' (dLSM XI-B) where they give one.
@@ -34,6 +51,11 @@ pub struct Options {
     pub takeover: bool,
     /// Order of the keys.
     pub key_order: KeyOrder,
+    /// Shards: key ranges with an LSM-tree each (dLSM VII). Sizes and triggers of these options are
+    /// those of one shard.
+    pub shards: usize,
+    /// Bounds between the shards.
+    pub shard_bounds: ShardBounds,
     /// Capacity of a memtable in bytes of records.
     pub write_buffer_bytes: usize,
     /// Sealed memtables that may wait for their flush before writers wait.
@@ -52,7 +74,7 @@ pub struct Options {
     pub level_size_multiplier: u64,
     /// Number of levels, level 0 included.
     pub levels: usize,
-    /// Threads for flushes and compactions.
+    /// Threads for the flushes and compactions of all shards.
     pub background_threads: usize,
     /// Where compactions run.
     pub compaction_place: CompactionPlace,
@@ -74,6 +96,8 @@ impl Default for Options {
             error_if_exists: false,
             takeover: false,
             key_order: KeyOrder::Bytewise,
+            shards: 1,
+            shard_bounds: ShardBounds::default(),
             write_buffer_bytes: 64 << 20,
             max_immutable_memtables: 4,
             target_table_bytes: 64 << 20,
@@ -114,9 +138,20 @@ impl Options {
         self
     }
 
+    /// The first bounds between shards.
+    pub(crate) fn routing(&self) -> Result<Routing> {
+        let bounds = match &self.shard_bounds {
+            ShardBounds::Uniform => Routing::uniform(self.key_order, self.shards),
+            ShardBounds::Given(bounds) => bounds.clone(),
+        };
+        Routing::new(self.key_order, self.shards, bounds)
+    }
+
     /// Checks the options against one another.
     pub(crate) fn check(&self) -> Result<()> {
         let rule = |holds: bool, text: &str| if holds { Ok(()) } else { Err(Error::invalid(text)) };
+        rule((1..=MAX_SHARDS).contains(&self.shards), "shards must be from 1 to 256")?;
+        self.routing()?;
         rule(
             (4 << 10..=256 << 20).contains(&self.write_buffer_bytes),
             "write_buffer_bytes must be from 4 KiB to 256 MiB",

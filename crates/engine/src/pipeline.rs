@@ -155,11 +155,11 @@ pub(crate) fn read_range(endpoint: &mut Endpoint, from: RemoteAddress, length: u
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::segment::Remote;
+    use crate::segment::{Node, Remote};
     use forebay_base::SegmentId;
     use forebay_fabric::EndpointOptions;
     use forebay_fabric::sim::{SimNetwork, SimOptions, Time};
-    use forebay_memory_client::{ClientOptions, MemoryClient, Purpose};
+    use forebay_memory_client::{ClientOptions, MemoryClient, Purpose, ShardId};
     use forebay_memory_node::{Handle, MemoryNode};
     use forebay_table::SegmentKind;
     use std::time::Duration;
@@ -172,7 +172,7 @@ mod tests {
         let node = MemoryNode::start(Box::new(network.listen(1).unwrap()), options).unwrap();
         let client = MemoryClient::connect(network.connect(1).unwrap(), "pipeline", ClientOptions::default()).unwrap();
         let options = Options { fabric_timeout: Duration::from_millis(50), ..Options::default() };
-        (network, node, Arc::new(Remote::new(client, &options).unwrap()))
+        (network, node, Arc::new(Remote::new(&Node::new(0, client, &options), None, ShardId(0)).unwrap()))
     }
 
     fn write_and_give_up(remote: &Arc<Remote>, before_the_end: impl FnOnce()) -> Arc<Segment> {
@@ -189,11 +189,11 @@ mod tests {
         let (_network, _node, remote) = start();
         let segment = write_and_give_up(&remote, || ());
         let mut found = vec![0; BYTES];
-        let mut endpoint = remote.link().endpoint(EndpointOptions::default()).unwrap();
+        let mut endpoint = remote.memory_node().link().endpoint(EndpointOptions::default()).unwrap();
         endpoint.read(segment.at(0), &mut found).unwrap();
         assert!(found == [1; BYTES]);
         drop(segment);
-        assert_eq!(remote.allocated_bytes(), 0);
+        assert_eq!(remote.memory_node().allocated_bytes(), 0);
     }
 
     #[test]
@@ -202,6 +202,6 @@ mod tests {
         let segment = write_and_give_up(&remote, || network.partition(1));
         network.heal(1);
         drop(segment);
-        assert_eq!(remote.allocated_bytes(), BYTES as u64);
+        assert_eq!(remote.memory_node().allocated_bytes(), BYTES as u64);
     }
 }

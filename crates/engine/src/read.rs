@@ -76,7 +76,7 @@ impl Shard {
     }
 
     /// Opens another endpoint after a failure, or returns it when that would not help.
-    fn reopen(&self, endpoint: &mut Taken<'_>, reopens: &mut u32, failure: Error) -> Result<()> {
+    pub(crate) fn reopen(&self, endpoint: &mut Taken<'_>, reopens: &mut u32, failure: Error) -> Result<()> {
         if *reopens == REOPENS || !self.remote.may_retry(&failure) {
             return Err(self.judged(failure));
         }
@@ -84,72 +84,10 @@ impl Shard {
         *reopens += 1;
         endpoint.reopen()
     }
-
-    /// The values of `keys`, as of `snapshot` or now, all as of the same number. One doorbell brings
-    /// the first candidates of all keys, so the round trips do not grow with the number of keys.
-    pub(crate) fn multi_get(&self, keys: &[&[u8]], snapshot: Option<SequenceNumber>) -> Result<Vec<Option<Vec<u8>>>> {
-        self.check_open()?;
-        let view = self.view.load();
-        let number = snapshot.unwrap_or_else(|| self.publication.published());
-        let mut values = vec![None; keys.len()];
-        let mut searches = Vec::with_capacity(keys.len());
-        for (&key, value) in keys.iter().zip(&mut values) {
-            match in_memtables(&view, key, number)? {
-                Some(found) => *value = found.map(<[u8]>::to_vec),
-                None => {
-                    let mut probe = view.version.probe(key, number);
-                    if let Some(next) = probe.next() {
-                        searches.push((key, value, probe, next));
-                    }
-                }
-            }
-        }
-        if searches.is_empty() {
-            self.check_open()?;
-            return Ok(values);
-        }
-        let mut endpoint = self.remote.foreground().take()?;
-        let mut posted = Vec::with_capacity(searches.len());
-        let mut reopens = 0;
-        while !searches.is_empty() {
-            posted.clear();
-            for (_, _, _, (table, candidate)) in &searches {
-                posted.push(post(&mut endpoint, table, *candidate)?);
-            }
-            let mut ids = posted.iter();
-            let mut left = Vec::new();
-            let mut failure = None;
-            for (key, value, mut probe, (table, candidate)) in searches {
-                let Some(&id) = ids.next() else { break };
-                let slot = match endpoint.wait_for(id) {
-                    Ok(outcome) => received(outcome)?,
-                    Err(error) => {
-                        failure.get_or_insert(error);
-                        left.push((key, value, probe, (table, candidate)));
-                        continue;
-                    }
-                };
-                let record = verified(&slot, table, candidate)?;
-                if is_visible(&record, key, number) {
-                    *value = value_of(record, probe.hidden()).map(<[u8]>::to_vec);
-                } else if let Some(next) = probe.next() {
-                    left.push((key, value, probe, next));
-                }
-                endpoint.release(slot);
-            }
-            if let Some(failure) = failure {
-                self.reopen(&mut endpoint, &mut reopens, failure.into())?;
-            }
-            searches = left;
-        }
-        drop(endpoint);
-        self.check_open()?;
-        Ok(values)
-    }
 }
 
 /// What the memtables say of a key, if they do: its value, or that it has none.
-fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Result<Option<Option<&'v [u8]>>> {
+pub(crate) fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Result<Option<Option<&'v [u8]>>> {
     for buffer in view.buffers() {
         let found = buffer.memtable.get(key, number)?;
         let hidden = buffer.range_deletions.newest_over(key, number);
@@ -165,7 +103,7 @@ fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Resul
 
 /// The value of a record, unless it is a deletion or older than the range deletion `hidden`.
 #[inline]
-fn value_of(record: Record<'_>, hidden: Option<SequenceNumber>) -> Option<&[u8]> {
+pub(crate) fn value_of(record: Record<'_>, hidden: Option<SequenceNumber>) -> Option<&[u8]> {
     if hidden.is_some_and(|hidden| hidden > record.tag.sequence()) {
         return None;
     }
@@ -176,12 +114,12 @@ fn value_of(record: Record<'_>, hidden: Option<SequenceNumber>) -> Option<&[u8]>
 }
 
 #[inline]
-fn is_visible(record: &Record<'_>, key: &[u8], number: SequenceNumber) -> bool {
+pub(crate) fn is_visible(record: &Record<'_>, key: &[u8], number: SequenceNumber) -> bool {
     record.key == key && record.tag.sequence() <= number
 }
 
 #[inline]
-fn post(endpoint: &mut Endpoint, table: &Table, candidate: Candidate) -> Result<WorkId> {
+pub(crate) fn post(endpoint: &mut Endpoint, table: &Table, candidate: Candidate) -> Result<WorkId> {
     let segment = table.segment(candidate.address.segment)?;
     let length = segment.clip(candidate.address.offset, candidate.read_length.into());
     let slot = endpoint.slot(length)?;
@@ -196,7 +134,7 @@ pub(crate) fn received(outcome: Outcome) -> Result<Slot> {
     }
 }
 
-fn verified<'s>(slot: &'s Slot, table: &Table, candidate: Candidate) -> Result<Record<'s>> {
+pub(crate) fn verified<'s>(slot: &'s Slot, table: &Table, candidate: Candidate) -> Result<Record<'s>> {
     Record::decode(slot)
         .map_err(|error| Error::from(error).during(&format!("table {}, {}", table.id().0, candidate.address)))
 }

@@ -17,7 +17,7 @@ use crate::manifest::Manifest;
 use crate::node_part::NodePart;
 use crate::owner::Owner;
 use crate::pipeline::read_range;
-use crate::segment::{Remote, Segment, place_of, range_of};
+use crate::segment::{Node, Remote, Segment, place_of, range_of};
 use crate::table::Table;
 use crate::version::LiveVersion;
 use crate::{Error, Options, Result};
@@ -53,13 +53,19 @@ pub(crate) struct Recovered {
 /// # Errors
 /// `Busy` when another process has it open and it is not to be taken over; `Corrupt` when what was left
 /// is damaged; `Full`; `Unavailable`.
-pub(crate) fn open(store: StoreHandle, id: ShardId, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
+pub(crate) fn open(
+    node: &Arc<Node>,
+    store: StoreHandle,
+    id: ShardId,
+    identity: ShardIdentity,
+    options: &Options,
+) -> Result<Recovered> {
     let shard = acquire(&store, id, options)?;
     let owner = Arc::new(Owner::new(store, shard));
-    take_up(&owner, identity, options).inspect_err(|_| owner.release())
+    take_up(node, &owner, identity, options).inspect_err(|_| owner.release())
 }
 
-fn take_up(owner: &Arc<Owner>, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
+fn take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
     let (shard, client) = (owner.shard(), Arc::clone(owner.store().client()));
     let id = shard.key().shard;
     let (version, log) = match owner.store().root(id)? {
@@ -86,7 +92,7 @@ fn take_up(owner: &Arc<Owner>, identity: ShardIdentity, options: &Options) -> Re
     let output_bytes = outputs.iter().map(|range| range.length).sum();
     let allocator = SubAllocator::restore(owner.store(), shard, &live, AllocatorOptions::default());
     let allocator = allocator.map_err(|error| misplaced(error.into()))?;
-    let remote = Arc::new(Remote::of_owner(options, Arc::clone(owner), allocator, output_bytes));
+    let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, output_bytes));
     let version = open_version(&remote, version)?;
     let manifest = Manifest::begin(owner, &remote, &version.version)?;
     // The shard is this process's.

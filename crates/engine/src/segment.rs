@@ -5,76 +5,111 @@
 //! needs it (dLSM V-B), and no list of pins has to be kept.
 
 use crate::endpoints::{Endpoints, Pool, Pooled};
-use crate::node_part::NodePart;
+use crate::node_part::{NodePart, PrivateStore};
 use crate::owner::Owner;
 use crate::{CompactionPlace, Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Traffic};
-use forebay_memory_client::{Allocation, AllocatorOptions, ExtentId, ExtentRange, MemoryClient, Purpose, SubAllocator};
+use forebay_memory_client::{
+    Allocation, AllocatorOptions, ExtentId, ExtentRange, MemoryClient, Purpose, ShardId, SubAllocator,
+};
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The memory node that a shard's segments lie in, as seen from this process.
+/// A memory node, as all shards of this database use it whose segments lie there.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct Node {
+    /// Which of the database's nodes it is.
+    number: usize,
     client: Arc<MemoryClient>,
+    /// Divides what this session leases for shards of databases without a name.
     allocator: Arc<SubAllocator>,
-    /// Where outputs of near-data jobs lie, if there are any.
-    node_part: Option<NodePart>,
     /// Compactions run at the memory node.
     runs_jobs: bool,
-    /// The shard of a named store that adopts what versions name.
-    owner: Option<Arc<Owner>>,
     foreground: Endpoints,
     scans: Arc<Pool>,
     background: Arc<Pool>,
 }
 
-impl Remote {
-    /// # Errors
-    /// When the memory node is gone.
-    pub(crate) fn new(client: Arc<MemoryClient>, options: &Options) -> Result<Self> {
-        let node_part = match options.compaction_place {
-            CompactionPlace::ComputeNode => None,
-            CompactionPlace::MemoryNode => NodePart::open(&client)?,
-        };
-        let allocator = SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default());
-        Ok(Self::with(client, options, allocator, node_part, None))
-    }
+/// A shard's part of the memory node that its segments lie in.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    node: Arc<Node>,
+    /// The node's, or that of a shard of a named store.
+    allocator: Arc<SubAllocator>,
+    /// Where outputs of near-data jobs lie, if there are any.
+    node_part: Option<NodePart>,
+    /// The shard of a named store that adopts what versions name.
+    owner: Option<Arc<Owner>>,
+}
 
-    /// The memory of a shard of a named store.
-    pub(crate) fn of_owner(options: &Options, owner: Arc<Owner>, allocator: SubAllocator, output_bytes: u64) -> Self {
-        let client = Arc::clone(owner.store().client());
-        let node_part = NodePart::of_owner(Arc::clone(&owner), output_bytes);
-        Self::with(client, options, allocator, Some(node_part), Some(owner))
-    }
-
-    fn with(
-        client: Arc<MemoryClient>,
-        options: &Options,
-        allocator: SubAllocator,
-        node_part: Option<NodePart>,
-        owner: Option<Arc<Owner>>,
-    ) -> Self {
+impl Node {
+    /// The memory node behind `client`.
+    pub(crate) fn new(number: usize, client: Arc<MemoryClient>, options: &Options) -> Arc<Self> {
         let endpoint =
             |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
-        Self {
+        Arc::new(Self {
+            number,
             runs_jobs: options.compaction_place == CompactionPlace::MemoryNode && client.runs_jobs(),
-            node_part,
-            owner,
-            allocator: Arc::new(allocator),
+            allocator: Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default())),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             scans: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             background: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Background)),
             client,
-        }
+        })
+    }
+
+    pub(crate) fn client(&self) -> &Arc<MemoryClient> {
+        &self.client
+    }
+
+    /// Which of the database's nodes it is.
+    pub(crate) const fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Whether compactions run there.
+    pub(crate) const fn runs_jobs(&self) -> bool {
+        self.runs_jobs
+    }
+
+    pub(crate) fn link(&self) -> &Arc<dyn Link> {
+        self.client.link()
+    }
+
+    /// Bytes of segments of databases without a name.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.allocator.statistics().ranges.allocated_bytes
+    }
+}
+
+impl Remote {
+    /// The memory of a shard of a database without a name, whose jobs run for `store`, if they do.
+    ///
+    /// # Errors
+    /// When the memory node is gone.
+    pub(crate) fn new(node: &Arc<Node>, store: Option<&Arc<PrivateStore>>, shard: ShardId) -> Result<Self> {
+        let node_part = store.map(|store| NodePart::open(store, shard)).transpose()?;
+        Ok(Self { node: Arc::clone(node), allocator: Arc::clone(&node.allocator), node_part, owner: None })
+    }
+
+    /// The memory of a shard of a named store.
+    pub(crate) fn of_owner(node: &Arc<Node>, owner: Arc<Owner>, allocator: SubAllocator, output_bytes: u64) -> Self {
+        let node_part = NodePart::of_owner(Arc::clone(&owner), output_bytes);
+        let allocator = Arc::new(allocator);
+        Self { node: Arc::clone(node), allocator, node_part: Some(node_part), owner: Some(owner) }
+    }
+
+    /// The memory node, as all its shards use it.
+    pub(crate) fn memory_node(&self) -> &Arc<Node> {
+        &self.node
     }
 
     /// Where outputs of near-data jobs lie; `None` when compactions run at this node.
     pub(crate) fn node_part(&self) -> Option<&NodePart> {
-        self.node_part.as_ref().filter(|_| self.runs_jobs)
+        self.node_part.as_ref().filter(|_| self.node.runs_jobs)
     }
 
     /// Passes segments to the shard of a named store, so that they outlive this session. Outputs of
@@ -155,7 +190,7 @@ impl Remote {
 
     /// Length of an extent, bytes: no segment is longer.
     pub(crate) fn extent_bytes(&self) -> u64 {
-        self.client.extent_bytes()
+        self.node.client.extent_bytes()
     }
 
     /// Whether frees of outputs wait to be sent.
@@ -172,34 +207,31 @@ impl Remote {
 
     /// The endpoints of callers.
     pub(crate) fn foreground(&self) -> &Endpoints {
-        &self.foreground
+        &self.node.foreground
     }
 
     /// An endpoint for a background job.
     pub(crate) fn background(&self) -> Result<Pooled> {
-        self.background.take()
+        self.node.background.take()
     }
 
     /// An endpoint for an iterator.
     pub(crate) fn scan(&self) -> Result<Pooled> {
-        self.scans.take()
-    }
-
-    pub(crate) fn link(&self) -> &Arc<dyn Link> {
-        self.client.link()
+        self.node.scans.take()
     }
 
     /// Whether what failed may succeed over another endpoint: the node is still there.
     pub(crate) fn may_retry(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
-            && self.client.check().is_ok()
-            && self.link().is_alive()
+            && self.node.client.check().is_ok()
+            && self.node.link().is_alive()
     }
 
-    /// Bytes that segments take.
-    pub(crate) fn allocated_bytes(&self) -> u64 {
+    /// Bytes of segments, but for those that the node counts for all its shards.
+    pub(crate) fn own_bytes(&self) -> u64 {
         let outputs = self.node_part.as_ref().map_or(0, NodePart::held_bytes);
-        self.allocator.statistics().ranges.allocated_bytes + outputs
+        let own = self.owner.as_ref().map_or(0, |_| self.allocator.statistics().ranges.allocated_bytes);
+        outputs + own
     }
 
     /// Returns memory that holds nothing to the memory node.
@@ -212,7 +244,7 @@ impl Remote {
 
     /// Largest record that fits, in bytes.
     pub(crate) fn max_record_bytes(&self) -> u64 {
-        self.client.extent_bytes() / 2
+        self.node.client.extent_bytes() / 2
     }
 
     /// Allocates a segment of at least one byte.
@@ -229,7 +261,7 @@ impl Remote {
     ) -> Result<Arc<Segment>> {
         let allocation = self.allocator.allocate_for(purpose, length)?;
         let base = self.allocator.resolve(allocation)?;
-        let node = self.client.node();
+        let node = self.node.client.node();
         let placement = Placement::Memory {
             node: node.node,
             incarnation: node.incarnation,
@@ -244,7 +276,7 @@ impl Remote {
 
     /// The range that a segment takes, if that is in one piece in the present life of this node.
     pub(crate) fn place_of(&self, info: &SegmentInfo) -> Option<ExtentRange> {
-        place_of(&self.client, info)
+        place_of(&self.node.client, info)
     }
 
     /// Holds a segment that an earlier owner of the shard made; it is not freed before
@@ -255,7 +287,7 @@ impl Remote {
     /// When there is no key to its memory.
     pub(crate) fn hold(self: &Arc<Self>, id: SegmentId, info: &SegmentInfo) -> Result<Option<Arc<Segment>>> {
         let Some(range) = self.place_of(info) else { return Ok(None) };
-        let base = self.client.resolve(range.extent, range.offset)?;
+        let base = self.node.client.resolve(range.extent, range.offset)?;
         let origin = match self.allocator.contains(range.extent) {
             true => Origin::Session(range),
             false => Origin::NodePart(range),
@@ -271,7 +303,7 @@ impl Remote {
         outputs: &[(SegmentId, SegmentInfo)],
         ranges: &[ExtentRange],
     ) -> Result<Vec<Arc<Segment>>> {
-        let resolve = |range: &ExtentRange| self.client.resolve(range.extent, range.offset);
+        let resolve = |range: &ExtentRange| self.node.client.resolve(range.extent, range.offset);
         let bases: Result<Vec<_>, _> = ranges.iter().map(resolve).collect();
         if bases.is_err() {
             ranges.iter().for_each(|&range| part.free(range));

@@ -20,6 +20,7 @@
 //! record is copied, while anything is awaited from the fabric, or while indexes are merged. Changes of
 //! the version follow one another: they hold a lock of their own while they are recorded.
 
+use crate::background::Bell;
 use crate::manifest::Manifest;
 use crate::memory::Buffer;
 use crate::picker::Cursors;
@@ -76,8 +77,10 @@ pub(crate) struct State {
     pub(crate) closing: bool,
     pub(crate) flushing: bool,
     pub(crate) compacting: bool,
-    /// Levels that somebody asked to compact, and how many such calls there were.
+    /// The compaction that somebody asked for, if one goes on.
     pub(crate) manual: Option<ManualCompaction>,
+    /// How many were asked for.
+    pub(crate) manuals: u64,
     pub(crate) cursors: Cursors,
     /// Nothing is to be tried again before this time (clock of the options, nanoseconds).
     pub(crate) retry_at: u64,
@@ -113,6 +116,8 @@ pub(crate) struct Shard {
     next_watch: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
+    /// Wakes the background threads.
+    bell: Arc<Bell>,
     /// Published numbers that somebody reads at, with how many do.
     snapshots: Mutex<BTreeMap<u64, usize>>,
     next_segment: AtomicU64,
@@ -121,25 +126,31 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// An empty shard.
+    /// An empty shard, whose work is announced by `bell`.
     ///
     /// # Errors
     /// As for memory of the first memtable.
-    pub(crate) fn new(options: Options, remote: Arc<Remote>) -> Result<Self> {
+    pub(crate) fn new(options: Options, remote: Arc<Remote>, bell: Arc<Bell>) -> Result<Self> {
         let version = LiveVersion::empty(&options);
-        Self::with(options, remote, version, None)
+        Self::with(options, remote, bell, version, None)
     }
 
     /// A shard that goes on where an earlier owner's versions end.
     ///
     /// # Errors
     /// As for memory of the first memtable.
-    pub(crate) fn recovered(options: Options, recovered: Recovered) -> Result<Self> {
+    pub(crate) fn recovered(options: Options, recovered: Recovered, bell: Arc<Bell>) -> Result<Self> {
         let Recovered { remote, version, manifest } = recovered;
-        Self::with(options, remote, version, Some(manifest))
+        Self::with(options, remote, bell, version, Some(manifest))
     }
 
-    fn with(options: Options, remote: Arc<Remote>, version: LiveVersion, manifest: Option<Manifest>) -> Result<Self> {
+    fn with(
+        options: Options,
+        remote: Arc<Remote>,
+        bell: Arc<Bell>,
+        version: LiveVersion,
+        manifest: Option<Manifest>,
+    ) -> Result<Self> {
         let last = version.version.last_sequence();
         let (next_segment, next_table) = (version.version.next_segment(), version.version.next_table());
         let blocks = BlockPool::new(options.write_buffer_bytes.next_multiple_of(8));
@@ -155,6 +166,7 @@ impl Shard {
             counters: Counters::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
+            bell,
             snapshots: Mutex::default(),
             next_segment: AtomicU64::new(next_segment),
             next_table: AtomicU64::new(next_table),
@@ -177,6 +189,7 @@ impl Shard {
     /// Says that something changed.
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
+        self.bell.ring();
     }
 
     /// Flushes what a named database has in memtables, if it is open and well.
@@ -312,6 +325,44 @@ impl Shard {
             if *count == 0 {
                 snapshots.remove(&number.0);
             }
+        }
+    }
+
+    /// Makes sure that the active memtable is not `ended`, a memtable that has ended, without waiting
+    /// for anything but local memory: for a caller that others wait for. Limits and failures of
+    /// background work concern the next caller, so the number of memtables stays bounded as long as
+    /// each such caller was let in by [`Shard::make_room`].
+    ///
+    /// # Errors
+    /// `Io` when there is no memory.
+    pub(crate) fn switch_now(&self, ended: &Arc<Buffer>, bytes: u64) -> Result<()> {
+        let last = ended.memtable.wait_last_sequence();
+        let state = self.lock();
+        let view = Arc::clone(&self.view.load());
+        if Arc::ptr_eq(&view.active, ended) {
+            self.install_next(&view, last, bytes)?;
+            drop(state);
+            self.notify();
+        }
+        Ok(())
+    }
+
+    /// Waits, as back-pressure demands, until the active memtable has room for a write of `bytes`.
+    /// Others may take it at once.
+    ///
+    /// # Errors
+    /// As [`Shard::switch`].
+    pub(crate) fn make_room(&self, bytes: u64) -> Result<()> {
+        loop {
+            let active = Arc::clone(&self.view.load().active);
+            let memtable = &active.memtable;
+            let has_ended = memtable.end().is_some();
+            if !has_ended && memtable.reserved_bytes().saturating_add(bytes) <= memtable.options().capacity_bytes as u64
+            {
+                return Ok(());
+            }
+            let _ = memtable.end_early();
+            self.switch(&active, bytes)?;
         }
     }
 

@@ -1,9 +1,12 @@
 //! What a database counts.
 
-use forebay_fabric::Counts;
+use crate::segment::Node;
+use crate::shard::Shard;
+use forebay_fabric::{Counts, Traffic};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of a database since it was opened, and its shape now.
+/// Counts of a database since it was opened, and its shape now, summed over its shards.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -54,6 +57,47 @@ pub struct LevelStatistics {
     pub bytes: u64,
     /// Index entries.
     pub entries: u64,
+}
+
+impl Statistics {
+    /// Adds what a shard counted and holds.
+    pub(crate) fn add_shard(&mut self, shard: &Shard) {
+        let view = Arc::clone(&shard.view.load());
+        let counters = &shard.counters;
+        self.stall_nanos += get(&counters.stall_nanos);
+        self.stalls += get(&counters.stalls);
+        self.flushes += get(&counters.flushes);
+        self.compactions += get(&counters.compactions);
+        self.near_data_compactions += get(&counters.near_data_compactions);
+        self.refused_compactions += get(&counters.refused_compactions);
+        self.compaction_entries += get(&counters.compaction_entries);
+        self.compaction_bytes_read += get(&counters.compaction_bytes_read);
+        self.compaction_bytes_written += get(&counters.compaction_bytes_written);
+        self.dead_bytes_known += view.version.dead_bytes();
+        self.cached_index_bytes += view.version.cached_index_bytes();
+        self.memtable_bytes += view.buffers().map(|buffer| buffer.memtable.reserved_bytes()).sum::<u64>();
+        self.remote_bytes += shard.remote.own_bytes();
+        self.live_bytes += view.version.live_bytes();
+        let levels = view.version.level_statistics();
+        self.levels.resize(self.levels.len().max(levels.len()), LevelStatistics::default());
+        self.levels.iter_mut().zip(&levels).for_each(|(sum, level)| sum.add(level));
+    }
+
+    /// Adds what went to a memory node, and what this session leased of it.
+    pub(crate) fn add_node(&mut self, node: &Node) {
+        self.foreground += node.link().counts(Traffic::Foreground);
+        self.background += node.link().counts(Traffic::Background);
+        self.remote_bytes += node.allocated_bytes();
+    }
+}
+
+impl LevelStatistics {
+    fn add(&mut self, other: &Self) {
+        self.tables += other.tables;
+        self.runs += other.runs;
+        self.bytes += other.bytes;
+        self.entries += other.entries;
+    }
 }
 
 /// Counters that any thread adds to.

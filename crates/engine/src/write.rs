@@ -14,7 +14,7 @@ use crate::batch::Writes;
 use crate::memory::Buffer;
 use crate::shard::Shard;
 use crate::{Error, Result};
-use forebay_base::{Kind, Tag};
+use forebay_base::{Kind, SequenceNumber, Tag};
 use forebay_memtable::{Reservation, Reserved};
 use forebay_table::RangeTombstone;
 use std::sync::Arc;
@@ -28,32 +28,63 @@ impl Shard {
     /// # Errors
     /// `Invalid` for keys, values or batches beyond the limits; `Full`, `Unavailable`, `Closed`.
     pub(crate) fn write(&self, writes: &impl Writes) -> Result<()> {
-        self.check_open()?;
         writes.check(self.options.key_order, self.remote.max_record_bytes())?;
+        while let Some(ended) = self.try_write(writes)? {
+            self.switch(&ended, writes.record_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Writes a batch that was checked, if the active memtable has room for it; else returns that
+    /// memtable, which has ended.
+    ///
+    /// # Errors
+    /// As [`Shard::write`].
+    #[inline]
+    pub(crate) fn try_write(&self, writes: &impl Writes) -> Result<Option<Arc<Buffer>>> {
+        self.check_open()?;
         let (count, bytes) = (writes.count(), writes.record_bytes());
         if count == 0 {
-            return Ok(());
+            return Ok(None);
         }
+        let view = self.view.load();
+        match view.active.memtable.reserve(count, bytes)? {
+            Reserved::Fits(reservation) => {
+                let placed = self.fill(&view.active, reservation, writes)?;
+                self.publication.publish(placed.first, placed.last);
+                self.publication.wait_published(placed.last);
+                return Ok(None);
+            }
+            Reserved::Crossed(_) => {}
+            Reserved::Full => {
+                let mut round = 0;
+                while round < SPINS && !view.is_replaced() {
+                    forebay_env::sync::relax(&mut round);
+                }
+            }
+        }
+        Ok(Some(Arc::clone(&view.active)))
+    }
+
+    /// Inserts a batch that was checked, without publishing it and without waiting for background
+    /// work: the numbers behind it wait for the caller.
+    ///
+    /// # Errors
+    /// `Io` when there is no memory.
+    pub(crate) fn place(&self, writes: &impl Writes) -> Result<Placed> {
         loop {
             let view = self.view.load();
-            match view.active.memtable.reserve(count, bytes)? {
-                Reserved::Fits(reservation) => return self.fill(&view.active, reservation, writes),
-                Reserved::Crossed(_) => {}
-                Reserved::Full => {
-                    let mut round = 0;
-                    while round < SPINS && !view.is_replaced() {
-                        forebay_env::sync::relax(&mut round);
-                    }
-                }
+            if let Reserved::Fits(reservation) = view.active.memtable.reserve(writes.count(), writes.record_bytes())? {
+                return self.fill(&view.active, reservation, writes);
             }
             let ended = Arc::clone(&view.active);
             drop(view);
-            self.switch(&ended, bytes)?;
+            self.switch_now(&ended, writes.record_bytes())?;
         }
     }
 
-    fn fill(&self, active: &Buffer, mut reservation: Reservation<'_>, writes: &impl Writes) -> Result<()> {
-        let (first, last) = (reservation.next_sequence(), reservation.last_sequence());
+    fn fill(&self, active: &Buffer, mut reservation: Reservation<'_>, writes: &impl Writes) -> Result<Placed> {
+        let placed = Placed { first: reservation.next_sequence(), last: reservation.last_sequence() };
         let filled = writes.for_each(|kind, key, value| {
             let inserted = reservation.insert(kind, key, value, None)?;
             if kind == Kind::RangeDelete {
@@ -68,10 +99,15 @@ impl Shard {
             self.failed(error.clone());
             return Err(error);
         }
-        self.publication.publish(first, last);
-        self.publication.wait_published(last);
-        Ok(())
+        Ok(placed)
     }
+}
+
+/// The numbers of records that are inserted and not published yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) first: SequenceNumber,
+    pub(crate) last: SequenceNumber,
 }
 
 /// Notes a range deletion, before its number is published.

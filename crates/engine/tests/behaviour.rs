@@ -30,7 +30,7 @@ fn limits_are_said_and_kept() {
     assert_eq!(db.write(&batch).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.get(&[0]).unwrap(), None);
     db.write(&WriteBatch::new()).unwrap();
-    assert!(forebay_engine::Db::open(cluster.client(), Options { levels: 1, ..small_options() }).is_err());
+    assert!(forebay_engine::Db::open(&[cluster.client()], Options { levels: 1, ..small_options() }).is_err());
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_lost_memory_node_is_an_error_within_seconds() {
 fn closing_gives_the_memory_back() {
     let cluster = Cluster::start(256 << 20);
     let client = cluster.client();
-    let db = forebay_engine::Db::open(client, small_options()).unwrap();
+    let db = forebay_engine::Db::open(&[client], small_options()).unwrap();
     for i in 0..5000u32 {
         db.put(&i.to_be_bytes(), &[1; 100]).unwrap();
     }

@@ -103,12 +103,15 @@ fn what_is_loaded_is_what_was_there() {
     drop(db);
     let named = Options { name: Some("restored".to_owned()), ..options.clone() };
     let client = cluster.client();
-    let restored = Db::restore(client.clone(), named.clone(), &file).unwrap();
+    let restored = Db::restore(std::slice::from_ref(&client), named.clone(), &file).unwrap();
     assert!(contents(&restored) == before);
-    assert_eq!(Db::restore(client.clone(), named.clone(), &file).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(
+        Db::restore(std::slice::from_ref(&client), named.clone(), &file).unwrap_err().kind(),
+        ErrorKind::AlreadyExists
+    );
     restored.close().unwrap();
     drop(restored);
-    assert!(contents(&Db::open(client, named).unwrap()) == before);
+    assert!(contents(&Db::open(&[client], named).unwrap()) == before);
     // In another order of keys it holds the same.
     let reverse = cluster.open(Options { key_order: KeyOrder::ReverseBytewise, ..options });
     reverse.load(&file).unwrap();
@@ -158,6 +161,6 @@ fn a_damaged_checkpoint_is_refused() {
     assert_eq!(contents(&target), []);
     let named = Options { name: Some("db".to_owned()), ..small_options() };
     let client = cluster.client();
-    assert!(Db::restore(client.clone(), named, &damaged).is_err());
+    assert!(Db::restore(std::slice::from_ref(&client), named, &damaged).is_err());
     assert!(Db::list(&client).unwrap().is_empty());
 }

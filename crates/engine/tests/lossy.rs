@@ -20,7 +20,7 @@ fn start(seed: u64, faults: Faults, memory_bytes: u64, options: Options) -> (Sim
     let node = MemoryNode::start(Box::new(network.listen(1).unwrap()), node_options).unwrap();
     let client = (0..100)
         .find_map(|_| MemoryClient::connect(network.connect(1).unwrap(), "lossy", ClientOptions::default()).ok());
-    let db = Db::open(client.expect("one of 100 connects"), options).unwrap();
+    let db = Db::open(&[client.expect("one of 100 connects")], options).unwrap();
     (network, node, db)
 }
 

@@ -27,7 +27,7 @@ impl Process {
     }
 
     fn open(&self, options: Options) -> Result<Db, forebay_engine::Error> {
-        Db::open(Arc::clone(&self.client), options)
+        Db::open(std::slice::from_ref(&self.client), options)
     }
 
     fn kill(self, db: Db) {

@@ -98,7 +98,7 @@ fn what_does_not_fit_into_the_reply_is_read() {
     let cluster = node(|_| {});
     let options = ClientOptions { job_reply_bytes: 8 << 10, ..ClientOptions::default() };
     let client = MemoryClient::connect(cluster.connect(), "test", options).unwrap();
-    let db = Db::open(client, medium_options()).unwrap();
+    let db = Db::open(&[client], medium_options()).unwrap();
     let statistics = fill(&db, 40_000, 100);
     assert!(statistics.compactions > 0, "{statistics:?}");
     assert_eq!(statistics.near_data_compactions, statistics.compactions);
@@ -110,7 +110,7 @@ fn outputs_come_back_while_the_database_is_open() {
     let cluster = node(|options| (options.extent_bytes, options.job_bytes) = (Some(256 << 10), Some(1)));
     let client = cluster.client();
     assert_eq!(client.node_statistics().unwrap().kept_extents, 1);
-    let db = Db::open(client.clone(), small_options()).unwrap();
+    let db = Db::open(std::slice::from_ref(&client), small_options()).unwrap();
     let statistics = fill(&db, 5000, 100);
     assert!(statistics.near_data_compactions > 0 && statistics.refused_compactions == 0, "{statistics:?}");
     assert!(client.node_statistics().unwrap().job_extents > 2, "the node's part grows");

@@ -55,7 +55,7 @@ impl Rot {
 fn open(seed: u64, options: Options) -> (Cluster, Arc<MemoryClient>, Db, Model) {
     let cluster = Cluster::start(64 << 20);
     let client = cluster.client();
-    let db = Db::open(Arc::clone(&client), options).unwrap();
+    let db = Db::open(std::slice::from_ref(&client), options).unwrap();
     let mut random = Random::seeded(seed);
     let mut model = Model::new();
     for i in 0..2000u64 {

@@ -356,7 +356,7 @@ fn numbers_are_dense_across_memtables() {
             });
         }
     });
-    assert_eq!(db.snapshot().sequence_number().0, WRITERS * WRITES);
+    assert_eq!(db.snapshot().sequence_numbers()[0].0, WRITERS * WRITES);
     db.close().unwrap();
 }
 

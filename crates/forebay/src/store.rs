@@ -50,7 +50,7 @@ impl Store {
             ..ClientOptions::default()
         };
         let client = MemoryClient::connect(link, "forebay", client_options)?;
-        let db = Db::open(Arc::clone(&client), options)?;
+        let db = Db::open(std::slice::from_ref(&client), options)?;
         Ok(Self { db, client, node })
     }
 

@@ -104,14 +104,14 @@ impl History {
 
 /// Checks that what is allocated is what the version names, and the manifest.
 fn check_memory(db: &Db, client: &Arc<MemoryClient>, context: &str) {
-    let shard = db.shard();
+    let [shard] = db.shards() else { panic!("one shard") };
     db.wait_for_compactions().unwrap();
     for _ in 0..100 {
         shard.view.reclaim();
         let version = Arc::clone(&shard.view.load().version);
         let named: u64 =
             version.version.segments().values().map(|segment| place_of(client, &segment.info).unwrap().length).sum();
-        let allocated = shard.remote.allocated_bytes();
+        let allocated = shard.remote.own_bytes();
         let manifest = shard.manifest_bytes().next_multiple_of(GRANULARITY_BYTES);
         if named + manifest == allocated {
             return;
@@ -119,7 +119,7 @@ fn check_memory(db: &Db, client: &Arc<MemoryClient>, context: &str) {
         #[allow(clippy::disallowed_methods)]
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("{context}: {} bytes are allocated", shard.remote.allocated_bytes());
+    panic!("{context}: {} bytes are allocated", shard.remote.own_bytes());
 }
 
 fn places(seed: u64) -> CompactionPlace {
@@ -135,7 +135,7 @@ fn owners_are_killed_at_random() {
         for life in 0..8 {
             let context = format!("seed {seed}, life {life}");
             let (link, client) = connect(&network);
-            let db = Db::open(Arc::clone(&client), options(places(seed + life))).unwrap();
+            let db = Db::open(std::slice::from_ref(&client), options(places(seed + life))).unwrap();
             history.check(&db, &context);
             check_memory(&db, &client, &context);
             for _ in 0..random.below(1500) {
@@ -158,7 +158,7 @@ fn owners_are_killed_at_random() {
                 1 => {
                     let (_link, client) = connect(&network);
                     let taken = Options { takeover: true, ..options(places(seed)) };
-                    let taken = Db::open(client, taken).unwrap();
+                    let taken = Db::open(&[client], taken).unwrap();
                     history.check(&taken, &context);
                     let before = history.flushed;
                     for _ in 0..300 {
@@ -200,7 +200,7 @@ fn an_owner_is_killed_after_any_step() {
                 .unwrap()
             };
             round += 1;
-            if let Ok(db) = Db::open(client, options(places(round))) {
+            if let Ok(db) = Db::open(&[client], options(places(round))) {
                 let mut alive = true;
                 for _ in 0..200 {
                     alive &= history.write(&db, &mut random).is_ok();
@@ -216,7 +216,7 @@ fn an_owner_is_killed_after_any_step() {
             done.store(true, Ordering::Relaxed);
             watcher.join().unwrap();
             let (_link, client) = connect(&network);
-            let db = Db::open(Arc::clone(&client), options(places(seed))).unwrap();
+            let db = Db::open(std::slice::from_ref(&client), options(places(seed))).unwrap();
             history.check(&db, &context);
             check_memory(&db, &client, &context);
             db.close().unwrap();
@@ -230,7 +230,7 @@ fn an_owner_is_killed_after_any_step() {
 fn a_damaged_manifest_is_reported() {
     let (network, _node) = start(7);
     let (_link, client) = connect(&network);
-    let db = Db::open(Arc::clone(&client), options(CompactionPlace::MemoryNode)).unwrap();
+    let db = Db::open(std::slice::from_ref(&client), options(CompactionPlace::MemoryNode)).unwrap();
     let (mut history, mut random) = (History::default(), Random::seeded(7));
     for _ in 0..1000 {
         history.write(&db, &mut random).unwrap();
@@ -247,7 +247,7 @@ fn a_damaged_manifest_is_reported() {
     let open = |context: &str| {
         let shard = store.acquire_shard(ShardId(0), false).unwrap();
         shard.release().unwrap();
-        let error = Db::open(Arc::clone(&client), options(CompactionPlace::MemoryNode)).unwrap_err();
+        let error = Db::open(std::slice::from_ref(&client), options(CompactionPlace::MemoryNode)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{context}: {error}");
         let shard = store.acquire_shard(ShardId(0), false).unwrap();
         shard.map(&[extent]).unwrap();
@@ -281,7 +281,7 @@ fn a_damaged_manifest_is_reported() {
     }
     shard.set_root(&bytes).unwrap();
     shard.release().unwrap();
-    let db = Db::open(client, options(CompactionPlace::MemoryNode)).unwrap();
+    let db = Db::open(&[client], options(CompactionPlace::MemoryNode)).unwrap();
     history.flushed = history.operations.len();
     history.check(&db, "mended");
 }

@@ -35,7 +35,7 @@ impl Cluster {
     }
 
     pub fn open(&self, options: Options) -> Db {
-        Db::open(self.client(), options).unwrap()
+        Db::open(&[self.client()], options).unwrap()
     }
 
     /// Ends the node, as far as its clients can tell.

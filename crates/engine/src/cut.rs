@@ -1,0 +1,85 @@
+//! One cut through all shards: the published numbers of several shards, read so that every batch
+//! that crosses shards is covered by all of them or by none.
+//!
+//! ```text
+//!   batch     gate shared ── place in each shard ── begun += 1 ── publish in each ── ended += 1
+//!   reader    e = ended;  read the published numbers;  b = begun;  b = e: done
+//!             else: gate exclusive; read the published numbers
+//! ```
+//!
+//! Batches within one shard touch none of this, and a reader that meets no crossing batch takes no
+//! lock.
+//!
+//! # Invariants
+//!
+//! 1. A crossing batch is *in flight* from before its first record is published until its last one
+//!    is. It is counted in `begun` before, and in `ended` after, so `ended <= begun`.
+//! 2. A reader that finds `b = e` read all numbers while nothing was in flight that they show in
+//!    part: what had begun when `begun` was read, had ended when `ended` was read. If a number shows
+//!    a record of a batch, then `begun` counted it (the publication releases, the reader acquires),
+//!    so it had ended before any number was read, and all of them cover it.
+//! 3. The gate is taken before anything is reserved, and its holders wait for nobody who waits for
+//!    it: what they wait for is local memory and the publication of numbers before theirs, and
+//!    whoever reserved those holds the gate already or never takes it.
+//! 4. Crossing batches publish in the order of the shards. So of those that wait for a shard's
+//!    ring, none waits for another that waits for it.
+
+use crate::shard::Shard;
+use crate::write::Placed;
+use forebay_env::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLockReadGuard};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Cut {
+    gate: RwLock<()>,
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// Lets a crossing batch reserve and publish.
+pub(crate) struct Crossing<'a> {
+    cut: &'a Cut,
+    _gate: RwLockReadGuard<'a, ()>,
+}
+
+impl Cut {
+    /// Begins a crossing batch. To be held until it is published in all its shards, or has failed
+    /// in one before it was published anywhere.
+    pub(crate) fn cross(&self) -> Crossing<'_> {
+        Crossing { cut: self, _gate: self.gate.read().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Runs `read`, which reads published numbers, so that no crossing batch shows in part. It may
+    /// be run twice; the first result is then dropped.
+    pub(crate) fn through<T>(&self, mut read: impl FnMut() -> T) -> T {
+        // Acquire: what the batches that ended have published is seen below (invariant 2).
+        let ended = self.ended.load(Ordering::Acquire);
+        let result = read();
+        // Relaxed: `read` acquired the published numbers, and with them the counts of their batches.
+        if self.begun.load(Ordering::Relaxed) == ended {
+            return result;
+        }
+        drop(result);
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        read()
+    }
+}
+
+impl Crossing<'_> {
+    /// Publishes what was placed in each shard, in the order of the shards, and waits until the
+    /// published numbers cover it.
+    pub(crate) fn publish(self, placed: &[(&Shard, Placed)]) {
+        // Relaxed: each publication below releases it (invariant 2).
+        self.cut.begun.fetch_add(1, Ordering::Relaxed);
+        for (shard, numbers) in placed {
+            shard.publication.publish(numbers.first, numbers.last);
+        }
+        for (shard, numbers) in placed {
+            shard.publication.wait_published(numbers.last);
+        }
+        // Release: pairs with the acquire of `through`.
+        self.cut.ended.fetch_add(1, Ordering::AcqRel);
+    }
+}

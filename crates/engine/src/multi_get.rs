@@ -1,0 +1,164 @@
+//! Reads of several keys, of any shards.
+//!
+//! ```text
+//!   memtables and probes of all keys       no round trip
+//!   post the first candidate of each       on one endpoint a memory node
+//!   ring all doorbells, then wait for all  one round of round trips, whatever the number of keys
+//!   again with what is left                keys whose candidate was another key's record
+//! ```
+
+use crate::endpoints::Taken;
+use crate::probe::Probe;
+use crate::read::{in_memtables, is_visible, post, received, value_of, verified};
+use crate::shard::{Shard, View};
+use crate::table::Table;
+use crate::{Error, Result};
+use forebay_base::SequenceNumber;
+use forebay_memtable::Guard;
+use forebay_table::Candidate;
+use std::sync::Arc;
+
+/// A shard as a call sees it.
+pub(crate) struct Source<'s> {
+    shard: &'s Shard,
+    view: Guard<'s, View>,
+    number: SequenceNumber,
+}
+
+impl<'s> Source<'s> {
+    /// The shard, as of `number` or now.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn of(shard: &'s Shard, number: Option<SequenceNumber>) -> Result<Self> {
+        shard.check_open()?;
+        let view = shard.view.load();
+        let number = number.unwrap_or_else(|| shard.publication.published());
+        Ok(Self { shard, view, number })
+    }
+
+    /// Which memory node it is on.
+    fn node(&self) -> usize {
+        self.shard.remote.memory_node().number()
+    }
+
+    /// Goes on to the present number.
+    pub(crate) fn read_number(&mut self) {
+        self.number = self.shard.publication.published();
+    }
+}
+
+/// A key whose record is looked for in the tables.
+struct Search<'a> {
+    key: &'a [u8],
+    value: &'a mut Option<Vec<u8>>,
+    number: SequenceNumber,
+    probe: Probe<'a>,
+    next: (&'a Arc<Table>, Candidate),
+    /// Which source has it; then, which of the lines to the memory nodes leads there.
+    line: usize,
+}
+
+/// An endpoint to a memory node.
+struct Line<'a> {
+    shard: &'a Shard,
+    endpoint: Taken<'a>,
+    reopens: u32,
+    failure: Option<Error>,
+}
+
+/// The values of `keys`, the one at place `i` from the source `source_of(i)`.
+///
+/// # Errors
+/// See [`crate::Db::get`].
+pub(crate) fn fetch(
+    sources: &[Source<'_>],
+    keys: &[&[u8]],
+    source_of: impl Fn(usize) -> usize,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let mut values = vec![None; keys.len()];
+    let mut searches = Vec::with_capacity(keys.len());
+    for ((at, &key), value) in keys.iter().enumerate().zip(&mut values) {
+        let line = source_of(at);
+        let Some(source) = sources.get(line) else { continue };
+        if let Some(found) = in_memtables(&source.view, key, source.number)? {
+            *value = found.map(<[u8]>::to_vec);
+            continue;
+        }
+        let mut probe = source.view.version.probe(key, source.number);
+        if let Some(next) = probe.next() {
+            searches.push(Search { key, value, number: source.number, probe, next, line });
+        }
+    }
+    let mut lines = open_lines(sources, &mut searches)?;
+    while !searches.is_empty() {
+        searches = round(&mut lines, searches)?;
+    }
+    drop(lines);
+    sources.iter().try_for_each(|source| source.shard.check_open())?;
+    Ok(values)
+}
+
+/// Opens a line to each memory node that is needed, always in the same order: whoever waits for an
+/// endpoint of one node holds none of a later one.
+fn open_lines<'a>(sources: &'a [Source<'_>], searches: &mut [Search<'_>]) -> Result<Vec<Line<'a>>> {
+    let mut needed: Vec<&'a Source<'_>> = Vec::new();
+    for search in &*searches {
+        if let Some(source) = sources.get(search.line)
+            && needed.iter().all(|other| other.node() != source.node())
+        {
+            needed.push(source);
+        }
+    }
+    needed.sort_by_key(|source| source.node());
+    for search in searches {
+        let node = sources.get(search.line).map(Source::node);
+        search.line = needed.iter().position(|source| Some(source.node()) == node).unwrap_or(0);
+    }
+    let open = |source: &&'a Source<'_>| {
+        let endpoint = source.shard.remote.foreground().take()?;
+        Ok(Line { shard: source.shard, endpoint, reopens: 0, failure: None })
+    };
+    needed.iter().map(open).collect()
+}
+
+/// Reads the next candidate of each search; returns the searches that go on.
+fn round<'a>(lines: &mut [Line<'_>], searches: Vec<Search<'a>>) -> Result<Vec<Search<'a>>> {
+    let mut posted = Vec::with_capacity(searches.len());
+    for search in &searches {
+        let (table, candidate) = search.next;
+        posted.push(post(&mut line(lines, search)?.endpoint, table, candidate)?);
+    }
+    lines.iter_mut().for_each(|line| line.endpoint.flush());
+    let mut left = Vec::new();
+    for (mut search, id) in searches.into_iter().zip(posted) {
+        let line = line(lines, &search)?;
+        let slot = match line.endpoint.wait_for(id) {
+            Ok(outcome) => received(outcome)?,
+            Err(error) => {
+                line.failure.get_or_insert(error.into());
+                left.push(search);
+                continue;
+            }
+        };
+        let (table, candidate) = search.next;
+        let record = verified(&slot, table, candidate)?;
+        if is_visible(&record, search.key, search.number) {
+            *search.value = value_of(record, search.probe.hidden()).map(<[u8]>::to_vec);
+        } else if let Some(next) = search.probe.next() {
+            search.next = next;
+            left.push(search);
+        }
+        line.endpoint.release(slot);
+    }
+    for line in lines {
+        if let Some(failure) = line.failure.take() {
+            line.shard.reopen(&mut line.endpoint, &mut line.reopens, failure)?;
+        }
+    }
+    Ok(left)
+}
+
+fn line<'l, 'a>(lines: &'l mut [Line<'a>], search: &Search<'_>) -> Result<&'l mut Line<'a>> {
+    lines.get_mut(search.line).ok_or_else(|| Error::invalid("a search without a line to its memory node"))
+}

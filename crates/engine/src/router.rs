@@ -1,0 +1,301 @@
+//! The shards of a database behind one interface (dLSM VII, IX).
+//!
+//! ```text
+//!   key ──► routing ──► shard i ──► memory node i mod m
+//! ```
+//!
+//! A database of one shard goes straight to it. Otherwise a call loads the routing, which is replaced
+//! as a whole when bounds move, and keeps it until its record is published or its views are taken.
+//!
+//! What spans shards, that is snapshots, iterators and reads of several keys, reads the shards'
+//! published numbers through one [`Cut`], and again if the routing was replaced meanwhile. A batch
+//! that crosses shards is divided; first there must be room in each shard, as back-pressure demands,
+//! while nothing is reserved; then its parts are placed in the order of the shards without waiting
+//! for background work, and published under the cut. So a stall in one shard keeps no other shard
+//! from publishing, and a batch that is refused was written nowhere.
+//!
+//! Two gets, one after another, are no snapshot: between them a batch may appear.
+
+use crate::batch::{WriteBatch, Writes};
+use crate::cut::Cut;
+use crate::multi_get::{self, Source};
+use crate::routing::Routing;
+use crate::shard::Shard;
+use crate::split::{Part, sole_owner, split};
+use crate::{Error, Result};
+use forebay_base::{KeyOrder, SequenceNumber};
+use forebay_memtable::Switch;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Router {
+    shards: Arc<[Arc<Shard>]>,
+    order: KeyOrder,
+    plan: Switch<Plan>,
+    cut: Cut,
+}
+
+/// Who owns what now.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) routing: Arc<Routing>,
+}
+
+/// Published numbers, one a shard, under one cut, and the routing that they belong to.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    pub(crate) routing: Arc<Routing>,
+    pub(crate) numbers: Vec<SequenceNumber>,
+}
+
+impl Moment {
+    /// The number of a shard; the caller knows that there is one.
+    pub(crate) fn number(&self, shard: usize) -> SequenceNumber {
+        self.numbers.get(shard).copied().unwrap_or(SequenceNumber::ZERO)
+    }
+}
+
+impl Router {
+    pub(crate) fn new(shards: Arc<[Arc<Shard>]>, routing: Routing) -> Self {
+        let order = routing.order();
+        let plan = Switch::new(Arc::new(Plan { routing: Arc::new(routing) }));
+        Self { shards, order, plan, cut: Cut::default() }
+    }
+
+    pub(crate) fn shards(&self) -> &Arc<[Arc<Shard>]> {
+        &self.shards
+    }
+
+    pub(crate) fn order(&self) -> KeyOrder {
+        self.order
+    }
+
+    /// The shard, if there is only one.
+    #[inline]
+    fn only(&self) -> Option<&Shard> {
+        match &*self.shards {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn shard(&self, at: usize) -> Result<&Arc<Shard>> {
+        self.shards.get(at).ok_or_else(|| Error::invalid("a snapshot is used with a database that is not its own"))
+    }
+
+    /// The present routing.
+    pub(crate) fn routing(&self) -> Arc<Routing> {
+        Arc::clone(&self.plan.load().routing)
+    }
+
+    /// Hands the value of `key`, at a moment or now, to `found`.
+    #[inline]
+    pub(crate) fn get<T>(
+        &self,
+        key: &[u8],
+        moment: Option<&Moment>,
+        found: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        if let Some(only) = self.only() {
+            return only.get(key, moment.map(|moment| moment.number(0)), found);
+        }
+        if let Some(moment) = moment {
+            let owner = moment.routing.owner(key);
+            return self.shard(owner)?.get(key, Some(moment.number(owner)), found);
+        }
+        let plan = self.plan.load();
+        self.shard(plan.routing.owner(key))?.get(key, None, found)
+    }
+
+    /// Writes one record.
+    #[inline]
+    pub(crate) fn write_one(&self, key: &[u8], write: &impl Writes) -> Result<()> {
+        if let Some(only) = self.only() {
+            return only.write(write);
+        }
+        loop {
+            let plan = self.plan.load();
+            let shard = self.shard(plan.routing.owner(key))?;
+            write.check(self.order, shard.remote.max_record_bytes())?;
+            let Some(ended) = shard.try_write(write)? else { return Ok(()) };
+            drop(plan);
+            shard.switch(&ended, write.record_bytes())?;
+        }
+    }
+
+    /// Writes a batch, which becomes visible at once.
+    pub(crate) fn write(&self, batch: &WriteBatch) -> Result<()> {
+        if let Some(only) = self.only() {
+            return only.write(batch);
+        }
+        batch.check(self.order, u64::MAX)?;
+        loop {
+            let plan = self.plan.load();
+            let Some(owner) = sole_owner(batch, &plan.routing)? else {
+                let routing = Arc::clone(&plan.routing);
+                drop(plan);
+                if self.write_across(batch, &routing)? {
+                    return Ok(());
+                }
+                continue;
+            };
+            let shard = self.shard(owner)?;
+            batch.check_bytes(shard.remote.max_record_bytes())?;
+            let Some(ended) = shard.try_write(batch)? else { return Ok(()) };
+            drop(plan);
+            shard.switch(&ended, batch.record_bytes())?;
+        }
+    }
+
+    /// Writes a batch to several shards. Whether it did: not if the routing was replaced meanwhile.
+    fn write_across(&self, batch: &WriteBatch, routing: &Arc<Routing>) -> Result<bool> {
+        let parts = split(batch, routing)?;
+        for part in &parts {
+            part.check_bytes(self.shard(part.shard)?.remote.max_record_bytes())?;
+        }
+        for part in &parts {
+            let shard = self.shard(part.shard)?;
+            shard.check_open()?;
+            shard.make_room(part.record_bytes())?;
+        }
+        let plan = self.plan.load();
+        if !Arc::ptr_eq(&plan.routing, routing) {
+            return Ok(false);
+        }
+        self.place_and_publish(&parts)?;
+        Ok(true)
+    }
+
+    fn place_and_publish(&self, parts: &[Part<'_>]) -> Result<()> {
+        let crossing = self.cut.cross();
+        let mut placed = Vec::with_capacity(parts.len());
+        for part in parts {
+            let shard = self.shard(part.shard)?;
+            match shard.place(part) {
+                Ok(numbers) => placed.push((&**shard, numbers)),
+                Err(error) => {
+                    // What was placed can never be published: nobody writes to these shards any more.
+                    let error = error.during("placing a batch that crosses shards");
+                    placed.iter().for_each(|(shard, _)| shard.failed(error.clone()));
+                    return Err(error);
+                }
+            }
+        }
+        crossing.publish(&placed);
+        Ok(())
+    }
+
+    /// Runs `read` on the present routing, under one cut, so that no write is seen that a routing after
+    /// it directed.
+    fn now<T>(&self, mut read: impl FnMut(&Arc<Routing>) -> T) -> T {
+        loop {
+            let plan = self.plan.load();
+            let result = self.cut.through(|| read(&plan.routing));
+            if !plan.is_replaced() {
+                return result;
+            }
+        }
+    }
+
+    /// Pins this moment. To be ended by [`Router::unpin`].
+    pub(crate) fn pin(self: &Arc<Self>) -> Pins {
+        self.now(|routing| Pins {
+            moment: Moment {
+                routing: Arc::clone(routing),
+                numbers: self.shards.iter().map(|shard| shard.pin()).collect(),
+            },
+            router: Arc::clone(self),
+        })
+    }
+
+    /// The moment's or the present routing, and of the shards that `range` names in it the views and
+    /// numbers.
+    pub(crate) fn views(
+        &self,
+        moment: Option<&Moment>,
+        range: impl Fn(&Routing) -> std::ops::Range<usize>,
+    ) -> Result<(Arc<Routing>, Vec<ShardView>)> {
+        let of = |routing: &Arc<Routing>, number: &dyn Fn(usize, &Shard) -> SequenceNumber| {
+            // All views, then all numbers: see `shard`.
+            let shards = range(routing).filter_map(|at| Some((at, self.shards.get(at)?)));
+            let mut views: Vec<_> = shards
+                .map(|(at, shard)| ShardView {
+                    at,
+                    shard: Arc::clone(shard),
+                    view: Arc::clone(&shard.view.load()),
+                    number: SequenceNumber::ZERO,
+                })
+                .collect();
+            views.iter_mut().for_each(|view| view.number = number(view.at, &view.shard));
+            (Arc::clone(routing), views)
+        };
+        let (routing, views) = match moment {
+            Some(moment) => of(&moment.routing, &|at, _| moment.number(at)),
+            None => self.now(|routing| of(routing, &|_, shard| shard.publication.published())),
+        };
+        views.iter().try_for_each(|view| view.shard.check_open())?;
+        Ok((routing, views))
+    }
+
+    /// The values of `keys`, all at one moment, or now.
+    pub(crate) fn multi_get(&self, keys: &[&[u8]], moment: Option<&Moment>) -> Result<Vec<Option<Vec<u8>>>> {
+        if let Some(only) = self.only() {
+            let source = Source::of(only, moment.map(|moment| moment.number(0)))?;
+            return multi_get::fetch(&[source], keys, |_| 0);
+        }
+        loop {
+            let plan = self.plan.load();
+            let routing = moment.map_or(&plan.routing, |moment| &moment.routing);
+            let owners: Vec<usize> = keys.iter().map(|key| routing.owner(key)).collect();
+            let mut involved = owners.clone();
+            involved.sort_unstable();
+            involved.dedup();
+            let sources =
+                involved.iter().map(|&at| Source::of(self.shard(at)?, moment.map(|moment| moment.number(at))));
+            let mut sources = sources.collect::<Result<Vec<_>>>()?;
+            if moment.is_none() {
+                self.cut.through(|| sources.iter_mut().for_each(Source::read_number));
+                if plan.is_replaced() {
+                    continue;
+                }
+            }
+            return multi_get::fetch(&sources, keys, |key| {
+                owners.get(key).and_then(|owner| involved.binary_search(owner).ok()).unwrap_or(0)
+            });
+        }
+    }
+}
+
+/// What an iterator needs of a shard.
+#[derive(Debug)]
+pub(crate) struct ShardView {
+    /// Which shard it is.
+    pub(crate) at: usize,
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) view: Arc<crate::shard::View>,
+    pub(crate) number: SequenceNumber,
+}
+
+/// A pinned moment, until dropped.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    pub(crate) moment: Moment,
+    router: Arc<Router>,
+}
+
+impl Pins {
+    /// Whether it is a moment of the database of `router`.
+    pub(crate) fn are_of(&self, router: &Arc<Router>) -> bool {
+        Arc::ptr_eq(&self.router, router)
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        for (shard, number) in self.router.shards.iter().zip(&self.moment.numbers) {
+            shard.unpin(*number);
+        }
+    }
+}
