@@ -3,7 +3,7 @@
 use crate::arguments::{MemoryArguments, ReportArguments};
 use crate::failure::{Failure, Stage};
 use crate::output::{self, Format, ProgressLine};
-use crate::stores::{self, EngineArguments};
+use crate::stores::{self, EngineArguments, Existing};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay_base::ErrorKind;
@@ -112,7 +112,8 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings()?;
     let model = arguments.report.model();
     let table = arguments.report.format == Format::Table;
-    let opener = stores::Opener::new(&arguments.memory, &arguments.engine);
+    let existing = if arguments.use_existing_db { Existing::Required } else { Existing::Replaced };
+    let opener = stores::Opener::new(&arguments.memory, &arguments.engine, existing);
     let place = nodes::describe(&arguments.memory.memory);
     let progress = RefCell::new(ProgressLine::new());
     let printed = RefCell::new(Ok(()));

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `memory_node`, `fabric_test`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `fabric_test`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `flags`, `units` | how flags, sizes, durations and rates are written |
 //! | `nodes`, `stores` | reaching a memory node and opening a store on it |
@@ -12,6 +12,7 @@
 
 mod arguments;
 mod bench;
+mod checkpoint;
 mod fabric_test;
 mod failure;
 mod flags;
@@ -45,6 +46,10 @@ enum Command {
     Ycsb(Box<ycsb::Arguments>),
     /// Replay a recorded trace and check every value that is read.
     Replay(Box<replay::Arguments>),
+    /// Write a named database to a file.
+    Checkpoint(checkpoint::Arguments),
+    /// Create a named database from such a file.
+    Restore(checkpoint::Arguments),
     /// Measure latency and rate of each operation of the fabric.
     FabricTest(fabric_test::Arguments),
     /// Print the version.
@@ -61,6 +66,8 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::execute(&arguments),
         Command::Ycsb(arguments) => ycsb::execute(&arguments),
         Command::Replay(arguments) => replay::execute(&arguments),
+        Command::Checkpoint(arguments) => checkpoint::write(&arguments),
+        Command::Restore(arguments) => checkpoint::restore(&arguments),
         Command::FabricTest(arguments) => fabric_test::execute(&arguments),
         Command::Version => output::line(concat!("forebay ", env!("CARGO_PKG_VERSION"))),
     };

@@ -2,6 +2,8 @@
 
 use crate::arguments::MemoryArguments;
 use crate::{nodes, units};
+use clap::builder::BoolishValueParser;
+use forebay::ErrorKind;
 use forebay::{CompactionPlace, DbIterator, LevelStatistics, NodeAddress, Options, Store as Database, WriteBatch};
 use forebay_workload::{Cursor, Error, Figures, LevelFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
 use std::sync::Arc;
@@ -9,6 +11,13 @@ use std::sync::Arc;
 /// The engine's options, with db_bench's names.
 #[derive(Debug, Clone, clap::Args)]
 pub struct EngineArguments {
+    /// Name of the database in the memory node. It outlives the command; without a name it ends with it.
+    #[arg(long, value_name = "NAME")]
+    db: Option<String>,
+    /// Take the named database from another process that has it open.
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    takeover: bool,
     /// Size of a memtable.
     #[arg(long, value_parser = units::length, value_name = "SIZE")]
     write_buffer_size: Option<usize>,
@@ -57,6 +66,8 @@ impl EngineArguments {
     fn options(&self) -> Options {
         let usual = Options::default();
         Options {
+            name: self.db.clone(),
+            takeover: self.takeover,
             write_buffer_bytes: self.write_buffer_size.unwrap_or(usual.write_buffer_bytes),
             max_immutable_memtables: self
                 .max_write_buffer_number
@@ -80,20 +91,34 @@ impl EngineArguments {
     }
 }
 
-/// Opens empty stores.
+/// What becomes of a named database that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It must be there, and is gone on with.
+    Required,
+    /// It is gone on with.
+    Kept,
+    /// An empty one takes its place.
+    Replaced,
+}
+
+/// Opens stores; those without a name are empty.
 #[derive(Debug)]
 pub struct Opener {
     memory: MemoryArguments,
     options: Options,
+    existing: Existing,
 }
 
 impl Opener {
     /// Stores with these memory nodes and options.
-    pub fn new(memory: &MemoryArguments, engine: &EngineArguments) -> Self {
-        Self { memory: memory.clone(), options: engine.options() }
+    pub fn new(memory: &MemoryArguments, engine: &EngineArguments, existing: Existing) -> Self {
+        let mut options = engine.options();
+        options.create_if_missing = existing != Existing::Required;
+        Self { memory: memory.clone(), options, existing }
     }
 
-    /// Opens an empty store.
+    /// Opens a store.
     ///
     /// # Errors
     /// When no memory node is there, or the options do not fit each other.
@@ -101,13 +126,24 @@ impl Opener {
         let MemoryArguments { memory, local_memory_size } = &self.memory;
         let opened = match memory {
             NodeAddress::Local => Database::embedded(*local_memory_size, self.options.clone()),
-            address => Database::connect(address, self.options.clone()),
+            address => self.make_room(address).and_then(|()| Database::connect(address, self.options.clone())),
         };
         let store = opened.map_err(|error| {
             let message = nodes::with_hint(error.kind(), &error, memory);
             Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
         })?;
         Ok(EngineStore(Arc::new(store)))
+    }
+}
+
+impl Opener {
+    /// Drops the database that an empty one is to replace.
+    fn make_room(&self, address: &NodeAddress) -> Result<(), forebay::Error> {
+        let (Some(name), Existing::Replaced) = (&self.options.name, self.existing) else { return Ok(()) };
+        match Database::destroy(address, name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            dropped => dropped,
+        }
     }
 }
 

@@ -137,7 +137,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             Err(Failure::usage("--clients: an LSM database has one client, who writes; use --threads"))
         }
         Engine::Lsm => {
-            let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options);
+            let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options, stores::Existing::Kept);
             let store = opener.open().map_err(Failure::workload(Stage::Start))?;
             measure(arguments, &[store], &workloads, &settings)
         }

@@ -43,6 +43,24 @@ impl Store {
         Self::over(connect(address)?, options, None)
     }
 
+    /// Drops the named database `name` with all that is in it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; `Busy` while a process has it open; `Unavailable`.
+    pub fn destroy(address: &NodeAddress, name: &str) -> Result<(), Error> {
+        let client = MemoryClient::connect(connect(address)?, "forebay", ClientOptions::default())?;
+        Ok(Db::destroy(&client, name)?)
+    }
+
+    /// Names of the databases in the memory of a node.
+    ///
+    /// # Errors
+    /// `Unavailable` when nobody serves at the address.
+    pub fn list(address: &NodeAddress) -> Result<Vec<String>, Error> {
+        let client = MemoryClient::connect(connect(address)?, "forebay", ClientOptions::default())?;
+        Ok(Db::list(&client)?)
+    }
+
     fn over(link: Arc<dyn Link>, options: Options, node: Option<Handle>) -> Result<Self, Error> {
         let client_options = ClientOptions {
             timeout: options.fabric_timeout,

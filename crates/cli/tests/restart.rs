@@ -1,0 +1,98 @@
+//! The compute process is killed, stopped or taken over; named databases go on in the next one.
+
+mod common;
+
+use common::{fresh_path, places, run, start, start_node};
+use forebay_env::Random;
+use rustix::process::Signal;
+use std::time::Duration;
+
+const FLAGS: &str = "--value_size=100 --write_buffer_size=256KiB --verify=true";
+
+#[test]
+fn what_one_process_wrote_the_next_one_reads() {
+    for place in places() {
+        let (_node, address) = start_node(&place, "--memory=1GiB");
+        let bench =
+            |rest: &str| run(&format!("bench {FLAGS} --num=30000 --memory={address} --db=db --format=json {rest}"));
+        let missing = bench("--use_existing_db --benchmarks=readrandom");
+        assert_eq!(missing.code, Some(1), "{missing:?}");
+        bench("--benchmarks=fillseq").expect(0);
+        let read = bench("--use_existing_db --benchmarks=readrandom").expect(0).json();
+        assert_eq!(read["benchmarks"][0]["found"], 30000, "{read}");
+        let file = fresh_path(".checkpoint");
+        let at = format!("--memory={address} {}", file.display());
+        run(&format!("checkpoint --db=db {at}")).expect(0);
+        run(&format!("restore --db=copy {at}")).expect(0);
+        assert_eq!(run(&format!("restore --db=copy {at}")).code, Some(1));
+        let flags = "--use_existing_db --benchmarks=readrandom --format=json";
+        let copy = run(&format!("bench {FLAGS} --num=30000 --memory={address} --db=copy {flags}")).expect(0).json();
+        assert_eq!(copy["benchmarks"][0]["found"], 30000, "{copy}");
+        std::fs::write(&file, b"no checkpoint").unwrap();
+        run(&format!("restore --db=other {at}")).expect(6);
+        run(&format!("checkpoint --db=other {at}")).expect(1);
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
+/// Kills a process that writes, and reads everything in the next one.
+fn kill_at_random(seed: u64) {
+    let mut random = Random::seeded(seed);
+    let place = places()[random.below(2) as usize].clone();
+    println!("seed {seed}: {place}");
+    let (_node, address) = start_node(&place, "--memory=1GiB");
+    let flags = format!("{FLAGS} --memory={address} --db=db");
+    let num = "--num=30000";
+    run(&format!("bench {flags} {num} --benchmarks=fillseq,compact")).expect(0);
+    for _ in 0..3 {
+        let mut load = start(&format!("bench {flags} --num=100000000 --use_existing_db --benchmarks=overwrite"));
+        load.until_open();
+        load.pause(Duration::from_micros(random.below(800_000)));
+        load.signal(Signal::KILL);
+        load.wait();
+        // The first keys are all there, each with a value that was written.
+        let check = format!("bench {flags} {num} --use_existing_db --benchmarks=readrandom,readseq --format=json");
+        let read = run(&check).expect(0).json();
+        assert_eq!(read["benchmarks"][0]["found"], 30000, "{read}");
+    }
+}
+
+#[test]
+fn killed_at_random_moments() {
+    (0..2).for_each(kill_at_random);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask kill"]
+fn killed_at_many_random_moments() {
+    (100..140).for_each(kill_at_random);
+}
+
+/// A process that was stopped, and goes on after another one took over, does no harm and says why it
+/// ends.
+#[test]
+fn a_stopped_process_wakes_up_after_a_takeover() {
+    for place in places() {
+        let (_node, address) = start_node(&place, "--memory=1GiB");
+        let flags = format!("{FLAGS} --memory={address} --db=db");
+        let num = "--num=30000";
+        run(&format!("bench {flags} {num} --benchmarks=fillseq")).expect(0);
+        let mut zombie = start(&format!("bench {flags} --num=100000000 --use_existing_db --benchmarks=overwrite"));
+        zombie.until_open();
+        zombie.pause(Duration::from_millis(400));
+        zombie.signal(Signal::STOP);
+        let busy = run(&format!("bench {flags} {num} --use_existing_db --benchmarks=readrandom"));
+        assert_eq!(busy.code, Some(1), "{busy:?}");
+        let check =
+            format!("bench {flags} {num} --use_existing_db --takeover --benchmarks=readrandom,readseq --format=json");
+        let read = run(&check).expect(0).json();
+        assert_eq!(read["benchmarks"][0]["found"], 30000, "{read}");
+        run(&format!("bench {flags} {num} --use_existing_db --takeover --benchmarks=overwrite,compact")).expect(0);
+        zombie.signal(Signal::CONT);
+        let woken = zombie.age();
+        let ended = zombie.wait().expect(7);
+        assert!(ended.took - woken < Duration::from_secs(10), "{ended:?}");
+        let read = run(&check).expect(0).json();
+        assert_eq!(read["benchmarks"][0]["found"], 30000, "{read}");
+    }
+}
