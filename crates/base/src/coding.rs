@@ -55,6 +55,7 @@ macro_rules! read_integer {
         ///
         /// # Errors
         /// [`DecodeError::Truncated`].
+        #[inline]
         pub fn $name(&mut self) -> Result<$type, DecodeError> {
             let (head, tail) = self.bytes.split_first_chunk().ok_or_else(|| self.truncated(size_of::<$type>()))?;
             self.bytes = tail;
@@ -99,6 +100,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError`] when truncated, too large, or not in its shortest form.
+    #[inline]
     pub fn varint32(&mut self) -> Result<u32, DecodeError> {
         let value = self.varint64()?;
         u32::try_from(value).map_err(|_| DecodeError::BadValue { what: "varint32", found: value })
@@ -108,7 +110,18 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError`] when truncated, too large, or not in its shortest form.
+    #[inline]
     pub fn varint64(&mut self) -> Result<u64, DecodeError> {
+        // Most are short.
+        if let [byte @ 0..0x80, tail @ ..] = self.bytes {
+            self.bytes = tail;
+            self.offset += 1;
+            return Ok(u64::from(*byte));
+        }
+        self.long_varint64()
+    }
+
+    fn long_varint64(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for i in 0..10u32 {
             let byte = self.u8()?;
@@ -127,6 +140,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Truncated`].
+    #[inline]
     pub fn bytes(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         let (head, tail) = self.bytes.split_at_checked(length).ok_or_else(|| self.truncated(length))?;
         self.bytes = tail;

@@ -107,9 +107,26 @@ impl RecordHeader {
     }
 
     /// Length of the record in bytes, with padding.
+    #[inline]
     #[must_use]
     pub const fn padded_length(&self) -> usize {
         pad(self.length())
+    }
+
+    /// Verifies the checksum of the record at the front of `bytes`, whose header this is.
+    ///
+    /// # Errors
+    /// [`RecordError`], also when `bytes` ends before the record does.
+    #[inline]
+    pub fn verify(&self, bytes: &[u8]) -> Result<(), RecordError> {
+        let length = self.length();
+        let short =
+            DecodeError::Truncated { offset: 4, needed: length.saturating_sub(4), left: bytes.len().saturating_sub(4) };
+        let found = checksum(bytes.get(4..length).ok_or(short)?);
+        if found != self.checksum {
+            return Err(DecodeError::BadChecksum { what: "record", expected: self.checksum, found }.into());
+        }
+        Ok(())
     }
 }
 
@@ -191,14 +208,9 @@ impl<'a> Record<'a> {
     /// [`RecordError`], also when `bytes` ends before the record does.
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Self, RecordError> {
-        let record = Self::decode_unverified(bytes)?;
-        let header_checksum = u32::from_le_bytes(bytes.first_chunk().copied().unwrap_or_default());
-        let length = record.1.length();
-        let found = checksum(bytes.get(4..length).unwrap_or_default());
-        if found != header_checksum {
-            return Err(DecodeError::BadChecksum { what: "record", expected: header_checksum, found }.into());
-        }
-        Ok(record.0)
+        let (record, header) = Self::decode_unverified(bytes)?;
+        header.verify(bytes)?;
+        Ok(record)
     }
 
     /// Decodes the record at the front of `bytes` without verifying its checksum: for bytes that

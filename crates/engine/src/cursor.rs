@@ -1,9 +1,12 @@
 //! Sources of a scan: memtables and tables as sorted streams of entries, in either direction.
 //!
-//! Which records a scan needs is known after the merge, so a source tells where a record is and
-//! never reads one.
+//! Which records a scan needs is known after the merge, so a source tells where a record is. It reads
+//! records only where they lie in key order and nothing else lies between them.
 
 use crate::level_cursor::LevelCursor;
+use crate::run_reader::{RunReader, RunRecord};
+use crate::scan_batch::ScanBatch;
+use crate::visibility::Visibility;
 use crate::{Error, Result};
 use forebay_base::{InternalKey, LogicalAddress};
 use forebay_fabric::RemoteAddress;
@@ -16,10 +19,23 @@ pub(crate) enum Source {
     Level(Box<LevelCursor>),
 }
 
+/// What came of filling a batch from one source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// Nothing: entries have to be taken one by one.
+    Not,
+    /// The source went on.
+    Some,
+    /// All that is shown was passed.
+    End,
+}
+
 /// Where an entry's value is.
 pub(crate) enum Location<'s> {
     /// Here.
     Local(&'s [u8]),
+    /// In a record that a run's reader brought.
+    Run { reader: &'s RunReader, record: &'s RunRecord },
     /// In a record of remote memory.
     Remote {
         /// For error messages.
@@ -38,6 +54,23 @@ impl Source {
         match self {
             Self::Memtable(source) => source.seek(direction, target),
             Self::Level(source) => source.seek(direction, target),
+        }
+    }
+
+    /// Goes forward, adding what is shown to `batch`, up to `limit` entries of it or for as long as
+    /// this works.
+    ///
+    /// # Errors
+    /// Those of the fabric; `Corrupt`.
+    pub(crate) fn fill(
+        &mut self,
+        batch: &mut ScanBatch,
+        visibility: &mut Visibility<'_>,
+        limit: usize,
+    ) -> Result<Filled> {
+        match self {
+            Self::Memtable(_) => Ok(Filled::Not),
+            Self::Level(source) => source.fill(batch, visibility, limit),
         }
     }
 

@@ -16,13 +16,15 @@
 
 use crate::Result;
 use crate::bounds::{Bounds, after, before};
-use crate::cursor::{MemtableCursor, Source};
-use crate::level_cursor::{LevelCursor, SharedEndpoint};
+use crate::cursor::{Filled, MemtableCursor, Source};
+use crate::level_cursor::LevelCursor;
 use crate::range_deletions::RangeDeletions;
 use crate::scan_batch::ScanBatch;
+use crate::scan_endpoint::{ScanEndpoint, SharedEndpoint};
 use crate::shard::{Shard, View};
-use forebay_base::{InternalKey, Kind, SequenceNumber, Tag};
-use forebay_env::sync::lock;
+use crate::visibility::{Verdict, Visibility, is_value};
+use forebay_base::{InternalKey, SequenceNumber, Tag};
+use forebay_env::sync::{Mutex, lock};
 use forebay_memtable::OwnedCursor;
 use forebay_table::{Direction, Merge, SortedStream};
 use std::ops::Range;
@@ -32,8 +34,8 @@ use std::sync::Arc;
 const FIRST_BATCH: usize = 4;
 /// Entries of a batch, at most.
 const MAX_BATCH: usize = 512;
-/// Bytes of values of a batch, beyond which it ends.
-const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Entries of a batch that one source fills, at most: what they verified is still in the cache.
+const MAX_FILL: usize = 64;
 
 /// Iterates over the keys and values of a shard in key order, forward and backward, as of a moment.
 ///
@@ -67,7 +69,7 @@ impl ShardIterator {
     /// `Unavailable` when the memory node is gone; `Closed`.
     pub(crate) fn new(shard: Arc<Shard>, view: &View, number: SequenceNumber, bounds: Arc<Bounds>) -> Result<Self> {
         shard.check_open()?;
-        let endpoint: SharedEndpoint = Arc::new(shard.remote.scan()?.into());
+        let endpoint: SharedEndpoint = Arc::new(Mutex::new(ScanEndpoint::new(Arc::clone(&shard.remote))?));
         let sources = sources(view, &bounds, &endpoint);
         let merge = Merge::new(sources, shard.options.key_order, Direction::Forward);
         Ok(Self {
@@ -211,36 +213,37 @@ impl ShardIterator {
         read
     }
 
-    fn has_room(&self) -> bool {
-        self.batch.len() < self.next_batch && self.batch.value_bytes() < MAX_BATCH_BYTES
-    }
-
     /// Of each key, the newest visible entry comes first.
     fn collect_forward(&mut self) -> Result<()> {
-        while self.has_room() {
-            let Some((_, source)) = self.merge.current() else { break };
-            let Some(key) = source.key() else { break };
-            if self.passed.as_deref() != Some(key.user_key) {
-                if self.bounds.is_left(Direction::Forward, key) {
-                    break;
+        let Self { merge, batch, bounds, deletions, passed, .. } = self;
+        let mut visibility = Visibility { bounds, deletions, number: self.number, passed };
+        let mut limit = self.next_batch;
+        while batch.has_room(limit) {
+            // One source that is left needs no merging.
+            let most = limit.min(MAX_FILL);
+            match merge.with_only(|source| source.fill(batch, &mut visibility, most)).transpose()? {
+                None | Some(Filled::Not) => {}
+                Some(Filled::Some) => {
+                    limit = most;
+                    continue;
                 }
-                if key.tag.sequence() <= self.number {
-                    let passed = self.passed.get_or_insert_default();
-                    passed.clear();
-                    passed.extend_from_slice(key.user_key);
-                    if is_value(key, &self.deletions, self.number) {
-                        self.batch.add(key.user_key, source.location()?)?;
-                    }
-                }
+                Some(Filled::End) => break,
             }
-            self.merge.advance()?;
+            let Some((_, source)) = merge.current() else { break };
+            let Some(key) = source.key() else { break };
+            match visibility.decide(key) {
+                Verdict::Shown => batch.add(key.user_key, source.location()?)?,
+                Verdict::Hidden => {}
+                Verdict::Outside => break,
+            }
+            merge.advance()?;
         }
         Ok(())
     }
 
     /// Of each key, the newest visible entry comes last: it takes the place of the older ones.
     fn collect_backward(&mut self) -> Result<()> {
-        while self.has_room() {
+        while self.batch.has_room(self.next_batch) {
             let Some(first) = self.merge.key() else { break };
             if self.bounds.is_left(Direction::Backward, first) {
                 break;
@@ -267,13 +270,6 @@ impl ShardIterator {
         }
         Ok(())
     }
-}
-
-/// Whether the entry sets a value that no range deletion hides.
-#[inline]
-fn is_value(key: InternalKey<'_>, deletions: &RangeDeletions, number: SequenceNumber) -> bool {
-    let is_hidden = || deletions.newest_over(key.user_key, number).is_some_and(|hidden| hidden > key.tag.sequence());
-    key.tag.kind() == Kind::Put && !is_hidden()
 }
 
 /// The range deletions of a view that `number` covers.

@@ -1,26 +1,26 @@
 //! Tables that follow each other in key order, as one sorted stream in either direction.
 //!
 //! It reads index blocks, in chunks that grow while the scan goes on (dLSM VI), and none that lie
-//! outside of the scan's bounds; it never reads records.
+//! outside of the scan's bounds. Forward over a table whose records are one run and nothing else, it
+//! streams the records instead ([`RunReader`]), and looks at an index block only to find the first.
 
 use crate::bounds::Bounds;
-use crate::cursor::Location;
-use crate::endpoints::Pooled;
-use crate::read::received;
+use crate::cursor::{Filled, Location};
+use crate::run_reader::RunReader;
+use crate::scan_batch::ScanBatch;
+use crate::scan_endpoint::SharedEndpoint;
 use crate::table::Table;
 use crate::version::LiveVersion;
+use crate::visibility::{Verdict, Visibility};
 use crate::{Error, Result};
 use forebay_base::{InternalKey, LogicalAddress};
-use forebay_env::sync::{Mutex, lock};
+use forebay_env::sync::lock;
 use forebay_table::{BlockIterator, Direction, SparseIndex};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of index blocks that are read at once, at most.
 const MAX_CHUNK_BYTES: u64 = 256 << 10;
-
-/// The endpoint that the sources of a scan share.
-pub(crate) type SharedEndpoint = Arc<Mutex<Pooled>>;
 
 /// One table of level 0, or the tables of a further level. See the module.
 pub(crate) struct LevelCursor {
@@ -39,6 +39,8 @@ pub(crate) struct LevelCursor {
     block: usize,
     chunk: Chunk,
     entries: Option<BlockIterator<BlockBytes>>,
+    /// Stands on the current entry, where there is one.
+    run: Option<RunReader>,
 }
 
 /// Consecutive index blocks of a table.
@@ -85,6 +87,7 @@ impl LevelCursor {
             block: 0,
             chunk: Chunk::default(),
             entries: None,
+            run: None,
         }
     }
 
@@ -128,6 +131,7 @@ impl LevelCursor {
         loop {
             self.chunk.blocks = 0..0;
             self.entries = None;
+            self.run = None;
             let Some(table) = self.table().cloned() else { return Ok(()) };
             let index = table.cached().sparse_index();
             self.blocks = self.bounds.blocks(index);
@@ -137,11 +141,74 @@ impl LevelCursor {
                 Direction::Forward => sought.map_or(first, |block| block.max(first)),
                 Direction::Backward => sought.map_or(last, |block| block.min(last)),
             };
-            if self.open_block(&table, block, target.take())? {
+            let from_start = block == 0 && target.is_none();
+            let found = match (self.direction, table.sole_run()) {
+                (Direction::Forward, Some(records)) if from_start => self.open_run(&table, records)?,
+                (Direction::Forward, Some(records)) => {
+                    self.open_block(&table, block, target.take())? && self.stream(&table, records)?
+                }
+                _ => self.open_block(&table, block, target.take())?,
+            };
+            if found {
                 return Ok(());
             }
             self.position = self.following(self.position);
         }
+    }
+
+    /// Goes on from the current entry by streaming the table's records, which are a run. Whether
+    /// there is one.
+    fn stream(&mut self, table: &Table, records: Range<u64>) -> Result<bool> {
+        let Some(entry) = self.entries.as_ref().and_then(BlockIterator::entry) else { return Ok(false) };
+        let (_, offset) = table.locate(entry.address)?;
+        if !records.contains(&offset) {
+            return Err(Error::corrupt(format!("an entry of table {} lies outside of its run", table.id().0)));
+        }
+        self.entries = None;
+        self.open_run(table, offset..records.end)
+    }
+
+    /// Goes to the first of a run's records. Whether there is one.
+    fn open_run(&mut self, table: &Table, records: Range<u64>) -> Result<bool> {
+        let Some(segment) = table.only_segment() else { return Ok(false) };
+        // Blocks hold about the same number of records, and records have about the same size.
+        let blocks = table.cached().sparse_index().block_count() as u64;
+        let span = table.sole_run().map_or(0..0, |run| run);
+        let share = (span.end - span.start) / blocks.max(1);
+        let likely_end = span.start.saturating_add(share.saturating_mul(self.blocks.end as u64 + 1)).min(span.end);
+        let endpoint = Arc::clone(&self.endpoint);
+        let run = self.run.insert(RunReader::new(Arc::clone(segment), endpoint, records, likely_end));
+        run.advance()?;
+        Ok(run.current().is_some())
+    }
+
+    /// See [`Source::fill`](crate::cursor::Source::fill).
+    pub(crate) fn fill(
+        &mut self,
+        batch: &mut ScanBatch,
+        visibility: &mut Visibility<'_>,
+        limit: usize,
+    ) -> Result<Filled> {
+        let Some(run) = &mut self.run else { return Ok(Filled::Not) };
+        while let Some(key) = run.key()
+            && batch.has_room(limit)
+        {
+            match visibility.decide(key) {
+                Verdict::Shown => {
+                    if let Some(record) = run.current() {
+                        batch.add_record(run, record);
+                    }
+                }
+                Verdict::Hidden => {}
+                Verdict::Outside => return Ok(Filled::End),
+            }
+            run.advance()?;
+        }
+        if run.current().is_none() {
+            self.run = None;
+            self.open_table(self.following(self.position), None)?;
+        }
+        Ok(Filled::Some)
     }
 
     /// Goes to the first entry of `block` from `target` on; if there is none, to the first one of the
@@ -202,9 +269,8 @@ impl LevelCursor {
         }
         let length = bytes.end - bytes.start;
         let mut endpoint = lock(&self.endpoint);
-        let slot = endpoint.slot(length as usize)?;
-        let id = endpoint.post_read(table.image().at(bytes.start), slot)?;
-        let slot = received(endpoint.wait_for(id)?)?;
+        let asked = endpoint.ask(table.image().at(bytes.start), length as usize)?;
+        let slot = endpoint.wait(asked)?;
         self.chunk = Chunk {
             bytes: Arc::new(slot.to_vec()),
             blocks,
@@ -216,11 +282,22 @@ impl LevelCursor {
     }
 
     pub(crate) fn key(&self) -> Option<InternalKey<'_>> {
+        if let Some(run) = &self.run {
+            return run.key();
+        }
         Some(self.entries.as_ref()?.entry()?.key)
     }
 
     /// Goes to the next entry in the cursor's direction.
     pub(crate) fn advance(&mut self) -> Result<()> {
+        if let Some(run) = &mut self.run {
+            run.advance()?;
+            if run.current().is_some() {
+                return Ok(());
+            }
+            self.run = None;
+            return self.open_table(self.following(self.position), None);
+        }
         let Some(entries) = &mut self.entries else { return Ok(()) };
         match self.direction {
             Direction::Forward => entries.advance()?,
@@ -237,6 +314,9 @@ impl LevelCursor {
     }
 
     pub(crate) fn location(&self) -> Result<Option<Location<'_>>> {
+        if let Some(reader) = &self.run {
+            return Ok(reader.current().map(|record| Location::Run { reader, record }));
+        }
         let (Some(table), Some(entry)) = (self.table(), self.entries.as_ref().and_then(BlockIterator::entry)) else {
             return Ok(None);
         };

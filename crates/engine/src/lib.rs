@@ -10,7 +10,7 @@
 //! | `router`, `routing`, `split`, `cut` | the shards behind it, and what spans several of them |
 //! | `shard` | what the threads of one LSM-tree share, and when the view changes |
 //! | `write`, `read`, `multi_get`, `range_deletions` | the paths of callers |
-//! | `db_iterator`, `iterator`, `bounds`, `cursor`, `level_cursor`, `scan_batch` | iteration |
+//! | `db_iterator`, `iterator`, `bounds`, `visibility`, `cursor`, `level_cursor`, `run_reader`, `scan_batch`, `scan_endpoint` | iteration |
 //! | `flush`, `compaction`, `near_data`, `picker`, `background` | what goes on behind them |
 //! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
 //! | `named`, `manifest`, `recovery`, `owner` | what outlives the process, and who may change it |
@@ -51,13 +51,16 @@ mod read;
 mod recovery;
 mod router;
 mod routing;
+mod run_reader;
 mod scan_batch;
+mod scan_endpoint;
 mod segment;
 mod shard;
 mod split;
 mod statistics;
 mod table;
 mod version;
+mod visibility;
 mod write;
 
 pub use batch::{MAX_BATCH_BYTES, WriteBatch};

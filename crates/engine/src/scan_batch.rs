@@ -1,71 +1,129 @@
 //! The entries that a scan brings at once, with their values.
 
 use crate::cursor::Location;
-use crate::read::received;
+use crate::run_reader::{RunReader, RunRecord};
+use crate::scan_endpoint::ScanEndpoint;
 use crate::{Error, Result};
 use forebay_base::record::pad;
 use forebay_base::{LogicalAddress, Record};
-use forebay_fabric::{Endpoint, RemoteAddress, Slot};
+use forebay_fabric::{RemoteAddress, Slot};
 use forebay_table::Direction;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of one read that joins neighbouring records, at most.
 const MAX_READ_BYTES: u64 = 256 << 10;
 
+/// Bytes of values of a batch, beyond which it ends.
+const MAX_VALUE_BYTES: usize = 1 << 20;
+
 /// Entries in the order in which the scan meets them, whose values are here once they are read.
 #[derive(Default)]
 pub(crate) struct ScanBatch {
-    /// Keys and local values, one behind the other.
-    bytes: Vec<u8>,
     entries: Vec<Entry>,
-    slots: Vec<Slot>,
+    /// Keys and local values, one behind the other: buffer 0.
+    bytes: Vec<u8>,
+    /// What records were read into: buffers from 1 on.
+    buffers: Vec<Buffer>,
+    /// Entries whose records are to be read, in order.
+    pending: Vec<Pending>,
+    /// Bytes of the values; of those that are yet to be read, the lengths of their records.
     value_bytes: usize,
 }
 
 struct Entry {
-    key: Range<usize>,
-    value: Value,
-    value_bytes: usize,
+    key: Place,
+    /// Of a pending entry, a place of the record's length.
+    value: Place,
 }
 
-enum Value {
-    /// In the batch's bytes.
-    Local(Range<usize>),
-    /// In a record that was read.
-    Read { slot: usize, value: Range<usize> },
-    /// In a record that is to be read.
-    Pending { logical: LogicalAddress, address: RemoteAddress, length: u32 },
+/// Part of a buffer. A batch holds a few megabytes and one value more, so 32 bits suffice.
+#[derive(Clone, Copy)]
+struct Place {
+    buffer: u32,
+    start: u32,
+    end: u32,
+}
+
+enum Buffer {
+    /// Read for the batch.
+    Read(Slot),
+    /// Read by a source, which may still use it.
+    Chunk(Arc<Slot>),
+}
+
+/// A record that is to be read.
+struct Pending {
+    entry: usize,
+    logical: LogicalAddress,
+    address: RemoteAddress,
+    length: u32,
+}
+
+impl Place {
+    const EMPTY: Self = Self { buffer: 0, start: 0, end: 0 };
+
+    #[inline]
+    const fn new(buffer: usize, range: &Range<usize>) -> Self {
+        Self { buffer: buffer as u32, start: range.start as u32, end: range.end as u32 }
+    }
+
+    const fn length(self) -> usize {
+        (self.end - self.start) as usize
+    }
 }
 
 impl ScanBatch {
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes of the values; of those that are yet to be read, the lengths of their records.
-    pub(crate) fn value_bytes(&self) -> usize {
-        self.value_bytes
+    /// Whether the batch may take another entry, `limit` being how many it is to hold.
+    #[inline]
+    pub(crate) fn has_room(&self, limit: usize) -> bool {
+        self.entries.len() < limit && self.value_bytes < MAX_VALUE_BYTES
     }
 
     /// The key of an entry.
+    #[inline]
     pub(crate) fn key(&self, index: usize) -> Option<&[u8]> {
-        self.bytes.get(self.entries.get(index)?.key.clone())
+        self.at(self.entries.get(index)?.key)
     }
 
     /// The value of an entry that was read.
+    #[inline]
     pub(crate) fn value(&self, index: usize) -> Option<&[u8]> {
-        match &self.entries.get(index)?.value {
-            Value::Local(range) => self.bytes.get(range.clone()),
-            Value::Read { slot, value } => self.slots.get(*slot)?.get(value.clone()),
-            Value::Pending { .. } => None,
-        }
+        self.at(self.entries.get(index)?.value)
     }
 
-    /// Removes all entries; what they were read into goes back to `endpoint`.
-    pub(crate) fn clear(&mut self, endpoint: &mut Endpoint) {
-        self.slots.drain(..).for_each(|slot| endpoint.release(slot));
+    #[inline]
+    fn at(&self, place: Place) -> Option<&[u8]> {
+        let buffer = match (place.buffer as usize).checked_sub(1) {
+            None => self.bytes.as_slice(),
+            Some(index) => match self.buffers.get(index)? {
+                Buffer::Read(slot) => slot,
+                Buffer::Chunk(chunk) => chunk,
+            },
+        };
+        buffer.get(place.start as usize..place.end as usize)
+    }
+
+    /// Removes all entries; what was read for them goes back to `endpoint`.
+    pub(crate) fn clear(&mut self, endpoint: &mut ScanEndpoint) {
+        for buffer in self.buffers.drain(..) {
+            match buffer {
+                Buffer::Read(slot) => endpoint.release(slot),
+                Buffer::Chunk(chunk) => {
+                    if let Some(slot) = Arc::into_inner(chunk) {
+                        endpoint.release(slot);
+                    }
+                }
+            }
+        }
         self.bytes.clear();
         self.entries.clear();
+        self.pending.clear();
         self.value_bytes = 0;
     }
 
@@ -74,30 +132,60 @@ impl ScanBatch {
     /// # Errors
     /// `Corrupt` when its value is nowhere.
     pub(crate) fn add(&mut self, key: &[u8], location: Option<Location<'_>>) -> Result<()> {
-        let at = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let key = at..self.bytes.len();
-        let (value, value_bytes) = match location {
-            Some(Location::Local(value)) => {
-                let at = self.bytes.len();
-                self.bytes.extend_from_slice(value);
-                (Value::Local(at..self.bytes.len()), value.len())
-            }
+        match location {
+            Some(Location::Run { reader, record }) => self.add_record(reader, record),
+            Some(Location::Local(value)) => self.add_local(key, value),
             Some(Location::Remote { logical, address, length }) => {
-                (Value::Pending { logical, address, length }, length as usize)
+                let key = self.copy(key);
+                self.pending.push(Pending { entry: self.entries.len(), logical, address, length });
+                self.push(key, Place { end: length, ..Place::EMPTY });
             }
             None => return Err(Error::corrupt("an entry without a place")),
-        };
-        self.value_bytes += value_bytes;
-        self.entries.push(Entry { key, value, value_bytes });
+        }
         Ok(())
+    }
+
+    /// Adds the entry that a run's record is, without a copy unless it lies across chunks.
+    #[inline]
+    pub(crate) fn add_record(&mut self, reader: &RunReader, record: &RunRecord) {
+        let Some(chunk) = reader.chunk_of(record) else {
+            let bytes = reader.bytes_of(record);
+            let part = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
+            return self.add_local(part(&record.key), part(&record.value));
+        };
+        match self.buffers.last() {
+            Some(Buffer::Chunk(last)) if Arc::ptr_eq(last, chunk) => {}
+            _ => self.buffers.push(Buffer::Chunk(Arc::clone(chunk))),
+        }
+        let buffer = self.buffers.len();
+        self.push(Place::new(buffer, &record.key), Place::new(buffer, &record.value));
+    }
+
+    fn add_local(&mut self, key: &[u8], value: &[u8]) {
+        let (key, value) = (self.copy(key), self.copy(value));
+        self.push(key, value);
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> Place {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        Place::new(0, &(start..self.bytes.len()))
+    }
+
+    #[inline]
+    fn push(&mut self, key: Place, value: Place) {
+        self.value_bytes += value.length();
+        self.entries.push(Entry { key, value });
     }
 
     /// Removes the entry that was added last.
     pub(crate) fn remove_last(&mut self) {
         if let Some(last) = self.entries.pop() {
-            self.bytes.truncate(last.key.start);
-            self.value_bytes -= last.value_bytes;
+            self.value_bytes -= last.value.length();
+            if last.key.buffer == 0 {
+                self.bytes.truncate(last.key.start as usize);
+            }
+            self.pending.pop_if(|pending| pending.entry == self.entries.len());
         }
     }
 
@@ -106,53 +194,55 @@ impl ScanBatch {
     ///
     /// # Errors
     /// Those of the fabric; `Corrupt` when a record is not what it should be.
-    pub(crate) fn read(&mut self, endpoint: &mut Endpoint, direction: Direction) -> Result<()> {
+    pub(crate) fn read(&mut self, endpoint: &mut ScanEndpoint, direction: Direction) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        if direction == Direction::Backward {
+            pending.reverse();
+        }
         let mut reads: Vec<(RemoteAddress, u64)> = Vec::new();
-        // For each pending entry: its index, which read, and where in it.
-        let mut places = Vec::new();
-        let mut plan = |(index, entry): (usize, &Entry)| {
-            let Value::Pending { address, length, .. } = entry.value else { return };
-            let length = u64::from(length);
+        // For each pending entry: which read, and where in it.
+        let mut places = Vec::with_capacity(pending.len());
+        for Pending { address, length, .. } in &pending {
+            let length = u64::from(*length);
             match reads.last_mut() {
                 Some((start, bytes))
                     if start.key == address.key
                         && address.offset == start.offset + pad(*bytes as usize) as u64
                         && *bytes + length <= MAX_READ_BYTES =>
                 {
-                    *bytes = address.offset - start.offset + length;
-                    let at = (address.offset - start.offset) as usize;
-                    places.push((index, reads.len() - 1, at));
+                    let at = address.offset - start.offset;
+                    *bytes = at + length;
+                    places.push((reads.len() - 1, at as usize));
                 }
                 _ => {
-                    places.push((index, reads.len(), 0));
-                    reads.push((address, length));
+                    places.push((reads.len(), 0));
+                    reads.push((*address, length));
                 }
             }
-        };
-        match direction {
-            Direction::Forward => self.entries.iter().enumerate().for_each(&mut plan),
-            Direction::Backward => self.entries.iter().enumerate().rev().for_each(&mut plan),
         }
-        let mut posted = Vec::with_capacity(reads.len());
+        let first = self.buffers.len();
+        let mut asked: Vec<_> = Vec::with_capacity(reads.len());
         for (address, length) in reads {
-            let slot = endpoint.slot(length as usize)?;
-            posted.push(endpoint.post_read(address, slot)?);
+            asked.push(endpoint.ask(address, length as usize)?);
         }
-        for id in posted {
-            self.slots.push(received(endpoint.wait_for(id)?)?);
+        for asked in asked {
+            self.buffers.push(Buffer::Read(endpoint.wait(asked)?));
         }
-        places.into_iter().try_for_each(|(index, slot, start)| self.verify(index, slot, start))
+        pending.iter().zip(places).try_for_each(|(pending, (read, start))| self.verify(pending, first + read, start))
     }
 
     /// Finds the value of an entry in what was read.
-    fn verify(&mut self, index: usize, slot: usize, start: usize) -> Result<()> {
-        let Some(entry) = self.entries.get_mut(index) else { return Ok(()) };
-        let Value::Pending { logical, length, .. } = entry.value else { return Ok(()) };
-        let bytes = self.slots.get(slot).and_then(|slot| slot.get(start..start + length as usize));
-        let key = self.bytes.get(entry.key.clone()).unwrap_or_default();
-        let value =
-            value_in(bytes.unwrap_or_default(), key).map_err(|error| error.during(&format!("scanning {logical}")))?;
-        entry.value = Value::Read { slot, value: start + value.start..start + value.end };
+    fn verify(&mut self, pending: &Pending, buffer: usize, start: usize) -> Result<()> {
+        let whole = Place::new(buffer + 1, &(start..start + pending.length as usize));
+        let Some(entry) = self.entries.get(pending.entry) else { return Ok(()) };
+        let value = value_in(self.at(whole).unwrap_or_default(), self.at(entry.key).unwrap_or_default())
+            .map_err(|error| error.during(&format!("scanning {}", pending.logical)))?;
+        if let Some(entry) = self.entries.get_mut(pending.entry) {
+            entry.value = Place::new(buffer + 1, &(start + value.start..start + value.end));
+        }
         Ok(())
     }
 }

@@ -5,8 +5,10 @@ use crate::range_deletions::RangeDeletions;
 use crate::segment::Segment;
 use crate::{Error, Result};
 use forebay_base::{InternalKey, KeyOrder, SegmentId};
+use forebay_table::entry::UNIT_BYTES;
 use forebay_table::{CachedTable, ImageAddress, RecordAddress, TableId, TableProperties};
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// See the module.
@@ -75,9 +77,29 @@ impl Table {
     #[inline]
     pub(crate) fn locate(&self, address: RecordAddress) -> Result<(&Arc<Segment>, u64)> {
         match self.segments.get(address.ordinal as usize) {
-            Some(segment) => Ok((segment, address.offset_units * forebay_table::entry::UNIT_BYTES)),
+            Some(segment) => Ok((segment, address.offset_units * UNIT_BYTES)),
             None => Err(self.stray(&address.ordinal)),
         }
+    }
+
+    /// The segment that all of the table's records lie in, if it is one.
+    pub(crate) fn only_segment(&self) -> Option<&Arc<Segment>> {
+        match self.segments.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Where in its only segment the table's records lie, in key order and nothing between them; `None`
+    /// when they do not lie so.
+    pub(crate) fn sole_run(&self) -> Option<Range<u64>> {
+        let [used] = self.properties().segments.as_slice() else { return None };
+        if !used.is_run || used.gap_bytes() > 0 || used.entries != self.properties().entries() {
+            return None;
+        }
+        let start = used.first_unit.checked_mul(UNIT_BYTES)?;
+        let end = start.checked_add(used.span_units.checked_mul(UNIT_BYTES)?)?;
+        (end <= self.only_segment()?.info().length).then_some(start..end)
     }
 
     #[cold]

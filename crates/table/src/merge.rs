@@ -94,6 +94,20 @@ impl<S: SortedStream> Merge<S> {
         Ok(())
     }
 
+    /// Lets `work` move the stream that is the only one with an entry left; `None` when there are more
+    /// or none. `work` leaves the stream on an entry or at its end.
+    #[inline]
+    pub fn with_only<T>(&mut self, work: impl FnOnce(&mut S) -> T) -> Option<T> {
+        let [top] = self.heap.as_slice() else { return None };
+        let stream = top.stream;
+        let done = work(self.streams.get_mut(stream)?);
+        self.heap.clear();
+        if let Some(node) = self.node(stream) {
+            self.heap.push(node);
+        }
+        Some(done)
+    }
+
     /// Ends the merge and hands the streams back.
     #[must_use]
     pub fn into_streams(self) -> Vec<S> {

@@ -1,0 +1,112 @@
+//! The endpoint of a scan: reads that are asked for ahead of their use, and survive its breaking.
+//!
+//! The sources of a scan share one endpoint. A read that was asked for over an endpoint that broke
+//! since is asked for again over the next one, as long as the link lives. What is asked for and not
+//! wanted any more has to be given up, so that the endpoint is clean when it goes back to its pool.
+
+use crate::Result;
+use crate::endpoints::Pooled;
+use crate::error::Error;
+use crate::read::received;
+use crate::segment::Remote;
+use forebay_env::sync::Mutex;
+use forebay_fabric::{RemoteAddress, Slot, WorkId};
+use std::sync::Arc;
+
+/// How often an endpoint that broke is replaced before a read that goes through.
+const REOPENS: u32 = 3;
+
+/// The endpoint that the sources of a scan share.
+pub(crate) type SharedEndpoint = Arc<Mutex<ScanEndpoint>>;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ScanEndpoint {
+    remote: Arc<Remote>,
+    endpoint: Pooled,
+    /// How many endpoints there were before.
+    generation: u32,
+    /// Of them, those since the last read that went through.
+    reopens: u32,
+}
+
+/// A read that was asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    from: RemoteAddress,
+    length: usize,
+    id: WorkId,
+    generation: u32,
+}
+
+impl ScanEndpoint {
+    /// # Errors
+    /// When the memory node is gone.
+    pub(crate) fn new(remote: Arc<Remote>) -> Result<Self> {
+        Ok(Self { endpoint: remote.scan()?, remote, generation: 0, reopens: 0 })
+    }
+
+    /// Asks for `length` bytes, which the next [`ScanEndpoint::flush`] or wait sets going.
+    ///
+    /// # Errors
+    /// Those of the fabric that another endpoint does not mend.
+    pub(crate) fn ask(&mut self, from: RemoteAddress, length: usize) -> Result<Asked> {
+        loop {
+            match self.endpoint.slot(length).and_then(|slot| self.endpoint.post_read(from, slot)) {
+                Ok(id) => return Ok(Asked { from, length, id, generation: self.generation }),
+                Err(error) => self.reopen(error.into())?,
+            }
+        }
+    }
+
+    /// Sets going what was asked for.
+    pub(crate) fn flush(&mut self) {
+        self.endpoint.flush();
+    }
+
+    /// Waits for a read.
+    ///
+    /// # Errors
+    /// Those of the fabric that another endpoint does not mend.
+    pub(crate) fn wait(&mut self, mut asked: Asked) -> Result<Slot> {
+        loop {
+            if asked.generation == self.generation {
+                match self.endpoint.wait_for(asked.id) {
+                    Ok(outcome) => {
+                        self.reopens = 0;
+                        return received(outcome);
+                    }
+                    Err(error) => self.reopen(error.into())?,
+                }
+            }
+            asked = self.ask(asked.from, asked.length)?;
+        }
+    }
+
+    /// Takes back a slot.
+    pub(crate) fn release(&mut self, slot: Slot) {
+        self.endpoint.release(slot);
+    }
+
+    /// Waits for a read that nobody wants any more.
+    pub(crate) fn give_up(&mut self, asked: &Asked) {
+        if asked.generation == self.generation
+            && let Ok(outcome) = self.endpoint.wait_for(asked.id)
+            && let Ok(slot) = received(outcome)
+        {
+            self.endpoint.release(slot);
+        }
+    }
+
+    /// Goes over to another endpoint after a failure, or returns it when that would not help.
+    fn reopen(&mut self, failure: Error) -> Result<()> {
+        if self.reopens == REOPENS || !self.remote.may_retry(&failure) {
+            return Err(failure);
+        }
+        tracing::debug!(%failure, "scanning on over a new endpoint");
+        self.reopens += 1;
+        self.endpoint = self.remote.scan()?;
+        self.generation += 1;
+        Ok(())
+    }
+}

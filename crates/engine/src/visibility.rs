@@ -1,0 +1,69 @@
+//! Which entries a scan shows.
+
+use crate::bounds::Bounds;
+use crate::range_deletions::RangeDeletions;
+use forebay_base::{InternalKey, Kind, SequenceNumber};
+use forebay_table::Direction;
+
+/// What a forward scan decides on, entry by entry in order of internal keys: of each key, the newest
+/// entry that the scan's number covers, if it sets a value.
+pub(crate) struct Visibility<'a> {
+    pub(crate) bounds: &'a Bounds,
+    pub(crate) deletions: &'a RangeDeletions,
+    pub(crate) number: SequenceNumber,
+    /// The key that was decided on last: what follows of it is older.
+    pub(crate) passed: &'a mut Option<Vec<u8>>,
+}
+
+/// What to do with an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is the value of its key.
+    Shown,
+    /// It is too new, or deletes: older ones of the key follow, which it may hide.
+    Hidden,
+    /// It and all that follows lie outside of the bounds.
+    Outside,
+}
+
+impl Visibility<'_> {
+    /// Decides on an entry.
+    #[inline]
+    pub(crate) fn decide(&mut self, key: InternalKey<'_>) -> Verdict {
+        if self.passed.as_deref() == Some(key.user_key) {
+            return Verdict::Hidden;
+        }
+        let verdict = self.decide_new(key);
+        if verdict != Verdict::Outside && key.tag.sequence() <= self.number {
+            self.pass(key.user_key);
+        }
+        verdict
+    }
+
+    /// Decides on an entry of a key of which none was decided on before.
+    #[inline]
+    pub(crate) fn decide_new(&self, key: InternalKey<'_>) -> Verdict {
+        if self.bounds.is_left(Direction::Forward, key) {
+            Verdict::Outside
+        } else if key.tag.sequence() <= self.number && is_value(key, self.deletions, self.number) {
+            Verdict::Shown
+        } else {
+            Verdict::Hidden
+        }
+    }
+
+    /// Notes that an entry of `user_key` was decided on that the scan's number covers.
+    #[inline]
+    pub(crate) fn pass(&mut self, user_key: &[u8]) {
+        let passed = self.passed.get_or_insert_default();
+        passed.clear();
+        passed.extend_from_slice(user_key);
+    }
+}
+
+/// Whether the entry sets a value that no range deletion hides.
+#[inline]
+pub(crate) fn is_value(key: InternalKey<'_>, deletions: &RangeDeletions, number: SequenceNumber) -> bool {
+    let is_hidden = || deletions.newest_over(key.user_key, number).is_some_and(|hidden| hidden > key.tag.sequence());
+    key.tag.kind() == Kind::Put && !is_hidden()
+}
