@@ -9,7 +9,7 @@
 //! | `db` | the public interface |
 //! | `router`, `routing`, `split`, `cut` | the shards behind it, and what spans several of them |
 //! | `shard` | what the threads of one LSM-tree share, and when the view changes |
-//! | `write`, `read`, `multi_get`, `range_deletions` | the paths of callers |
+//! | `write`, `read`, `multi_get`, `probe`, `lookup`, `index_cache`, `range_deletions` | the paths of callers |
 //! | `db_iterator`, `iterator`, `bounds`, `visibility`, `cursor`, `level_cursor`, `run_reader`, `scan_batch`, `scan_endpoint` | iteration |
 //! | `flush`, `compaction`, `near_data`, `picker`, `background` | what goes on behind them |
 //! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
@@ -32,8 +32,10 @@ mod db_iterator;
 mod endpoints;
 mod error;
 mod flush;
+mod index_cache;
 mod iterator;
 mod level_cursor;
+mod lookup;
 mod manifest;
 mod memory;
 mod multi_get;
@@ -70,4 +72,4 @@ pub use db::{Db, Snapshot};
 pub use db_iterator::DbIterator;
 pub use error::{Error, Result};
 pub use options::{CompactionPlace, Options, ShardBounds};
-pub use statistics::{LevelStatistics, Statistics};
+pub use statistics::{IndexCacheStatistics, LevelStatistics, Statistics};

@@ -2,21 +2,20 @@
 //!
 //! ```text
 //!   memtables and probes of all keys       no round trip
+//!   lookups where indexes are not held     one round of round trips, see `lookup`
 //!   post the first candidate of each       on one endpoint a memory node
 //!   ring all doorbells, then wait for all  one round of round trips, whatever the number of keys
 //!   again with what is left                keys whose candidate was another key's record
 //! ```
 
 use crate::endpoints::Taken;
-use crate::probe::Probe;
+use crate::probe::{Probe, Step, approach};
 use crate::read::{in_memtables, is_visible, post, received, value_of, verified};
 use crate::shard::{Shard, View};
-use crate::table::Table;
 use crate::{Error, Result};
 use forebay_base::SequenceNumber;
+use forebay_fabric::WorkId;
 use forebay_memtable::Guard;
-use forebay_table::Candidate;
-use std::sync::Arc;
 
 /// A shard as a call sees it.
 pub(crate) struct Source<'s> {
@@ -54,7 +53,7 @@ struct Search<'a> {
     value: &'a mut Option<Vec<u8>>,
     number: SequenceNumber,
     probe: Probe<'a>,
-    next: (&'a Arc<Table>, Candidate),
+    next: Option<Step<'a>>,
     /// Which source has it; then, which of the lines to the memory nodes leads there.
     line: usize,
 }
@@ -85,14 +84,15 @@ pub(crate) fn fetch(
             *value = found.map(<[u8]>::to_vec);
             continue;
         }
-        let mut probe = source.view.version.probe(key, source.number);
-        if let Some(next) = probe.next() {
-            searches.push(Search { key, value, number: source.number, probe, next, line });
-        }
+        let probe = source.view.version.probe(key, source.number);
+        searches.push(Search { key, value, number: source.number, probe, next: None, line });
     }
+    approach(searches.iter_mut().map(|search| &mut search.probe));
+    searches.retain_mut(Search::goes_on);
     let mut lines = open_lines(sources, &mut searches)?;
     while !searches.is_empty() {
-        searches = round(&mut lines, searches)?;
+        look_up(&mut lines, &mut searches)?;
+        round(&mut lines, &mut searches)?;
     }
     drop(lines);
     sources.iter().try_for_each(|source| source.shard.check_open())?;
@@ -122,41 +122,75 @@ fn open_lines<'a>(sources: &'a [Source<'_>], searches: &mut [Search<'_>]) -> Res
     needed.iter().map(open).collect()
 }
 
-/// Reads the next candidate of each search; returns the searches that go on.
-fn round<'a>(lines: &mut [Line<'_>], searches: Vec<Search<'a>>) -> Result<Vec<Search<'a>>> {
+impl Search<'_> {
+    /// Goes to the next step. Whether there is one.
+    fn goes_on(&mut self) -> bool {
+        self.next = self.probe.next();
+        self.next.is_some()
+    }
+}
+
+/// Looks up what searches have come to that is in no index that is held, until none has.
+fn look_up(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_>>) -> Result<()> {
+    while searches.iter().any(|search| matches!(search.next, Some(Step::Index))) {
+        for (at, line) in lines.iter_mut().enumerate() {
+            let of_line = searches.iter_mut().filter(|search| search.line == at);
+            let mut waiting: Vec<_> = of_line.map(|search| &mut search.probe).filter(|probe| probe.waits()).collect();
+            line.shard.look_up(&mut line.endpoint, &mut waiting)?;
+        }
+        searches.retain_mut(|search| !matches!(search.next, Some(Step::Index)) || search.goes_on());
+    }
+    Ok(())
+}
+
+/// Reads the next candidate of each search; keeps the searches that go on.
+fn round(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_>>) -> Result<()> {
     let mut posted = Vec::with_capacity(searches.len());
-    for search in &searches {
-        let (table, candidate) = search.next;
-        posted.push(post(&mut line(lines, search)?.endpoint, table, candidate)?);
+    for search in &*searches {
+        if let Some(Step::Record(table, candidate)) = search.next {
+            posted.push(post(&mut line(lines, search)?.endpoint, table, candidate)?);
+        }
     }
     lines.iter_mut().for_each(|line| line.endpoint.flush());
-    let mut left = Vec::new();
-    for (mut search, id) in searches.into_iter().zip(posted) {
-        let line = line(lines, &search)?;
-        let slot = match line.endpoint.wait_for(id) {
-            Ok(outcome) => received(outcome)?,
-            Err(error) => {
-                line.failure.get_or_insert(error.into());
-                left.push(search);
-                continue;
-            }
-        };
-        let (table, candidate) = search.next;
-        let record = verified(&slot, table, candidate)?;
-        if is_visible(&record, search.key, search.number) {
-            *search.value = value_of(record, search.probe.hidden()).map(<[u8]>::to_vec);
-        } else if let Some(next) = search.probe.next() {
-            search.next = next;
-            left.push(search);
+    let mut posted = posted.into_iter();
+    let mut failure = None;
+    searches.retain_mut(|search| match finish(lines, search, &mut posted) {
+        Ok(goes_on) => goes_on,
+        Err(error) => {
+            failure.get_or_insert(error);
+            false
         }
-        line.endpoint.release(slot);
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
     }
     for line in lines {
         if let Some(failure) = line.failure.take() {
             line.shard.reopen(&mut line.endpoint, &mut line.reopens, failure)?;
         }
     }
-    Ok(left)
+    Ok(())
+}
+
+/// Takes in the record that was read for a search. Whether the search goes on.
+fn finish(lines: &mut [Line<'_>], search: &mut Search<'_>, posted: &mut impl Iterator<Item = WorkId>) -> Result<bool> {
+    let Some(Step::Record(table, candidate)) = search.next else { return Ok(true) };
+    let Some(id) = posted.next() else { return Ok(true) };
+    let line = line(lines, search)?;
+    let slot = match line.endpoint.wait_for(id) {
+        Ok(outcome) => received(outcome)?,
+        Err(error) => {
+            line.failure.get_or_insert(error.into());
+            return Ok(true);
+        }
+    };
+    let record = verified(&slot, table, candidate)?;
+    let found = is_visible(&record, search.key, search.number);
+    if found {
+        *search.value = value_of(record, search.probe.hidden()).map(<[u8]>::to_vec);
+    }
+    line.endpoint.release(slot);
+    Ok(!found && search.goes_on())
 }
 
 fn line<'l, 'a>(lines: &'l mut [Line<'a>], search: &Search<'_>) -> Result<&'l mut Line<'a>> {

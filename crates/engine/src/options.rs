@@ -78,6 +78,10 @@ pub struct Options {
     pub background_threads: usize,
     /// Where compactions run.
     pub compaction_place: CompactionPlace,
+    /// Bytes that the cached indexes of tables may take at this node; `None` for no limit. What a read
+    /// needs beyond that costs one more round trip. The sparse indexes, about 0.3 bytes a key of 20
+    /// bytes, count, but are always kept.
+    pub cached_index_bytes: Option<u64>,
     /// The point indexes of tables.
     pub point_index: PointIndexOptions,
     /// How long to wait for the fabric before a node counts as lost.
@@ -109,6 +113,7 @@ impl Default for Options {
             levels: 7,
             background_threads: 2,
             compaction_place: CompactionPlace::default(),
+            cached_index_bytes: None,
             point_index: PointIndexOptions::default(),
             fabric_timeout: Duration::from_secs(5),
             clock: SystemClock::shared(),

@@ -1,13 +1,13 @@
 //! Where a key's records may be: the point lookup's walk over tables.
 
-use crate::table::Table;
+use crate::table::{Places, Table};
 use crate::version::LiveVersion;
 use forebay_base::SequenceNumber;
-use forebay_table::{Candidate, key_hash};
+use forebay_table::{Candidate, TableId, key_hash};
 use std::sync::Arc;
 
 /// Candidates for a key, newest first: tables of level 0 from the newest to the oldest, then one
-/// table of each further level. Costs no fabric operation: the point indexes are cached.
+/// table of each further level. Costs no fabric operation where the point indexes are held.
 ///
 /// Where a range deletion of a table hides the key, the walk ends with this table: all that follows
 /// is older.
@@ -16,18 +16,87 @@ pub(crate) struct Probe<'v> {
     user_key: &'v [u8],
     hash: u64,
     number: SequenceNumber,
-    level: usize,
-    /// Tables of level 0 looked at so far.
-    position: usize,
-    current: Option<(&'v Arc<Table>, forebay_table::point_index::Candidates<'v>)>,
+    walk: Walk,
+    /// The next table of the walk, if it was looked for already.
+    ahead: Option<&'v Arc<Table>>,
+    current: Option<(&'v Arc<Table>, Places<'v>)>,
+    /// A table whose point index is not held, and was not looked up yet.
+    waiting: Option<&'v Arc<Table>>,
+    /// What was looked up of tables whose point index is not held.
+    looked_up: Vec<(TableId, Option<Candidate>)>,
     /// Number of the newest range deletion over the key, once the walk has come to it.
     hidden: Option<SequenceNumber>,
 }
 
+/// Where to go on.
+#[derive(Clone, Copy)]
+pub(crate) enum Step<'v> {
+    /// Here may be a record of the key.
+    Record(&'v Arc<Table>, Candidate),
+    /// The walk has come to a table whose point index is not held: [`Probe::look_up`] goes on.
+    Index,
+}
+
+/// Which tables of a version may hold a key.
+#[derive(Debug, Clone, Copy, Default)]
+struct Walk {
+    level: usize,
+    /// Tables of level 0 looked at so far.
+    position: usize,
+}
+
+impl Walk {
+    fn next<'v>(&mut self, version: &'v LiveVersion, user_key: &[u8]) -> Option<&'v Arc<Table>> {
+        let levels = version.levels();
+        if self.level == 0 {
+            let level0 = levels.first().map_or(&[][..], Vec::as_slice);
+            while let Some(table) = level0.get(self.position) {
+                self.position += 1;
+                if table.properties().may_contain(user_key) {
+                    return Some(table);
+                }
+            }
+            self.level = 1;
+        }
+        while self.level < levels.len() {
+            let found = version.find(self.level, user_key);
+            self.level += 1;
+            if let Some(table) = found
+                && table.properties().may_contain(user_key)
+            {
+                return Some(table);
+            }
+        }
+        None
+    }
+}
+
 impl<'v> Probe<'v> {
     pub(crate) fn new(version: &'v LiveVersion, user_key: &'v [u8], number: SequenceNumber) -> Self {
-        let hash = key_hash(user_key);
-        Self { version, user_key, hash, number, level: 0, position: 0, current: None, hidden: None }
+        Self {
+            version,
+            user_key,
+            hash: key_hash(user_key),
+            number,
+            walk: Walk::default(),
+            ahead: None,
+            current: None,
+            waiting: None,
+            looked_up: Vec::new(),
+            hidden: None,
+        }
+    }
+
+    /// The key.
+    #[inline]
+    pub(crate) fn user_key(&self) -> &'v [u8] {
+        self.user_key
+    }
+
+    /// The number that is read at.
+    #[inline]
+    pub(crate) fn number(&self) -> SequenceNumber {
+        self.number
     }
 
     /// Number of the range deletion that hides the key's older records, if the current candidate's
@@ -37,49 +106,85 @@ impl<'v> Probe<'v> {
         self.hidden
     }
 
-    fn next_table(&mut self) -> Option<&'v Arc<Table>> {
-        let levels = self.version.levels();
-        if self.level == 0 {
-            let level0 = levels.first().map_or(&[][..], Vec::as_slice);
-            while let Some(table) = level0.get(self.position) {
-                self.position += 1;
-                if table.properties().may_contain(self.user_key) {
-                    return Some(table);
-                }
-            }
-            self.level = 1;
-        }
-        while self.level < levels.len() {
-            let found = self.version.find(self.level, self.user_key);
-            self.level += 1;
-            if let Some(table) = found
-                && table.properties().may_contain(self.user_key)
-            {
-                return Some(table);
-            }
-        }
-        None
-    }
-}
-
-impl<'v> Iterator for Probe<'v> {
-    type Item = (&'v Arc<Table>, Candidate);
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// Goes on; `None` at the end.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Step<'v>> {
         loop {
-            if let Some((table, candidates)) = &mut self.current
-                && let Some(candidate) = candidates.next()
+            if let Some((table, places)) = &mut self.current
+                && let Some(candidate) = places.next()
             {
-                return Some((table, candidate));
+                return Some(Step::Record(table, candidate));
+            }
+            if self.waiting.is_some() {
+                return Some(Step::Index);
             }
             if self.hidden.is_some() {
                 return None;
             }
-            let table = self.next_table()?;
+            let table = match self.ahead.take() {
+                Some(table) => table,
+                None => self.walk.next(self.version, self.user_key)?,
+            };
             if self.version.has_range_deletions() {
                 self.hidden = table.range_deletions().newest_over(self.user_key, self.number);
             }
-            self.current = Some((table, table.cached().candidates(self.hash)));
+            let known = self.looked_up.iter().find(|(id, _)| *id == table.id());
+            match known {
+                Some((_, found)) => {
+                    let found: Vec<_> = found.iter().copied().collect();
+                    self.current = Some((table, Places::Copied(found.into_iter())));
+                }
+                None => match table.places(self.hash) {
+                    Some(places) => self.current = Some((table, places)),
+                    None => {
+                        self.current = None;
+                        self.waiting = Some(table);
+                    }
+                },
+            }
         }
     }
+
+    /// Whether the walk has come to a table whose point index is not held.
+    pub(crate) fn waits(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// The tables on the rest of the walk whose point indexes are not held, the one that it waits
+    /// for first.
+    pub(crate) fn without_index(&self) -> Vec<&'v Arc<Table>> {
+        let Some(waiting) = self.waiting else { return Vec::new() };
+        let mut tables = vec![waiting];
+        let mut walk = self.walk;
+        while self.hidden.is_none()
+            && let Some(table) = walk.next(self.version, self.user_key)
+        {
+            if !table.has_places() {
+                tables.push(table);
+            }
+        }
+        tables
+    }
+
+    /// Goes on with what was looked up of the tables of [`Probe::without_index`].
+    pub(crate) fn look_up(&mut self, found: Vec<(TableId, Option<Candidate>)>) {
+        let Some(table) = self.waiting.take() else { return };
+        let place = found.iter().find(|(id, _)| *id == table.id()).and_then(|(_, candidate)| *candidate);
+        self.current = Some((table, Places::Copied(Vec::from_iter(place).into_iter())));
+        self.looked_up = found;
+    }
+}
+
+/// Brings what the first steps of `probes` will look at into the processor's caches: the loads of all
+/// of them go on at the same time, while those of one wait for each other.
+pub(crate) fn approach<'p, 'v: 'p>(probes: impl Iterator<Item = &'p mut Probe<'v>>) {
+    let indexes: Vec<_> = probes
+        .filter_map(|probe| {
+            probe.ahead = probe.walk.next(probe.version, probe.user_key);
+            Some((probe.ahead?.cached().point_index()?, probe.hash))
+        })
+        .collect();
+    let positions: Vec<_> = indexes.iter().map(|(index, hash)| index.first_position(*hash)).collect();
+    let touched = indexes.iter().zip(positions).fold(0, |touched, ((index, _), at)| touched ^ index.touch(at));
+    std::hint::black_box(touched);
 }

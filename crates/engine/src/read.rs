@@ -4,6 +4,7 @@
 //!   view = load; number = published        (in this order, see `shard`)
 //!   memtables, newest first                no round trip
 //!   probe of the cached point indexes      no round trip; says where a record may be
+//!   lookup in those that are not held      one round trip for all of them (see `lookup`)
 //!   read of exactly that record            one round trip; verified, or the next candidate
 //! ```
 //!
@@ -17,6 +18,8 @@
 //! older than it, in its own source and in all older ones.
 
 use crate::endpoints::Taken;
+use crate::lookup;
+use crate::probe::{Probe, Step};
 use crate::shard::{Shard, View};
 use crate::table::Table;
 use crate::{Error, Result};
@@ -48,20 +51,37 @@ impl Shard {
             return Ok(None);
         }
         let mut endpoint = self.remote.foreground().take()?;
-        while let Some((table, candidate)) = next {
-            let slot = self.read(&mut endpoint, table, candidate)?;
-            let record = verified(&slot, table, candidate)?;
-            if is_visible(&record, key, number) {
-                let value = value_of(record, probe.hidden()).map(found);
-                endpoint.release(slot);
-                return Ok(value);
+        while let Some(step) = next {
+            match step {
+                Step::Record(table, candidate) => {
+                    let slot = self.read(&mut endpoint, table, candidate)?;
+                    let record = verified(&slot, table, candidate)?;
+                    if is_visible(&record, key, number) {
+                        let value = value_of(record, probe.hidden()).map(found);
+                        endpoint.release(slot);
+                        return Ok(value);
+                    }
+                    endpoint.release(slot);
+                }
+                Step::Index => self.look_up(&mut endpoint, &mut [&mut probe])?,
             }
-            endpoint.release(slot);
             next = probe.next();
         }
         drop(endpoint);
         self.check_open()?;
         Ok(None)
+    }
+
+    /// Lets probes that wait for a point index go on.
+    #[cold]
+    pub(crate) fn look_up(&self, endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Result<()> {
+        let mut reopens = 0;
+        loop {
+            match lookup::look_up(endpoint, probes) {
+                Ok(()) => return Ok(()),
+                Err(error) => self.reopen(endpoint, &mut reopens, error)?,
+            }
+        }
     }
 
     fn read(&self, endpoint: &mut Taken<'_>, table: &Table, candidate: Candidate) -> Result<Slot> {

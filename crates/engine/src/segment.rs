@@ -5,6 +5,7 @@
 //! needs it (dLSM V-B), and no list of pins has to be kept.
 
 use crate::endpoints::{Endpoints, Pool, Pooled};
+use crate::index_cache::IndexCache;
 use crate::node_part::{NodePart, PrivateStore};
 use crate::owner::Owner;
 use crate::{CompactionPlace, Error, Options, Result};
@@ -31,6 +32,8 @@ pub(crate) struct Node {
     foreground: Endpoints,
     scans: Arc<Pool>,
     background: Arc<Pool>,
+    /// What holds point indexes within a budget, if there is one.
+    index_cache: Option<Arc<IndexCache>>,
 }
 
 /// A shard's part of the memory node that its segments lie in.
@@ -52,6 +55,7 @@ impl Node {
             |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
         Arc::new(Self {
             number,
+            index_cache: options.cached_index_bytes.map(IndexCache::new),
             runs_jobs: options.compaction_place == CompactionPlace::MemoryNode && client.runs_jobs(),
             allocator: Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default())),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
@@ -77,6 +81,11 @@ impl Node {
 
     pub(crate) fn link(&self) -> &Arc<dyn Link> {
         self.client.link()
+    }
+
+    /// What holds point indexes within a budget; `None` without a budget.
+    pub(crate) fn index_cache(&self) -> Option<&Arc<IndexCache>> {
+        self.index_cache.as_ref()
     }
 
     /// Bytes of segments of databases without a name.
@@ -105,6 +114,11 @@ impl Remote {
     /// The memory node, as all its shards use it.
     pub(crate) fn memory_node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// What holds point indexes within a budget; `None` without a budget.
+    pub(crate) fn index_cache(&self) -> Option<&Arc<IndexCache>> {
+        self.node.index_cache.as_ref()
     }
 
     /// Where outputs of near-data jobs lie; `None` when compactions run at this node.
@@ -340,6 +354,11 @@ pub(crate) struct Segment {
 impl Segment {
     pub(crate) fn id(&self) -> SegmentId {
         self.id
+    }
+
+    /// The memory that the segment lies in.
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
     }
 
     pub(crate) fn info(&self) -> &SegmentInfo {

@@ -1,5 +1,6 @@
 //! What a database counts.
 
+pub use crate::index_cache::IndexCacheStatistics;
 use crate::segment::Node;
 use crate::shard::Shard;
 use forebay_fabric::{Counts, Traffic};
@@ -36,6 +37,8 @@ pub struct Statistics {
     pub dead_bytes_known: u64,
     /// Bytes of the cached indexes of tables.
     pub cached_index_bytes: u64,
+    /// What the budget for cached indexes did; zeros without one.
+    pub index_cache: IndexCacheStatistics,
     /// Bytes of memtables, sealed ones included.
     pub memtable_bytes: u64,
     /// Bytes that this database holds in memory nodes.
@@ -88,6 +91,9 @@ impl Statistics {
         self.foreground += node.link().counts(Traffic::Foreground);
         self.background += node.link().counts(Traffic::Background);
         self.remote_bytes += node.allocated_bytes();
+        if let Some(cache) = node.index_cache() {
+            self.index_cache.add(cache.statistics());
+        }
     }
 }
 

@@ -1,23 +1,49 @@
 //! A table as this process holds it: its cached indexes and the segments that it names.
 
 use crate::bounds::Bounds;
+use crate::index_cache::HeldIndex;
 use crate::range_deletions::RangeDeletions;
 use crate::segment::Segment;
 use crate::{Error, Result};
 use forebay_base::{InternalKey, KeyOrder, SegmentId};
 use forebay_table::entry::UNIT_BYTES;
-use forebay_table::{CachedTable, ImageAddress, RecordAddress, TableId, TableProperties};
+use forebay_table::point_index::Candidates;
+use forebay_table::{CachedTable, Candidate, ImageAddress, RecordAddress, TableId, TableProperties};
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Where records of a key may be.
+pub(crate) enum Places<'t> {
+    /// By the point index that the table has for good.
+    Cached(Candidates<'t>),
+    /// By one that may be dropped.
+    Copied(std::vec::IntoIter<Candidate>),
+}
+
+impl Iterator for Places<'_> {
+    type Item = Candidate;
+
+    #[inline]
+    fn next(&mut self) -> Option<Candidate> {
+        match self {
+            Self::Cached(places) => places.next(),
+            Self::Copied(places) => places.next(),
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Table {
     id: TableId,
+    /// With the point index, unless that is held within a budget.
     cached: CachedTable,
+    held: Option<Arc<HeldIndex>>,
     range_deletions: RangeDeletions,
     image: Arc<Segment>,
+    /// Where the tail lies in the image's segment.
+    tail: Range<u64>,
     /// In the order of the table's segment list, which its addresses count in.
     segments: Vec<Arc<Segment>>,
 }
@@ -29,7 +55,7 @@ impl Table {
     /// `Corrupt` when one of them is missing.
     pub(crate) fn new(
         id: TableId,
-        cached: CachedTable,
+        mut cached: CachedTable,
         image: ImageAddress,
         find: impl Fn(SegmentId) -> Option<Arc<Segment>>,
     ) -> Result<Self> {
@@ -39,7 +65,45 @@ impl Table {
         let segments = cached.properties().segments.iter().map(|used| open(used.id)).collect::<Result<_>>()?;
         let range_deletions = cached.range_deletions().iter().cloned().map(Arc::new);
         let range_deletions = RangeDeletions::new(cached.properties().key_order, range_deletions);
-        Ok(Self { id, image: open(image.segment)?, cached, range_deletions, segments })
+        let tail = image.tail_offset..image.length;
+        let image = open(image.segment)?;
+        let held = match image.remote().index_cache() {
+            Some(cache) => {
+                cached.take_point_index().map(|index| cache.hold(index, cached.sparse_index().size_bytes() as u64))
+            }
+            None => None,
+        };
+        Ok(Self { id, image, cached, held, range_deletions, segments, tail })
+    }
+
+    /// Where records of the key of this hash may be; `None` when the point index is not held.
+    #[inline]
+    pub(crate) fn places(&self, hash: u64) -> Option<Places<'_>> {
+        match (self.cached.point_index(), &self.held) {
+            (Some(index), _) => Some(Places::Cached(index.candidates(hash))),
+            (None, Some(held)) => Some(Places::Copied(held.get()?.candidates(hash).collect::<Vec<_>>().into_iter())),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether [`Table::places`] would answer.
+    pub(crate) fn has_places(&self) -> bool {
+        self.cached.point_index().is_some() || self.held.as_ref().is_some_and(|held| held.is_held())
+    }
+
+    /// The place of the point index, if it is held within a budget.
+    pub(crate) fn held(&self) -> Option<&Arc<HeldIndex>> {
+        self.held.as_ref()
+    }
+
+    /// Where the tail lies in the image's segment.
+    pub(crate) fn tail(&self) -> &Range<u64> {
+        &self.tail
+    }
+
+    /// Bytes of the cached indexes.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.held.as_ref().map_or(self.cached.size_bytes() as u64, |held| held.held_bytes())
     }
 
     pub(crate) fn id(&self) -> TableId {

@@ -134,7 +134,7 @@ impl LiveVersion {
 
     /// Bytes of cached indexes.
     pub(crate) fn cached_index_bytes(&self) -> u64 {
-        self.levels.iter().flatten().map(|table| table.cached().size_bytes() as u64).sum()
+        self.levels.iter().flatten().map(|table| table.cached_bytes()).sum()
     }
 
     /// Bytes of records that tables reference.

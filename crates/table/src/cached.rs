@@ -3,7 +3,7 @@
 use crate::entry::RangeTombstone;
 use crate::error::{Error, Result};
 use crate::image::{TailLayout, decode_tombstones};
-use crate::point_index::{Candidates, PointIndex};
+use crate::point_index::PointIndex;
 use crate::properties::TableProperties;
 use crate::sparse_index::SparseIndex;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 pub struct CachedTable {
     properties: Arc<TableProperties>,
     sparse_index: SparseIndex,
-    point_index: PointIndex,
+    /// `None` once it is held elsewhere.
+    point_index: Option<PointIndex>,
     range_deletions: Vec<RangeTombstone>,
 }
 
@@ -42,6 +43,7 @@ impl CachedTable {
         if range_deletions.len() as u64 != properties.range_deletions {
             return inconsistent("it has another number of range deletions than its properties say");
         }
+        let point_index = Some(point_index);
         Ok(Self { properties: Arc::new(properties), sparse_index, point_index, range_deletions })
     }
 
@@ -57,10 +59,16 @@ impl CachedTable {
         &self.sparse_index
     }
 
-    /// The point index.
+    /// The point index, unless it was taken out.
+    #[inline]
     #[must_use]
-    pub const fn point_index(&self) -> &PointIndex {
-        &self.point_index
+    pub const fn point_index(&self) -> Option<&PointIndex> {
+        self.point_index.as_ref()
+    }
+
+    /// Takes the point index out, for a holder that keeps it only while it is used.
+    pub const fn take_point_index(&mut self) -> Option<PointIndex> {
+        self.point_index.take()
     }
 
     /// The range deletions.
@@ -69,15 +77,9 @@ impl CachedTable {
         &self.range_deletions
     }
 
-    /// Where records of the key of this hash (see [`crate::point_index::key_hash`]) may be.
-    #[inline]
-    pub fn candidates(&self, hash: u64) -> Candidates<'_> {
-        self.point_index.candidates(hash)
-    }
-
     /// Bytes that the cached indexes take in memory.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        self.sparse_index.size_bytes() + self.point_index.size_bytes()
+        self.sparse_index.size_bytes() + self.point_index.as_ref().map_or(0, PointIndex::size_bytes)
     }
 }

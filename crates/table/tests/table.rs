@@ -84,7 +84,7 @@ proptest! {
         for ((key, Reverse(sequence)), (segment, unit, value)) in &model {
             let address = LogicalAddress { segment: SegmentId(*segment), offset: unit * 8 };
             let length = length(key, *value);
-            let found = cached.candidates(key_hash(key)).find(|candidate| candidate.address == address).unwrap();
+            let found = cached.point_index().unwrap().candidates(key_hash(key)).find(|candidate| candidate.address == address).unwrap();
             prop_assert!(found.read_length >= length && (found.read_length - length) * 32 <= length);
             let target = InternalKey { user_key: key, tag: Tag::new(SequenceNumber(*sequence), Kind::Put, false) };
             let mut block = block(&table, &cached, cached.sparse_index().seek(order, target));
@@ -188,5 +188,5 @@ fn range_deletions_are_carried() {
     let cached = CachedTable::parse(table.tail()).unwrap();
     assert_eq!(cached.range_deletions(), [tombstone]);
     assert!(cached.properties().may_contain(b"c") && !cached.properties().may_contain(b"d"));
-    assert_eq!(cached.candidates(key_hash(b"c")).count(), 0);
+    assert_eq!(cached.point_index().unwrap().candidates(key_hash(b"c")).count(), 0);
 }

@@ -285,6 +285,22 @@ impl PointIndex {
         self.image.len() + size_of_val(self.layout.spans.as_slice())
     }
 
+    /// Where the entries of this hash's bucket begin: one load. With [`PointIndex::touch`] this lets a
+    /// caller with several keys wait for all of their memory at once.
+    #[inline]
+    #[must_use]
+    pub fn first_position(&self, hash: u64) -> u32 {
+        self.layout.bucket_positions(&self.image, bucket(hash, self.layout.bucket_count)).map_or(0, |(first, _)| first)
+    }
+
+    /// Loads the entry at a position; what it is says nothing.
+    #[inline]
+    #[must_use]
+    pub fn touch(&self, position: u32) -> u64 {
+        let entries = self.image.get(self.layout.entries.clone()).unwrap_or_default();
+        bits::load(entries, position, self.layout.shape.total_bits()).unwrap_or(0)
+    }
+
     /// The candidates for the key of this hash, see [`key_hash`].
     #[inline]
     pub fn candidates(&self, hash: u64) -> Candidates<'_> {

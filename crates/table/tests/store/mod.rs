@@ -389,12 +389,14 @@ impl Store {
         snapshot: SequenceNumber,
     ) -> Option<Vec<u8>> {
         let hash = key_hash(key);
-        let found = tables.iter().flat_map(|(cached, _)| cached.candidates(hash)).filter_map(|candidate| {
-            let bytes = &self.segments[&candidate.address.segment][candidate.address.offset as usize..];
-            assert!(candidate.read_length as usize <= bytes.len(), "a read past the segment's end");
-            let record = Record::decode(&bytes[..candidate.read_length as usize]).unwrap();
-            (record.key == key && record.tag.sequence() <= snapshot).then(|| (record.tag, record.value.to_vec()))
-        });
+        let found = tables.iter().flat_map(|(cached, _)| cached.point_index().unwrap().candidates(hash)).filter_map(
+            |candidate| {
+                let bytes = &self.segments[&candidate.address.segment][candidate.address.offset as usize..];
+                assert!(candidate.read_length as usize <= bytes.len(), "a read past the segment's end");
+                let record = Record::decode(&bytes[..candidate.read_length as usize]).unwrap();
+                (record.key == key && record.tag.sequence() <= snapshot).then(|| (record.tag, record.value.to_vec()))
+            },
+        );
         self.resolve(tables, key, snapshot, found.max_by_key(|(tag, _)| *tag))
     }
 
