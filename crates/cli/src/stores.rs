@@ -48,6 +48,9 @@ pub struct EngineArguments {
     /// Tables of level 0 at which writers wait.
     #[arg(long, value_name = "TABLES")]
     level0_stop_writes_trigger: Option<usize>,
+    /// Memory for the cached indexes of tables; by default no limit.
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    cached_index_size: Option<u64>,
     /// Where compactions run.
     #[arg(long, value_enum, default_value_t = Place::Memory)]
     compaction_place: Place,
@@ -82,6 +85,7 @@ impl EngineArguments {
                 .unwrap_or(usual.level0_compaction_trigger),
             level0_slowdown_trigger: self.level0_slowdown_writes_trigger.unwrap_or(usual.level0_slowdown_trigger),
             level0_stop_trigger: self.level0_stop_writes_trigger.unwrap_or(usual.level0_stop_trigger),
+            cached_index_bytes: self.cached_index_size,
             compaction_place: match self.compaction_place {
                 Place::Compute => CompactionPlace::ComputeNode,
                 Place::Memory => CompactionPlace::MemoryNode,

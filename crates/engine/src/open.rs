@@ -29,9 +29,11 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, bell: &Arc<
     let smallest = clients.iter().map(|client| client.extent_bytes()).min();
     let smallest = smallest.ok_or_else(|| Error::invalid("a database needs at least one memory node"))?;
     let options = options.clone().fitted_to(smallest);
-    // Nodes without a shard are not used.
+    // Nodes without a shard are not used; the others have the same share of the budget for indexes.
     let used = clients.iter().take(options.shards).enumerate();
-    let nodes: Vec<_> = used.map(|(number, client)| Node::new(number, Arc::clone(client), &options)).collect();
+    let mut of_node = options.clone();
+    of_node.cached_index_bytes = options.cached_index_bytes.map(|bytes| bytes / used.len().max(1) as u64);
+    let nodes: Vec<_> = used.map(|(number, client)| Node::new(number, Arc::clone(client), &of_node)).collect();
     match &options.name {
         Some(name) => open_named(name, nodes, &options, bell),
         None => open_private(nodes, &options, bell),
