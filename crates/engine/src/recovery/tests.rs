@@ -1,7 +1,8 @@
 //! Owners that are killed at any point, and what the next one finds.
 
 use crate::segment::place_of;
-use crate::{CompactionPlace, Db, Options};
+use crate::shard::Shard;
+use crate::{CompactionPlace, Db, Options, ShardBounds};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_fabric::sim::{SimNetwork, SimOptions, Time};
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const NODE: u32 = 1;
+/// Bounds of databases of three shards.
+const BOUNDS: [&[u8]; 2] = [b"050", b"100"];
 
 fn start(seed: u64) -> (SimNetwork, Handle) {
     let network = SimNetwork::new(seed, SimOptions { time: Time::Real, ..SimOptions::default() });
@@ -30,8 +33,13 @@ fn connect(network: &SimNetwork) -> (Arc<dyn Link>, Arc<MemoryClient>) {
     (link, client)
 }
 
-fn options(place: CompactionPlace) -> Options {
+/// Options of a database of one shard for even seeds, of three for odd ones.
+fn options(seed: u64, place: CompactionPlace) -> Options {
+    let shards = if seed.is_multiple_of(2) { 1 } else { 3 };
+    let bounds = BOUNDS.iter().take(shards - 1).map(|bound| bound.to_vec()).collect();
     Options {
+        shards,
+        shard_bounds: ShardBounds::Given(bounds),
         name: Some("db".to_owned()),
         write_buffer_bytes: 8 << 10,
         target_table_bytes: 8 << 10,
@@ -68,9 +76,9 @@ impl History {
         }
     }
 
-    fn state(&self, count: usize) -> BTreeMap<&[u8], &[u8]> {
+    fn state(&self, operations: &[usize]) -> BTreeMap<&[u8], &[u8]> {
         let mut state = BTreeMap::new();
-        for (key, value) in self.operations.iter().take(count) {
+        for (key, value) in operations.iter().map(|&i| &self.operations[i]) {
             match value {
                 Some(value) => state.insert(&key[..], &value[..]),
                 None => state.remove(&key[..]),
@@ -92,20 +100,42 @@ impl History {
         for (key, value) in &found {
             assert_eq!(db.get(key).unwrap().as_ref(), Some(value), "{context}");
         }
-        let found: BTreeMap<&[u8], &[u8]> = found.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        let kept = (self.flushed..=self.operations.len()).find(|&count| self.state(count) == found);
-        let Some(kept) = kept else {
-            panic!("{context}: {} of {} operations were flushed, found {found:?}", self.flushed, self.operations.len());
-        };
-        self.operations.truncate(kept);
-        self.flushed = kept;
+        // Shards are flushed each by itself.
+        let shards = bounds(db);
+        let shard_of = |key: &[u8]| shards.partition_point(|bound| &bound[..] <= key);
+        let mut kept = vec![true; self.operations.len()];
+        for shard in 0..=shards.len() {
+            let mine: Vec<usize> =
+                (0..self.operations.len()).filter(|&i| shard_of(&self.operations[i].0) == shard).collect();
+            let flushed = mine.partition_point(|&i| i < self.flushed);
+            let found = found.iter().filter(|(key, _)| shard_of(key) == shard);
+            let found: BTreeMap<&[u8], &[u8]> = found.map(|(key, value)| (&key[..], &value[..])).collect();
+            let Some(count) = (flushed..=mine.len()).find(|&count| self.state(&mine[..count]) == found) else {
+                panic!(
+                    "{context}, shard {shard}: {flushed} of {} operations were flushed, found {found:?}",
+                    mine.len()
+                );
+            };
+            mine[count..].iter().for_each(|&i| kept[i] = false);
+        }
+        let mut kept = kept.into_iter();
+        self.operations.retain(|_| kept.next() == Some(true));
+        self.flushed = self.operations.len();
     }
+}
+
+/// First keys of the shards behind the first.
+fn bounds(db: &Db) -> Vec<Vec<u8>> {
+    BOUNDS.iter().take(db.shards().len() - 1).map(|bound| bound.to_vec()).collect()
 }
 
 /// Checks that what is allocated is what the version names, and the manifest.
 fn check_memory(db: &Db, client: &Arc<MemoryClient>, context: &str) {
-    let [shard] = db.shards() else { panic!("one shard") };
     db.wait_for_compactions().unwrap();
+    db.shards().iter().for_each(|shard| check_memory_of(shard, client, context));
+}
+
+fn check_memory_of(shard: &Shard, client: &Arc<MemoryClient>, context: &str) {
     for _ in 0..100 {
         shard.view.reclaim();
         let version = Arc::clone(&shard.view.load().version);
@@ -135,7 +165,7 @@ fn owners_are_killed_at_random() {
         for life in 0..8 {
             let context = format!("seed {seed}, life {life}");
             let (link, client) = connect(&network);
-            let db = Db::open(std::slice::from_ref(&client), options(places(seed + life))).unwrap();
+            let db = Db::open(std::slice::from_ref(&client), options(seed, places(seed / 2 + life))).unwrap();
             history.check(&db, &context);
             check_memory(&db, &client, &context);
             for _ in 0..random.below(1500) {
@@ -157,7 +187,7 @@ fn owners_are_killed_at_random() {
                 // Taken over while it lives.
                 1 => {
                     let (_link, client) = connect(&network);
-                    let taken = Options { takeover: true, ..options(places(seed)) };
+                    let taken = Options { takeover: true, ..options(seed, places(seed / 2)) };
                     let taken = Db::open(&[client], taken).unwrap();
                     history.check(&taken, &context);
                     let before = history.flushed;
@@ -200,7 +230,7 @@ fn an_owner_is_killed_after_any_step() {
                 .unwrap()
             };
             round += 1;
-            if let Ok(db) = Db::open(&[client], options(places(round))) {
+            if let Ok(db) = Db::open(&[client], options(seed, places(round))) {
                 let mut alive = true;
                 for _ in 0..200 {
                     alive &= history.write(&db, &mut random).is_ok();
@@ -216,7 +246,7 @@ fn an_owner_is_killed_after_any_step() {
             done.store(true, Ordering::Relaxed);
             watcher.join().unwrap();
             let (_link, client) = connect(&network);
-            let db = Db::open(std::slice::from_ref(&client), options(places(seed))).unwrap();
+            let db = Db::open(std::slice::from_ref(&client), options(seed, places(seed / 2))).unwrap();
             history.check(&db, &context);
             check_memory(&db, &client, &context);
             db.close().unwrap();
@@ -230,7 +260,7 @@ fn an_owner_is_killed_after_any_step() {
 fn a_damaged_manifest_is_reported() {
     let (network, _node) = start(7);
     let (_link, client) = connect(&network);
-    let db = Db::open(std::slice::from_ref(&client), options(CompactionPlace::MemoryNode)).unwrap();
+    let db = Db::open(std::slice::from_ref(&client), options(0, CompactionPlace::MemoryNode)).unwrap();
     let (mut history, mut random) = (History::default(), Random::seeded(7));
     for _ in 0..1000 {
         history.write(&db, &mut random).unwrap();
@@ -247,7 +277,7 @@ fn a_damaged_manifest_is_reported() {
     let open = |context: &str| {
         let shard = store.acquire_shard(ShardId(0), false).unwrap();
         shard.release().unwrap();
-        let error = Db::open(std::slice::from_ref(&client), options(CompactionPlace::MemoryNode)).unwrap_err();
+        let error = Db::open(std::slice::from_ref(&client), options(0, CompactionPlace::MemoryNode)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{context}: {error}");
         let shard = store.acquire_shard(ShardId(0), false).unwrap();
         shard.map(&[extent]).unwrap();
@@ -281,7 +311,7 @@ fn a_damaged_manifest_is_reported() {
     }
     shard.set_root(&bytes).unwrap();
     shard.release().unwrap();
-    let db = Db::open(&[client], options(CompactionPlace::MemoryNode)).unwrap();
+    let db = Db::open(&[client], options(0, CompactionPlace::MemoryNode)).unwrap();
     history.flushed = history.operations.len();
     history.check(&db, "mended");
 }
