@@ -48,6 +48,10 @@ pub struct EngineArguments {
     /// Tables of level 0 at which writers wait.
     #[arg(long, value_name = "TABLES")]
     level0_stop_writes_trigger: Option<usize>,
+    /// Load without triggers of level 0: nothing is compacted until `compact`.
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new(), action = clap::ArgAction::Set)]
+    bulk_load: bool,
     /// Memory for the cached indexes of tables; by default no limit.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     cached_index_size: Option<u64>,
@@ -85,6 +89,7 @@ impl EngineArguments {
                 .unwrap_or(usual.level0_compaction_trigger),
             level0_slowdown_trigger: self.level0_slowdown_writes_trigger.unwrap_or(usual.level0_slowdown_trigger),
             level0_stop_trigger: self.level0_stop_writes_trigger.unwrap_or(usual.level0_stop_trigger),
+            bulk_load: self.bulk_load,
             cached_index_bytes: self.cached_index_size,
             compaction_place: match self.compaction_place {
                 Place::Compute => CompactionPlace::ComputeNode,

@@ -12,7 +12,7 @@
 //! A shard that failed has no more work; the others go on.
 
 use crate::memory::Buffer;
-use crate::picker::{self, Pick};
+use crate::picker::{self, Cursors, Pick};
 use crate::shard::{Shard, State, View};
 use crate::version::LiveVersion;
 use crate::{Error, Result};
@@ -20,6 +20,7 @@ use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, lock};
 use forebay_env::thread::JoinHandle;
 use forebay_proto::calls::MAX_RANGES;
+use forebay_table::Version;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -233,7 +234,7 @@ impl Shard {
             }
             None => None,
         };
-        let pick = pick.or_else(|| picker::pick(version, &self.options, &mut state.cursors, state.full.is_some()))?;
+        let pick = pick.or_else(|| self.pick(version, &mut state.cursors, state.full.is_some()))?;
         state.compacting = true;
         Some(Task::Compact(Arc::clone(&view.version), pick))
     }
@@ -242,7 +243,14 @@ impl Shard {
         let is_flush = matches!(task, Task::Flush(_));
         let result = match &task {
             Task::Flush(buffer) => self.flush(buffer).map_err(|error| error.during("flushing a memtable")),
-            Task::Compact(version, pick) => self.compact(version, pick).map_err(|error| error.during("compacting")),
+            Task::Compact(version, pick) => {
+                let start = self.options.clock.now();
+                let compacted = self.compact(version, pick);
+                if compacted.is_ok() && pick.inputs.iter().any(|(level, _)| *level == 0) {
+                    self.pace.compacted(self.options.clock.now().saturating_sub(start));
+                }
+                compacted.map_err(|error| error.during("compacting"))
+            }
         };
         // What it named is freed before anybody hears that it is done.
         drop(task);
@@ -264,6 +272,14 @@ impl Shard {
         self.notify();
     }
 
+    /// What to compact without being asked: nothing during a bulk load, unless memory is short.
+    fn pick(&self, version: &Version, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
+        if self.options.bulk_load && !is_full {
+            return None;
+        }
+        picker::pick(version, &self.options, cursors, is_full)
+    }
+
     /// Whether nothing is left to be flushed or compacted.
     fn is_idle(&self, state: &State, what: Idle) -> bool {
         let view = Arc::clone(&self.view.load());
@@ -274,7 +290,7 @@ impl Shard {
                     && !state.flushing
                     && !state.compacting
                     && state.manual.is_none()
-                    && picker::pick(&view.version.version, &self.options, &mut state.cursors.clone(), false).is_none()
+                    && self.pick(&view.version.version, &mut state.cursors.clone(), false).is_none()
             }
         }
     }

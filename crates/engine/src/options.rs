@@ -68,6 +68,9 @@ pub struct Options {
     pub level0_slowdown_trigger: usize,
     /// Tables of level 0 at which writers wait.
     pub level0_stop_trigger: usize,
+    /// Whether much is to be written before anything is read: level 0 has no triggers, and only what
+    /// somebody asks for is compacted.
+    pub bulk_load: bool,
     /// Record bytes at which level 1 is compacted.
     pub level1_bytes: u64,
     /// How many times larger each further level may be.
@@ -108,6 +111,7 @@ impl Default for Options {
             level0_compaction_trigger: 4,
             level0_slowdown_trigger: 20,
             level0_stop_trigger: 36,
+            bulk_load: false,
             level1_bytes: 256 << 20,
             level_size_multiplier: 10,
             levels: 7,

@@ -26,7 +26,8 @@ use crate::memory::Buffer;
 use crate::picker::Cursors;
 use crate::recovery::Recovered;
 use crate::segment::Remote;
-use crate::statistics::{self, Counters};
+use crate::stall::{Pace, Stall};
+use crate::statistics::{Counters, StallCause};
 use crate::version::{Change, LiveVersion};
 use crate::{Error, Options, Result};
 use forebay_base::record::MIN_RECORD_BYTES;
@@ -106,6 +107,7 @@ pub(crate) struct Shard {
     pub(crate) publication: Publication,
     blocks: Arc<BlockPool>,
     pub(crate) counters: Counters,
+    pub(crate) pace: Pace,
     /// Held while a version is made, recorded and installed.
     commit: Mutex<()>,
     /// Where versions of a named database are recorded.
@@ -164,6 +166,7 @@ impl Shard {
             fenced: OnceLock::new(),
             next_watch: AtomicU64::new(0),
             counters: Counters::default(),
+            pace: Pace::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
             bell,
@@ -375,7 +378,7 @@ impl Shard {
     pub(crate) fn switch(&self, ended: &Arc<Buffer>, bytes: u64) -> Result<()> {
         let last = ended.memtable.wait_last_sequence();
         let mut state = self.lock();
-        let mut stalled = Stall::new(self);
+        let mut stalled = Stall::new(&self.counters, &self.options);
         loop {
             let view = Arc::clone(&self.view.load());
             if !Arc::ptr_eq(&view.active, ended) {
@@ -388,30 +391,35 @@ impl Shard {
                 return Err(Error::closed());
             }
             let level0 = view.version.level0_tables();
-            let room =
-                view.sealed.len() < self.options.max_immutable_memtables && level0 < self.options.level0_stop_trigger;
-            if room {
+            let Some(cause) = self.no_room(&view, level0) else {
                 self.install_next(&view, last, bytes)?;
                 drop(state);
                 self.notify();
-                if level0 >= self.options.level0_slowdown_trigger {
-                    stalled.begin();
-                    self.options.clock.sleep(self.slowdown(level0));
+                let pause = self.pace.pause(&self.options, level0);
+                if !pause.is_zero() {
+                    stalled.begin(StallCause::Level0Slowdown);
+                    self.options.clock.sleep(pause);
                 }
                 return Ok(());
-            }
+            };
             if let Some(full) = &state.full {
+                stalled.blame(StallCause::MemoryFull);
                 return Err(full.clone());
             }
-            stalled.begin();
+            stalled.begin(cause);
             state = self.wait(state);
         }
     }
 
-    /// How long the writer that switches memtables waits, the longer the nearer the stop is.
-    fn slowdown(&self, level0: usize) -> Duration {
-        let over = (level0 - self.options.level0_slowdown_trigger + 1) as u32;
-        Duration::from_millis(2) * over
+    /// Why no memtable may be installed now.
+    fn no_room(&self, view: &View, level0: usize) -> Option<StallCause> {
+        if view.sealed.len() >= self.options.max_immutable_memtables {
+            Some(StallCause::Memtables)
+        } else if level0 >= self.options.level0_stop_trigger && !self.options.bulk_load {
+            Some(StallCause::Level0Stop)
+        } else {
+            None
+        }
     }
 
     /// Installs the memtable that follows the active one, which ends at `last`. The caller holds the
@@ -490,30 +498,5 @@ impl Shard {
         }
         drop(state);
         self.notify();
-    }
-}
-
-/// Times a writer's wait, from [`Stall::begin`] until dropped.
-struct Stall<'a> {
-    shard: &'a Shard,
-    since: Option<u64>,
-}
-
-impl<'a> Stall<'a> {
-    fn new(shard: &'a Shard) -> Self {
-        Self { shard, since: None }
-    }
-
-    fn begin(&mut self) {
-        self.since.get_or_insert_with(|| self.shard.options.clock.now());
-    }
-}
-
-impl Drop for Stall<'_> {
-    fn drop(&mut self) {
-        if let Some(since) = self.since {
-            statistics::add(&self.shard.counters.stalls, 1);
-            statistics::add(&self.shard.counters.stall_nanos, self.shard.options.clock.now().saturating_sub(since));
-        }
     }
 }

@@ -19,6 +19,8 @@ pub struct Statistics {
     pub stall_nanos: u64,
     /// How often a writer waited.
     pub stalls: u64,
+    /// The same by what it waited for.
+    pub stalls_by_cause: StallsByCause,
     /// Memtables flushed.
     pub flushes: u64,
     /// Compactions done, wherever.
@@ -49,6 +51,49 @@ pub struct Statistics {
     pub levels: Vec<LevelStatistics>,
 }
 
+/// What a writer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StallCause {
+    Memtables,
+    Level0Slowdown,
+    Level0Stop,
+    MemoryFull,
+}
+
+/// Writers' waits by their cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StallsByCause {
+    /// As many memtables as may be wait for their flush.
+    pub memtables: Stalls,
+    /// Level 0 has as many tables as its slowdown trigger says: short pauses.
+    pub level0_slowdown: Stalls,
+    /// Level 0 has as many tables as its stop trigger says.
+    pub level0_stop: Stalls,
+    /// The memory node is full: the write failed.
+    pub memory_full: Stalls,
+}
+
+impl StallsByCause {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Stalls {
+        let causes = [self.memtables, self.level0_slowdown, self.level0_stop, self.memory_full];
+        causes.iter().fold(Stalls::default(), |all, stalls| Stalls {
+            count: all.count + stalls.count,
+            nanos: all.nanos + stalls.nanos,
+        })
+    }
+}
+
+/// Waits of writers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stalls {
+    /// How many.
+    pub count: u64,
+    /// Nanoseconds, summed over writers.
+    pub nanos: u64,
+}
+
 /// One level of the tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LevelStatistics {
@@ -67,8 +112,9 @@ impl Statistics {
     pub(crate) fn add_shard(&mut self, shard: &Shard) {
         let view = Arc::clone(&shard.view.load());
         let counters = &shard.counters;
-        self.stall_nanos += get(&counters.stall_nanos);
-        self.stalls += get(&counters.stalls);
+        counters.stalls.add_to(&mut self.stalls_by_cause);
+        let stalls = self.stalls_by_cause.all();
+        (self.stalls, self.stall_nanos) = (stalls.count, stalls.nanos);
         self.flushes += get(&counters.flushes);
         self.compactions += get(&counters.compactions);
         self.near_data_compactions += get(&counters.near_data_compactions);
@@ -109,8 +155,7 @@ impl LevelStatistics {
 /// Counters that any thread adds to.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) stall_nanos: AtomicU64,
-    pub(crate) stalls: AtomicU64,
+    pub(crate) stalls: StallCounters,
     pub(crate) flushes: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) near_data_compactions: AtomicU64,
@@ -118,6 +163,35 @@ pub(crate) struct Counters {
     pub(crate) compaction_entries: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,
     pub(crate) compaction_bytes_written: AtomicU64,
+}
+
+/// Counters of stalls, by cause.
+#[derive(Debug, Default)]
+pub(crate) struct StallCounters([StallCounter; 4]);
+
+/// Counters of stalls of one cause.
+#[derive(Debug, Default)]
+pub(crate) struct StallCounter {
+    pub(crate) count: AtomicU64,
+    pub(crate) nanos: AtomicU64,
+}
+
+impl StallCounters {
+    pub(crate) fn of(&self, cause: StallCause) -> &StallCounter {
+        &self.0[cause as usize]
+    }
+
+    fn add_to(&self, sums: &mut StallsByCause) {
+        let add = |cause, sum: &mut Stalls| {
+            let counter = self.of(cause);
+            sum.count += get(&counter.count);
+            sum.nanos += get(&counter.nanos);
+        };
+        add(StallCause::Memtables, &mut sums.memtables);
+        add(StallCause::Level0Slowdown, &mut sums.level0_slowdown);
+        add(StallCause::Level0Stop, &mut sums.level0_stop);
+        add(StallCause::MemoryFull, &mut sums.memory_full);
+    }
 }
 
 /// Adds to a counter.

@@ -192,6 +192,19 @@ impl fmt::Debug for Block {
     }
 }
 
+/// Asks for the line at `address`, which may be any.
+#[inline]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which touches nothing whatever the address is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
+    let _ = address;
+}
+
 /// The linked records of a block, as the index asks for their keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published<'m>(&'m Block);
@@ -209,6 +222,12 @@ impl<'m> Published<'m> {
     pub(crate) fn record(&self, record: u32) -> Result<RecordRef<'m>, IndexError> {
         // SAFETY: promised when `self` was made.
         unsafe { self.0.record(record as usize * ALIGNMENT) }
+    }
+
+    /// Asks for the line at a record's start; nothing happens if there is none.
+    #[inline]
+    pub(crate) fn prefetch(&self, record: u32) {
+        prefetch(self.0.base.as_ptr().wrapping_add(record as usize * ALIGNMENT));
     }
 }
 

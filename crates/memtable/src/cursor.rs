@@ -93,6 +93,13 @@ impl<'a, R: Records> Cursor<'a, R> {
         self.place.as_ref().map(Place::record)
     }
 
+    /// A record some steps ahead, if it is in the same leaf and the leaf is as it was: a hint.
+    #[inline]
+    pub(crate) fn record_ahead(&self, steps: u32) -> Option<u32> {
+        let place = self.place.as_ref()?;
+        self.walk.record_ahead(place, steps)
+    }
+
     /// The record here with the first eight bytes of its key as a number in the index's order.
     #[inline]
     pub(crate) fn slot(&self) -> Option<(u64, u32)> {

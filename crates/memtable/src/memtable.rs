@@ -371,6 +371,10 @@ impl Memtable {
     }
 }
 
+/// Steps ahead of a cursor at which records are asked for, so that a walk does not wait for each: they
+/// lie in the order in which they were written.
+const AHEAD: u32 = 8;
+
 /// A place in a memtable, or nowhere. Records of one key come newest first.
 #[derive(Debug, Clone)]
 pub struct MemtableCursor<'m> {
@@ -418,6 +422,9 @@ impl<'m> MemtableCursor<'m> {
     #[inline]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<(), IndexError> {
+        if let Some(record) = self.cursor.record_ahead(AHEAD) {
+            self.records.prefetch(record);
+        }
         self.cursor.next()
     }
 

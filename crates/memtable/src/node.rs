@@ -26,6 +26,7 @@
 //! slip in: that writer put a release fence between taking the latch and writing, the reader an
 //! acquire fence between reading and checking, so the check sees the latch taken.
 
+use crate::block::prefetch;
 use crate::error::IndexError;
 use crate::planted::{Bug, planted};
 use forebay_env::sync::atomic::{
@@ -226,13 +227,9 @@ impl Node {
 
     /// Asks for the lines that a search of this node looks at.
     #[inline]
-    #[allow(clippy::unused_self)]
     pub(crate) fn prefetch(&self) {
-        #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
         for line in 0..(8 * (2 + SLOTS)).div_ceil(64) {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a hint, which touches nothing whatever the address is.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self).cast::<i8>().wrapping_add(64 * line)) }
+            prefetch(std::ptr::from_ref(self).cast::<u8>().wrapping_add(64 * line));
         }
     }
 }

@@ -11,10 +11,13 @@
 //!          m >  p:  the reservation p + 1 … m is finished: published: p -> m by compare-and-swap
 //! ```
 //!
+//! A writer whose reservation is the next one to be published leaves no mark: it moves the published
+//! number over its reservation itself, and then advances over the marks of those who came before it.
+//!
 //! | word | states | who writes |
 //! |---|---|---|
 //! | slot | mark of an earlier lap (≤ published) → mark (> published) → … | the one writer of the reservation that starts there |
-//! | published | p → end of the reservation p + 1 … | anybody, by compare-and-swap |
+//! | published | p → end of the reservation p + 1 … | its writer, or anybody who finds its mark, by compare-and-swap |
 //!
 //! # Invariants
 //!
@@ -26,6 +29,10 @@
 //! 2. Nothing is lost. Each writer puts a sequentially consistent fence between storing its mark
 //!    and looking for others'. Of the writers of a finished prefix, the one whose fence is last in
 //!    the order of fences sees the marks of all of them and advances over them, unless others did.
+//!    A writer that publishes its own reservation does so by a sequentially consistent
+//!    compare-and-swap before a sequentially consistent load of the next mark, which takes the
+//!    fence's part: either that load sees the next writer's mark, or that writer, behind its
+//!    fence, sees the published number.
 //! 3. Work is linear: a compare-and-swap that succeeds consumes a reservation; one that fails means
 //!    another succeeded.
 
@@ -77,6 +84,15 @@ impl Publication {
     /// is a whole ring ahead of the slowest; otherwise does not wait.
     #[inline]
     pub fn publish(&self, first: SequenceNumber, last: SequenceNumber) {
+        // Release: pairs with `published`. Nobody else can move the number from here: there is no mark.
+        if self.published.0.compare_exchange(first.0 - 1, last.0, SeqCst, Relaxed).is_ok() {
+            // loom takes sequentially consistent accesses for weaker ones.
+            #[cfg(loom)]
+            if !planted(Bug::PublishWithoutFence) {
+                fence(SeqCst);
+            }
+            return self.advance_from(last.0);
+        }
         let mut round = 0;
         while first.0 > self.published().0 + self.slots.len() as u64 {
             relax(&mut round);
@@ -95,11 +111,15 @@ impl Publication {
 
     #[inline]
     fn advance(&self) {
-        let mut published = self.published.0.load(Relaxed);
+        self.advance_from(self.published.0.load(Relaxed));
+    }
+
+    #[inline]
+    fn advance_from(&self, mut published: u64) {
         loop {
             // Acquire: pairs with the mark's release, so that the release below passes on what the
-            // mark's writer inserted.
-            let mark = self.slot(published + 1).load(Acquire);
+            // mark's writer inserted. Sequentially consistent: invariant 2.
+            let mark = self.slot(published + 1).load(SeqCst);
             if mark <= published {
                 return;
             }

@@ -196,6 +196,14 @@ impl<'a, R: Records> Walk<'a, R> {
         }
     }
 
+    /// The record some slots behind `place` in its leaf. It may be wrong when the leaf has changed.
+    #[inline]
+    pub(crate) fn record_ahead(&self, place: &Place, steps: u32) -> Option<u32> {
+        let slot = (place.slot + steps) as usize;
+        let leaf = self.index.visit(place.leaf, place.snapshot).ok()?;
+        (slot < place.snapshot.count()).then(|| lower(leaf.node.payload(slot)))
+    }
+
     /// The place behind a record whose leaf has changed.
     #[cold]
     fn after_record(&self, record: u32) -> Result<Option<Place>, IndexError> {
