@@ -3,6 +3,8 @@
 //! | module | what |
 //! |---|---|
 //! | `compare` | db_bench's workloads on Forebay and on RocksDB, one table |
+//! | `figures` | the papers' figures, as plots and tables |
+//! | `soak` | half an hour of overwrites, deletes and snapshots in a memory node that is nearly full |
 //! | `processes` | the programs that are measured: built, started, read, stopped |
 //! | `machine` | on what it was measured |
 //!
@@ -12,8 +14,10 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod figures;
 mod machine;
 mod processes;
+mod soak;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -33,11 +37,17 @@ struct CommandLine {
 enum Command {
     /// Compare with RocksDB's db_bench on tmpfs.
     Compare(compare::Arguments),
+    /// Measure what a paper's figures show.
+    Figures(figures::Arguments),
+    /// Overwrite, delete and read for a long time, and look for growth, stalls and leaks.
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Compare(arguments) => compare::execute(&arguments),
+        Command::Figures(arguments) => figures::execute(&arguments),
+        Command::Soak(arguments) => soak::execute(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
