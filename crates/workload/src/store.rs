@@ -65,6 +65,22 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// # Errors
     /// The store's.
     fn cursor(&self) -> Result<Self::Cursor<'_>, StoreError>;
+    /// Hands at most `limit` records from `from` on to `visit`, in key order, until that says no.
+    ///
+    /// # Errors
+    /// The store's.
+    fn scan(&self, from: &[u8], limit: u64, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
+        let mut cursor = self.cursor()?;
+        cursor.seek(from)?;
+        for number in 1..=limit {
+            let more = cursor.entry().is_some_and(|(key, value)| visit(key, value));
+            if !more || number == limit {
+                break;
+            }
+            cursor.next()?;
+        }
+        Ok(())
+    }
     /// Merges all tables of all levels, and returns when it is done.
     ///
     /// # Errors

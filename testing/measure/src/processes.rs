@@ -10,6 +10,9 @@ use std::process::{Child, Command, Stdio};
 /// What must stay free beside a memory node or a database on tmpfs, bytes.
 const SPARE_BYTES: u64 = 2 << 30;
 
+/// The variable that names a program to measure, which then is not built.
+const PROGRAM_VARIABLE: &str = "FOREBAY_PROGRAM";
+
 /// The command `forebay`, built for release.
 #[derive(Debug, Clone)]
 pub struct Forebay {
@@ -17,11 +20,14 @@ pub struct Forebay {
 }
 
 impl Forebay {
-    /// Builds it.
+    /// Builds it, unless the environment names one.
     ///
     /// # Errors
     /// When it cannot be built.
     pub fn build() -> Outcome<Self> {
+        if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
+            return Ok(Self { program: program.into() });
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let arguments = ["build", "--release", "--package", "forebay-cli", "--message-format=json-render-diagnostics"];
         let output = Command::new(cargo)
@@ -56,7 +62,7 @@ impl Forebay {
         let socket = std::env::temp_dir().join(format!("forebay-measure-{}-{number}", std::process::id()));
         let address = format!("shm:{}", socket.display());
         let mut child = Command::new(&self.program)
-            .args(["memory-node", "--commit", &format!("--listen={address}"), &format!("--memory={memory_bytes}")])
+            .args(["memory-node", &format!("--listen={address}"), &format!("--memory={memory_bytes}")])
             .args([format!("--threads={threads}"), format!("--node={number}")])
             .env("FOREBAY_LOG", "warn")
             .stdout(Stdio::piped())

@@ -30,7 +30,7 @@ use crate::measure::{Call, Phase, Run, Timing, Worker, run_phase};
 use crate::mix::{mix, mix_two};
 use crate::report::PhaseReport;
 use crate::values::Values;
-use crate::{Cursor, Error, Figures, Store, StoreError};
+use crate::{Error, Figures, Store, StoreError};
 use draw::Chooser;
 use forebay_env::Random;
 use std::sync::Arc;
@@ -404,28 +404,24 @@ impl<'a> Caller<'a> {
         let settings = &self.shared.settings;
         let length =
             if settings.fixed_scans { settings.scan_length } else { 1 + self.random.below(settings.scan_length) };
-        let mut last = None;
-        let mut check = |cursor: &S::Cursor<'_>| {
-            let Some((key, value)) = cursor.entry() else { return Ok(false) };
-            if !settings.verify {
-                return Ok(true);
+        let (mut last, mut wrong) = (None, None);
+        let mut visit = |key: &[u8], value: &[u8]| {
+            if settings.verify {
+                wrong = check_record(self.shared, &mut last, key, value).err();
             }
-            let wrong = |found| Error::Scan { what: "scan", found };
-            let number = self.shared.keys.number_of(key).ok_or_else(|| wrong("a key of somebody else".into()))?;
-            if last.is_some_and(|last| last >= number) {
-                return Err(wrong(format!("key {number} behind {last:?}")));
-            }
-            last = Some(number);
-            self.shared.values.check(number, value).map_err(wrong)?;
-            Ok(true)
+            wrong.is_none()
         };
-        let mut cursor = store.cursor().map_err(Error::store("opening an iterator"))?;
-        cursor.seek(self.keys.set(mix(record))).map_err(Error::store("seek"))?;
-        let mut left = length;
-        while check(&cursor)? && left > 1 {
-            cursor.next().map_err(Error::store("next"))?;
-            left -= 1;
-        }
-        Ok(())
+        store.scan(self.keys.set(mix(record)), length, &mut visit).map_err(Error::store("scan"))?;
+        wrong.map_or(Ok(()), |found| Err(Error::Scan { what: "scan", found }))
     }
+}
+
+/// Checks a record of a scan: it is whole, and behind the one before.
+fn check_record(shared: &Shared, last: &mut Option<u64>, key: &[u8], value: &[u8]) -> Result<(), String> {
+    let number = shared.keys.number_of(key).ok_or("a key of somebody else")?;
+    if last.is_some_and(|last| last >= number) {
+        return Err(format!("key {number} behind {last:?}"));
+    }
+    *last = Some(number);
+    shared.values.check(number, value).map(|_| ())
 }
