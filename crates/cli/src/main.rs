@@ -5,7 +5,7 @@
 //! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `fabric_test`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `flags`, `units` | how flags, sizes, durations and rates are written |
-//! | `nodes`, `stores` | reaching a memory node and opening a store on it |
+//! | `nodes`, `stores`, `tree_store` | reaching a memory node and opening a database or a tree on it |
 //! | `output`, `failure` | results, progress, errors and exit codes |
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ mod nodes;
 mod output;
 mod replay;
 mod stores;
+mod tree_store;
 mod units;
 mod ycsb;
 

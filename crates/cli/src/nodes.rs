@@ -34,6 +34,43 @@ pub fn reach(memory: &NodeAddress, local_bytes: u64) -> Result<Reached, Failure>
     Ok(Reached { link: connector.connect().map_err(&fabric)?, node: Some(node) })
 }
 
+/// A memory node that several links are opened to, or that is of this process.
+#[derive(Debug)]
+pub struct Nodes {
+    address: NodeAddress,
+    local: Option<(inprocess::Connector, Handle)>,
+}
+
+impl Nodes {
+    /// Starts a node of `local_bytes`, if it is to be in this process.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn new(address: &NodeAddress, local_bytes: u64) -> Result<Self, Failure> {
+        let mut nodes = Self { address: address.clone(), local: None };
+        if *address == NodeAddress::Local {
+            let (listener, connector) = inprocess::listen(0).map_err(Failure::fabric(Stage::Start))?;
+            let node = MemoryNode::start(Box::new(listener), MemoryNodeOptions::with_memory(local_bytes))
+                .map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+            nodes.local = Some((connector, node));
+        }
+        Ok(nodes)
+    }
+
+    /// One more link.
+    ///
+    /// # Errors
+    /// When the node cannot be reached.
+    pub fn link(&self) -> Result<Arc<dyn Link>, Failure> {
+        match &self.local {
+            Some((connector, _)) => connector.connect().map_err(Failure::fabric(Stage::Start)),
+            None => forebay::connect(&self.address).map_err(|error| {
+                Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, &self.address))
+            }),
+        }
+    }
+}
+
 /// An error of reaching a memory node, with what may be the matter.
 pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &NodeAddress) -> String {
     match kind {

@@ -4,9 +4,9 @@ use crate::arguments::{MemoryArguments, ReportArguments};
 use crate::failure::{Failure, Stage};
 use crate::output::{self, Format, ProgressLine};
 use crate::stores::{self, EngineArguments};
-use crate::{nodes, units};
+use crate::{nodes, tree_store, units};
 use clap::builder::BoolishValueParser;
-use forebay_base::ErrorKind;
+use forebay::TreeOptions;
 use forebay_env::SystemClock;
 use forebay_workload::ycsb::{self, Distribution, Profile, Settings, Workload, YCSB_THETA};
 use forebay_workload::{PhaseReport, Report, Run, Store, Timing, render_header, render_phase, render_summary};
@@ -70,6 +70,9 @@ pub struct Arguments {
     /// All scans have this length.
     #[arg(long)]
     fixed_scans: bool,
+    /// Memory for the inner nodes of a tree that each client remembers.
+    #[arg(long, default_value = "256MiB", value_parser = units::length, value_name = "SIZE")]
+    tree_cache_size: usize,
     /// Where randomness begins; the same seed gives the same operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -142,7 +145,13 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             measure(arguments, &[store], &workloads, &settings)
         }
         Engine::Tree => {
-            Err(Failure::new(ErrorKind::Unsupported, Stage::Start, "the shared tree is not part of this version yet"))
+            let memory = &arguments.memory;
+            let nodes = nodes::Nodes::new(&memory.memory, memory.local_memory_size)?;
+            let name = format!("ycsb-{}", std::process::id());
+            let options = TreeOptions { cache_bytes: arguments.tree_cache_size, ..TreeOptions::default() };
+            let clients = tree_store::open(memory, &nodes, &name, arguments.clients, &options)
+                .map_err(Failure::workload(Stage::Start))?;
+            measure(arguments, &clients, &workloads, &settings)
         }
     }
 }
