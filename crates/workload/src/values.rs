@@ -9,8 +9,9 @@
 //! 24     bytes of a fixed pseudo-random pool, from an offset that the hash gives
 //! ```
 //!
-//! A value shorter than 24 bytes has no room for that: it is the first bytes of a hash of the key
-//! number, and of no version. The pool is made once, so that making a value costs a copy and
+//! A value of 8 to 23 bytes is the low 32 bits of the version (little-endian) and a hash of key number
+//! and these, cut to what is left. A shorter one is the first bytes of a hash of the key number, and of
+//! no version. The pool is made once, so that making a value costs a copy and
 //! checking one costs a comparison; both cover every byte, so any change of any bit is found.
 
 use crate::Error;
@@ -18,6 +19,8 @@ use crate::mix::{mix, mix_two};
 use forebay_base::MAX_VALUE_BYTES;
 
 const HEADER_BYTES: usize = 24;
+/// Shorter values have no version.
+const VERSIONED_BYTES: usize = 8;
 /// Offsets at which a value may start in the pool. A power of two, so small that checking values finds
 /// the pool in the processor's first cache.
 const OFFSETS: usize = 8 << 10;
@@ -63,7 +66,7 @@ impl Values {
     pub fn fill(&self, number: u64, version: u64, buffer: &mut Vec<u8>) {
         buffer.clear();
         if self.length < HEADER_BYTES {
-            buffer.extend_from_slice(&short(number)[..self.length]);
+            buffer.extend_from_slice(&short(number, version as u32, self.length)[..self.length]);
         } else {
             buffer.extend_from_slice(&number.to_le_bytes());
             buffer.extend_from_slice(&version.to_le_bytes());
@@ -94,7 +97,11 @@ impl Values {
             return Err(format!("a value of {} bytes where {} were written", value.len(), self.length));
         }
         if self.length < HEADER_BYTES {
-            return if value == &short(number)[..self.length] { Ok(0) } else { Err("bytes that differ".into()) };
+            let version = value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            let expected = short(number, version, self.length);
+            let whole = value == &expected[..self.length];
+            let version = if self.length < VERSIONED_BYTES { 0 } else { version };
+            return if whole { Ok(u64::from(version)) } else { Err("bytes that differ".into()) };
         }
         let (Some(of), Some(version), Some(hash)) = (word_at(value, 0), word_at(value, 8), word_at(value, 16)) else {
             return Err("a value without a header".into());
@@ -114,7 +121,12 @@ impl Values {
     /// What is wrong with it.
     pub fn check_version(&self, number: u64, version: u64, value: &[u8]) -> Result<(), String> {
         let found = self.check(number, value)?;
-        if found != version && self.length >= HEADER_BYTES {
+        let version = match self.length {
+            0..VERSIONED_BYTES => 0,
+            VERSIONED_BYTES..HEADER_BYTES => u64::from(version as u32),
+            _ => version,
+        };
+        if found != version {
             return Err(format!("version {found} where {version} was written last"));
         }
         Ok(())
@@ -132,10 +144,15 @@ fn word_at(bytes: &[u8], offset: usize) -> Option<u64> {
     bytes.get(offset..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-fn short(number: u64) -> [u8; HEADER_BYTES] {
+/// A value of fewer bytes than the header has, and more behind it.
+fn short(number: u64, version: u32, length: usize) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
-    for (part, chunk) in bytes.chunks_exact_mut(8).enumerate() {
-        chunk.copy_from_slice(&mix_two(number, part as u64).to_le_bytes());
+    let versioned = length >= VERSIONED_BYTES;
+    let seed = if versioned { mix_two(number, u64::from(version)) } else { number };
+    let (head, hashed) = bytes.split_at_mut(if versioned { 4 } else { 0 });
+    head.copy_from_slice(&version.to_le_bytes()[..head.len()]);
+    for (part, chunk) in hashed.chunks_mut(8).enumerate() {
+        chunk.copy_from_slice(&mix_two(seed, part as u64).to_le_bytes()[..chunk.len()]);
     }
     bytes
 }
@@ -185,7 +202,7 @@ mod tests {
         }
 
         #[test]
-        fn an_older_version_is_found(number: u64, version in 1u64..u64::MAX, length in HEADER_BYTES..100) {
+        fn an_older_version_is_found(number: u64, version in 1u64..1 << 32, length in VERSIONED_BYTES..100) {
             let values = Values::new(length).unwrap();
             let mut value = values.buffer();
             values.fill(number, version - 1, &mut value);
