@@ -5,7 +5,7 @@ use crate::shard::Shard;
 use crate::{CompactionPlace, Db, Options, ShardBounds};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
-use forebay_fabric::sim::{SimNetwork, SimOptions, Time};
+use forebay_fabric::sim::{Faults, SimNetwork, SimOptions, Time};
 use forebay_fabric::{EndpointOptions, Link};
 use forebay_memory_client::{ClientOptions, ExtentId, MemoryClient, ShardId};
 use forebay_memory_node::{Handle, MemoryNode};
@@ -90,16 +90,14 @@ impl History {
     /// Checks that what is found is what the first operations lead to, at least the flushed ones, and
     /// forgets the others.
     fn check(&mut self, db: &Db, context: &str) {
-        let mut found = BTreeMap::new();
-        let mut iterator = db.iter().unwrap();
-        iterator.seek_to_first().unwrap();
-        while iterator.valid() {
-            found.insert(iterator.key().to_vec(), iterator.value().to_vec());
-            iterator.next().unwrap();
-        }
+        let found = contents(db).unwrap();
         for (key, value) in &found {
             assert_eq!(db.get(key).unwrap().as_ref(), Some(value), "{context}");
         }
+        self.check_found(db, &found, context);
+    }
+
+    fn check_found(&mut self, db: &Db, found: &BTreeMap<Vec<u8>, Vec<u8>>, context: &str) {
         // Shards are flushed each by itself.
         let shards = bounds(db);
         let shard_of = |key: &[u8]| shards.partition_point(|bound| &bound[..] <= key);
@@ -122,6 +120,17 @@ impl History {
         self.operations.retain(|_| kept.next() == Some(true));
         self.flushed = self.operations.len();
     }
+}
+
+fn contents(db: &Db) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, crate::Error> {
+    let mut found = BTreeMap::new();
+    let mut iterator = db.iter()?;
+    iterator.seek_to_first()?;
+    while iterator.valid() {
+        found.insert(iterator.key().to_vec(), iterator.value().to_vec());
+        iterator.next()?;
+    }
+    Ok(found)
 }
 
 /// First keys of the shards behind the first.
@@ -318,4 +327,39 @@ fn a_damaged_manifest_is_reported() {
 
 fn link_endpoint(client: &Arc<MemoryClient>) -> forebay_fabric::Endpoint {
     client.link().endpoint(EndpointOptions::default()).unwrap()
+}
+
+/// Answers get lost, endpoints break, and the owner goes on or is killed: what a root that perhaps
+/// counts names is still there.
+#[test]
+fn answers_to_commits_are_lost() {
+    let mut failures = 0;
+    for seed in 0..6 {
+        println!("seed {seed}");
+        let faults = Faults { lose_completion: 60, break_endpoint: 400, ..Faults::default() };
+        let network = SimNetwork::new(seed, SimOptions { faults, time: Time::Real, ..SimOptions::default() });
+        let node_options = forebay_memory_node::Options::with_memory(64 << 20);
+        let _node = MemoryNode::start(Box::new(network.listen(NODE).unwrap()), node_options).unwrap();
+        let (mut history, mut random) = (History::default(), Random::seeded(seed));
+        for life in 0..6 {
+            let lossy = || Options { fabric_timeout: Duration::from_millis(100), ..options(seed, places(life)) };
+            let opened = (0..200).find_map(|_| {
+                let link: Arc<dyn Link> = network.connect(NODE).unwrap();
+                let client_options = ClientOptions { timeout: Duration::from_millis(100), ..ClientOptions::default() };
+                let client = MemoryClient::connect(Arc::clone(&link), "owner", client_options).ok()?;
+                Some((link, Db::open(&[client], Options { takeover: true, ..lossy() }).ok()?))
+            });
+            let (link, db) = opened.expect("one of 200 opens");
+            let found = (0..200).find_map(|_| contents(&db).ok()).expect("one of 200 scans");
+            history.check_found(&db, &found, &format!("seed {seed}, life {life}"));
+            for _ in 0..600 {
+                failures += u32::from(history.write(&db, &mut random).is_err());
+                if random.one_in(1, 100) && db.flush().is_ok() {
+                    history.flushed = history.operations.len();
+                }
+            }
+            link.close();
+        }
+    }
+    println!("{failures} writes failed");
 }
