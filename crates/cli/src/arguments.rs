@@ -3,17 +3,56 @@
 use crate::output::Format;
 use crate::units;
 use forebay::{LinkModel, NodeAddress};
+use std::fmt::{Display, Formatter};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Where the memory is.
 #[derive(Debug, Clone, clap::Args)]
 pub struct MemoryArguments {
-    /// Where the memory node is: local (in this process), shm:<path> or tcp://<host>:<port>.
+    /// Where the memory node is: local (in this process), shm:<path> or tcp://<host>:<port>; several,
+    /// separated by commas.
     #[arg(long, default_value = "local")]
-    pub memory: NodeAddress,
+    pub memory: NodeAddresses,
     /// Memory of the node with --memory=local.
     #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
     pub local_memory_size: u64,
+}
+
+/// Addresses of memory nodes, separated by commas; at least one.
+#[derive(Debug, Clone)]
+pub struct NodeAddresses(Vec<NodeAddress>);
+
+impl NodeAddresses {
+    /// All of them.
+    pub fn all(&self) -> &[NodeAddress] {
+        &self.0
+    }
+
+    /// The first.
+    pub fn first(&self) -> &NodeAddress {
+        self.0.first().unwrap_or(&NodeAddress::Local)
+    }
+
+    /// Whether the memory node is of this process.
+    pub fn is_local(&self) -> bool {
+        matches!(self.0[..], [NodeAddress::Local])
+    }
+}
+
+impl FromStr for NodeAddresses {
+    type Err = forebay::Error;
+
+    fn from_str(text: &str) -> Result<Self, forebay::Error> {
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Display for NodeAddresses {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let separators = std::iter::once("").chain(std::iter::repeat(","));
+        self.0.iter().zip(separators).try_for_each(|(address, separator)| write!(f, "{separator}{address}"))
+    }
 }
 
 /// How results are given.

@@ -1,5 +1,6 @@
 //! Memory nodes: the one of this process, and reaching others.
 
+use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use forebay::{MemoryNode, MemoryNodeOptions, NodeAddress};
 use forebay_base::ErrorKind;
@@ -72,7 +73,7 @@ impl Nodes {
 }
 
 /// An error of reaching a memory node, with what may be the matter.
-pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &NodeAddress) -> String {
+pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &impl Display) -> String {
     match kind {
         ErrorKind::Unavailable | ErrorKind::TimedOut => format!("{error}; is a memory node running at {memory}?"),
         _ => error.to_string(),
@@ -80,9 +81,6 @@ pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &NodeAddress) ->
 }
 
 /// Where the memory is, for people.
-pub fn describe(memory: &NodeAddress) -> String {
-    match memory {
-        NodeAddress::Local => "in this process".into(),
-        address => address.to_string(),
-    }
+pub fn describe(memory: &NodeAddresses) -> String {
+    if memory.is_local() { "in this process".into() } else { memory.to_string() }
 }

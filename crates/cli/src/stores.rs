@@ -3,9 +3,13 @@
 use crate::arguments::MemoryArguments;
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
-use forebay::ErrorKind;
-use forebay::{CompactionPlace, DbIterator, LevelStatistics, NodeAddress, Options, Store as Database, WriteBatch};
+use forebay::{
+    CompactionPlace, DbIterator, ErrorKind, LevelStatistics, NodeAddress, Options, ShardBounds, Store as Database,
+    WriteBatch,
+};
+use forebay_workload::keys::KeyBuffer;
 use forebay_workload::{Cursor, Error, Figures, LevelFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The engine's options, with db_bench's names.
@@ -18,6 +22,9 @@ pub struct EngineArguments {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     takeover: bool,
+    /// Key ranges with an LSM-tree each; sizes and triggers are those of one.
+    #[arg(long, value_name = "NUMBER")]
+    shards: Option<usize>,
     /// Size of a memtable.
     #[arg(long, value_parser = units::length, value_name = "SIZE")]
     write_buffer_size: Option<usize>,
@@ -75,6 +82,7 @@ impl EngineArguments {
         Options {
             name: self.db.clone(),
             takeover: self.takeover,
+            shards: self.shards.unwrap_or(usual.shards),
             write_buffer_bytes: self.write_buffer_size.unwrap_or(usual.write_buffer_bytes),
             max_immutable_memtables: self
                 .max_write_buffer_number
@@ -127,15 +135,30 @@ impl Opener {
         Self { memory: memory.clone(), options, existing }
     }
 
+    /// Bounds between shards that divide `count` keys of `key_size` bytes that stand for numbers evenly.
+    ///
+    /// # Errors
+    /// When the keys are too short for so many.
+    pub fn with_numbered_keys(mut self, key_size: usize, count: u64) -> Result<Self, Error> {
+        let mut key = KeyBuffer::new(key_size, count)?;
+        let shards = self.options.shards as u64;
+        let first = |shard: u64| u64::try_from(u128::from(count) * u128::from(shard) / u128::from(shards.max(1)));
+        let numbers: BTreeSet<u64> = (1..shards).filter_map(|shard| first(shard).ok()).collect();
+        self.options.shard_bounds =
+            ShardBounds::Given(numbers.iter().map(|&number| key.set(number).to_vec()).collect());
+        Ok(self)
+    }
+
     /// Opens a store.
     ///
     /// # Errors
     /// When no memory node is there, or the options do not fit each other.
     pub fn open(&self) -> Result<EngineStore, Error> {
         let MemoryArguments { memory, local_memory_size } = &self.memory;
-        let opened = match memory {
-            NodeAddress::Local => Database::embedded(*local_memory_size, self.options.clone()),
-            address => self.make_room(address).and_then(|()| Database::connect(address, self.options.clone())),
+        let opened = if memory.is_local() {
+            Database::embedded(*local_memory_size, self.options.clone())
+        } else {
+            self.make_room(memory.first()).and_then(|()| Database::connect_all(memory.all(), self.options.clone()))
         };
         let store = opened.map_err(|error| {
             let message = nodes::with_hint(error.kind(), &error, memory);
@@ -213,7 +236,7 @@ impl Store for EngineStore {
     }
 
     fn figures(&self) -> Result<Figures, StoreError> {
-        let node = self.0.node_statistics().map_err(failed)?;
+        let nodes = self.0.node_statistics().map_err(failed)?;
         let db = self.0.statistics();
         let level =
             |level: &LevelStatistics| LevelFigures { tables: level.tables, runs: level.runs, bytes: level.bytes };
@@ -223,8 +246,8 @@ impl Store for EngineStore {
             cached_index_bytes: db.cached_index_bytes,
             memtable_bytes: db.memtable_bytes,
             memory_node: MemoryNodeFigures {
-                cpu_seconds: node.cpu_us as f64 / 1e6,
-                allocated_bytes: node.allocated_bytes,
+                cpu_seconds: nodes.iter().map(|node| node.cpu_us).sum::<u64>() as f64 / 1e6,
+                allocated_bytes: nodes.iter().map(|node| node.allocated_bytes).sum(),
                 live_bytes: db.live_bytes,
             },
             lsm: Some(LsmFigures {
@@ -242,8 +265,8 @@ impl Store for EngineStore {
     }
 
     fn describe(&self) -> Result<String, StoreError> {
-        let node = self.0.node_statistics().map_err(failed)?;
-        Ok(format!("{:#?}\n{node:#?}\n", self.0.statistics()))
+        let nodes = self.0.node_statistics().map_err(failed)?;
+        Ok(format!("{:#?}\n{nodes:#?}\n", self.0.statistics()))
     }
 }
 

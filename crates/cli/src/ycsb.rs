@@ -146,7 +146,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         }
         Engine::Tree => {
             let memory = &arguments.memory;
-            let nodes = nodes::Nodes::new(&memory.memory, memory.local_memory_size)?;
+            let nodes = nodes::Nodes::new(memory.memory.first(), memory.local_memory_size)?;
             let name = format!("ycsb-{}", std::process::id());
             let options = TreeOptions { cache_bytes: arguments.tree_cache_size, ..TreeOptions::default() };
             let clients = tree_store::open(memory, &nodes, &name, arguments.clients, &options)

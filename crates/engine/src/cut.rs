@@ -24,8 +24,6 @@
 //! 4. Crossing batches publish in the order of the shards. So of those that wait for a shard's
 //!    ring, none waits for another that waits for it.
 
-use crate::shard::Shard;
-use crate::write::Placed;
 use forebay_env::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLockReadGuard};
@@ -54,32 +52,91 @@ impl Cut {
     /// Runs `read`, which reads published numbers, so that no crossing batch shows in part. It may
     /// be run twice; the first result is then dropped.
     pub(crate) fn through<T>(&self, mut read: impl FnMut() -> T) -> T {
+        self.try_through(&mut read).unwrap_or_else(|| {
+            let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+            read()
+        })
+    }
+
+    /// Runs `read`; `None` when a crossing batch may show in part.
+    fn try_through<T>(&self, read: impl FnOnce() -> T) -> Option<T> {
         // Acquire: what the batches that ended have published is seen below (invariant 2).
         let ended = self.ended.load(Ordering::Acquire);
         let result = read();
         // Relaxed: `read` acquired the published numbers, and with them the counts of their batches.
-        if self.begun.load(Ordering::Relaxed) == ended {
-            return result;
-        }
-        drop(result);
-        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        read()
+        (self.begun.load(Ordering::Relaxed) == ended).then_some(result)
     }
 }
 
 impl Crossing<'_> {
-    /// Publishes what was placed in each shard, in the order of the shards, and waits until the
-    /// published numbers cover it.
-    pub(crate) fn publish(self, placed: &[(&Shard, Placed)]) {
-        // Relaxed: each publication below releases it (invariant 2).
+    /// Runs `publish`, which publishes what was placed in each shard, in the order of the shards, and
+    /// returns when the published numbers cover it.
+    pub(crate) fn publish(self, publish: impl FnOnce()) {
+        // Relaxed: each publication releases it (invariant 2).
         self.cut.begun.fetch_add(1, Ordering::Relaxed);
-        for (shard, numbers) in placed {
-            shard.publication.publish(numbers.first, numbers.last);
-        }
-        for (shard, numbers) in placed {
-            shard.publication.wait_published(numbers.last);
-        }
-        // Release: pairs with the acquire of `through`.
+        publish();
+        // Release: pairs with the acquire of `try_through`.
         self.cut.ended.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_base::SequenceNumber;
+    use forebay_memtable::Publication;
+
+    fn publication() -> Publication {
+        Publication::new(SequenceNumber::ZERO, 8)
+    }
+
+    fn publish(publication: &Publication, number: u64) {
+        publication.publish(SequenceNumber(number), SequenceNumber(number));
+        publication.wait_published(SequenceNumber(number));
+    }
+
+    #[test]
+    fn a_batch_in_flight_is_noticed() {
+        let (cut, a, b) = (Cut::default(), publication(), publication());
+        let read = || (a.published().0, b.published().0);
+        assert_eq!(cut.try_through(read), Some((0, 0)));
+        cut.cross().publish(|| {
+            publish(&a, 1);
+            assert_eq!(read(), (1, 0), "a reader that does not go through the cut sees half");
+            assert_eq!(cut.try_through(read), None);
+            publish(&b, 1);
+        });
+        assert_eq!(cut.try_through(read), Some((1, 1)));
+        // Begun and ended while a reader reads: it may have read before and after.
+        let torn = cut.try_through(|| {
+            let first = a.published().0;
+            cut.cross().publish(|| [&a, &b].into_iter().for_each(|publication| publish(publication, 2)));
+            (first, b.published().0)
+        });
+        assert_eq!(torn, None);
+    }
+
+    #[test]
+    fn no_reader_sees_half() {
+        const BATCHES: u64 = 20_000;
+        let (cut, a, b) = (Cut::default(), publication(), publication());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=BATCHES {
+                    cut.cross().publish(|| [&a, &b].into_iter().for_each(|publication| publish(publication, number)));
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    loop {
+                        let (a, b) = cut.through(|| (a.published().0, b.published().0));
+                        assert_eq!(a, b);
+                        if a == BATCHES {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
     }
 }

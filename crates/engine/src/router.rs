@@ -183,7 +183,14 @@ impl Router {
                 }
             }
         }
-        crossing.publish(&placed);
+        crossing.publish(|| {
+            for (shard, numbers) in &placed {
+                shard.publication.publish(numbers.first, numbers.last);
+            }
+            for (shard, numbers) in &placed {
+                shard.publication.wait_published(numbers.last);
+            }
+        });
         Ok(())
     }
 

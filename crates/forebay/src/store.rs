@@ -16,7 +16,7 @@ pub type NodeStatistics = forebay_proto::replies::Statistics;
 pub struct Store {
     // In the order in which they must be dropped.
     db: Db,
-    client: Arc<MemoryClient>,
+    clients: Vec<Arc<MemoryClient>>,
     node: Option<Handle>,
 }
 
@@ -32,7 +32,7 @@ impl Store {
             ..forebay_memory_node::Options::with_memory(memory_bytes)
         };
         let node = MemoryNode::start(Box::new(listener), node_options)?;
-        Self::over(connector.connect()?, options, Some(node))
+        Self::over(&[connector.connect()?], options, Some(node))
     }
 
     /// A database in the memory of a node of another process.
@@ -40,7 +40,7 @@ impl Store {
     /// # Errors
     /// `Unavailable` when nobody serves at the address; as [`Store::embedded`].
     pub fn connect(address: &NodeAddress, options: Options) -> Result<Self, Error> {
-        Self::over(connect(address)?, options, None)
+        Self::connect_all(std::slice::from_ref(address), options)
     }
 
     /// Drops the named database `name` with all that is in it.
@@ -61,15 +61,28 @@ impl Store {
         Ok(Db::list(&client)?)
     }
 
-    fn over(link: Arc<dyn Link>, options: Options, node: Option<Handle>) -> Result<Self, Error> {
-        let client_options = ClientOptions {
-            timeout: options.fabric_timeout,
-            clock: Arc::clone(&options.clock),
-            ..ClientOptions::default()
+    /// A database in the memory of several nodes of other processes: shard `i` lies on node `i` modulo
+    /// their number.
+    ///
+    /// # Errors
+    /// As [`Store::connect`].
+    pub fn connect_all(addresses: &[NodeAddress], options: Options) -> Result<Self, Error> {
+        let links = addresses.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
+        Self::over(&links, options, None)
+    }
+
+    fn over(links: &[Arc<dyn Link>], options: Options, node: Option<Handle>) -> Result<Self, Error> {
+        let client = |link: &Arc<dyn Link>| {
+            let client_options = ClientOptions {
+                timeout: options.fabric_timeout,
+                clock: Arc::clone(&options.clock),
+                ..ClientOptions::default()
+            };
+            MemoryClient::connect(Arc::clone(link), "forebay", client_options)
         };
-        let client = MemoryClient::connect(link, "forebay", client_options)?;
-        let db = Db::open(std::slice::from_ref(&client), options)?;
-        Ok(Self { db, client, node })
+        let clients = links.iter().map(client).collect::<Result<Vec<_>, _>>()?;
+        let db = Db::open(&clients, options)?;
+        Ok(Self { db, clients, node })
     }
 
     /// The database.
@@ -84,12 +97,12 @@ impl Store {
         self.node.is_some()
     }
 
-    /// What the memory node tells of itself.
+    /// What each memory node tells of itself.
     ///
     /// # Errors
-    /// `Unavailable` when it is gone.
-    pub fn node_statistics(&self) -> Result<NodeStatistics, Error> {
-        Ok(self.client.node_statistics()?)
+    /// `Unavailable` when one is gone.
+    pub fn node_statistics(&self) -> Result<Vec<NodeStatistics>, Error> {
+        self.clients.iter().map(|client| Ok(client.node_statistics()?)).collect()
     }
 }
 

@@ -378,7 +378,7 @@ fn closed(store: Store, address: &NodeAddress, memory_bytes: u64) -> Outcome {
     store.close().map_err(text)?;
     drop(store);
     let other = Store::connect(address, Options { write_buffer_bytes: 1 << 20, ..Options::default() }).map_err(text)?;
-    let before = other.node_statistics().map_err(text)?.allocated_bytes;
+    let before: u64 = other.node_statistics().map_err(text)?.iter().map(|node| node.allocated_bytes).sum();
     let own = other.statistics().remote_bytes;
     println!("after closing: {before} bytes leased from the node, of which a new empty database holds {own}");
     // Leases are in extents: what the new database leased ahead is no leak.
