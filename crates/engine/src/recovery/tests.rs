@@ -22,7 +22,10 @@ const BOUNDS: [&[u8]; 2] = [b"050", b"100"];
 
 fn start(seed: u64) -> (SimNetwork, Handle) {
     let network = SimNetwork::new(seed, SimOptions { time: Time::Real, ..SimOptions::default() });
-    let options = forebay_memory_node::Options::with_memory(64 << 20);
+    let options = forebay_memory_node::Options {
+        extent_bytes: Some(128 << 10),
+        ..forebay_memory_node::Options::with_memory(64 << 20)
+    };
     let node = MemoryNode::start(Box::new(network.listen(NODE).unwrap()), options).unwrap();
     (network, node)
 }
@@ -338,7 +341,10 @@ fn answers_to_commits_are_lost() {
         println!("seed {seed}");
         let faults = Faults { lose_completion: 60, break_endpoint: 400, ..Faults::default() };
         let network = SimNetwork::new(seed, SimOptions { faults, time: Time::Real, ..SimOptions::default() });
-        let node_options = forebay_memory_node::Options::with_memory(64 << 20);
+        let node_options = forebay_memory_node::Options {
+            extent_bytes: Some(128 << 10),
+            ..forebay_memory_node::Options::with_memory(64 << 20)
+        };
         let _node = MemoryNode::start(Box::new(network.listen(NODE).unwrap()), node_options).unwrap();
         let (mut history, mut random) = (History::default(), Random::seeded(seed));
         for life in 0..6 {
