@@ -46,7 +46,10 @@ impl Forebay {
     /// When the command fails, with what it said.
     pub fn report(&self, command: &str, memory: &[&MemoryNode], flags: &[String]) -> Outcome<Vec<PhaseReport>> {
         let mut arguments = vec![command.to_owned(), "--format=json".into()];
-        arguments.extend(memory.iter().map(|node| format!("--memory={}", node.address)));
+        if !memory.is_empty() {
+            let addresses: Vec<_> = memory.iter().map(|node| node.address.as_str()).collect();
+            arguments.push(format!("--memory={}", addresses.join(",")));
+        }
         arguments.extend_from_slice(flags);
         let text = output(&self.program, &arguments)?;
         let report: Report = serde_json::from_str(&text).map_err(|error| format!("a report that is none: {error}"))?;
