@@ -112,16 +112,41 @@ impl<'a> Reader<'a> {
     /// [`DecodeError`] when truncated, too large, or not in its shortest form.
     #[inline]
     pub fn varint64(&mut self) -> Result<u64, DecodeError> {
-        // Most are short.
-        if let [byte @ 0..0x80, tail @ ..] = self.bytes {
-            self.bytes = tail;
-            self.offset += 1;
-            return Ok(u64::from(*byte));
+        match *self.bytes {
+            [byte, ref rest @ ..] if byte < 0x80 => {
+                self.bytes = rest;
+                self.offset += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
         }
-        self.long_varint64()
     }
 
-    fn long_varint64(&mut self) -> Result<u64, DecodeError> {
+    /// A variable-length integer of several bytes, of which up to eight are decoded as one word.
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
+        const LAST: u64 = 0x8080_8080_8080_8080;
+        let Some((word, ends)) = self.bytes.first_chunk().and_then(|word| {
+            let word = u64::from_le_bytes(*word);
+            Some((word, !word & LAST)).filter(|(_, ends)| *ends != 0)
+        }) else {
+            return self.any_varint();
+        };
+        let bits = ends.trailing_zeros() + 1;
+        let word = word & (u64::MAX >> (64 - bits));
+        if word >> (bits - 8) == 0 {
+            return self.any_varint();
+        }
+        let length = (bits / 8) as usize;
+        self.bytes = self.bytes.get(length..).unwrap_or_default();
+        self.offset += length;
+        // Seven bits a byte, moved together: pairs of bytes, of two bytes, of four.
+        let word = word & !LAST;
+        let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+        let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
+        Ok(word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4)
+    }
+
+    fn any_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for i in 0..10u32 {
             let byte = self.u8()?;
@@ -152,6 +177,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`DecodeError`] when truncated.
+    #[inline]
     pub fn prefixed(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.varint32()? as usize;
         self.bytes(length)
@@ -272,13 +298,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn varints_round_trip(value: u64) {
+        fn varints_round_trip(value: u64, shift in 0u32..64, behind in prop::collection::vec(any::<u8>(), 0..12)) {
+            let value = value >> shift;
             let mut out = Vec::new();
             out.put_varint(value);
             prop_assert_eq!(out.len(), varint_length(value));
+            out.extend_from_slice(&behind);
             let mut reader = Reader::new(&out);
             prop_assert_eq!(reader.varint64(), Ok(value));
-            prop_assert!(reader.finish().is_ok());
+            prop_assert_eq!(reader.rest(), &behind[..]);
+        }
+
+        #[test]
+        fn varints_are_refused_alike_at_the_end_and_before_it(bytes in prop::collection::vec(prop::sample::select(
+            vec![0u8, 1, 0x7f, 0x80, 0x81, 0xff]), 0..12)) {
+            let longer = [&bytes[..], &[0; 8]].concat();
+            let (mut here, mut there) = (Reader::new(&bytes), Reader::new(&longer));
+            let found = here.any_varint();
+            if found.is_ok() {
+                prop_assert_eq!(there.varint64(), found);
+                prop_assert_eq!(there.offset(), here.offset());
+            } else if !matches!(found, Err(DecodeError::Truncated { .. })) {
+                prop_assert!(there.varint64().is_err());
+            }
         }
 
         #[test]

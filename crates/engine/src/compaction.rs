@@ -87,6 +87,8 @@ impl Shard {
         pick: &Pick,
         is_bottommost: bool,
         clustering: forebay_table::job::Clustering,
+        size_classes: SizeClasses::NONE,
+        vacated: BTreeSet::new(),
     ) -> CompactionJob {
         let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
         let segments: BTreeMap<_, _> = named.filter_map(|id| Some((id, version.segment(id)?.info().clone()))).collect();

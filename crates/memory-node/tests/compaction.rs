@@ -8,11 +8,12 @@ use forebay_memory_node::{Handle, MemoryNode, Options};
 use forebay_proto::job_kind;
 use forebay_table::job::{
     Clustering, CompactionJob, CompactionResult, Flush, FlushJob, JobIdentity, JobInput, JobLimits, LocatedEntry,
+    SizeClasses,
 };
 use forebay_table::{
     CachedTable, ImageAddress, Placement, SegmentInfo, SegmentKind, TableId, TableMetadata, TableOptions,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ fn fixture() -> Fixture {
         limits: JobLimits::default(),
         options: TableOptions::default(),
         clustering: Clustering::None,
+        size_classes: SizeClasses::NONE,
+        vacated: BTreeSet::new(),
         lower: None,
         upper: None,
         expire_before_ms: 0,

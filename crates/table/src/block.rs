@@ -29,7 +29,6 @@ const TRAILER_BYTES: usize = 8;
 pub(crate) struct BlockBuilder {
     bytes: Vec<u8>,
     restarts: Vec<u32>,
-    last_key: Vec<u8>,
     entries: u32,
     restart_interval: u32,
 }
@@ -37,13 +36,7 @@ pub(crate) struct BlockBuilder {
 impl BlockBuilder {
     /// A builder that stores every `restart_interval`-th key whole.
     pub fn new(restart_interval: u32) -> Self {
-        Self {
-            bytes: Vec::new(),
-            restarts: Vec::new(),
-            last_key: Vec::new(),
-            entries: 0,
-            restart_interval: restart_interval.max(1),
-        }
+        Self { bytes: Vec::new(), restarts: Vec::new(), entries: 0, restart_interval: restart_interval.max(1) }
     }
 
     /// Whether no entry was added since the last [`BlockBuilder::finish`].
@@ -56,20 +49,21 @@ impl BlockBuilder {
         self.bytes.len() + 4 * self.restarts.len() + TRAILER_BYTES
     }
 
-    /// Appends an entry, which sorts behind the last one.
-    pub fn add(&mut self, entry: &IndexEntry<'_>) {
-        let key = entry.key.user_key;
+    /// Appends an entry, which sorts behind the last one and shares `shared` bytes of its user key
+    /// with it.
+    #[inline]
+    pub fn add(&mut self, entry: &IndexEntry<'_>, shared: usize) {
         let shared = if self.entries.is_multiple_of(self.restart_interval) {
             self.restarts.push(self.bytes.len() as u32);
             0
         } else {
-            self.last_key.iter().zip(key).take_while(|(a, b)| a == b).count()
+            shared
         };
+        let suffix = &entry.key.user_key[shared..];
         self.bytes.put_varint(shared as u64);
-        self.bytes.put_prefixed(&key[shared..]);
+        self.bytes.put_varint(suffix.len() as u64);
+        self.bytes.extend_from_slice(suffix);
         entry.encode_tail(&mut self.bytes);
-        self.last_key.truncate(shared);
-        self.last_key.extend_from_slice(&key[shared..]);
         self.entries += 1;
     }
 
@@ -85,10 +79,25 @@ impl BlockBuilder {
         let length = self.bytes.len() as u32;
         self.bytes.clear();
         self.restarts.clear();
-        self.last_key.clear();
         self.entries = 0;
         length
     }
+}
+
+/// Number of bytes that two keys have in common at their start.
+#[inline]
+pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let mut shared = 0;
+    for (left, right) in words {
+        let difference = u64::from_le_bytes(*left) ^ u64::from_le_bytes(*right);
+        if difference != 0 {
+            return shared + (difference.trailing_zeros() / 8) as usize;
+        }
+        shared += 8;
+    }
+    let rest = a.get(shared..).unwrap_or_default().iter().zip(b.get(shared..).unwrap_or_default());
+    shared + rest.take_while(|(left, right)| left == right).count()
 }
 
 /// Iterates over one index block in both directions. It stands on an entry or on none.
@@ -273,8 +282,9 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
     }
 }
 
+/// Decodes the entry at the reader, whose shared prefix is in `key`.
 #[inline]
-fn decode_entry(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> std::result::Result<EntryTail, DecodeError> {
+pub(crate) fn decode_entry(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> std::result::Result<EntryTail, DecodeError> {
     let shared = reader.varint32()? as usize;
     let suffix = reader.prefixed()?;
     if shared > key.len() || shared + suffix.len() > MAX_KEY_BYTES {
@@ -285,8 +295,8 @@ fn decode_entry(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> std::result::Resu
     EntryTail::decode(reader)
 }
 
-/// Where the entries end, and the number of restarts.
-fn verify(bytes: &[u8]) -> std::result::Result<(usize, usize), DecodeError> {
+/// Verifies a block: where its entries end, and the number of restarts.
+pub(crate) fn verify(bytes: &[u8]) -> std::result::Result<(usize, usize), DecodeError> {
     let truncated = DecodeError::Truncated { offset: 0, needed: TRAILER_BYTES, left: bytes.len() };
     let (covered, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| truncated.clone())?;
     let (expected, found) = (u32::from_le_bytes(*crc), checksum(covered));
@@ -321,8 +331,10 @@ mod tests {
 
     fn block(keys: &[(Vec<u8>, u64)], interval: u32) -> Vec<u8> {
         let mut builder = BlockBuilder::new(interval);
+        let mut last: &[u8] = &[];
         for (key, sequence) in keys {
-            builder.add(&entry(key, *sequence));
+            builder.add(&entry(key, *sequence), shared_bytes(last, key));
+            last = key;
         }
         let mut out = Vec::new();
         assert_eq!(builder.size_bytes(), builder.finish(&mut out) as usize);
@@ -342,6 +354,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn shared_bytes_are_counted(shared in prop::collection::vec(any::<u8>(), 0..30), a: Vec<u8>, b: Vec<u8>) {
+            let (a, b) = ([&shared[..], &a[..]].concat(), [&shared[..], &b[..]].concat());
+            prop_assert_eq!(shared_bytes(&a, &b), a.iter().zip(&b).take_while(|(a, b)| a == b).count());
+        }
+
         #[test]
         fn moves_like_a_sorted_set(
             keys in prop::collection::btree_set((prop::collection::vec(97u8..100, 0..6), 1u64..4), 1..80),

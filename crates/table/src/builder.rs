@@ -4,7 +4,7 @@
 //! never a record. A record's segment is named by an ordinal from [`TableBuilder::segment`]; one
 //! segment, the **run** that the table's records are to be gathered into, may get its id at the end.
 
-use crate::block::BlockBuilder;
+use crate::block::{BlockBuilder, shared_bytes};
 use crate::entry::{IndexEntry, OwnedKey, RangeTombstone, RecordAddress, UNIT_BYTES};
 use crate::error::{Error, Result};
 use crate::image::{Section, TailWriter, encode_tombstones};
@@ -182,12 +182,14 @@ impl TableBuilder {
         if entry.address.ordinal as usize >= self.properties.properties().segments.len() {
             return Err(Error::Invalid("the entry's segment is not listed"));
         }
-        if let Some(last) = &self.last
-            && self.options.key_order.compare_internal(last.as_key(), entry.key) != Ordering::Less
-        {
+        let shared = match &self.last {
+            Some(last) => shared_bytes(&last.user_key, entry.key.user_key),
+            None => 0,
+        };
+        if self.last.as_ref().is_some_and(|last| !self.is_before(last, entry.key, shared)) {
             return Err(Error::Invalid("the entry is out of order"));
         }
-        self.block.add(entry);
+        self.block.add(entry, shared);
         self.properties.add(entry);
         self.points.push(PointEntry {
             hash,
@@ -196,13 +198,24 @@ impl TableBuilder {
             length: entry.length,
         });
         let last = self.last.get_or_insert_with(|| OwnedKey { user_key: Vec::new(), tag: entry.key.tag });
-        last.user_key.clear();
-        last.user_key.extend_from_slice(entry.key.user_key);
+        last.user_key.truncate(shared);
+        last.user_key.extend_from_slice(&entry.key.user_key[shared..]);
         last.tag = entry.key.tag;
         if self.block.size_bytes() >= self.options.block_bytes as usize {
             self.finish_block()?;
         }
         Ok(())
+    }
+
+    /// Whether `last` sorts before `key`, with which it shares `shared` bytes.
+    #[inline]
+    fn is_before(&self, last: &OwnedKey, key: InternalKey<'_>, shared: usize) -> bool {
+        let behind = |key: &[u8]| key.get(shared).map_or(0, |byte| u32::from(*byte) + 1);
+        let order = match self.options.key_order {
+            KeyOrder::Bytewise => behind(&last.user_key).cmp(&behind(key.user_key)),
+            KeyOrder::ReverseBytewise => behind(key.user_key).cmp(&behind(&last.user_key)),
+        };
+        order.then(key.tag.cmp(&last.tag)) == Ordering::Less
     }
 
     /// Adds a range deletion, in any order.

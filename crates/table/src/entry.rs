@@ -16,7 +16,7 @@
 //! What it is for, and which test pins it: `docs/formats/table.md`.
 
 use crate::error::{Error, Result};
-use forebay_base::coding::varint_length;
+use forebay_base::coding::{MAX_VARINT_BYTES, encode_varint, varint_length};
 use forebay_base::record::{ALIGNMENT, MAX_HEADER_BYTES, pad};
 use forebay_base::{DecodeError, InternalKey, KeyOrder, MAX_KEY_BYTES, MAX_VALUE_BYTES, Reader, Tag, Writer};
 use std::cmp::Ordering;
@@ -27,6 +27,9 @@ pub const UNIT_BYTES: u64 = ALIGNMENT as u64;
 pub const MAX_RECORD_BYTES: usize = MAX_HEADER_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES;
 /// Largest offset in units: a segment ends before 2^53 bytes.
 pub const MAX_OFFSET_UNITS: u64 = 1 << 50;
+
+/// Room for an entry without its user key, in bytes: four integers of variable length and an expiry.
+const MAX_TAIL_BYTES: usize = 4 * MAX_VARINT_BYTES + 8;
 
 const _: () = assert!(UNIT_BYTES == 8 && MAX_RECORD_BYTES < u32::MAX as usize);
 
@@ -61,6 +64,7 @@ impl IndexEntry<'_> {
 
     /// Length of the record's value in bytes, which the lengths of record and key determine;
     /// `None` when no record can have these lengths.
+    #[inline]
     #[must_use]
     pub fn value_length(&self) -> Option<u32> {
         let key = self.key.user_key.len();
@@ -73,6 +77,7 @@ impl IndexEntry<'_> {
     }
 
     /// Checks what the codec relies on.
+    #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.key.user_key.len() > MAX_KEY_BYTES {
             return Err(Error::Invalid("the key is longer than 64 KiB"));
@@ -90,14 +95,23 @@ impl IndexEntry<'_> {
     }
 
     /// Appends all but the user key.
+    #[inline]
     pub(crate) fn encode_tail(&self, out: &mut Vec<u8>) {
-        out.put_varint(self.key.tag.word());
-        out.put_varint(self.address.ordinal.into());
-        out.put_varint(self.address.offset_units);
-        out.put_varint(self.length.into());
-        if let Some(expiry) = self.expiry_ms {
-            out.put_u64(expiry);
+        let mut tail = [0; MAX_TAIL_BYTES];
+        let mut at = 0;
+        let numbers = [self.key.tag.word(), self.address.ordinal.into(), self.address.offset_units, self.length.into()];
+        for number in numbers {
+            if let Some(room) = tail.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+                at += encode_varint(number, room);
+            }
         }
+        if let Some(room) = tail.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<8>)
+            && let Some(expiry) = self.expiry_ms
+        {
+            *room = expiry.to_le_bytes();
+            at += 8;
+        }
+        out.extend_from_slice(tail.get(..at).unwrap_or_default());
     }
 }
 
@@ -111,6 +125,7 @@ pub(crate) struct EntryTail {
 }
 
 impl EntryTail {
+    #[inline]
     pub fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
         let word = reader.varint64()?;
         let tag = Tag::from_word(word).ok_or(DecodeError::BadValue { what: "tag", found: word })?;

@@ -1,8 +1,12 @@
 //! Merging sorted streams: by scans over records, by compactions over index entries.
 //!
-//! A binary heap holds, for each stream that has an entry, the first eight bytes of its key and its
-//! number, so most comparisons touch no key. Moving on costs one sift; nothing is allocated for an
-//! entry. Streams with equal internal keys come in order of their numbers.
+//! A **tournament** of losers: a binary tree whose leaves are the streams. Each inner node holds the
+//! stream that lost there, and the winner of all is the merge's current stream. When the winner moves
+//! on, it plays again along its path to the root: one comparison a round, nothing is allocated.
+//!
+//! For each stream the first eight bytes of its key are at hand, so that most comparisons touch no
+//! key. Where all keys are known to share a prefix, the eight bytes behind that are taken. Streams
+//! with equal internal keys come in order of their numbers; those at their end come last.
 
 use forebay_base::{InternalKey, KeyOrder};
 use std::cmp::Ordering;
@@ -43,27 +47,32 @@ pub enum Direction {
     Backward,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Node {
-    prefix: u64,
-    stream: usize,
-}
-
 /// A merge of streams; itself a stream.
 #[derive(Debug)]
 pub struct Merge<S> {
     streams: Vec<S>,
-    heap: Vec<Node>,
+    /// For each stream the part of its key that decides most comparisons.
+    prefixes: Vec<u64>,
+    /// The winner, then for each inner node from the root down the stream that lost there.
+    losers: Vec<usize>,
     order: KeyOrder,
     direction: Direction,
+    shared_bytes: usize,
+    has_failed: bool,
 }
 
 impl<S: SortedStream> Merge<S> {
     /// Merges streams, each of which stands where it is to begin.
     #[must_use]
     pub fn new(streams: Vec<S>, order: KeyOrder, direction: Direction) -> Self {
-        let heap = Vec::with_capacity(streams.len());
-        let mut merge = Self { streams, heap, order, direction };
+        Self::with_shared_prefix(streams, order, direction, 0)
+    }
+
+    /// Merges streams of keys that all start with the same `shared_bytes` bytes.
+    #[must_use]
+    pub fn with_shared_prefix(streams: Vec<S>, order: KeyOrder, direction: Direction, shared_bytes: usize) -> Self {
+        let (prefixes, losers) = (Vec::with_capacity(streams.len()), Vec::with_capacity(streams.len()));
+        let mut merge = Self { streams, prefixes, losers, order, direction, shared_bytes, has_failed: false };
         merge.rebuild();
         merge
     }
@@ -72,8 +81,9 @@ impl<S: SortedStream> Merge<S> {
     #[inline]
     #[must_use]
     pub fn current(&self) -> Option<(usize, &S)> {
-        let top = self.heap.first()?;
-        Some((top.stream, self.streams.get(top.stream)?))
+        let winner = *self.losers.first()?;
+        let stream = self.streams.get(winner)?;
+        (!self.has_failed && stream.key().is_some()).then_some((winner, stream))
     }
 
     /// Moves every stream with `seek` and goes on from there in `direction`.
@@ -85,10 +95,11 @@ impl<S: SortedStream> Merge<S> {
         direction: Direction,
         mut seek: impl FnMut(&mut S) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.heap.clear();
+        self.has_failed = true;
         for stream in &mut self.streams {
             seek(stream)?;
         }
+        self.has_failed = false;
         self.direction = direction;
         self.rebuild();
         Ok(())
@@ -114,50 +125,71 @@ impl<S: SortedStream> Merge<S> {
         self.streams
     }
 
+    /// Plays the whole tournament.
     fn rebuild(&mut self) {
-        self.heap.clear();
-        let nodes = (0..self.streams.len()).filter_map(|stream| self.node(stream));
-        let nodes: Vec<_> = nodes.collect();
-        self.heap.extend(nodes);
-        for at in (0..self.heap.len() / 2).rev() {
-            self.sift_down(at);
+        let count = self.streams.len();
+        self.prefixes.clear();
+        for stream in 0..count {
+            let prefix = self.prefix(stream);
+            self.prefixes.push(prefix);
+        }
+        self.losers.clear();
+        self.losers.resize(count, 0);
+        // Of node `n` the children are `2n` and `2n + 1`; stream `i` is node `count + i`.
+        let mut winners = vec![0; 2 * count];
+        for (i, winner) in winners.iter_mut().skip(count).enumerate() {
+            *winner = i;
+        }
+        for node in (1..count).rev() {
+            let (left, right) = (winners[2 * node], winners[2 * node + 1]);
+            let (winner, loser) = if self.is_before(right, left) { (right, left) } else { (left, right) };
+            winners[node] = winner;
+            self.losers[node] = loser;
+        }
+        if let (Some(first), Some(winner)) = (self.losers.first_mut(), winners.get(1)) {
+            *first = *winner;
         }
     }
 
+    /// Of a stream at its end: behind all others.
     #[inline]
-    fn node(&self, stream: usize) -> Option<Node> {
-        let prefix = self.order.prefix(self.streams.get(stream)?.key()?.user_key);
-        let prefix = if self.direction == Direction::Forward { prefix } else { !prefix };
-        Some(Node { prefix, stream })
+    fn prefix(&self, stream: usize) -> u64 {
+        let Some(key) = self.streams[stream].key() else { return u64::MAX };
+        let prefix = self.order.prefix(key.user_key.get(self.shared_bytes..).unwrap_or_default());
+        if self.direction == Direction::Forward { prefix } else { !prefix }
     }
 
     #[inline]
-    fn is_before(&self, a: Node, b: Node) -> bool {
-        if a.prefix != b.prefix {
-            return a.prefix < b.prefix;
-        }
-        let (Some(left), Some(right)) = (self.streams[a.stream].key(), self.streams[b.stream].key()) else {
-            return a.stream < b.stream;
+    fn is_before(&self, a: usize, b: usize) -> bool {
+        let (left, right) = (self.prefixes[a], self.prefixes[b]);
+        if left != right { left < right } else { self.is_key_before(a, b) }
+    }
+
+    fn is_key_before(&self, a: usize, b: usize) -> bool {
+        let (left, right) = match (self.streams[a].key(), self.streams[b].key()) {
+            (Some(left), Some(right)) => (left, right),
+            (None, None) => return a < b,
+            (left, _) => return left.is_some(),
         };
         let order = self.order.compare_internal(left, right);
         let order = if self.direction == Direction::Forward { order } else { order.reverse() };
-        order.then(a.stream.cmp(&b.stream)) == Ordering::Less
+        order.then(a.cmp(&b)) == Ordering::Less
     }
 
-    fn sift_down(&mut self, mut at: usize) {
-        loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            if left >= self.heap.len() {
-                return;
+    /// Plays the rounds of the last winner again, which has moved.
+    #[inline]
+    fn replay(&mut self, stream: usize) {
+        self.prefixes[stream] = self.prefix(stream);
+        let (mut winner, mut node) = (stream, (stream + self.streams.len()) / 2);
+        while node > 0 {
+            let loser = self.losers[node];
+            if self.is_before(loser, winner) {
+                self.losers[node] = winner;
+                winner = loser;
             }
-            let smaller =
-                if right < self.heap.len() && self.is_before(self.heap[right], self.heap[left]) { right } else { left };
-            if !self.is_before(self.heap[smaller], self.heap[at]) {
-                return;
-            }
-            self.heap.swap(at, smaller);
-            at = smaller;
+            node /= 2;
         }
+        self.losers[0] = winner;
     }
 }
 
@@ -170,20 +202,14 @@ impl<S: SortedStream> SortedStream for Merge<S> {
     }
 
     /// A failed merge is at its end.
+    #[inline]
     fn advance(&mut self) -> Result<(), S::Error> {
-        let Some(top) = self.heap.first() else { return Ok(()) };
-        let stream = top.stream;
+        let Some((stream, _)) = self.current() else { return Ok(()) };
         if let Err(error) = self.streams[stream].advance() {
-            self.heap.clear();
+            self.has_failed = true;
             return Err(error);
         }
-        match self.node(stream) {
-            Some(node) => self.heap[0] = node,
-            None => {
-                self.heap.swap_remove(0);
-            }
-        }
-        self.sift_down(0);
+        self.replay(stream);
         Ok(())
     }
 }
@@ -215,12 +241,16 @@ mod tests {
         }
     }
 
+    fn shared(a: &[u8], b: &[u8]) -> usize {
+        a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    }
+
     proptest! {
         #[test]
         fn merges_like_a_sort(
             lists in prop::collection::vec(
                 prop::collection::vec((prop::collection::vec(97u8..100, 0..12), 1u64..50), 0..20), 0..9),
-            backward: bool, reverse: bool,
+            backward: bool, reverse: bool, prefix in prop::collection::vec(97u8..100, 0..12),
         ) {
             let order = if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
             let direction = if backward { Direction::Backward } else { Direction::Forward };
@@ -230,12 +260,14 @@ mod tests {
             };
             let mut all = Vec::new();
             let streams = lists.into_iter().map(|mut entries| {
+                entries.iter_mut().for_each(|(key, _)| *key = [&prefix[..], &key[..]].concat());
                 entries.sort_by(compare);
                 all.extend(entries.iter().cloned());
                 List { entries, at: 0 }
             }).collect();
             all.sort_by(compare);
-            let mut merge = Merge::new(streams, order, direction);
+            let shared_bytes = all.iter().map(|(key, _)| shared(&all[0].0, key)).min().unwrap_or(0);
+            let mut merge = Merge::with_shared_prefix(streams, order, direction, shared_bytes);
             for expected in &all {
                 prop_assert_eq!(merge.key(), Some(key(expected)));
                 merge.advance().unwrap();

@@ -6,13 +6,13 @@
 use forebay_base::{Kind, SegmentId, SequenceNumber, Tag};
 use forebay_table::job::{
     Clustering, CompactionJob, CompactionResult, DeadBytes, JobCounters, JobIdentity, JobInput, JobLimits, OutputTable,
-    Residents,
+    Residents, SizeClasses,
 };
 use forebay_table::{
     Creation, ImageAddress, OwnedKey, Placement, RangeTombstone, SegmentInfo, SegmentKind, TableId, TableMetadata,
     TableOptions, TableProperties,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const IDENTITY: JobIdentity = JobIdentity { store: 1, shard: 2, epoch: 3, job: 4, attempt: 5 };
@@ -71,6 +71,8 @@ fn golden_arguments() {
         limits: JobLimits { table_bytes: 64, table_entries: 65, output_bytes: 66, read_bytes: 67 },
         options: TableOptions::default(),
         clustering: Clustering::Gather(Residents::Rewrite),
+        size_classes: SizeClasses { medium_from_bytes: 70, large_from_bytes: 80 },
+        vacated: BTreeSet::from([SegmentId(9)]),
         lower: None,
         upper: Some(b"z".to_vec()),
         expire_before_ms: 99,
@@ -80,7 +82,7 @@ fn golden_arguments() {
     job.encode(&mut bytes).unwrap();
     let (before, after) = around_properties(&bytes);
     let expected_before: &[u8] = &[
-        70, 66, 99, 106, 1, 0, 0, 0, 33, 1, 0, 0, 2, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0,
+        70, 66, 99, 106, 2, 0, 0, 0, 46, 1, 0, 0, 2, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0,
         0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 4, 10, 8, 98, 121, 116, 101, 119, 105,
         115, 101, 0, 6, 96, 0, 7, 9, 244, 3, 200, 1, 88,
     ];
@@ -88,7 +90,8 @@ fn golden_arguments() {
         8, 34, 9, 244, 3, 3, 0, 0, 0, 1, 25, 1, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0,
         10, 2, 1, 1, 12, 9, 1, 5, 0, 0, 0, 0, 0, 0, 0, 14, 12, 1, 97, 1, 98, 2, 8, 0, 0, 0, 0, 0, 0, 16, 28, 64, 0, 0,
         0, 0, 0, 0, 0, 65, 0, 0, 0, 0, 0, 0, 0, 66, 0, 0, 0, 0, 0, 0, 0, 67, 0, 0, 0, 18, 10, 0, 16, 0, 0, 16, 0, 0, 0,
-        12, 8, 20, 2, 1, 1, 22, 4, 0, 1, 1, 122, 24, 8, 99, 0, 0, 0, 0, 0, 0, 0, 26, 4, 172, 2, 173, 2,
+        12, 8, 20, 2, 1, 1, 22, 4, 0, 1, 1, 122, 24, 8, 99, 0, 0, 0, 0, 0, 0, 0, 26, 4, 172, 2, 173, 2, 28, 8, 70, 0,
+        0, 0, 80, 0, 0, 0, 30, 1, 9,
     ];
     assert_eq!(before, expected_before);
     assert_eq!(after, expected_after);

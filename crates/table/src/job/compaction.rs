@@ -6,11 +6,13 @@
 use super::input::{Bounds, Io, TableStream};
 use super::output::Output;
 use super::retention::Retention;
-use super::{Clustering, CompactionJob, CompactionResult, JobIo, Residents};
+use super::sources::Sources;
+use super::{CompactionJob, CompactionResult, JobIo};
+use crate::block::shared_bytes;
 use crate::entry::RangeTombstone;
 use crate::error::{Error, Result};
 use crate::merge::{Direction, Merge, SortedStream};
-use forebay_base::Kind;
+use forebay_base::{KeyOrder, Kind};
 use std::cell::RefCell;
 
 /// Entries from one look at whether the job was cancelled to the next.
@@ -27,67 +29,73 @@ pub fn run_compaction(job: &CompactionJob, io: &mut dyn JobIo) -> Result<Compact
     let io = RefCell::new(Io::new(io, job.limits.output_bytes));
     let bounds = Bounds { order: job.key_order(), lower: job.lower.as_deref(), upper: job.upper.as_deref() };
     let mut streams = Vec::with_capacity(job.inputs.len());
-    let mut levels = Vec::with_capacity(job.inputs.len());
     let mut own = Vec::new();
     for input in &job.inputs {
         let (stream, tombstones) = TableStream::open(&io, &input.table, bounds, job.limits.read_bytes)?;
         streams.push(stream);
-        levels.push(input.level);
         own.extend(tombstones);
     }
     let covering = job.tombstones.iter().chain(&own).cloned().collect();
     let mut retention =
         Retention::new(bounds.order, job.snapshots.clone(), job.is_bottommost, job.expire_before_ms, covering);
     let surviving: Vec<RangeTombstone> = own.into_iter().filter(|own| !retention.is_spent(own.tag)).collect();
+    let mut sources = Sources::new(job);
     let mut output = Output::new(job, surviving);
-    let mut merge = Merge::new(streams, bounds.order, Direction::Forward);
-    merge_entries(job, &io, &levels, &mut merge, &mut retention, &mut output)?;
+    let mut merge = Merge::with_shared_prefix(streams, bounds.order, Direction::Forward, shared_by_all(job));
+    merge_entries(job, &io, &mut merge, &mut retention, &mut sources, &mut output)?;
     drop(merge);
     output.finish(&mut io.borrow_mut())?;
-    let dead = output.dead();
     let counters = io.borrow().counters;
     let Output { tables, segments, .. } = output;
-    Ok(CompactionResult { identity: job.identity, tables, segments, dead, counters })
+    Ok(CompactionResult { identity: job.identity, tables, segments, dead: sources.dead(), counters })
+}
+
+/// Bytes that all keys of the inputs start with, because the smallest and the largest do. A table that
+/// has others lies about its bounds: what comes of it is out of order, which the output refuses.
+fn shared_by_all(job: &CompactionJob) -> usize {
+    let order = job.key_order();
+    let bounds = job.inputs.iter().map(|input| {
+        let properties = &input.table.properties;
+        (&properties.smallest.user_key[..], &properties.largest.user_key[..])
+    });
+    let smaller = |order: KeyOrder, a, b| if order.compare(a, b).is_lt() { a } else { b };
+    let larger = |order: KeyOrder, a, b| if order.compare(a, b).is_lt() { b } else { a };
+    let whole = bounds.reduce(|a, b| (smaller(order, a.0, b.0), larger(order, a.1, b.1)));
+    whole.map_or(0, |(smallest, largest)| shared_bytes(smallest, largest))
 }
 
 fn merge_entries(
     job: &CompactionJob,
     io: &RefCell<Io<'_>>,
-    levels: &[u8],
     merge: &mut Merge<TableStream<'_, '_>>,
     retention: &mut Retention,
+    sources: &mut Sources,
     output: &mut Output<'_>,
 ) -> Result<()> {
+    let mut entries_in = 0u64;
     while let Some((number, stream)) = merge.current() {
         let Some(entry) = stream.entry() else { break };
-        let (segment, address) = stream.properties().locate(&entry)?;
-        let mut io = io.borrow_mut();
-        if io.counters.entries_in.is_multiple_of(CANCEL_INTERVAL) {
-            io.check_cancelled()?;
+        let (_, address) = stream.properties().locate(&entry)?;
+        let source = sources.get_mut(number, entry.address.ordinal)?;
+        if entries_in.is_multiple_of(CANCEL_INTERVAL) {
+            io.borrow().check_cancelled()?;
         }
-        io.counters.entries_in += 1;
+        entries_in += 1;
         if matches!(entry.key.tag.kind(), Kind::Merge | Kind::RangeDelete) {
             let number = entry.key.tag.kind() as u64;
             return Err(Error::Unknown { what: "an index entry", feature: "kind", number });
         }
-        let is_resident = segment.is_run && levels.get(number) == Some(&job.output_level);
+        output.enter(number, &entry);
         if !retention.keeps(&entry) {
-            output.drop_entry(&entry, segment);
-        } else if gathers(job.clustering, is_resident) {
-            output.gather(&mut io, &entry, address)?;
+            source.dropped_bytes += entry.padded_length();
+        } else if source.is_gathered(job.size_classes.of(&entry)) {
+            source.moved_bytes += entry.padded_length();
+            output.gather(io, &entry, address)?;
         } else {
-            output.keep(&mut io, &entry, segment)?;
+            output.keep(io, &entry, source)?;
         }
-        drop(io);
         merge.advance()?;
     }
+    io.borrow_mut().counters.entries_in += entries_in;
     Ok(())
-}
-
-const fn gathers(clustering: Clustering, is_resident: bool) -> bool {
-    match clustering {
-        Clustering::None => false,
-        Clustering::Gather(Residents::Rewrite) => true,
-        Clustering::Gather(Residents::Keep) => !is_resident,
-    }
 }

@@ -2,16 +2,16 @@
 
 use super::result::JobCounters;
 use super::{AllocatedSegment, GatherRead, JobIo};
-use crate::block::BlockIterator;
+use crate::block::{decode_entry, verify};
 use crate::cached::CachedTable;
-use crate::entry::{IndexEntry, RangeTombstone};
-use crate::error::{Error, Result};
+use crate::entry::{EntryTail, IndexEntry, RangeTombstone};
+use crate::error::{Context, Error, Result};
 use crate::merge::SortedStream;
 use crate::properties::TableProperties;
 use crate::segments::SegmentKind;
 use crate::sparse_index::SparseIndex;
 use crate::version_edit::{ImageAddress, TableMetadata};
-use forebay_base::{InternalKey, KeyOrder, SegmentId, Tag};
+use forebay_base::{InternalKey, KeyOrder, Reader, SegmentId};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -84,8 +84,10 @@ pub(super) struct TableStream<'a, 'io> {
     chunk: Vec<u8>,
     chunk_blocks: Range<usize>,
     chunk_next: usize,
-    block: Option<BlockIterator<Vec<u8>>>,
-    at_end: bool,
+    /// What is left of the current block's entries, in the chunk.
+    entries: Range<usize>,
+    key: Vec<u8>,
+    current: Option<EntryTail>,
 }
 
 impl<'a, 'io> TableStream<'a, 'io> {
@@ -118,20 +120,29 @@ impl<'a, 'io> TableStream<'a, 'io> {
             chunk: Vec::new(),
             chunk_blocks: 0..0,
             chunk_next: 0,
-            block: None,
-            at_end: false,
+            entries: 0..0,
+            key: Vec::new(),
+            current: None,
         };
-        stream.enter_next_block()?;
-        if let (Some(lower), Some(block)) = (bounds.lower, &mut stream.block) {
-            block.seek(bounds.order, InternalKey { user_key: lower, tag: Tag::MAX })?;
+        stream.step()?;
+        if let Some(lower) = bounds.lower {
+            while stream.current.is_some() && bounds.order.compare(&stream.key, lower) == Ordering::Less {
+                stream.step()?;
+            }
         }
-        stream.settle()?;
         Ok((stream, cached.range_deletions().to_vec()))
     }
 
     /// The current entry.
+    #[inline]
     pub fn entry(&self) -> Option<IndexEntry<'_>> {
-        if self.at_end { None } else { self.block.as_ref()?.entry() }
+        let tail = self.current?;
+        Some(IndexEntry {
+            key: InternalKey { user_key: &self.key, tag: tail.tag },
+            address: tail.address,
+            length: tail.length,
+            expiry_ms: tail.expiry_ms,
+        })
     }
 
     /// The properties of the stream's table.
@@ -139,37 +150,44 @@ impl<'a, 'io> TableStream<'a, 'io> {
         &self.properties
     }
 
-    /// Goes on to the next block while the current one is used up, and ends at the upper bound.
-    fn settle(&mut self) -> Result<()> {
-        while !self.at_end {
-            match self.block.as_ref().and_then(BlockIterator::entry) {
-                Some(entry) => {
-                    let is_behind = |upper| self.bounds.order.compare(entry.key.user_key, upper) != Ordering::Less;
-                    self.at_end = self.bounds.upper.is_some_and(is_behind);
-                    return Ok(());
-                }
-                None => self.enter_next_block()?,
-            }
+    /// Decodes the next entry; there is none behind the last block or the upper bound.
+    #[inline]
+    fn step(&mut self) -> Result<()> {
+        if self.entries.is_empty() && !self.enter_next_block()? {
+            self.current = None;
+            return Ok(());
+        }
+        let mut reader = Reader::new(self.chunk.get(self.entries.clone()).unwrap_or_default());
+        self.current = Some(decode_entry(&mut reader, &mut self.key).context("an index block")?);
+        self.entries.start += reader.offset();
+        if self.is_last_block() && self.bounds.upper.is_some_and(|upper| self.is_behind(upper)) {
+            self.current = None;
+            (self.entries, self.chunk_blocks) = (0..0, 0..0);
         }
         Ok(())
     }
 
-    fn enter_next_block(&mut self) -> Result<()> {
+    /// Whether the current block is the last one that may hold keys within bounds.
+    fn is_last_block(&self) -> bool {
+        self.chunk_blocks.is_empty() && self.blocks.is_empty()
+    }
+
+    fn is_behind(&self, upper: &[u8]) -> bool {
+        self.bounds.order.compare(&self.key, upper) != Ordering::Less
+    }
+
+    fn enter_next_block(&mut self) -> Result<bool> {
         if self.chunk_blocks.is_empty() && !self.read_chunk()? {
-            self.at_end = true;
-            return Ok(());
+            return Ok(false);
         }
         let length = self.chunk_blocks.next().and_then(|index| self.sparse_index.block(index)).map_or(0, |b| b.length);
-        let end = self.chunk_next + length as usize;
-        let bytes = self.chunk.get(self.chunk_next..end).unwrap_or_default();
-        self.chunk_next = end;
-        match &mut self.block {
-            Some(block) => {
-                block.replace(bytes.to_vec())?;
-            }
-            None => self.block = Some(BlockIterator::new(bytes.to_vec())?),
-        }
-        self.block.as_mut().map_or(Ok(()), BlockIterator::seek_to_first)
+        let start = self.chunk_next;
+        self.chunk_next = start + length as usize;
+        let (entries_end, _) =
+            verify(self.chunk.get(start..self.chunk_next).unwrap_or_default()).context("an index block")?;
+        self.entries = start..start + entries_end;
+        self.key.clear();
+        Ok(true)
     }
 
     /// Reads the next blocks, about as many bytes as are to be read at once; false when none is left.
@@ -200,14 +218,11 @@ impl SortedStream for TableStream<'_, '_> {
 
     #[inline]
     fn key(&self) -> Option<InternalKey<'_>> {
-        Some(self.entry()?.key)
+        Some(InternalKey { user_key: &self.key, tag: self.current?.tag })
     }
 
     #[inline]
     fn advance(&mut self) -> Result<()> {
-        if let Some(block) = &mut self.block {
-            block.advance()?;
-        }
-        self.settle()
+        if self.current.is_some() { self.step() } else { Ok(()) }
     }
 }

@@ -12,10 +12,11 @@ mod output;
 mod request;
 mod result;
 mod retention;
+mod sources;
 
 pub use compaction::run_compaction;
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
-pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Residents};
+pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Residents, SizeClasses};
 pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};
 
 use crate::error::Result;

@@ -3,20 +3,34 @@
 //! While a table is built, a record that is to be gathered is only noted: its address in the run
 //! follows from the lengths of those before it. When the table ends, its run is allocated in its exact
 //! size and filled batch by batch, and each record is verified on the way.
+//!
+//! # Where a table ends
+//!
+//! A run serves one table as long as possible. So where a table of the output level, a **resident**, is
+//! merged with what comes from above, its output ends where it ended, and it is cut in two only once
+//! it has grown by half. With `t` bytes wanted, a table ends before an entry
+//!
+//! | when the entry | from this size on |
+//! |---|---|
+//! | starts a resident | `t / 2` |
+//! | is within a resident of which more than `t / 2` is left | `t` |
+//! | is within a resident of which less is left | `2 t` |
+//! | is not within a resident | `t` |
 
 use super::input::Io;
-use super::result::{DeadBytes, OutputTable};
-use super::{CompactionJob, GatherRead};
+use super::result::OutputTable;
+use super::sources::Source;
+use super::{CompactionJob, GatherRead, JobInput};
 use crate::builder::{BuiltTable, TableBuilder};
 use crate::entry::{IndexEntry, RangeTombstone};
 use crate::error::{Error, RecordMismatch, Result};
 use crate::point_index::key_hash;
-use crate::properties::{Creation, SegmentUse};
+use crate::properties::Creation;
 use crate::segments::{SegmentInfo, SegmentKind};
 use crate::version_edit::ImageAddress;
 use forebay_base::record::pad;
 use forebay_base::{LogicalAddress, Record, SegmentId, Tag};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// A record that is to be gathered.
@@ -39,7 +53,15 @@ pub(super) struct Output<'a> {
     lower: Option<Vec<u8>>,
     pub tables: Vec<OutputTable>,
     pub segments: Vec<(SegmentId, SegmentInfo)>,
-    dead: BTreeMap<SegmentId, DeadBytes>,
+    /// Of each input the records that it has left, in bytes; `None` for one that is no resident.
+    residents: Vec<Option<u64>>,
+    /// The resident whose range the merge is in.
+    resident: Option<usize>,
+    /// Whether the current entry starts it.
+    starts_resident: bool,
+    /// Memory for gathering.
+    reads: Vec<GatherRead>,
+    buffer: Vec<u8>,
 }
 
 impl<'a> Output<'a> {
@@ -52,51 +74,69 @@ impl<'a> Output<'a> {
             lower: job.lower.clone(),
             tables: Vec::new(),
             segments: Vec::new(),
-            dead: BTreeMap::new(),
+            residents: job.inputs.iter().map(|input| resident_bytes(job, input)).collect(),
+            resident: None,
+            starts_resident: false,
+            reads: Vec::new(),
+            buffer: Vec::new(),
         }
     }
 
-    /// The dead bytes found, by segment.
-    pub fn dead(&self) -> Vec<DeadBytes> {
-        self.dead.values().copied().collect()
-    }
-
-    /// Counts an entry that nobody sees any more.
-    pub fn drop_entry(&mut self, entry: &IndexEntry<'_>, segment: &SegmentUse) {
-        self.dead_in(segment.id).dropped_bytes += entry.padded_length();
+    /// Notes that an entry of this input is next.
+    #[inline]
+    pub fn enter(&mut self, input: usize, entry: &IndexEntry<'_>) {
+        if let Some(Some(left)) = self.residents.get_mut(input) {
+            *left = left.saturating_sub(entry.padded_length());
+            self.starts_resident |= self.resident != Some(input);
+            self.resident = Some(input);
+        }
     }
 
     /// Adds an entry whose record stays where it is.
-    pub fn keep(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>, segment: &SegmentUse) -> Result<()> {
+    #[inline]
+    pub fn keep(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>, source: &mut Source) -> Result<()> {
         self.split_before(io, entry)?;
         let mut entry = *entry;
-        entry.address.ordinal = self.builder.segment(segment.id, segment.is_run)?;
+        let (segment, is_run, builder) = (source.segment, source.is_run, &mut self.builder);
+        entry.address.ordinal = source.ordinal_in(self.tables.len(), || builder.segment(segment, is_run))?;
         self.builder.add(&entry).map_err(blame_input)
     }
 
     /// Adds an entry whose record, at `address`, is to be gathered into the table's run.
-    pub fn gather(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>, address: LogicalAddress) -> Result<()> {
+    #[inline]
+    pub fn gather(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>, address: LogicalAddress) -> Result<()> {
         self.split_before(io, entry)?;
         let hash = key_hash(entry.key.user_key);
         self.builder.add_to_run(entry, hash).map_err(blame_input)?;
         self.noted.push(Noted { address, length: entry.length, tag: entry.key.tag, hash });
-        self.dead_in(address.segment).moved_bytes += entry.padded_length();
         Ok(())
     }
 
-    fn dead_in(&mut self, segment: SegmentId) -> &mut DeadBytes {
-        self.dead.entry(segment).or_insert(DeadBytes { segment, dropped_bytes: 0, moved_bytes: 0 })
+    /// Ends the table before `entry` if it is full and the entry has another user key.
+    #[inline]
+    fn split_before(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>) -> Result<()> {
+        let bytes = self.builder.record_bytes() + entry.padded_length();
+        if bytes > self.most_bytes() || self.builder.entries() >= self.job.limits.table_entries {
+            self.split(&mut io.borrow_mut(), entry)?;
+        }
+        self.starts_resident = false;
+        Ok(())
     }
 
-    /// Ends the table before `entry` if it is full and the entry has another user key.
-    fn split_before(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>) -> Result<()> {
-        let limits = &self.job.limits;
+    /// Bytes at which the table ends before the current entry.
+    #[inline]
+    fn most_bytes(&self) -> u64 {
+        let wanted = self.job.limits.table_bytes;
+        if self.starts_resident {
+            return wanted / 2;
+        }
+        let left = self.resident.and_then(|input| *self.residents.get(input)?).unwrap_or(0);
+        if left > 0 && left <= wanted / 2 { wanted.saturating_mul(2) } else { wanted }
+    }
+
+    fn split(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>) -> Result<()> {
         let user_key = entry.key.user_key;
         if self.builder.last_key().is_none_or(|last| last.user_key == user_key) {
-            return Ok(());
-        }
-        let bytes = self.builder.record_bytes() + entry.padded_length();
-        if bytes <= limits.table_bytes && self.builder.entries() < limits.table_entries {
             return Ok(());
         }
         self.finish_table(io, Some(user_key))?;
@@ -151,22 +191,32 @@ impl<'a> Output<'a> {
         let run = self.allocate(io, SegmentKind::Run, run_bytes)?;
         let noted = std::mem::take(&mut self.noted);
         let (mut rest, mut offset) = (noted.as_slice(), 0);
-        let (mut reads, mut buffer) = (Vec::new(), Vec::new());
+        let (mut reads, mut whole) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.buffer));
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(batch_length(rest, self.job.limits.read_bytes as usize));
             plan_reads(batch, &mut reads);
-            buffer.clear();
-            buffer.resize(batch.iter().map(|noted| pad(noted.length as usize)).sum(), 0);
-            io.gather(&reads, &mut buffer)?;
-            verify(batch, &mut buffer)?;
-            io.write(run, offset, &buffer)?;
+            let length = batch.iter().map(|noted| pad(noted.length as usize)).sum();
+            if whole.len() < length {
+                whole.resize(length, 0);
+            }
+            let buffer = whole.get_mut(..length).unwrap_or_default();
+            io.gather(&reads, buffer)?;
+            verify(batch, buffer)?;
+            io.write(run, offset, buffer)?;
             offset += buffer.len() as u64;
             rest = after;
         }
         self.noted = noted;
         self.noted.clear();
+        (self.reads, self.buffer) = (reads, whole);
         Ok(Some(run))
     }
+}
+
+/// Bytes of records of an input of the output level; `None` for one of another.
+fn resident_bytes(job: &CompactionJob, input: &JobInput) -> Option<u64> {
+    let is_resident = input.level == job.output_level && job.output_level > 0;
+    is_resident.then_some(input.table.properties.record_bytes)
 }
 
 /// An entry that a builder refuses came from an input: the input is wrong, not the call.
@@ -231,8 +281,7 @@ fn verify(batch: &[Noted], buffer: &mut [u8]) -> Result<()> {
 
 fn check_record(noted: &Noted, bytes: &[u8]) -> std::result::Result<(), RecordMismatch> {
     let record = Record::decode(bytes)?;
-    let (_, header) = Record::decode_unverified(bytes)?;
-    if header.length() != noted.length as usize {
+    if record.length() != noted.length as usize {
         return Err(RecordMismatch::Length);
     }
     if record.tag != noted.tag {

@@ -16,6 +16,8 @@
 //!  11          bounds       lower and upper: u8 0, or u8 1 and the key behind its length (varint)
 //!  12          expiry       u64 milliseconds since 1970: records that expired before may be dropped
 //!  13  0 or 1  numbers      varints: first number for segments that the job makes, number behind the last
+//!  14          classes      u32 bytes of key and value from which a record is medium, u32 from which large
+//!  15  0 or +  vacated      varint segment
 //! ```
 //!
 //! All fields are mandatory to know.
@@ -24,7 +26,7 @@
 
 use super::JobIdentity;
 use crate::builder::TableOptions;
-use crate::entry::RangeTombstone;
+use crate::entry::{IndexEntry, RangeTombstone};
 use crate::error::{Context, Error, Result};
 use crate::frame::{
     FrameKind, Need, for_each_field, put_field, put_optional, read_count, read_flag, read_optional, read_text,
@@ -35,16 +37,17 @@ use crate::segments::SegmentInfo;
 use crate::version_edit::{TableMetadata, decode_segment, encode_segment, read_key_order_name};
 use forebay_base::{DecodeError, KeyOrder, Reader, SegmentId, SequenceNumber, Writer};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-const FRAME: FrameKind = FrameKind { what: "a compaction job", magic: *b"FBcj", version: 1 };
+const FRAME: FrameKind = FrameKind { what: "a compaction job", magic: *b"FBcj", version: 2 };
 /// Largest index block that a job may ask for, in bytes.
 const MAX_BLOCK_BYTES: u32 = 16 << 20;
 /// Largest single read of index blocks or batch of records that a job may ask for, in bytes.
 const MAX_READ_BYTES: u32 = 64 << 20;
 /// Fields that a job always has.
-const ALWAYS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12;
+const ALWAYS: u32 =
+    1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 14;
 
 /// A table that goes into a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,11 +80,58 @@ impl Default for JobLimits {
 /// Whether records are brought back into key order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Clustering {
-    /// Records stay where they are; only indexes are written.
+    /// Medium records stay where they are; for them only indexes are written.
     #[default]
     None,
-    /// Every surviving record is gathered into a run of its output table.
+    /// Medium records that survive are gathered into a run of their output table.
     Gather(Residents),
+}
+
+/// How records are treated by the size of key and value together (Tebis 3.1, Parallax).
+///
+/// A small record is gathered by every compaction: it lives in its table's run. A medium one is
+/// gathered as [`Clustering`] says. A large one stays where it was written, until its segment is
+/// vacated or everything is rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeClasses {
+    /// Bytes of key and value from which a record is not small any more; zero for no small ones.
+    pub medium_from_bytes: u32,
+    /// Bytes of key and value from which a record is large.
+    pub large_from_bytes: u32,
+}
+
+/// The size of a record, as far as its treatment goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SizeClass {
+    Small,
+    Medium,
+    Large,
+}
+
+impl SizeClasses {
+    /// Every record is medium.
+    pub const NONE: Self = Self { medium_from_bytes: 0, large_from_bytes: u32::MAX };
+
+    #[inline]
+    pub(super) fn of(self, entry: &IndexEntry<'_>) -> SizeClass {
+        if self == Self::NONE {
+            return SizeClass::Medium;
+        }
+        let bytes = entry.value_length().unwrap_or(0).saturating_add(entry.key.user_key.len() as u32);
+        if bytes < self.medium_from_bytes {
+            SizeClass::Small
+        } else if bytes < self.large_from_bytes {
+            SizeClass::Medium
+        } else {
+            SizeClass::Large
+        }
+    }
+}
+
+impl Default for SizeClasses {
+    fn default() -> Self {
+        Self { medium_from_bytes: 100, large_from_bytes: 1000 }
+    }
 }
 
 /// What a clustering compaction does with records that lie in runs of its output level already.
@@ -89,7 +139,7 @@ pub enum Clustering {
 pub enum Residents {
     /// They stay there.
     Keep,
-    /// They are gathered like the others.
+    /// They are gathered like the others, and so is every record of whatever size.
     Rewrite,
 }
 
@@ -118,6 +168,10 @@ pub struct CompactionJob {
     pub options: TableOptions,
     /// Whether records are brought back into key order.
     pub clustering: Clustering,
+    /// Which records are small and which large.
+    pub size_classes: SizeClasses,
+    /// Segments that no record of the inputs is to be left in: all are gathered.
+    pub vacated: BTreeSet<SegmentId>,
     /// The first key of the part of the inputs that this job merges; `None` for no bound.
     pub lower: Option<Vec<u8>>,
     /// The first key behind that part; `None` for no bound.
@@ -222,6 +276,13 @@ impl CompactionJob {
                 out.put_varint(self.output_segments.end);
             });
         }
+        put(14, &|out| {
+            out.put_u32(self.size_classes.medium_from_bytes);
+            out.put_u32(self.size_classes.large_from_bytes);
+        });
+        for segment in &self.vacated {
+            put(15, &|out| out.put_varint(segment.0));
+        }
     }
 
     /// Decodes and validates arguments.
@@ -242,6 +303,8 @@ impl CompactionJob {
             limits: JobLimits::default(),
             options: TableOptions::default(),
             clustering: Clustering::None,
+            size_classes: SizeClasses::NONE,
+            vacated: BTreeSet::new(),
             lower: None,
             upper: None,
             expire_before_ms: 0,
@@ -249,7 +312,7 @@ impl CompactionJob {
         };
         let mut seen = 0u32;
         for_each_field(body, FRAME.what, |number, value| {
-            if !(1..=13).contains(&number) {
+            if !(1..=15).contains(&number) {
                 return Ok(false);
             }
             seen |= 1 << number;
@@ -311,7 +374,14 @@ impl CompactionJob {
                 self.upper = read_optional(value, "upper bound")?;
             }
             12 => self.expire_before_ms = value.u64()?,
-            _ => self.output_segments = value.varint64()?..value.varint64()?,
+            13 => self.output_segments = value.varint64()?..value.varint64()?,
+            14 => {
+                let (medium_from_bytes, large_from_bytes) = (value.u32()?, value.u32()?);
+                self.size_classes = SizeClasses { medium_from_bytes, large_from_bytes };
+            }
+            _ => {
+                self.vacated.insert(SegmentId(value.varint64()?));
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use forebay_base::{InternalKey, KeyOrder, Kind, LogicalAddress, Record, RecordHe
 use forebay_env::Random;
 use forebay_table::job::{
     AllocatedSegment, Clustering, CompactionJob, CompactionResult, Flush, FlushJob, GatherRead, JobIdentity, JobInput,
-    JobIo, JobLimits, LocatedEntry, run_compaction,
+    JobIo, JobLimits, LocatedEntry, SizeClasses, run_compaction,
 };
 use forebay_table::{
     BlockIterator, CachedTable, Error, ImageAddress, PointIndexOptions, RangeTombstone, Result, SegmentInfo,
@@ -298,6 +298,8 @@ impl Store {
             limits: JobLimits::default(),
             options: options(self.order),
             clustering,
+            size_classes: SizeClasses::NONE,
+            vacated: BTreeSet::new(),
             lower: None,
             upper: None,
             expire_before_ms: 0,

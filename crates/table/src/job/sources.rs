@@ -1,0 +1,93 @@
+//! The segments that a compaction's records come from: which records leave them, and how many bytes do.
+
+use super::request::SizeClass;
+use super::result::DeadBytes;
+use super::{Clustering, CompactionJob, Residents};
+use crate::error::{Error, Result};
+use crate::properties::SegmentUse;
+use forebay_base::SegmentId;
+use std::collections::BTreeMap;
+
+/// A segment as one input names it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source {
+    pub segment: SegmentId,
+    pub is_run: bool,
+    /// Records of every size are gathered, or medium ones.
+    gathers_all: bool,
+    gathers_medium: bool,
+    /// Its ordinal in the output table with this number.
+    ordinal: u32,
+    ordinal_in: usize,
+    pub dropped_bytes: u64,
+    pub moved_bytes: u64,
+}
+
+impl Source {
+    fn new(job: &CompactionJob, level: u8, used: &SegmentUse) -> Self {
+        let is_resident = used.is_run && level == job.output_level;
+        let rewrites = job.clustering == Clustering::Gather(Residents::Rewrite);
+        Self {
+            segment: used.id,
+            is_run: used.is_run,
+            gathers_all: rewrites || job.vacated.contains(&used.id),
+            gathers_medium: job.clustering == Clustering::Gather(Residents::Keep) && !is_resident,
+            ordinal: 0,
+            ordinal_in: usize::MAX,
+            dropped_bytes: 0,
+            moved_bytes: 0,
+        }
+    }
+
+    /// Whether a record of this size is gathered.
+    #[inline]
+    pub fn is_gathered(&self, class: SizeClass) -> bool {
+        self.gathers_all
+            || match class {
+                SizeClass::Small => true,
+                SizeClass::Medium => self.gathers_medium,
+                SizeClass::Large => false,
+            }
+    }
+
+    /// The segment's ordinal in output table number `table`, which `list` gives the first time.
+    #[inline]
+    pub fn ordinal_in(&mut self, table: usize, list: impl FnOnce() -> Result<u32>) -> Result<u32> {
+        if self.ordinal_in != table {
+            self.ordinal = list()?;
+            self.ordinal_in = table;
+        }
+        Ok(self.ordinal)
+    }
+}
+
+/// All of them, by input and by ordinal there.
+#[derive(Debug)]
+pub(super) struct Sources(Vec<Vec<Source>>);
+
+impl Sources {
+    pub fn new(job: &CompactionJob) -> Self {
+        let of_input = |input: &super::JobInput| {
+            input.table.properties.segments.iter().map(|used| Source::new(job, input.level, used)).collect()
+        };
+        Self(job.inputs.iter().map(of_input).collect())
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, input: usize, ordinal: u32) -> Result<&mut Source> {
+        let missing = Error::Inconsistent { what: "an index entry", detail: "its segment is not in the table's list" };
+        self.0.get_mut(input).and_then(|sources| sources.get_mut(ordinal as usize)).ok_or(missing)
+    }
+
+    /// The dead bytes found or made, by segment.
+    pub fn dead(&self) -> Vec<DeadBytes> {
+        let mut dead = BTreeMap::new();
+        for source in self.0.iter().flatten().filter(|source| source.dropped_bytes + source.moved_bytes > 0) {
+            let segment = source.segment;
+            let sum = dead.entry(segment).or_insert(DeadBytes { segment, dropped_bytes: 0, moved_bytes: 0 });
+            sum.dropped_bytes += source.dropped_bytes;
+            sum.moved_bytes += source.moved_bytes;
+        }
+        dead.into_values().collect()
+    }
+}
