@@ -5,14 +5,15 @@
 //! ```
 //!
 //! Each look begins at another shard, so that none is left out. Of a shard, memtables are flushed one
-//! at a time, oldest first, so its level 0 stays in order; one compaction runs beside that. Where
-//! there are several threads, compactions leave one to flushes. A shard whose memory node is full has
+//! at a time, oldest first, so its level 0 stays in order; compactions that share no table run beside
+//! that and beside each other. Where there are several threads, compactions leave one to flushes. A shard whose memory node is full has
 //! its compactions done first: they may make the room that its flush needs.
 //!
 //! A shard that failed has no more work; the others go on.
 
+use crate::manual::Step;
 use crate::memory::Buffer;
-use crate::picker::{self, Cursors, Pick};
+use crate::picker::{Cursors, Pick, Picker};
 use crate::shard::{Shard, State, View};
 use crate::version::LiveVersion;
 use crate::{Error, Result};
@@ -20,7 +21,6 @@ use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, lock};
 use forebay_env::thread::JoinHandle;
 use forebay_proto::calls::MAX_RANGES;
-use forebay_table::Version;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -193,6 +193,20 @@ impl Crew {
     }
 }
 
+impl State {
+    fn begin_compaction(&mut self, pick: &Pick) {
+        self.compactions += 1;
+        self.busy.extend(pick.inputs.iter().map(|(_, table)| table.id));
+    }
+
+    fn end_compaction(&mut self, pick: &Pick) {
+        self.compactions -= 1;
+        for (_, table) in &pick.inputs {
+            self.busy.remove(&table.id);
+        }
+    }
+}
+
 impl Shard {
     fn next_task(&self, round: Round) -> Option<Task> {
         let mut state = self.lock();
@@ -219,28 +233,25 @@ impl Shard {
     }
 
     fn next_compaction(&self, view: &View, state: &mut State) -> Option<Task> {
-        if state.compacting {
-            return None;
-        }
-        let version = &view.version.version;
-        let pick = match &mut state.manual {
-            Some(manual) => {
-                let pick = picker::pick_manual(version, &self.options, manual);
-                if pick.is_none() {
+        let crossings = |table| view.version.crossings(table);
+        let picker = Picker::new(&view.version.version, &self.options, &state.busy, &crossings);
+        let mut pick = None;
+        if let Some(manual) = &mut state.manual {
+            match picker.pick_manual(manual) {
+                Step::Do(step) => pick = Some(step),
+                Step::Wait => {}
+                Step::Done => {
                     state.manual = None;
                     self.notify();
                 }
-                pick
             }
-            None => None,
-        };
-        let pick = pick.or_else(|| self.pick(version, &mut state.cursors, state.full.is_some()))?;
-        state.compacting = true;
+        }
+        let pick = pick.or_else(|| self.pick(&picker, &mut state.cursors, state.full.is_some()))?;
+        state.begin_compaction(&pick);
         Some(Task::Compact(Arc::clone(&view.version), pick))
     }
 
     fn work_on(&self, task: Task) {
-        let is_flush = matches!(task, Task::Flush(_));
         let result = match &task {
             Task::Flush(buffer) => self.flush(buffer).map_err(|error| error.during("flushing a memtable")),
             Task::Compact(version, pick) => {
@@ -253,17 +264,19 @@ impl Shard {
             }
         };
         // What it named is freed before anybody hears that it is done.
-        drop(task);
+        let compacted = match task {
+            Task::Flush(_) => None,
+            Task::Compact(_, pick) => Some(pick),
+        };
         self.remote.send_frees(MAX_RANGES);
         let mut state = self.lock();
-        if is_flush {
-            state.flushing = false;
-        } else {
-            state.compacting = false;
+        match compacted {
+            None => state.flushing = false,
+            Some(pick) => state.end_compaction(&pick),
         }
         // A step of a manual compaction may be what failed: it is taken again.
         if let (Err(_), Some(manual)) = (&result, &mut state.manual) {
-            manual.level = 0;
+            (manual.level, manual.cursor) = (0, None);
         }
         drop(state);
         if let Err(error) = result {
@@ -273,11 +286,11 @@ impl Shard {
     }
 
     /// What to compact without being asked: nothing during a bulk load, unless memory is short.
-    fn pick(&self, version: &Version, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
+    fn pick(&self, picker: &Picker<'_>, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
         if self.options.bulk_load && !is_full {
             return None;
         }
-        picker::pick(version, &self.options, cursors, is_full)
+        picker.pick(cursors, is_full)
     }
 
     /// Whether nothing is left to be flushed or compacted.
@@ -288,9 +301,17 @@ impl Shard {
             Idle::Quiet => {
                 view.sealed.is_empty()
                     && !state.flushing
-                    && !state.compacting
+                    && state.compactions == 0
                     && state.manual.is_none()
-                    && self.pick(&view.version.version, &mut state.cursors.clone(), false).is_none()
+                    && self
+                        .pick(
+                            &Picker::new(&view.version.version, &self.options, &state.busy, &|table| {
+                                view.version.crossings(table)
+                            }),
+                            &mut state.cursors.clone(),
+                            false,
+                        )
+                        .is_none()
             }
         }
     }
@@ -304,6 +325,8 @@ impl Shard {
         loop {
             self.check_running(&state)?;
             if self.is_idle(&state, what) {
+                // What the last change replaced is not to wait for the next one.
+                self.view.reclaim();
                 return Ok(());
             }
             state = self.wait(state);

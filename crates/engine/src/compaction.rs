@@ -3,6 +3,7 @@
 //! Here, the job function of `table` is driven over the fabric; `near_data` has the memory node drive it.
 
 use crate::near_data::NotThere;
+use crate::options::CompactionStyle;
 use crate::picker::{Pick, Work};
 use crate::pipeline::Pipeline;
 use crate::read::received;
@@ -14,10 +15,11 @@ use crate::{Error, Result, statistics};
 use forebay_base::SegmentId;
 use forebay_memory_client::Purpose;
 use forebay_table::job::{
-    AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, run_compaction,
+    AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, SizeClasses,
+    run_compaction,
 };
 use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Reads in flight while records are gathered.
@@ -31,11 +33,11 @@ impl Shard {
     pub(crate) fn compact(&self, version: &LiveVersion, pick: &Pick) -> Result<()> {
         let mut change = match &pick.work {
             Work::Move => self.moved(pick),
-            Work::Merge { is_bottommost, clustering } => {
+            Work::Merge { is_bottommost, clustering, vacated } => {
                 let mut job = self.job(version, pick, *is_bottommost, *clustering);
+                job.vacated.clone_from(vacated);
                 let (result, segments) = self.run(version, pick, &mut job)?;
-                statistics::add(&self.counters.compactions, 1);
-                statistics::add(&self.counters.compaction_entries, result.counters.entries_in);
+                self.count(pick, &result);
                 self.merged(version, pick, result, segments)?
             }
         };
@@ -68,9 +70,20 @@ impl Shard {
         let mut io = FabricIo::new(self, version, pick)?;
         let result = run_compaction(job, &mut io)?;
         io.pipeline.drain()?;
-        statistics::add(&self.counters.compaction_bytes_read, io.read_bytes);
-        statistics::add(&self.counters.compaction_bytes_written, io.pipeline.written_bytes());
+        statistics::add(&self.counters.compaction_fabric_bytes, io.read_bytes + io.pipeline.written_bytes());
         Ok((result, io.created.into_values().collect()))
+    }
+
+    fn count(&self, pick: &Pick, result: &CompactionResult) {
+        let counters = &self.counters;
+        statistics::add(&counters.compactions, 1);
+        statistics::add(&counters.compaction_entries, result.counters.entries_in);
+        statistics::add(&counters.compaction_bytes_read, result.counters.bytes_read);
+        statistics::add(&counters.compaction_bytes_written, result.counters.bytes_written);
+        let newcomers = pick.inputs.iter().filter(|(level, _)| *level != pick.output_level);
+        let arrived = newcomers.map(|(_, table)| table.properties.record_bytes).sum();
+        statistics::add(&counters.compaction_bytes_arrived, arrived);
+        statistics::add(&counters.compaction_bytes_dropped, result.dead.iter().map(|dead| dead.dropped_bytes).sum());
     }
 
     /// Tables that change their level as they stand.
@@ -87,8 +100,6 @@ impl Shard {
         pick: &Pick,
         is_bottommost: bool,
         clustering: forebay_table::job::Clustering,
-        size_classes: SizeClasses::NONE,
-        vacated: BTreeSet::new(),
     ) -> CompactionJob {
         let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
         let segments: BTreeMap<_, _> = named.filter_map(|id| Some((id, version.segment(id)?.info().clone()))).collect();
@@ -108,10 +119,20 @@ impl Shard {
             limits: JobLimits { table_bytes: self.options.target_table_bytes, ..JobLimits::default() },
             options: self.table_options(),
             clustering,
+            size_classes: self.size_classes(),
+            vacated: BTreeSet::new(),
             lower: None,
             upper: None,
             expire_before_ms: 0,
             output_segments: 0..0,
+        }
+    }
+
+    /// With [`CompactionStyle::Unclustered`] nothing moves but what is collected.
+    fn size_classes(&self) -> SizeClasses {
+        match self.options.compaction_style {
+            CompactionStyle::Clustered => self.options.size_classes,
+            CompactionStyle::Unclustered | CompactionStyle::Classic => SizeClasses::NONE,
         }
     }
 

@@ -268,6 +268,7 @@ impl Db {
         let mut statistics = Statistics::default();
         self.shards().iter().for_each(|shard| statistics.add_shard(shard));
         self.inner.nodes.iter().for_each(|node| statistics.add_node(node));
+        statistics.dead_bytes_pinned = statistics.remote_bytes.saturating_sub(statistics.named_bytes);
         statistics
     }
 
@@ -325,7 +326,7 @@ impl Shard {
                 state.manual = Some(ManualCompaction {
                     lower: lower.map(<[u8]>::to_vec),
                     upper: upper.map(<[u8]>::to_vec),
-                    level: 0,
+                    ..ManualCompaction::default()
                 });
                 state.manuals += 1;
                 self.notify();

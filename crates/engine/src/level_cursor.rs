@@ -310,6 +310,7 @@ impl LevelCursor {
         if self.open_block(&table, self.following(self.block), None)? {
             return Ok(());
         }
+        table.crossed();
         self.open_table(self.following(self.position), None)
     }
 

@@ -65,11 +65,10 @@ impl Shard {
         let reply = shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job));
         let reply = reply.map_err(|error| self.refused(&shard, error.into()))?;
         let counters = &self.counters;
-        statistics::add(&counters.compaction_bytes_written, arguments.len() as u64);
-        statistics::add(&counters.compaction_bytes_read, reply.len() as u64);
+        statistics::add(&counters.compaction_fabric_bytes, (arguments.len() + reply.len()) as u64);
         let mut result = CompactionResult::decode(&reply).map_err(Error::from)?;
         let ranges = self.outputs(job, &result)?;
-        part.adopt(&shard, &ranges)?;
+        part.adopt(&shard, &ranges).map_err(|error| self.refused(&shard, error))?;
         let segments = self.remote.hold_outputs(part, &result.segments, &ranges)?;
         for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
             table.tail = self.read_tail(&segments, table.image)?;
@@ -112,7 +111,7 @@ impl Shard {
         let segment = segment.ok_or_else(|| Error::corrupt("an output table's image is no output"))?;
         let length = image.length.saturating_sub(image.tail_offset);
         let tail = read_range(&mut *self.remote.background()?, segment.at(image.tail_offset), length)?;
-        statistics::add(&self.counters.compaction_bytes_read, tail.len() as u64);
+        statistics::add(&self.counters.compaction_fabric_bytes, tail.len() as u64);
         Ok(tail)
     }
 }

@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use forebay_base::KeyOrder;
 use forebay_env::{Clock, SystemClock};
 use forebay_table::PointIndexOptions;
+use forebay_table::job::SizeClasses;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,19 @@ pub enum ShardBounds {
     /// owns what is before the first, the next what is from there on, and so on; what is left over
     /// owns nothing.
     Given(Vec<Vec<u8>>),
+}
+
+/// What compactions do with records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompactionStyle {
+    /// They merge indexes. A record is brought into key order when it enters the last level of its range,
+    /// and then stays.
+    #[default]
+    Clustered,
+    /// They merge indexes. Records stay where they were written until their segment is collected.
+    Unclustered,
+    /// They rewrite every record, as in other LSM-trees: the baseline.
+    Classic,
 }
 
 /// How a database behaves. The defaults are the papers' (dLSM XI-B) where they give one.
@@ -85,6 +99,15 @@ pub struct Options {
     /// needs beyond that costs one more round trip. The sparse indexes, about 0.3 bytes a key of 20
     /// bytes, count, but are always kept.
     pub cached_index_bytes: Option<u64>,
+    /// What compactions do with records.
+    pub compaction_style: CompactionStyle,
+    /// Sizes from which records are treated as medium and as large (Tebis 3.1).
+    pub size_classes: SizeClasses,
+    /// Most runs of a table of the last level.
+    pub last_level_runs: usize,
+    /// Most dead bytes for 100 bytes that live: of a segment in the last level, and of all that are known and
+    /// that no reader pins.
+    pub dead_percent: u64,
     /// The point indexes of tables.
     pub point_index: PointIndexOptions,
     /// How long to wait for the fabric before a node counts as lost.
@@ -115,9 +138,13 @@ impl Default for Options {
             level1_bytes: 256 << 20,
             level_size_multiplier: 10,
             levels: 7,
-            background_threads: 2,
+            background_threads: 3,
             compaction_place: CompactionPlace::default(),
             cached_index_bytes: None,
+            compaction_style: CompactionStyle::default(),
+            size_classes: SizeClasses::default(),
+            last_level_runs: 8,
+            dead_percent: 25,
             point_index: PointIndexOptions::default(),
             fabric_timeout: Duration::from_secs(5),
             clock: SystemClock::shared(),
@@ -175,6 +202,12 @@ impl Options {
         )?;
         rule(self.level1_bytes >= 1, "level1_bytes must be positive")?;
         rule(self.level_size_multiplier >= 2, "level_size_multiplier must be at least 2")?;
+        rule(self.last_level_runs >= 1, "last_level_runs must be at least 1")?;
+        rule((1..=100).contains(&self.dead_percent), "dead_percent must be from 1 to 100")?;
+        rule(
+            self.size_classes.medium_from_bytes <= self.size_classes.large_from_bytes,
+            "records must be small below the size from which they are large",
+        )?;
         rule((2..=16).contains(&self.levels), "levels must be from 2 to 16")?;
         rule((1..=64).contains(&self.background_threads), "background_threads must be from 1 to 64")
     }

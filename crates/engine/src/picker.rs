@@ -1,29 +1,46 @@
 //! What to compact next: a pure function of a version.
 //!
 //! Leveled compaction. Level 0 is compacted when it has too many tables; a further level, when its
-//! record bytes exceed its target, which grows by a factor from level to level. Beside that, when
-//! segments hold too many dead bytes, the table that pins the deadest segment goes down a level:
-//! memtable segments die whole once all of their records that live have been gathered below.
+//! record bytes exceed its target, which grows by a factor from level to level. Tables with range
+//! deletions go down too, once nothing else is due. Tables that a compaction works on are *busy*:
+//! another one may run beside it if it shares no table with it.
 //!
-//! Tables with range deletions go down too, once nothing else is due.
+//! # Where records go
 //!
-//! | output level | records |
+//! | compaction into | medium records ([`CompactionStyle::Clustered`]) |
 //! |---|---|
-//! | something below it overlaps | stay where they are: only indexes are merged |
-//! | the last one for the range | are gathered into key order, so that scans stream |
+//! | a level under which something overlaps | stay where they are: only indexes are merged |
+//! | the last level of the range | newcomers are gathered into a run of the output table; residents stay |
+//!
+//! So a record is gathered once, near the data, and memtable segments die whole, oldest first. Small
+//! records are gathered by every compaction, large ones stay where they were written.
+//!
+//! # What bounds it
+//!
+//! A table of the last level holds few runs, and few dead bytes. A compaction into it *vacates* what is
+//! too much: its smallest runs go into the new one, as many as together outweigh the next larger; and
+//! segments past the limit of dead bytes are left. A table that is past a limit by itself is rewritten
+//! alone, and a scan that crosses a table lowers the number of runs that it may have.
+//!
+//! When dead bytes in all come near their limit, the tables that name the deadest segment go down a
+//! level, or are rewritten in the last one.
 
-use crate::Options;
+use crate::options::CompactionStyle;
 use crate::shard::ManualCompaction;
-use forebay_base::KeyOrder;
+use crate::space::{Space, is_run_past};
+use crate::{Options, manual};
+use forebay_base::{KeyOrder, SegmentId};
 use forebay_table::job::{Clustering, Residents};
-use forebay_table::{SegmentKind, TableMetadata, Version};
-use std::collections::HashMap;
+use forebay_table::{SegmentUse, TableId, TableMetadata, Version};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Dead bytes may be this part of the live ones, as `live / DEAD_SHARE`.
-const DEAD_SHARE: u64 = 4;
-/// The same when the memory node is full: collecting less would free too little for its work.
-const FULL_DEAD_SHARE: u64 = 16;
+/// Collection starts at this part of the limit of dead bytes, in percent.
+const EARLY_PERCENT: u64 = 75;
+/// Percent of dead bytes when the memory node is full: collecting less would free too little for its work.
+const FULL_DEAD_PERCENT: u64 = 6;
+/// Tables of a level that are tried when others are busy.
+const MOST_TRIES: usize = 8;
 
 /// A compaction to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,12 +52,12 @@ pub(crate) struct Pick {
 }
 
 /// How a compaction is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
     /// The tables change their level as they stand.
     Move,
-    /// The tables are merged.
-    Merge { is_bottommost: bool, clustering: Clustering },
+    /// The tables are merged, and nothing of theirs is left in the segments to be vacated.
+    Merge { is_bottommost: bool, clustering: Clustering, vacated: BTreeSet<SegmentId> },
 }
 
 /// Where each level's compactions go on: behind the last table that was compacted.
@@ -62,152 +79,259 @@ impl Cursors {
     }
 }
 
-/// Record bytes at which `level`, from 1 on, is compacted.
-fn target_bytes(options: &Options, level: usize) -> u64 {
-    let factor =
-        options.level_size_multiplier.saturating_pow(u32::try_from(level).unwrap_or(u32::MAX).saturating_sub(1));
-    options.level1_bytes.saturating_mul(factor)
+/// Picks compactions of a version.
+pub(crate) struct Picker<'a> {
+    pub(crate) version: &'a Version,
+    pub(crate) options: &'a Options,
+    /// Tables that a compaction works on.
+    pub(crate) busy: &'a BTreeSet<TableId>,
+    /// How often scans crossed a table.
+    pub(crate) crossings: &'a dyn Fn(TableId) -> u32,
+    space: Space,
 }
 
-fn level_bytes(version: &Version, level: usize) -> u64 {
-    version.level(level).iter().map(|table| table.properties.record_bytes).sum()
-}
+impl<'a> Picker<'a> {
+    pub(crate) fn new(
+        version: &'a Version,
+        options: &'a Options,
+        busy: &'a BTreeSet<TableId>,
+        crossings: &'a dyn Fn(TableId) -> u32,
+    ) -> Self {
+        Self { version, options, busy, crossings, space: Space::of(version) }
+    }
 
-/// The most urgent compaction, if any is due. When the memory node is full, what may free memory is
-/// due earlier.
-pub(crate) fn pick(version: &Version, options: &Options, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
-    let last = options.levels - 1;
-    let level0 = version.level(0).len() as f64 / options.level0_compaction_trigger as f64;
-    let scored =
-        (1..last).map(|level| (level, level_bytes(version, level) as f64 / target_bytes(options, level) as f64));
-    let (level, score) = std::iter::once((0, level0)).chain(scored).max_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    if score >= 1.0 || is_full && level == 0 && score > 0.0 {
+    /// Whether no table of the pick is busy.
+    pub(crate) fn is_free(&self, pick: &Pick) -> bool {
+        !pick.inputs.iter().any(|(_, table)| self.busy.contains(&table.id))
+    }
+
+    /// The deepest level with tables.
+    pub(crate) fn deepest(&self) -> Option<usize> {
+        (0..self.version.levels().len()).rev().find(|&level| !self.version.level(level).is_empty())
+    }
+
+    /// Record bytes at which `level`, from 1 on, is compacted.
+    fn target_bytes(&self, level: usize) -> u64 {
+        let factor = self
+            .options
+            .level_size_multiplier
+            .saturating_pow(u32::try_from(level).unwrap_or(u32::MAX).saturating_sub(1));
+        self.options.level1_bytes.saturating_mul(factor)
+    }
+
+    /// How full a level is, without what is on its way down.
+    fn score(&self, level: usize) -> f64 {
+        let free = self.version.level(level).iter().filter(|table| !self.busy.contains(&table.id));
+        match level {
+            0 => free.count() as f64 / self.options.level0_compaction_trigger as f64,
+            _ => free.map(|table| table.properties.record_bytes).sum::<u64>() as f64 / self.target_bytes(level) as f64,
+        }
+    }
+
+    /// The most urgent compaction, if any is due and free. When the memory node is full, what may free
+    /// memory is due earlier.
+    pub(crate) fn pick(&self, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
+        let mut scores: Vec<_> = (0..self.options.levels - 1).map(|level| (level, self.score(level))).collect();
+        scores.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let is_due = |&(level, score): &(usize, f64)| score >= 1.0 || is_full && level == 0 && score > 0.0;
+        let due = scores.into_iter().filter(is_due).find_map(|(level, _)| self.pick_level(level, cursors));
+        due.or_else(|| self.pick_range_deletions())
+            .or_else(|| self.pick_overdue())
+            .or_else(|| self.pick_garbage(is_full))
+    }
+
+    fn pick_level(&self, level: usize, cursors: &mut Cursors) -> Option<Pick> {
         if level == 0 {
-            return Some(build(version, options, 0, version.level(0).to_vec()));
+            let pick = self.build(0, self.version.level(0).to_vec());
+            return Some(pick).filter(|pick| self.is_free(pick));
         }
-        let table = after_cursor(version, level, cursors.get(level))?;
-        cursors.set(level, &table.properties.largest.user_key);
-        return Some(build(version, options, level, vec![table]));
+        let tables = self.version.level(level);
+        let cursor = cursors.get(level);
+        let order = self.version.identity().key_order;
+        let behind = |table: &Arc<TableMetadata>| order.compare(&table.properties.smallest.user_key, cursor).is_gt();
+        let first = tables.iter().position(behind).unwrap_or(0);
+        let turns = tables.iter().skip(first).chain(tables.iter().take(first));
+        let free = turns.filter(|table| !self.busy.contains(&table.id)).take(MOST_TRIES);
+        let pick = free.map(|table| self.build(level, vec![Arc::clone(table)])).find(|pick| self.is_free(pick))?;
+        if let Some((_, table)) = pick.inputs.first() {
+            cursors.set(level, &table.properties.largest.user_key);
+        }
+        Some(pick)
     }
-    pick_range_deletions(version, options).or_else(|| pick_garbage(version, options, is_full))
-}
 
-/// A table with range deletions over something further down: what they hide is freed when they get
-/// there. Each gets a level further down, so this ends.
-fn pick_range_deletions(version: &Version, options: &Options) -> Option<Pick> {
-    let order = version.identity().key_order;
-    let is_above_some = |level: usize, table: &&Arc<TableMetadata>| {
-        let hidden = range(order, std::iter::once(*table));
-        let mut deeper = level + 1..version.levels().len();
-        table.properties.range_deletions > 0 && deeper.any(|level| !overlapping(version, level, &hidden).is_empty())
-    };
-    (1..version.levels().len()).find_map(|level| {
-        let table = version.level(level).iter().find(|table| is_above_some(level, table))?;
-        Some(build(version, options, level, vec![Arc::clone(table)]))
-    })
-}
-
-/// The part of a manual compaction that is next; `None` when it is done.
-pub(crate) fn pick_manual(version: &Version, options: &Options, manual: &mut ManualCompaction) -> Option<Pick> {
-    let deepest = (0..version.levels().len()).rev().find(|&level| !version.level(level).is_empty())?.max(1);
-    while manual.level < deepest.min(options.levels - 1) {
-        let level = manual.level;
-        let tables: Vec<_> = if level == 0 && overlaps(version, 0, manual) {
-            // Tables of level 0 overlap: an older one must not stay above a newer one.
-            version.level(0).to_vec()
-        } else {
-            version.level(level).iter().filter(|table| in_range(table, manual)).cloned().collect()
+    /// A table with range deletions over something further down: what they hide is freed when they get
+    /// there. Each gets a level further down, so this ends.
+    fn pick_range_deletions(&self) -> Option<Pick> {
+        let order = self.version.identity().key_order;
+        let levels = self.version.levels().len();
+        let is_above_some = |level: usize, table: &&Arc<TableMetadata>| {
+            let hidden = range(order, std::iter::once(*table));
+            let mut deeper = level + 1..levels;
+            table.properties.range_deletions > 0 && deeper.any(|level| !self.overlapping(level, &hidden).is_empty())
         };
-        manual.level += 1;
-        if !tables.is_empty() {
-            return Some(build(version, options, level, tables));
+        (1..levels).find_map(|level| {
+            let above = self.version.level(level).iter().filter(|table| is_above_some(level, table));
+            let mut picks = above.map(|table| self.build(level, vec![Arc::clone(table)]));
+            picks.find(|pick| self.is_free(pick))
+        })
+    }
+
+    /// A table of the last level that is past a limit by itself.
+    fn pick_overdue(&self) -> Option<Pick> {
+        if self.options.compaction_style != CompactionStyle::Clustered {
+            return None;
         }
+        let order = self.version.identity().key_order;
+        (1..self.version.levels().len()).find_map(|level| {
+            self.version.level(level).iter().filter(|table| !self.busy.contains(&table.id)).find_map(|table| {
+                let vacated = self.too_much(table, 0);
+                let whole = range(order, std::iter::once(table));
+                (!vacated.is_empty() && self.is_last(level, &whole)).then(|| self.rewrite(level, table, vacated))
+            })
+        })
     }
-    None
-}
 
-fn in_range(table: &TableMetadata, manual: &ManualCompaction) -> bool {
-    table.properties.overlaps(manual.lower.as_deref(), manual.upper.as_deref())
-}
-
-fn overlaps(version: &Version, level: usize, manual: &ManualCompaction) -> bool {
-    version.level(level).iter().any(|table| in_range(table, manual))
-}
-
-/// The first table of a level behind `cursor`, or the level's first.
-fn after_cursor(version: &Version, level: usize, cursor: &[u8]) -> Option<Arc<TableMetadata>> {
-    let order = version.identity().key_order;
-    let tables = version.level(level);
-    let behind = tables.iter().find(|table| order.compare(&table.properties.smallest.user_key, cursor).is_gt());
-    behind.or_else(|| tables.first()).cloned()
-}
-
-/// When dead bytes exceed their share: the tables, in the highest level that has any above its last,
-/// that name the segment with the most dead bytes.
-fn pick_garbage(version: &Version, options: &Options, is_full: bool) -> Option<Pick> {
-    let mut live: HashMap<_, u64> = HashMap::new();
-    for used in version.levels().iter().flatten().flat_map(|table| &table.properties.segments) {
-        *live.entry(used.id).or_default() += used.live_bytes;
+    /// When dead bytes exceed their share: the tables, in the highest level that has any above its last,
+    /// that name the segment with the most dead bytes.
+    fn pick_garbage(&self, is_full: bool) -> Option<Pick> {
+        let percent = match is_full {
+            true => FULL_DEAD_PERCENT,
+            false => self.options.dead_percent * EARLY_PERCENT / 100,
+        };
+        let slack = if is_full { 0 } else { self.options.write_buffer_bytes as u64 };
+        if self.space.dead_bytes() <= self.space.live_bytes() / 100 * percent + slack {
+            return None;
+        }
+        let deepest = self.deepest()?;
+        self.space.deadest().into_iter().take(MOST_TRIES).find_map(|deadest| {
+            let names = |table: &&Arc<TableMetadata>| table.properties.segments.iter().any(|used| used.id == deadest);
+            let level = (0..=deepest).find(|&level| self.version.level(level).iter().any(|table| names(&table)))?;
+            if level == 0 {
+                return Some(self.build(0, self.version.level(0).to_vec())).filter(|pick| self.is_free(pick));
+            }
+            let free = |table: &&Arc<TableMetadata>| names(table) && !self.busy.contains(&table.id);
+            let tables = self.version.level(level).iter().filter(free).take(MOST_TRIES);
+            let mut picks = tables.map(|table| match level == deepest {
+                true => self.rewrite(level, table, self.past_limit(table, Some(deadest))),
+                false => self.build(level, vec![Arc::clone(table)]),
+            });
+            picks.find(|pick| self.is_free(pick))
+        })
     }
-    let records = version.segments().iter().filter(|(_, segment)| segment.info.kind != SegmentKind::TableImage);
-    let dead =
-        records.map(|(id, segment)| (*id, segment.info.length.saturating_sub(live.get(id).copied().unwrap_or(0))));
-    let dead: Vec<_> = dead.collect();
-    let live_bytes: u64 = live.values().sum();
-    let dead_bytes: u64 = dead.iter().map(|(_, bytes)| bytes).sum();
-    let allowed = match is_full {
-        true => live_bytes / FULL_DEAD_SHARE,
-        false => live_bytes / DEAD_SHARE + 4 * options.write_buffer_bytes as u64,
-    };
-    if dead_bytes <= allowed {
-        return None;
-    }
-    let (deadest, _) = dead.into_iter().max_by_key(|(_, bytes)| *bytes)?;
-    let names = |table: &&Arc<TableMetadata>| table.properties.segments.iter().any(|used| used.id == deadest);
-    let level = (0..version.levels().len()).find(|&level| version.level(level).iter().any(|table| names(&table)))?;
-    let deepest = (0..version.levels().len()).rev().find(|&level| !version.level(level).is_empty())?;
-    let tables = match level {
-        0 => version.level(0).to_vec(),
-        _ => version.level(level).iter().filter(names).take(1).cloned().collect(),
-    };
-    if level > 0 && level == deepest {
-        return Some(rewrite(level, tables));
-    }
-    Some(build(version, options, level, tables))
-}
 
-/// A compaction of tables of the last level into itself: drops what is dead in their segments.
-fn rewrite(level: usize, tables: Vec<Arc<TableMetadata>>) -> Pick {
-    let level = level as u8;
-    Pick {
-        inputs: tables.into_iter().map(|table| (level, table)).collect(),
-        output_level: level,
-        work: Work::Merge { is_bottommost: true, clustering: Clustering::Gather(Residents::Rewrite) },
+    /// The part of a manual compaction that is next.
+    pub(crate) fn pick_manual(&self, manual: &mut ManualCompaction) -> manual::Step {
+        manual::next(self, manual)
     }
-}
 
-/// A compaction of `tables` of `level` with what they overlap one level down.
-fn build(version: &Version, options: &Options, level: usize, tables: Vec<Arc<TableMetadata>>) -> Pick {
-    let order = version.identity().key_order;
-    let output = (level + 1).min(options.levels - 1);
-    let below = overlapping(version, output, &range(order, tables.iter()));
-    // The tables below reach beyond those above, and so may their deletions hide what lies deeper.
-    let whole = range(order, tables.iter().chain(&below));
-    let is_bottommost =
-        (output + 1..version.levels().len()).all(|level| overlapping(version, level, &whole).is_empty());
-    let is_clustered = tables.iter().all(|table| table.properties.segments.iter().all(|used| used.is_run));
-    // At the bottom range deletions have done their work: a merge drops them.
-    let is_done = is_clustered && tables.iter().all(|table| table.properties.range_deletions == 0);
-    let can_move = level > 0 && below.is_empty() && (is_done || !is_bottommost);
-    let work = if can_move {
-        Work::Move
-    } else {
-        let clustering = if is_bottommost { Clustering::Gather(Residents::Rewrite) } else { Clustering::None };
-        Work::Merge { is_bottommost, clustering }
-    };
-    let with_level = |level: usize| move |table| (level as u8, table);
-    let inputs = tables.into_iter().map(with_level(level)).chain(below.into_iter().map(with_level(output))).collect();
-    Pick { inputs, output_level: output as u8, work }
+    /// A compaction of a table of the last level into itself.
+    fn rewrite(&self, level: usize, table: &Arc<TableMetadata>, vacated: BTreeSet<SegmentId>) -> Pick {
+        let clustering = match self.options.compaction_style {
+            CompactionStyle::Unclustered => Clustering::None,
+            CompactionStyle::Clustered => Clustering::Gather(Residents::Keep),
+            CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
+        };
+        self.rewrite_as(level, table, clustering, vacated)
+    }
+
+    pub(crate) fn rewrite_as(
+        &self,
+        level: usize,
+        table: &Arc<TableMetadata>,
+        clustering: Clustering,
+        vacated: BTreeSet<SegmentId>,
+    ) -> Pick {
+        let whole = range(self.version.identity().key_order, std::iter::once(table));
+        let is_bottommost = self.is_last(level, &whole);
+        let level = level as u8;
+        let work = Work::Merge { is_bottommost, clustering, vacated };
+        Pick { inputs: vec![(level, Arc::clone(table))], output_level: level, work }
+    }
+
+    /// A compaction of `tables` of `level` with what they overlap one level down.
+    pub(crate) fn build(&self, level: usize, tables: Vec<Arc<TableMetadata>>) -> Pick {
+        let order = self.version.identity().key_order;
+        let output = (level + 1).min(self.options.levels - 1);
+        let below = self.overlapping(output, &range(order, tables.iter()));
+        // The tables below reach beyond those above, and so may their deletions hide what lies deeper.
+        let whole = range(order, tables.iter().chain(&below));
+        let is_bottommost = self.is_last(output, &whole);
+        let is_clustered = self.options.compaction_style == CompactionStyle::Unclustered
+            || tables.iter().all(|table| table.properties.segments.iter().all(|used| used.is_run));
+        // At the bottom range deletions have done their work: a merge drops them.
+        let is_done = is_clustered && tables.iter().all(|table| table.properties.range_deletions == 0);
+        let can_move = level > 0 && below.is_empty() && (is_done || !is_bottommost);
+        let work = if can_move { Work::Move } else { self.merge(is_bottommost, &tables, &below) };
+        let with_level = |level: usize| move |table| (level as u8, table);
+        let inputs =
+            tables.into_iter().map(with_level(level)).chain(below.into_iter().map(with_level(output))).collect();
+        Pick { inputs, output_level: output as u8, work }
+    }
+
+    /// How tables are merged into others of their output level.
+    fn merge(&self, is_bottommost: bool, tables: &[Arc<TableMetadata>], residents: &[Arc<TableMetadata>]) -> Work {
+        let past_limit = || tables.iter().flat_map(|table| self.past_limit(table, None));
+        let (clustering, vacated) = match (self.options.compaction_style, is_bottommost) {
+            (CompactionStyle::Classic, _) => (Clustering::Gather(Residents::Rewrite), BTreeSet::new()),
+            (_, false) => (Clustering::None, BTreeSet::new()),
+            (CompactionStyle::Unclustered, true) => {
+                let residents = residents.iter().flat_map(|table| self.past_limit(table, None));
+                (Clustering::None, past_limit().chain(residents).collect())
+            }
+            (CompactionStyle::Clustered, true) => {
+                let residents = residents.iter().flat_map(|table| self.too_much(table, 1));
+                (Clustering::Gather(Residents::Keep), past_limit().chain(residents).collect())
+            }
+        };
+        Work::Merge { is_bottommost, clustering, vacated }
+    }
+
+    /// Segments of a table with too many dead bytes, and `always`.
+    fn past_limit(&self, table: &TableMetadata, always: Option<SegmentId>) -> BTreeSet<SegmentId> {
+        let ids = table.properties.segments.iter().map(|used| used.id);
+        ids.filter(|id| Some(*id) == always || self.space.is_past(*id, self.options.dead_percent)).collect()
+    }
+
+    /// What a table of the last level is to give up when `more` runs come to it.
+    fn too_much(&self, table: &TableMetadata, more: usize) -> BTreeSet<SegmentId> {
+        let percent = self.options.dead_percent;
+        let is_past =
+            |used: &&SegmentUse| used.is_run && (is_run_past(used, percent) || self.space.is_past(used.id, percent));
+        let mut vacated: BTreeSet<_> = table.properties.segments.iter().filter(is_past).map(|used| used.id).collect();
+        let is_left = |used: &&SegmentUse| used.is_run && !vacated.contains(&used.id);
+        let mut runs: Vec<_> = table.properties.segments.iter().filter(is_left).collect();
+        let limit = (self.options.last_level_runs / (1 + (self.crossings)(table.id) as usize)).max(1);
+        if runs.len() + more.max(usize::from(!vacated.is_empty())) > limit {
+            runs.sort_unstable_by_key(|used| used.live_bytes);
+            let (mut sum, mut left) = (0, runs.len());
+            for (taken, run) in runs.into_iter().enumerate() {
+                // With the new run as many as may be; one alone would be gathered again and again.
+                if left < limit && taken > 1 && run.live_bytes > sum {
+                    break;
+                }
+                vacated.insert(run.id);
+                sum += run.live_bytes;
+                left -= 1;
+            }
+        }
+        vacated
+    }
+
+    /// Whether nothing of the range lies under `level`.
+    fn is_last(&self, level: usize, whole: &Option<(&[u8], &[u8])>) -> bool {
+        (level + 1..self.version.levels().len()).all(|level| self.overlapping(level, whole).is_empty())
+    }
+
+    /// The tables of a level that share keys with a range.
+    fn overlapping(&self, level: usize, range: &Option<(&[u8], &[u8])>) -> Vec<Arc<TableMetadata>> {
+        let order = self.version.identity().key_order;
+        let Some((smallest, largest)) = *range else { return Vec::new() };
+        let shares = |table: &&Arc<TableMetadata>| {
+            order.compare(&table.properties.smallest.user_key, largest).is_le()
+                && order.compare(&table.properties.largest.user_key, smallest).is_ge()
+        };
+        self.version.level(level).iter().filter(shares).cloned().collect()
+    }
 }
 
 /// The smallest and the largest user key of tables.
@@ -221,186 +345,5 @@ fn range<'t>(order: KeyOrder, tables: impl Iterator<Item = &'t Arc<TableMetadata
     })
 }
 
-/// The tables of a level that share keys with a range.
-fn overlapping(version: &Version, level: usize, range: &Option<(&[u8], &[u8])>) -> Vec<Arc<TableMetadata>> {
-    let order = version.identity().key_order;
-    let Some((smallest, largest)) = *range else { return Vec::new() };
-    let shares = |table: &&Arc<TableMetadata>| {
-        order.compare(&table.properties.smallest.user_key, largest).is_le()
-            && order.compare(&table.properties.largest.user_key, smallest).is_ge()
-    };
-    version.level(level).iter().filter(shares).cloned().collect()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_base::{SegmentId, SequenceNumber, Tag};
-    use forebay_table::{
-        Creation, ImageAddress, OwnedKey, Placement, SegmentInfo, SegmentUse, ShardIdentity, TableId, TableProperties,
-        VersionEdit,
-    };
-
-    fn options() -> Options {
-        Options {
-            write_buffer_bytes: 4096,
-            level0_compaction_trigger: 2,
-            level0_slowdown_trigger: 4,
-            level0_stop_trigger: 8,
-            level1_bytes: 1000,
-            level_size_multiplier: 10,
-            levels: 4,
-            ..Options::default()
-        }
-    }
-
-    #[test]
-    fn range_deletions_go_down_until_nothing_lies_under_them() {
-        let tables = [(1, 1, "a", "f", 10, true), (2, 2, "c", "d", 10, true), (3, 3, "a", "b", 10, true)];
-        let deleting = |version: Version, id: u64| {
-            let mut edit = VersionEdit::default();
-            let (level, table) = version
-                .levels()
-                .iter()
-                .zip(0u8..)
-                .find_map(|(tables, level)| Some((level, tables.iter().find(|table| table.id.0 == id)?)))
-                .unwrap();
-            let mut table = table.as_ref().clone();
-            edit.removed_tables.push((level, table.id));
-            let mut properties = table.properties.as_ref().clone();
-            properties.range_deletions = 1;
-            table.id = TableId(id + 50);
-            table.properties = properties.into();
-            edit.added_tables.push((level, table));
-            version.apply(&edit).unwrap()
-        };
-        let found = |id| pick(&deleting(version(&tables, 10), id), &options(), &mut Cursors::default(), false);
-        assert_eq!(ids(&found(1).unwrap()), [(1, 51), (2, 2)]);
-        assert_eq!(found(2), None);
-        assert_eq!(found(3), None);
-    }
-
-    /// A version of tables given as (level, id, smallest, largest, live bytes, is a run). Each has a
-    /// segment of its own, of `segment_bytes`.
-    fn version(tables: &[(u8, u64, &str, &str, u64, bool)], segment_bytes: u64) -> Version {
-        let identity = ShardIdentity {
-            store: 1,
-            shard: 0,
-            key_order: KeyOrder::Bytewise,
-            merge_operator: String::new(),
-            lower: None,
-            upper: None,
-        };
-        let mut edit = VersionEdit {
-            next_table: Some(100),
-            next_segment: Some(200),
-            next_job: Some(100),
-            last_sequence: Some(SequenceNumber(100)),
-            ..VersionEdit::default()
-        };
-        let placement = || vec![Placement::Memory { node: 1, incarnation: 1, extent: 0, offset: 0 }];
-        for &(level, id, smallest, largest, live_bytes, is_run) in tables {
-            let (records, image) = (SegmentId(id * 2), SegmentId(id * 2 + 1));
-            let kind = if is_run { SegmentKind::Run } else { SegmentKind::MemtableBlock };
-            edit.added_segments.push((records, SegmentInfo::new(kind, segment_bytes, placement())));
-            edit.added_segments.push((image, SegmentInfo::new(SegmentKind::TableImage, 100, placement())));
-            let bound = |key: &str| OwnedKey { user_key: key.into(), tag: Tag::seek(SequenceNumber(1)) };
-            let mut used = SegmentUse::new(records, is_run);
-            used.live_bytes = live_bytes;
-            used.entries = 1;
-            let properties = TableProperties {
-                key_order: KeyOrder::Bytewise,
-                creation: Creation { job: id, attempt: 1, level },
-                smallest: bound(smallest),
-                largest: bound(largest),
-                smallest_sequence: SequenceNumber(id),
-                largest_sequence: SequenceNumber(id),
-                deletions: 0,
-                puts: 1,
-                range_deletions: 0,
-                merges: 0,
-                key_bytes: 1,
-                value_bytes: 1,
-                record_bytes: live_bytes,
-                oldest_expiry_ms: None,
-                segments: vec![used],
-            };
-            let image = ImageAddress { segment: image, length: 100, tail_offset: 10 };
-            let table = TableMetadata { id: TableId(id), image, properties: properties.into() };
-            edit.added_tables.push((level, table));
-        }
-        Version::empty(identity).apply(&edit).unwrap()
-    }
-
-    fn ids(pick: &Pick) -> Vec<(u8, u64)> {
-        pick.inputs.iter().map(|(level, table)| (*level, table.id.0)).collect()
-    }
-
-    const GATHER: Clustering = Clustering::Gather(Residents::Rewrite);
-
-    #[test]
-    fn a_quiet_tree_needs_nothing() {
-        let version = version(&[(0, 3, "a", "z", 100, false), (1, 2, "a", "z", 900, true)], 1000);
-        assert_eq!(pick(&version, &options(), &mut Cursors::default(), false), None);
-    }
-
-    #[test]
-    fn level_0_goes_down_with_what_it_overlaps() {
-        let tables = [
-            (0, 5, "c", "e", 10, false),
-            (0, 4, "d", "f", 10, false),
-            (1, 1, "a", "b", 10, true),
-            (1, 2, "e", "g", 10, true),
-        ];
-        let found = pick(&version(&tables, 10), &options(), &mut Cursors::default(), false).unwrap();
-        assert_eq!(ids(&found), [(0, 5), (0, 4), (1, 2)]);
-        assert_eq!(found.work, Work::Merge { is_bottommost: true, clustering: GATHER });
-        // Below level 1, beyond the tables of level 0, but under what they overlap there.
-        let deeper = [&tables[..], &[(2, 9, "g", "z", 10, true)]].concat();
-        let found = pick(&version(&deeper, 10), &options(), &mut Cursors::default(), false).unwrap();
-        assert_eq!(found.work, Work::Merge { is_bottommost: false, clustering: Clustering::None });
-    }
-
-    #[test]
-    fn a_large_level_goes_down_table_by_table() {
-        let tables = [
-            (1, 1, "a", "b", 700, true),
-            (1, 2, "c", "d", 700, true),
-            (1, 3, "e", "f", 700, false),
-            (2, 4, "c", "c", 10, true),
-        ];
-        let version = version(&tables, 700);
-        let (options, mut cursors) = (options(), Cursors::default());
-        let mut next = || pick(&version, &options, &mut cursors, false).unwrap();
-        let first = next();
-        assert_eq!((ids(&first), first.work), (vec![(1, 1)], Work::Move));
-        let second = next();
-        assert_eq!(ids(&second), [(1, 2), (2, 4)]);
-        let third = next();
-        assert_eq!((ids(&third), third.work), (vec![(1, 3)], Work::Merge { is_bottommost: true, clustering: GATHER }));
-        assert_eq!(ids(&next()), [(1, 1)]);
-    }
-
-    #[test]
-    fn dead_bytes_are_collected() {
-        let tables = [(1, 1, "a", "b", 10, false), (2, 2, "c", "d", 10, true)];
-        assert_eq!(pick(&version(&tables, 8000), &options(), &mut Cursors::default(), false), None);
-        let found = pick(&version(&tables, 10_000), &options(), &mut Cursors::default(), false).unwrap();
-        assert_eq!(found.output_level, 2);
-        let found = pick(&version(&tables[1..], 20_000), &options(), &mut Cursors::default(), false).unwrap();
-        assert_eq!((ids(&found), found.output_level), (vec![(2, 2)], 2));
-        assert!(pick(&version(&tables[1..], 20), &options(), &mut Cursors::default(), true).is_some());
-    }
-
-    #[test]
-    fn a_manual_compaction_ends_at_the_last_level() {
-        let tables = [(0, 3, "a", "c", 10, false), (1, 2, "b", "d", 10, false), (2, 1, "a", "z", 10, true)];
-        let version = version(&tables, 10);
-        let mut manual = ManualCompaction { lower: None, upper: None, level: 0 };
-        assert_eq!(ids(&pick_manual(&version, &options(), &mut manual).unwrap()), [(0, 3), (1, 2)]);
-        assert_eq!(ids(&pick_manual(&version, &options(), &mut manual).unwrap()), [(1, 2), (2, 1)]);
-        assert_eq!(pick_manual(&version, &options(), &mut manual), None);
-        let mut elsewhere = ManualCompaction { lower: Some(b"x".to_vec()), upper: None, level: 0 };
-        assert_eq!(pick_manual(&version, &options(), &mut elsewhere), None);
-    }
-}
+mod tests;

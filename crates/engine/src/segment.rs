@@ -365,6 +365,14 @@ impl Segment {
         &self.info
     }
 
+    /// Bytes that the segment takes.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        match self.origin {
+            Origin::Session(allocation) => allocation.length,
+            Origin::NodePart(range) => range.length,
+        }
+    }
+
     /// Where `offset` bytes into the segment is.
     #[inline]
     pub(crate) fn at(&self, offset: u64) -> RemoteAddress {

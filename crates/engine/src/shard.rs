@@ -35,7 +35,7 @@ use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use forebay_memtable::{BlockPool, Publication, Switch};
 use forebay_table::TableId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -48,6 +48,9 @@ const RETRY_PAUSE: u64 = 50_000_000;
 
 /// How often a named database asks whether another process took it over, nanoseconds.
 const WATCH_INTERVAL: u64 = 1_000_000_000;
+
+/// How much longer a writer that switches memtables pauses for each step that collection lags behind.
+const LAG_STEP: Duration = Duration::from_millis(2);
 
 /// Longest sleep without a look at the state.
 const NAP: Duration = Duration::from_millis(100);
@@ -77,7 +80,9 @@ pub(crate) struct State {
     pub(crate) full: Option<Error>,
     pub(crate) closing: bool,
     pub(crate) flushing: bool,
-    pub(crate) compacting: bool,
+    /// Compactions under way, and the tables that they work on.
+    pub(crate) compactions: usize,
+    pub(crate) busy: BTreeSet<TableId>,
     /// The compaction that somebody asked for, if one goes on.
     pub(crate) manual: Option<ManualCompaction>,
     /// How many were asked for.
@@ -90,12 +95,14 @@ pub(crate) struct State {
 }
 
 /// A compaction that somebody asked for: everything in the range goes down to the last level.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ManualCompaction {
     pub(crate) lower: Option<Vec<u8>>,
     pub(crate) upper: Option<Vec<u8>>,
     /// The level whose tables are next.
     pub(crate) level: usize,
+    /// Where that level is done up to.
+    pub(crate) cursor: Option<Vec<u8>>,
 }
 
 /// See the module.
@@ -219,7 +226,7 @@ impl Shard {
 
     /// Tells a job that runs at the memory node for this closed shard to stop.
     pub(crate) fn stop_near_data(&self) {
-        if self.lock().compacting
+        if self.lock().compactions > 0
             && let Err(error) = self.remote.end_epoch()
         {
             tracing::debug!(%error, "stopping a job at the memory node");
@@ -396,9 +403,11 @@ impl Shard {
                 drop(state);
                 self.notify();
                 let pause = self.pace.pause(&self.options, level0);
-                if !pause.is_zero() {
-                    stalled.begin(StallCause::Level0Slowdown);
-                    self.options.clock.sleep(pause);
+                let lag = self.collection_lag(&view.version);
+                if !pause.is_zero() || lag > 0 {
+                    let cause = if pause.is_zero() { StallCause::Collection } else { StallCause::Level0Slowdown };
+                    stalled.begin(cause);
+                    self.options.clock.sleep(pause + LAG_STEP * lag);
                 }
                 return Ok(());
             };

@@ -31,12 +31,22 @@ pub struct Statistics {
     pub refused_compactions: u64,
     /// Index entries that compactions read.
     pub compaction_entries: u64,
-    /// Bytes that compactions read over the fabric. Of one that the memory node did: its reply.
+    /// Bytes of indexes and records that compactions read, wherever they ran.
     pub compaction_bytes_read: u64,
-    /// Bytes that compactions wrote over the fabric. Of one that the memory node did: its arguments.
+    /// Bytes of indexes and records that compactions wrote, wherever they ran.
     pub compaction_bytes_written: u64,
-    /// Bytes of records that are known to be dead and are not freed yet.
+    /// Bytes that compactions moved over the fabric. Of one that the memory node did: arguments and reply.
+    pub compaction_fabric_bytes: u64,
+    /// Bytes of records that are known to be dead, that no reader pins and that are not freed yet.
     pub dead_bytes_known: u64,
+    /// Bytes of records that are shadowed and not compared yet: an estimate, from how many were in compactions
+    /// so far.
+    pub dead_bytes_undiscovered: u64,
+    /// Bytes of the segments that the newest versions name.
+    pub named_bytes: u64,
+    /// Bytes that the newest versions do not name: earlier ones that a snapshot, an iterator or a read holds
+    /// do, or a flush or a compaction is making them.
+    pub dead_bytes_pinned: u64,
     /// Bytes of the cached indexes of tables.
     pub cached_index_bytes: u64,
     /// What the budget for cached indexes did; zeros without one.
@@ -57,6 +67,7 @@ pub(crate) enum StallCause {
     Memtables,
     Level0Slowdown,
     Level0Stop,
+    Collection,
     MemoryFull,
 }
 
@@ -69,6 +80,8 @@ pub struct StallsByCause {
     pub level0_slowdown: Stalls,
     /// Level 0 has as many tables as its stop trigger says.
     pub level0_stop: Stalls,
+    /// More bytes are dead than may be: short pauses, so that collection keeps up.
+    pub collection: Stalls,
     /// The memory node is full: the write failed.
     pub memory_full: Stalls,
 }
@@ -77,7 +90,7 @@ impl StallsByCause {
     /// All of them.
     #[must_use]
     pub fn all(&self) -> Stalls {
-        let causes = [self.memtables, self.level0_slowdown, self.level0_stop, self.memory_full];
+        let causes = [self.memtables, self.level0_slowdown, self.level0_stop, self.collection, self.memory_full];
         causes.iter().fold(Stalls::default(), |all, stalls| Stalls {
             count: all.count + stalls.count,
             nanos: all.nanos + stalls.nanos,
@@ -122,7 +135,10 @@ impl Statistics {
         self.compaction_entries += get(&counters.compaction_entries);
         self.compaction_bytes_read += get(&counters.compaction_bytes_read);
         self.compaction_bytes_written += get(&counters.compaction_bytes_written);
+        self.compaction_fabric_bytes += get(&counters.compaction_fabric_bytes);
         self.dead_bytes_known += view.version.dead_bytes();
+        self.dead_bytes_undiscovered += shard.undiscovered_bytes(&view.version);
+        self.named_bytes += view.version.segment_bytes();
         self.cached_index_bytes += view.version.cached_index_bytes();
         self.memtable_bytes += view.buffers().map(|buffer| buffer.memtable.reserved_bytes()).sum::<u64>();
         self.remote_bytes += shard.remote.own_bytes();
@@ -163,11 +179,15 @@ pub(crate) struct Counters {
     pub(crate) compaction_entries: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,
     pub(crate) compaction_bytes_written: AtomicU64,
+    pub(crate) compaction_fabric_bytes: AtomicU64,
+    /// Bytes of records that came from above, and that were dropped.
+    pub(crate) compaction_bytes_arrived: AtomicU64,
+    pub(crate) compaction_bytes_dropped: AtomicU64,
 }
 
 /// Counters of stalls, by cause.
 #[derive(Debug, Default)]
-pub(crate) struct StallCounters([StallCounter; 4]);
+pub(crate) struct StallCounters([StallCounter; 5]);
 
 /// Counters of stalls of one cause.
 #[derive(Debug, Default)]
@@ -190,6 +210,7 @@ impl StallCounters {
         add(StallCause::Memtables, &mut sums.memtables);
         add(StallCause::Level0Slowdown, &mut sums.level0_slowdown);
         add(StallCause::Level0Stop, &mut sums.level0_stop);
+        add(StallCause::Collection, &mut sums.collection);
         add(StallCause::MemoryFull, &mut sums.memory_full);
     }
 }

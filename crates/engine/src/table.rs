@@ -9,9 +9,9 @@ use forebay_base::{InternalKey, KeyOrder, SegmentId};
 use forebay_table::entry::UNIT_BYTES;
 use forebay_table::point_index::Candidates;
 use forebay_table::{CachedTable, Candidate, ImageAddress, RecordAddress, TableId, TableProperties};
-use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where records of a key may be.
 pub(crate) enum Places<'t> {
@@ -46,6 +46,8 @@ pub(crate) struct Table {
     tail: Range<u64>,
     /// In the order of the table's segment list, which its addresses count in.
     segments: Vec<Arc<Segment>>,
+    /// How often scans went through all of the table.
+    crossings: AtomicU32,
 }
 
 impl Table {
@@ -73,7 +75,7 @@ impl Table {
             }
             None => None,
         };
-        Ok(Self { id, image, cached, held, range_deletions, segments, tail })
+        Ok(Self { id, image, cached, held, range_deletions, segments, tail, crossings: AtomicU32::new(0) })
     }
 
     /// Where records of the key of this hash may be; `None` when the point index is not held.
@@ -118,6 +120,16 @@ impl Table {
     #[inline]
     pub(crate) fn properties(&self) -> &TableProperties {
         self.cached.properties()
+    }
+
+    /// Notes that a scan left the table at its end: it is then to have fewer runs.
+    pub(crate) fn crossed(&self) {
+        self.crossings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often scans crossed the table.
+    pub(crate) fn crossings(&self) -> u32 {
+        self.crossings.load(Ordering::Relaxed)
     }
 
     /// The segment that holds the table's image.
@@ -179,12 +191,12 @@ impl Table {
 
     /// Whether all of the table's entries sort before `target`.
     pub(crate) fn ends_before(&self, order: KeyOrder, target: InternalKey<'_>) -> bool {
-        order.compare_internal(self.properties().largest.as_key(), target) == Ordering::Less
+        order.compare_internal(self.properties().largest.as_key(), target) == std::cmp::Ordering::Less
     }
 
     /// Whether all of the table's entries sort after `target`.
     pub(crate) fn starts_after(&self, order: KeyOrder, target: InternalKey<'_>) -> bool {
-        order.compare_internal(self.properties().smallest.as_key(), target) == Ordering::Greater
+        order.compare_internal(self.properties().smallest.as_key(), target) == std::cmp::Ordering::Greater
     }
 
     /// Whether the table may hold entries within the bounds.

@@ -151,6 +151,16 @@ impl LiveVersion {
         self.segments.values().map(of_records).sum::<u64>().saturating_sub(self.live_bytes())
     }
 
+    /// Bytes of all segments.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.allocated_bytes()).sum()
+    }
+
+    /// How often scans crossed a table from end to end.
+    pub(crate) fn crossings(&self, id: TableId) -> u32 {
+        self.levels.iter().skip(1).flatten().find(|table| table.id() == id).map_or(0, |table| table.crossings())
+    }
+
     /// The shape of the tree.
     pub(crate) fn level_statistics(&self) -> Vec<LevelStatistics> {
         let of_level = |tables: &Vec<Arc<Table>>| {

@@ -53,7 +53,7 @@ fn a_compaction_near_the_data_moves_few_bytes_an_entry() {
     let db = cluster.open(medium_options());
     let there = fill(&db, 150_000, 100);
     assert!(there.compactions >= 3 && there.near_data_compactions == there.compactions, "{there:?}");
-    let moved = there.compaction_bytes_read + there.compaction_bytes_written;
+    let moved = there.compaction_fabric_bytes;
     assert!(moved <= 12 * there.compaction_entries, "{there:?}");
     assert_eq!(there.background.reads, 0, "nothing is read one-sidedly: {there:?}");
     db.close().unwrap();
@@ -63,7 +63,7 @@ fn a_compaction_near_the_data_moves_few_bytes_an_entry() {
     let db = cluster.open(Options { compaction_place: CompactionPlace::ComputeNode, ..medium_options() });
     let here = fill(&db, 150_000, 100);
     assert_eq!(here.near_data_compactions, 0);
-    let moved_here = here.compaction_bytes_read + here.compaction_bytes_written;
+    let moved_here = here.compaction_fabric_bytes;
     assert!(moved_here / here.compaction_entries > 4 * (moved / there.compaction_entries), "{here:?}");
 }
 

@@ -89,8 +89,8 @@ pub enum Clustering {
 
 /// How records are treated by the size of key and value together (Tebis 3.1, Parallax).
 ///
-/// A small record is gathered by every compaction: it lives in its table's run. A medium one is
-/// gathered as [`Clustering`] says. A large one stays where it was written, until its segment is
+/// A small record is gathered by every compaction, but for a resident that is to be kept: it lives in
+/// its table's run. A medium one is gathered as [`Clustering`] says. A large one stays where it was written, until its segment is
 /// vacated or everything is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeClasses {

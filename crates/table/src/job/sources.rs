@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 pub(super) struct Source {
     pub segment: SegmentId,
     pub is_run: bool,
-    /// Records of every size are gathered, or medium ones.
+    /// Records of every size are gathered, or small ones, or medium ones.
     gathers_all: bool,
+    gathers_small: bool,
     gathers_medium: bool,
     /// Its ordinal in the output table with this number.
     ordinal: u32,
@@ -31,6 +32,7 @@ impl Source {
             segment: used.id,
             is_run: used.is_run,
             gathers_all: rewrites || job.vacated.contains(&used.id),
+            gathers_small: job.clustering != Clustering::Gather(Residents::Keep) || !is_resident,
             gathers_medium: job.clustering == Clustering::Gather(Residents::Keep) && !is_resident,
             ordinal: 0,
             ordinal_in: usize::MAX,
@@ -44,7 +46,7 @@ impl Source {
     pub fn is_gathered(&self, class: SizeClass) -> bool {
         self.gathers_all
             || match class {
-                SizeClass::Small => true,
+                SizeClass::Small => self.gathers_small,
                 SizeClass::Medium => self.gathers_medium,
                 SizeClass::Large => false,
             }

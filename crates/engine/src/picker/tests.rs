@@ -1,0 +1,252 @@
+use super::*;
+use crate::manual::Step;
+use forebay_base::{SegmentId, SequenceNumber, Tag};
+use forebay_table::{
+    Creation, ImageAddress, OwnedKey, Placement, SegmentInfo, SegmentKind, SegmentUse, ShardIdentity, TableId,
+    TableProperties, VersionEdit,
+};
+
+fn options() -> Options {
+    Options {
+        write_buffer_bytes: 4096,
+        level0_compaction_trigger: 2,
+        level0_slowdown_trigger: 4,
+        level0_stop_trigger: 8,
+        level1_bytes: 1000,
+        level_size_multiplier: 10,
+        levels: 4,
+        ..Options::default()
+    }
+}
+
+fn pick(version: &Version, options: &Options, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
+    Picker::new(version, options, &BTreeSet::new(), &|_| 0).pick(cursors, is_full)
+}
+
+fn pick_manual(version: &Version, options: &Options, manual: &mut ManualCompaction) -> Option<Pick> {
+    match Picker::new(version, options, &BTreeSet::new(), &|_| 0).pick_manual(manual) {
+        Step::Do(pick) => Some(pick),
+        Step::Wait => panic!("nothing is busy"),
+        Step::Done => None,
+    }
+}
+
+fn merge(is_bottommost: bool, clustering: Clustering) -> Work {
+    Work::Merge { is_bottommost, clustering, vacated: BTreeSet::new() }
+}
+
+#[test]
+fn range_deletions_go_down_until_nothing_lies_under_them() {
+    let tables = [(1, 1, "a", "f", 10, true), (2, 2, "c", "d", 10, true), (3, 3, "a", "b", 10, true)];
+    let deleting = |version: Version, id: u64| {
+        let mut edit = VersionEdit::default();
+        let (level, table) = version
+            .levels()
+            .iter()
+            .zip(0u8..)
+            .find_map(|(tables, level)| Some((level, tables.iter().find(|table| table.id.0 == id)?)))
+            .unwrap();
+        let mut table = table.as_ref().clone();
+        edit.removed_tables.push((level, table.id));
+        let mut properties = table.properties.as_ref().clone();
+        properties.range_deletions = 1;
+        table.id = TableId(id + 50);
+        table.properties = properties.into();
+        edit.added_tables.push((level, table));
+        version.apply(&edit).unwrap()
+    };
+    let found = |id| pick(&deleting(version(&tables, 10), id), &options(), &mut Cursors::default(), false);
+    assert_eq!(ids(&found(1).unwrap()), [(1, 51), (2, 2)]);
+    assert_eq!(found(2), None);
+    assert_eq!(found(3), None);
+}
+
+/// A version of tables given as (level, id, smallest, largest, live bytes, is a run). Each has a
+/// segment of its own, of `segment_bytes`.
+fn version(tables: &[(u8, u64, &str, &str, u64, bool)], segment_bytes: u64) -> Version {
+    let identity = ShardIdentity {
+        store: 1,
+        shard: 0,
+        key_order: KeyOrder::Bytewise,
+        merge_operator: String::new(),
+        lower: None,
+        upper: None,
+    };
+    let mut edit = VersionEdit {
+        next_table: Some(100),
+        next_segment: Some(200),
+        next_job: Some(100),
+        last_sequence: Some(SequenceNumber(100)),
+        ..VersionEdit::default()
+    };
+    let placement = || vec![Placement::Memory { node: 1, incarnation: 1, extent: 0, offset: 0 }];
+    for &(level, id, smallest, largest, live_bytes, is_run) in tables {
+        let (records, image) = (SegmentId(id * 2), SegmentId(id * 2 + 1));
+        let kind = if is_run { SegmentKind::Run } else { SegmentKind::MemtableBlock };
+        edit.added_segments.push((records, SegmentInfo::new(kind, segment_bytes, placement())));
+        edit.added_segments.push((image, SegmentInfo::new(SegmentKind::TableImage, 100, placement())));
+        let bound = |key: &str| OwnedKey { user_key: key.into(), tag: Tag::seek(SequenceNumber(1)) };
+        let mut used = SegmentUse::new(records, is_run);
+        used.live_bytes = live_bytes;
+        used.entries = 1;
+        let properties = TableProperties {
+            key_order: KeyOrder::Bytewise,
+            creation: Creation { job: id, attempt: 1, level },
+            smallest: bound(smallest),
+            largest: bound(largest),
+            smallest_sequence: SequenceNumber(id),
+            largest_sequence: SequenceNumber(id),
+            deletions: 0,
+            puts: 1,
+            range_deletions: 0,
+            merges: 0,
+            key_bytes: 1,
+            value_bytes: 1,
+            record_bytes: live_bytes,
+            oldest_expiry_ms: None,
+            segments: vec![used],
+        };
+        let image = ImageAddress { segment: image, length: 100, tail_offset: 10 };
+        let table = TableMetadata { id: TableId(id), image, properties: properties.into() };
+        edit.added_tables.push((level, table));
+    }
+    Version::empty(identity).apply(&edit).unwrap()
+}
+
+/// A version of one table of level 1 with runs of these lengths.
+fn version_of_runs(lengths: &[u64]) -> Version {
+    let base = version(&[(1, 1, "a", "z", 10, true)], 10);
+    let mut edit = VersionEdit::default();
+    let mut table = base.level(1)[0].as_ref().clone();
+    edit.removed_tables.push((1, table.id));
+    table.id = TableId(50);
+    let mut properties = table.properties.as_ref().clone();
+    for (&live_bytes, id) in lengths.iter().zip(100..) {
+        let placements = vec![Placement::Memory { node: 1, incarnation: 1, extent: 0, offset: 0 }];
+        edit.added_segments.push((SegmentId(id), SegmentInfo::new(SegmentKind::Run, live_bytes, placements)));
+        properties.segments.push(SegmentUse { live_bytes, entries: 1, ..SegmentUse::new(SegmentId(id), true) });
+    }
+    properties.segments.remove(0);
+    table.properties = properties.into();
+    edit.added_tables.push((1, table));
+    base.remove_unreferenced(&mut edit).unwrap();
+    base.apply(&edit).unwrap()
+}
+
+fn ids(pick: &Pick) -> Vec<(u8, u64)> {
+    pick.inputs.iter().map(|(level, table)| (*level, table.id.0)).collect()
+}
+
+const GATHER: Clustering = Clustering::Gather(Residents::Keep);
+
+#[test]
+fn a_quiet_tree_needs_nothing() {
+    let version = version(&[(0, 3, "a", "z", 100, false), (1, 2, "a", "z", 900, true)], 1000);
+    assert_eq!(pick(&version, &options(), &mut Cursors::default(), false), None);
+}
+
+#[test]
+fn level_0_goes_down_with_what_it_overlaps() {
+    let tables = [
+        (0, 5, "c", "e", 10, false),
+        (0, 4, "d", "f", 10, false),
+        (1, 1, "a", "b", 10, true),
+        (1, 2, "e", "g", 10, true),
+    ];
+    let found = pick(&version(&tables, 10), &options(), &mut Cursors::default(), false).unwrap();
+    assert_eq!(ids(&found), [(0, 5), (0, 4), (1, 2)]);
+    assert_eq!(found.work, merge(true, GATHER));
+    // Below level 1, beyond the tables of level 0, but under what they overlap there.
+    let deeper = [&tables[..], &[(2, 9, "g", "z", 10, true)]].concat();
+    let found = pick(&version(&deeper, 10), &options(), &mut Cursors::default(), false).unwrap();
+    assert_eq!(found.work, merge(false, Clustering::None));
+}
+
+#[test]
+fn a_large_level_goes_down_table_by_table() {
+    let tables = [
+        (1, 1, "a", "b", 700, true),
+        (1, 2, "c", "d", 700, true),
+        (1, 3, "e", "f", 700, false),
+        (2, 4, "c", "c", 10, true),
+    ];
+    let version = version(&tables, 700);
+    let (options, mut cursors) = (options(), Cursors::default());
+    let mut next = || pick(&version, &options, &mut cursors, false).unwrap();
+    let first = next();
+    assert_eq!((ids(&first), first.work), (vec![(1, 1)], Work::Move));
+    let second = next();
+    assert_eq!(ids(&second), [(1, 2), (2, 4)]);
+    let third = next();
+    assert_eq!((ids(&third), third.work), (vec![(1, 3)], merge(true, GATHER)));
+    assert_eq!(ids(&next()), [(1, 1)]);
+}
+
+#[test]
+fn dead_bytes_are_collected() {
+    let tables = [(1, 1, "a", "b", 900, false), (2, 2, "c", "d", 1000, true)];
+    let found = |tables: &[_], segment_bytes, is_full| {
+        pick(&version(tables, segment_bytes), &options(), &mut Cursors::default(), is_full)
+    };
+    assert_eq!(found(&tables[..1], 4900, false), None);
+    // The table goes down with its records, all of which leave the segment.
+    let pick = found(&tables[..1], 6000, false).unwrap();
+    assert_eq!((ids(&pick), pick.output_level), (vec![(1, 1)], 1));
+    let Work::Merge { vacated, .. } = pick.work else { panic!("{pick:?}") };
+    assert_eq!(vacated, [SegmentId(2)].into());
+    // A run in the last level is rewritten when a quarter of it is dead.
+    assert_eq!(found(&tables[1..], 1333, false), None);
+    let pick = found(&tables[1..], 1400, false).unwrap();
+    assert_eq!((ids(&pick), pick.output_level), (vec![(2, 2)], 2));
+    assert!(found(&tables[1..], 1100, true).is_some());
+}
+
+#[test]
+fn runs_are_merged_smallest_first() {
+    let version = version_of_runs(&[300, 9, 8, 7, 6, 5, 100, 90]);
+    let options = Options { last_level_runs: 8, ..options() };
+    let table = &version.level(1)[0];
+    let runs = |crossings: u32, more| {
+        let (busy, crossings) = (BTreeSet::new(), |_| crossings);
+        let vacated = Picker::new(&version, &options, &busy, &crossings).too_much(table, more);
+        let runs = table.properties.segments.iter().filter(|used| vacated.contains(&used.id));
+        runs.map(|used| used.live_bytes).collect::<Vec<_>>()
+    };
+    assert_eq!(runs(0, 0), []);
+    assert_eq!(runs(0, 1), [9, 8, 7, 6, 5]);
+    assert_eq!(runs(3, 0), [9, 8, 7, 6, 5, 100, 90]);
+    assert_eq!(runs(7, 0).len(), 8);
+}
+
+#[test]
+fn busy_tables_are_left_alone() {
+    let tables = [
+        (0, 9, "a", "z", 10, false),
+        (0, 8, "a", "z", 10, false),
+        (1, 1, "a", "b", 700, true),
+        (1, 2, "c", "d", 700, true),
+        (1, 4, "e", "f", 700, true),
+        (2, 3, "c", "d", 700, true),
+    ];
+    let version = version(&tables, 700);
+    let options = options();
+    let found = |busy: &[u64]| {
+        let busy = busy.iter().map(|id| TableId(*id)).collect();
+        Picker::new(&version, &options, &busy, &|_| 0).pick(&mut Cursors::default(), false).map(|pick| ids(&pick))
+    };
+    assert_eq!(found(&[]), Some(vec![(1, 1)]));
+    assert_eq!(found(&[8, 9]), Some(vec![(1, 1)]));
+    assert_eq!(found(&[1]), Some(vec![(1, 2), (2, 3)]));
+}
+
+#[test]
+fn a_manual_compaction_ends_at_the_last_level() {
+    let tables = [(0, 3, "a", "c", 10, false), (1, 2, "b", "d", 10, false), (2, 1, "a", "z", 10, true)];
+    let version = version(&tables, 10);
+    let mut manual = ManualCompaction::default();
+    assert_eq!(ids(&pick_manual(&version, &options(), &mut manual).unwrap()), [(0, 3), (1, 2)]);
+    assert_eq!(ids(&pick_manual(&version, &options(), &mut manual).unwrap()), [(1, 2), (2, 1)]);
+    assert_eq!(pick_manual(&version, &options(), &mut manual), None);
+    let mut elsewhere = ManualCompaction { lower: Some(b"x".to_vec()), ..ManualCompaction::default() };
+    assert_eq!(pick_manual(&version, &options(), &mut elsewhere), None);
+}

@@ -1,0 +1,68 @@
+//! How much of each segment lives.
+//!
+//! A segment's **dead bytes** are those of its length that no table of the version references: records
+//! that a compaction dropped or gathered elsewhere. They are counted from the tables' properties, so
+//! they are right at every version and need not be stored; what is shadowed but was not compared yet
+//! counts as live.
+
+use forebay_base::SegmentId;
+use forebay_table::{SegmentKind, SegmentUse, Version};
+use std::collections::HashMap;
+
+/// Dead and live bytes of a version's records.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// Length and live bytes of each segment of records.
+    segments: HashMap<SegmentId, (u64, u64)>,
+    live_bytes: u64,
+    length_bytes: u64,
+}
+
+impl Space {
+    pub(crate) fn of(version: &Version) -> Self {
+        let of_records = |kind| kind != SegmentKind::TableImage;
+        let mut space = Self::default();
+        for (id, segment) in version.segments().iter().filter(|(_, segment)| of_records(segment.info.kind)) {
+            space.segments.insert(*id, (segment.info.length, 0));
+            space.length_bytes += segment.info.length;
+        }
+        for used in version.levels().iter().flatten().flat_map(|table| &table.properties.segments) {
+            if let Some((_, live)) = space.segments.get_mut(&used.id) {
+                *live += used.live_bytes;
+                space.live_bytes += used.live_bytes;
+            }
+        }
+        space
+    }
+
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        self.length_bytes.saturating_sub(self.live_bytes)
+    }
+
+    /// Whether more than `percent` of the segment is dead.
+    pub(crate) fn is_past(&self, id: SegmentId, percent: u64) -> bool {
+        let (length, live) = self.segments.get(&id).copied().unwrap_or_default();
+        is_past(length.saturating_sub(live), length, percent)
+    }
+
+    /// Segments with dead bytes, those with the most first.
+    pub(crate) fn deadest(&self) -> Vec<SegmentId> {
+        let dead = |(id, (length, live)): (&SegmentId, &(u64, u64))| (length.saturating_sub(*live), *id);
+        let mut dead: Vec<_> = self.segments.iter().map(dead).filter(|(bytes, _)| *bytes > 0).collect();
+        dead.sort_unstable_by(|a, b| b.cmp(a));
+        dead.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+/// Whether more than `percent` of the run is dead, as far as one table's part of it goes.
+pub(crate) fn is_run_past(used: &SegmentUse, percent: u64) -> bool {
+    is_past(used.gap_bytes(), used.gap_bytes().saturating_add(used.live_bytes), percent)
+}
+
+fn is_past(dead: u64, whole: u64, percent: u64) -> bool {
+    u128::from(dead) * 100 > u128::from(whole) * u128::from(percent)
+}
