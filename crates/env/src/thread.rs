@@ -2,6 +2,19 @@
 
 pub use std::thread::JoinHandle;
 
+/// Runs `work` on every item, each on a thread of its own but the first, which runs on the caller's.
+/// Returns the results in order when all have ended; `None` for one that panicked.
+pub fn run_all<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) -> Vec<Option<T>> {
+    let mut items = items.into_iter();
+    let Some(first) = items.next() else { return Vec::new() };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let others: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
+        let first = Some(work(first));
+        std::iter::once(first).chain(others.into_iter().map(|other| other.join().ok())).collect()
+    })
+}
+
 /// Starts a named thread.
 ///
 /// # Errors

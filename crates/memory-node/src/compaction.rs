@@ -5,16 +5,23 @@
 //! the arguments say. Outputs go into the node's own part (dLSM V-A) under the numbers that the
 //! shard's owner kept free for them. The reply carries the tables' tails, so that the owner needs no
 //! read before it installs them; where they do not fit, the last tables come without.
+//!
+//! A job is cut by key range into as many parts as there are threads without another job, and the parts
+//! run beside each other. They share the budget and the numbers; when one fails, the others stop.
 
 use crate::job::{JobError, JobMemory, JobRunner};
 use crate::state::Job;
 use forebay_base::{ErrorKind, SegmentId};
+use forebay_env::thread::run_all;
 use forebay_fabric::NodeIdentity;
 use forebay_proto::{ExtentId, ExtentRange};
-use forebay_table::job::{AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobIo, run_compaction};
+use forebay_table::job::{
+    AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobIo, join_results, run_compaction,
+    split_compaction,
+};
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Runs compactions.
 #[derive(Debug)]
@@ -24,9 +31,25 @@ impl JobRunner for Compaction {
     fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
         let arguments = CompactionJob::decode(&job.arguments)?;
         check_identity(job, &arguments)?;
-        let result = run_compaction(&arguments, &mut LocalIo::new(&arguments, memory)?)?;
-        Ok(encode(result, job.most_result_bytes)?)
+        let shared = Shared::new(&arguments, memory)?;
+        let parts = split_compaction(&arguments, &mut LocalIo::new(&shared), memory.threads())?;
+        let results = run_all(parts, |part| run_part(&part, &shared));
+        let mut made = Vec::with_capacity(results.len());
+        for result in results {
+            made.push(result.ok_or_else(|| JobError::new(ErrorKind::Io, "a part of the job panicked"))??);
+        }
+        let whole = join_results(made).ok_or_else(|| JobError::new(ErrorKind::Invalid, "the job has no parts"))?;
+        Ok(encode(whole, job.most_result_bytes)?)
     }
+}
+
+/// Runs a part of the job. When it fails, the others are told to stop.
+fn run_part(part: &CompactionJob, shared: &Shared<'_>) -> forebay_table::Result<CompactionResult> {
+    let result = run_compaction(part, &mut LocalIo::new(shared));
+    if result.is_err() {
+        shared.has_failed.store(true, Ordering::Relaxed);
+    }
+    result
 }
 
 impl From<forebay_table::Error> for JobError {
@@ -73,17 +96,20 @@ fn encode(mut result: CompactionResult, most_bytes: usize) -> forebay_table::Res
     }
 }
 
-/// A job's reads and writes, as copies within the node.
-struct LocalIo<'a> {
+/// What the parts of a job share.
+struct Shared<'a> {
     memory: &'a dyn JobMemory,
     node: NodeIdentity,
     inputs: BTreeMap<SegmentId, ExtentRange>,
-    outputs: BTreeMap<SegmentId, ExtentRange>,
     /// Numbers that are left for outputs.
-    numbers: Range<u64>,
+    next_number: AtomicU64,
+    end_number: u64,
+    /// Bytes that outputs may still have together.
+    budget_bytes: AtomicU64,
+    has_failed: AtomicBool,
 }
 
-impl<'a> LocalIo<'a> {
+impl<'a> Shared<'a> {
     fn new(arguments: &CompactionJob, memory: &'a dyn JobMemory) -> Result<Self, JobError> {
         let node = memory.node();
         let mut inputs = BTreeMap::new();
@@ -97,7 +123,15 @@ impl<'a> LocalIo<'a> {
         if inputs.keys().any(|id| numbers.contains(&id.0)) {
             return Err(JobError::new(ErrorKind::Invalid, "an input has a number that is kept for outputs"));
         }
-        Ok(Self { memory, node, inputs, outputs: BTreeMap::new(), numbers })
+        Ok(Self {
+            memory,
+            node,
+            inputs,
+            next_number: AtomicU64::new(numbers.start),
+            end_number: numbers.end,
+            budget_bytes: AtomicU64::new(arguments.limits.output_bytes),
+            has_failed: AtomicBool::new(false),
+        })
     }
 
     fn read_into(&self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<(), JobError> {
@@ -110,6 +144,33 @@ impl<'a> LocalIo<'a> {
         }
         // Within an extent, because the range is.
         self.memory.read(range.extent, range.offset + offset, into)
+    }
+
+    /// A number for an output. The counters are for themselves: nothing is ordered by them.
+    fn number(&self) -> Option<u64> {
+        let next = |number: u64| (number < self.end_number).then(|| number + 1);
+        self.next_number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+    }
+
+    fn spend(&self, bytes: u64) -> forebay_table::Result<()> {
+        let spent =
+            self.budget_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |budget| budget.checked_sub(bytes));
+        match spent {
+            Ok(_) => Ok(()),
+            Err(budget) => Err(forebay_table::Error::OverBudget { needed: bytes, budget }),
+        }
+    }
+}
+
+/// A part's reads and writes, as copies within the node.
+struct LocalIo<'a> {
+    shared: &'a Shared<'a>,
+    outputs: BTreeMap<SegmentId, ExtentRange>,
+}
+
+impl<'a> LocalIo<'a> {
+    fn new(shared: &'a Shared<'a>) -> Self {
+        Self { shared, outputs: BTreeMap::new() }
     }
 }
 
@@ -129,7 +190,7 @@ fn as_table_error(error: JobError) -> forebay_table::Error {
 
 impl JobIo for LocalIo<'_> {
     fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> forebay_table::Result<()> {
-        self.read_into(segment, offset, into).map_err(as_table_error)
+        self.shared.read_into(segment, offset, into).map_err(as_table_error)
     }
 
     fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> forebay_table::Result<()> {
@@ -137,17 +198,18 @@ impl JobIo for LocalIo<'_> {
             let end = read.destination.checked_add(read.length);
             let part = end.and_then(|end| into.get_mut(read.destination..end));
             let part = part.ok_or(forebay_table::Error::Invalid("a read leaves the job's buffer"))?;
-            self.read_into(read.address.segment, read.address.offset, part).map_err(as_table_error)?;
+            self.shared.read_into(read.address.segment, read.address.offset, part).map_err(as_table_error)?;
         }
         Ok(())
     }
 
     fn allocate(&mut self, _kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {
-        let number = self.numbers.next();
+        self.shared.spend(length)?;
+        let number = self.shared.number();
         let id = SegmentId(number.ok_or(forebay_table::Error::Invalid("no number is left for an output"))?);
-        let range = self.memory.allocate(length).map_err(as_table_error)?;
+        let range = self.shared.memory.allocate(length).map_err(as_table_error)?;
         self.outputs.insert(id, range);
-        let NodeIdentity { node, incarnation } = self.node;
+        let NodeIdentity { node, incarnation } = self.shared.node;
         let placement = Placement::Memory { node, incarnation, extent: range.extent.0, offset: range.offset };
         Ok(AllocatedSegment { id, placements: vec![placement] })
     }
@@ -155,10 +217,10 @@ impl JobIo for LocalIo<'_> {
     fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> forebay_table::Result<()> {
         let range = self.outputs.get(&segment);
         let range = range.ok_or(forebay_table::Error::Invalid("a job writes to a segment that it did not allocate"))?;
-        self.memory.write(*range, offset, bytes).map_err(as_table_error)
+        self.shared.memory.write(*range, offset, bytes).map_err(as_table_error)
     }
 
     fn cancelled(&self) -> bool {
-        !self.memory.may_go_on()
+        self.shared.has_failed.load(Ordering::Relaxed) || !self.shared.memory.may_go_on()
     }
 }

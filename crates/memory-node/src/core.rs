@@ -115,6 +115,11 @@ impl Core {
         NodeIdentity { node: self.settings.node, incarnation: self.settings.incarnation }
     }
 
+    /// Number of extents.
+    pub fn extents(&self) -> usize {
+        self.regions.len()
+    }
+
     pub fn region(&self, extent: ExtentId) -> Option<&Region> {
         self.regions.get(extent.0 as usize)
     }

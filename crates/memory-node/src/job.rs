@@ -9,13 +9,14 @@ use crate::compaction::Compaction;
 use crate::core::Core;
 use crate::state::{Job, JobId, Refusal};
 use forebay_base::{ErrorKind, checksum_append};
+use forebay_env::sync::lock;
 use forebay_fabric::NodeIdentity;
 use forebay_proto::field::Field;
 use forebay_proto::{ExtentId, ExtentRange, job_kind};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Why a job failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +57,7 @@ pub trait JobRunner: Send + Sync + Debug {
 }
 
 /// The memory that a job may touch.
-pub trait JobMemory {
+pub trait JobMemory: Sync {
     /// Longest possible output, bytes.
     fn extent_bytes(&self) -> u64;
     /// The node that the memory is in, and which life of it.
@@ -87,6 +88,8 @@ pub trait JobMemory {
     /// # Errors
     /// [`ErrorKind::Invalid`] when there is no such output, [`ErrorKind::Fenced`].
     fn free(&self, output: ExtentRange) -> Result<(), JobError>;
+    /// Threads that the job may run on, the one that calls it included: those that have no other job.
+    fn threads(&self) -> usize;
     /// False when the job's session or epoch has ended: its result will not count.
     fn may_go_on(&self) -> bool;
 }
@@ -166,13 +169,17 @@ impl JobRunner for Checksum {
 pub(crate) struct PinnedMemory<'a> {
     core: &'a Core,
     job: JobId,
-    readable: RefCell<BTreeSet<ExtentId>>,
-    outputs: RefCell<BTreeSet<ExtentRange>>,
+    threads: usize,
+    /// For each extent whether the job may read it. Whoever finds true needs nothing else that the thread
+    /// wrote that checked it.
+    readable: Box<[AtomicBool]>,
+    outputs: Mutex<BTreeSet<ExtentRange>>,
 }
 
 impl<'a> PinnedMemory<'a> {
-    pub(crate) fn new(core: &'a Core, job: JobId) -> Self {
-        Self { core, job, readable: RefCell::default(), outputs: RefCell::default() }
+    pub(crate) fn new(core: &'a Core, job: JobId, threads: usize) -> Self {
+        let readable = (0..core.extents()).map(|_| AtomicBool::new(false)).collect();
+        Self { core, job, threads, readable, outputs: Mutex::default() }
     }
 }
 
@@ -187,13 +194,15 @@ impl JobMemory for PinnedMemory<'_> {
 
     fn check(&self, range: ExtentRange) -> Result<(), JobError> {
         self.core.with_state(|state| state.job_reads(self.job, range))?;
-        self.readable.borrow_mut().insert(range.extent);
+        if let Some(readable) = self.readable.get(range.extent.0 as usize) {
+            readable.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
     fn read(&self, extent: ExtentId, offset: u64, into: &mut [u8]) -> Result<(), JobError> {
         let range = ExtentRange { extent, offset, length: into.len() as u64 };
-        if !self.readable.borrow().contains(&extent) {
+        if !self.readable.get(extent.0 as usize).is_some_and(|readable| readable.load(Ordering::Relaxed)) {
             self.check(range)?;
         }
         let region = self.core.region(extent).ok_or(Refusal::OutOfBounds(range))?;
@@ -202,14 +211,14 @@ impl JobMemory for PinnedMemory<'_> {
 
     fn allocate(&self, length: u64) -> Result<ExtentRange, JobError> {
         let output = self.core.with_state(|state| state.job_allocate(self.job, length))?;
-        self.outputs.borrow_mut().insert(output);
+        lock(&self.outputs).insert(output);
         Ok(output)
     }
 
     fn write(&self, output: ExtentRange, offset: u64, bytes: &[u8]) -> Result<(), JobError> {
         let outside = Refusal::OutOfBounds(output);
         let end = offset.checked_add(bytes.len() as u64);
-        if !self.outputs.borrow().contains(&output) || end.is_none_or(|end| end > output.length) {
+        if !lock(&self.outputs).contains(&output) || end.is_none_or(|end| end > output.length) {
             return Err(outside.into());
         }
         let region = self.core.region(output.extent).ok_or(outside)?;
@@ -217,10 +226,14 @@ impl JobMemory for PinnedMemory<'_> {
     }
 
     fn free(&self, output: ExtentRange) -> Result<(), JobError> {
-        if !self.outputs.borrow_mut().remove(&output) {
+        if !lock(&self.outputs).remove(&output) {
             return Err(Refusal::Range(output).into());
         }
         Ok(self.core.with_state(|state| state.job_free(self.job, output))?)
+    }
+
+    fn threads(&self) -> usize {
+        self.threads
     }
 
     fn may_go_on(&self) -> bool {

@@ -47,6 +47,10 @@ impl MemoryNode {
     /// # Errors
     /// [`Error::Options`]; [`Error::Fabric`] when there is no memory to register.
     pub fn new(listener: Box<dyn Listener>, options: Options) -> Result<Self, Error> {
+        Self::with_job_threads(listener, options, 0)
+    }
+
+    fn with_job_threads(listener: Box<dyn Listener>, options: Options, job_threads: usize) -> Result<Self, Error> {
         let settings = options.settings(listener.identity())?;
         let fabric = |what| move |cause| Error::Fabric { what, cause };
         let core = Core::new(&*listener, settings, Arc::clone(&options.clock), options.whole_process)
@@ -55,7 +59,7 @@ impl MemoryNode {
             core.commit().map_err(fabric("touching memory"))?;
         }
         let core = Arc::new(core);
-        let workers = Arc::new(Workers::new(Arc::clone(&core), options.jobs, options.queued_jobs));
+        let workers = Arc::new(Workers::new(Arc::clone(&core), options.jobs, options.queued_jobs, job_threads));
         Ok(Self {
             listener,
             core,
@@ -74,7 +78,7 @@ impl MemoryNode {
     /// As [`MemoryNode::new`]; [`Error::Thread`].
     pub fn start(listener: Box<dyn Listener>, options: Options) -> Result<Handle, Error> {
         let threads = options.threads;
-        let mut node = Self::new(listener, options)?;
+        let mut node = Self::with_job_threads(listener, options, threads)?;
         let (address, identity) = (node.listener.address(), node.listener.identity());
         let core = Arc::clone(&node.core);
         let stop = Arc::new(AtomicBool::new(false));

@@ -50,13 +50,15 @@ pub(crate) struct Workers {
     core: Arc<Core>,
     registry: JobRegistry,
     most_jobs: usize,
+    /// Threads that run jobs; none when the node is stepped.
+    job_threads: usize,
     queues: Mutex<Queues>,
     arrived: Condvar,
 }
 
 impl Workers {
-    pub fn new(core: Arc<Core>, registry: JobRegistry, most_jobs: usize) -> Self {
-        Self { core, registry, most_jobs, queues: Mutex::default(), arrived: Condvar::new() }
+    pub fn new(core: Arc<Core>, registry: JobRegistry, most_jobs: usize, job_threads: usize) -> Self {
+        Self { core, registry, most_jobs, job_threads, queues: Mutex::default(), arrived: Condvar::new() }
     }
 
     /// Wakes whoever sleeps: there is something to do.
@@ -155,7 +157,9 @@ impl Workers {
         let counters = &self.core.counters;
         counters.queued_jobs.fetch_sub(1, Ordering::Relaxed);
         count(&counters.running_jobs);
-        let result = self.registry.run(&job, &PinnedMemory::new(&self.core, job.id));
+        let running = counters.running_jobs.load(Ordering::Relaxed) as usize;
+        let threads = (1 + self.job_threads).saturating_sub(running).max(1);
+        let result = self.registry.run(&job, &PinnedMemory::new(&self.core, job.id, threads));
         let is_fenced = self.core.with_state(|state| !state.job_may_go_on(job.id));
         let counts = self.core.job_ended(job.id, result.is_ok());
         counters.running_jobs.fetch_sub(1, Ordering::Relaxed);

@@ -9,6 +9,7 @@ mod compaction;
 mod flush;
 mod input;
 mod output;
+mod parts;
 mod request;
 mod result;
 mod retention;
@@ -16,6 +17,7 @@ mod sources;
 
 pub use compaction::run_compaction;
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
+pub use parts::{join_results, split_compaction};
 pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Residents, SizeClasses};
 pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};
 

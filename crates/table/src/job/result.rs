@@ -71,6 +71,17 @@ pub struct JobCounters {
     pub gathers: u64,
 }
 
+impl JobCounters {
+    /// Adds what another part of the job did.
+    pub(crate) const fn add(&mut self, other: Self) {
+        self.entries_in += other.entries_in;
+        self.entries_out += other.entries_out;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        self.gathers += other.gathers;
+    }
+}
+
 /// What a compaction made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionResult {

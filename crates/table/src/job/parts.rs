@@ -1,0 +1,75 @@
+//! Sub-compactions: a job cut by key range into parts that run beside each other (dLSM V).
+//!
+//! A part is a job of its own with bounds. What the parts make is together what the whole would have
+//! made, but for where tables end.
+
+use super::{CompactionJob, CompactionResult, DeadBytes, JobIo};
+use crate::cached::CachedTable;
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+
+/// Fewest bytes of records of a part: less is not worth a thread.
+const LEAST_PART_BYTES: u64 = 4 << 20;
+
+/// Cuts a job into at most `most` parts of about the same size, in key order: where its largest input
+/// has been read by that share. A job whose range is bounded already, or that is small, is one part.
+///
+/// # Errors
+/// As [`run_compaction`](super::run_compaction).
+pub fn split_compaction(job: &CompactionJob, io: &mut dyn JobIo, most: usize) -> Result<Vec<CompactionJob>> {
+    job.validate()?;
+    let bytes: u64 = job.inputs.iter().map(|input| input.table.properties.record_bytes).sum();
+    let parts = usize::try_from(bytes / LEAST_PART_BYTES).unwrap_or(most).min(most);
+    if parts < 2 || job.lower.is_some() || job.upper.is_some() {
+        return Ok(vec![job.clone()]);
+    }
+    let mut cuts = cuts(job, io, parts)?;
+    cuts.sort_by(|a, b| job.key_order().compare(a, b));
+    cuts.dedup();
+    let lowers = std::iter::once(None).chain(cuts.iter().cloned().map(Some));
+    let uppers = cuts.iter().cloned().map(Some).chain(std::iter::once(None));
+    Ok(lowers.zip(uppers).map(|(lower, upper)| CompactionJob { lower, upper, ..job.clone() }).collect())
+}
+
+/// Keys between parts: bounds of the tables of the output level, so that outputs end where tables ended,
+/// or keys of the largest table's sparse index where there are too few of them.
+fn cuts(job: &CompactionJob, io: &mut dyn JobIo, parts: usize) -> Result<Vec<Vec<u8>>> {
+    let residents = job.inputs.iter().filter(|input| input.level == job.output_level && job.output_level > 0);
+    let residents: Vec<_> = residents.map(|input| &input.table.properties).collect();
+    let nth = |count: usize, part: usize| count * part / parts;
+    if residents.len() >= 2 * parts {
+        let keys = (1..parts).filter_map(|part| residents.get(nth(residents.len(), part)));
+        return Ok(keys.map(|properties| properties.smallest.user_key.clone()).collect());
+    }
+    let Some(largest) = job.inputs.iter().max_by_key(|input| input.table.properties.entries()) else {
+        return Ok(Vec::new());
+    };
+    let image = largest.table.image;
+    let tail_bytes = image.length.checked_sub(image.tail_offset).and_then(|bytes| usize::try_from(bytes).ok());
+    let mut tail = vec![0; tail_bytes.ok_or(Error::Invalid("an image is larger than the address space"))?];
+    io.read(image.segment, image.tail_offset, &mut tail)?;
+    let cached = CachedTable::parse(&tail)?;
+    let index = cached.sparse_index();
+    let keys = (1..parts).filter_map(|part| index.last_key(nth(index.block_count(), part)));
+    Ok(keys.map(|key| key.user_key.to_vec()).collect())
+}
+
+/// What the parts of a job made, in the order in which [`split_compaction`] gave them.
+#[must_use]
+pub fn join_results(parts: Vec<CompactionResult>) -> Option<CompactionResult> {
+    let mut parts = parts.into_iter();
+    let mut whole = parts.next()?;
+    let mut dead: BTreeMap<_, DeadBytes> = whole.dead.drain(..).map(|dead| (dead.segment, dead)).collect();
+    for part in parts {
+        whole.tables.extend(part.tables);
+        whole.segments.extend(part.segments);
+        for DeadBytes { segment, dropped_bytes, moved_bytes } in part.dead {
+            let sum = dead.entry(segment).or_insert(DeadBytes { segment, dropped_bytes: 0, moved_bytes: 0 });
+            sum.dropped_bytes += dropped_bytes;
+            sum.moved_bytes += moved_bytes;
+        }
+        whole.counters.add(part.counters);
+    }
+    whole.dead = dead.into_values().collect();
+    Some(whole)
+}
