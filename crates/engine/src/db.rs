@@ -343,6 +343,7 @@ impl Shard {
             self.check_running(&state)?;
             // It is taken away when its last step is done: no two compactions run at once.
             if state.manual.is_none() || state.manuals > number {
+                self.view.reclaim();
                 return Ok(());
             }
             state = self.wait(state);

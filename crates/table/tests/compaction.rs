@@ -5,7 +5,9 @@ mod store;
 
 use forebay_base::{ErrorKind, InternalKey, KeyOrder, Kind, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;
-use forebay_table::job::{Clustering, CompactionJob, CompactionResult, Residents, run_compaction};
+use forebay_table::job::{
+    Clustering, CompactionJob, CompactionResult, Residents, SizeClasses, join_results, run_compaction, split_compaction,
+};
 use forebay_table::{CachedTable, Error, SegmentKind};
 use proptest::prelude::*;
 use std::cmp::Ordering;
@@ -212,6 +214,79 @@ fn parts_of_a_range_together_are_the_whole() {
     assert!(entries(&left) > 0 && entries(&right) > 0);
     assert_eq!(entries(&left) + entries(&right), entries(&whole));
     assert_eq!(left.counters.entries_in + right.counters.entries_in, whole.counters.entries_in);
+}
+
+#[test]
+fn a_job_is_cut_into_parts_that_together_are_the_whole() {
+    let mut store = Store::filled(13, 300);
+    let mut job = job_of(&store, Clustering::None);
+    assert_eq!(split_compaction(&job, &mut store, 4).unwrap(), vec![job.clone()], "too small to be cut");
+    let large = vec![7; 100 << 10];
+    for i in 0..400u64 {
+        store.put(format!("key{:04}", i * 7 % 400).as_bytes(), &large);
+    }
+    store.flush();
+    job = job_of(&store, Clustering::None);
+    let parts = split_compaction(&job, &mut store, 4).unwrap();
+    assert_eq!(parts.len(), 4);
+    assert!(parts.windows(2).all(|pair| pair[0].upper.is_some() && pair[0].upper == pair[1].lower));
+    assert!(parts[0].lower.is_none() && parts[3].upper.is_none());
+    let whole = run_compaction(&job, &mut store).unwrap();
+    let made: Vec<_> = parts.iter().map(|part| run_compaction(part, &mut store).unwrap()).collect();
+    assert!(made.iter().all(|part| part.counters.entries_in > 0));
+    let made = join_results(made).unwrap();
+    assert_eq!(made.counters.entries_in, whole.counters.entries_in);
+    assert_eq!(made.counters.entries_out, whole.counters.entries_out);
+    assert_eq!(made.dead, whole.dead);
+}
+
+/// Which segments of a store's tables hold how many records after a compaction.
+fn uses(result: &CompactionResult) -> Vec<(SegmentId, bool, u64)> {
+    let segments = result.tables.iter().flat_map(|table| &table.properties.segments);
+    segments.map(|used| (used.id, used.is_run, used.entries)).collect()
+}
+
+#[test]
+fn records_are_treated_by_their_size() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    for (i, bytes) in [10, 40, 70, 10, 40, 70].into_iter().enumerate() {
+        store.put(format!("key{i}").as_bytes(), &vec![1; bytes]);
+    }
+    store.flush();
+    let mut job = job_of(&store, Clustering::None);
+    let block = job.inputs[0].table.properties.segments[0].id;
+    job.size_classes = SizeClasses { medium_from_bytes: 30, large_from_bytes: 60 };
+    let counts = |job: &CompactionJob, store: &mut Store| {
+        let uses = uses(&run_compaction(job, store).unwrap());
+        let stayed: u64 = uses.iter().filter(|(id, ..)| *id == block).map(|(.., entries)| entries).sum();
+        (stayed, uses.iter().filter(|(_, is_run, _)| *is_run).map(|(.., entries)| entries).sum())
+    };
+    assert_eq!(counts(&job, &mut store), (4, 2));
+    job.clustering = Clustering::Gather(Residents::Keep);
+    assert_eq!(counts(&job, &mut store), (2, 4));
+    job.vacated.insert(block);
+    assert_eq!(counts(&job, &mut store), (0, 6));
+    job.vacated.clear();
+    job.clustering = Clustering::Gather(Residents::Rewrite);
+    assert_eq!(counts(&job, &mut store), (0, 6));
+}
+
+#[test]
+fn residents_stay_until_their_run_is_vacated() {
+    let mut store = Store::filled(14, 200);
+    let job = job_of(&store, Clustering::Gather(Residents::Keep));
+    let first = run_compaction(&job, &mut store).unwrap();
+    store.install(&job, &first, 1);
+    let run = uses(&first)[0].0;
+    store.put(b"key0000", b"new");
+    store.flush();
+    let mut job = job_of(&store, Clustering::Gather(Residents::Keep));
+    let kept = run_compaction(&job, &mut store).unwrap();
+    assert_eq!(uses(&kept).len(), 2, "{:?}", uses(&kept));
+    assert!(uses(&kept).iter().any(|(id, _, entries)| *id != run && *entries == 1));
+    job.vacated.insert(run);
+    let vacated = run_compaction(&job, &mut store).unwrap();
+    assert!(matches!(uses(&vacated)[..], [(id, true, _)] if id != run), "{:?}", uses(&vacated));
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! What compactions move, against the baseline that rewrites every record, and what is left of it.
+
+mod common;
+
+use common::Cluster;
+use forebay_engine::{CompactionStyle, Db, Options, Statistics};
+
+const MIB: u64 = 1 << 20;
+const RECORDS: u64 = 60_000;
+
+/// As many tables as millions of records have with memtables of 64 MiB.
+fn options(compaction_style: CompactionStyle) -> Options {
+    Options {
+        write_buffer_bytes: 256 << 10,
+        target_table_bytes: 256 << 10,
+        level1_bytes: 1 << 20,
+        level_size_multiplier: 10,
+        compaction_style,
+        ..Options::default()
+    }
+}
+
+fn key(i: u64) -> Vec<u8> {
+    let mut key = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % RECORDS).to_be_bytes().to_vec();
+    key.resize(20, b'0');
+    key
+}
+
+/// Writes at random until quiet.
+fn fill(db: &Db) -> Statistics {
+    for i in 0..RECORDS {
+        db.put(&key(i), &[i as u8; 400]).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_for_compactions().unwrap();
+    db.statistics()
+}
+
+fn moved_bytes(statistics: &Statistics) -> u64 {
+    statistics.compaction_bytes_read + statistics.compaction_bytes_written
+}
+
+#[test]
+fn compactions_move_a_fraction_of_what_classic_ones_do() {
+    let run = |style| {
+        let cluster = Cluster::start(512 * MIB);
+        fill(&cluster.open(options(style)))
+    };
+    let classic = run(CompactionStyle::Classic);
+    let clustered = run(CompactionStyle::Clustered);
+    let unclustered = run(CompactionStyle::Unclustered);
+    let [all, default, least] = [&classic, &clustered, &unclustered].map(moved_bytes);
+    println!("moved: classic {all}, clustered {default}, unclustered {least}");
+    assert!(2 * default <= all, "{clustered:?} against {classic:?}");
+    assert!(10 * least <= all, "{unclustered:?} against {classic:?}");
+    for statistics in [&clustered, &unclustered] {
+        assert!(statistics.compaction_fabric_bytes <= 12 * statistics.compaction_entries, "{statistics:?}");
+        assert!(statistics.dead_bytes_known <= statistics.live_bytes / 4 + MIB, "{statistics:?}");
+    }
+    for level in &clustered.levels {
+        assert!(level.runs <= 8 * level.tables, "{clustered:?}");
+    }
+}
+
+#[test]
+fn an_explicit_compaction_leaves_one_run_a_table() {
+    for style in [CompactionStyle::Clustered, CompactionStyle::Classic] {
+        let cluster = Cluster::start(512 * MIB);
+        let db = cluster.open(options(style));
+        fill(&db);
+        db.compact_range(None, None).unwrap();
+        let statistics = db.statistics();
+        let records: u64 = statistics.levels.iter().map(|level| level.entries).sum();
+        let most = records * (420 * 11 / 10 + 48);
+        assert!(statistics.remote_bytes <= most, "{records} records: {statistics:?}");
+        assert_eq!(statistics.dead_bytes_known, 0, "{statistics:?}");
+        for level in &statistics.levels {
+            assert_eq!(level.runs, level.tables, "{statistics:?}");
+        }
+    }
+}
+
+#[test]
+fn overwriting_keeps_dead_bytes_under_their_share() {
+    let cluster = Cluster::start(512 * MIB);
+    let db = cluster.open(options(CompactionStyle::Clustered));
+    let mut most = 0;
+    for i in 0..2 * RECORDS {
+        // Half of the writes go to a tenth of the keys; some records are small, some large.
+        let number = if i % 2 == 0 { i % (RECORDS / 10) } else { i % RECORDS };
+        let length = [40, 400, 400, 1500][(i % 4) as usize];
+        db.put(&key(number), &vec![i as u8; length]).unwrap();
+        if i % 10_000 == 0 {
+            db.wait_for_compactions().unwrap();
+            let statistics = db.statistics();
+            let share = statistics.live_bytes / 4 + 4 * (256 << 10);
+            assert!(statistics.dead_bytes_known <= share, "{statistics:?}");
+            most = most.max(statistics.dead_bytes_known);
+        }
+    }
+    assert!(most > 0);
+    db.wait_for_compactions().unwrap();
+    let statistics = db.statistics();
+    assert!(statistics.dead_bytes_undiscovered <= statistics.live_bytes, "{statistics:?}");
+    for i in (0..RECORDS).step_by(97) {
+        assert!(db.get(&key(i)).unwrap().is_some());
+    }
+}
+
+#[test]
+fn several_threads_of_the_node_share_a_compaction() {
+    let cluster = Cluster::start_with(forebay_memory_node::Options {
+        threads: 3,
+        ..forebay_memory_node::Options::with_memory(512 * MIB)
+    });
+    let larger =
+        Options { write_buffer_bytes: 4 << 20, target_table_bytes: 4 << 20, ..options(CompactionStyle::default()) };
+    let db = cluster.open(larger);
+    let statistics = fill(&db);
+    assert!(statistics.near_data_compactions > 0, "{statistics:?}");
+    assert_eq!(statistics.near_data_compactions, statistics.compactions, "{statistics:?}");
+    let mut seen = 0;
+    let mut iterator = db.iter().unwrap();
+    iterator.seek_to_first().unwrap();
+    let mut last = None;
+    while iterator.valid() {
+        let key = iterator.key().to_vec();
+        assert!(last.as_ref().is_none_or(|last| *last < key));
+        last = Some(key);
+        seen += 1;
+        iterator.next().unwrap();
+    }
+    let expected: std::collections::BTreeSet<_> = (0..RECORDS).map(key).collect();
+    assert_eq!(seen, expected.len());
+}
