@@ -265,8 +265,14 @@ impl Shard {
         };
         // What it named is freed before anybody hears that it is done.
         let compacted = match task {
-            Task::Flush(_) => None,
-            Task::Compact(_, pick) => Some(pick),
+            Task::Flush(buffer) => {
+                drop(buffer);
+                None
+            }
+            Task::Compact(version, pick) => {
+                drop(version);
+                Some(pick)
+            }
         };
         self.remote.send_frees(MAX_RANGES);
         let mut state = self.lock();

@@ -203,7 +203,7 @@ impl Options {
         rule(self.level1_bytes >= 1, "level1_bytes must be positive")?;
         rule(self.level_size_multiplier >= 2, "level_size_multiplier must be at least 2")?;
         rule(self.last_level_runs >= 1, "last_level_runs must be at least 1")?;
-        rule((1..=100).contains(&self.dead_percent), "dead_percent must be from 1 to 100")?;
+        rule((1..=1000).contains(&self.dead_percent), "dead_percent must be from 1 to 1000")?;
         rule(
             self.size_classes.medium_from_bytes <= self.size_classes.large_from_bytes,
             "records must be small below the size from which they are large",

@@ -134,7 +134,7 @@ impl Default for SizeClasses {
     }
 }
 
-/// What a clustering compaction does with records that lie in runs of its output level already.
+/// What a clustering compaction does with records that lie in runs already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Residents {
     /// They stay there.

@@ -25,15 +25,14 @@ pub(super) struct Source {
 }
 
 impl Source {
-    fn new(job: &CompactionJob, level: u8, used: &SegmentUse) -> Self {
-        let is_resident = used.is_run && level == job.output_level;
+    fn new(job: &CompactionJob, used: &SegmentUse) -> Self {
         let rewrites = job.clustering == Clustering::Gather(Residents::Rewrite);
         Self {
             segment: used.id,
             is_run: used.is_run,
             gathers_all: rewrites || job.vacated.contains(&used.id),
-            gathers_small: job.clustering != Clustering::Gather(Residents::Keep) || !is_resident,
-            gathers_medium: job.clustering == Clustering::Gather(Residents::Keep) && !is_resident,
+            gathers_small: job.clustering != Clustering::Gather(Residents::Keep) || !used.is_run,
+            gathers_medium: job.clustering == Clustering::Gather(Residents::Keep) && !used.is_run,
             ordinal: 0,
             ordinal_in: usize::MAX,
             dropped_bytes: 0,
@@ -70,7 +69,7 @@ pub(super) struct Sources(Vec<Vec<Source>>);
 impl Sources {
     pub fn new(job: &CompactionJob) -> Self {
         let of_input = |input: &super::JobInput| {
-            input.table.properties.segments.iter().map(|used| Source::new(job, input.level, used)).collect()
+            input.table.properties.segments.iter().map(|used| Source::new(job, used)).collect()
         };
         Self(job.inputs.iter().map(of_input).collect())
     }
