@@ -58,6 +58,8 @@ pub struct Merge<S> {
     order: KeyOrder,
     direction: Direction,
     shared_bytes: usize,
+    /// Streams that have an entry.
+    left: usize,
     has_failed: bool,
 }
 
@@ -72,7 +74,7 @@ impl<S: SortedStream> Merge<S> {
     #[must_use]
     pub fn with_shared_prefix(streams: Vec<S>, order: KeyOrder, direction: Direction, shared_bytes: usize) -> Self {
         let (prefixes, losers) = (Vec::with_capacity(streams.len()), Vec::with_capacity(streams.len()));
-        let mut merge = Self { streams, prefixes, losers, order, direction, shared_bytes, has_failed: false };
+        let mut merge = Self { streams, prefixes, losers, order, direction, shared_bytes, left: 0, has_failed: false };
         merge.rebuild();
         merge
     }
@@ -109,13 +111,12 @@ impl<S: SortedStream> Merge<S> {
     /// or none. `work` leaves the stream on an entry or at its end.
     #[inline]
     pub fn with_only<T>(&mut self, work: impl FnOnce(&mut S) -> T) -> Option<T> {
-        let [top] = self.heap.as_slice() else { return None };
-        let stream = top.stream;
-        let done = work(self.streams.get_mut(stream)?);
-        self.heap.clear();
-        if let Some(node) = self.node(stream) {
-            self.heap.push(node);
+        if self.has_failed || self.left != 1 {
+            return None;
         }
+        let stream = *self.losers.first()?;
+        let done = work(self.streams.get_mut(stream)?);
+        self.replay(stream);
         Some(done)
     }
 
@@ -128,6 +129,7 @@ impl<S: SortedStream> Merge<S> {
     /// Plays the whole tournament.
     fn rebuild(&mut self) {
         let count = self.streams.len();
+        self.left = self.streams.iter().filter(|stream| stream.key().is_some()).count();
         self.prefixes.clear();
         for stream in 0..count {
             let prefix = self.prefix(stream);
@@ -180,6 +182,9 @@ impl<S: SortedStream> Merge<S> {
     #[inline]
     fn replay(&mut self, stream: usize) {
         self.prefixes[stream] = self.prefix(stream);
+        if self.streams[stream].key().is_none() {
+            self.left -= 1;
+        }
         let (mut winner, mut node) = (stream, (stream + self.streams.len()) / 2);
         while node > 0 {
             let loser = self.losers[node];
