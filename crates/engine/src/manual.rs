@@ -23,7 +23,10 @@ pub(crate) enum Step {
 
 /// The next step; the compaction notes how far it is.
 pub(crate) fn next(picker: &Picker<'_>, manual: &mut ManualCompaction) -> Step {
-    let Some(deepest) = picker.deepest() else { return Step::Done };
+    let Some(deepest) = picker.deepest() else {
+        // Whoever emptied it may still hold what was there.
+        return if picker.busy.is_empty() { Step::Done } else { Step::Wait };
+    };
     let deepest = deepest.max(1).min(picker.options.levels - 1);
     while manual.level <= deepest {
         if let Some(pick) = next_in_level(picker, manual, deepest) {
