@@ -1,6 +1,7 @@
 //! Taking memory from the nodes.
 
 use crate::memory::{Block, CHUNK_BYTES, CURSOR_OFFSET, Class, EXTENTS_OFFSET, MAX_EXTENTS};
+use crate::planted::{Bug, planted};
 use crate::word::Address;
 use crate::{Error, TreeClient};
 use forebay_env::sync::lock;
@@ -71,7 +72,7 @@ impl TreeClient {
         }
         if self.listed_extent(node, index + 1)?.is_none() {
             // Who loses the race for the place takes the next one: a shared extent is never lost.
-            let word = u64::from(memory.lease()?.0) + 1;
+            let word = u64::from(memory.lease(&*tree.options.clock)?.0) + 1;
             let mut place = index + 1;
             loop {
                 if place >= MAX_EXTENTS {
@@ -99,6 +100,9 @@ impl TreeClient {
     pub(crate) fn retire(&mut self, block: Block) -> Result<(), Error> {
         let tree = Arc::clone(self.tree());
         let geometry = &tree.memory.geometry;
+        if planted(Bug::ReuseTooEarly) {
+            return self.give_back(Block { generation: block.generation.saturating_sub(1), ..block });
+        }
         let controls: Vec<usize> = match block.class {
             Class::Leaf(buckets) => (0..buckets).map(|bucket| geometry.bucket_offset(bucket)).collect(),
             Class::Inner => vec![crate::layout::HEADER_BYTES],

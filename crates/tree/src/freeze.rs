@@ -10,6 +10,7 @@ use crate::layout::{
     Control, INNER_SLOTS, MAX_BUCKETS, decode_block, inner_slot_offset, leaf_merged, put_word, word_at,
 };
 use crate::memory::{Block, Class};
+use crate::planted::{Bug, planted};
 use crate::word::{Address, Child, Value, ValueWord};
 use crate::{Error, TreeClient};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +69,7 @@ impl TreeClient {
                 .map(|(index, &at)| (index, at, ValueWord(word_at(&bytes, at))))
                 .filter(|(.., word)| !word.is_frozen())
                 .collect();
-            if thawed.is_empty() {
+            if thawed.is_empty() || planted(Bug::CopyWithoutFreezing) {
                 break;
             }
             let full: Vec<_> = thawed.iter().filter(|(.., word)| word.frozen().is_none()).copied().collect();
@@ -77,7 +78,8 @@ impl TreeClient {
                 staging = Some((block, vec![0; MAX_BUCKETS * self.tree().memory.geometry.slots * 8]));
             }
             let mut written = None;
-            if let Some((block, values)) = staging.as_mut().filter(|_| !full.is_empty()) {
+            let late = planted(Bug::StageTooLate);
+            if let Some((block, values)) = staging.as_mut().filter(|_| !full.is_empty() && !late) {
                 full.iter().for_each(|&(index, _, word)| put_word(values, index * 8, word.0));
                 let to = self.tree().memory.resolve(block.at, 0)?;
                 let length = offsets.len() * 8;
@@ -91,6 +93,11 @@ impl TreeClient {
                 let Some(frozen) = word.frozen().or(staged) else { continue };
                 let remote = self.tree().memory.resolve(leaf.address(), at)?;
                 posted.push((at, word, frozen, self.verbs.post_swap(leaf.address().node(), remote, word.0, frozen.0)?));
+            }
+            if let Some((block, values)) = staging.as_mut().filter(|_| !full.is_empty() && late) {
+                full.iter().for_each(|&(index, _, word)| put_word(values, index * 8, word.0));
+                let to = self.tree().memory.resolve(block.at, 0)?;
+                written = Some(self.verbs.post_write(block.at.node(), to, values)?);
             }
             if let Some(written) = written {
                 self.verbs.done(written)?;
@@ -137,6 +144,7 @@ impl TreeClient {
                 continue;
             }
             let value = match value.value() {
+                Some(Value::Full(word)) if planted(Bug::CopyWithoutFreezing) => ValueWord(word),
                 Some(Value::Staged(at)) => ValueWord(values.get(&at).map_or(0, |values| word_at(values, index * 8))),
                 Some(Value::Short(..)) => ValueWord(value.0 & !(1 << 47)),
                 Some(Value::Block(at)) => ValueWord::block(at),

@@ -18,13 +18,17 @@
 //! began after, and then finds no generation there.
 
 use crate::layout::{Geometry, INNER_BYTES, MAX_BUCKETS, rounded};
-use crate::word::{Address, MAX_GENERATION, UNIT_BYTES};
+use crate::word::{Address, MAX_EXTENT, MAX_GENERATION, UNIT_BYTES};
 use crate::{Error, TreeOptions};
+use forebay_base::ErrorKind;
+use forebay_env::Clock;
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::RemoteAddress;
 use forebay_memory_client::{ExtentId, MemoryClient, Purpose, ShardId, ShardKey, StoreHandle};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = 64 << 10;
@@ -38,6 +42,9 @@ pub const CURSOR_OFFSET: u64 = 16;
 pub const EXTENTS_OFFSET: u64 = 4096;
 /// Extents of a tree at a node at most.
 pub const MAX_EXTENTS: u64 = (CHUNK_BYTES - EXTENTS_OFFSET) / 8;
+/// How often, and how long, a lease waits for memory that is being cleaned.
+const LEASE_ATTEMPTS: u32 = 2000;
+const LEASE_PAUSE: Duration = Duration::from_millis(2);
 const CHUNK_HEADER_BYTES: u64 = UNIT_BYTES;
 /// The shard of each store.
 pub const SHARD: ShardId = ShardId(0);
@@ -139,6 +146,8 @@ pub struct NodeMemory {
     pub store: StoreHandle,
     pub superblock: ExtentId,
     blocks: Mutex<Blocks>,
+    /// Extents that this tree has mapped, one a bit.
+    mapped: Box<[AtomicU64]>,
     /// Held while extents are leased.
     pub growing: Mutex<()>,
 }
@@ -186,9 +195,34 @@ impl Config {
     }
 }
 
+/// Leases an extent, waiting for some that are being cleaned.
+pub fn lease(client: &MemoryClient, clock: &dyn Clock) -> Result<ExtentId, Error> {
+    for _ in 0..LEASE_ATTEMPTS {
+        match client.lease(1, Purpose::Flush) {
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                // What this session announces may be what the node waits for.
+                client.renew()?;
+                clock.sleep(LEASE_PAUSE);
+            }
+            leased => {
+                let full = || forebay_memory_client::Error::Full("nothing was granted".into());
+                return Ok(leased?.first().copied().ok_or_else(full)?);
+            }
+        }
+    }
+    Err(forebay_memory_client::Error::Full("freed memory does not get clean: somebody still reads it".into()).into())
+}
+
 impl NodeMemory {
     pub fn new(client: Arc<MemoryClient>, store: StoreHandle, superblock: ExtentId) -> Self {
-        Self { client, store, superblock, blocks: Mutex::default(), growing: Mutex::default() }
+        Self {
+            client,
+            store,
+            superblock,
+            mapped: (0..MAX_EXTENT / 64).map(|_| AtomicU64::new(0)).collect(),
+            blocks: Mutex::default(),
+            growing: Mutex::default(),
+        }
     }
 
     fn shard(&self) -> ShardKey {
@@ -198,20 +232,20 @@ impl NodeMemory {
     /// The remote address of a byte of an extent; maps the extent at first use.
     #[inline]
     pub fn resolve(&self, extent: ExtentId, offset: u64) -> Result<RemoteAddress, Error> {
-        match self.client.resolve(extent, offset) {
-            Err(forebay_memory_client::Error::NotMapped(_)) => {
-                self.client.map(self.shard(), &[extent])?;
-                Ok(self.client.resolve(extent, offset)?)
-            }
-            result => Ok(result?),
+        let bit = 1 << (extent.0 % 64);
+        let word = self.mapped.get(extent.0 as usize / 64).ok_or_else(|| Error::corrupt(format!("{extent}")))?;
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            // The session may know a key of an earlier store: it is asked for anew.
+            self.client.map(self.shard(), &[extent])?;
+            word.fetch_or(bit, Ordering::Relaxed);
         }
+        Ok(self.client.resolve(extent, offset)?)
     }
 
     /// Leases an extent and shares it.
-    pub fn lease(&self) -> Result<ExtentId, Error> {
-        let leased = self.client.lease(1, Purpose::Flush)?;
-        let extent = *leased.first().ok_or_else(|| forebay_memory_client::Error::Full("nothing was granted".into()))?;
-        self.store.share(SHARD, &leased)?;
+    pub fn lease(&self, clock: &dyn Clock) -> Result<ExtentId, Error> {
+        let extent = lease(&self.client, clock)?;
+        self.store.share(SHARD, &[extent])?;
         Ok(extent)
     }
 

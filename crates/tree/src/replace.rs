@@ -105,6 +105,12 @@ impl TreeClient {
             let separator = Separator::between(&below.key, &first.key);
             let node = self.tree().next_node();
             let (block, child) = self.write_leaf(node, right, Child::EMPTY)?;
+            if planted(Bug::SwingBeforeEntering) {
+                let (_, left) = self.write_leaf(node, left, merged)?;
+                let done = self.swing(place, left)?;
+                self.enter(&Place { child: left, ..place.clone() }, &separator, child, merged)?;
+                return Ok(done);
+            }
             match self.enter(place, &separator, child, merged)? {
                 Entered::Done => {}
                 Entered::Exists => self.give_back(block)?,

@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::layout::{Geometry, InnerSlot, MAX_BUCKETS, MAX_SLOTS, MIN_BUCKETS, inner_image};
 use crate::memory::{
-    Block, CURSOR_OFFSET, Class, Config, EXTENTS_OFFSET, Memory, NodeMemory, ROOT_OFFSET, SHARD, SUPERBLOCK,
+    Block, CURSOR_OFFSET, Class, Config, EXTENTS_OFFSET, Memory, NodeMemory, ROOT_OFFSET, SHARD, SUPERBLOCK, lease,
 };
 use crate::verbs::Verbs;
 use crate::word::{Child, MAX_NODES};
@@ -11,7 +11,7 @@ use crate::{Error, TreeClient};
 use forebay_env::sync::RwLock;
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{EndpointOptions, Traffic};
-use forebay_memory_client::{ExtentId, MemoryClient, Purpose};
+use forebay_memory_client::{ExtentId, MemoryClient};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -97,17 +97,16 @@ impl Tree {
         check_clients(clients)?;
         let mut nodes = Vec::new();
         for (node, client) in clients.iter().enumerate() {
-            let leased = client.lease(1, Purpose::Flush)?;
-            let superblock = *leased.first().ok_or_else(|| Error::corrupt("an empty lease"))?;
+            let superblock = lease(client, &*options.clock)?;
             let config = Config { geometry, nodes: clients.len(), node, superblock };
             let store = match client.create_store(name, &config.encode()) {
                 Ok(store) => store,
                 Err(error) => {
-                    client.return_extents(&leased)?;
+                    client.return_extents(&[superblock])?;
                     return Err(error.into());
                 }
             };
-            store.share(SHARD, &leased)?;
+            store.share(SHARD, &[superblock])?;
             nodes.push(NodeMemory::new(Arc::clone(client), store, superblock));
         }
         let tree = Self::over(nodes, geometry, name, options);

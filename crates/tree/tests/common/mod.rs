@@ -2,11 +2,14 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod history;
+
 use forebay_fabric::inprocess::{Connector, listen};
+use forebay_fabric::sim::{Order, SimNetwork, SimOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::{Handle, MemoryNode, Options};
 use forebay_tree::{Tree, TreeOptions};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Memory nodes, and how sessions are opened.
 pub struct Nodes {
@@ -17,7 +20,7 @@ impl Nodes {
     pub fn start(count: u32, memory_bytes: u64) -> Self {
         let start = |number| {
             let (listener, connector) = listen(number).unwrap();
-            let options = Options { extent_bytes: Some(2 << 20), threads: 0, ..Options::with_memory(memory_bytes) };
+            let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(memory_bytes) };
             (MemoryNode::start(Box::new(listener), options).unwrap(), connector)
         };
         Self { nodes: (0..count).map(start).collect() }
@@ -38,6 +41,42 @@ impl Nodes {
 
     pub fn open(&self) -> Arc<Tree> {
         Tree::open(&self.sessions(), "tree", TreeOptions::default()).unwrap()
+    }
+}
+
+/// A simulated node that whoever waits serves, and sessions at it.
+pub struct SimNode {
+    network: SimNetwork,
+}
+
+impl SimNode {
+    pub fn start(seed: u64) -> Self {
+        let mut random = forebay_env::Random::seeded(seed);
+        let options = SimOptions {
+            order: [Order::Total, Order::Writes, Order::None][random.below(3) as usize],
+            line_bytes: [8, 64][random.below(2) as usize],
+            steps_per_poll: [1, 4, 16][random.below(3) as usize],
+            ..SimOptions::default()
+        };
+        let network = SimNetwork::new(seed, options);
+        let listener = network.listen(1).unwrap();
+        let clock = network.clock();
+        let lease = std::time::Duration::from_secs(100_000);
+        let memory =
+            Options { extent_bytes: Some(1 << 20), threads: 0, clock, lease, ..Options::with_memory(16 << 20) };
+        let node = Mutex::new(MemoryNode::new(Box::new(listener), memory).unwrap());
+        network.set_progress_hook(move || {
+            if let Ok(mut node) = node.try_lock() {
+                node.step(std::time::Duration::ZERO).expect("the node serves");
+            }
+        });
+        Self { network }
+    }
+
+    pub fn sessions(&self) -> Vec<Arc<MemoryClient>> {
+        let clock = self.network.clock();
+        let options = ClientOptions { foreign_reads: true, renew: false, clock, ..ClientOptions::default() };
+        vec![MemoryClient::connect(self.network.connect(1).unwrap(), "test", options).unwrap()]
     }
 }
 

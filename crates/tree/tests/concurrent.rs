@@ -1,0 +1,127 @@
+//! Threads at once, over one node.
+
+mod common;
+
+use common::history::{Action, History};
+use common::{Nodes, small, word};
+use forebay_env::Random;
+use forebay_env::thread::spawn;
+use forebay_fabric::Counts;
+use forebay_tree::{Range, Tree, TreeOptions};
+
+#[test]
+fn histories_of_eight_clients_are_explained() {
+    for seed in 0..6 {
+        let nodes = Nodes::start(1 + (seed % 2) as u32, 64 << 20);
+        nodes.create(small());
+        let history = History::default();
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                let tree = Tree::open(&nodes.sessions(), "tree", small()).unwrap();
+                let history = history.clone();
+                let run = move || {
+                    let mut random = Random::seeded(seed * 100 + thread);
+                    let mut client = tree.client().unwrap();
+                    let keys: Vec<Vec<u8>> = (0..40u64).map(|number| word(number * 3).to_vec()).collect();
+                    for step in 0..150 {
+                        let key = &keys[random.below(40) as usize];
+                        let value = word(random.below(3)).to_vec();
+                        let action = match random.below(9) {
+                            0 => Action::Get,
+                            1 => Action::Put(value),
+                            2..5 => Action::Insert(value),
+                            5 => Action::Swap(word(random.below(3)).to_vec(), value),
+                            6 => Action::Update(value),
+                            _ => Action::Delete,
+                        };
+                        history.run(&mut client, key, action).unwrap();
+                        if step % 50 == 0 {
+                            let begin = history.now();
+                            let found = client.scan(Range::all()).unwrap();
+                            history.scanned(&keys, &found, begin);
+                            client.reclaim().unwrap();
+                        }
+                    }
+                };
+                spawn("client", run).unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        nodes.open().client().unwrap().verify().unwrap();
+        if let Some(unexplained) = history.unexplained() {
+            panic!("seed {seed}: {unexplained}");
+        }
+    }
+}
+
+#[test]
+fn each_client_reads_its_own_writes() {
+    let nodes = Nodes::start(1, 256 << 20);
+    nodes.create(small());
+    let threads: Vec<_> = (0..4u64)
+        .map(|thread| {
+            let tree = Tree::open(&nodes.sessions(), "tree", small()).unwrap();
+            let run = move || {
+                let mut client = tree.client().unwrap();
+                let mut random = Random::seeded(thread);
+                let mut own = std::collections::BTreeMap::new();
+                for step in 0..6000u64 {
+                    let key = word(random.below(3000) * 4 + thread);
+                    if random.one_in(1, 3) {
+                        assert_eq!(client.delete(&key).unwrap(), own.remove(&key).is_some());
+                    } else {
+                        assert_eq!(client.put(&key, &word(step)).unwrap(), own.insert(key, step).is_some());
+                    }
+                    let key = word(random.below(3000) * 4 + thread);
+                    assert_eq!(client.get(&key).unwrap(), own.get(&key).map(|step| word(*step).to_vec()));
+                }
+                own.len() as u64
+            };
+            spawn("client", run).unwrap()
+        })
+        .collect();
+    let keys: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    let statistics = nodes.open().client().unwrap().verify().unwrap();
+    assert_eq!((statistics.keys, statistics.unsettled), (keys, 0));
+}
+
+/// Sixteen clients take turns in the middle of their updates, each between its read and its swap: as
+/// much contention as there can be in rounds of one round trip.
+#[test]
+fn contention_costs_few_round_trips() {
+    const KEYS: u64 = 20_000;
+    let nodes = Nodes::start(1, 64 << 20);
+    let tree = nodes.create(TreeOptions::default());
+    let mut client = tree.client().unwrap();
+    for number in 0..KEYS {
+        client.insert(&word(number), &word(number)).unwrap();
+    }
+    let weights: Vec<f64> = (1..=KEYS).map(|rank| (rank as f64).powf(-0.99)).collect();
+    let mut bounds = Vec::new();
+    weights.iter().fold(0.0, |sum, weight| {
+        bounds.push(sum + weight);
+        sum + weight
+    });
+    let threads: Vec<_> = (0..16u64)
+        .map(|thread| {
+            let (tree, bounds) = (tree.clone(), bounds.clone());
+            let run = move || {
+                let mut client = tree.client().unwrap();
+                let mut random = Random::seeded(thread);
+                let before = client.counts();
+                for step in 0..1000u64 {
+                    let at = random.unit() * bounds.last().unwrap();
+                    let rank = bounds.partition_point(|bound| *bound < at) as u64;
+                    assert!(client.update(&word(rank), &word(step << 8 | thread)).unwrap());
+                }
+                client.counts() - before
+            };
+            spawn("client", run).unwrap()
+        })
+        .collect();
+    let mut sum = Counts::default();
+    threads.into_iter().for_each(|thread| sum += thread.join().unwrap());
+    let extra = sum.round_trips as f64 / 16_000.0 - 2.0;
+    println!("{extra:.3} extra round trips an update");
+    assert!(extra <= 0.1);
+}

@@ -1,0 +1,139 @@
+//! What operations cost, as the fabric counts it.
+
+mod common;
+
+use common::{Nodes, word};
+use forebay_env::Random;
+use forebay_fabric::Counts;
+use forebay_tree::{Range, TreeClient, TreeOptions};
+
+const KEYS: u64 = 40_000;
+
+fn counted(client: &mut TreeClient, operation: impl FnOnce(&mut TreeClient)) -> Counts {
+    let before = client.counts();
+    operation(client);
+    client.counts() - before
+}
+
+/// Keys that are no order of their numbers.
+fn scrambled(number: u64) -> [u8; 8] {
+    word(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+fn loaded(nodes: &Nodes, options: TreeOptions, key: fn(u64) -> [u8; 8]) -> TreeClient {
+    let mut client = nodes.create(options).client().unwrap();
+    let mut order: Vec<u64> = (0..KEYS).collect();
+    Random::seeded(1).shuffle(&mut order);
+    for number in order {
+        assert!(client.insert(&key(number), &word(number)).unwrap());
+    }
+    for number in 0..KEYS {
+        assert_eq!(client.get(&key(number)).unwrap(), Some(word(number).to_vec()));
+    }
+    client
+}
+
+#[test]
+fn operations_take_the_round_trips_that_are_promised() {
+    let nodes = Nodes::start(1, 256 << 20);
+    let mut client = loaded(&nodes, TreeOptions::default(), scrambled);
+    let mut random = Random::seeded(2);
+    let mut sums = [Counts::default(); 4];
+    for _ in 0..1000 {
+        let number = random.below(KEYS);
+        let key = scrambled(number);
+        sums[0] += counted(&mut client, |client| assert!(client.get(&key).unwrap().is_some()));
+        sums[1] += counted(&mut client, |client| assert!(client.update(&key, &word(number)).unwrap()));
+        sums[2] += counted(&mut client, |client| assert!(client.put(&key, &word(number)).unwrap()));
+    }
+    assert_eq!(sums.map(|sum| sum.round_trips), [1000, 2000, 2000, 0]);
+    assert_eq!(sums[0].reads, 1000);
+    assert_eq!(sums[0].bytes_read, 248_000);
+    // Absent keys cost the same.
+    let absent = counted(&mut client, |client| assert_eq!(client.get(&scrambled(KEYS + 1)).unwrap(), None));
+    assert_eq!((absent.round_trips, absent.bytes_read), (1, 248));
+    // Deletes and inserts: most take two; some replace a leaf.
+    let (mut deletes, mut inserts) = (Vec::new(), Vec::new());
+    for number in 0..1000 {
+        let key = scrambled(number * 7);
+        deletes.push(counted(&mut client, |client| assert!(client.delete(&key).unwrap())).round_trips);
+        let new = scrambled(KEYS + 10 + number);
+        inserts.push(counted(&mut client, |client| assert!(client.insert(&new, b"12345678").unwrap())).round_trips);
+    }
+    let of_two = |counts: &[u64]| counts.iter().filter(|&&count| count == 2).count();
+    println!("of 1000: {} deletes and {} inserts took two round trips", of_two(&deletes), of_two(&inserts));
+    println!("on average {} and {}", deletes.iter().sum::<u64>(), inserts.iter().sum::<u64>());
+    assert!(of_two(&deletes) >= 990 && deletes.iter().all(|&count| count >= 2));
+    assert!(of_two(&inserts) >= 900 && inserts.iter().all(|&count| count >= 2));
+    // A key that was deleted comes back in two.
+    assert_eq!(
+        counted(&mut client, |client| assert!(client.insert(&scrambled(7), b"12345678").unwrap())).round_trips,
+        2
+    );
+}
+
+#[test]
+fn memory_for_a_key() {
+    for (name, options, remote, local, read) in [
+        ("default", TreeOptions::default(), 30.0, 0.5, 248),
+        ("dense", TreeOptions { fill_percent: 67, ..TreeOptions::default() }, 27.5, 0.5, 248),
+        ("small reads", TreeOptions::small_reads(), 34.0, 0.5, 152),
+    ] {
+        for key in [word, scrambled] {
+            let nodes = Nodes::start(1, 256 << 20);
+            let mut client = loaded(&nodes, options.clone(), key);
+            let statistics = client.verify().unwrap();
+            let remote_bytes = statistics.bytes() as f64 / KEYS as f64;
+            let cached = client.tree().cached_bytes() as f64 / KEYS as f64;
+            let get = counted(&mut client, |client| assert!(client.get(&key(5)).unwrap().is_some()));
+            println!(
+                "{name}: {remote_bytes:.1} bytes a key remote, {cached:.2} cached, {} a get, {:.1} keys a leaf",
+                get.bytes_read,
+                KEYS as f64 / statistics.leaves as f64
+            );
+            assert!(remote_bytes <= remote && cached <= local && get.bytes_read == read, "{statistics:?}");
+            let fill = statistics.keys as f64 / statistics.slots as f64;
+            assert!(fill >= 0.5, "{fill}");
+        }
+    }
+}
+
+#[test]
+fn strings_fill_leaves_too() {
+    let nodes = Nodes::start(1, 256 << 20);
+    let mut client = nodes.create(TreeOptions::default()).client().unwrap();
+    let mut order: Vec<u64> = (0..5_000).collect();
+    Random::seeded(1).shuffle(&mut order);
+    for &number in &order {
+        let name = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        client.insert(format!("{name:x}.{number}@example.org").as_bytes(), b"12345678").unwrap();
+        client.insert(format!("https://www.example.com/articles/{number}/index.html").as_bytes(), b"x").unwrap();
+    }
+    let statistics = client.verify().unwrap();
+    let fill = statistics.keys as f64 / statistics.slots as f64;
+    println!("fill {fill:.2}, {:.2} bytes cached a key", client.tree().cached_bytes() as f64 / 10_000.0);
+    assert_eq!(statistics.keys, 10_000);
+    assert!(fill >= 0.5);
+    // A record is one more read.
+    let key = "https://www.example.com/articles/77/index.html";
+    assert_eq!(counted(&mut client, |client| assert!(client.get(key.as_bytes()).unwrap().is_some())).round_trips, 3);
+}
+
+#[test]
+fn a_scan_of_a_hundred() {
+    for key in [word, scrambled] {
+        let nodes = Nodes::start(1, 256 << 20);
+        let mut client = loaded(&nodes, TreeOptions::default(), key);
+        let mut random = Random::seeded(3);
+        let mut sum = Counts::default();
+        for _ in 0..500 {
+            let from = key(random.below(KEYS));
+            sum += counted(&mut client, |client| {
+                client.scan(Range::starting_at(&from, 100)).unwrap();
+            });
+        }
+        let (trips, bytes) = (sum.round_trips as f64 / 500.0, sum.bytes_read as f64 / 500.0 / 1600.0);
+        println!("a scan of 100: {trips:.2} round trips, {bytes:.2} times the payload");
+        assert!(trips <= 2.0 && bytes <= 3.0);
+    }
+}
