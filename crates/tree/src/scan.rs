@@ -3,7 +3,8 @@
 //! A scan reads whole leaves, as many in one batch as it is likely to need, and goes on where the last
 //! one that it could use ended: a leaf's range ends where the next one's begins, because both bounds
 //! are of one moment of their parent, and a leaf that is not frozen still has that range. A leaf that
-//! was replaced meanwhile is found again through its parent, and only its range is read again.
+//! was replaced meanwhile is found again through its parent, and only its range is read again. What
+//! comes back may be the union with a neighbour: keys that were passed are left out.
 //!
 //! A scan is no snapshot: each key's value is one that it had during the scan.
 
@@ -68,6 +69,16 @@ enum Position {
     At(Vec<u8>),
     /// Backwards, at the leaf that ends here; at the last one if there is no bound.
     Below(Option<Vec<u8>>),
+}
+
+impl Position {
+    /// Whether a key has not been passed.
+    fn is_ahead(&self, backward: bool, key: &[u8]) -> bool {
+        match self {
+            Self::At(at) => backward || key >= &at[..],
+            Self::Below(bound) => bound.as_ref().is_none_or(|bound| key < &bound[..]),
+        }
+    }
 }
 
 /// A leaf of a batch: its range, and what was read of it.
@@ -147,6 +158,8 @@ impl TreeClient {
                 }));
             }
             let mut hits = self.hits(range, leaf, &bytes)?;
+            // The leaf may be the union of one that was scanned already and its neighbour.
+            hits.retain(|hit| at.is_ahead(range.backward, &hit.key));
             if range.backward {
                 hits.reverse();
             }

@@ -91,7 +91,14 @@ fn run(tree: &[Arc<Tree>; 2], seed: u64, cut: u64, revive: bool) -> Result<bool,
     })));
     if is_scan {
         let begin = history.now();
-        match a.scan(Range::all()) {
+        let backward = random.one_in(1, 2);
+        let scanned = a.scan(Range { backward, ..Range::all() }).map(|mut found| {
+            if backward {
+                found.reverse();
+            }
+            found
+        });
+        match scanned {
             Ok(found) => history.scanned(&keys, &found, begin),
             Err(Error::Stopped) => {}
             Err(error) => return Err(format!("a scan failed: {error}")),
