@@ -27,8 +27,9 @@ impl<'a> Key<'a> {
 /// The bucket of a key word in a leaf of `buckets`.
 #[inline]
 pub fn bucket_of(word: u64, buckets: usize) -> usize {
-    let mixed = (word ^ word >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (word ^ (word >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (((mixed >> 32) * buckets as u64) >> 32) as usize
 }
 

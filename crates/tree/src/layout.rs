@@ -1,4 +1,5 @@
-//! What nodes and blocks look like in remote memory. All words are little-endian.
+//! What nodes and blocks look like in remote memory. All words are little-endian. See
+//! `docs/formats/tree.md`.
 //!
 //! ```text
 //! leaf        0  MAGIC 16 | level 8 = 0 | buckets 8 | generation 32

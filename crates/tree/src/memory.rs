@@ -1,4 +1,5 @@
-//! The tree's memory: superblocks, chunks, blocks of fixed sizes, and when a block is used again.
+//! The tree's memory: superblocks, chunks, blocks of fixed sizes, and when a block is used again. See
+//! `docs/formats/tree.md`.
 //!
 //! Each node of the tree has a store of the tree's name with one shared shard. The first chunk of
 //! its first extent is its superblock; the others are handed out by fetch-and-add on the cursor.

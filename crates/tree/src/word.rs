@@ -1,4 +1,5 @@
-//! The words that operations compare and swap: a leaf slot's value word, an inner slot's child word.
+//! The words that operations compare and swap: a leaf slot's value word, an inner slot's child word. See
+//! `docs/formats/tree.md`.
 //!
 //! ```text
 //! address       node 4 | extent 14 | unit 26                     44 bits; a unit is 64 bytes

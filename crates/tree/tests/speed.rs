@@ -24,7 +24,7 @@ fn operations_a_second() {
     let key = |number: u64| word(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut order: Vec<u64> = (0..keys).collect();
     Random::seeded(1).shuffle(&mut order);
-    let mut measure = |name: &str, operation: &mut dyn FnMut(u64)| {
+    let measure = |name: &str, operation: &mut dyn FnMut(u64)| {
         let before = cpu::process_nanos();
         order.iter().for_each(|&number| operation(number));
         let nanos = (cpu::process_nanos() - before) as f64 / keys as f64;
