@@ -10,7 +10,7 @@
 //! means that the leaf is being replaced. A word that was swapped is never swapped again by the same
 //! call, so no operation is applied twice.
 
-use crate::key::{Key, MAX_KEY_BYTES};
+use crate::key::{Key, MAX_KEY_BYTES, bucket_of};
 use crate::layout::{Bucket, Found, block_image, bucket_offset_of, decode_block};
 use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
@@ -382,7 +382,14 @@ impl TreeClient {
                 .filter(|(_, (_, value))| *value == ValueWord::EMPTY)
                 .map(|(slot, _)| slot)
                 .collect();
-            if pending.is_empty() || planted(Bug::InsertPastPending) {
+            // A slot in use without a key of this bucket was read before its key was written.
+            let buckets = read.leaf.buckets();
+            let is_torn = Bucket::new(&read.bytes)
+                .slots()
+                .take(slot.min(slots))
+                .any(|(word, value)| value.is_used() && bucket_of(word, buckets) != bucket_of(key.word, buckets));
+            let is_settled = pending.is_empty() || planted(Bug::InsertPastPending);
+            if is_settled && (!is_torn || planted(Bug::TrustTorn)) {
                 break;
             }
             // Who reserved them may be about to use them, and may be gone.

@@ -30,13 +30,15 @@ pub enum Bug {
     ScanStaleLeaf,
     /// A slot's value is written before its key.
     ValueBeforeKey,
+    /// A slot in use is taken for another key's although its key was read too early.
+    TrustTorn,
     /// A merge does not wait for entries that are on their way.
     MergePastPending,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::EnterPastPending,
         Self::InsertPastPending,
         Self::ReuseTooEarly,
@@ -49,6 +51,7 @@ impl Bug {
         Self::LostUpdate,
         Self::ScanStaleLeaf,
         Self::ValueBeforeKey,
+        Self::TrustTorn,
         Self::MergePastPending,
     ];
 }

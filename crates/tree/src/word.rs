@@ -166,6 +166,11 @@ impl ValueWord {
         !self.is_special() || self.0 >> ADDRESS_BITS & 7 > 2
     }
 
+    /// Whether its slot's key has been written: neither empty nor spent.
+    pub fn is_used(self) -> bool {
+        !self.is_special() || !matches!(self.0 >> ADDRESS_BITS & 7, 0 | 2)
+    }
+
     /// Whether it is a record's: then the key word is a hash.
     pub fn is_record(self) -> bool {
         self.0 & !FROZEN & !ADDRESS_MASK == Self::special(5, 0).0
