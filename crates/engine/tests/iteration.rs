@@ -108,3 +108,35 @@ fn a_turn_sees_the_same_moment() {
     iterator.prev().unwrap();
     assert!(!iterator.valid());
 }
+
+#[test]
+fn records_of_any_size_stream_and_are_found_in_the_middle() {
+    let cluster = Cluster::start(256 << 20);
+    let db = cluster.open(Options { write_buffer_bytes: 4 << 20, target_table_bytes: 8 << 20, ..Options::default() });
+    // Shorter than a header's limit, around a page, longer than a read.
+    let length = |i: u32| [0, 1, 9, 4096, 8180, 100_000, 700_000][i as usize % 7] + i as usize / 7;
+    const COUNT: u32 = 140;
+    for i in 0..COUNT {
+        db.put(&key(i * 2), &vec![i as u8; length(i)]).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    let mut iterator = db.iter().unwrap();
+    let mut from = |start: u32| {
+        iterator.seek(&key((start * 2).saturating_sub(1))).unwrap();
+        for i in start..COUNT {
+            assert_eq!(iterator.key(), key(i * 2), "from {start}");
+            assert!(iterator.value() == vec![i as u8; length(i)], "from {start}, at {i}");
+            iterator.next().unwrap();
+        }
+        assert!(!iterator.valid());
+    };
+    (0..COUNT).step_by(13).for_each(&mut from);
+    // Turns in the middle of the stream.
+    iterator.seek(&key(100)).unwrap();
+    for i in 50..60 {
+        iterator.next().unwrap();
+        iterator.prev().unwrap();
+        assert!(iterator.key() == key(i * 2) && iterator.value().len() == length(i));
+        iterator.next().unwrap();
+    }
+}
