@@ -104,6 +104,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: Some(&["--seeds", "20", "--operations", "20000"]),
     },
     Suite {
+        name: "simulation",
+        about: "a whole database on one thread: 10000 seeds of 20000 calls with faults",
+        folder: "testing/simulation",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["run", "--release", "--package", "forebay-simulation", "--bin", "engine-seeds", "--"],
+        full: &["--seeds", "10000", "--operations", "20000"],
+        slice: Some(&["--seeds", "20", "--operations", "20000"]),
+    },
+    Suite {
         name: "kill",
         about: "kill -9 of the memory node under load, over every fabric between processes",
         folder: "crates/cli",

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn checksums_of_parts_make_that_of_the_whole() {
-        let bytes: Vec<u8> = (0..1500u32).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..1500u32).map(|i| ((i * i) >> 3) as u8).collect();
         for length in [0, 1, 7, 8, 31, 255, 256, 419, 1024, 1500] {
             for cut in [0, length / 3, length / 2, length] {
                 let (head, tail) = bytes[..length].split_at(cut);

@@ -33,6 +33,8 @@ const NAP: Duration = Duration::from_millis(100);
 pub(crate) struct Bell {
     rings: Mutex<u64>,
     rung: Condvar,
+    /// Without threads: a step is under way, and what it waits for may have somebody ask for another.
+    stepping: AtomicBool,
 }
 
 impl Bell {
@@ -88,6 +90,10 @@ enum Round {
     Compactions,
     /// Flushes of shards whose memory node is full.
     FlushesWhenFull,
+}
+
+impl Round {
+    const ALL: [Self; 3] = [Self::Flushes, Self::Compactions, Self::FlushesWhenFull];
 }
 
 impl Background {
@@ -154,7 +160,7 @@ impl Crew {
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.shards.len().max(1);
         let (head, tail) = self.shards.split_at(first);
         let in_turn = || tail.iter().chain(head);
-        [Round::Flushes, Round::Compactions, Round::FlushesWhenFull].into_iter().find_map(|round| {
+        Round::ALL.into_iter().find_map(|round| {
             if round == Round::Compactions {
                 return self.next_compaction(in_turn());
             }
@@ -208,6 +214,37 @@ impl State {
 }
 
 impl Shard {
+    /// Does what is most urgent in this shard, if anything: for databases without threads. False when
+    /// there was nothing to do.
+    pub(crate) fn background_step(&self) -> bool {
+        if self.bell.stepping.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let done = self.step();
+        self.bell.stepping.store(false, Ordering::Relaxed);
+        done
+    }
+
+    fn step(&self) -> bool {
+        match Round::ALL.into_iter().find_map(|round| self.next_task(round)) {
+            Some(task) => {
+                self.work_on(task);
+                true
+            }
+            None if self.watch_is_due() => {
+                self.watch_owner();
+                true
+            }
+            None => {
+                let has_frees = self.remote.has_frees();
+                if has_frees {
+                    self.remote.send_frees(1);
+                }
+                has_frees
+            }
+        }
+    }
+
     fn next_task(&self, round: Round) -> Option<Task> {
         let mut state = self.lock();
         if state.closing || state.failure.is_some() || self.options.clock.now() < state.retry_at {

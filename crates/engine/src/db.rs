@@ -262,6 +262,19 @@ impl Db {
         self.shards().iter().try_for_each(|shard| shard.wait_idle(Idle::Quiet))
     }
 
+    /// Flushes a memtable, or runs a compaction, if there is work: for databases without background
+    /// threads. False when there was nothing to do. What fails is reported by later calls.
+    pub fn run_background_step(&self) -> bool {
+        self.shards().iter().any(|shard| shard.background_step())
+    }
+
+    /// What background work of a shard has failed with for good, if it has: every later write to that
+    /// shard fails with it.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.shards().iter().find_map(|shard| shard.lock().failure.clone())
+    }
+
     /// What was done and what there is.
     #[must_use]
     pub fn statistics(&self) -> Statistics {

@@ -126,7 +126,7 @@ pub(crate) struct Shard {
     state: Mutex<State>,
     changed: Condvar,
     /// Wakes the background threads.
-    bell: Arc<Bell>,
+    pub(crate) bell: Arc<Bell>,
     /// Published numbers that somebody reads at, with how many do.
     snapshots: Mutex<BTreeMap<u64, usize>>,
     next_segment: AtomicU64,
@@ -191,8 +191,15 @@ impl Shard {
         lock(&self.state)
     }
 
-    /// Sleeps until something changed, or a while.
-    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    /// Sleeps until something changed, or a while; does background work when nobody else does.
+    pub(crate) fn wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if self.options.background_threads == 0 {
+            drop(state);
+            if !self.background_step() {
+                self.options.clock.sleep(NAP);
+            }
+            return self.lock();
+        }
         self.changed.wait_timeout(state, NAP).unwrap_or_else(PoisonError::into_inner).0
     }
 

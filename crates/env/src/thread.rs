@@ -25,3 +25,17 @@ pub fn spawn<T: Send + 'static>(
 ) -> std::io::Result<JoinHandle<T>> {
     std::thread::Builder::new().name(name.into()).spawn(body)
 }
+
+/// Runs `body` on `threads` threads at once, and returns what each made.
+///
+/// # Panics
+/// When one of them panics.
+pub fn side_by_side<T: Send>(threads: usize, body: impl Fn() -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(&body)).collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}

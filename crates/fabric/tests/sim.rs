@@ -7,7 +7,7 @@ use forebay_fabric::sim::{Faults, Order, SimLink, SimListener, SimNetwork, SimOp
 use forebay_fabric::{
     AccessKey, EndpointId, EndpointOptions, Error, Event, Link, Listener, Peer, Region, RevocationMode, Rights,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 struct Setup {
@@ -92,8 +92,11 @@ fn a_seed_gives_the_same_run() {
 
 #[test]
 fn a_node_on_the_same_thread_is_served_by_the_hook() {
-    let Setup { network, mut listener, link, .. } = setup(1, SimOptions::default());
+    let Setup { network, listener, link, .. } = setup(1, SimOptions::default());
+    let listener = Mutex::new(listener);
     network.set_progress_hook(move || {
+        // What it answers may wait: then the hook is called again.
+        let Ok(mut listener) = listener.try_lock() else { return };
         while let Ok(Some(event)) = listener.next(Duration::ZERO) {
             let Event::Message { peer, endpoint, bytes } = event else { continue };
             let request = Request::decode(&bytes).unwrap();

@@ -318,13 +318,16 @@ fn work<S>(
     Ok(Finished { worker, started, ended, cpu_seconds: seconds(cpu::thread_nanos().saturating_sub(cpu_before)) })
 }
 
+/// Operations done, with the seconds since the phase began.
+type Throughput = Vec<(f64, u64)>;
+
 /// Waits for all threads, and tells progress meanwhile.
 fn collect(
     results: &Receiver<Result<Finished, Error>>,
     run: &mut Run<'_>,
     phase: &Phase,
     shared: &Shared,
-) -> Result<(Vec<Finished>, Vec<(f64, u64)>), Error> {
+) -> Result<(Vec<Finished>, Throughput), Error> {
     let began = run.clock.now();
     let mut throughput = vec![(0.0, 0)];
     let mut finished = Vec::new();

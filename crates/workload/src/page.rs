@@ -89,28 +89,33 @@ fn categories(phases: &[PhaseReport]) -> Vec<String> {
     measured(phases).map(|phase| phase.name.clone()).collect()
 }
 
+/// Something that phases have counted: its name, and its count in a phase.
+type Counted = (&'static str, fn(&PhaseReport) -> u64);
+
 fn traffic(phases: &[PhaseReport]) -> Plot {
-    let kinds: [(&str, fn(&PhaseReport) -> u64); 5] = [
+    let empty = Plot::bars("Traffic that callers waited for", categories(phases), "for each operation");
+    let kinds: [Counted; 5] = [
         ("round trips", |phase| phase.fabric.round_trips),
         ("reads", |phase| phase.fabric.reads),
         ("writes", |phase| phase.fabric.writes),
         ("atomics", |phase| phase.fabric.atomics),
         ("messages", |phase| phase.fabric.messages),
     ];
-    let empty = Plot::bars("Traffic that callers waited for", categories(phases), "for each operation");
-    kinds.into_iter().fold(empty, |plot, (name, count)| {
-        plot.with(name, (0..).map(f64::from).zip(measured(phases).map(|phase| each(phase, count(phase)))))
-    })
+    with_counts(empty, phases, kinds)
 }
 
 fn bytes(phases: &[PhaseReport]) -> Plot {
-    let kinds: [(&str, fn(&PhaseReport) -> u64); 4] = [
+    let empty = Plot::bars("Bytes over the fabric", categories(phases), "bytes for each operation");
+    let kinds: [Counted; 4] = [
         ("read", |phase| phase.fabric.bytes_read),
         ("written", |phase| phase.fabric.bytes_written),
         ("read, background", |phase| phase.fabric_background.bytes_read),
         ("written, background", |phase| phase.fabric_background.bytes_written),
     ];
-    let empty = Plot::bars("Bytes over the fabric", categories(phases), "bytes for each operation");
+    with_counts(empty, phases, kinds)
+}
+
+fn with_counts(empty: Plot, phases: &[PhaseReport], kinds: impl IntoIterator<Item = Counted>) -> Plot {
     kinds.into_iter().fold(empty, |plot, (name, count)| {
         plot.with(name, (0..).map(f64::from).zip(measured(phases).map(|phase| each(phase, count(phase)))))
     })

@@ -59,7 +59,7 @@ fn a_lost_record_is_found_out() {
     let settings = Settings { distribution: Some(ycsb::Distribution::Uniform), operations: 20_000, ..small() };
     let mut run = Run { clock: SystemClock::shared(), model: None, progress: &mut |_| () };
     let workloads = ["c".parse().unwrap()];
-    let failed = ycsb::run(&[store.clone()], &workloads, &settings, &mut run, &mut lose_one);
+    let failed = ycsb::run(std::slice::from_ref(&store), &workloads, &settings, &mut run, &mut lose_one);
     assert!(matches!(failed, Err(Error::Verification { .. })), "{failed:?}");
 }
 

@@ -36,7 +36,7 @@ impl Forebay {
             .output()
             .map_err(|error| format!("cargo cannot be started: {error}"))?;
         let messages = String::from_utf8_lossy(&output.stdout);
-        let built = messages.lines().filter_map(executable).last();
+        let built = messages.lines().filter_map(executable).next_back();
         built.map(|program| Self { program }).ok_or_else(|| "the command `forebay` could not be built".into())
     }
 

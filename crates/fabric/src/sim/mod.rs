@@ -46,7 +46,7 @@ const STEP_NANOS: u64 = 100;
 /// Longest that a thread sleeps in real time before it looks again.
 const NAP: Duration = Duration::from_millis(20);
 
-type Hook = Box<dyn FnMut() + Send>;
+type Hook = Arc<dyn Fn() + Send + Sync>;
 
 /// A simulated network of nodes. Clones are the same network.
 #[derive(Debug, Clone)]
@@ -134,9 +134,9 @@ impl SimNetwork {
         }
     }
 
-    /// Calls `hook` whenever somebody polls or waits in vain; not while it is running.
-    pub fn set_progress_hook(&self, hook: impl FnMut() + Send + 'static) {
-        *lock(&self.0.hook) = Some(Box::new(hook));
+    /// Calls `hook` whenever somebody polls or waits in vain, also when what it calls does so.
+    pub fn set_progress_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *lock(&self.0.hook) = Some(Arc::new(hook));
     }
 
     /// Advances until nothing more can: what lingered of broken endpoints has landed by then.
@@ -196,10 +196,10 @@ impl Inner {
 
     /// Lets others of this thread work.
     fn run_hook(&self) {
-        // While it runs it is not there, so it is not called by what it calls.
-        let Some(mut hook) = lock(&self.hook).take() else { return };
-        hook();
-        lock(&self.hook).get_or_insert(hook);
+        let hook = lock(&self.hook).clone();
+        if let Some(hook) = hook {
+            hook();
+        }
     }
 
     fn has_hook(&self) -> bool {

@@ -4,7 +4,7 @@
 //! memtables and tables are an eighth, so that there are as many levels and about a tenth of the
 //! tables.
 
-use super::{Bench, Figure, millions, modelled, named, own_cpu_seconds};
+use super::{Bench, Figure, Numbered, millions, modelled, named, own_cpu_seconds};
 use crate::Outcome;
 use forebay_workload::PhaseReport;
 use forebay_workload::plot::Plot;
@@ -16,7 +16,7 @@ the paper; a run has a million records instead of a hundred million, with memtab
 64 MB. Measured rates are of two processes on two cores, where background work takes its processor time from the \
 callers; modelled rates leave the callers a core each, and the memory node as many as the figure says.";
 
-pub const FIGURES: &[(u32, fn(&Bench) -> Figure)] = &[
+pub const FIGURES: &[Numbered] = &[
     (7, figure_7),
     (8, figure_8),
     (9, figure_9),

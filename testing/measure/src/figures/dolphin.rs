@@ -1,6 +1,6 @@
 //! Dolphin's figures 6 to 9: cache sizes, YCSB, scans, and real workloads, on the shared tree.
 
-use super::{Bench, Figure, modelled, named, own_cpu_seconds};
+use super::{Bench, Figure, Numbered, modelled, named, own_cpu_seconds};
 use crate::Outcome;
 use forebay_workload::PhaseReport;
 use forebay_workload::plot::Plot;
@@ -11,7 +11,7 @@ pub const ABOUT: &str = "Only the curves of the tree itself. The paper has 512 m
 to 512 clients; here a million by default, and numbers of clients come from the link model over the counts of one \
 client with warm caches. Conflicts among clients are not part of that model.";
 
-pub const FIGURES: &[(u32, fn(&Bench) -> Figure)] = &[(7, figure_7), (8, figure_8), (9, figure_9)];
+pub const FIGURES: &[Numbered] = &[(7, figure_7), (8, figure_8), (9, figure_9)];
 
 const CLIENTS: [usize; 6] = [1, 4, 16, 64, 128, 256];
 

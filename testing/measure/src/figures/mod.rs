@@ -43,6 +43,9 @@ enum Paper {
     Dolphin,
 }
 
+/// A figure's number in the paper, and what draws it.
+type Numbered = (u32, fn(&Bench) -> Figure);
+
 /// A figure: plots, a table, and what there is to say.
 #[derive(Debug, Default)]
 struct Figure {
@@ -84,7 +87,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let scale = if arguments.full { 10.0 } else { 1.0 } * if arguments.quick { 0.2 } else { 1.0 };
     let bench =
         |records: u64| Ok::<_, String>(Bench { forebay: Forebay::build()?, records: (records as f64 * scale) as u64 });
-    let (name, title, bench, figures): (_, _, _, &[(u32, fn(&Bench) -> Figure)]) = match arguments.paper {
+    let (name, title, bench, figures): (_, _, _, &[Numbered]) = match arguments.paper {
         Paper::Dlsm => ("dlsm", "Figures of dLSM", bench(dlsm::RECORDS)?, dlsm::FIGURES),
         Paper::Dolphin => ("dolphin", "Figures of Dolphin", bench(dolphin::RECORDS)?, dolphin::FIGURES),
     };

@@ -1,0 +1,32 @@
+//! Seeded runs of a whole database: engine, memory node and the network between them, on one thread.
+//!
+//! ```text
+//!            calls, checked against a model          steps of background work
+//!                        │                                      │
+//!                        └──────► engine, without threads ◄─────┘
+//!                                        │ waits
+//!                                 simulated fabric ── hook ──► the memory node's step
+//!                                                        └───► now and then, what is not running:
+//!                                                              a step under a call, a call under a step
+//! ```
+//!
+//! Everything hangs on one seed: the operations, their interleaving, the network's disorder, and the
+//! faults. Where a call waits for the network, a step of background work may run to its end (a
+//! version changes under a read); where a step waits, calls may run (a flush meets writes). What
+//! happens between two threads inside of one memtable is not its subject: loom and shuttle look at
+//! that.
+//!
+//! | module | what |
+//! |---|---|
+//! | `stage` | the network, the node, the database, and who works while somebody waits |
+//! | `calls` | random calls, each checked against a [`Model`](model::Model) |
+//! | `run` | one seed from the start to the end |
+
+#![forbid(unsafe_code)]
+
+mod calls;
+mod model;
+mod run;
+mod stage;
+
+pub use run::{Report, RunOptions, run_seed};
