@@ -2,7 +2,8 @@
 //! that crosses shards is covered by all of them or by none.
 //!
 //! ```text
-//!   batch     gate shared ── place in each shard ── begun += 1 ── publish in each ── ended += 1
+//!   batch     gate shared ── reserve in each shard, in turn ── insert in each
+//!             ── begun += 1 ── publish in each ── ended += 1
 //!   reader    e = ended;  read the published numbers;  b = begun;  b = e: done
 //!             else: gate exclusive; read the published numbers
 //! ```
@@ -21,10 +22,13 @@
 //! 3. The gate is taken before anything is reserved, and its holders wait for nobody who waits for
 //!    it: what they wait for is local memory and the publication of numbers before theirs, and
 //!    whoever reserved those holds the gate already or never takes it.
-//! 4. Crossing batches publish in the order of the shards. So of those that wait for a shard's
+//! 4. One crossing batch at a time reserves, so all shards order crossing batches alike: what two of
+//!    them write to several shards, the same one has written last everywhere. No record is copied
+//!    meanwhile.
+//! 5. Crossing batches publish in the order of the shards. So of those that wait for a shard's
 //!    ring, none waits for another that waits for it.
 
-use forebay_env::sync::RwLock;
+use forebay_env::sync::{Mutex, MutexGuard, RwLock, lock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLockReadGuard};
 
@@ -32,6 +36,7 @@ use std::sync::{PoisonError, RwLockReadGuard};
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
     gate: RwLock<()>,
+    turn: Mutex<()>,
     begun: AtomicU64,
     ended: AtomicU64,
 }
@@ -41,6 +46,9 @@ pub(crate) struct Crossing<'a> {
     cut: &'a Cut,
     _gate: RwLockReadGuard<'a, ()>,
 }
+
+/// The right to reserve numbers for a crossing batch.
+pub(crate) type Turn<'a> = MutexGuard<'a, ()>;
 
 impl Cut {
     /// Begins a crossing batch. To be held until it is published in all its shards, or has failed
@@ -69,6 +77,11 @@ impl Cut {
 }
 
 impl Crossing<'_> {
+    /// Waits for the batch's turn to reserve (invariant 4).
+    pub(crate) fn take_turn(&self) -> Turn<'_> {
+        lock(&self.cut.turn)
+    }
+
     /// Runs `publish`, which publishes what was placed in each shard, in the order of the shards, and
     /// returns when the published numbers cover it.
     pub(crate) fn publish(self, publish: impl FnOnce()) {

@@ -41,9 +41,9 @@ impl<'s> Source<'s> {
         self.shard.remote.memory_node().number()
     }
 
-    /// Goes on to the present number.
-    pub(crate) fn read_number(&mut self) {
-        self.number = self.shard.publication.published();
+    /// Goes on to the present.
+    pub(crate) fn go_on(&mut self) {
+        (self.view, self.number) = self.shard.present();
     }
 }
 

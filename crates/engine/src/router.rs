@@ -17,11 +17,12 @@
 //! Two gets, one after another, are no snapshot: between them a batch may appear.
 
 use crate::batch::{WriteBatch, Writes};
-use crate::cut::Cut;
+use crate::cut::{Cut, Turn};
 use crate::multi_get::{self, Source};
 use crate::routing::Routing;
 use crate::shard::Shard;
 use crate::split::{Part, sole_owner, split};
+use crate::write::Placed;
 use crate::{Error, Result};
 use forebay_base::{KeyOrder, SequenceNumber};
 use forebay_memtable::Switch;
@@ -171,18 +172,13 @@ impl Router {
     fn place_and_publish(&self, parts: &[Part<'_>]) -> Result<()> {
         let crossing = self.cut.cross();
         let mut placed = Vec::with_capacity(parts.len());
-        for part in parts {
-            let shard = self.shard(part.shard)?;
-            match shard.place(part) {
-                Ok(numbers) => placed.push((&**shard, numbers)),
-                Err(error) => {
-                    // What was placed can never be published: nobody writes to these shards any more.
-                    let error = error.during("placing a batch that crosses shards");
-                    placed.iter().for_each(|(shard, _)| shard.failed(error.clone()));
-                    return Err(error);
-                }
-            }
+        if let Err(error) = self.place(parts, &mut Some(crossing.take_turn()), &mut placed) {
+            // What was placed can never be published: nobody writes to these shards any more.
+            let error = error.during("placing a batch that crosses shards");
+            placed.iter().for_each(|(shard, _)| shard.failed(error.clone()));
+            return Err(error);
         }
+        placed.reverse();
         crossing.publish(|| {
             for (shard, numbers) in &placed {
                 shard.publication.publish(numbers.first, numbers.last);
@@ -191,6 +187,23 @@ impl Router {
                 shard.publication.wait_published(numbers.last);
             }
         });
+        Ok(())
+    }
+
+    /// Reserves in each shard, ends the turn, and inserts: the last part first.
+    fn place<'a>(
+        &'a self,
+        parts: &[Part<'_>],
+        turn: &mut Option<Turn<'_>>,
+        placed: &mut Vec<(&'a Shard, Placed)>,
+    ) -> Result<()> {
+        let Some((part, others)) = parts.split_first() else {
+            drop(turn.take());
+            return Ok(());
+        };
+        let shard = self.shard(part.shard)?;
+        let numbers = shard.place(part, &mut || self.place(others, turn, placed))?;
+        placed.push((shard, numbers));
         Ok(())
     }
 
@@ -224,23 +237,20 @@ impl Router {
         moment: Option<&Moment>,
         range: impl Fn(&Routing) -> std::ops::Range<usize>,
     ) -> Result<(Arc<Routing>, Vec<ShardView>)> {
-        let of = |routing: &Arc<Routing>, number: &dyn Fn(usize, &Shard) -> SequenceNumber| {
-            // All views, then all numbers: see `shard`.
+        let of = |routing: &Arc<Routing>| {
             let shards = range(routing).filter_map(|at| Some((at, self.shards.get(at)?)));
-            let mut views: Vec<_> = shards
-                .map(|(at, shard)| ShardView {
-                    at,
-                    shard: Arc::clone(shard),
-                    view: Arc::clone(&shard.view.load()),
-                    number: SequenceNumber::ZERO,
+            let views: Vec<_> = shards
+                .map(|(at, shard)| {
+                    let (view, present) = shard.present();
+                    let number = moment.map_or(present, |moment| moment.number(at));
+                    ShardView { at, shard: Arc::clone(shard), view: Arc::clone(&view), number }
                 })
                 .collect();
-            views.iter_mut().for_each(|view| view.number = number(view.at, &view.shard));
             (Arc::clone(routing), views)
         };
         let (routing, views) = match moment {
-            Some(moment) => of(&moment.routing, &|at, _| moment.number(at)),
-            None => self.now(|routing| of(routing, &|_, shard| shard.publication.published())),
+            Some(moment) => of(&moment.routing),
+            None => self.now(of),
         };
         views.iter().try_for_each(|view| view.shard.check_open())?;
         Ok((routing, views))
@@ -263,7 +273,7 @@ impl Router {
                 involved.iter().map(|&at| Source::of(self.shard(at)?, moment.map(|moment| moment.number(at))));
             let mut sources = sources.collect::<Result<Vec<_>>>()?;
             if moment.is_none() {
-                self.cut.through(|| sources.iter_mut().for_each(Source::read_number));
+                self.cut.through(|| sources.iter_mut().for_each(Source::go_on));
                 if plan.is_replaced() {
                     continue;
                 }

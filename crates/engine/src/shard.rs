@@ -33,7 +33,7 @@ use crate::{Error, Options, Result};
 use forebay_base::record::MIN_RECORD_BYTES;
 use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
-use forebay_memtable::{BlockPool, Publication, Switch};
+use forebay_memtable::{BlockPool, Guard, Publication, Switch};
 use forebay_table::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -254,6 +254,20 @@ impl Shard {
         self.view.reclaim();
         self.remote.give_back();
         self.remote.release();
+    }
+
+    /// The view and the published number, such that the view shows all that the number covers. A reader
+    /// of one shard can do without: what it takes in order, it sees as of the end of the view. A reader
+    /// of several must see all of them as of their numbers.
+    pub(crate) fn present(&self) -> (Guard<'_, View>, SequenceNumber) {
+        loop {
+            let view = self.view.load();
+            let number = self.publication.published();
+            // Whoever wrote to a later memtable had seen it installed: so had we, by the number.
+            if !view.is_replaced() {
+                return (view, number);
+            }
+        }
     }
 
     /// Refuses a call on a closed database. A call that has found nothing asks again: the view may

@@ -66,15 +66,17 @@ impl Shard {
         Ok(Some(Arc::clone(&view.active)))
     }
 
-    /// Inserts a batch that was checked, without publishing it and without waiting for background
-    /// work: the numbers behind it wait for the caller.
+    /// Reserves numbers for a batch that was checked, runs `reserved`, and inserts the batch, without
+    /// publishing it and without waiting for background work: the numbers behind it wait for the
+    /// caller.
     ///
     /// # Errors
-    /// `Io` when there is no memory.
-    pub(crate) fn place(&self, writes: &impl Writes) -> Result<Placed> {
+    /// `Io` when there is no memory; what `reserved` gives: then nobody writes to this shard any more.
+    pub(crate) fn place(&self, writes: &impl Writes, reserved: &mut dyn FnMut() -> Result<()>) -> Result<Placed> {
         loop {
             let view = self.view.load();
             if let Reserved::Fits(reservation) = view.active.memtable.reserve(writes.count(), writes.record_bytes())? {
+                reserved().inspect_err(|error| self.failed(error.clone()))?;
                 return self.fill(&view.active, reservation, writes);
             }
             let ended = Arc::clone(&view.active);
