@@ -6,14 +6,17 @@
 //! of its own, so one that ends its jobs ends no other's.
 //!
 //! An output is *pending* from the job's end until [`NodePart::adopt`], then it is the shard's until
-//! it is freed. Frees are gathered and sent in batches (dLSM V-B); nothing is sent where a segment is
+//! it is freed. When the answer to an adoption is lost, nobody here knows which of the two it is: it
+//! is freed in the same epoch only, for the node frees what is pending when the epoch ends, and may
+//! have given the memory to another job by then. (If it was adopted after all, it stays with the
+//! shard until the store is dropped.) Frees are gathered and sent in batches (dLSM V-B); nothing is sent where a segment is
 //! dropped, because that may be on a reader's path.
 
 use crate::Result;
 use crate::owner::Owner;
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
-use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
+use forebay_memory_client::{Epoch, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
 use forebay_proto::calls::MAX_RANGES;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,8 +32,16 @@ pub(crate) struct NodePart {
     owner: Arc<Owner>,
     /// Kept while this is.
     _private: Option<Arc<PrivateStore>>,
-    freed: Mutex<Vec<ExtentRange>>,
+    freed: Mutex<Vec<Freed>>,
     held_bytes: AtomicU64,
+}
+
+/// An output that nobody needs.
+#[derive(Debug)]
+struct Freed {
+    range: ExtentRange,
+    /// The epoch in which it may be freed; `None` for any.
+    epoch: Option<Epoch>,
 }
 
 impl PrivateStore {
@@ -91,7 +102,7 @@ impl NodePart {
     }
 
     /// Takes over the outputs of a job of the shard's epoch, and gets keys to them. When that fails,
-    /// they are freed.
+    /// they are freed, if the epoch lasts until then.
     pub(crate) fn adopt(&self, shard: &ShardHandle, ranges: &[ExtentRange]) -> Result<()> {
         self.held_bytes.fetch_add(ranges.iter().map(|range| range.length).sum(), Ordering::Relaxed);
         let extents: BTreeSet<ExtentId> = ranges.iter().map(|range| range.extent).collect();
@@ -99,15 +110,19 @@ impl NodePart {
         let extents: Vec<ExtentId> = extents.into_iter().collect();
         let adopted = shard.adopt_ranges(ranges).and_then(|()| shard.map(&extents));
         if adopted.is_err() {
-            ranges.iter().for_each(|&range| self.free(range));
+            ranges.iter().for_each(|&range| self.add_freed(range, Some(shard.epoch())));
         }
         Ok(adopted?)
     }
 
     /// Frees an output with the next batch. Nobody may read it any more.
     pub(crate) fn free(&self, range: ExtentRange) {
+        self.add_freed(range, None);
+    }
+
+    fn add_freed(&self, range: ExtentRange, epoch: Option<Epoch>) {
         self.held_bytes.fetch_sub(range.length, Ordering::Relaxed);
-        lock(&self.freed).push(range);
+        lock(&self.freed).push(Freed { range, epoch });
     }
 
     /// Bytes of outputs that are not freed.
@@ -122,7 +137,7 @@ impl NodePart {
 
     /// Sends the frees that were gathered, if there are at least `fewest`.
     pub(crate) fn send_frees(&self, fewest: usize) {
-        let ranges = {
+        let freed = {
             let mut freed = lock(&self.freed);
             if freed.len() < fewest {
                 return;
@@ -130,6 +145,8 @@ impl NodePart {
             std::mem::take(&mut *freed)
         };
         let shard = self.shard();
+        let may_be_freed = |freed: &Freed| freed.epoch.is_none_or(|epoch| epoch == shard.epoch());
+        let ranges: Vec<_> = freed.into_iter().filter(may_be_freed).map(|freed| freed.range).collect();
         for batch in ranges.chunks(MAX_RANGES) {
             if let Err(error) = shard.free_ranges(batch) {
                 // It may have been carried out, so it is not repeated. The store's end frees the rest.
