@@ -90,12 +90,13 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             eprintln!("{}", measured.line());
             comparison.rows.push(measured);
         }
+        // After each group: what a long run has measured outlives its being stopped.
+        if !arguments.quick {
+            comparison.write(&arguments.output)?;
+        }
     }
     println!("{}", comparison.table());
-    if arguments.quick {
-        return Ok(());
-    }
-    comparison.write(&arguments.output)
+    Ok(())
 }
 
 fn chosen(arguments: &Arguments) -> Outcome<Vec<Group>> {
