@@ -1,7 +1,7 @@
 //! The ordered index of a memtable: a B+-tree from internal keys to records, which many threads
 //! fill and read at once (optimistic lock coupling; `docs/decisions/0014`).
 //!
-//! Nodes ([`crate::node`]) live in an array and name each other by number. A slot carries the first
+//! Nodes (`node`) live in an array and name each other by number. A slot carries the first
 //! twelve bytes of its key, which decide most comparisons without a look at the record, that is
 //! without a cache miss. Nodes and slots are only ever added.
 //!
@@ -26,7 +26,7 @@
 //! 2. A record is read only if its slot was in an unchanged node: whoever inserted it had written the
 //!    record before, and the snapshot acquires from it.
 //! 3. A leaf but the first is never empty. A leaf but the last and an inner node but those on the
-//!    right edge are at least half full, so [`nodes_for`] bounds the nodes that there can be. At the right edge a
+//!    right edge are at least half full, so `nodes_for` bounds the nodes that there can be. At the right edge a
 //!    split moves nothing, so keys that ascend leave full nodes behind.
 //! 4. No two slots of leaves have the same internal key (sequence numbers are unique).
 

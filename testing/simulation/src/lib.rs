@@ -19,7 +19,7 @@
 //! | module | what |
 //! |---|---|
 //! | `stage` | the network, the node, the database, and who works while somebody waits |
-//! | `calls` | random calls, each checked against a [`Model`](model::Model) |
+//! | `calls` | random calls, each checked against a model |
 //! | `run` | one seed from the start to the end |
 
 #![forbid(unsafe_code)]
