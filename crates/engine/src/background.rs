@@ -150,7 +150,7 @@ impl Crew {
                     self.compactions.fetch_sub(1, Ordering::Relaxed);
                     self.bell.ring();
                 }
-            } else if !self.watch_owners() && !self.send_frees() {
+            } else if !self.keep_house() {
                 self.bell.sleep(rings);
             }
         }
@@ -178,24 +178,9 @@ impl Crew {
         None
     }
 
-    /// Asks whether other processes took shards over, where it is time to. Whether it was anywhere.
-    fn watch_owners(&self) -> bool {
-        let mut asked = false;
-        for shard in self.shards.iter().filter(|shard| shard.watch_is_due()) {
-            shard.watch_owner();
-            asked = true;
-        }
-        asked
-    }
-
-    /// Sends frees that wait to be sent. Whether there were any.
-    fn send_frees(&self) -> bool {
-        let mut sent = false;
-        for shard in self.shards.iter().filter(|shard| shard.remote.has_frees()) {
-            shard.remote.send_frees(1);
-            sent = true;
-        }
-        sent
+    /// As [`Shard::keep_house`], for all shards.
+    fn keep_house(&self) -> bool {
+        self.shards.iter().filter(|shard| shard.keep_house()).count() > 0
     }
 }
 
@@ -231,18 +216,22 @@ impl Shard {
                 self.work_on(task);
                 true
             }
-            None if self.watch_is_due() => {
-                self.watch_owner();
-                true
-            }
-            None => {
-                let has_frees = self.remote.has_frees();
-                if has_frees {
-                    self.remote.send_frees(1);
-                }
-                has_frees
-            }
+            None => self.keep_house(),
         }
+    }
+
+    /// What is to be done now and then beside flushes and compactions: asks whether another process
+    /// took the shard over, and sends frees that wait to be sent. False when nothing was due.
+    fn keep_house(&self) -> bool {
+        let watches = self.watch_is_due();
+        if watches {
+            self.watch_owner();
+        }
+        let frees = self.remote.has_frees();
+        if frees {
+            self.remote.send_frees(1);
+        }
+        watches || frees
     }
 
     fn next_task(&self, round: Round) -> Option<Task> {

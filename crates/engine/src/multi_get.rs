@@ -25,25 +25,20 @@ pub(crate) struct Source<'s> {
 }
 
 impl<'s> Source<'s> {
-    /// The shard, as of `number` or now.
+    /// The shard, as of `number` or now. Of several shards, now is to be one moment: see
+    /// [`Cut::through`](crate::cut::Cut::through).
     ///
     /// # Errors
     /// `Closed`.
     pub(crate) fn of(shard: &'s Shard, number: Option<SequenceNumber>) -> Result<Self> {
         shard.check_open()?;
-        let view = shard.view.load();
-        let number = number.unwrap_or_else(|| shard.publication.published());
-        Ok(Self { shard, view, number })
+        let (view, present) = shard.present();
+        Ok(Self { shard, view, number: number.unwrap_or(present) })
     }
 
     /// Which memory node it is on.
     fn node(&self) -> usize {
         self.shard.remote.memory_node().number()
-    }
-
-    /// Goes on to the present.
-    pub(crate) fn go_on(&mut self) {
-        (self.view, self.number) = self.shard.present();
     }
 }
 

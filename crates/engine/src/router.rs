@@ -262,26 +262,22 @@ impl Router {
             let source = Source::of(only, moment.map(|moment| moment.number(0)))?;
             return multi_get::fetch(&[source], keys, |_| 0);
         }
-        loop {
-            let plan = self.plan.load();
-            let routing = moment.map_or(&plan.routing, |moment| &moment.routing);
+        let of = |routing: &Arc<Routing>| -> Result<_> {
             let owners: Vec<usize> = keys.iter().map(|key| routing.owner(key)).collect();
             let mut involved = owners.clone();
             involved.sort_unstable();
             involved.dedup();
-            let sources =
-                involved.iter().map(|&at| Source::of(self.shard(at)?, moment.map(|moment| moment.number(at))));
-            let mut sources = sources.collect::<Result<Vec<_>>>()?;
-            if moment.is_none() {
-                self.cut.through(|| sources.iter_mut().for_each(Source::go_on));
-                if plan.is_replaced() {
-                    continue;
-                }
-            }
-            return multi_get::fetch(&sources, keys, |key| {
-                owners.get(key).and_then(|owner| involved.binary_search(owner).ok()).unwrap_or(0)
-            });
-        }
+            let source = |&at: &usize| Source::of(self.shard(at)?, moment.map(|moment| moment.number(at)));
+            let sources = involved.iter().map(source).collect::<Result<Vec<_>>>()?;
+            Ok((owners, involved, sources))
+        };
+        let (owners, involved, sources) = match moment {
+            Some(moment) => of(&moment.routing),
+            None => self.now(of),
+        }?;
+        multi_get::fetch(&sources, keys, |key| {
+            owners.get(key).and_then(|owner| involved.binary_search(owner).ok()).unwrap_or(0)
+        })
     }
 }
 
