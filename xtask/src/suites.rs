@@ -124,6 +124,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: None,
     },
     Suite {
+        name: "tree-kill",
+        about: "four clients of a shared tree, one killed every few seconds (--operations N --memory shm|tcp|both)",
+        folder: "testing/processes",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["run", "--release", "--package", "forebay-processes", "--bin", "tree-kill", "--"],
+        full: &["--operations", "20000000"],
+        slice: Some(&["--operations", "100000", "--kill-every-ms", "400"]),
+    },
+    Suite {
         name: "e2e",
         about: "memory node, bench and replay as processes, over shared memory and TCP",
         folder: "crates/cli",

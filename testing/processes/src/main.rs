@@ -1,0 +1,103 @@
+//! The shared tree among processes: a memory node and four clients, of which one is killed with
+//! `kill -9` every few seconds and started again.
+//!
+//! ```text
+//!            driver ── starts, kills, starts again ──► client 0 .. 3 ── journal (a file) each
+//!              │ starts                                   │
+//!              └────────────► memory node ◄───────────────┘ shared memory or TCP
+//! ```
+//!
+//! Each client owns a residue class of the keys: it knows the value of each and checks every answer
+//! exactly, also what a write says about the value before it. A further class is written by all; there a
+//! value must have been written, not be older than one of the same writer that was seen before, and a
+//! writer's own value is its last one. What a client knows is in its [`journal`], which outlives it: its
+//! next life reads all its keys first, and finds all that had been answered and perhaps the one write
+//! that had not. In the end the driver checks the tree's invariants and every key against the journals.
+//!
+//! | module | what |
+//! |---|---|
+//! | `driver` | starts and kills processes, checks the end |
+//! | `client` | a client's life: operations, each checked |
+//! | `journal` | what a client wrote, in a file |
+//! | `records` | keys and values |
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod driver;
+mod journal;
+mod records;
+
+use clap::{Parser, Subcommand};
+use forebay::{ClientOptions, MemoryClient, MemoryNode, MemoryNodeOptions, NodeAddress};
+use std::io::Read;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// What went wrong, for people.
+type Outcome<T = ()> = Result<T, String>;
+
+/// The name of the tree.
+const TREE: &str = "tree-kill";
+
+/// Kills clients of a shared tree.
+#[derive(Debug, Parser)]
+#[command(name = "tree-kill", disable_help_subcommand = true, args_conflicts_with_subcommands = true)]
+struct CommandLine {
+    #[command(flatten)]
+    driver: driver::Arguments,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What the driver starts.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// A memory node, until standard input ends.
+    #[command(hide = true)]
+    Node(NodeArguments),
+    /// A client.
+    #[command(hide = true)]
+    Client(client::Arguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct NodeArguments {
+    listen: NodeAddress,
+    memory_bytes: u64,
+}
+
+fn main() -> ExitCode {
+    let command_line = CommandLine::parse();
+    let (who, result) = match &command_line.role {
+        None => ("tree-kill".to_owned(), driver::execute(&command_line.driver)),
+        Some(Role::Node(arguments)) => ("memory node".to_owned(), serve(arguments)),
+        Some(Role::Client(arguments)) => {
+            (format!("client {} in life {}", arguments.number, arguments.life), client::execute(arguments))
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{who}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until the driver closes standard input, or is gone.
+fn serve(arguments: &NodeArguments) -> Outcome {
+    let listener = forebay::listen(&arguments.listen, 1, false).map_err(|error| error.to_string())?;
+    let options = MemoryNodeOptions::with_memory(arguments.memory_bytes);
+    let node = MemoryNode::start(listener, options).map_err(|error| error.to_string())?;
+    println!("ready {}", node.address());
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    node.shutdown().map_err(|error| error.to_string())
+}
+
+/// A session at the memory node.
+fn session(memory: &NodeAddress, name: &str) -> Outcome<[Arc<MemoryClient>; 1]> {
+    let link = forebay::connect(memory).map_err(|error| format!("{memory}: {error}"))?;
+    let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
+    MemoryClient::connect(link, name, options).map(|client| [client]).map_err(|error| error.to_string())
+}
