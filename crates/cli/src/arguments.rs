@@ -2,7 +2,9 @@
 
 use crate::output::Format;
 use crate::units;
+use clap::builder::BoolishValueParser;
 use forebay::{LinkModel, NodeAddress};
+use forebay_workload::Timing;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 use std::time::Duration;
@@ -52,6 +54,26 @@ impl Display for NodeAddresses {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let separators = std::iter::once("").chain(std::iter::repeat(","));
         self.0.iter().zip(separators).try_for_each(|(address, separator)| write!(f, "{separator}{address}"))
+    }
+}
+
+/// What is looked at in every operation of a benchmark.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CheckArguments {
+    /// Check every value that is read. If not, `bench` makes values as cheaply as db_bench makes them.
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    pub verify: bool,
+    /// Time every call; if not, one of 64, which costs less.
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new())]
+    histogram: bool,
+}
+
+impl CheckArguments {
+    /// Which calls are timed.
+    pub fn timing(&self) -> Timing {
+        if self.histogram { Timing::Each } else { Timing::Sampled }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `forebay bench`: db_bench's workloads.
 
-use crate::arguments::{MemoryArguments, ReportArguments};
+use crate::arguments::{CheckArguments, MemoryArguments, ReportArguments};
 use crate::failure::{Failure, Stage};
 use crate::output::{self, Format, ProgressLine};
 use crate::stores::{self, EngineArguments, Existing};
@@ -9,7 +9,7 @@ use clap::builder::BoolishValueParser;
 use forebay_base::ErrorKind;
 use forebay_env::SystemClock;
 use forebay_workload::bench::{self, Outcome, Planned, Settings};
-use forebay_workload::{PhaseReport, Report, Run, Timing, render_header, render_page, render_phase, render_summary};
+use forebay_workload::{PhaseReport, Report, Run, render_header, render_page, render_phase, render_summary};
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 
@@ -55,18 +55,12 @@ pub struct Arguments {
     /// Reads of 100 operations of readrandomwriterandom.
     #[arg(long, default_value_t = 90)]
     readwritepercent: u32,
-    /// Check every value that is read. If not, values are made as cheaply as db_bench makes them.
-    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          value_parser = BoolishValueParser::new())]
-    verify: bool,
-    /// Time every call; if not, one of 64, which costs less.
-    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          value_parser = BoolishValueParser::new())]
-    histogram: bool,
     /// Go on with the store that is there, also for fillseq and fillrandom.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     use_existing_db: bool,
+    #[command(flatten)]
+    checks: CheckArguments,
     #[command(flatten)]
     memory: MemoryArguments,
     #[command(flatten)]
@@ -96,8 +90,8 @@ impl Arguments {
             multiread_stride: self.multiread_stride,
             seek_nexts: self.seek_nexts,
             read_write_percent: self.readwritepercent,
-            verify: self.verify,
-            timing: if self.histogram { Timing::Each } else { Timing::Sampled },
+            verify: self.checks.verify,
+            timing: self.checks.timing(),
         };
         settings.check().map_err(Failure::workload(Stage::Arguments))?;
         Ok(settings)
@@ -171,7 +165,7 @@ fn introduction(arguments: &Arguments, place: &str) -> String {
 /// What the figures mean, for who sees them for the first time.
 fn explanation(arguments: &Arguments, phases: &[PhaseReport]) -> String {
     let mut text = String::new();
-    if arguments.verify && phases.iter().any(|phase| phase.found.is_some_and(|found| found > 0)) {
+    if arguments.checks.verify && phases.iter().any(|phase| phase.found.is_some_and(|found| found > 0)) {
         text += "every value that was read was checked, byte by byte\n";
     }
     if phases.iter().any(|phase| phase.name == "fillrandom") {

@@ -1,15 +1,14 @@
 //! `forebay ycsb`: YCSB's workloads and profiles from published statistics.
 
-use crate::arguments::{MemoryArguments, ReportArguments};
+use crate::arguments::{CheckArguments, MemoryArguments, ReportArguments};
 use crate::failure::{Failure, Stage};
 use crate::output::{self, Format, ProgressLine};
 use crate::stores::{self, EngineArguments};
 use crate::{nodes, tree_store, units};
-use clap::builder::BoolishValueParser;
 use forebay::TreeOptions;
 use forebay_env::SystemClock;
 use forebay_workload::ycsb::{self, Distribution, Profile, Settings, Workload, YCSB_THETA};
-use forebay_workload::{PhaseReport, Report, Run, Store, Timing, render_header, render_phase, render_summary};
+use forebay_workload::{PhaseReport, Report, Run, Store, render_header, render_phase, render_summary};
 use std::cell::RefCell;
 use std::path::PathBuf;
 
@@ -76,14 +75,8 @@ pub struct Arguments {
     /// Where randomness begins; the same seed gives the same operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Check every value that is read, and that every record is found.
-    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          value_parser = BoolishValueParser::new())]
-    verify: bool,
-    /// Time every call; if not, one of 64, which costs less.
-    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
-          value_parser = BoolishValueParser::new())]
-    histogram: bool,
+    #[command(flatten)]
+    checks: CheckArguments,
     #[command(flatten)]
     memory: MemoryArguments,
     #[command(flatten)]
@@ -109,8 +102,8 @@ impl Arguments {
             scan_length: self.scan_length,
             fixed_scans: self.fixed_scans,
             seed: self.seed,
-            verify: self.verify,
-            timing: if self.histogram { Timing::Each } else { Timing::Sampled },
+            verify: self.checks.verify,
+            timing: self.checks.timing(),
         };
         settings.check().map_err(Failure::workload(Stage::Arguments))?;
         let workloads = match profile {
@@ -140,7 +133,10 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             Err(Failure::usage("--clients: an LSM database has one client, who writes; use --threads"))
         }
         Engine::Lsm => {
-            let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options, stores::Existing::Kept);
+            // Keys begin with words that are spread over all there are.
+            let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options, stores::Existing::Kept)
+                .with_numbered_keys(settings.key_size, u64::MAX)
+                .map_err(Failure::workload(Stage::Arguments))?;
             let store = opener.open().map_err(Failure::workload(Stage::Start))?;
             measure(arguments, &[store], &workloads, &settings)
         }

@@ -172,6 +172,9 @@ pub struct Modelled {
     pub seconds: f64,
     /// Operations a second that would have been.
     pub ops_per_second: f64,
+    /// Mean latency of an operation, microseconds: of closed-loop threads, the time of all over the operations.
+    #[serde(default)]
+    pub mean_latency_us: f64,
 }
 
 /// What of a phase is measured by the workload itself.
@@ -234,6 +237,7 @@ fn modelled(model: &LinkModel, measured: &Measured, foreground: &Counts) -> Mode
         link_operations_per_second: model.operations_per_second,
         seconds,
         ops_per_second: rate(measured.operations, seconds),
+        mean_latency_us: seconds * 1e6 * measured.threads as f64 / measured.operations.max(1) as f64,
     }
 }
 
@@ -311,5 +315,6 @@ mod tests {
         assert_eq!(report.memory_node.allocated_bytes, 50);
         let model = report.model.unwrap();
         assert!((model.seconds - 5.0).abs() < 1e-9 && (model.ops_per_second - 2.0).abs() < 1e-9);
+        assert!((model.mean_latency_us - 500_000.0).abs() < 1e-3);
     }
 }

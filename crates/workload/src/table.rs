@@ -21,7 +21,7 @@ pub fn render_header(modelled: bool) -> String {
         "found"
     );
     if modelled {
-        let _ = write!(line, " {:>14} {:>14}", "modelled s", "modelled ops/s");
+        let _ = write!(line, " {:>14} {:>14} {:>16}", "modelled s", "modelled ops/s", "modelled mean us");
     }
     line
 }
@@ -45,7 +45,13 @@ pub fn render_phase(phase: &PhaseReport) -> String {
         phase.found.map_or("-".into(), grouped),
     );
     if let Some(model) = &phase.model {
-        let _ = write!(line, " {:>14.3} {:>14}", model.seconds, grouped(model.ops_per_second as u64));
+        let _ = write!(
+            line,
+            " {:>14.3} {:>14} {:>16.2}",
+            model.seconds,
+            grouped(model.ops_per_second as u64),
+            model.mean_latency_us
+        );
     }
     for operation in &phase.by_operation {
         let latency = &operation.latency_us;
