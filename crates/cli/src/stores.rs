@@ -4,8 +4,8 @@ use crate::arguments::MemoryArguments;
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay::{
-    CompactionPlace, DbIterator, ErrorKind, LevelStatistics, NodeAddress, Options, ShardBounds, Store as Database,
-    WriteBatch,
+    CompactionPlace, CompactionStyle, DbIterator, ErrorKind, Gathering, LevelStatistics, NodeAddress, Options,
+    ShardBounds, Store as Database, WriteBatch,
 };
 use forebay_workload::keys::KeyBuffer;
 use forebay_workload::{Cursor, Error, Figures, LevelFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
@@ -65,6 +65,24 @@ pub struct EngineArguments {
     /// Where compactions run.
     #[arg(long, value_enum, default_value_t = Place::Memory)]
     compaction_place: Place,
+    /// What compactions do with records.
+    #[arg(long, value_enum, default_value_t = Style::Clustered)]
+    compaction_style: Style,
+    /// Records of a scan that lie apart: from so many in a batch on, the memory node gathers them; 0 for never. By
+    /// default 64 where reads take its processor anyway, as over TCP.
+    #[arg(long, value_name = "RECORDS")]
+    gather_records: Option<usize>,
+}
+
+/// What compactions do with records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Style {
+    /// They bring records into key order when these enter the last level.
+    Clustered,
+    /// They leave records where they were written.
+    Unclustered,
+    /// They rewrite every record.
+    Classic,
 }
 
 /// Where compactions run.
@@ -102,6 +120,16 @@ impl EngineArguments {
             compaction_place: match self.compaction_place {
                 Place::Compute => CompactionPlace::ComputeNode,
                 Place::Memory => CompactionPlace::MemoryNode,
+            },
+            compaction_style: match self.compaction_style {
+                Style::Clustered => CompactionStyle::Clustered,
+                Style::Unclustered => CompactionStyle::Unclustered,
+                Style::Classic => CompactionStyle::Classic,
+            },
+            gathering: match self.gather_records {
+                None => usual.gathering,
+                Some(0) => Gathering::Never,
+                Some(records) => Gathering::From(records),
             },
             ..usual
         }

@@ -10,6 +10,7 @@ use crate::visibility::Visibility;
 use crate::{Error, Result};
 use forebay_base::{InternalKey, LogicalAddress};
 use forebay_fabric::RemoteAddress;
+use forebay_memory_client::ExtentId;
 use forebay_memtable::OwnedCursor;
 use forebay_table::{Direction, SortedStream};
 
@@ -40,8 +41,10 @@ pub(crate) enum Location<'s> {
     Remote {
         /// For error messages.
         logical: LogicalAddress,
-        /// Where the record starts.
+        /// Where the record starts, to read it.
         address: RemoteAddress,
+        /// The same, to have it brought.
+        extent: ExtentId,
         /// Length of the record, without padding.
         length: u32,
     },

@@ -326,7 +326,8 @@ impl LevelCursor {
         if segment.clip(offset, entry.length.into()) < entry.length as usize {
             return Err(Error::corrupt(format!("an entry of table {} ends behind {logical}", table.id().0)));
         }
-        Ok(Some(Location::Remote { logical, address: segment.at(offset), length: entry.length }))
+        let (address, extent) = (segment.at(offset), segment.extent());
+        Ok(Some(Location::Remote { logical, address, extent, length: entry.length }))
     }
 }
 

@@ -75,5 +75,5 @@ pub use checkpoint::CheckpointSummary;
 pub use db::{Db, Snapshot};
 pub use db_iterator::DbIterator;
 pub use error::{Error, Result};
-pub use options::{CompactionPlace, CompactionStyle, Options, ShardBounds};
+pub use options::{CompactionPlace, CompactionStyle, Gathering, Options, ShardBounds};
 pub use statistics::{IndexCacheStatistics, LevelStatistics, Stalls, StallsByCause, Statistics};

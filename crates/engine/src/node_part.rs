@@ -34,6 +34,8 @@ pub(crate) struct NodePart {
     _private: Option<Arc<PrivateStore>>,
     freed: Mutex<Vec<Freed>>,
     held_bytes: AtomicU64,
+    /// Gathers that were asked for.
+    gathers: AtomicU64,
 }
 
 /// An output that nobody needs.
@@ -80,12 +82,17 @@ impl NodePart {
     pub(crate) fn open(store: &Arc<PrivateStore>, id: ShardId) -> Result<Self> {
         let shard = store.0.acquire_shard(id, false)?;
         let owner = Arc::new(Owner::new(store.0.clone(), shard));
-        Ok(Self { owner, _private: Some(Arc::clone(store)), freed: Mutex::default(), held_bytes: AtomicU64::new(0) })
+        Ok(Self::new(owner, Some(Arc::clone(store)), 0))
     }
 
     /// The share of a shard of a named store, of which its versions name `held_bytes` bytes.
     pub(crate) fn of_owner(owner: Arc<Owner>, held_bytes: u64) -> Self {
-        Self { owner, _private: None, freed: Mutex::default(), held_bytes: AtomicU64::new(held_bytes) }
+        Self::new(owner, None, held_bytes)
+    }
+
+    fn new(owner: Arc<Owner>, private: Option<Arc<PrivateStore>>, held_bytes: u64) -> Self {
+        let held_bytes = AtomicU64::new(held_bytes);
+        Self { owner, _private: private, freed: Mutex::default(), held_bytes, gathers: AtomicU64::new(0) }
     }
 
     /// The shard at its present epoch.
@@ -99,6 +106,16 @@ impl NodePart {
     /// `Fenced` when somebody took over; `Unavailable`.
     pub(crate) fn end_epoch(&self) -> Result<ShardHandle> {
         self.owner.advance()
+    }
+
+    /// Has the node bring ranges of the shard's memory in one piece.
+    ///
+    /// # Errors
+    /// The node's, also of a kind that only says that it does not do this now.
+    pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Result<Vec<u8>> {
+        // Jobs of other kinds count their attempts from below.
+        let attempt = u64::MAX - self.gathers.fetch_add(1, Ordering::Relaxed);
+        Ok(self.shard().gather(attempt, ranges)?)
     }
 
     /// Takes over the outputs of a job of the shard's epoch, and gets keys to them. When that fails,

@@ -4,6 +4,7 @@ use crate::routing::Routing;
 use crate::{Error, Result};
 use forebay_base::KeyOrder;
 use forebay_env::{Clock, SystemClock};
+use forebay_fabric::{Atomics, Capabilities};
 use forebay_table::PointIndexOptions;
 use forebay_table::job::SizeClasses;
 use std::sync::Arc;
@@ -47,6 +48,33 @@ pub enum CompactionStyle {
     Unclustered,
     /// They rewrite every record, as in other LSM-trees: the baseline.
     Classic,
+}
+
+/// How a scan brings records that lie apart: read one by one behind one doorbell, or gathered by the memory
+/// node, which takes its processor, and sent in one piece. It takes a memory node that runs jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Gathering {
+    /// They are never gathered.
+    Never,
+    /// Many are gathered where reading them takes the memory node's processor anyway, as over TCP.
+    #[default]
+    Automatic,
+    /// So many or more are gathered.
+    From(usize),
+}
+
+impl Gathering {
+    /// Records from which gathering them over TCP is cheaper than reading them.
+    const MANY: usize = 64;
+
+    /// The records from which they are gathered on a back end that promises this; `None` for never.
+    pub(crate) fn threshold(self, capabilities: &Capabilities) -> Option<usize> {
+        match self {
+            Self::Never => None,
+            Self::Automatic => (capabilities.atomics == Atomics::ByTargetCpu).then_some(Self::MANY),
+            Self::From(records) => Some(records),
+        }
+    }
 }
 
 /// How a database behaves. The defaults are the papers' (dLSM XI-B) where they give one.
@@ -100,6 +128,8 @@ pub struct Options {
     /// needs beyond that costs one more round trip. The sparse indexes, about 0.3 bytes a key of 20
     /// bytes, count, but are always kept.
     pub cached_index_bytes: Option<u64>,
+    /// How a scan brings records that lie apart.
+    pub gathering: Gathering,
     /// What compactions do with records.
     pub compaction_style: CompactionStyle,
     /// Sizes from which records are treated as medium and as large (Tebis 3.1).
@@ -142,6 +172,7 @@ impl Default for Options {
             background_threads: 3,
             compaction_place: CompactionPlace::default(),
             cached_index_bytes: None,
+            gathering: Gathering::default(),
             compaction_style: CompactionStyle::default(),
             size_classes: SizeClasses::default(),
             last_level_runs: 8,

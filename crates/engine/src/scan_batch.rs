@@ -7,6 +7,8 @@ use crate::{Error, Result};
 use forebay_base::record::pad;
 use forebay_base::{LogicalAddress, Record};
 use forebay_fabric::{RemoteAddress, Slot};
+use forebay_memory_client::{ExtentId, ExtentRange};
+use forebay_proto::gather;
 use forebay_table::Direction;
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,6 +52,8 @@ enum Buffer {
     Read(Slot),
     /// Read by a source, which may still use it.
     Chunk(Arc<Slot>),
+    /// Brought by the memory node.
+    Gathered(Vec<u8>),
 }
 
 /// A record that is to be read.
@@ -57,7 +61,15 @@ struct Pending {
     entry: usize,
     logical: LogicalAddress,
     address: RemoteAddress,
+    extent: ExtentId,
     length: u32,
+}
+
+/// A read that brings a record, or several that follow each other.
+struct Read {
+    address: RemoteAddress,
+    extent: ExtentId,
+    length: u64,
 }
 
 impl Place {
@@ -102,8 +114,9 @@ impl ScanBatch {
         let buffer = match (place.buffer as usize).checked_sub(1) {
             None => self.bytes.as_slice(),
             Some(index) => match self.buffers.get(index)? {
-                Buffer::Read(slot) => slot,
+                Buffer::Read(slot) => &**slot,
                 Buffer::Chunk(chunk) => chunk,
+                Buffer::Gathered(bytes) => bytes,
             },
         };
         buffer.get(place.start as usize..place.end as usize)
@@ -119,6 +132,7 @@ impl ScanBatch {
                         endpoint.release(slot);
                     }
                 }
+                Buffer::Gathered(_) => {}
             }
         }
         self.bytes.clear();
@@ -135,9 +149,9 @@ impl ScanBatch {
         match location {
             Some(Location::Run { reader, record }) => self.add_record(reader, record),
             Some(Location::Local(value)) => self.add_local(key, value),
-            Some(Location::Remote { logical, address, length }) => {
+            Some(Location::Remote { logical, address, extent, length }) => {
                 let key = self.copy(key);
-                self.pending.push(Pending { entry: self.entries.len(), logical, address, length });
+                self.pending.push(Pending { entry: self.entries.len(), logical, address, extent, length });
                 self.push(key, Place { end: length, ..Place::EMPTY });
             }
             None => return Err(Error::corrupt("an entry without a place")),
@@ -189,8 +203,9 @@ impl ScanBatch {
         }
     }
 
-    /// Reads all pending values with one doorbell. Records that follow each other come in one read:
-    /// they lie in key order, whichever way the scan goes.
+    /// Brings all pending values with one round trip. Records that follow each other come in one read: they lie
+    /// in key order, whichever way the scan goes. Many reads are one request to the memory node, where that is
+    /// cheaper.
     ///
     /// # Errors
     /// Those of the fabric; `Corrupt` when a record is not what it should be.
@@ -202,34 +217,20 @@ impl ScanBatch {
         if direction == Direction::Backward {
             pending.reverse();
         }
-        let mut reads: Vec<(RemoteAddress, u64)> = Vec::new();
-        // For each pending entry: which read, and where in it.
-        let mut places = Vec::with_capacity(pending.len());
-        for Pending { address, length, .. } in &pending {
-            let length = u64::from(*length);
-            match reads.last_mut() {
-                Some((start, bytes))
-                    if start.key == address.key
-                        && address.offset == start.offset + pad(*bytes as usize) as u64
-                        && *bytes + length <= MAX_READ_BYTES =>
-                {
-                    let at = address.offset - start.offset;
-                    *bytes = at + length;
-                    places.push((reads.len() - 1, at as usize));
-                }
-                _ => {
-                    places.push((reads.len(), 0));
-                    reads.push((*address, length));
-                }
-            }
-        }
+        let (reads, mut places) = joined(&pending);
         let first = self.buffers.len();
-        let mut asked: Vec<_> = Vec::with_capacity(reads.len());
-        for (address, length) in reads {
-            asked.push(endpoint.ask(address, length as usize)?);
-        }
-        for asked in asked {
-            self.buffers.push(Buffer::Read(endpoint.wait(asked)?));
+        if let Some((bytes, starts)) = gathered(endpoint, &reads) {
+            self.buffers.push(Buffer::Gathered(bytes));
+            for (read, start) in &mut places {
+                *start += starts.get(*read).copied().unwrap_or_default();
+                *read = 0;
+            }
+        } else {
+            let asked: Result<Vec<_>> =
+                reads.iter().map(|read| endpoint.ask(read.address, read.length as usize)).collect();
+            for asked in asked? {
+                self.buffers.push(Buffer::Read(endpoint.wait(asked)?));
+            }
         }
         pending.iter().zip(places).try_for_each(|(pending, (read, start))| self.verify(pending, first + read, start))
     }
@@ -245,6 +246,45 @@ impl ScanBatch {
         }
         Ok(())
     }
+}
+
+/// The reads that bring `pending`, and for each of it: which read, and where in it.
+fn joined(pending: &[Pending]) -> (Vec<Read>, Vec<(usize, usize)>) {
+    let mut reads: Vec<Read> = Vec::new();
+    let mut places = Vec::with_capacity(pending.len());
+    for &Pending { address, extent, length, .. } in pending {
+        let length = u64::from(length);
+        match reads.last_mut() {
+            Some(read)
+                if read.address.key == address.key
+                    && address.offset == read.address.offset + pad(read.length as usize) as u64
+                    && read.length + length <= MAX_READ_BYTES =>
+            {
+                let at = address.offset - read.address.offset;
+                read.length = at + length;
+                places.push((reads.len() - 1, at as usize));
+            }
+            _ => {
+                places.push((reads.len(), 0));
+                reads.push(Read { address, extent, length });
+            }
+        }
+    }
+    (reads, places)
+}
+
+/// The reads' bytes, if the memory node brings them, and where those of each begin.
+fn gathered(endpoint: &ScanEndpoint, reads: &[Read]) -> Option<(Vec<u8>, Vec<usize>)> {
+    let range = |read: &Read| ExtentRange { extent: read.extent, offset: read.address.offset, length: read.length };
+    let ranges: Vec<_> = reads.iter().map(range).collect();
+    let fits = ranges.len() <= gather::MAX_RANGES && gather::total_bytes(&ranges)? <= gather::MAX_BYTES;
+    let bytes = fits.then(|| endpoint.gather(&ranges))??;
+    let (mut starts, mut end) = (Vec::with_capacity(reads.len()), 0);
+    for read in reads {
+        starts.push(end);
+        end += read.length as usize;
+    }
+    (bytes.len() == end).then_some((bytes, starts))
 }
 
 /// Where in a record's bytes the value is, once the record is verified.

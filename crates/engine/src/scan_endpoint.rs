@@ -11,6 +11,7 @@ use crate::read::received;
 use crate::segment::Remote;
 use forebay_env::sync::Mutex;
 use forebay_fabric::{RemoteAddress, Slot, WorkId};
+use forebay_memory_client::ExtentRange;
 use std::sync::Arc;
 
 /// How often an endpoint that broke is replaced before a read that goes through.
@@ -81,6 +82,11 @@ impl ScanEndpoint {
             }
             asked = self.ask(asked.from, asked.length)?;
         }
+    }
+
+    /// Has the memory node bring `ranges` in one piece; `None` when they are too few or it does not do it.
+    pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
+        self.remote.gather(ranges)
     }
 
     /// Takes back a slot.

@@ -34,6 +34,8 @@ pub(crate) struct Node {
     background: Arc<Pool>,
     /// What holds point indexes within a budget, if there is one.
     index_cache: Option<Arc<IndexCache>>,
+    /// Records that lie apart and are gathered, from so many on.
+    gather_from: Option<usize>,
 }
 
 /// A shard's part of the memory node that its segments lie in.
@@ -56,6 +58,7 @@ impl Node {
         Arc::new(Self {
             number,
             index_cache: options.cached_index_bytes.map(IndexCache::new),
+            gather_from: options.gathering.threshold(&client.link().capabilities()),
             runs_jobs: options.compaction_place == CompactionPlace::MemoryNode && client.runs_jobs(),
             allocator: Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default())),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
@@ -181,6 +184,16 @@ impl Remote {
             Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Has the memory node bring `ranges` in one piece; `None` when they are too few or it does not do it, whatever
+    /// the cause.
+    pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
+        if self.node.gather_from.is_none_or(|fewest| ranges.len() < fewest) {
+            return None;
+        }
+        let gathered = self.node_part()?.gather(ranges);
+        gathered.inspect_err(|error| tracing::debug!(%error, "reading one by one what was to be gathered")).ok()
     }
 
     /// Where outputs of jobs lie, also while compactions run at this node.
@@ -373,7 +386,15 @@ impl Segment {
         }
     }
 
-    /// Where `offset` bytes into the segment is.
+    /// The extent that it lies in.
+    #[inline]
+    pub(crate) fn extent(&self) -> ExtentId {
+        match self.origin {
+            Origin::Session(range) | Origin::NodePart(range) => range.extent,
+        }
+    }
+
+    /// Where `offset` bytes into the segment is. The address counts from the extent's beginning, as its key does.
     #[inline]
     pub(crate) fn at(&self, offset: u64) -> RemoteAddress {
         self.base.add(offset)

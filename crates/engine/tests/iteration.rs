@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Cluster, small_options};
-use forebay_engine::{Db, IterOptions, Options};
+use forebay_engine::{CompactionStyle, Db, Gathering, IterOptions, Options};
 
 const KEYS: u32 = 20_000;
 
@@ -139,4 +139,39 @@ fn records_of_any_size_stream_and_are_found_in_the_middle() {
         assert!(iterator.key() == key(i * 2) && iterator.value().len() == length(i));
         iterator.next().unwrap();
     }
+}
+
+#[test]
+fn what_lies_apart_is_gathered_by_the_memory_node() {
+    let cluster = Cluster::start(256 << 20);
+    let scan = |gathering| {
+        let style = CompactionStyle::Unclustered;
+        let sizes = Options { target_table_bytes: 1 << 20, write_buffer_bytes: 1 << 20, ..Options::default() };
+        let db = cluster.open(Options { gathering, compaction_style: style, ..sizes });
+        // Neighbours are written far from each other.
+        for i in 0..KEYS {
+            let i = i * 7919 % KEYS;
+            db.put(&key(i), &[i as u8; 200]).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_compactions().unwrap();
+        let before = db.statistics().foreground;
+        let mut iterator = db.iter().unwrap();
+        iterator.seek_to_first().unwrap();
+        for i in 0..KEYS {
+            assert_eq!((iterator.key(), iterator.value()), (&key(i)[..], &[i as u8; 200][..]));
+            iterator.next().unwrap();
+        }
+        iterator.seek_to_last().unwrap();
+        for i in (0..KEYS).rev() {
+            assert_eq!((iterator.key(), iterator.value()), (&key(i)[..], &[i as u8; 200][..]));
+            iterator.prev().unwrap();
+        }
+        db.statistics().foreground - before
+    };
+    let (one_by_one, gathered) = (scan(Gathering::Never), scan(Gathering::From(64)));
+    // A batch of 512 records is as many reads, or a message and its reply.
+    assert!(one_by_one.reads > u64::from(KEYS) * 2 * 9 / 10, "{one_by_one:?}");
+    assert!(gathered.reads < one_by_one.reads / 10, "{gathered:?}");
+    assert!(gathered.round_trips <= one_by_one.round_trips * 2, "{gathered:?} {one_by_one:?}");
 }

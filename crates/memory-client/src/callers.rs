@@ -20,13 +20,14 @@ const KEPT: usize = 8;
 pub(crate) struct Callers {
     link: Arc<dyn Link>,
     clock: Arc<dyn Clock>,
+    traffic: Traffic,
     reply_bytes: usize,
     idle: Mutex<Vec<rpc::Client>>,
 }
 
 impl Callers {
-    pub fn new(link: Arc<dyn Link>, clock: Arc<dyn Clock>, reply_bytes: usize) -> Self {
-        Self { link, clock, reply_bytes, idle: Mutex::new(Vec::new()) }
+    pub fn new(link: Arc<dyn Link>, clock: Arc<dyn Clock>, traffic: Traffic, reply_bytes: usize) -> Self {
+        Self { link, clock, traffic, reply_bytes, idle: Mutex::new(Vec::new()) }
     }
 
     /// Makes a call.
@@ -48,7 +49,7 @@ impl Callers {
     }
 
     fn open(&self, timeout: Duration) -> Result<rpc::Client, Error> {
-        let options = EndpointOptions { traffic: Traffic::Background, timeout, clock: Arc::clone(&self.clock) };
+        let options = EndpointOptions { traffic: self.traffic, timeout, clock: Arc::clone(&self.clock) };
         Ok(rpc::Client::new(Arc::clone(&self.link), options, self.reply_bytes)?)
     }
 }

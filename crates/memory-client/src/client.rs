@@ -144,6 +144,10 @@ impl MemoryClient {
         self.session.call(call)
     }
 
+    pub(crate) fn call_to_read<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
+        self.session.call_to_read(call)
+    }
+
     pub(crate) fn call_slowly<C: Call>(&self, call: &C, limit: Duration) -> Result<C::Reply, Error> {
         self.session.call_slowly(call, limit)
     }

@@ -11,11 +11,11 @@ use forebay_base::{DecodeError, ErrorKind};
 use forebay_env::Nanos;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, lock};
-use forebay_fabric::Link;
 use forebay_fabric::rpc::Style;
+use forebay_fabric::{Link, Traffic};
 use forebay_proto::calls::{CloseSession, OpenSession, PassReaders, Renew};
 use forebay_proto::replies::SessionOpened;
-use forebay_proto::{Call, MAX_EXTENTS, PROTOCOL_VERSION, SessionId, Text};
+use forebay_proto::{Call, MAX_EXTENTS, PROTOCOL_VERSION, SessionId, Text, gather};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub(crate) struct Session {
     opened: SessionOpened,
     callers: Callers,
     jobs: Callers,
+    /// For what readers wait for.
+    gathers: Callers,
     pub keys: KeyTable,
     reading: Reading,
     renewed: AtomicU64,
@@ -54,8 +56,10 @@ impl Session {
             name: text("name", name)?,
             capabilities: 0,
         };
-        let callers = Callers::new(Arc::clone(&link), Arc::clone(&options.clock), REPLY_BYTES);
-        let jobs = Callers::new(Arc::clone(&link), Arc::clone(&options.clock), options.job_reply_bytes);
+        let callers = |traffic, bytes| Callers::new(Arc::clone(&link), Arc::clone(&options.clock), traffic, bytes);
+        let gathers = callers(Traffic::Foreground, gather::MAX_BYTES + 1);
+        let jobs = callers(Traffic::Background, options.job_reply_bytes);
+        let callers = callers(Traffic::Background, REPLY_BYTES);
         let now = options.clock.now();
         let opened = callers.call(&call, Style::Poll, options.timeout)?;
         if opened.extents > MAX_EXTENTS {
@@ -74,6 +78,7 @@ impl Session {
             opened,
             callers,
             jobs,
+            gathers,
         })
     }
 
@@ -105,6 +110,12 @@ impl Session {
     pub fn call<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
         self.check()?;
         self.noticing(self.callers.call(call, Style::Poll, self.options.timeout))
+    }
+
+    /// Makes a call that brings what a reader waits for.
+    pub fn call_to_read<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
+        self.check()?;
+        self.noticing(self.gathers.call(call, Style::Poll, self.options.timeout))
     }
 
     /// Makes a call that may take long, with a long reply (dLSM X-D2).

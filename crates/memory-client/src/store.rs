@@ -6,7 +6,7 @@ use forebay_proto::calls::{
     ReleaseShard, SetRoot, ShareExtents, SubmitJob,
 };
 use forebay_proto::replies::StoreOpened;
-use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId};
+use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId, gather, job_kind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,6 +236,19 @@ impl ShardHandle {
         let arguments = Rest(arguments.to_vec());
         let call = SubmitJob { session, shard, epoch, attempt, kind, arguments };
         Ok(self.client.call_slowly(&call, limit)?.result.0)
+    }
+
+    /// Has the node bring ranges of the shard's memory in one piece, one behind the other: at most
+    /// [`gather::MAX_RANGES`] of [`gather::MAX_BYTES`] bytes. No two attempts of one epoch that run
+    /// at the same time may have the same number.
+    ///
+    /// # Errors
+    /// As [`ShardHandle::submit_job`].
+    pub fn gather(&self, attempt: u64, ranges: &[ExtentRange]) -> Result<Vec<u8>, Error> {
+        let (session, shard, epoch) = self.names();
+        let arguments = Rest(gather::encode(ranges));
+        let call = SubmitJob { session, shard, epoch, attempt, kind: job_kind::GATHER, arguments };
+        Ok(self.client.call_to_read(&call)?.result.0)
     }
 
     /// Gives the shard up. Its memory can be mapped again, to read.

@@ -7,6 +7,7 @@
 
 use crate::compaction::Compaction;
 use crate::core::Core;
+use crate::gather::Gather;
 use crate::state::{Job, JobId, Refusal};
 use forebay_base::{ErrorKind, checksum_append};
 use forebay_env::sync::lock;
@@ -54,6 +55,11 @@ pub trait JobRunner: Send + Sync + Debug {
     /// # Errors
     /// [`JobError`], which is what the caller gets.
     fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError>;
+    /// Takes microseconds, whatever its arguments: it runs at once where its request was taken in, not behind
+    /// the jobs that wait.
+    fn is_short(&self) -> bool {
+        false
+    }
 }
 
 /// The memory that a job may touch.
@@ -105,10 +111,15 @@ impl JobRegistry {
         Self::default().with(job_kind::ECHO, Arc::new(Echo)).with(job_kind::CHECKSUM, Arc::new(Checksum))
     }
 
-    /// The jobs of a node: the diagnostic ones and [`job_kind::COMPACTION`].
+    /// The jobs of a node: the diagnostic ones, [`job_kind::GATHER`] and [`job_kind::COMPACTION`].
     #[must_use]
     pub fn standard() -> Self {
-        Self::diagnostic().with(job_kind::COMPACTION, Arc::new(Compaction))
+        Self::diagnostic().with(job_kind::GATHER, Arc::new(Gather)).with(job_kind::COMPACTION, Arc::new(Compaction))
+    }
+
+    /// Whether jobs of this kind are [short](JobRunner::is_short).
+    pub(crate) fn is_short(&self, kind: u16) -> bool {
+        self.0.get(&kind).is_some_and(|runner| runner.is_short())
     }
 
     /// These, and `runner` for jobs of this kind.

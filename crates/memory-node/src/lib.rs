@@ -23,6 +23,7 @@
 mod compaction;
 mod core;
 mod error;
+mod gather;
 pub mod job;
 mod options;
 pub mod server;

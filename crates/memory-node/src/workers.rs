@@ -2,7 +2,7 @@
 //!
 //! *Upkeep* zeroes freed extents in slices and pulls arguments that are too long for a message;
 //! *jobs* run on threads of their own. Without threads (simulation) the node's step does a bit of
-//! both.
+//! both. A job that is short runs at once, where its request was taken in: it must not wait behind long ones.
 
 use crate::core::{CallError, Called, Core, count};
 use crate::job::{JobRegistry, PinnedMemory};
@@ -93,7 +93,17 @@ impl Workers {
         count(&self.core.counters.calls);
         let result = match self.call(caller) {
             Ok(Called::Reply(bytes)) => return caller.reply(Ok(&bytes)),
-            Ok(Called::Job(job)) => self.queue_job(caller, job),
+            Ok(Called::Job(mut job)) => {
+                // A result travels behind the version byte of its message.
+                job.most_result_bytes = caller.request.most_result_bytes().saturating_sub(1);
+                match self.registry.is_short(job.kind) {
+                    true => {
+                        self.run(caller, &job, 1);
+                        Ok(())
+                    }
+                    false => self.queue_job(caller, job),
+                }
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = result {
@@ -123,9 +133,7 @@ impl Workers {
         self.core.call(&caller.peer, request)
     }
 
-    fn queue_job(&self, caller: &Caller, mut job: Job) -> Result<(), CallError> {
-        // A result travels behind the version byte of its message.
-        job.most_result_bytes = caller.request.most_result_bytes().saturating_sub(1);
+    fn queue_job(&self, caller: &Caller, job: Job) -> Result<(), CallError> {
         let mut queues = lock(&self.queues);
         if queues.jobs.len() >= self.most_jobs {
             drop(queues);
@@ -159,10 +167,20 @@ impl Workers {
         count(&counters.running_jobs);
         let running = counters.running_jobs.load(Ordering::Relaxed) as usize;
         let threads = (1 + self.job_threads).saturating_sub(running).max(1);
-        let result = self.registry.run(&job, &PinnedMemory::new(&self.core, job.id, threads));
+        self.run(&caller, &job, threads);
+        counters.running_jobs.fetch_sub(1, Ordering::Relaxed);
+        if self.core.has_zeroing() {
+            self.wake();
+        }
+        true
+    }
+
+    /// Runs a job on this thread and up to `threads - 1` others, and replies.
+    fn run(&self, caller: &Caller, job: &Job, threads: usize) {
+        let counters = &self.core.counters;
+        let result = self.registry.run(job, &PinnedMemory::new(&self.core, job.id, threads));
         let is_fenced = self.core.with_state(|state| !state.job_may_go_on(job.id));
         let counts = self.core.job_ended(job.id, result.is_ok());
-        counters.running_jobs.fetch_sub(1, Ordering::Relaxed);
         count(if counts { &counters.completed_jobs } else { &counters.failed_jobs });
         match result {
             Ok(result) if counts => caller.reply(Ok(&JobDone { result: Rest(result) }.encode())),
@@ -173,10 +191,6 @@ impl Workers {
             }
             Ok(_) | Err(_) => caller.reply(Err((ErrorKind::Fenced, "the job's session or shard epoch ended"))),
         }
-        if self.core.has_zeroing() {
-            self.wake();
-        }
-        true
     }
 
     /// The body of a thread that does upkeep.

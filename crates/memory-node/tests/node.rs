@@ -329,6 +329,16 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
         assert_eq!(read(&client, ExtentRange { length, ..output }), arguments);
         let crc = shard.submit_job(0, job_kind::CHECKSUM, range, limit).unwrap();
         assert_eq!(crc, forebay_base::checksum(&read(&client, output)).to_le_bytes());
+        // Pieces of it in any order; many ranges are pulled.
+        let piece = |offset: u64, length| ExtentRange { extent, offset: output.offset + offset, length };
+        let gathered = shard.gather(u64::MAX, &[piece(7, 3), piece(0, 5), piece(9, 0)]).unwrap();
+        assert_eq!(gathered, [&arguments[7..10], &arguments[..5]].concat());
+        let many: Vec<_> = (0..1000).map(|i| piece(i % 10, 1)).collect();
+        assert_eq!(shard.gather(u64::MAX, &many).unwrap(), (0..1000).map(|i| (i % 10) as u8).collect::<Vec<_>>());
+        let outside = ExtentRange { extent: ExtentId(extent.0 + 1), ..output };
+        for refused in [outside, piece(client.extent_bytes(), 1), piece(0, 3 << 20)] {
+            assert_eq!(shard.gather(1, &[piece(0, 1), refused]).unwrap_err().kind(), ErrorKind::Invalid);
+        }
         shard.adopt_ranges(&[output]).unwrap();
         assert_eq!(node.statistics().live_bytes, output.length);
         shard.free_ranges(&[output]).unwrap();
@@ -346,7 +356,7 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
     let taken = store.acquire_shard(SHARD, true).unwrap();
     assert_eq!(shard.submit_job(11, job_kind::ECHO, b"", limit).unwrap_err().kind(), ErrorKind::Fenced);
     eventually("the orphan is gone", || node.statistics().kept_extents == 2);
-    assert_eq!(node.statistics().completed_jobs, 5);
+    assert_eq!(node.statistics().completed_jobs, 9);
     drop(taken);
 }
 

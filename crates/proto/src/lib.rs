@@ -18,6 +18,7 @@
 
 pub mod calls;
 pub mod field;
+pub mod gather;
 mod ids;
 pub mod ranges;
 pub mod replies;
@@ -40,6 +41,8 @@ pub mod job_kind {
     pub const ECHO: u16 = 1;
     /// CRC32C of a range: the argument is a range, the result 4 bytes.
     pub const CHECKSUM: u16 = 2;
+    /// Copies ranges into the result, one behind the other ([`gather`](crate::gather)).
+    pub const GATHER: u16 = 3;
     /// Compaction near the data (dLSM V): argument and result are those of a compaction job
     /// (`docs/formats/compaction-job.md`).
     pub const COMPACTION: u16 = 16;
