@@ -188,7 +188,8 @@ impl ShardIterator {
         self.direction = direction;
         self.clear();
         let target = self.bounds.start(direction, target);
-        self.merge.reposition(direction, |source| source.seek(direction, target))?;
+        let placed = self.merge.reposition(direction, |source| source.seek(direction, target));
+        placed.map_err(|error| self.shard.judged(error))?;
         self.refill()
     }
 
@@ -210,7 +211,8 @@ impl ShardIterator {
         if read.is_err() {
             self.batch.clear(&mut endpoint);
         }
-        read
+        drop(endpoint);
+        read.map_err(|error| self.shard.judged(error))
     }
 
     /// Of each key, the newest visible entry comes first.

@@ -13,7 +13,7 @@ use crate::probe::{Probe, Step, approach};
 use crate::read::{in_memtables, is_visible, post, received, value_of, verified};
 use crate::shard::{Shard, View};
 use crate::{Error, Result};
-use forebay_base::SequenceNumber;
+use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_fabric::WorkId;
 use forebay_memtable::Guard;
 
@@ -66,6 +66,19 @@ struct Line<'a> {
 /// # Errors
 /// See [`crate::Db::get`].
 pub(crate) fn fetch(
+    sources: &[Source<'_>],
+    keys: &[&[u8]],
+    source_of: impl Fn(usize) -> usize,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let judged = |error: Error, source: &Source<'_>| match error.kind() {
+        // The shard that it was read for is one of them.
+        ErrorKind::Corrupt => source.shard.judged(error),
+        _ => error,
+    };
+    try_fetch(sources, keys, source_of).map_err(|error| sources.iter().fold(error, judged))
+}
+
+fn try_fetch(
     sources: &[Source<'_>],
     keys: &[&[u8]],
     source_of: impl Fn(usize) -> usize,

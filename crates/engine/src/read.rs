@@ -32,7 +32,17 @@ const REOPENS: u32 = 3;
 
 impl Shard {
     /// Hands the value of `key` to `found`, as of `snapshot` or now. `None` when there is none.
+    #[inline]
     pub(crate) fn get<T>(
+        &self,
+        key: &[u8],
+        snapshot: Option<SequenceNumber>,
+        found: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        self.find(key, snapshot, found).map_err(|error| self.judged(error))
+    }
+
+    fn find<T>(
         &self,
         key: &[u8],
         snapshot: Option<SequenceNumber>,

@@ -157,10 +157,18 @@ impl Remote {
         Ok(())
     }
 
-    /// What a failure means: a refused epoch or key may be a successor's doing, or nobody's.
+    /// What a failure means: a refused epoch or key may be a successor's doing, or nobody's; and bytes
+    /// that are not what they should be may be another's, in memory that is no longer this process's.
     pub(crate) fn judged(&self, error: Error) -> Error {
+        let is_damage = error.kind() == ErrorKind::Corrupt;
+        if is_damage
+            && let Err(ended) = self.node.client.renew()
+            && self.node.client.check().is_err()
+        {
+            return ended.into();
+        }
         let Some(owner) = &self.owner else { return error };
-        if !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
+        if !is_damage && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
             return error;
         }
         let checked = match owner.check() {
@@ -169,6 +177,7 @@ impl Remote {
         };
         match checked {
             Err(fenced) if fenced.kind() == ErrorKind::Fenced => fenced,
+            _ if is_damage => error,
             // It is still this process's: the same may succeed now.
             _ => Error::new(ErrorKind::Unavailable, error.to_string()),
         }
