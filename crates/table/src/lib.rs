@@ -37,7 +37,7 @@ pub use builder::{BuiltTable, TableBuilder, TableOptions};
 pub use cached::CachedTable;
 pub use entry::{IndexEntry, OwnedKey, RangeTombstone, RecordAddress};
 pub use error::{Error, RecordMismatch, Result};
-pub use manifest::{ManifestRoot, StoreConfig};
+pub use manifest::{ManifestRoot, StoreConfig, StorePart};
 pub use merge::{Direction, Merge, SortedStream};
 pub use point_index::{Candidate, PointIndex, PointIndexLayout, PointIndexOptions, key_hash};
 pub use properties::{Creation, SegmentUse, TableProperties};

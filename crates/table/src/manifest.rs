@@ -28,6 +28,7 @@
 //!  2   u64 number of shards
 //!  3   name of the merge operator, absent for none
 //!  4   first key of a shard behind the first; repeated, ascending
+//!  5   u64 number of the database, u32 place of this node, u32 number of nodes; absent when there is one
 //! ```
 //!
 //! What it is for, and which test pins it: `docs/formats/manifest.md`.
@@ -143,6 +144,29 @@ pub struct StoreConfig {
     pub merge_operator: String,
     /// First keys of the shards behind the first, ascending; fewer when shards own nothing.
     pub bounds: Vec<Vec<u8>>,
+    /// Which part of a database of several memory nodes the store is; `None` when it is the only one.
+    pub part: Option<StorePart>,
+}
+
+/// The place of a store among those of a database that lies on several memory nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorePart {
+    /// A number that all stores of the database have, and those of no other.
+    pub database: u64,
+    /// The place of this store's memory node, from 0. Shard `i` lies at place `i` modulo the number of nodes.
+    pub place: u32,
+    /// Number of memory nodes, at least 2.
+    pub nodes: u32,
+}
+
+impl StorePart {
+    fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
+        let (database, place, nodes) = (reader.u64()?, reader.u32()?, reader.u32()?);
+        if nodes < 2 || place >= nodes {
+            return Err(DecodeError::BadValue { what: "place of a memory node", found: place.into() });
+        }
+        Ok(Self { database, place, nodes })
+    }
 }
 
 impl StoreConfig {
@@ -161,6 +185,13 @@ impl StoreConfig {
             for bound in &self.bounds {
                 put_field(body, 4, Need::Mandatory, |out| out.put_prefixed(bound));
             }
+            if let Some(StorePart { database, place, nodes }) = self.part {
+                put_field(body, 5, Need::Mandatory, |out| {
+                    out.put_u64(database);
+                    out.put_u32(place);
+                    out.put_u32(nodes);
+                });
+            }
         })?;
         Ok(out)
     }
@@ -170,8 +201,13 @@ impl StoreConfig {
     /// # Errors
     /// [`Error::Damaged`] or [`Error::Unknown`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut config =
-            Self { key_order: KeyOrder::Bytewise, shards: 0, merge_operator: String::new(), bounds: Vec::new() };
+        let mut config = Self {
+            key_order: KeyOrder::Bytewise,
+            shards: 0,
+            merge_operator: String::new(),
+            bounds: Vec::new(),
+            part: None,
+        };
         for_each_field(CONFIG.decode(bytes)?, CONFIG.what, |number, value| {
             config.decode_field(number, value).context(CONFIG.what)
         })?;
@@ -184,6 +220,7 @@ impl StoreConfig {
             2 => self.shards = value.u64()?,
             3 => self.merge_operator = read_text(value, "name of the merge operator")?,
             4 => self.bounds.push(value.prefixed()?.to_vec()),
+            5 => self.part = Some(StorePart::decode(value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -215,7 +252,7 @@ mod tests {
 
     fn config() -> StoreConfig {
         let bounds = vec![b"m".to_vec()];
-        StoreConfig { key_order: KeyOrder::Bytewise, shards: 2, merge_operator: String::new(), bounds }
+        StoreConfig { key_order: KeyOrder::Bytewise, shards: 2, merge_operator: String::new(), bounds, part: None }
     }
 
     #[test]
@@ -230,6 +267,24 @@ mod tests {
         let bytes = config().encode().unwrap();
         assert_eq!(hex(&bytes), "4642534301000000190000000209086279746577697365040802000000000000000802016dc2258803");
         assert_eq!(StoreConfig::decode(&bytes), Ok(config()));
+        let part = StorePart { database: 0x0102_0304_0506_0708, place: 1, nodes: 2 };
+        let config = StoreConfig { part: Some(part), ..config() };
+        let bytes = config.encode().unwrap();
+        assert_eq!(
+            hex(&bytes),
+            "46425343010000002b0000000209086279746577697365040802000000000000000802016d0a1008070605040302010100000002\
+             0000006fa6eba1"
+        );
+        assert_eq!(StoreConfig::decode(&bytes), Ok(config));
+    }
+
+    #[test]
+    fn places_of_nodes_are_checked() {
+        for (place, nodes) in [(0, 0), (0, 1), (2, 2)] {
+            let part = StorePart { database: 1, place, nodes };
+            let bytes = StoreConfig { part: Some(part), ..config() }.encode().unwrap();
+            assert!(StoreConfig::decode(&bytes).is_err(), "{part:?}");
+        }
     }
 
     #[test]

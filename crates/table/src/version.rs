@@ -77,6 +77,7 @@ pub struct Version {
     durable_sequence: SequenceNumber,
     levels: Vec<Vec<Arc<TableMetadata>>>,
     segments: BTreeMap<SegmentId, VersionSegment>,
+    first_key: Option<Arc<[u8]>>,
 }
 
 type Check = Result<(), VersionError>;
@@ -95,6 +96,7 @@ impl Version {
             durable_sequence: SequenceNumber::ZERO,
             levels: Vec::new(),
             segments: BTreeMap::new(),
+            first_key: None,
         }
     }
 
@@ -156,6 +158,12 @@ impl Version {
     #[must_use]
     pub const fn durable_sequence(&self) -> SequenceNumber {
         self.durable_sequence
+    }
+
+    /// The first key that the shard owns since its bound moved; `None` when it never did.
+    #[must_use]
+    pub fn first_key(&self) -> Option<&[u8]> {
+        self.first_key.as_deref()
     }
 
     /// The levels: level 0 newest first, the others in key order. Levels may be empty.
@@ -243,12 +251,16 @@ impl Version {
             added_tables: tables
                 .flat_map(|(level, tables)| tables.iter().map(move |table| (level as u8, table.as_ref().clone())))
                 .collect(),
+            first_key: self.first_key.as_deref().map(<[u8]>::to_vec),
             ..VersionEdit::default()
         }
     }
 
     fn change(&mut self, edit: &VersionEdit) -> Check {
         self.change_numbers(edit)?;
+        if let Some(key) = &edit.first_key {
+            self.first_key = Some(key.as_slice().into());
+        }
         for (id, info) in &edit.added_segments {
             let segment = VersionSegment { info: Arc::new(info.clone()), references: 0 };
             require(self.segments.insert(*id, segment).is_none(), || format!("{id} is there already"))?;

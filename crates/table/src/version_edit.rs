@@ -18,6 +18,7 @@
 //!                          varint id, varint segment of the image, varint length of the image,
 //!                          varint offset of its tail, properties behind their length (varint)
 //!  12 * removed table      u8 level, varint id
+//!  13   first key          the shard's first key, as the database divides its keys since a bound moved
 //! ```
 //!
 //! All fields are mandatory to know. An edit is applied as a whole. A log of edits is frames one behind
@@ -176,6 +177,9 @@ pub struct VersionEdit {
     pub added_tables: Vec<(u8, TableMetadata)>,
     /// Tables that go, with their levels.
     pub removed_tables: Vec<(u8, TableId)>,
+    /// The first key that the shard owns, when its bound moves. The identity's bounds are limits of what
+    /// the tables may hold; this one says where keys belong, and tables may reach beyond it.
+    pub first_key: Option<Vec<u8>>,
 }
 
 impl VersionEdit {
@@ -228,6 +232,9 @@ impl VersionEdit {
                 out.put_varint(id.0);
             });
         }
+        if let Some(key) = &self.first_key {
+            put(13, &|out| out.put_prefixed(key));
+        }
     }
 
     /// Decodes one edit and nothing behind it.
@@ -273,6 +280,7 @@ impl VersionEdit {
             9 => self.moved_segments.push(decode_segment(value)?),
             10 => self.removed_segments.push(SegmentId(value.varint64()?)),
             12 => self.removed_tables.push((value.u8()?, TableId(value.varint64()?))),
+            13 => self.first_key = Some(value.prefixed()?.to_vec()),
             _ => return Ok(false),
         }
         Ok(true)

@@ -102,6 +102,18 @@ fn golden_bytes() {
 }
 
 #[test]
+fn a_moved_bound_stays() {
+    let edit = VersionEdit { first_key: Some(b"m".to_vec()), ..VersionEdit::default() };
+    let mut out = Vec::new();
+    edit.encode(&mut out).unwrap();
+    assert_eq!(&out[..out.len() - 4], [b'F', b'B', b'v', b'e', 1, 0, 0, 0, 4, 0, 0, 0, 26, 2, 1, b'm'], "{out:?}");
+    assert_eq!(VersionEdit::decode(&out), Ok(edit.clone()));
+    let version = Version::replay([first(), edit, adding(1, &[(1, ["a", "z"], [1, 2])])]).unwrap();
+    assert_eq!(version.first_key(), Some(&b"m"[..]), "tables may reach beyond it");
+    assert_eq!(Version::replay([version.to_edit()]).unwrap(), version);
+}
+
+#[test]
 fn an_edit_with_tables_round_trips() {
     let edit = adding(0, &[(1, ["a", "c"], [1, 2]), (2, ["b", "d"], [3, 4])]);
     let mut out = Vec::new();
