@@ -61,7 +61,7 @@ pub fn restore(arguments: &Arguments) -> Result<(), Failure> {
         Err(error) => {
             drop(store);
             // Half a database would bear the name.
-            match Store::destroy(&arguments.memory, &arguments.db) {
+            match Store::destroy(std::slice::from_ref(&arguments.memory), &arguments.db) {
                 Err(left) if left.kind() != ErrorKind::NotFound => output::complain(&left.to_string()),
                 _ => {}
             }

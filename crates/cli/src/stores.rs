@@ -186,7 +186,7 @@ impl Opener {
         let opened = if memory.is_local() {
             Database::embedded(*local_memory_size, self.options.clone())
         } else {
-            self.make_room(memory.first()).and_then(|()| Database::connect_all(memory.all(), self.options.clone()))
+            self.make_room(memory.all()).and_then(|()| Database::connect_all(memory.all(), self.options.clone()))
         };
         let store = opened.map_err(|error| {
             let message = nodes::with_hint(error.kind(), &error, memory);
@@ -198,9 +198,9 @@ impl Opener {
 
 impl Opener {
     /// Drops the database that an empty one is to replace.
-    fn make_room(&self, address: &NodeAddress) -> Result<(), forebay::Error> {
+    fn make_room(&self, addresses: &[NodeAddress]) -> Result<(), forebay::Error> {
         let (Some(name), Existing::Replaced) = (&self.options.name, self.existing) else { return Ok(()) };
-        match Database::destroy(address, name) {
+        match Database::destroy(addresses, name) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             dropped => dropped,
         }

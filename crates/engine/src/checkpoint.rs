@@ -100,8 +100,8 @@ impl Db {
             // The cause is what counts.
             let _ = db.close();
             drop(db);
-            if let (Some(name), [client, ..]) = (name, clients)
-                && let Err(error) = Self::destroy(client, &name)
+            if let Some(name) = name
+                && let Err(error) = Self::destroy(clients, &name)
             {
                 tracing::warn!(%error, name, "dropping a database that could not be restored");
             }

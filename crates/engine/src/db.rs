@@ -5,7 +5,9 @@ use crate::batch::{One, WriteBatch};
 use crate::bounds::IterOptions;
 use crate::db_iterator::DbIterator;
 use crate::open::{self, Opened};
+use crate::rebalance::Rebalancer;
 use crate::router::{Moment, Pins, Router};
+use crate::routing::KeyRange;
 use crate::segment::Node;
 use crate::shard::{ManualCompaction, Shard, State};
 use crate::{Error, Options, Result, Statistics, named};
@@ -16,8 +18,8 @@ use std::sync::Arc;
 /// An ordered key-value database over memory nodes. Cheap to clone; all clones are the same
 /// database, and any thread may use any of them.
 ///
-/// Durability is `none`: the memory of the database belongs to this process's sessions at the memory
-/// nodes and ends with either.
+/// Durability is `none`: a database ends with its memory nodes; what is not flushed ends with the process,
+/// and so does all of a database without a name.
 #[derive(Clone)]
 pub struct Db {
     inner: Arc<Inner>,
@@ -27,6 +29,7 @@ struct Inner {
     router: Arc<Router>,
     nodes: Vec<Arc<Node>>,
     background: Background,
+    rebalancer: Option<Rebalancer>,
 }
 
 /// A moment of the database. Reads through it see exactly what had been written then: of a batch,
@@ -66,34 +69,44 @@ impl Snapshot {
 }
 
 impl Db {
-    /// Creates an empty database in the memory that `clients` lease, each of another memory node.
-    /// Shard `i` lies on node `i` modulo their number (dLSM IX).
+    /// Opens a database in the memory of the nodes of `clients`, each another one: an empty one, unless
+    /// it has a name and is there. Shard `i` lies on node `i` modulo their number (dLSM IX). The nodes of
+    /// a named database may come in any order, but have to be those that it was created on.
     ///
     /// # Errors
-    /// `Invalid` for options that do not fit each other, or no client; `Unavailable` when a node is
-    /// gone; `Io` when there is no memory or no thread.
+    /// `Invalid` for options that do not fit each other or the database, or no client, or too few or too
+    /// many; `NotFound` when there is no database of the name, or a node has lost its part of it;
+    /// `AlreadyExists`; `Busy` when another process has it open; `Unavailable` when a node is gone;
+    /// `Corrupt`; `Io` when there is no memory or no thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
         let bell = Arc::new(Bell::default());
         let Opened { nodes, shards, routing } = open::open(clients, &options, &bell)?;
         let background = Background::start(Arc::clone(&shards), bell, options.background_threads)?;
         let router = Arc::new(Router::new(shards, routing));
-        Ok(Self { inner: Arc::new(Inner { router, nodes, background }) })
+        let mut inner = Inner { router, nodes, background, rebalancer: None };
+        if let Some(interval) = options.rebalance_interval
+            && inner.router.shards().len() > 1
+        {
+            inner.rebalancer = Some(Rebalancer::start(Arc::clone(&inner.router), interval)?);
+        }
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Names of the databases in a memory node, in ascending order.
+    /// Names of the databases in memory nodes, in ascending order: also of those of which a node has a
+    /// part only.
     ///
     /// # Errors
-    /// `Unavailable` when it is gone.
-    pub fn list(client: &MemoryClient) -> Result<Vec<String>> {
-        named::list(client)
+    /// `Unavailable` when one is gone.
+    pub fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
+        named::list(clients)
     }
 
-    /// Drops a named database with all that is in it.
+    /// Drops a named database with all that is in it, of these memory nodes.
     ///
     /// # Errors
-    /// `NotFound` when there is none; `Busy` while a process has it open.
-    pub fn destroy(client: &Arc<MemoryClient>, name: &str) -> Result<()> {
-        named::destroy(client, name)
+    /// `NotFound` when none has a part of it; `Busy` while a process has it open.
+    pub fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+        named::destroy(clients, name)
     }
 
     /// Order of the keys.
@@ -228,6 +241,55 @@ impl Db {
         self.router().routing().bounds().to_vec()
     }
 
+    /// Moves the bound between shard `shard` and the next one to the key `to`, and with it the keys on
+    /// its way, while reads and writes go on; writers of the few keys that are being copied wait a
+    /// little. The next shard may have owned nothing before. Snapshots and iterators read on as they were.
+    ///
+    /// When it fails, the bound may have moved a part of the way ([`Db::shard_bounds`]); nothing is lost.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such bound, or `to` is not between the bounds beside it; as [`Db::get`]
+    /// and [`Db::put`].
+    pub fn move_bound(&self, shard: usize, to: &[u8]) -> Result<()> {
+        self.router().move_bound(shard, to)
+    }
+
+    /// Moves bounds between neighbouring shards of which one has more than twice as much as the other,
+    /// and says how many were moved. What is in memtables does not count.
+    ///
+    /// # Errors
+    /// As [`Db::move_bound`].
+    pub fn rebalance(&self) -> Result<usize> {
+        self.router().rebalance()
+    }
+
+    /// Bytes of the records in each of the ranges (from a key up to, not with, another one), about: by
+    /// the cached indexes, without a round trip. Shadowed and deleted records count until a compaction
+    /// drops them.
+    ///
+    /// # Errors
+    /// `Invalid` when a range ends before it starts; `Closed`.
+    pub fn approximate_sizes(&self, ranges: &[(&[u8], &[u8])]) -> Result<Vec<u64>> {
+        ranges.iter().map(|range| self.approximate_size(range.0, range.1)).collect()
+    }
+
+    fn approximate_size(&self, from: &[u8], to: &[u8]) -> Result<u64> {
+        let (order, routing) = (self.key_order(), self.router().routing());
+        if order.compare(from, to).is_gt() {
+            return Err(Error::invalid(format!("a range ends before it starts in the {} order", order.name())));
+        }
+        let range = KeyRange { lower: Some(from), upper: Some(to) };
+        let mut sum = 0;
+        for at in routing.owners(range) {
+            let shard = self.router().shard(at)?;
+            shard.check_open()?;
+            if let Some(part) = routing.range(at).and_then(|owned| owned.intersection(order, range)) {
+                sum += shard.weight(part)?;
+            }
+        }
+        Ok(sum)
+    }
+
     /// Flushes what was written so far to the memory nodes, and waits for it.
     ///
     /// # Errors
@@ -281,6 +343,7 @@ impl Db {
         let mut statistics = Statistics::default();
         self.shards().iter().for_each(|shard| statistics.add_shard(shard));
         self.inner.nodes.iter().for_each(|node| statistics.add_node(node));
+        statistics.add_moves(&self.router().moves);
         statistics.dead_bytes_pinned = statistics.remote_bytes.saturating_sub(statistics.named_bytes);
         statistics
     }
@@ -310,6 +373,7 @@ impl Inner {
         }
         shards.iter().for_each(|shard| shard.close());
         shards.iter().for_each(|shard| shard.stop_near_data());
+        self.rebalancer.iter().for_each(Rebalancer::stop);
         self.background.stop();
         shards.iter().for_each(|shard| shard.clear());
     }
@@ -346,6 +410,23 @@ impl Shard {
                 return Ok(state.manuals);
             }
             state = self.wait(state);
+        }
+    }
+
+    /// Flushes, and asks for a compaction of a range, unless somebody else asked for one that goes on.
+    pub(crate) fn suggest_compaction(&self, range: KeyRange<'_>) {
+        if let Err(error) = self.flush_all() {
+            tracing::debug!(%error, "flushing before a compaction");
+            return;
+        }
+        let mut state = self.lock();
+        if state.manual.is_none() && self.check_running(&state).is_ok() {
+            let bound = |key: Option<&[u8]>| key.map(<[u8]>::to_vec);
+            let (lower, upper) = (bound(range.lower), bound(range.upper));
+            state.manual = Some(ManualCompaction { lower, upper, ..ManualCompaction::default() });
+            state.manuals += 1;
+            drop(state);
+            self.notify();
         }
     }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `db` | the public interface |
 //! | `router`, `routing`, `split`, `cut` | the shards behind it, and what spans several of them |
+//! | `move_bound`, `rebalance`, `weights` | which shard has which keys, and when that changes |
 //! | `shard` | what the threads of one LSM-tree share, and when the view changes |
 //! | `write`, `read`, `multi_get`, `probe`, `lookup`, `index_cache`, `range_deletions` | the paths of callers |
 //! | `db_iterator`, `iterator`, `bounds`, `visibility`, `cursor`, `level_cursor`, `run_reader`, `scan_batch`, `scan_endpoint` | iteration |
@@ -15,6 +16,7 @@
 //! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
 //! | `named`, `manifest`, `recovery`, `owner` | what outlives the process, and who may change it |
 //! | `checkpoint` | a database in a file |
+//! | `statistics`, `property` | what a database tells of itself |
 //!
 //! The engine names no back end of the fabric and depends on no memory node.
 
@@ -40,6 +42,7 @@ mod lookup;
 mod manifest;
 mod manual;
 mod memory;
+mod move_bound;
 mod multi_get;
 mod named;
 mod near_data;
@@ -50,8 +53,10 @@ mod owner;
 mod picker;
 mod pipeline;
 mod probe;
+mod property;
 mod range_deletions;
 mod read;
+mod rebalance;
 mod recovery;
 mod router;
 mod routing;
@@ -67,6 +72,7 @@ mod statistics;
 mod table;
 mod version;
 mod visibility;
+mod weights;
 mod write;
 
 pub use batch::{MAX_BATCH_BYTES, WriteBatch};

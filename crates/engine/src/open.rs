@@ -2,12 +2,12 @@
 
 use crate::background::Bell;
 use crate::node_part::PrivateStore;
-use crate::routing::Routing;
+use crate::owner::Owner;
+use crate::routing::{KeyRange, Routing};
 use crate::segment::{Node, Remote};
 use crate::shard::Shard;
 use crate::version::identity;
 use crate::{Error, Options, Result, named, recovery};
-use forebay_base::ErrorKind;
 use forebay_memory_client::{MemoryClient, ShardId};
 use forebay_table::StoreConfig;
 use std::sync::Arc;
@@ -29,15 +29,19 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, bell: &Arc<
     let smallest = clients.iter().map(|client| client.extent_bytes()).min();
     let smallest = smallest.ok_or_else(|| Error::invalid("a database needs at least one memory node"))?;
     let options = options.clone().fitted_to(smallest);
-    // Nodes without a shard are not used; the others have the same share of the budget for indexes.
-    let used = clients.iter().take(options.shards).enumerate();
-    let mut of_node = options.clone();
-    of_node.cached_index_bytes = options.cached_index_bytes.map(|bytes| bytes / used.len().max(1) as u64);
-    let nodes: Vec<_> = used.map(|(number, client)| Node::new(number, Arc::clone(client), &of_node)).collect();
+    // Nodes without a shard are not used.
+    let used = clients.get(..options.shards).unwrap_or(clients);
     match &options.name {
-        Some(name) => open_named(name, nodes, &options, bell),
-        None => open_private(nodes, &options, bell),
+        Some(name) => open_named(name, used, &options, bell),
+        None => open_private(nodes(used.iter(), &options), &options, bell),
     }
+}
+
+/// The memory nodes; each has the same share of the budget for indexes.
+fn nodes<'a>(clients: impl ExactSizeIterator<Item = &'a Arc<MemoryClient>>, options: &Options) -> Vec<Arc<Node>> {
+    let mut of_node = options.clone();
+    of_node.cached_index_bytes = options.cached_index_bytes.map(|bytes| bytes / clients.len().max(1) as u64);
+    clients.enumerate().map(|(number, client)| Node::new(number, Arc::clone(client), &of_node)).collect()
 }
 
 fn open_private(nodes: Vec<Arc<Node>>, options: &Options, bell: &Arc<Bell>) -> Result<Opened> {
@@ -52,34 +56,87 @@ fn open_private(nodes: Vec<Arc<Node>>, options: &Options, bell: &Arc<Bell>) -> R
     Ok(Opened { nodes, shards, routing: options.routing()? })
 }
 
-fn open_named(name: &str, nodes: Vec<Arc<Node>>, options: &Options, bell: &Arc<Bell>) -> Result<Opened> {
-    let [node] = &nodes[..] else {
-        return Err(Error::new(ErrorKind::Unsupported, "a database with a name lies on one memory node"));
-    };
+fn open_named(name: &str, clients: &[Arc<MemoryClient>], options: &Options, bell: &Arc<Bell>) -> Result<Opened> {
     let config = StoreConfig {
         key_order: options.key_order,
         shards: options.shards as u64,
         merge_operator: String::new(),
         bounds: options.routing()?.bounds().to_vec(),
+        part: None,
     };
-    let store = named::open(node.client(), name, &config, options)?;
-    let config = StoreConfig::decode(store.config()).map_err(|error| Error::from(error).during("opening a store"))?;
-    let routing = Routing::new(config.key_order, options.shards, config.bounds)?;
-    let open = |id: u32| {
-        let identity = identity(options, store.id().0.into(), id.into());
-        let recovered = recovery::open(node, store.clone(), ShardId(id), identity, options)?;
-        Ok(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(bell))?))
-    };
+    let parts = named::open(clients, name, &config, options)?;
+    let nodes = nodes(parts.iter().map(|part| part.store.client()), options);
+    let owners = acquire(&parts, options)?;
     let mut shards: Vec<Arc<Shard>> = Vec::with_capacity(options.shards);
-    for id in (0..).take(options.shards) {
-        match open(id) {
-            Ok(shard) => shards.push(shard),
+    let mut result: Result<()> = Ok(());
+    for ((owner, node), id) in owners.iter().zip(nodes.iter().cycle()).zip(0..) {
+        let opened = result.and_then(|()| {
+            let identity = identity(options, owner.store().id().0.into(), id);
+            let recovered = recovery::take_up(node, owner, identity, options)?;
+            Ok(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(bell))?))
+        });
+        result = opened.map(|shard| shards.push(shard));
+        if result.is_err() {
+            owner.release();
+        }
+    }
+    let bounds = parts.first().map(|part| part.config.bounds.as_slice()).unwrap_or_default();
+    let routing = result.and_then(|()| {
+        let routing = recorded_routing(&shards, bounds, options)?;
+        tidy(&shards, &routing)?;
+        Ok(routing)
+    });
+    if routing.is_err() {
+        shards.iter().for_each(|shard| shard.close());
+        shards.iter().for_each(|shard| shard.clear());
+    }
+    Ok(Opened { nodes, routing: routing?, shards: shards.into() })
+}
+
+/// Becomes the owner of all shards, or of none.
+fn acquire(parts: &[named::Part], options: &Options) -> Result<Vec<Arc<Owner>>> {
+    let mut owners: Vec<Arc<Owner>> = Vec::with_capacity(options.shards);
+    for (part, id) in parts.iter().cycle().zip(0..).take(options.shards) {
+        match recovery::acquire(&part.store, ShardId(id), options) {
+            Ok(owner) => owners.push(owner),
             Err(error) => {
-                shards.iter().for_each(|shard| shard.close());
-                shards.iter().for_each(|shard| shard.clear());
+                owners.iter().for_each(|owner| owner.release());
                 return Err(error);
             }
         }
     }
-    Ok(Opened { nodes, shards: shards.into(), routing })
+    Ok(owners)
+}
+
+/// The bounds with which the database was created, and where they were moved since.
+fn recorded_routing(shards: &[Arc<Shard>], created: &[Vec<u8>], options: &Options) -> Result<Routing> {
+    let mut created = created.iter();
+    let mut bounds = Vec::new();
+    for shard in shards.iter().skip(1) {
+        let (created, view) = (created.next(), shard.view.load());
+        let moved = view.version.version.first_key().map(<[u8]>::to_vec);
+        match moved.or_else(|| created.cloned()) {
+            Some(bound) => bounds.push(bound),
+            None => break,
+        }
+    }
+    let routing = Routing::new(options.key_order, options.shards, bounds);
+    routing.map_err(|error| Error::corrupt(format!("the bounds between shards do not fit each other: {error}")))
+}
+
+/// Deletes what shards hold of others' keys: what a move of a bound left that was interrupted.
+fn tidy(shards: &[Arc<Shard>], routing: &Routing) -> Result<()> {
+    for (at, shard) in shards.iter().enumerate() {
+        let Some(range) = routing.range(at) else {
+            shard.clear_range(KeyRange::default())?;
+            continue;
+        };
+        if let Some(lower) = range.lower {
+            shard.clear_range(KeyRange { lower: None, upper: Some(lower) })?;
+        }
+        if let Some(upper) = range.upper {
+            shard.clear_range(KeyRange { lower: Some(upper), upper: None })?;
+        }
+    }
+    Ok(())
 }

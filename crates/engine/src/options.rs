@@ -98,6 +98,9 @@ pub struct Options {
     pub shards: usize,
     /// Bounds between the shards.
     pub shard_bounds: ShardBounds,
+    /// How often shards are looked at, and bounds moved where neighbours differ too much in size; `None`
+    /// for never: then [`Db::rebalance`](crate::Db::rebalance) does it. Takes a thread.
+    pub rebalance_interval: Option<Duration>,
     /// Capacity of a memtable in bytes of records.
     pub write_buffer_bytes: usize,
     /// Sealed memtables that may wait for their flush before writers wait.
@@ -159,6 +162,7 @@ impl Default for Options {
             key_order: KeyOrder::Bytewise,
             shards: 1,
             shard_bounds: ShardBounds::default(),
+            rebalance_interval: None,
             write_buffer_bytes: 64 << 20,
             max_immutable_memtables: 4,
             target_table_bytes: 64 << 20,
@@ -239,6 +243,10 @@ impl Options {
         rule(
             self.size_classes.medium_from_bytes <= self.size_classes.large_from_bytes,
             "records must be small below the size from which they are large",
+        )?;
+        rule(
+            self.rebalance_interval.is_none_or(|interval| !interval.is_zero() && self.background_threads > 0),
+            "rebalance_interval must be positive, and needs background threads",
         )?;
         rule((2..=16).contains(&self.levels), "levels must be from 2 to 16")?;
         rule(self.background_threads <= 64, "background_threads must be at most 64")

@@ -1,7 +1,8 @@
 //! Opening a shard of a named store: what an earlier owner left is taken up again.
 //!
 //! ```text
-//!  acquire the shard: the next epoch          the earlier owner, if it lives, is fenced
+//!  acquire all shards: the next epoch each    the earlier owner, if it lives, is fenced
+//!                                             then, for each shard:
 //!  root ─► log ─► version                     checked: CRC32C, edits, the invariants of versions
 //!  keys to the shard's memory                 what the version names is held, the rest is free
 //!  tails of the tables, several at a time     the cached indexes
@@ -48,24 +49,30 @@ pub(crate) struct Recovered {
     pub(crate) manifest: Manifest,
 }
 
-/// Takes up a shard of a store; one that nobody used yet is empty.
+/// Becomes the owner of a shard of a store. Of a database, all shards are acquired before any is taken
+/// up: what is read of them then is of one moment, as no earlier owner changes any of it.
 ///
 /// # Errors
-/// `Busy` when another process has it open and it is not to be taken over; `Corrupt` when what was left
-/// is damaged; `Full`; `Unavailable`.
-pub(crate) fn open(
+/// `Busy` when another process has it open and it is not to be taken over; `Unavailable`.
+pub(crate) fn acquire(store: &StoreHandle, id: ShardId, options: &Options) -> Result<Arc<Owner>> {
+    let shard = acquire_shard(store, id, options)?;
+    Ok(Arc::new(Owner::new(store.clone(), shard)))
+}
+
+/// Takes up a shard; one that nobody used yet is empty. Gives it up when that fails.
+///
+/// # Errors
+/// `Corrupt` when what was left is damaged; `Full`; `Unavailable`.
+pub(crate) fn take_up(
     node: &Arc<Node>,
-    store: StoreHandle,
-    id: ShardId,
+    owner: &Arc<Owner>,
     identity: ShardIdentity,
     options: &Options,
 ) -> Result<Recovered> {
-    let shard = acquire(&store, id, options)?;
-    let owner = Arc::new(Owner::new(store, shard));
-    take_up(node, &owner, identity, options).inspect_err(|_| owner.release())
+    try_take_up(node, owner, identity, options).inspect_err(|_| owner.release())
 }
 
-fn take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
+fn try_take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
     let (shard, client) = (owner.shard(), Arc::clone(owner.store().client()));
     let id = shard.key().shard;
     let (version, log) = match owner.store().root(id)? {
@@ -107,7 +114,7 @@ fn take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, option
 }
 
 /// Becomes the shard's owner. One whose process has just ended is given a moment to be missed.
-fn acquire(store: &StoreHandle, id: ShardId, options: &Options) -> Result<ShardHandle> {
+fn acquire_shard(store: &StoreHandle, id: ShardId, options: &Options) -> Result<ShardHandle> {
     let start = options.clock.now();
     loop {
         match store.acquire_shard(id, options.takeover) {

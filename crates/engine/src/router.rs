@@ -1,14 +1,15 @@
 //! The shards of a database behind one interface (dLSM VII, IX).
 //!
 //! ```text
-//!   key ──► routing ──► shard i ──► memory node i mod m
+//!   key ──► plan: routing ──► shard i ──► memory node i mod m
 //! ```
 //!
-//! A database of one shard goes straight to it. Otherwise a call loads the routing, which is replaced
-//! as a whole when bounds move, and keeps it until its record is published or its views are taken.
+//! A database of one shard goes straight to it. Otherwise a call loads the plan, which is replaced
+//! as a whole when bounds move (see `move_bound`), and keeps it until its record is published or its
+//! views are taken.
 //!
 //! What spans shards, that is snapshots, iterators and reads of several keys, reads the shards'
-//! published numbers through one [`Cut`], and again if the routing was replaced meanwhile. A batch
+//! published numbers through one [`Cut`], and again if the plan was replaced meanwhile. A batch
 //! that crosses shards is divided; first there must be room in each shard, as back-pressure demands,
 //! while nothing is reserved; then its parts are placed in the order of the shards without waiting
 //! for background work, and published under the cut. So a stall in one shard keeps no other shard
@@ -18,15 +19,25 @@
 
 use crate::batch::{WriteBatch, Writes};
 use crate::cut::{Cut, Turn};
+use crate::move_bound::Held;
 use crate::multi_get::{self, Source};
 use crate::routing::Routing;
 use crate::shard::Shard;
 use crate::split::{Part, sole_owner, split};
+use crate::stall::Stall;
+use crate::statistics::{MoveCounters, StallCause};
 use crate::write::Placed;
 use crate::{Error, Result};
 use forebay_base::{KeyOrder, SequenceNumber};
-use forebay_memtable::Switch;
-use std::sync::Arc;
+use forebay_env::sync::{Condvar, Mutex, lock};
+use forebay_memtable::{Guard, Switch};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// Longest sleep of a writer that is held up without a look at the plan.
+const NAP: Duration = Duration::from_millis(100);
+/// Between two looks at whether a call still uses an earlier plan.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// See the module.
 #[derive(Debug)]
@@ -34,13 +45,23 @@ pub(crate) struct Router {
     shards: Arc<[Arc<Shard>]>,
     order: KeyOrder,
     plan: Switch<Plan>,
+    /// The number of the present plan; who is held up sleeps here.
+    present: Mutex<u64>,
+    replaced: Condvar,
+    /// Held while a bound moves: one at a time.
+    pub(crate) moving: Mutex<()>,
+    pub(crate) moves: MoveCounters,
     cut: Cut,
 }
 
 /// Who owns what now.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) routing: Arc<Routing>,
+    /// Counts plans.
+    number: u64,
+    routing: Arc<Routing>,
+    /// Keys that nobody writes: they are on their way to another shard.
+    held: Option<Held>,
 }
 
 /// Published numbers, one a shard, under one cut, and the routing that they belong to.
@@ -60,8 +81,17 @@ impl Moment {
 impl Router {
     pub(crate) fn new(shards: Arc<[Arc<Shard>]>, routing: Routing) -> Self {
         let order = routing.order();
-        let plan = Switch::new(Arc::new(Plan { routing: Arc::new(routing) }));
-        Self { shards, order, plan, cut: Cut::default() }
+        let plan = Switch::new(Arc::new(Plan { number: 0, routing: Arc::new(routing), held: None }));
+        Self {
+            shards,
+            order,
+            plan,
+            present: Mutex::default(),
+            replaced: Condvar::new(),
+            moving: Mutex::default(),
+            moves: MoveCounters::default(),
+            cut: Cut::default(),
+        }
     }
 
     pub(crate) fn shards(&self) -> &Arc<[Arc<Shard>]> {
@@ -81,14 +111,67 @@ impl Router {
         }
     }
 
+    /// # Errors
+    /// `Invalid` when there is none.
     #[inline]
-    fn shard(&self, at: usize) -> Result<&Arc<Shard>> {
+    pub(crate) fn shard(&self, at: usize) -> Result<&Arc<Shard>> {
         self.shards.get(at).ok_or_else(|| Error::invalid("a snapshot is used with a database that is not its own"))
     }
 
     /// The present routing.
     pub(crate) fn routing(&self) -> Arc<Routing> {
         Arc::clone(&self.plan.load().routing)
+    }
+
+    /// The present routing, if a bound may move.
+    ///
+    /// # Errors
+    /// Why the last move did not end.
+    pub(crate) fn free_routing(&self) -> Result<Arc<Routing>> {
+        let plan = self.plan.load();
+        match plan.held.as_ref().and_then(|held| held.failure.clone()) {
+            Some(failure) => Err(failure),
+            None => Ok(Arc::clone(&plan.routing)),
+        }
+    }
+
+    /// Makes another plan the present one, and waits until no call is directed by an earlier one.
+    pub(crate) fn replace(&self, routing: Arc<Routing>, held: Option<Held>) {
+        let number = *lock(&self.present) + 1;
+        let mut earlier = self.plan.replace(Arc::new(Plan { number, routing, held }));
+        *lock(&self.present) = number;
+        self.replaced.notify_all();
+        // Calls hold a plan by a guard: when the switch has dropped it, nobody does.
+        while Arc::get_mut(&mut earlier).is_none() {
+            self.plan.reclaim();
+            if let Some(shard) = self.shards.first() {
+                shard.options.clock.sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Waits until keys that a call is to write are let go of.
+    ///
+    /// # Errors
+    /// `Closed`; why they are not let go of.
+    #[cold]
+    fn wait_let_go(&self, plan: Guard<'_, Plan>) -> Result<()> {
+        let (number, held) = (plan.number, plan.held.as_ref());
+        let Some((source, failure)) = held.map(|held| (held.source, held.failure.clone())) else { return Ok(()) };
+        // Whoever holds them waits for the calls of earlier plans.
+        drop(plan);
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let shard = self.shard(source)?;
+        let mut stall = Stall::new(&shard.counters, &shard.options);
+        stall.begin(StallCause::MovedBound);
+        let mut present = lock(&self.present);
+        while *present == number {
+            shard.check_open()?;
+            present = self.replaced.wait_timeout(present, NAP).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
     }
 
     /// Hands the value of `key`, at a moment or now, to `found`.
@@ -118,6 +201,10 @@ impl Router {
         }
         loop {
             let plan = self.plan.load();
+            if plan.held.as_ref().is_some_and(|held| held.holds(self.order, key)) {
+                self.wait_let_go(plan)?;
+                continue;
+            }
             let shard = self.shard(plan.routing.owner(key))?;
             write.check(self.order, shard.remote.max_record_bytes())?;
             let Some(ended) = shard.try_write(write)? else { return Ok(()) };
@@ -134,10 +221,16 @@ impl Router {
         batch.check(self.order, u64::MAX)?;
         loop {
             let plan = self.plan.load();
+            if let Some(held) = &plan.held
+                && held.holds_any(self.order, batch)?
+            {
+                self.wait_let_go(plan)?;
+                continue;
+            }
             let Some(owner) = sole_owner(batch, &plan.routing)? else {
-                let routing = Arc::clone(&plan.routing);
+                let (number, routing) = (plan.number, Arc::clone(&plan.routing));
                 drop(plan);
-                if self.write_across(batch, &routing)? {
+                if self.write_across(batch, number, &routing)? {
                     return Ok(());
                 }
                 continue;
@@ -150,8 +243,9 @@ impl Router {
         }
     }
 
-    /// Writes a batch to several shards. Whether it did: not if the routing was replaced meanwhile.
-    fn write_across(&self, batch: &WriteBatch, routing: &Arc<Routing>) -> Result<bool> {
+    /// Writes a batch to several shards, as the plan of this number says. Whether it did: not if the
+    /// plan was replaced meanwhile.
+    fn write_across(&self, batch: &WriteBatch, number: u64, routing: &Routing) -> Result<bool> {
         let parts = split(batch, routing)?;
         for part in &parts {
             part.check_bytes(self.shard(part.shard)?.remote.max_record_bytes())?;
@@ -162,7 +256,7 @@ impl Router {
             shard.make_room(part.record_bytes())?;
         }
         let plan = self.plan.load();
-        if !Arc::ptr_eq(&plan.routing, routing) {
+        if plan.number != number {
             return Ok(false);
         }
         self.place_and_publish(&parts)?;

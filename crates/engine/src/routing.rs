@@ -70,6 +70,22 @@ impl Routing {
         self.order
     }
 
+    /// The same with another bound between shard `at` and the next one, which may have had none.
+    ///
+    /// # Errors
+    /// `Invalid` when one of them does not exist, or owns nothing that could be divided; as
+    /// [`Routing::new`].
+    pub(crate) fn with_bound(&self, shards: usize, at: usize, bound: Vec<u8>) -> Result<Self> {
+        let mut bounds = self.bounds.clone();
+        let count = bounds.len();
+        match bounds.get_mut(at) {
+            Some(old) => *old = bound,
+            None if at == count => bounds.push(bound),
+            None => return Err(Error::invalid(format!("shard {at} owns no keys: there is no bound behind it"))),
+        }
+        Self::new(self.order, shards, bounds)
+    }
+
     pub(crate) fn bounds(&self) -> &[Vec<u8>] {
         &self.bounds
     }
@@ -111,6 +127,11 @@ impl Routing {
 impl<'a> KeyRange<'a> {
     pub(crate) const fn is_everything(&self) -> bool {
         self.lower.is_none() && self.upper.is_none()
+    }
+
+    pub(crate) fn contains(self, order: KeyOrder, key: &[u8]) -> bool {
+        self.lower.is_none_or(|lower| order.compare(lower, key).is_le())
+            && self.upper.is_none_or(|upper| order.compare(key, upper).is_lt())
     }
 
     /// What both ranges hold; `None` when that is nothing.
@@ -160,11 +181,6 @@ mod tests {
         Routing::new(order, bounds.len() + 3, bounds).unwrap()
     }
 
-    fn contains(order: KeyOrder, range: KeyRange<'_>, key: &[u8]) -> bool {
-        range.lower.is_none_or(|lower| order.compare(lower, key).is_le())
-            && range.upper.is_none_or(|upper| order.compare(key, upper).is_lt())
-    }
-
     fn short_key() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop::sample::select(vec![0u8, 1, 255]), 0..11)
     }
@@ -178,7 +194,7 @@ mod tests {
             let routing = routing(order, bounds);
             let owner = routing.owner(&key);
             for shard in 0..routing.bounds().len() + 3 {
-                let is_in = routing.range(shard).is_some_and(|range| contains(order, range, &key));
+                let is_in = routing.range(shard).is_some_and(|range| range.contains(order, &key));
                 prop_assert_eq!(is_in, shard == owner);
             }
             let (lower, upper) = if order.compare(&key, &other).is_le() { (&key, &other) } else { (&other, &key) };

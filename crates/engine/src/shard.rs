@@ -209,6 +209,21 @@ impl Shard {
         self.bell.ring();
     }
 
+    /// Whether versions are recorded, for another process to go on from.
+    pub(crate) fn is_named(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    /// Records the first key that the shard owns.
+    ///
+    /// # Errors
+    /// As [`Shard::commit`].
+    pub(crate) fn set_first_key(&self, key: &[u8]) -> Result<()> {
+        let mut change = Change::default();
+        change.edit.first_key = Some(key.to_vec());
+        self.commit(change, None)
+    }
+
     /// Flushes what a named database has in memtables, if it is open and well.
     ///
     /// # Errors
@@ -336,6 +351,11 @@ impl Shard {
     pub(crate) fn pinned_numbers(&self) -> Vec<SequenceNumber> {
         let snapshots = lock(&self.snapshots);
         snapshots.keys().map(|&number| SequenceNumber(number)).collect()
+    }
+
+    /// How many pins there are.
+    pub(crate) fn snapshots(&self) -> usize {
+        lock(&self.snapshots).values().sum()
     }
 
     /// Pins the published number.

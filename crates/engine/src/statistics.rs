@@ -57,6 +57,10 @@ pub struct Statistics {
     pub remote_bytes: u64,
     /// Bytes of records that tables reference.
     pub live_bytes: u64,
+    /// Bounds between shards that were moved.
+    pub bound_moves: u64,
+    /// Bytes of keys and values that went to another shard thereby.
+    pub bound_moved_bytes: u64,
     /// The levels, level 0 first.
     pub levels: Vec<LevelStatistics>,
 }
@@ -69,6 +73,7 @@ pub(crate) enum StallCause {
     Level0Stop,
     Collection,
     MemoryFull,
+    MovedBound,
 }
 
 /// Writers' waits by their cause.
@@ -84,13 +89,22 @@ pub struct StallsByCause {
     pub collection: Stalls,
     /// The memory node is full: the write failed.
     pub memory_full: Stalls,
+    /// The keys are on their way to another shard: short waits.
+    pub moved_bound: Stalls,
 }
 
 impl StallsByCause {
     /// All of them.
     #[must_use]
     pub fn all(&self) -> Stalls {
-        let causes = [self.memtables, self.level0_slowdown, self.level0_stop, self.collection, self.memory_full];
+        let causes = [
+            self.memtables,
+            self.level0_slowdown,
+            self.level0_stop,
+            self.collection,
+            self.memory_full,
+            self.moved_bound,
+        ];
         causes.iter().fold(Stalls::default(), |all, stalls| Stalls {
             count: all.count + stalls.count,
             nanos: all.nanos + stalls.nanos,
@@ -148,6 +162,12 @@ impl Statistics {
         self.levels.iter_mut().zip(&levels).for_each(|(sum, level)| sum.add(level));
     }
 
+    /// Adds how keys went from shard to shard.
+    pub(crate) fn add_moves(&mut self, moves: &MoveCounters) {
+        self.bound_moves += get(&moves.moves);
+        self.bound_moved_bytes += get(&moves.bytes);
+    }
+
     /// Adds what went to a memory node, and what this session leased of it.
     pub(crate) fn add_node(&mut self, node: &Node) {
         self.foreground += node.link().counts(Traffic::Foreground);
@@ -185,9 +205,16 @@ pub(crate) struct Counters {
     pub(crate) compaction_bytes_dropped: AtomicU64,
 }
 
+/// Counters of moved bounds.
+#[derive(Debug, Default)]
+pub(crate) struct MoveCounters {
+    pub(crate) moves: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
 /// Counters of stalls, by cause.
 #[derive(Debug, Default)]
-pub(crate) struct StallCounters([StallCounter; 5]);
+pub(crate) struct StallCounters([StallCounter; 6]);
 
 /// Counters of stalls of one cause.
 #[derive(Debug, Default)]
@@ -212,6 +239,7 @@ impl StallCounters {
         add(StallCause::Level0Stop, &mut sums.level0_stop);
         add(StallCause::Collection, &mut sums.collection);
         add(StallCause::MemoryFull, &mut sums.memory_full);
+        add(StallCause::MovedBound, &mut sums.moved_bound);
     }
 }
 

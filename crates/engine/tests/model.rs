@@ -79,6 +79,7 @@ impl Run {
                 self.snapshots.swap_remove(at);
             }
             97 => self.db.flush().unwrap(),
+            99 if self.random.one_in(1, 8) => self.move_bound(),
             98 if self.random.one_in(1, 10) => {
                 let (lower, upper) = (self.key(), self.key());
                 let bounds = if self.order.compare(&lower, &upper).is_lt() {
@@ -109,6 +110,21 @@ impl Run {
             }
         }
         self.db.write(&batch).unwrap();
+    }
+
+    /// Moves a bound between shards, if there are several, to where it can be.
+    fn move_bound(&mut self) {
+        let (bounds, to) = (self.db.shard_bounds(), self.key());
+        if bounds.is_empty() {
+            return;
+        }
+        let at = self.random.below(bounds.len() as u64) as usize;
+        let fits = |beside: Option<&Vec<u8>>, is_before: bool| {
+            beside.is_none_or(|beside| self.order.compare(beside, &to).is_lt() == is_before && *beside != to)
+        };
+        if fits(at.checked_sub(1).and_then(|before| bounds.get(before)), true) && fits(bounds.get(at + 1), false) {
+            self.db.move_bound(at, &to).unwrap();
+        }
     }
 
     /// Two keys in order, near each other or not.

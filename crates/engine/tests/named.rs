@@ -4,7 +4,7 @@ mod common;
 
 use common::{Cluster, eventually, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{CompactionPlace, Db, Options};
+use forebay_engine::{CompactionPlace, Db, Options, ShardBounds, WriteBatch};
 use forebay_fabric::Link;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use std::sync::Arc;
@@ -64,11 +64,11 @@ fn a_database_is_there_after_it_was_closed() {
             fill(&db, round * 1000..(round + 1) * 1000);
             db.close().unwrap();
             drop(db);
-            assert_eq!(Db::list(&process.client).unwrap(), ["db"]);
+            assert_eq!(Db::list(std::slice::from_ref(&process.client)).unwrap(), ["db"]);
         }
         let process = Process::start(&cluster);
-        Db::destroy(&process.client, "db").unwrap();
-        assert!(Db::list(&process.client).unwrap().is_empty());
+        Db::destroy(std::slice::from_ref(&process.client), "db").unwrap();
+        assert!(Db::list(std::slice::from_ref(&process.client)).unwrap().is_empty());
         drop(process);
         cluster.expect_nothing_leased();
     }
@@ -114,7 +114,7 @@ fn options_say_what_is_opened() {
     assert_eq!(kind(Options { error_if_exists: true, ..named("db") }), ErrorKind::AlreadyExists);
     assert_eq!(kind(Options { key_order: KeyOrder::ReverseBytewise, ..named("db") }), ErrorKind::Invalid);
     assert_eq!(kind(named("no slash/")), ErrorKind::Invalid);
-    assert_eq!(Db::destroy(&process.client, "other").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(Db::destroy(std::slice::from_ref(&process.client), "other").unwrap_err().kind(), ErrorKind::NotFound);
     process.open(Options { create_if_missing: false, ..named("db") }).unwrap().close().unwrap();
 }
 
@@ -127,7 +127,7 @@ fn an_open_database_is_opened_again_only_to_take_it_over() {
     old.flush().unwrap();
     fill(&old, 5000..5001);
     assert_eq!(second.open(named("db")).unwrap_err().kind(), ErrorKind::Busy);
-    assert_eq!(Db::destroy(&second.client, "db").unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(Db::destroy(std::slice::from_ref(&second.client), "db").unwrap_err().kind(), ErrorKind::Busy);
     let new = second.open(Options { takeover: true, ..named("db") }).unwrap();
     check(&new, 0..2000);
     assert_eq!(new.get(&key(5000)).unwrap(), None);
@@ -162,4 +162,199 @@ fn an_idle_owner_notices_that_it_was_taken_over() {
     fill(&old, 0..100);
     let _new = second.open(Options { takeover: true, ..named("db") }).unwrap();
     eventually("reads are refused", || matches!(old.get(&key(1)), Err(error) if error.kind() == ErrorKind::Fenced));
+}
+
+/// A process with sessions at several nodes.
+struct Wide {
+    links: Vec<Arc<dyn Link>>,
+    clients: Vec<Arc<MemoryClient>>,
+}
+
+impl Wide {
+    fn start<'c>(clusters: impl IntoIterator<Item = &'c Cluster>) -> Self {
+        let links: Vec<_> = clusters.into_iter().map(Cluster::connect).collect();
+        let client = |link: &Arc<dyn Link>| {
+            MemoryClient::connect(Arc::clone(link), "process", ClientOptions::default()).unwrap()
+        };
+        Self { clients: links.iter().map(client).collect(), links }
+    }
+
+    fn open(&self, options: Options) -> Result<Db, forebay_engine::Error> {
+        Db::open(&self.clients, options)
+    }
+
+    fn kill(self, db: Db) {
+        self.links.iter().for_each(|link| link.close());
+        drop(db);
+    }
+}
+
+/// Five shards, of which the last owns nothing at first.
+fn wide() -> Options {
+    let bounds = (1..4).map(|shard| key(shard * 1000)).collect();
+    Options { shards: 5, shard_bounds: ShardBounds::Given(bounds), ..named("db") }
+}
+
+fn clusters(count: usize) -> Vec<Cluster> {
+    (0..count).map(|_| Cluster::start(64 << 20)).collect()
+}
+
+#[test]
+fn a_database_lies_on_several_nodes() {
+    for place in [CompactionPlace::ComputeNode, CompactionPlace::MemoryNode] {
+        let clusters = clusters(3);
+        let options = Options { compaction_place: place, ..wide() };
+        for round in 0..4 {
+            // In any order.
+            let order = [[0, 1, 2], [2, 0, 1], [1, 0, 2], [2, 1, 0]][round as usize];
+            let process = Wide::start(order.map(|at| &clusters[at]));
+            let db = process.open(options.clone()).unwrap();
+            check(&db, 0..round * 1100);
+            fill(&db, round * 1100..(round + 1) * 1100);
+            assert_eq!(Db::list(&process.clients).unwrap(), ["db"]);
+            if round % 2 == 0 {
+                db.flush().unwrap();
+                process.kill(db);
+            } else {
+                db.close().unwrap();
+            }
+        }
+        let process = Wide::start(&clusters);
+        let db = process.open(options.clone()).unwrap();
+        check(&db, 0..4400);
+        db.compact_range(None, None).unwrap();
+        check(&db, 0..4400);
+        db.close().unwrap();
+        drop(db);
+        Db::destroy(&process.clients, "db").unwrap();
+        assert!(Db::list(&process.clients).unwrap().is_empty());
+        drop(process);
+        clusters.iter().for_each(Cluster::expect_nothing_leased);
+    }
+}
+
+#[test]
+fn a_node_that_is_missing_is_named() {
+    let clusters = clusters(3);
+    let both = Wide::start(&clusters[..2]);
+    both.open(wide()).unwrap().close().unwrap();
+    let error = |clusters: &[&Cluster], options: Options| {
+        let error = Wide::start(clusters.iter().copied()).open(options).unwrap_err();
+        (error.kind(), error.to_string())
+    };
+    let (a, b, c) = (&clusters[0], &clusters[1], &clusters[2]);
+    for nodes in [&[a][..], &[b], &[a, b, c]] {
+        let (kind, text) = error(nodes, wide());
+        assert!(kind == ErrorKind::Invalid && text.contains("lies on 2 memory nodes"), "{text}");
+    }
+    for nodes in [[a, c], [c, b]] {
+        let (kind, text) = error(&nodes, wide());
+        assert!(kind == ErrorKind::NotFound && text.contains("1 of 2 memory nodes have no part"), "{text}");
+    }
+    assert_eq!(error(&[a, b], Options { error_if_exists: true, ..wide() }).0, ErrorKind::AlreadyExists);
+    // Another database of the name.
+    let other = Wide::start([c]);
+    other.open(wide()).unwrap().close().unwrap();
+    assert_eq!(error(&[a, c], wide()).0, ErrorKind::Invalid);
+    Db::destroy(&other.clients, "db").unwrap();
+    assert_eq!(Db::list(&Wide::start(&clusters).clients).unwrap(), ["db"]);
+}
+
+#[test]
+fn a_database_on_several_nodes_is_taken_over() {
+    let clusters = clusters(2);
+    let (first, second) = (Wide::start(&clusters), Wide::start(&clusters));
+    let old = first.open(wide()).unwrap();
+    fill(&old, 0..2000);
+    old.flush().unwrap();
+    assert_eq!(second.open(wide()).unwrap_err().kind(), ErrorKind::Busy);
+    let new = second.open(Options { takeover: true, ..wide() }).unwrap();
+    check(&new, 0..2000);
+    fill(&new, 2000..4000);
+    fill(&old, 5000..5001);
+    assert_eq!(old.flush().unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(old.move_bound(0, &key(1500)).unwrap_err().kind(), ErrorKind::Fenced);
+    drop(old);
+    check(&new, 0..4000);
+}
+
+/// Bounds move to and fro, and the process ends in the middle of it, or tidily.
+#[test]
+fn moved_bounds_outlive_the_process() {
+    let clusters = clusters(2);
+    let mut bounds = None;
+    for round in 0..12u32 {
+        let process = Wide::start(&clusters);
+        let db = process.open(wide()).unwrap();
+        assert!(bounds.is_none_or(|bounds| bounds == db.shard_bounds()), "round {round}");
+        check(&db, 0..round * 400);
+        assert_eq!(db.get(&key(1_000_000)).unwrap(), None);
+        fill(&db, round * 400..(round + 1) * 400);
+        let deleted: Vec<_> = (0..round * 400).step_by(97).map(key).collect();
+        deleted.iter().for_each(|key| db.delete(key).unwrap());
+        deleted.iter().for_each(|key| assert_eq!(db.get(key).unwrap(), None));
+        fill(&db, 0..round * 400);
+        db.flush().unwrap();
+        let step = |move_: u32| {
+            let at = move_ % 4;
+            db.move_bound(at as usize, &key(1000 * (at + 1) + [500, 20, 700, 300][(move_ / 4 + round) as usize % 4]))
+        };
+        bounds = None;
+        if round % 3 == 0 {
+            (0..8).for_each(|move_| step(move_).unwrap());
+            check(&db, 0..(round + 1) * 400);
+            bounds = Some(db.shard_bounds());
+            db.close().unwrap();
+        } else {
+            let links = process.links.clone();
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..40).take_while(|&move_| step(move_).is_ok()).count());
+                #[allow(clippy::disallowed_methods)]
+                std::thread::sleep(std::time::Duration::from_millis(u64::from(5 + round * 3)));
+                links.iter().for_each(|link| link.close());
+            });
+            process.kill(db);
+        }
+    }
+}
+
+/// What a process that was taken over still finds in its indexes may have been freed, and be another's.
+#[test]
+fn who_was_taken_over_reads_nothing() {
+    for round in 0..3 {
+        let cluster = Cluster::start(64 << 20);
+        let (first, second) = (Process::start(&cluster), Process::start(&cluster));
+        let old = first.open(named("db")).unwrap();
+        fill(&old, 0..2000);
+        old.compact_range(None, None).unwrap();
+        let mut iterator = old.iter().unwrap();
+        iterator.seek_to_first().unwrap();
+        let new = second.open(Options { takeover: true, ..named("db") }).unwrap();
+        fill(&new, 0..2000);
+        new.compact_range(None, None).unwrap();
+        let keys: Vec<_> = (0..40).map(|i| key(i * 50)).collect();
+        let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        let error = match round {
+            0 => (0..2000).find_map(|i| old.get(&key(i)).err()).unwrap(),
+            1 => old.multi_get(&keys).unwrap_err(),
+            _ => (0..2000).find_map(|_| iterator.next().err()).unwrap(),
+        };
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    }
+}
+
+#[test]
+fn a_batch_over_nodes_is_there_after_a_flush() {
+    let clusters = clusters(2);
+    let process = Wide::start(&clusters);
+    let db = process.open(wide()).unwrap();
+    let mut batch = WriteBatch::new();
+    for shard in 0..4 {
+        batch.put(&key(shard * 1000), b"whole");
+    }
+    db.write(&batch).unwrap();
+    db.flush().unwrap();
+    process.kill(db);
+    let db = Wide::start(&clusters).open(wide()).unwrap();
+    (0..4).for_each(|shard| assert_eq!(db.get(&key(shard * 1000)).unwrap().unwrap(), b"whole"));
 }

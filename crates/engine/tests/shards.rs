@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Cluster, small_options};
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Options, ShardBounds, WriteBatch};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,12 +31,38 @@ fn open(nodes: usize, options: Options) -> (Vec<Cluster>, Db) {
 #[test]
 fn a_batch_that_crosses_shards_is_seen_whole() {
     let (_clusters, db) = open(2, Options { max_immutable_memtables: 1, ..options() });
+    cross_shards(&db, |_| {});
+}
+
+/// The same while the bounds move, to and fro over the keys of the batches.
+#[test]
+fn a_batch_is_seen_whole_while_bounds_move() {
+    let (_clusters, db) = open(2, Options { max_immutable_memtables: 1, ..options() });
+    let mut round = 0u32;
+    cross_shards(&db, |db| {
+        round += 1;
+        let at = (round % (u32::from(SHARDS) - 1)) as u8;
+        let to = match round / 3 % 4 {
+            0 => key(at, "batch-1"),
+            1 => key(at + 1, "c"),
+            2 => key(at, "a"),
+            _ => key(at + 1, ""),
+        };
+        match db.move_bound(usize::from(at), &to) {
+            Err(error) if error.kind() == ErrorKind::Invalid => {}
+            moved => moved.unwrap(),
+        }
+    });
+    assert!(db.statistics().bound_moves > 2, "{}", db.statistics().bound_moves);
+}
+
+fn cross_shards(db: &Db, mut meanwhile: impl FnMut(&Db) + Send) {
     let done = AtomicBool::new(false);
     let all_equal = |values: &[Option<Vec<u8>>]| values.iter().all(|value| *value == values[0]);
     std::thread::scope(|scope| {
         let mut writers = Vec::new();
         for writer in 0..2u8 {
-            let (db, name) = (&db, format!("batch-{writer}"));
+            let name = format!("batch-{writer}");
             writers.push(scope.spawn(move || {
                 for round in 0..1500u32 {
                     let mut batch = WriteBatch::new();
@@ -55,15 +81,14 @@ fn a_batch_that_crosses_shards_is_seen_whole() {
                 }
             }));
         }
-        let single = &db;
         writers.push(scope.spawn(move || {
             for round in 0..6000u32 {
                 let key = key((round % u32::from(SHARDS)) as u8, &format!("{round}"));
-                single.put(&key, &[7; 200]).unwrap();
+                db.put(&key, &[7; 200]).unwrap();
             }
         }));
         for reader in 0..2u8 {
-            let (db, done) = (&db, &done);
+            let done = &done;
             scope.spawn(move || {
                 let names = (0..SHARDS).map(|shard| key(shard, &format!("batch-{reader}")));
                 let keys: Vec<Vec<u8>> = names.collect();
@@ -85,10 +110,181 @@ fn a_batch_that_crosses_shards_is_seen_whole() {
                 }
             });
         }
+        let mover = scope.spawn({
+            let done = &done;
+            move || {
+                while !done.load(Ordering::Relaxed) {
+                    meanwhile(db);
+                }
+            }
+        });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         done.store(true, Ordering::Relaxed);
+        mover.join().unwrap();
     });
     db.close().unwrap();
+}
+
+/// All that an iterator shows.
+fn walk(mut iterator: forebay_engine::DbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    iterator.seek_to_first().unwrap();
+    while iterator.valid() {
+        all.push((iterator.key().to_vec(), iterator.value().to_vec()));
+        iterator.next().unwrap();
+    }
+    all
+}
+
+#[test]
+fn what_was_taken_before_a_move_reads_on() {
+    for key_order in [KeyOrder::Bytewise, KeyOrder::ReverseBytewise] {
+        let bounds = match key_order {
+            KeyOrder::Bytewise => vec![b"k 0100".to_vec(), b"k 0200".to_vec()],
+            KeyOrder::ReverseBytewise => vec![b"k 0200".to_vec(), b"k 0100".to_vec()],
+        };
+        // The last shard owns nothing at first.
+        let shard_bounds = ShardBounds::Given(bounds);
+        let (_clusters, db) = open(2, Options { key_order, shard_bounds, ..options() });
+        let key = |i: u32| format!("k {i:04}").into_bytes();
+        (0..300).for_each(|i| db.put(&key(i), &[1; 200]).unwrap());
+        db.flush().unwrap();
+        (0..300).step_by(7).for_each(|i| db.put(&key(i), &[2; 200]).unwrap());
+        (0..300).step_by(11).for_each(|i| db.delete(&key(i)).unwrap());
+        let before = walk(db.iter().unwrap());
+        let (snapshot, mut iterator) = (db.snapshot(), db.iter().unwrap());
+        iterator.seek_to_first().unwrap();
+        let moves: [(usize, u32); 8] = [(0, 50), (1, 110), (2, 250), (0, 105), (1, 240), (1, 120), (0, 119), (0, 1)];
+        for (at, to) in moves {
+            let to = if key_order == KeyOrder::Bytewise { to } else { 300 - to };
+            db.move_bound(at, &key(to)).unwrap();
+            assert_eq!(db.shard_bounds()[at], key(to));
+            assert!(walk(db.iter().unwrap()) == before, "bound {at} to {to}");
+            for (key, value) in before.iter().step_by(17) {
+                assert_eq!(db.get(key).unwrap().as_ref(), Some(value));
+                assert_eq!(db.get_at(key, &snapshot).unwrap().as_ref(), Some(value));
+            }
+        }
+        (0..300).step_by(3).for_each(|i| db.delete(&key(i)).unwrap());
+        (0..300).step_by(5).for_each(|i| db.put(&key(i), &[3; 10]).unwrap());
+        db.compact_range(None, None).unwrap();
+        let mut first = Vec::new();
+        while iterator.valid() {
+            first.push((iterator.key().to_vec(), iterator.value().to_vec()));
+            iterator.next().unwrap();
+        }
+        assert!(first == before, "an iterator from before");
+        assert!(walk(db.iter_at(&snapshot).unwrap()) == before, "a snapshot from before");
+        let keys: Vec<_> = (0..300).map(key).collect();
+        let now = db.multi_get(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        for (i, value) in now.into_iter().enumerate() {
+            let expected = match i {
+                _ if i % 5 == 0 => Some(vec![3; 10]),
+                _ if i % 3 == 0 || i % 11 == 0 => None,
+                _ if i % 7 == 0 => Some(vec![2; 200]),
+                _ => Some(vec![1; 200]),
+            };
+            assert_eq!(value, expected, "key {i}");
+        }
+    }
+}
+
+#[test]
+fn bounds_that_cannot_be_are_refused() {
+    let (_clusters, db) = open(1, Options { shards: 6, ..options() });
+    let kind = |at: usize, to: &[u8]| db.move_bound(at, to).unwrap_err().kind();
+    assert_eq!(kind(0, b"c"), ErrorKind::Invalid, "not before the next one");
+    assert_eq!(kind(1, b"a"), ErrorKind::Invalid, "not after the one before");
+    assert_eq!(kind(4, b"z"), ErrorKind::Invalid, "the shard before it owns nothing");
+    assert_eq!(kind(5, b"z"), ErrorKind::Invalid, "there is no shard behind it");
+    db.move_bound(3, b"x").unwrap();
+    db.move_bound(4, b"z").unwrap();
+    assert_eq!(db.shard_bounds().len(), 5);
+    db.close().unwrap();
+    assert_eq!(kind(3, b"w"), ErrorKind::Closed);
+}
+
+#[test]
+fn shards_are_balanced() {
+    let shard_bounds = ShardBounds::Uniform;
+    let (_clusters, db) = open(2, Options { shard_bounds, ..options() });
+    let key = |i: u32| format!("user{i:06}").into_bytes();
+    // All in one shard.
+    (0..8000).for_each(|i| db.put(&key(i), &[(i % 251) as u8; 300]).unwrap());
+    db.flush().unwrap();
+    db.wait_for_compactions().unwrap();
+    let sizes = || {
+        let bounds = db.shard_bounds();
+        let mut edges = vec![b"".to_vec()];
+        edges.extend(bounds);
+        edges.push(vec![255; 9]);
+        let ranges: Vec<_> = edges.windows(2).map(|pair| (&pair[0][..], &pair[1][..])).collect();
+        db.approximate_sizes(&ranges).unwrap()
+    };
+    let whole: u64 = sizes().iter().sum();
+    assert!(sizes().iter().filter(|size| **size > 0).count() == 1, "{:?}", sizes());
+    let mut moves = 0;
+    while let moved @ 1.. = db.rebalance().unwrap() {
+        moves += moved;
+        assert!(moves < 50, "it does not end");
+        db.wait_for_compactions().unwrap();
+    }
+    let after = sizes();
+    assert!(after.iter().all(|size| *size > whole / 16), "{after:?} of {whole}");
+    assert!(db.statistics().bound_moved_bytes > 0);
+    (0..8000).for_each(|i| assert_eq!(db.get(&key(i)).unwrap().unwrap(), [(i % 251) as u8; 300]));
+    db.compact_range(None, None).unwrap();
+    let live = db.statistics().live_bytes;
+    assert!(live < whole + whole / 8, "what was moved is not kept twice: {live} of {whole}");
+}
+
+#[test]
+fn sizes_are_about_right() {
+    let (_clusters, db) = open(1, options());
+    let key = |i: u32| key((i / 1000) as u8, &format!("{:03}", i % 1000));
+    for i in 0..4000 {
+        db.put(&key(i), &[1; 100]).unwrap();
+    }
+    let expect = |from: u32, to: u32| {
+        let size = db.approximate_sizes(&[(&key(from), &key(to))]).unwrap()[0];
+        let records = u64::from(to - from) * 120;
+        assert!(size.abs_diff(records) < records / 8 + 20_000, "{from} to {to}: {size}, not {records}");
+    };
+    for _ in 0..2 {
+        expect(0, 3999);
+        expect(500, 1500);
+        expect(2100, 2400);
+        expect(7, 7);
+        db.compact_range(None, None).unwrap();
+    }
+    assert_eq!(db.approximate_sizes(&[(b"b", b"a")]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.approximate_sizes(&[]).unwrap(), []);
+}
+
+#[test]
+fn properties_are_found_by_name() {
+    let (_clusters, db) = open(1, options());
+    let number = |name: &str| db.property(name).unwrap().parse::<u64>().unwrap();
+    assert_eq!(number("forebay.num-shards"), 4);
+    assert_eq!((number("forebay.estimate-num-keys"), number("forebay.num-snapshots")), (0, 0));
+    (0..100).for_each(|i| db.put(&key(i % SHARDS, &i.to_string()), &[1; 100]).unwrap());
+    assert!(number("forebay.cur-size-all-mem-tables") > 10_000);
+    let snapshot = db.snapshot();
+    db.compact_range(None, None).unwrap();
+    assert_eq!((number("forebay.estimate-num-keys"), number("forebay.num-snapshots")), (100, 4));
+    drop(snapshot);
+    let tables = (0..5).map(|level| number(&format!("forebay.num-files-at-level{level}"))).sum::<u64>();
+    assert!(tables >= 4);
+    for absent in ["forebay.num-files-at-level5", "forebay.num-files-at-level", "forebay.", "rocksdb.num-shards", ""] {
+        assert_eq!(db.property(absent), None, "{absent:?}");
+    }
+    let all = db.properties();
+    assert!(all.iter().all(|(name, value)| db.property(name).as_ref() == Some(value)));
+    let page = include_str!("../../../docs/reference/properties.md");
+    for (name, _) in &all {
+        let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        assert!(page.contains(&format!("`{name}")), "{name} is in docs/reference/properties.md");
+    }
 }
 
 #[test]

@@ -43,26 +43,24 @@ impl Store {
         Self::connect_all(std::slice::from_ref(address), options)
     }
 
-    /// Drops the named database `name` with all that is in it.
+    /// Drops the named database `name` with all that is in it, of the memory of these nodes.
     ///
     /// # Errors
     /// `NotFound` when there is none; `Busy` while a process has it open; `Unavailable`.
-    pub fn destroy(address: &NodeAddress, name: &str) -> Result<(), Error> {
-        let client = MemoryClient::connect(connect(address)?, "forebay", ClientOptions::default())?;
-        Ok(Db::destroy(&client, name)?)
+    pub fn destroy(addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
+        Ok(Db::destroy(&clients(addresses)?, name)?)
     }
 
-    /// Names of the databases in the memory of a node.
+    /// Names of the databases in the memory of nodes.
     ///
     /// # Errors
-    /// `Unavailable` when nobody serves at the address.
-    pub fn list(address: &NodeAddress) -> Result<Vec<String>, Error> {
-        let client = MemoryClient::connect(connect(address)?, "forebay", ClientOptions::default())?;
-        Ok(Db::list(&client)?)
+    /// `Unavailable` when nobody serves at an address.
+    pub fn list(addresses: &[NodeAddress]) -> Result<Vec<String>, Error> {
+        Ok(Db::list(&clients(addresses)?)?)
     }
 
     /// A database in the memory of several nodes of other processes: shard `i` lies on node `i` modulo
-    /// their number.
+    /// their number. One with a name is opened on the nodes that it was created on, in any order.
     ///
     /// # Errors
     /// As [`Store::connect`].
@@ -104,6 +102,11 @@ impl Store {
     pub fn node_statistics(&self) -> Result<Vec<NodeStatistics>, Error> {
         self.clients.iter().map(|client| Ok(client.node_statistics()?)).collect()
     }
+}
+
+fn clients(addresses: &[NodeAddress]) -> Result<Vec<Arc<MemoryClient>>, Error> {
+    let client = |address| Ok(MemoryClient::connect(connect(address)?, "forebay", ClientOptions::default())?);
+    addresses.iter().map(client).collect()
 }
 
 impl Deref for Store {
