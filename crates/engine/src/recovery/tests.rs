@@ -13,7 +13,6 @@ use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::ManifestRoot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const NODE: u32 = 1;
@@ -229,18 +228,12 @@ fn an_owner_is_killed_after_any_step() {
         for k in (0..3000).step_by(97) {
             let context = format!("seed {seed}, killed after {k} steps");
             let (link, client) = connect(&network);
-            let due = network.steps() + k;
-            let done = Arc::new(AtomicBool::new(false));
-            let watcher = {
-                let (network, link, done) = (network.clone(), Arc::clone(&link), Arc::clone(&done));
-                forebay_env::thread::spawn("killer", move || {
-                    while network.steps() < due && !done.load(Ordering::Relaxed) {
-                        std::thread::yield_now();
-                    }
+            let (due, of) = (network.steps() + k, network.clone());
+            network.set_progress_hook(move || {
+                if of.steps() >= due {
                     link.close();
-                })
-                .unwrap()
-            };
+                }
+            });
             round += 1;
             if let Ok(db) = Db::open(&[client], options(seed, places(round))) {
                 let mut alive = true;
@@ -255,8 +248,7 @@ fn an_owner_is_killed_after_any_step() {
             } else {
                 killed += 1;
             }
-            done.store(true, Ordering::Relaxed);
-            watcher.join().unwrap();
+            network.set_progress_hook(|| ());
             let (_link, client) = connect(&network);
             let db = Db::open(std::slice::from_ref(&client), options(seed, places(seed / 2))).unwrap();
             history.check(&db, &context);
