@@ -1,5 +1,6 @@
 //! Taking memory from the nodes.
 
+use crate::layout::NO_GENERATION;
 use crate::memory::{Block, CHUNK_BYTES, CURSOR_OFFSET, Class, EXTENTS_OFFSET, MAX_EXTENTS};
 use crate::planted::{Bug, planted};
 use crate::word::Address;
@@ -10,6 +11,15 @@ use std::sync::Arc;
 
 /// Retired bytes after which the readers are asked how far they are.
 const RECLAIM_BYTES: u64 = 1 << 20;
+/// Unreachable blocks that are retired together.
+const UNREACHABLE: usize = 32;
+
+impl Drop for TreeClient {
+    /// Retires what it has not yet. Where that fails, it is lost as if the process had died.
+    fn drop(&mut self) {
+        let _ = self.free_displaced().and_then(|()| self.retire_unreachable());
+    }
+}
 
 impl TreeClient {
     /// Takes a block at a node.
@@ -96,20 +106,38 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Retires a block that cannot be reached any more: wipes the generations of a node first.
+    /// Remembers to retire a block that cannot be reached any more.
     pub(crate) fn retire(&mut self, block: Block) -> Result<(), Error> {
-        let tree = Arc::clone(self.tree());
-        let geometry = &tree.memory.geometry;
         if planted(Bug::ReuseTooEarly) {
             return self.give_back(Block { generation: block.generation.saturating_sub(1), ..block });
         }
-        let controls: Vec<usize> = match block.class {
-            Class::Leaf(buckets) => (0..buckets).map(|bucket| geometry.bucket_offset(bucket)).collect(),
-            Class::Inner => vec![crate::layout::HEADER_BYTES],
-            _ => Vec::new(),
-        };
-        self.wipe(block.at, &controls)?;
-        tree.memory.node(block.at.node())?.retire(block, geometry);
+        self.unreachable.push(block);
+        self.untidy = self.untidy || self.unreachable.len() >= UNREACHABLE;
+        Ok(())
+    }
+
+    /// Retires what cannot be reached any more: wipes the generations of nodes first, all in one batch.
+    fn retire_unreachable(&mut self) -> Result<(), Error> {
+        let tree = Arc::clone(self.tree());
+        let geometry = &tree.memory.geometry;
+        let word = (u64::from(NO_GENERATION) << 32).to_le_bytes();
+        let blocks = std::mem::take(&mut self.unreachable);
+        let mut posted = Vec::new();
+        for block in &blocks {
+            let controls = match block.class {
+                Class::Leaf(buckets) => buckets,
+                Class::Inner => 1,
+                _ => 0,
+            };
+            for control in 0..controls {
+                let to = tree.memory.resolve(block.at, geometry.bucket_offset(control))?;
+                posted.push(self.verbs.post_write(block.at.node(), to, &word)?);
+            }
+        }
+        posted.into_iter().try_for_each(|posted| self.verbs.done(posted))?;
+        for block in blocks {
+            tree.memory.node(block.at.node())?.retire(block, geometry);
+        }
         Ok(())
     }
 
@@ -123,6 +151,7 @@ impl TreeClient {
     /// reads during one.
     pub(crate) fn reclaim_if_much(&mut self) -> Result<(), Error> {
         self.free_displaced()?;
+        self.retire_unreachable()?;
         for node in &self.tree().memory.nodes {
             if node.retired_bytes() >= RECLAIM_BYTES {
                 node.reclaim()?;
@@ -138,6 +167,7 @@ impl TreeClient {
     /// [`Error`].
     pub fn reclaim(&mut self) -> Result<(), Error> {
         self.free_displaced()?;
+        self.retire_unreachable()?;
         for node in &self.tree().memory.nodes {
             node.reclaim()?;
         }

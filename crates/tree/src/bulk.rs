@@ -2,7 +2,7 @@
 //! compare-and-swap of the root makes them the tree.
 
 use crate::freeze::Item;
-use crate::key::{Key, MAX_KEY_BYTES, Separator};
+use crate::key::{Key, MAX_KEY_BYTES, Separator, prefix_of};
 use crate::layout::{INNER_SLOTS, InnerSlot, block_image, inner_image};
 use crate::memory::{Block, Class};
 use crate::word::{Child, ValueWord};
@@ -42,11 +42,13 @@ impl TreeClient {
         let mut low = Separator::default();
         for (key, value) in sorted {
             let key = key.as_ref();
-            if items.last().is_some_and(|last| *last.key >= *key) || key.len() > MAX_KEY_BYTES {
+            if items.last().is_some_and(|last| last.key.compare(prefix_of(key), key).is_ge())
+                || key.len() > MAX_KEY_BYTES
+            {
                 return Err(Error::Invalid("keys to be loaded ascend and have at most 4 KiB".into()));
             }
             if items.len() == most_keys {
-                let next = Separator::between(&items[most_keys - 1].key, key);
+                let next = Separator::between_keys(&items[most_keys - 1].key, &Separator::new(key));
                 leaves.push(self.load_leaf(&low, &items)?);
                 items.clear();
                 low = next;
@@ -63,7 +65,7 @@ impl TreeClient {
         }
         let Some(new) = nodes.first() else { return Err(not_empty()) };
         self.freeze_inner(root)?;
-        let empty = self.freeze_leaf(leaf)?;
+        let empty = self.freeze_leaf(leaf, None)?;
         if empty.is_none_or(|contents| !contents.items.is_empty()) || !self.swing_root(root, new.child)? {
             return Err(not_empty());
         }
@@ -86,12 +88,13 @@ impl TreeClient {
                 if key.is_long { ValueWord::record(block.at) } else { ValueWord::block(block.at) }
             }
         };
-        Ok(Item { key: key.bytes.to_vec(), word: key.word, value })
+        Ok(Item { key: Separator::new(key.bytes), word: key.word, value })
     }
 
     fn load_leaf(&mut self, low: &Separator, items: &[Item]) -> Result<InnerSlot, Error> {
         let node = self.tree().next_node();
-        let (_, child) = self.write_leaf(node, items, Child::EMPTY)?;
+        let (_, child, written) = self.post_leaf(node, items, Child::EMPTY)?;
+        self.verbs.done(written)?;
         Ok(InnerSlot { prefix: low.prefix(), rest: self.separator_rest(node, low)?, child })
     }
 

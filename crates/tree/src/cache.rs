@@ -7,8 +7,6 @@
 
 use crate::key::{Separator, prefix_of};
 use crate::word::Child;
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// An inner node at one moment.
@@ -60,7 +58,11 @@ impl CachedNode {
     pub fn route(&self, prefix: u64, key: &[u8]) -> usize {
         if self.separators.is_empty() {
             let rest = self.words.get(1..).unwrap_or_default();
-            rest.partition_point(|&word| word < prefix || word == prefix && key.len() >= 8)
+            if key.len() >= 8 {
+                count_first(rest, |word| word <= prefix)
+            } else {
+                count_first(rest, |word| word < prefix)
+            }
         } else {
             let rest = self.separators.get(1..).unwrap_or_default();
             rest.partition_point(|separator| separator.compare(prefix, key).is_le())
@@ -91,6 +93,58 @@ impl CachedNode {
         if index + 1 < self.len() { Some(self.separator(index + 1)) } else { self.high.clone() }
     }
 
+    /// The same node with another child in a place. What is remembered of the other children stays true:
+    /// the range of a child does not change while it lives.
+    fn with_child(&self, index: usize, child: Child) -> Option<Self> {
+        let mut node = self.copy();
+        *node.children.get_mut(index)? = child;
+        Some(node)
+    }
+
+    /// The same node with one child more, behind a place.
+    fn with_entry_behind(&self, index: usize, entry: &Entry) -> Option<Self> {
+        if index >= self.len() || self.separators.is_empty() && entry.separator.length() != 8 {
+            return None;
+        }
+        let (mut node, at) = (self.copy(), index + 1);
+        if self.separators.is_empty() {
+            node.words.insert(at, entry.separator.prefix());
+        } else {
+            node.separators.insert(at, entry.separator.clone());
+        }
+        node.children.insert(at, entry.child);
+        node.slots.insert(at, entry.slot as u8);
+        Some(node)
+    }
+
+    /// The same node without a child that became part of the one before it.
+    fn without(&self, index: usize) -> Option<Self> {
+        if index == 0 || index >= self.len() {
+            return None;
+        }
+        let mut node = self.copy();
+        if self.separators.is_empty() {
+            node.words.remove(index);
+        } else {
+            node.separators.remove(index);
+        }
+        node.children.remove(index);
+        node.slots.remove(index);
+        Some(node)
+    }
+
+    fn copy(&self) -> Self {
+        Self {
+            low: self.low.clone(),
+            high: self.high.clone(),
+            words: self.words.clone(),
+            separators: self.separators.clone(),
+            children: self.children.clone(),
+            slots: self.slots.clone(),
+            ..*self
+        }
+    }
+
     fn covers(&self, prefix: u64, key: &[u8]) -> bool {
         self.high.as_ref().is_none_or(|high| high.compare(prefix, key).is_gt())
     }
@@ -105,15 +159,145 @@ impl CachedNode {
     }
 }
 
+/// How many of ascending words are below a bound: first by blocks, then in the one where it is, so that no
+/// load waits for more than one other.
+#[inline]
+fn count_first(words: &[u64], is_below: impl Fn(u64) -> bool) -> usize {
+    const BLOCK: usize = 16;
+    let count = |words: &[u64]| words.iter().filter(|&&word| is_below(word)).count();
+    let whole = words.chunks_exact(BLOCK).filter(|block| block.last().is_some_and(|&last| is_below(last))).count();
+    let rest = words.get(whole * BLOCK..).unwrap_or_default();
+    whole * BLOCK + count(rest.get(..BLOCK).unwrap_or(rest))
+}
+
+/// Nodes of a piece at most.
+const PIECE: usize = 512;
+
+/// Some nodes of a level, that follow each other.
+#[derive(Debug, Default)]
+struct Piece {
+    /// The first words of their lower bounds.
+    lows: Vec<u64>,
+    nodes: Vec<Arc<CachedNode>>,
+}
+
+/// The nodes of a level in order. They do not overlap; there may be gaps between them.
+#[derive(Debug, Default)]
+struct Level {
+    pieces: Vec<Piece>,
+}
+
+/// A node's piece, and its place there.
+type Position = (usize, usize);
+
+impl Piece {
+    /// How many nodes begin at a key or before it.
+    #[inline]
+    fn count_up_to(&self, prefix: u64, key: &[u8]) -> usize {
+        let count = count_first(&self.lows, |low| low <= prefix);
+        if self.lows.get(count.wrapping_sub(1)).is_none_or(|&last| last < prefix) {
+            return count;
+        }
+        // The last of them begin with the same eight bytes as the key.
+        let below = count_first(&self.lows, |low| low < prefix);
+        let same = self.nodes.get(below..count).unwrap_or_default();
+        below + same.partition_point(|node| node.low.compare(prefix, key).is_le())
+    }
+
+    #[inline]
+    fn begins_up_to(&self, prefix: u64, key: &[u8]) -> bool {
+        let first = self.lows.first().copied().unwrap_or(u64::MAX);
+        first < prefix
+            || first == prefix && self.nodes.first().is_some_and(|node| node.low.compare(prefix, key).is_le())
+    }
+}
+
+impl Level {
+    /// The last node that begins at a key or before it.
+    #[inline]
+    fn position(&self, prefix: u64, key: &[u8]) -> Option<Position> {
+        let piece = self.pieces.partition_point(|piece| piece.begins_up_to(prefix, key)).checked_sub(1)?;
+        Some((piece, self.pieces.get(piece)?.count_up_to(prefix, key).checked_sub(1)?))
+    }
+
+    #[inline]
+    fn at(&self, (piece, index): Position) -> Option<&Arc<CachedNode>> {
+        self.pieces.get(piece)?.nodes.get(index)
+    }
+
+    /// The place behind another one; the first if there is none.
+    fn behind(&self, position: Option<Position>) -> Option<Position> {
+        let next = match position {
+            None => (0, 0),
+            Some((piece, index)) if index + 1 < self.pieces.get(piece)?.nodes.len() => (piece, index + 1),
+            Some((piece, _)) => (piece + 1, 0),
+        };
+        self.at(next).map(|_| next)
+    }
+
+    /// The first node that overlaps a range.
+    fn overlapping(&self, low: &Separator, high: Option<&Separator>) -> Option<Position> {
+        let bytes = low.to_vec();
+        let before = self.position(low.prefix(), &bytes);
+        if let Some(found) = before
+            && self.at(found).is_some_and(|node| node.low == *low || node.covers(low.prefix(), &bytes))
+        {
+            return Some(found);
+        }
+        let next = self.behind(before)?;
+        self.at(next).filter(|node| high.is_none_or(|high| node.low < *high)).map(|_| next)
+    }
+
+    fn remove(&mut self, (piece, index): Position) -> Option<Arc<CachedNode>> {
+        let nodes = self.pieces.get_mut(piece)?;
+        nodes.lows.remove(index);
+        let node = nodes.nodes.remove(index);
+        if nodes.nodes.is_empty() {
+            self.pieces.remove(piece);
+        }
+        Some(node)
+    }
+
+    /// Puts a node in its place. None that is there overlaps it.
+    fn insert(&mut self, node: Arc<CachedNode>) {
+        let (piece, index) = match self.position(node.low.prefix(), &node.low.to_vec()) {
+            Some((piece, index)) => (piece, index + 1),
+            None => (0, 0),
+        };
+        if self.pieces.is_empty() {
+            self.pieces.push(Piece::default());
+        }
+        let Some(nodes) = self.pieces.get_mut(piece) else { return };
+        nodes.lows.insert(index, node.low.prefix());
+        nodes.nodes.insert(index, node);
+        if nodes.nodes.len() > PIECE {
+            let half = PIECE / 2;
+            let upper = Piece { lows: nodes.lows.split_off(half), nodes: nodes.nodes.split_off(half) };
+            self.pieces.insert(piece + 1, upper);
+        }
+    }
+}
+
 /// The inner nodes that the clients of a process share.
 #[derive(Debug)]
 pub struct Cache {
-    /// By level, from the leaves' parents up.
-    levels: Vec<BTreeMap<Separator, Arc<CachedNode>>>,
+    /// From the leaves' parents up.
+    levels: Vec<Level>,
     bytes: usize,
     budget: usize,
     /// Behind this node of the lowest level is the next one to go.
     hand: Separator,
+}
+
+/// What became of a child.
+#[derive(Debug)]
+pub enum Change<'a> {
+    /// It is another one now.
+    Replaced(Child),
+    /// It is two.
+    Split(Child, &'a Entry),
+    /// It became part of the one before it.
+    Merged,
 }
 
 impl Cache {
@@ -133,9 +317,8 @@ impl Cache {
     /// The node of a level that covers a key.
     #[inline]
     pub fn node(&self, level: u8, prefix: u64, key: &[u8]) -> Option<&Arc<CachedNode>> {
-        let nodes = self.levels.get(usize::from(level).checked_sub(1)?)?;
-        let bound = if key.len() == 8 { Separator::short(prefix, 8) } else { Separator::new(key) };
-        let (_, node) = nodes.range((Bound::Unbounded, Bound::Included(&bound))).next_back()?;
+        let level = self.levels.get(usize::from(level).checked_sub(1)?)?;
+        let node = level.at(level.position(prefix, key)?)?;
         node.covers(prefix, key).then_some(node)
     }
 
@@ -150,46 +333,58 @@ impl Cache {
     pub fn insert(&mut self, node: Arc<CachedNode>) {
         let place = usize::from(node.level).saturating_sub(1);
         if self.levels.len() <= place {
-            self.levels.resize_with(place + 1, BTreeMap::new);
+            self.levels.resize_with(place + 1, Level::default);
         }
         self.forget(node.level, &node.low, node.high.as_ref());
         self.bytes += node.bytes();
-        if let Some(nodes) = self.levels.get_mut(place) {
-            nodes.insert(node.low.clone(), node);
+        if let Some(level) = self.levels.get_mut(place) {
+            level.insert(node);
         }
         self.shrink();
     }
 
     /// Forgets the nodes of a level that overlap a range.
     pub fn forget(&mut self, level: u8, low: &Separator, high: Option<&Separator>) {
-        let Some(nodes) = self.levels.get_mut(usize::from(level).saturating_sub(1)) else { return };
-        let before = nodes.range((Bound::Unbounded, Bound::Excluded(low))).next_back();
-        let mut overlapping: Vec<Separator> = before
-            .filter(|(_, node)| node.high.as_ref().is_none_or(|high| high > low))
-            .map(|(low, _)| low.clone())
-            .into_iter()
-            .collect();
-        let behind = high.map_or(Bound::Unbounded, Bound::Excluded);
-        if high.is_none_or(|high| high > low) {
-            overlapping.extend(nodes.range((Bound::Included(low), behind)).map(|(low, _)| low.clone()));
+        let Some(level) = self.levels.get_mut(usize::from(level).saturating_sub(1)) else { return };
+        while let Some(node) = level.overlapping(low, high).and_then(|found| level.remove(found)) {
+            self.bytes -= node.bytes();
         }
-        for low in overlapping {
-            if let Some(node) = nodes.remove(&low) {
-                self.bytes -= node.bytes();
+    }
+
+    /// Takes note of what became of a child of a node that was remembered: what else is remembered of the
+    /// node stays. Forgets the node when something else is remembered in its place.
+    pub fn change(&mut self, parent: &CachedNode, old: Child, change: Change<'_>) {
+        let level = usize::from(parent.level).saturating_sub(1);
+        if let Some(level) = self.levels.get_mut(level)
+            && let Some((piece, index)) = level.position(parent.low.prefix(), &parent.low.to_vec())
+            && let Some(place) = level.pieces.get_mut(piece).and_then(|piece| piece.nodes.get_mut(index))
+            && place.node == parent.node
+            && let Some(at) = place.children.iter().position(|child| *child == old)
+            && let Some(new) = match change {
+                Change::Replaced(child) => place.with_child(at, child),
+                Change::Split(child, entry) => {
+                    place.with_child(at, child).and_then(|node| node.with_entry_behind(at, entry))
+                }
+                Change::Merged => place.without(at),
             }
+        {
+            self.bytes = self.bytes + new.bytes() - place.bytes();
+            *place = Arc::new(new);
+            self.shrink();
+        } else {
+            self.forget(parent.level, &parent.low, parent.high.as_ref());
         }
     }
 
     /// Forgets nodes until the budget is kept: leaves' parents in turn, then what is above.
     fn shrink(&mut self) {
         while self.bytes > self.budget {
-            let Some(nodes) = self.levels.iter_mut().find(|nodes| !nodes.is_empty()) else { return };
-            let next = nodes.range((Bound::Excluded(&self.hand), Bound::Unbounded)).next();
-            let Some(low) = next.or_else(|| nodes.iter().next()).map(|(low, _)| low.clone()) else { return };
-            if let Some(node) = nodes.remove(&low) {
-                self.bytes -= node.bytes();
-            }
-            self.hand = low;
+            let Some(level) = self.levels.iter_mut().find(|level| !level.pieces.is_empty()) else { return };
+            let hand = level.position(self.hand.prefix(), &self.hand.to_vec());
+            let next = level.behind(hand).or_else(|| level.behind(None));
+            let Some(node) = next.and_then(|next| level.remove(next)) else { return };
+            self.bytes -= node.bytes();
+            self.hand = node.low.clone();
         }
     }
 

@@ -31,10 +31,13 @@ pub struct TreeClient {
     readers: Vec<Reader>,
     /// The last puts that found their key absent, one a bit.
     pub(crate) absent: u8,
+    /// The last swaps of values that were lost to others, one a bit.
+    pub(crate) lost: u32,
     /// Blocks that were displaced, whose class is not known.
     displaced: Vec<Address>,
+    /// Blocks that are to be retired.
+    pub(crate) unreachable: Vec<Block>,
     classes: HashMap<u64, Class>,
-    first_epoch: Option<u64>,
     pub(crate) untidy: bool,
     /// The last change left its bucket without a live slot.
     pub(crate) bucket_emptied: bool,
@@ -56,9 +59,10 @@ impl TreeClient {
             verbs,
             readers,
             absent: 0,
+            lost: 0,
             displaced: Vec::new(),
+            unreachable: Vec::new(),
             classes: HashMap::new(),
-            first_epoch: None,
             untidy: false,
             bucket_emptied: false,
         }
@@ -90,8 +94,7 @@ impl TreeClient {
     pub(crate) fn reading<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         for (node, reader) in self.readers.iter().enumerate() {
             let epoch = reader.begin();
-            if node == 0 && self.first_epoch.is_none_or(|first| epoch.saturating_sub(first) > CACHE_EPOCHS) {
-                self.first_epoch = Some(epoch);
+            if node == 0 && self.tree.is_cache_old(epoch, CACHE_EPOCHS) {
                 self.tree.clear_cache();
             }
         }
@@ -151,17 +154,6 @@ impl TreeClient {
         let to = self.tree.memory.resolve(at, 0)?;
         let posted = self.verbs.post_write(at.node(), to, image)?;
         self.verbs.done(posted)
-    }
-
-    /// Wipes the generations at these offsets of a node.
-    pub(crate) fn wipe(&mut self, at: Address, controls: &[usize]) -> Result<(), Error> {
-        let word = (u64::from(crate::layout::NO_GENERATION) << 32).to_le_bytes();
-        let mut posted = Vec::with_capacity(controls.len());
-        for &offset in controls {
-            let to = self.tree.memory.resolve(at, offset)?;
-            posted.push(self.verbs.post_write(at.node(), to, &word)?);
-        }
-        posted.into_iter().try_for_each(|posted| self.verbs.done(posted))
     }
 
     /// Reads pieces of memory in one batch.

@@ -5,12 +5,14 @@
 //! block's address. From then on nobody changes the word again, so whoever finds a node partly frozen
 //! can freeze the rest: the content of a node whose words are all frozen is the same for everybody.
 
-use crate::key::Key;
+use crate::key::{Key, Separator, bucket_of};
 use crate::layout::{
-    Control, INNER_SLOTS, MAX_BUCKETS, decode_block, inner_slot_offset, leaf_merged, put_word, word_at,
+    Control, HEADER_BYTES, INNER_SLOTS, MAX_BUCKETS, decode_block, inner_level, inner_slot_offset, leaf_merged,
+    put_word, word_at,
 };
 use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
+use crate::verbs::Posted;
 use crate::word::{Address, Child, Value, ValueWord};
 use crate::{Error, TreeClient};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +21,13 @@ use std::sync::Arc;
 /// A key and its value word, as it was before it was frozen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    pub key: Vec<u8>,
+    /// The key's bytes, in the form that orders quickly and has no memory of its own up to eight bytes.
+    pub key: Separator,
     pub word: u64,
     pub value: ValueWord,
 }
 
-/// What was in a frozen leaf, in key order.
+/// What was in a frozen leaf, in no order.
 #[derive(Debug)]
 pub struct Contents {
     pub items: Vec<Item>,
@@ -32,12 +35,30 @@ pub struct Contents {
     pub staging: Vec<Address>,
 }
 
+/// A staging block of this client, and what is in it.
+struct Staging {
+    block: Block,
+    values: Vec<u8>,
+    /// Some word of the leaf names it.
+    used: bool,
+}
+
+/// A leaf's slot: key word and value word.
+type SlotWords = (u64, ValueWord);
+
 impl TreeClient {
-    /// The offsets of a leaf's value words.
-    fn value_offsets(&self, leaf: Child) -> Vec<usize> {
-        let geometry = self.tree().memory.geometry;
-        (0..leaf.buckets())
-            .flat_map(|bucket| (0..geometry.slots).map(move |slot| geometry.slot_offset(bucket, slot) + 8))
+    /// Offset of the value word of a leaf's slot.
+    fn value_offset(&self, index: usize) -> usize {
+        let geometry = &self.tree().memory.geometry;
+        geometry.slot_offset(index / geometry.slots, index % geometry.slots) + 8
+    }
+
+    /// The slots of a leaf's bytes.
+    fn slot_words(&self, bytes: &[u8], leaf: Child) -> Vec<SlotWords> {
+        let geometry = &self.tree().memory.geometry;
+        (0..leaf.buckets() * geometry.slots)
+            .map(|index| self.value_offset(index))
+            .map(|at| (word_at(bytes, at - 8), ValueWord(word_at(bytes, at))))
             .collect()
     }
 
@@ -56,75 +77,122 @@ impl TreeClient {
         leaf_merged(bytes, leaf).is_some() && (0..leaf.buckets()).all(generation)
     }
 
-    /// Freezes a leaf and returns what was in it; `None` when it was replaced and is gone.
-    pub(crate) fn freeze_leaf(&mut self, leaf: Child) -> Result<Option<Contents>, Error> {
-        let offsets = self.value_offsets(leaf);
-        let Some(mut bytes) = self.read_leaf(leaf)? else { return Ok(None) };
-        let mut staging: Option<(Block, Vec<u8>)> = None;
-        let mut used = false;
-        loop {
-            let thawed: Vec<(usize, usize, ValueWord)> = offsets
-                .iter()
-                .enumerate()
-                .map(|(index, &at)| (index, at, ValueWord(word_at(&bytes, at))))
-                .filter(|(.., word)| !word.is_frozen())
-                .collect();
-            if thawed.is_empty() || planted(Bug::CopyWithoutFreezing) {
-                break;
-            }
-            let full: Vec<_> = thawed.iter().filter(|(.., word)| word.frozen().is_none()).copied().collect();
-            if !full.is_empty() && staging.is_none() {
-                let block = self.allocate(leaf.address().node(), Class::Staging)?;
-                staging = Some((block, vec![0; MAX_BUCKETS * self.tree().memory.geometry.slots * 8]));
-            }
-            let mut written = None;
-            let late = planted(Bug::StageTooLate);
-            if let Some((block, values)) = staging.as_mut().filter(|_| !full.is_empty() && !late) {
-                full.iter().for_each(|&(index, _, word)| put_word(values, index * 8, word.0));
-                let to = self.tree().memory.resolve(block.at, 0)?;
-                let length = offsets.len() * 8;
-                let values = values.get(..length).unwrap_or_default();
-                written = Some(self.verbs.post_write(block.at.node(), to, values)?);
-                self.verbs.then(block.at.node())?;
-            }
-            let mut posted = Vec::with_capacity(thawed.len());
-            for (_, at, word) in thawed {
-                let staged = staging.as_ref().map(|(block, _)| ValueWord::staged(block.at));
-                let Some(frozen) = word.frozen().or(staged) else { continue };
-                let remote = self.tree().memory.resolve(leaf.address(), at)?;
-                posted.push((at, word, frozen, self.verbs.post_swap(leaf.address().node(), remote, word.0, frozen.0)?));
-            }
-            if let Some((block, values)) = staging.as_mut().filter(|_| !full.is_empty() && late) {
-                full.iter().for_each(|&(index, _, word)| put_word(values, index * 8, word.0));
-                let to = self.tree().memory.resolve(block.at, 0)?;
-                written = Some(self.verbs.post_write(block.at.node(), to, values)?);
-            }
-            if let Some(written) = written {
-                self.verbs.done(written)?;
-            }
-            for (at, word, frozen, posted) in posted {
-                let found = self.verbs.word(posted)?;
-                let won = found == word.0;
-                used |= won && word.frozen().is_none();
-                put_word(&mut bytes, at, if won { frozen.0 } else { found });
-            }
+    /// Freezes a leaf and returns what was in it; `None` when it was replaced and is gone, or when
+    /// `parent`, if one is named, is no node any more.
+    pub(crate) fn freeze_leaf(&mut self, leaf: Child, parent: Option<Child>) -> Result<Option<Contents>, Error> {
+        let leaf_bytes = self.tree().memory.geometry.leaf_bytes(leaf.buckets());
+        let mut pieces = vec![(leaf.address(), leaf_bytes)];
+        pieces.extend(parent.map(|parent| (parent.address(), HEADER_BYTES + 8)));
+        let mut read = self.read_all(&pieces)?.into_iter();
+        let Some(bytes) = read.next().filter(|bytes| self.is_leaf(bytes, leaf)) else { return Ok(None) };
+        if parent.is_some_and(|parent| read.next().is_none_or(|header| inner_level(&header, parent).is_none())) {
+            return Ok(None);
         }
-        let own = staging.as_ref().filter(|_| used).map(|(block, values)| (block.at, values.clone()));
-        if let Some((block, _)) = staging.filter(|_| !used) {
-            self.give_back(block)?;
+        let before = self.slot_words(&bytes, leaf);
+        if planted(Bug::CopyWithoutFreezing) {
+            let items = self.items(&before)?;
+            return Ok(Some(Contents { items, staging: Vec::new() }));
+        }
+        let mut words = before.clone();
+        let mut staging = None;
+        let is_ours = self.freeze_words(leaf, &mut words, &mut staging)?;
+        let own = match staging {
+            Some(Staging { block, used: false, .. }) => {
+                self.give_back(block)?;
+                None
+            }
+            staging => staging.map(|Staging { block, values, .. }| (block.at, values)),
+        };
+        // Where every swap found what had been read, that was the content of the leaf; but for a key word
+        // that was read before it was written.
+        let slots = self.tree().memory.geometry.slots;
+        let is_in_place = |(index, (word, value)): (usize, &SlotWords)| {
+            !value.is_live() || bucket_of(*word, leaf.buckets()) == index / slots
+        };
+        if is_ours && before.iter().enumerate().all(is_in_place) {
+            let items = self.items(&before)?;
+            return Ok(Some(Contents { items, staging: own.into_iter().map(|(at, _)| at).collect() }));
         }
         // Every word is final now, and so is every key word of a live slot.
         let Some(bytes) = self.read_leaf(leaf)? else { return Ok(None) };
         self.contents(leaf, &bytes, own).map(Some)
     }
 
+    /// Freezes the words of a leaf, which are as they were read, and become what they are then. Returns
+    /// whether this client froze all of them, and found all as they were read.
+    fn freeze_words(
+        &mut self,
+        leaf: Child,
+        words: &mut [SlotWords],
+        staging: &mut Option<Staging>,
+    ) -> Result<bool, Error> {
+        let node = leaf.address().node();
+        let base = self.tree().memory.resolve(leaf.address(), 0)?;
+        let mut is_ours = true;
+        let mut is_first = true;
+        loop {
+            let is_full = |(_, value): &SlotWords| value.frozen().is_none();
+            let any_full = words.iter().any(is_full);
+            if any_full && staging.is_none() {
+                let block = self.allocate(node, Class::Staging)?;
+                let values = vec![0; MAX_BUCKETS * self.tree().memory.geometry.slots * 8];
+                *staging = Some(Staging { block, values, used: false });
+            }
+            let late = planted(Bug::StageTooLate);
+            let mut written = if any_full && !late { self.stage(words, staging)? } else { None };
+            if written.is_some() {
+                self.verbs.then(node)?;
+            }
+            let mut posted: Vec<(usize, ValueWord, Posted)> = Vec::with_capacity(words.len());
+            for (index, &(_, value)) in words.iter().enumerate().filter(|(_, (_, value))| !value.is_frozen()) {
+                let staged = staging.as_ref().map(|staging| ValueWord::staged(staging.block.at));
+                let Some(frozen) = value.frozen().or(staged) else { continue };
+                let at = base.add(self.value_offset(index) as u64);
+                posted.push((index, frozen, self.verbs.post_swap(node, at, value.0, frozen.0)?));
+            }
+            if any_full && late {
+                written = self.stage(words, staging)?;
+            }
+            is_ours &= !is_first || posted.len() == words.len();
+            is_first = false;
+            if let Some(written) = written {
+                self.verbs.done(written)?;
+            }
+            if posted.is_empty() {
+                return Ok(is_ours);
+            }
+            for (index, frozen, posted) in posted {
+                let found = self.verbs.word(posted)?;
+                let Some((_, value)) = words.get_mut(index) else { continue };
+                let won = found == value.0;
+                is_ours &= won;
+                if let Some(staging) = staging.as_mut().filter(|_| won && value.frozen().is_none()) {
+                    staging.used = true;
+                }
+                *value = if won { frozen } else { ValueWord(found) };
+            }
+            if is_ours {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Posts the write of the values of eight bytes to the staging block.
+    fn stage(&mut self, words: &[SlotWords], staging: &mut Option<Staging>) -> Result<Option<Posted>, Error> {
+        let Some(Staging { block, values, .. }) = staging else { return Ok(None) };
+        for (index, (_, value)) in words.iter().enumerate() {
+            if value.frozen().is_none() {
+                put_word(values, index * 8, value.0);
+            }
+        }
+        let to = self.tree().memory.resolve(block.at, 0)?;
+        let values = values.get(..words.len() * 8).unwrap_or_default();
+        Ok(Some(self.verbs.post_write(block.at.node(), to, values)?))
+    }
+
     /// What is in the bytes of a leaf that is frozen.
     fn contents(&mut self, leaf: Child, bytes: &[u8], own: Option<(Address, Vec<u8>)>) -> Result<Contents, Error> {
-        let words: Vec<(u64, ValueWord)> = self
-            .value_offsets(leaf)
-            .into_iter()
-            .map(|at| (word_at(bytes, at - 8), ValueWord(word_at(bytes, at))))
-            .collect();
+        let mut words = self.slot_words(bytes, leaf);
         let mut staged: BTreeSet<Address> = BTreeSet::new();
         for (_, value) in &words {
             if let Some(Value::Staged(at)) = value.value() {
@@ -137,34 +205,39 @@ impl TreeClient {
             staging.iter().filter(|at| !values.contains_key(at)).map(|&at| (at, words.len() * 8)).collect();
         let read = self.read_all(&missing)?;
         values.extend(missing.iter().map(|&(at, _)| at).zip(read));
+        for (index, (_, value)) in words.iter_mut().enumerate() {
+            *value = match value.value() {
+                Some(Value::Staged(at)) => ValueWord(values.get(&at).map_or(0, |values| word_at(values, index * 8))),
+                Some(Value::Full(_)) | None => {
+                    return Err(Error::corrupt(format!("the value word {:016x} in a frozen leaf", value.0)));
+                }
+                Some(_) => value.thawed(),
+            };
+        }
+        Ok(Contents { items: self.items(&words)?, staging })
+    }
+
+    /// The items of slots, whose words are not frozen.
+    fn items(&mut self, words: &[SlotWords]) -> Result<Vec<Item>, Error> {
         let mut items = Vec::with_capacity(words.len());
         let mut records = Vec::new();
-        for (index, &(word, value)) in words.iter().enumerate() {
-            if !value.is_live() {
-                continue;
+        for &(word, value) in words.iter().filter(|(_, value)| value.is_live()) {
+            if let Some(Value::Record(at)) = value.value() {
+                records.push((items.len(), at));
             }
-            let value = match value.value() {
-                Some(Value::Full(word)) if planted(Bug::CopyWithoutFreezing) => ValueWord(word),
-                Some(Value::Staged(at)) => ValueWord(values.get(&at).map_or(0, |values| word_at(values, index * 8))),
-                Some(Value::Short(..)) => ValueWord(value.0 & !(1 << 47)),
-                Some(Value::Block(at)) => ValueWord::block(at),
-                Some(Value::Record(at)) => {
-                    records.push((items.len(), at));
-                    ValueWord::record(at)
-                }
-                _ => return Err(Error::corrupt(format!("the value word {:016x} in a frozen leaf", value.0))),
-            };
-            items.push(Item { key: word.to_be_bytes().to_vec(), word, value });
+            items.push(Item { key: Separator::short(word, 8), word, value });
+        }
+        if records.is_empty() {
+            return Ok(items);
         }
         let blocks = self.read_blocks(&records.iter().map(|&(_, at)| at).collect::<Vec<_>>())?;
         for ((index, _), block) in records.into_iter().zip(blocks) {
             if let Some(item) = items.get_mut(index) {
-                item.key = decode_block(&block)?.0.to_vec();
-                item.word = Key::new(&item.key).word;
+                let key = decode_block(&block)?.0;
+                (item.key, item.word) = (Separator::new(key), Key::new(key).word);
             }
         }
-        items.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        Ok(Contents { items, staging })
+        Ok(items)
     }
 
     /// Freezes an inner node and returns its bytes; `None` when it was replaced and is gone.

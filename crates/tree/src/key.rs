@@ -75,6 +75,14 @@ impl Separator {
         Self::new(key.get(..=common).unwrap_or(key))
     }
 
+    /// As [`Separator::between`], of two keys.
+    pub fn between_keys(below: &Self, key: &Self) -> Self {
+        match &key.long {
+            Some(long) => Self::between(below.bytes(&mut [0; 8]), long),
+            None => key.clone(),
+        }
+    }
+
     pub fn prefix(&self) -> u64 {
         self.prefix
     }

@@ -11,7 +11,7 @@
 //!            16  control word
 //!            24  slots, each:    prefix 64 | separator's length 16 . address 44 | child word
 //!
-//! control     generation 32 | reserved slots 32          what is above the slots is of no account
+//! control     generation 32 | conditional 1 | reserved slots 31   what is above the slots is of no account
 //!
 //! staging     value words, one a slot of the leaf
 //!
@@ -74,6 +74,8 @@ fn header(level: u8, buckets: usize, generation: u32) -> u64 {
 pub struct Control(pub u64);
 
 impl Control {
+    const CONDITIONAL: u64 = 1 << 31;
+
     pub const fn new(generation: u32, reserved: usize) -> Self {
         Self((generation as u64) << 32 | reserved as u64)
     }
@@ -84,7 +86,16 @@ impl Control {
 
     /// Slots that were reserved; may be more than there are.
     pub const fn reserved(self) -> usize {
-        self.0 as u32 as usize
+        (self.0 & (Self::CONDITIONAL - 1)) as usize
+    }
+
+    /// Whether a value of the bucket was, or is about to be, swapped on condition of what it was.
+    pub const fn is_conditional(self) -> bool {
+        self.0 & Self::CONDITIONAL != 0
+    }
+
+    pub const fn conditional(self) -> Self {
+        Self(self.0 | Self::CONDITIONAL)
     }
 }
 
@@ -352,6 +363,14 @@ mod tests {
     use super::*;
 
     const GEOMETRY: Geometry = Geometry { slots: 15, most_buckets: 8, fill_percent: 60 };
+
+    #[test]
+    fn control_words() {
+        let control = Control::new(7, 3);
+        assert_eq!((control.0, control.conditional().0), (7 << 32 | 3, 7 << 32 | 1 << 31 | 3));
+        assert_eq!((control.conditional().reserved(), control.conditional().generation()), (3, 7));
+        assert!(!control.is_conditional() && control.conditional().is_conditional());
+    }
 
     #[test]
     fn sizes() {

@@ -8,15 +8,19 @@
 //!
 //! A swap that fails returns what is there: another value is a new start from that value, a frozen word
 //! means that the leaf is being replaced. A word that was swapped is never swapped again by the same
-//! call, so no operation is applied twice.
+//! call, so no operation is applied twice. A blind write that lost to another write may stand just before
+//! that one, and need not start again: see [`TreeClient::change_slot`].
 
 use crate::key::{Key, MAX_KEY_BYTES, bucket_of};
-use crate::layout::{Bucket, Found, block_image, bucket_offset_of, decode_block};
+use crate::layout::{Bucket, Control, Found, block_image, bucket_offset_of, decode_block};
 use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
 use crate::word::{Child, Value, ValueWord};
 use crate::{Error, TreeClient};
 use forebay_fabric::Slot;
+
+/// Keys whose buckets are read in one batch at most.
+const KEYS_AT_ONCE: usize = 1024;
 
 /// What a write does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,11 @@ impl<'a> Change<'a> {
         }
     }
 
+    /// Whether it replaces any value there is.
+    fn is_blind(self) -> bool {
+        matches!(self, Self::Put(_) | Self::Update(_))
+    }
+
     /// Whether it makes a key that is absent.
     fn creates(self) -> bool {
         matches!(self, Self::Put(_) | Self::Insert(_))
@@ -48,6 +57,8 @@ impl<'a> Change<'a> {
 enum Written {
     /// The key had a value, which was replaced or deleted.
     Replaced,
+    /// The key had a value, which was replaced, and what replaced it was at once.
+    Overwritten,
     /// The key had none, and has one now.
     Created,
     /// Nothing was done: the key had a value (insert), none (update, delete), or another (swap).
@@ -66,6 +77,28 @@ enum Swapped {
     Done,
     /// It was this word instead.
     Other(ValueWord),
+    /// It was another word, and no value of the bucket has been swapped on condition of what it was.
+    Overtaken(ValueWord),
+}
+
+/// A swap of a slot's value word, and what goes with it in one batch.
+#[derive(Debug, Clone, Copy)]
+struct Swap {
+    slot: usize,
+    old: ValueWord,
+    new: ValueWord,
+    /// The key word that is written before.
+    key_word: Option<u64>,
+    /// A slot that was reserved for nothing, and is spent.
+    spare: Option<usize>,
+    /// The bucket's control word is read behind it.
+    watch: bool,
+}
+
+impl Swap {
+    const fn new(slot: usize, old: ValueWord, new: ValueWord) -> Self {
+        Self { slot, old, new, key_word: None, spare: None, watch: false }
+    }
 }
 
 /// A bucket that was read, with the slot that was reserved.
@@ -102,30 +135,64 @@ impl TreeClient {
     /// As [`TreeClient::get`].
     pub fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let keys = keys.iter().map(|key| checked(key)).collect::<Result<Vec<_>, _>>()?;
-        self.reading(|client| {
-            let mut posted = Vec::with_capacity(keys.len());
-            for key in &keys {
-                let leaf = client.leaf(key)?;
-                let (offset, length) = client.bucket_place(leaf, key);
-                let from = client.tree().memory.resolve(leaf.address(), offset)?;
-                posted.push((leaf, client.verbs.post_read(leaf.address().node(), from, length)?));
+        let mut values = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(KEYS_AT_ONCE) {
+            self.reading(|client| client.look_up_all(keys, &mut values))?;
+        }
+        Ok(values)
+    }
+
+    fn look_up_all(&mut self, keys: &[Key<'_>], values: &mut Vec<Option<Vec<u8>>>) -> Result<(), Error> {
+        let mut posted = Vec::with_capacity(keys.len());
+        for key in keys {
+            let leaf = self.leaf(key)?;
+            let (offset, length) = self.bucket_place(leaf, key);
+            let from = self.tree().memory.resolve(leaf.address(), offset)?;
+            posted.push((leaf, self.verbs.post_read(leaf.address().node(), from, length)?));
+        }
+        let first = values.len();
+        let (mut blocks, mut apart) = (Vec::new(), Vec::new());
+        for (index, (key, (leaf, posted))) in keys.iter().zip(posted).enumerate() {
+            let bytes = self.verbs.bytes(posted)?;
+            let found = if leaf.is_merging() { Found::Stale } else { find(&bytes, key, leaf, 0) };
+            self.verbs.release(leaf.address().node(), bytes);
+            let mut value = Vec::new();
+            let is_there = match found {
+                Found::Nowhere | Found::At(_, ValueWord::DEAD) => false,
+                Found::At(_, word) if self.decode_small(word, &mut value) => true,
+                Found::At(_, word) => {
+                    if let Some(Value::Block(at) | Value::Record(at)) = word.value() {
+                        blocks.push((index, at));
+                    }
+                    false
+                }
+                Found::Stale | Found::Frozen => {
+                    apart.push(index);
+                    false
+                }
+            };
+            values.push(is_there.then_some(value));
+        }
+        let read = self.read_blocks(&blocks.iter().map(|&(_, at)| at).collect::<Vec<_>>())?;
+        for ((index, _), block) in blocks.into_iter().zip(read) {
+            let (found, value) = decode_block(&block)?;
+            let Some(key) = keys.get(index) else { continue };
+            if key.is_long && found != key.bytes {
+                // Another key has the same hash.
+                apart.push(index);
+            } else if let Some(place) = values.get_mut(first + index) {
+                *place = Some(value.to_vec());
             }
-            let mut values = Vec::with_capacity(keys.len());
-            for (key, (leaf, posted)) in keys.iter().zip(posted) {
-                let bytes = client.verbs.bytes(posted)?;
-                let found = if leaf.is_merging() { Found::Stale } else { find(&bytes, key, leaf, 0) };
-                client.verbs.release(leaf.address().node(), bytes);
-                let mut value = Vec::new();
-                let is_there = match found {
-                    Found::Nowhere => false,
-                    Found::At(_, ValueWord::DEAD) => false,
-                    Found::At(_, word) if client.decode_small(word, &mut value) => true,
-                    _ => client.look_up(key, &mut value)?,
-                };
-                values.push(is_there.then_some(value));
+        }
+        for index in apart {
+            let mut value = Vec::new();
+            if let (Some(key), Some(place)) = (keys.get(index), values.get_mut(first + index))
+                && self.look_up(key, &mut value)?
+            {
+                *place = Some(value);
             }
-            Ok(values)
-        })
+        }
+        Ok(())
     }
 
     /// Sets the value of a key. Returns whether the key had one.
@@ -133,7 +200,7 @@ impl TreeClient {
     /// # Errors
     /// Of kind `Full` when there is no memory, `Invalid` for a key of more than 4 KiB.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
-        Ok(self.write(key, Change::Put(value))? == Written::Replaced)
+        Ok(self.write(key, Change::Put(value))? != Written::Created)
     }
 
     /// Sets the value of a key that has none. Returns whether it had none.
@@ -149,7 +216,7 @@ impl TreeClient {
     /// # Errors
     /// As [`TreeClient::put`].
     pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
-        Ok(self.write(key, Change::Update(value))? == Written::Replaced)
+        Ok(self.write(key, Change::Update(value))? != Written::Refused)
     }
 
     /// Sets the value of a key whose value is `expected`. Returns whether it was.
@@ -238,7 +305,7 @@ impl TreeClient {
         };
         let posted = self.verbs.post_read(node, at, length)?;
         let reserved = match added {
-            Some(added) => Some((self.verbs.word(added)? & 0xffff_ffff) as usize),
+            Some(added) => Some(Control(self.verbs.word(added)?).reserved()),
             None => None,
         };
         Ok(ReadBucket { leaf, offset, bytes: self.verbs.bytes(posted)?, reserved })
@@ -267,7 +334,7 @@ impl TreeClient {
         if let Change::Put(_) = change {
             self.absent = self.absent << 1 | u8::from(written == Written::Created);
         }
-        if written == Written::Refused
+        if matches!(written, Written::Refused | Written::Overwritten)
             && let Some(Prepared { block: Some((block, _)), .. }) = prepared
         {
             self.give_back(block)?;
@@ -313,6 +380,12 @@ impl TreeClient {
     }
 
     /// Changes a slot that has the key. `None` means: again, from the start.
+    ///
+    /// Where another client swapped the word since it was read, a put or update of a key that had a value
+    /// may stand just before the last such swap: the key had a value there, that swap did not depend on
+    /// which, and nobody saw the one in between. This does not hold for a swap on condition of the value;
+    /// who makes one marks the bucket first ([`TreeClient::mark_conditional`]). So who has lost lately reads
+    /// the mark behind its own swap.
     fn change_slot(
         &mut self,
         read: &ReadBucket,
@@ -341,8 +414,19 @@ impl TreeClient {
                 None if word.is_record() => ValueWord::SPENT,
                 None => ValueWord::DEAD,
             };
-            match self.swap(read, slot, word, new, None, spare.take(), prepared)? {
+            if !refused && matches!(change, Change::Swap { .. }) && !self.mark_conditional(read)? {
+                return Ok(None);
+            }
+            let is_blind = change.is_blind() && word.is_live();
+            let swap =
+                Swap { slot, old: word, new, key_word: None, spare: spare.take(), watch: is_blind && self.lost != 0 };
+            let swapped = self.swap(read, swap, prepared)?;
+            if is_blind && new != word {
+                self.lost = self.lost << 1 | u32::from(!matches!(swapped, Swapped::Done));
+            }
+            match swapped {
                 _ if refused => return Ok(Some(Written::Refused)),
+                Swapped::Overtaken(found) if !found.is_frozen() => return Ok(Some(Written::Overwritten)),
                 Swapped::Done => {
                     if let Some(Value::Block(at) | Value::Record(at)) = word.value() {
                         self.displace(at);
@@ -351,14 +435,22 @@ impl TreeClient {
                     self.bucket_emptied = others.filter(|(at, (_, value))| *at != slot && value.is_live()).count() == 0;
                     return Ok(Some(if word.is_live() { Written::Replaced } else { Written::Created }));
                 }
-                Swapped::Other(_) if planted(Bug::LostTombstone) && change == Change::Delete => {
+                Swapped::Other(_) | Swapped::Overtaken(_)
+                    if planted(Bug::LostTombstone) && change == Change::Delete =>
+                {
                     return Ok(Some(Written::Replaced));
                 }
-                Swapped::Other(_) if planted(Bug::LostUpdate) && matches!(change, Change::Put(_)) => {
+                Swapped::Other(_) | Swapped::Overtaken(_)
+                    if planted(Bug::LostUpdate) && matches!(change, Change::Put(_)) =>
+                {
                     return Ok(Some(Written::Replaced));
                 }
-                Swapped::Other(found) if found.is_frozen() || !found.is_live() && key.is_long => return Ok(None),
-                Swapped::Other(found) => word = found,
+                Swapped::Other(found) | Swapped::Overtaken(found) => {
+                    if found.is_frozen() || !found.is_live() && key.is_long {
+                        return Ok(None);
+                    }
+                    word = found;
+                }
             }
         }
     }
@@ -395,7 +487,7 @@ impl TreeClient {
             // Who reserved them may be about to use them, and may be gone.
             if attempt > 0 {
                 for slot in pending {
-                    self.swap(read, slot, ValueWord::EMPTY, ValueWord::SPENT, None, None, &mut None)?;
+                    self.swap(read, Swap::new(slot, ValueWord::EMPTY, ValueWord::SPENT), &mut None)?;
                 }
             }
             Self::again(&mut attempt)?;
@@ -409,13 +501,14 @@ impl TreeClient {
             }
         }
         if slot >= slots {
-            self.settle(key.bytes, read.leaf, false)?;
+            self.replace_full(key.bytes, read.leaf)?;
             return Ok(None);
         }
         let word = self.prepare(read.leaf, key, value, prepared)?.word;
-        match self.swap(read, slot, ValueWord::EMPTY, word, Some(key.word), None, prepared)? {
+        let swap = Swap { key_word: Some(key.word), ..Swap::new(slot, ValueWord::EMPTY, word) };
+        match self.swap(read, swap, prepared)? {
             Swapped::Done => Ok(Some(Written::Created)),
-            Swapped::Other(_) => Ok(None),
+            Swapped::Other(_) | Swapped::Overtaken(_) => Ok(None),
         }
     }
 
@@ -443,19 +536,25 @@ impl TreeClient {
         prepared.as_ref().ok_or(Error::Stopped)
     }
 
+    /// Marks a bucket before a swap on condition of the value. False when the leaf is gone.
+    fn mark_conditional(&mut self, read: &ReadBucket) -> Result<bool, Error> {
+        let mut control = Bucket::new(&read.bytes).control();
+        let node = read.leaf.address().node();
+        let at = self.tree().memory.resolve(read.leaf.address(), read.offset)?;
+        while control.generation() == read.leaf.generation() {
+            if control.is_conditional() {
+                return Ok(true);
+            }
+            let found = Control(self.compare_swap(node, at, control.0, control.conditional().0)?);
+            control = if found == control { control.conditional() } else { found };
+        }
+        Ok(false)
+    }
+
     /// Swaps a slot's value word, after what must be there before: the new value's block, the key's
-    /// word. A slot that was reserved for nothing is spent in the same batch.
-    #[allow(clippy::too_many_arguments, reason = "one batch of operations, each with its own")]
-    fn swap(
-        &mut self,
-        read: &ReadBucket,
-        slot: usize,
-        old: ValueWord,
-        new: ValueWord,
-        key_word: Option<u64>,
-        spare: Option<usize>,
-        prepared: &mut Option<Prepared>,
-    ) -> Result<Swapped, Error> {
+    /// word.
+    fn swap(&mut self, read: &ReadBucket, swap: Swap, prepared: &mut Option<Prepared>) -> Result<Swapped, Error> {
+        let Swap { slot, old, new, key_word, spare, watch } = swap;
         let (at, node) = (read.leaf.address(), read.leaf.address().node());
         let slot_at = |client: &Self, slot: usize, bytes: usize| {
             client.tree().memory.resolve(at, read.offset + 8 + 16 * slot + bytes)
@@ -503,11 +602,29 @@ impl TreeClient {
                 self.verbs.post_swap(node, at, old.0, new.0)?
             }
         };
+        let watched = if watch {
+            self.verbs.then(node)?;
+            let at = self.tree().memory.resolve(at, read.offset)?;
+            Some(self.verbs.post_read(node, at, 8)?)
+        } else {
+            None
+        };
         for posted in writes.into_iter().flatten() {
             self.verbs.finish(posted)?;
         }
         let found = ValueWord(self.verbs.word(swapped)?);
-        Ok(if found == old { Swapped::Done } else { Swapped::Other(found) })
+        let mut is_unconditional = false;
+        if let Some(watched) = watched {
+            let bytes = self.verbs.bytes(watched)?;
+            let control = Bucket::new(&bytes).control();
+            is_unconditional = control.generation() == read.leaf.generation() && !control.is_conditional();
+            self.verbs.release(node, bytes);
+        }
+        Ok(match found {
+            found if found == old => Swapped::Done,
+            found if is_unconditional => Swapped::Overtaken(found),
+            found => Swapped::Other(found),
+        })
     }
 }
 

@@ -10,7 +10,7 @@
 //! become part of its left neighbour: both are frozen, the left one's child word is swapped for the
 //! union, which names the marked leaf in its header, and the mark becomes a dead entry.
 
-use crate::cache::CachedNode;
+use crate::cache::{CachedNode, Change, Entry};
 use crate::freeze::{Contents, Item};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{
@@ -19,6 +19,7 @@ use crate::layout::{
 };
 use crate::memory::{Block, Class, ROOT_OFFSET};
 use crate::planted::{Bug, planted};
+use crate::verbs::Posted;
 use crate::word::{Child, ValueWord};
 use crate::{Error, TreeClient};
 use std::sync::Arc;
@@ -29,7 +30,8 @@ const INNER_FILL: usize = INNER_SLOTS * 2 / 3;
 /// What came of entering a separator.
 #[derive(Debug, PartialEq, Eq)]
 enum Entered {
-    Done,
+    /// It is in this slot.
+    Done(usize),
     /// It is there: somebody else did the same.
     Exists,
     /// The parent changed meanwhile.
@@ -74,6 +76,25 @@ impl TreeClient {
         self.replace_leaf(&place)
     }
 
+    /// Replaces a leaf that is full and was not frozen when it was read: its parent is taken as it is
+    /// remembered, and only looked at to see that it is still a node.
+    pub(crate) fn replace_full(&mut self, key: &[u8], leaf: Child) -> Result<(), Error> {
+        let prefix = prefix_of(key);
+        let parent = self.tree().cache_read().node(1, prefix, key).cloned();
+        if let Some(parent) = parent {
+            let place = Place::new(&parent, parent.route(prefix, key))?;
+            let right = parent.child(place.index + 1);
+            if place.child == leaf && right.is_none_or(|right| !right.is_merging()) {
+                match self.freeze_leaf(leaf, Some(parent.node))? {
+                    Some(contents) => self.publish(&place, contents, Child::EMPTY).map(drop)?,
+                    None => self.tree().cache_write().forget_at(1, key),
+                }
+                return Ok(());
+            }
+        }
+        self.settle(key, leaf, false)
+    }
+
     /// Replaces a leaf by one or two that are as full as new ones.
     fn replace_leaf(&mut self, place: &Place) -> Result<(), Error> {
         if place.child.is_merging() {
@@ -85,7 +106,7 @@ impl TreeClient {
         {
             return self.finish_merge(place, &right);
         }
-        match self.freeze_leaf(place.child)? {
+        match self.freeze_leaf(place.child, None)? {
             Some(contents) => self.publish(place, contents, Child::EMPTY).map(drop),
             None => Ok(()),
         }
@@ -94,25 +115,35 @@ impl TreeClient {
     /// Writes the leaf or leaves that these contents make, and puts them in the place of the old one.
     /// Returns whether this client did.
     fn publish(&mut self, place: &Place, contents: Contents, merged: Child) -> Result<bool, Error> {
+        let count = contents.items.len();
+        let middle = if self.fits(&contents.items) { count } else { count / 2 };
+        self.publish_at(place, contents, merged, middle)
+    }
+
+    /// Whether items make one leaf and not two.
+    fn fits(&self, items: &[Item]) -> bool {
         let geometry = self.tree().memory.geometry;
-        let Contents { items, staging } = contents;
-        let words = items.iter().map(|item| item.word);
-        let (left, right) = match geometry.buckets_for(words, geometry.most_buckets) {
-            Some(_) => (&items[..], &items[items.len()..]),
-            None => items.split_at(items.len() / 2),
-        };
-        if let (Some(below), Some(first)) = (left.last(), right.first()) {
-            let separator = Separator::between(&below.key, &first.key);
+        geometry.buckets_for(items.iter().map(|item| item.word), geometry.most_buckets).is_some()
+    }
+
+    /// As [`TreeClient::publish`], with so many items in the left leaf.
+    fn publish_at(&mut self, place: &Place, contents: Contents, merged: Child, middle: usize) -> Result<bool, Error> {
+        let Contents { mut items, staging } = contents;
+        let separator = divide(&mut items, middle);
+        let (left, right) = items.split_at_checked(middle).unwrap_or((&items, &[]));
+        let mut entered = None;
+        if let Some(separator) = separator {
             let node = self.tree().next_node();
-            let (block, child) = self.write_leaf(node, right, Child::EMPTY)?;
+            let (block, child, written) = self.post_leaf(node, right, Child::EMPTY)?;
             if planted(Bug::SwingBeforeEntering) {
-                let (_, left) = self.write_leaf(node, left, merged)?;
-                let done = self.swing(place, left)?;
-                self.enter(&Place { child: left, ..place.clone() }, &separator, child, merged)?;
+                self.verbs.done(written)?;
+                let (_, left, written) = self.post_leaf(node, left, merged)?;
+                let done = self.swing(place, left, Some(written), None)?;
+                self.enter(&Place { child: left, ..place.clone() }, &separator, child, merged, None)?;
                 return Ok(done);
             }
-            match self.enter(place, &separator, child, merged)? {
-                Entered::Done => {}
+            match self.enter(place, &separator, child, merged, Some(written))? {
+                Entered::Done(slot) => entered = Some(Entry { separator, child, slot }),
                 Entered::Exists => self.give_back(block)?,
                 Entered::Changed => {
                     self.give_back(block)?;
@@ -126,8 +157,15 @@ impl TreeClient {
                 }
             }
         }
-        let (block, child) = self.write_leaf(place.child.address().node(), left, merged)?;
-        if !self.swing(place, child)? {
+        let is_split = middle < items.len();
+        let (left, _) = items.split_at_checked(middle).unwrap_or((&items, &[]));
+        let (block, child, written) = self.post_leaf(place.child.address().node(), left, merged)?;
+        let change = match &entered {
+            Some(entry) => Some(Change::Split(child, entry)),
+            None if is_split => None,
+            None => Some(Change::Replaced(child)),
+        };
+        if !self.swing(place, child, Some(written), change)? {
             self.give_back(block)?;
             return Ok(false);
         }
@@ -139,12 +177,16 @@ impl TreeClient {
     }
 
     fn retire_leaf(&mut self, leaf: Child) -> Result<(), Error> {
-        self.untidy = true;
         self.retire(Block { class: Class::Leaf(leaf.buckets()), at: leaf.address(), generation: leaf.generation() })
     }
 
-    /// Writes a new leaf. Its buckets may be full where hashes are unlucky.
-    pub(crate) fn write_leaf(&mut self, node: usize, items: &[Item], merged: Child) -> Result<(Block, Child), Error> {
+    /// Posts the write of a new leaf. Its buckets may be full where hashes are unlucky.
+    pub(crate) fn post_leaf(
+        &mut self,
+        node: usize,
+        items: &[Item],
+        merged: Child,
+    ) -> Result<(Block, Child, Posted), Error> {
         let geometry = self.tree().memory.geometry;
         let words = || items.iter().map(|item| item.word);
         let buckets = geometry
@@ -154,17 +196,42 @@ impl TreeClient {
         let block = self.allocate(node, Class::Leaf(buckets))?;
         let entries = items.iter().map(|item| (item.word, item.value));
         let image = geometry.leaf_image(buckets, block.generation, merged.0, entries);
-        self.write_block(block.at, &image)?;
-        Ok((block, Child::new(block.at, buckets, block.generation)))
+        let to = self.tree().memory.resolve(block.at, 0)?;
+        let written = self.verbs.post_write(node, to, &image)?;
+        Ok((block, Child::new(block.at, buckets, block.generation), written))
     }
 
-    /// Swaps the child word of a place. Returns whether it was what it should be.
-    fn swing(&mut self, place: &Place, new: Child) -> Result<bool, Error> {
+    /// Swaps the child word of a place, once what it names is `written`. Returns whether it was what it
+    /// should be.
+    fn swing(
+        &mut self,
+        place: &Place,
+        new: Child,
+        written: Option<Posted>,
+        change: Option<Change<'_>>,
+    ) -> Result<bool, Error> {
         let parent = place.parent.node.address();
         let at = self.tree().memory.resolve(parent, place.offset())?;
-        let found = self.compare_swap(parent.node(), at, place.child.0, new.0)?;
-        self.tree().cache_write().forget(place.parent.level, &place.parent.low, place.parent.high.as_ref());
-        Ok(found == place.child.0)
+        let mut pending = None;
+        match written {
+            Some(posted) if posted.node() == parent.node() => {
+                self.verbs.then(parent.node())?;
+                pending = Some(posted);
+            }
+            Some(posted) => self.verbs.done(posted)?,
+            None => {}
+        }
+        let swapped = self.verbs.post_swap(parent.node(), at, place.child.0, new.0)?;
+        if let Some(posted) = pending {
+            self.verbs.done(posted)?;
+        }
+        let won = self.verbs.word(swapped)? == place.child.0;
+        let mut cache = self.tree().cache_write();
+        match change.filter(|_| won) {
+            Some(change) => cache.change(&place.parent, place.child, change),
+            None => cache.forget(place.parent.level, &place.parent.low, place.parent.high.as_ref()),
+        }
+        Ok(won)
     }
 
     /// Enters a child into the parent of a place under a separator, unless it is there. The place must
@@ -174,7 +241,14 @@ impl TreeClient {
     /// Slots are used in the order of their numbers: a slot counts only when all before it are used,
     /// or spent so that they never will be. So of several clients that enter one separator, the one
     /// with the lowest slot succeeds and all others see it.
-    fn enter(&mut self, place: &Place, separator: &Separator, child: Child, merged: Child) -> Result<Entered, Error> {
+    fn enter(
+        &mut self,
+        place: &Place,
+        separator: &Separator,
+        child: Child,
+        merged: Child,
+        mut written: Option<Posted>,
+    ) -> Result<Entered, Error> {
         let tree = Arc::clone(self.tree());
         let parent = place.parent.node;
         let (node, control) = (parent.address().node(), tree.memory.resolve(parent.address(), HEADER_BYTES)?);
@@ -183,12 +257,20 @@ impl TreeClient {
         let mut attempt = 0;
         let rest = self.separator_rest(node, separator)?;
         loop {
-            let slot = match reserved {
-                Some(slot) => slot,
-                None => (self.fetch_add(node, control, 1)? & 0xffff_ffff) as usize,
+            let added = match reserved {
+                Some(_) => None,
+                None => Some(self.verbs.post_add(node, control, 1)?),
+            };
+            self.verbs.then(node)?;
+            let bytes = self.read_inner(parent)?;
+            if let Some(written) = written.take() {
+                self.verbs.done(written)?;
+            }
+            let slot = match (added, reserved) {
+                (Some(added), _) => Control(self.verbs.word(added)?).reserved(),
+                (None, slot) => slot.unwrap_or(INNER_SLOTS),
             };
             reserved = Some(slot);
-            let bytes = self.read_inner(parent)?;
             let slots: Vec<InnerSlot> = inner_slots(&bytes).collect();
             let anchor = slots.get(place.slot).map(|slot| slot.child);
             let frozen = slots.iter().any(|slot| slot.child.is_frozen());
@@ -231,7 +313,7 @@ impl TreeClient {
             let swapped = self.verbs.post_swap(node, child_at(slot)?, Child::EMPTY.0, child.0)?;
             self.verbs.done(written)?;
             match Child(self.verbs.word(swapped)?) {
-                Child::EMPTY => return Ok(Entered::Done),
+                Child::EMPTY => return Ok(Entered::Done(slot)),
                 found if found.is_frozen() => return Ok(Entered::Changed),
                 _ => reserved = None,
             }
@@ -274,7 +356,8 @@ impl TreeClient {
             return Ok(());
         }
         let marked = Place { child: right.child.merging(), ..right.clone() };
-        if self.swing(&right, marked.child)? { self.finish_merge(&left, &marked) } else { Ok(()) }
+        let change = Change::Replaced(marked.child);
+        if self.swing(&right, marked.child, None, Some(change))? { self.finish_merge(&left, &marked) } else { Ok(()) }
     }
 
     /// The live slots of a leaf's bytes.
@@ -300,11 +383,12 @@ impl TreeClient {
         let merged = header.first().and_then(|bytes| leaf_merged(bytes, left.child));
         if merged != Some(right) {
             let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
-            let (Some(mut contents), Some(more)) = (self.freeze_leaf(left.child)?, self.freeze_leaf(right)?) else {
+            let contents = (self.freeze_leaf(left.child, None)?, self.freeze_leaf(right, None)?);
+            let (Some(mut contents), Some(more)) = contents else {
                 return Ok(());
             };
             // The marked leaf may have been about to be split: what is entered already is no more its.
-            let is_its = |item: &Item| upper.as_ref().is_none_or(|upper| *upper > Separator::new(&item.key));
+            let is_its = |item: &Item| upper.as_ref().is_none_or(|upper| *upper > item.key);
             contents.items.extend(more.items.into_iter().filter(is_its));
             contents.staging.extend(more.staging);
             contents.staging.sort_unstable();
@@ -314,7 +398,7 @@ impl TreeClient {
                 return Ok(());
             }
         }
-        if self.swing(marked, Child::DEAD)? {
+        if self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
             self.retire_leaf(right)?;
         }
         Ok(())
@@ -366,50 +450,12 @@ impl TreeClient {
         right: Child,
         separator: &Separator,
     ) -> Result<bool, Error> {
-        let geometry = self.tree().memory.geometry;
-        let fits = geometry.buckets_for(contents.items.iter().map(|item| item.word), geometry.most_buckets).is_some();
         let middle = contents.items.len() / 2;
-        if !fits
-            && let (Some(below), Some(first)) = (contents.items.get(middle.wrapping_sub(1)), contents.items.get(middle))
-            && Separator::between(&below.key, &first.key) == *separator
-        {
+        if !self.fits(&contents.items) && divide(&mut contents.items, middle).as_ref() == Some(separator) {
             // One item less on the left: the middle moves, and everybody moves it the same way.
-            return self.publish_at(left, &mut contents, right, middle - 1);
+            return self.publish_at(left, contents, right, middle - 1);
         }
         self.publish(left, contents, right)
-    }
-
-    /// As [`TreeClient::publish`], split at a given item.
-    fn publish_at(
-        &mut self,
-        place: &Place,
-        contents: &mut Contents,
-        merged: Child,
-        middle: usize,
-    ) -> Result<bool, Error> {
-        let (left, right) = contents.items.split_at(middle);
-        let (Some(below), Some(first)) = (left.last(), right.first()) else { return Ok(false) };
-        let separator = Separator::between(&below.key, &first.key);
-        let node = self.tree().next_node();
-        let (block, child) = self.write_leaf(node, right, Child::EMPTY)?;
-        match self.enter(place, &separator, child, merged)? {
-            Entered::Done => {}
-            Entered::Exists => self.give_back(block)?,
-            Entered::Changed | Entered::Full => {
-                self.give_back(block)?;
-                return Ok(false);
-            }
-        }
-        let (block, child) = self.write_leaf(place.child.address().node(), left, merged)?;
-        if !self.swing(place, child)? {
-            self.give_back(block)?;
-            return Ok(false);
-        }
-        self.retire_leaf(place.child)?;
-        for &at in &contents.staging {
-            self.retire(Block { class: Class::Staging, at, generation: 1 })?;
-        }
-        Ok(true)
     }
 
     /// Replaces an inner node, which is full or frozen, by one or two without dead entries.
@@ -450,8 +496,8 @@ impl TreeClient {
             (Some(place), Some((separator, _))) => {
                 let separator = separator.clone();
                 let (block, child) = self.write_inner(level, &plain(right))?;
-                match self.enter(place, &separator, child, Child::EMPTY)? {
-                    Entered::Done => {}
+                match self.enter(place, &separator, child, Child::EMPTY, None)? {
+                    Entered::Done(_) => {}
                     Entered::Exists => self.give_back(block)?,
                     Entered::Changed => return self.give_back(block),
                     Entered::Full => {
@@ -461,7 +507,7 @@ impl TreeClient {
                     }
                 }
                 let (block, child) = self.write_inner(level, &plain(left))?;
-                let done = self.swing(place, child)?;
+                let done = self.swing(place, child, None, None)?;
                 if !done {
                     self.give_back(block)?;
                 }
@@ -469,7 +515,7 @@ impl TreeClient {
             }
             (Some(place), None) => {
                 let (block, child) = self.write_inner(level, &plain(left))?;
-                let done = self.swing(place, child)?;
+                let done = self.swing(place, child, None, None)?;
                 if !done {
                     self.give_back(block)?;
                 }
@@ -523,4 +569,15 @@ impl TreeClient {
         self.root(true)?;
         Ok(done)
     }
+}
+
+/// Brings so many of the lowest items to the front. Returns the separator in front of the others; `None`
+/// when one side is empty.
+fn divide(items: &mut [Item], middle: usize) -> Option<Separator> {
+    if middle == 0 || middle >= items.len() {
+        return None;
+    }
+    let (left, first, _) = items.select_nth_unstable_by(middle, |a, b| a.key.cmp(&b.key));
+    let below = left.iter().max_by(|a, b| a.key.cmp(&b.key))?;
+    Some(Separator::between_keys(&below.key, &first.key))
 }

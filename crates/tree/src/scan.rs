@@ -158,8 +158,13 @@ impl TreeClient {
                 }));
             }
             let mut hits = self.hits(range, leaf, &bytes)?;
-            // The leaf may be the union of one that was scanned already and its neighbour.
-            hits.retain(|hit| at.is_ahead(range.backward, &hit.key));
+            // The leaf may be the union of one that was scanned already and its neighbour, or of one that
+            // comes next and is not known to be part of it yet.
+            let is_its = |key: &[u8]| {
+                let prefix = prefix_of(key);
+                low.compare(prefix, key).is_le() && high.as_ref().is_none_or(|high| high.compare(prefix, key).is_gt())
+            };
+            hits.retain(|hit| at.is_ahead(range.backward, &hit.key) && is_its(&hit.key));
             if range.backward {
                 hits.reverse();
             }

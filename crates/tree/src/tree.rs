@@ -72,6 +72,9 @@ impl TreeOptions {
     }
 }
 
+/// No reading epoch has begun.
+const NO_EPOCH: u64 = u64::MAX;
+
 /// An open tree. Each thread uses it through a [`TreeClient`] of its own.
 #[derive(Debug)]
 pub struct Tree {
@@ -83,6 +86,8 @@ pub struct Tree {
     /// Its level.
     pub(crate) top: AtomicU64,
     next_node: AtomicU64,
+    /// The reading epoch at node 0 since which the cache remembers.
+    cache_epoch: AtomicU64,
     name: String,
 }
 
@@ -158,6 +163,7 @@ impl Tree {
             root: AtomicU64::new(0),
             top: AtomicU64::new(0),
             next_node: AtomicU64::new(0),
+            cache_epoch: AtomicU64::new(NO_EPOCH),
             name: name.into(),
         })
     }
@@ -196,6 +202,17 @@ impl Tree {
     pub fn clear_cache(&self) {
         self.cache_write().clear();
         self.root.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the cache has remembered for more than `limit` reading epochs; from now on it has not.
+    #[inline]
+    pub(crate) fn is_cache_old(&self, epoch: u64, limit: u64) -> bool {
+        let since = self.cache_epoch.load(Ordering::Relaxed);
+        if since <= epoch && epoch - since <= limit {
+            return false;
+        }
+        // What is remembered before the first epoch is known is no older than that.
+        self.cache_epoch.compare_exchange(since, epoch, Ordering::Relaxed, Ordering::Relaxed).is_ok() && since < epoch
     }
 
     pub(crate) fn cache_read(&self) -> RwLockReadGuard<'_, Cache> {

@@ -30,6 +30,13 @@ pub struct Posted {
     id: WorkId,
 }
 
+impl Posted {
+    /// The node that it was posted to.
+    pub const fn node(self) -> usize {
+        self.node
+    }
+}
+
 /// A thread's endpoints to the tree's nodes.
 pub struct Verbs {
     endpoints: Vec<Endpoint>,
@@ -109,6 +116,10 @@ impl Verbs {
 
     #[inline]
     fn outcome(&mut self, posted: Posted) -> Result<Outcome, Error> {
+        if self.endpoints.len() > 1 {
+            // What was posted to other nodes is under way meanwhile.
+            self.endpoints.iter_mut().for_each(Endpoint::flush);
+        }
         Ok(self.endpoint(posted.node)?.wait_for(posted.id)?)
     }
 

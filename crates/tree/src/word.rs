@@ -138,6 +138,11 @@ impl ValueWord {
         if self.is_special() { Some(Self(self.0 | FROZEN)) } else { None }
     }
 
+    /// The same word not frozen.
+    pub const fn thawed(self) -> Self {
+        if self.is_special() { Self(self.0 & !FROZEN) } else { self }
+    }
+
     /// What it says, frozen or not; `None` for what nobody writes.
     #[inline]
     pub fn value(self) -> Option<Value> {

@@ -6,8 +6,7 @@ use common::history::{Action, History};
 use common::{Nodes, small, word};
 use forebay_env::Random;
 use forebay_env::thread::spawn;
-use forebay_fabric::Counts;
-use forebay_tree::{Range, Tree, TreeOptions};
+use forebay_tree::{Range, Tree};
 
 #[test]
 fn histories_of_eight_clients_are_explained() {
@@ -83,51 +82,4 @@ fn each_client_reads_its_own_writes() {
     let keys: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     let statistics = nodes.open().client().unwrap().verify().unwrap();
     assert_eq!((statistics.keys, statistics.unsettled), (keys, 0));
-}
-
-/// Sixteen clients that give way before each operation, so that others come between a read and its swap.
-/// The goal is 0.1 extra round trips; in this order of things, the worst, they cost an eighth.
-#[test]
-fn contention_costs_few_round_trips() {
-    const KEYS: u64 = 300_000;
-    let nodes = Nodes::start(1, 256 << 20);
-    let tree = nodes.create(TreeOptions::default());
-    let mut client = tree.client().unwrap();
-    client.bulk_load((0..KEYS).map(|number| (word(number), word(number)))).unwrap();
-    for number in 0..KEYS {
-        client.get(&word(number)).unwrap();
-    }
-    let weights: Vec<f64> = (1..=KEYS).map(|rank| (rank as f64).powf(-0.99)).collect();
-    let mut bounds = Vec::new();
-    weights.iter().fold(0.0, |sum, weight| {
-        bounds.push(sum + weight);
-        sum + weight
-    });
-    let threads: Vec<_> = (0..16u64)
-        .map(|thread| {
-            let (tree, bounds) = (tree.clone(), bounds.clone());
-            let run = move || {
-                let mut client = tree.client().unwrap();
-                let mut random = Random::seeded(thread);
-                // Without a hook that stops it, the client gives way at each of its operations.
-                client.set_hook(Some(Box::new(|_| {
-                    std::thread::yield_now();
-                    true
-                })));
-                let before = client.counts();
-                for step in 0..1000u64 {
-                    let at = random.unit() * bounds.last().unwrap();
-                    let rank = bounds.partition_point(|bound| *bound < at) as u64;
-                    assert!(client.update(&word(rank), &word(step << 8 | thread)).unwrap());
-                }
-                client.counts() - before
-            };
-            spawn("client", run).unwrap()
-        })
-        .collect();
-    let mut sum = Counts::default();
-    threads.into_iter().for_each(|thread| sum += thread.join().unwrap());
-    let extra = sum.round_trips as f64 / 16_000.0 - 2.0;
-    println!("{extra:.3} extra round trips an update");
-    assert!(extra <= 0.15);
 }

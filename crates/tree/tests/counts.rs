@@ -5,7 +5,7 @@ mod common;
 use common::{Nodes, word};
 use forebay_env::Random;
 use forebay_fabric::Counts;
-use forebay_tree::{Range, TreeClient, TreeOptions};
+use forebay_tree::{Range, TreeClient, TreeOptions, Verb};
 
 const KEYS: u64 = 40_000;
 
@@ -138,4 +138,122 @@ fn a_scan_of_a_hundred() {
         println!("a scan of 100: {trips:.2} round trips, {bytes:.2} times the payload");
         assert!(trips <= 2.0 && bytes <= 3.0);
     }
+}
+
+/// Runs `other` before the first swap of `operation`.
+fn overtaken(
+    client: &mut TreeClient,
+    other: impl FnOnce() + Send + 'static,
+    operation: impl FnOnce(&mut TreeClient),
+) -> Counts {
+    let mut other = Some(other);
+    client.set_hook(Some(Box::new(move |verb| {
+        if verb == Verb::CompareSwap
+            && let Some(other) = other.take()
+        {
+            other();
+        }
+        true
+    })));
+    let counts = counted(client, operation);
+    client.set_hook(None);
+    counts
+}
+
+#[test]
+fn a_write_that_lost_to_a_blind_one_stands_before_it() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let tree = nodes.create(TreeOptions::default());
+    let other = || nodes.open().client().unwrap();
+    let key = word(1);
+    for value in [&b"12345678"[..], b"a value that is out of place"] {
+        let mut client = tree.client().unwrap();
+        // There is memory for the value.
+        client.put(&key, value).unwrap();
+        client.put(&key, b"before..").unwrap();
+        // It has not lost lately: it starts again.
+        let mut second = other();
+        let put = move || assert!(second.put(&word(1), b"blind...").unwrap());
+        let counts = overtaken(&mut client, put, |client| assert!(client.put(&key, value).unwrap()));
+        assert_eq!(round_trips(&counts), 3.0);
+        assert_eq!(client.get(&key).unwrap().unwrap(), value);
+        // It has: it knows that nobody depends on the value.
+        client.put(&key, b"before..").unwrap();
+        let mut second = other();
+        let put = move || assert!(second.put(&word(1), b"blind...").unwrap());
+        let counts = overtaken(&mut client, put, |client| assert!(client.update(&key, value).unwrap()));
+        assert_eq!(round_trips(&counts), 2.0);
+        assert_eq!(client.get(&key).unwrap().unwrap(), b"blind...");
+        // A delete that overtakes it found its value.
+        let mut second = other();
+        let delete = move || assert!(second.delete(&word(1)).unwrap());
+        overtaken(&mut client, delete, |client| assert!(client.update(&key, value).unwrap()));
+        assert_eq!(client.get(&key).unwrap(), None);
+    }
+    // A swap on condition would not have been done behind it.
+    let mut client = tree.client().unwrap();
+    client.put(&key, b"first...").unwrap();
+    let mut second = other();
+    let put = move || assert!(second.put(&word(1), b"blind...").unwrap());
+    overtaken(&mut client, put, |client| assert!(client.put(&key, b"second..").unwrap()));
+    client.put(&key, b"before..").unwrap();
+    let mut second = other();
+    let swap = move || assert!(second.compare_and_set(&word(1), b"before..", b"after...").unwrap());
+    let counts = overtaken(&mut client, swap, |client| assert!(client.put(&key, b"last....").unwrap()));
+    assert_eq!(round_trips(&counts), 3.0);
+    assert_eq!(client.get(&key).unwrap().unwrap(), b"last....");
+    client.verify().unwrap();
+}
+
+/// Round trips of updates that were hooked: a hook gives each operation a doorbell of its own. A round trip
+/// is one read of a bucket, or one swap with the look at the bucket's mark that may be behind it.
+fn round_trips(counts: &Counts) -> f64 {
+    let buckets = (counts.bytes_read - 8 * counts.atomics - 8 * counts.reads) as f64 / 240.0;
+    buckets + counts.atomics as f64
+}
+
+/// Sixteen clients that give way before each operation, so that others come between a read and its swap.
+#[test]
+fn contention_costs_few_round_trips() {
+    const KEYS: u64 = 300_000;
+    let nodes = Nodes::start(1, 256 << 20);
+    let tree = nodes.create(TreeOptions::default());
+    let mut client = tree.client().unwrap();
+    client.bulk_load((0..KEYS).map(|number| (word(number), word(number)))).unwrap();
+    for number in 0..KEYS {
+        client.get(&word(number)).unwrap();
+    }
+    let weights: Vec<f64> = (1..=KEYS).map(|rank| (rank as f64).powf(-0.99)).collect();
+    let mut bounds = Vec::new();
+    weights.iter().fold(0.0, |sum, weight| {
+        bounds.push(sum + weight);
+        sum + weight
+    });
+    let threads: Vec<_> = (0..16u64)
+        .map(|thread| {
+            let (tree, bounds) = (tree.clone(), bounds.clone());
+            let run = move || {
+                let mut client = tree.client().unwrap();
+                let mut random = Random::seeded(thread);
+                // Without a hook that stops it, the client gives way at each of its operations.
+                client.set_hook(Some(Box::new(|_| {
+                    std::thread::yield_now();
+                    true
+                })));
+                let before = client.counts();
+                for step in 0..1000u64 {
+                    let at = random.unit() * bounds.last().unwrap();
+                    let rank = bounds.partition_point(|bound| *bound < at) as u64;
+                    assert!(client.update(&word(rank), &word(step << 8 | thread)).unwrap());
+                }
+                client.counts() - before
+            };
+            forebay_env::thread::spawn("client", run).unwrap()
+        })
+        .collect();
+    let mut sum = Counts::default();
+    threads.into_iter().for_each(|thread| sum += thread.join().unwrap());
+    let extra = round_trips(&sum) / 16_000.0 - 2.0;
+    println!("{extra:.3} extra round trips an update");
+    assert!(extra <= 0.05);
 }
