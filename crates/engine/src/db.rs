@@ -374,6 +374,8 @@ impl Inner {
         shards.iter().for_each(|shard| shard.close());
         shards.iter().for_each(|shard| shard.stop_near_data());
         self.rebalancer.iter().for_each(Rebalancer::stop);
+        // Nothing is recorded any more when the shards are cleared.
+        self.router.wait_moved();
         self.background.stop();
         shards.iter().for_each(|shard| shard.clear());
     }

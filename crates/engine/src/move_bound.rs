@@ -118,6 +118,11 @@ impl From<Error> for Failure {
 }
 
 impl Router {
+    /// Waits until no bound moves.
+    pub(crate) fn wait_moved(&self) {
+        drop(lock(&self.moving));
+    }
+
     /// Moves the bound behind shard `at`. When that fails, the bound may have moved a part of the way.
     ///
     /// # Errors
@@ -125,6 +130,7 @@ impl Router {
     /// and writes.
     pub(crate) fn move_bound(&self, at: usize, to: &[u8]) -> Result<()> {
         let _moving = lock(&self.moving);
+        self.shards().iter().try_for_each(|shard| shard.check_open())?;
         let routing = self.free_routing()?;
         routing.with_bound(self.shards().len(), at, to.to_vec())?;
         let bound = routing.bounds().get(at).cloned();

@@ -54,19 +54,19 @@ impl Router {
         let sizes: Vec<u64> = self.shards().iter().enumerate().map(|shard| size(shard).unwrap_or(0)).collect();
         // Behind the last bound there is at most one shard that could be given keys.
         let bounds = (routing.bounds().len() + 1).min(sizes.len() - 1);
+        let differ = |pair: &(usize, u64, u64)| {
+            let buffers = self.shard(pair.0).map_or(0, |shard| shard.options.write_buffer_bytes as u64);
+            let allowed = pair.1.min(pair.2).saturating_mul(RATIO).saturating_add(SLACK_BUFFERS * buffers);
+            pair.1.max(pair.2) > allowed
+        };
         let pairs = sizes.windows(2).enumerate().take(bounds).filter_map(|(at, pair)| match pair {
             [before, behind] => Some((at, *before, *behind)),
             _ => None,
         });
-        let Some((at, before, behind)) = pairs.max_by_key(|(_, before, behind)| before.abs_diff(*behind)) else {
-            return Ok(None);
-        };
+        let most = pairs.filter(differ).max_by_key(|(_, before, behind)| before.abs_diff(*behind));
+        let Some((at, before, behind)) = most else { return Ok(None) };
         let source = if before > behind { at } else { at + 1 };
         let shard = self.shard(source)?;
-        let slack = SLACK_BUFFERS * shard.options.write_buffer_bytes as u64;
-        if before.max(behind) <= before.min(behind).saturating_mul(RATIO).saturating_add(slack) {
-            return Ok(None);
-        }
         let Some(range) = routing.range(source) else { return Ok(None) };
         let share = before.abs_diff(behind) / 2;
         let to = key_at(shard, range, share, source > at)?;

@@ -161,16 +161,15 @@ impl Remote {
     /// that are not what they should be may be another's, in memory that is no longer this process's.
     pub(crate) fn judged(&self, error: Error) -> Error {
         let is_damage = error.kind() == ErrorKind::Corrupt;
-        if is_damage
-            && let Err(ended) = self.node.client.renew()
+        if !is_damage && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
+            return error;
+        }
+        if let Err(ended) = self.node.client.renew()
             && self.node.client.check().is_err()
         {
             return ended.into();
         }
         let Some(owner) = &self.owner else { return error };
-        if !is_damage && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
-            return error;
-        }
         let checked = match owner.check() {
             Err(refused) if refused.kind() == ErrorKind::Fenced => self.end_epoch(),
             checked => checked,

@@ -7,6 +7,7 @@ use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{CompactionPlace, Db, Options, ShardBounds, WriteBatch};
 use forebay_fabric::Link;
 use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_table::{StoreConfig, StorePart};
 use std::sync::Arc;
 
 fn named(name: &str) -> Options {
@@ -211,6 +212,8 @@ fn a_database_lies_on_several_nodes() {
             let db = process.open(options.clone()).unwrap();
             check(&db, 0..round * 1100);
             fill(&db, round * 1100..(round + 1) * 1100);
+            db.move_bound(3, &key(3100 + round * 200)).unwrap();
+            db.move_bound(0, &key(500 + round * 200)).unwrap();
             assert_eq!(Db::list(&process.clients).unwrap(), ["db"]);
             if round % 2 == 0 {
                 db.flush().unwrap();
@@ -271,8 +274,8 @@ fn a_database_on_several_nodes_is_taken_over() {
     let new = second.open(Options { takeover: true, ..wide() }).unwrap();
     check(&new, 0..2000);
     fill(&new, 2000..4000);
-    fill(&old, 5000..5001);
-    assert_eq!(old.flush().unwrap_err().kind(), ErrorKind::Fenced);
+    let written = old.put(&key(5000), b"lost").and_then(|()| old.flush());
+    assert_eq!(written.unwrap_err().kind(), ErrorKind::Fenced);
     assert_eq!(old.move_bound(0, &key(1500)).unwrap_err().kind(), ErrorKind::Fenced);
     drop(old);
     check(&new, 0..4000);
@@ -314,6 +317,58 @@ fn moved_bounds_outlive_the_process() {
                 links.iter().for_each(|link| link.close());
             });
             process.kill(db);
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_creation_is_completed() {
+    let clusters = clusters(2);
+    let process = Wide::start(&clusters);
+    let part = StorePart { database: 7, place: 1, nodes: 2 };
+    let config = StoreConfig {
+        key_order: KeyOrder::Bytewise,
+        shards: 5,
+        merge_operator: String::new(),
+        bounds: (1..4).map(|shard| key(shard * 1000)).collect(),
+        part: Some(part),
+    };
+    process.clients[0].create_store("db", &config.encode().unwrap()).unwrap();
+    let found = process.open(Options { create_if_missing: false, ..wide() }).unwrap_err();
+    assert_eq!(found.kind(), ErrorKind::NotFound, "{found}");
+    let db = process.open(wide()).unwrap();
+    fill(&db, 0..100);
+    db.close().unwrap();
+    drop(db);
+    check(&Wide::start([&clusters[1], &clusters[0]]).open(wide()).unwrap(), 0..100);
+}
+
+/// A session that was not renewed has lost its keys, and perhaps its memory.
+#[test]
+fn a_session_that_lapsed_is_fenced() {
+    let lease = std::time::Duration::from_millis(300);
+    for name in [None, Some("db".to_owned())] {
+        let options = forebay_memory_node::Options { lease, ..forebay_memory_node::Options::with_memory(64 << 20) };
+        let cluster = Cluster::start_with(options);
+        let client = ClientOptions { renew: false, ..ClientOptions::default() };
+        let client = MemoryClient::connect(cluster.connect(), "process", client).unwrap();
+        let db = Db::open(std::slice::from_ref(&client), Options { name, ..small_options() }).unwrap();
+        fill(&db, 0..500);
+        client.renew().unwrap();
+        db.compact_range(None, None).unwrap();
+        client.renew().unwrap();
+        let mut iterator = db.iter().unwrap();
+        iterator.seek_to_first().unwrap();
+        eventually("the keys are gone", || db.get(&key(1)).is_err());
+        let keys: Vec<_> = (0..40).map(|i| key(i * 10)).collect();
+        let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        for error in [
+            db.get(&key(2)).unwrap_err(),
+            db.multi_get(&keys).unwrap_err(),
+            (0..500).find_map(|_| iterator.next().err()).unwrap(),
+            db.flush().and_then(|()| db.put(&key(1), b"")).and_then(|()| db.flush()).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
         }
     }
 }

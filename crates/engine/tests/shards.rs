@@ -239,6 +239,28 @@ fn shards_are_balanced() {
 }
 
 #[test]
+fn a_thread_balances_shards() {
+    let interval = Some(std::time::Duration::from_millis(5));
+    let (_clusters, db) =
+        open(2, Options { shard_bounds: ShardBounds::Uniform, rebalance_interval: interval, ..options() });
+    let key = |i: u32| format!("user{:06}", i * 7919 % 20_000).into_bytes();
+    for i in 0..20_000 {
+        db.put(&key(i), &i.to_be_bytes()).unwrap();
+        if i % 500 == 499 {
+            assert_eq!(db.get(&key(i / 2)).unwrap().unwrap(), (i / 2).to_be_bytes());
+        }
+    }
+    db.flush().unwrap();
+    common::eventually("bounds have moved", || db.statistics().bound_moves > 2);
+    (0..20_000).for_each(|i| assert_eq!(db.get(&key(i)).unwrap().unwrap(), i.to_be_bytes()));
+    assert_eq!(walk(db.iter().unwrap()).len(), 20_000);
+    db.close().unwrap();
+    let cluster = Cluster::start(64 << 20);
+    let threadless = Options { rebalance_interval: interval, background_threads: 0, ..options() };
+    assert_eq!(Db::open(&[cluster.client()], threadless).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
 fn sizes_are_about_right() {
     let (_clusters, db) = open(1, options());
     let key = |i: u32| key((i / 1000) as u8, &format!("{:03}", i % 1000));
