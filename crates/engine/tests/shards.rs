@@ -125,6 +125,45 @@ fn cross_shards(db: &Db, mut meanwhile: impl FnMut(&Db) + Send) {
     db.close().unwrap();
 }
 
+/// Writers read their own writes, and deletes, while their keys go to and fro among many others.
+#[test]
+fn writers_lose_nothing_while_their_keys_move() {
+    let (_clusters, db) = open(2, options());
+    let key = |i: u32| format!("b{i:05}").into_bytes();
+    (0..3000).for_each(|i| db.put(&key(i), &[9; 50]).unwrap());
+    db.flush().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..2u32 {
+            let (db, done) = (&db, &done);
+            scope.spawn(move || {
+                let mut round = 0u32;
+                while !done.load(Ordering::Relaxed) {
+                    round += 1;
+                    let key = key(round * 2 % 3000 + writer);
+                    let mut batch = WriteBatch::new();
+                    match round % 8 {
+                        0 => db.delete(&key).unwrap(),
+                        1 => db.write(batch.put(&key, &round.to_be_bytes()).put(b"c", &[])).unwrap(),
+                        2 => db.delete_range(&key, &[&key[..], &[0]].concat()).unwrap(),
+                        _ => db.put(&key, &round.to_be_bytes()).unwrap(),
+                    }
+                    let expected = (!matches!(round % 8, 0 | 2)).then(|| round.to_be_bytes().to_vec());
+                    for _ in 0..3 {
+                        assert_eq!(db.get(&key).unwrap(), expected, "writer {writer}, round {round}");
+                    }
+                }
+            });
+        }
+        for i in 0..30 {
+            // The keys are of shard 1 or of shard 0, in part or all.
+            db.move_bound(0, &key([3000, 700, 2000, 0, 1500, 1][i % 6])).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    db.close().unwrap();
+}
+
 /// All that an iterator shows.
 fn walk(mut iterator: forebay_engine::DbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
