@@ -61,7 +61,14 @@ impl World {
         endpoint.muted = true;
         if self.options.order == Order::None {
             let random = &mut self.random;
-            endpoint.queue.retain(|_| random.one_in(1, 2));
+            let (mut any_lost, mut is_behind) = (false, false);
+            endpoint.queue.retain(|flight| {
+                // A fenced operation starts only when all before it are complete.
+                is_behind |= flight.fenced && any_lost;
+                let is_kept = !is_behind && random.one_in(1, 2);
+                any_lost |= !is_kept && !flight.is_done();
+                is_kept
+            });
         } else {
             let kept = self.random.below(endpoint.queue.len() as u64 + 1) as usize;
             endpoint.queue.truncate(kept);
