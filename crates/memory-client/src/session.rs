@@ -345,6 +345,16 @@ impl Reader {
     pub fn end(&self) {
         self.cell.store(IDLE, Ordering::SeqCst);
     }
+
+    /// Leaves the read open for as long as the session lives, whatever becomes of the reader: what was
+    /// posted in it failed, and may land at any time until the session's keys are revoked.
+    pub fn abandon(&self) {
+        let epoch = self.cell.load(Ordering::SeqCst);
+        if epoch != IDLE {
+            *lock(&self.session.reading.state).active.entry(epoch).or_default() += 1;
+            self.end();
+        }
+    }
 }
 
 impl Drop for Reader {
