@@ -99,7 +99,12 @@ impl TreeClient {
             }
         }
         let result = operation(self);
-        self.readers.iter().for_each(Reader::end);
+        // What was posted and is not known to have ended may land as long as the session lives: nothing
+        // that it may hit is used again until then.
+        match result.is_err() && self.verbs.left_something() {
+            true => self.readers.iter().for_each(Reader::abandon),
+            false => self.readers.iter().for_each(Reader::end),
+        }
         if self.untidy && result.is_ok() {
             self.untidy = false;
             self.reclaim_if_much()?;

@@ -35,6 +35,15 @@ pub struct Contents {
     pub staging: Vec<Address>,
 }
 
+impl Contents {
+    /// Leaves out what is not below a bound. Returns whether there was something.
+    pub fn cut(&mut self, upper: Option<&Separator>) -> bool {
+        let count = self.items.len();
+        self.items.retain(|item| upper.is_none_or(|upper| *upper > item.key));
+        self.items.len() < count
+    }
+}
+
 /// A staging block of this client, and what is in it.
 struct Staging {
     block: Block,
@@ -77,15 +86,18 @@ impl TreeClient {
         leaf_merged(bytes, leaf).is_some() && (0..leaf.buckets()).all(generation)
     }
 
-    /// Freezes a leaf and returns what was in it; `None` when it was replaced and is gone, or when
-    /// `parent`, if one is named, is no node any more.
+    /// Freezes a leaf and returns what was in it; `None` when it was replaced and is gone. With a `parent`
+    /// that may be out of date, also when that is no node any more, or the leaf may be beside a mark.
     pub(crate) fn freeze_leaf(&mut self, leaf: Child, parent: Option<Child>) -> Result<Option<Contents>, Error> {
         let leaf_bytes = self.tree().memory.geometry.leaf_bytes(leaf.buckets());
         let mut pieces = vec![(leaf.address(), leaf_bytes)];
         pieces.extend(parent.map(|parent| (parent.address(), HEADER_BYTES + 8)));
         let mut read = self.read_all(&pieces)?.into_iter();
         let Some(bytes) = read.next().filter(|bytes| self.is_leaf(bytes, leaf)) else { return Ok(None) };
-        if parent.is_some_and(|parent| read.next().is_none_or(|header| inner_level(&header, parent).is_none())) {
+        // A leaf's header says what becomes of the mark beside it: only who sees the mark may replace it.
+        let names_a_mark = leaf_merged(&bytes, leaf).is_some_and(Child::is_live);
+        let mut is_gone = |parent| read.next().is_none_or(|header| inner_level(&header, parent).is_none());
+        if parent.is_some_and(|parent| names_a_mark || is_gone(parent)) {
             return Ok(None);
         }
         let before = self.slot_words(&bytes, leaf);

@@ -6,9 +6,14 @@
 //! determines: its range is already its own then, and the rest of the range still leads to the frozen
 //! node. Whoever meets a frozen node does what is missing, so nothing waits for a client that died.
 //!
-//! A merge begins by marking the right one of two neighbours in the parent. From then on it can only
-//! become part of its left neighbour: both are frozen, the left one's child word is swapped for the
-//! union, which names the marked leaf in its header, and the mark becomes a dead entry.
+//! A merge begins by marking the right one of two neighbours in the parent. From then on nothing is
+//! entered between the two. Both are frozen, and the left one's child word is swapped for a leaf whose
+//! header says what becomes of the mark: the union, which names the marked leaf, and then the mark becomes
+//! a dead entry; or, where a union would be too large because they grew meanwhile, a copy of the left one
+//! that refuses the marked leaf, and then the mark becomes a copy of that.
+//!
+//! While a node is frozen its right half may have been entered already, and live on: what is in the
+//! frozen node above its upper bound in the parent is not its own any more.
 
 use crate::cache::{CachedNode, Change, Entry};
 use crate::freeze::{Contents, Item};
@@ -20,7 +25,7 @@ use crate::layout::{
 use crate::memory::{Block, Class, ROOT_OFFSET};
 use crate::planted::{Bug, planted};
 use crate::verbs::Posted;
-use crate::word::{Child, ValueWord};
+use crate::word::{Address, Child, ValueWord};
 use crate::{Error, TreeClient};
 use std::sync::Arc;
 
@@ -85,11 +90,10 @@ impl TreeClient {
             let place = Place::new(&parent, parent.route(prefix, key))?;
             let right = parent.child(place.index + 1);
             if place.child == leaf && right.is_none_or(|right| !right.is_merging()) {
-                match self.freeze_leaf(leaf, Some(parent.node))? {
-                    Some(contents) => self.publish(&place, contents, Child::EMPTY).map(drop)?,
-                    None => self.tree().cache_write().forget_at(1, key),
+                if let Some(contents) = self.freeze_leaf(leaf, Some(parent.node))? {
+                    return self.publish(&place, contents, false);
                 }
-                return Ok(());
+                self.tree().cache_write().forget_at(1, key);
             }
         }
         self.settle(key, leaf, false)
@@ -106,18 +110,9 @@ impl TreeClient {
         {
             return self.finish_merge(place, &right);
         }
-        match self.freeze_leaf(place.child, None)? {
-            Some(contents) => self.publish(place, contents, Child::EMPTY).map(drop),
-            None => Ok(()),
-        }
-    }
-
-    /// Writes the leaf or leaves that these contents make, and puts them in the place of the old one.
-    /// Returns whether this client did.
-    fn publish(&mut self, place: &Place, contents: Contents, merged: Child) -> Result<bool, Error> {
-        let count = contents.items.len();
-        let middle = if self.fits(&contents.items) { count } else { count / 2 };
-        self.publish_at(place, contents, merged, middle)
+        let Some(mut contents) = self.freeze_leaf(place.child, None)? else { return Ok(()) };
+        let was_split = contents.cut(place.parent.upper(place.index).as_ref());
+        self.publish(place, contents, was_split)
     }
 
     /// Whether items make one leaf and not two.
@@ -126,9 +121,12 @@ impl TreeClient {
         geometry.buckets_for(items.iter().map(|item| item.word), geometry.most_buckets).is_some()
     }
 
-    /// As [`TreeClient::publish`], with so many items in the left leaf.
-    fn publish_at(&mut self, place: &Place, contents: Contents, merged: Child, middle: usize) -> Result<bool, Error> {
+    /// Writes the leaf or leaves that these contents make, and puts them in the place of the old one. One
+    /// that `was_split` has its right half in the parent already.
+    fn publish(&mut self, place: &Place, contents: Contents, was_split: bool) -> Result<(), Error> {
         let Contents { mut items, staging } = contents;
+        let count = items.len();
+        let middle = if was_split || self.fits(&items) { count } else { count / 2 };
         let separator = divide(&mut items, middle);
         let (left, right) = items.split_at_checked(middle).unwrap_or((&items, &[]));
         let mut entered = None;
@@ -137,40 +135,46 @@ impl TreeClient {
             let (block, child, written) = self.post_leaf(node, right, Child::EMPTY)?;
             if planted(Bug::SwingBeforeEntering) {
                 self.verbs.done(written)?;
-                let (_, left, written) = self.post_leaf(node, left, merged)?;
-                let done = self.swing(place, left, Some(written), None)?;
-                self.enter(&Place { child: left, ..place.clone() }, &separator, child, merged, None)?;
-                return Ok(done);
+                let (_, left, written) = self.post_leaf(node, left, Child::EMPTY)?;
+                self.swing(place, left, Some(written), None)?;
+                return self.enter(&Place { child: left, ..place.clone() }, &separator, child, None).map(drop);
             }
-            match self.enter(place, &separator, child, merged, Some(written))? {
+            match self.enter(place, &separator, child, Some(written))? {
                 Entered::Done(slot) => entered = Some(Entry { separator, child, slot }),
                 Entered::Exists => self.give_back(block)?,
-                Entered::Changed => {
-                    self.give_back(block)?;
-                    return Ok(false);
-                }
+                Entered::Changed => return self.give_back(block),
                 Entered::Full => {
                     self.give_back(block)?;
                     let key = place.parent.low.to_vec();
-                    self.replace_inner(&key, place.parent.level, place.parent.node)?;
-                    return Ok(false);
+                    return self.replace_inner(&key, place.parent.level, place.parent.node);
                 }
             }
         }
-        let is_split = middle < items.len();
-        let (left, _) = items.split_at_checked(middle).unwrap_or((&items, &[]));
-        let (block, child, written) = self.post_leaf(place.child.address().node(), left, merged)?;
-        let change = match &entered {
+        let is_whole = right.is_empty();
+        let change = |child| match &entered {
             Some(entry) => Some(Change::Split(child, entry)),
-            None if is_split => None,
-            None => Some(Change::Replaced(child)),
+            None => is_whole.then_some(Change::Replaced(child)),
         };
-        if !self.swing(place, child, Some(written), change)? {
+        self.swing_leaf(place, left, Child::EMPTY, &staging, change).map(drop)
+    }
+
+    /// Writes a leaf and swaps the child word of a place to it, which retires the old leaf and its staging
+    /// blocks. Returns whether this client did.
+    fn swing_leaf<'a>(
+        &mut self,
+        place: &Place,
+        items: &[Item],
+        merged: Child,
+        staging: &[Address],
+        change: impl FnOnce(Child) -> Option<Change<'a>>,
+    ) -> Result<bool, Error> {
+        let (block, child, written) = self.post_leaf(place.child.address().node(), items, merged)?;
+        if !self.swing(place, child, Some(written), change(child))? {
             self.give_back(block)?;
             return Ok(false);
         }
-        self.retire_leaf(place.child)?;
-        for at in staging {
+        self.retire_leaf(place.child.plain())?;
+        for &at in staging {
             self.retire(Block { class: Class::Staging, at, generation: 1 })?;
         }
         Ok(true)
@@ -246,7 +250,6 @@ impl TreeClient {
         place: &Place,
         separator: &Separator,
         child: Child,
-        merged: Child,
         mut written: Option<Posted>,
     ) -> Result<Entered, Error> {
         let tree = Arc::clone(self.tree());
@@ -293,13 +296,8 @@ impl TreeClient {
             let entries = self.entries(&bytes)?;
             let next = entries.iter().position(|entry| entry.slot == place.slot).and_then(|at| entries.get(at + 1));
             let is_new = entries.iter().all(|entry| entry.separator != *separator);
-            if is_new
-                && next.map_or(
-                    Child::EMPTY,
-                    |next| if next.child.is_merging() { next.child.plain() } else { Child::EMPTY },
-                ) != merged
-            {
-                // The right neighbour was marked meanwhile, or is merged already.
+            if is_new && next.is_some_and(|next| next.child.is_merging()) {
+                // The right neighbour was marked meanwhile.
                 return Ok(Entered::Changed);
             }
             if !is_new {
@@ -375,30 +373,64 @@ impl TreeClient {
 
     /// Completes the merge of a marked leaf into its left neighbour.
     fn finish_merge(&mut self, left: &Place, marked: &Place) -> Result<(), Error> {
+        if self.resolve_mark(left, marked)? {
+            return Ok(());
+        }
         if left.child.is_merging() {
             return self.replace_leaf(left);
         }
+        // The marked leaf may be one that says what becomes of a mark beside it.
+        if let Ok(next) = Place::new(&marked.parent, marked.index + 1)
+            && next.child.is_merging()
+        {
+            self.resolve_mark(marked, &next)?;
+        }
+        let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
         let right = marked.child.plain();
-        let header = self.read_all(&[(left.child.address(), HEADER_BYTES)])?;
-        let merged = header.first().and_then(|bytes| leaf_merged(bytes, left.child));
-        if merged != Some(right) {
-            let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
-            let contents = (self.freeze_leaf(left.child, None)?, self.freeze_leaf(right, None)?);
-            let (Some(mut contents), Some(more)) = contents else {
-                return Ok(());
-            };
-            // The marked leaf may have been about to be split: what is entered already is no more its.
-            let is_its = |item: &Item| upper.as_ref().is_none_or(|upper| *upper > item.key);
-            contents.items.extend(more.items.into_iter().filter(is_its));
-            contents.staging.extend(more.staging);
+        let frozen = (self.freeze_leaf(left.child, None)?, self.freeze_leaf(right, None)?);
+        let (Some(mut contents), Some(mut more)) = frozen else { return Ok(()) };
+        // Both may have been about to be split: what is entered already is no more theirs.
+        contents.cut(Some(&marked.parent.separator(marked.index)));
+        more.cut(upper.as_ref());
+        let (count, more_count) = (contents.items.len(), more.items.len());
+        contents.items.append(&mut more.items);
+        // What one of them held alone, a new leaf holds too.
+        let decision = if count == 0 || more_count == 0 || self.fits(&contents.items) {
+            contents.staging.append(&mut more.staging);
             contents.staging.sort_unstable();
             contents.staging.dedup();
-            let separator = marked.parent.separator(marked.index);
-            if !self.publish_union(left, contents, right, &separator)? {
-                return Ok(());
-            }
+            right
+        } else {
+            contents.items.truncate(count);
+            right.frozen()
+        };
+        let Contents { items, staging } = contents;
+        if self.swing_leaf(left, &items, decision, &staging, |child| Some(Change::Replaced(child)))? {
+            self.end_mark(marked, decision, upper.as_ref())?;
         }
-        if self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
+        Ok(())
+    }
+
+    /// Ends a mark if its left neighbour's header says what becomes of it. Returns whether it does.
+    fn resolve_mark(&mut self, left: &Place, marked: &Place) -> Result<bool, Error> {
+        let header = self.read_all(&[(left.child.address(), HEADER_BYTES)])?;
+        let decision = header.first().and_then(|bytes| leaf_merged(bytes, left.child));
+        let Some(decision) = decision.filter(|decision| decision.thawed() == marked.child.plain()) else {
+            return Ok(false);
+        };
+        self.end_mark(marked, decision, marked.parent.upper(marked.index).as_ref())?;
+        Ok(true)
+    }
+
+    /// Ends a mark: its leaf is part of its left neighbour, or is copied when that refused it.
+    fn end_mark(&mut self, marked: &Place, decision: Child, upper: Option<&Separator>) -> Result<(), Error> {
+        let right = marked.child.plain();
+        if decision.is_frozen() {
+            let Some(mut contents) = self.freeze_leaf(right, None)? else { return Ok(()) };
+            contents.cut(upper);
+            let Contents { items, staging } = contents;
+            self.swing_leaf(marked, &items, Child::EMPTY, &staging, |child| Some(Change::Replaced(child)))?;
+        } else if self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
             self.retire_leaf(right)?;
         }
         Ok(())
@@ -441,23 +473,6 @@ impl TreeClient {
         }
     }
 
-    /// Publishes the union of two leaves. It is too large only when its hashes are unlucky, or when the
-    /// left one grew meanwhile; then it is split where the marked separator is not.
-    fn publish_union(
-        &mut self,
-        left: &Place,
-        mut contents: Contents,
-        right: Child,
-        separator: &Separator,
-    ) -> Result<bool, Error> {
-        let middle = contents.items.len() / 2;
-        if !self.fits(&contents.items) && divide(&mut contents.items, middle).as_ref() == Some(separator) {
-            // One item less on the left: the middle moves, and everybody moves it the same way.
-            return self.publish_at(left, contents, right, middle - 1);
-        }
-        self.publish(left, contents, right)
-    }
-
     /// Replaces an inner node, which is full or frozen, by one or two without dead entries.
     pub(crate) fn replace_inner(&mut self, key: &[u8], level: u8, node: Child) -> Result<(), Error> {
         let above = self.inner(key, level + 1, true)?;
@@ -496,7 +511,7 @@ impl TreeClient {
             (Some(place), Some((separator, _))) => {
                 let separator = separator.clone();
                 let (block, child) = self.write_inner(level, &plain(right))?;
-                match self.enter(place, &separator, child, Child::EMPTY, None)? {
+                match self.enter(place, &separator, child, None)? {
                     Entered::Done(_) => {}
                     Entered::Exists => self.give_back(block)?,
                     Entered::Changed => return self.give_back(block),

@@ -60,6 +60,11 @@ impl Verbs {
         &self.endpoints
     }
 
+    /// Whether an operation was posted of which nobody knows whether it ended.
+    pub fn left_something(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.outstanding() > 0 || endpoint.failure().is_some())
+    }
+
     fn endpoint(&mut self, node: usize) -> Result<&mut Endpoint, Error> {
         self.endpoints.get_mut(node).ok_or_else(|| Error::corrupt(format!("an address at node {node}")))
     }

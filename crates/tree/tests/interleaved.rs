@@ -9,6 +9,7 @@ mod common;
 use common::history::{Action, History};
 use common::{Nodes, SimNode, small, word};
 use forebay_env::Random;
+use forebay_memory_client::MemoryClient;
 use forebay_tree::planted::{Bug, plant};
 use forebay_tree::{Error, Range, Tree, TreeClient};
 use std::sync::{Arc, Mutex};
@@ -120,10 +121,15 @@ fn run(tree: &[Arc<Tree>; 2], seed: u64, cut: u64, revive: bool) -> Result<bool,
 }
 
 /// All cuts of a seed. Returns how many verbs were cut.
-fn all_cuts(sessions: &[Vec<Arc<forebay_memory_client::MemoryClient>>; 2], seed: u64) -> Result<u64, String> {
+fn all_cuts(connect: &dyn Fn() -> Vec<Arc<MemoryClient>>, seed: u64) -> Result<u64, String> {
     let mut cuts = 0;
+    let mut sessions = [connect(), connect()];
     for revive in [false, true] {
         for cut in 0.. {
+            if !revive {
+                // What A leaves behind keeps memory from being used again while its session lives.
+                sessions[0] = connect();
+            }
             let tree = Tree::create(&sessions[0], "cut", small()).unwrap();
             let other = Tree::open(&sessions[1], "cut", small()).unwrap();
             let trees = [tree, other];
@@ -152,10 +158,9 @@ fn seeds(count: u64) -> u64 {
 #[test]
 fn others_go_on_wherever_a_client_stops() {
     let nodes = Nodes::start(1, 64 << 20);
-    let sessions = [nodes.sessions(), nodes.sessions()];
     let mut cuts = 0;
     for seed in 0..seeds(60) {
-        match all_cuts(&sessions, seed) {
+        match all_cuts(&|| nodes.sessions(), seed) {
             Ok(count) => cuts += count,
             Err(what) => panic!("{what}"),
         }
@@ -171,7 +176,7 @@ fn others_go_on_in_the_adversarial_fabric() {
     for seed in 0..seeds(8) {
         println!("seed {seed}");
         let node = SimNode::start(seed);
-        match all_cuts(&[node.sessions(), node.sessions()], seed) {
+        match all_cuts(&|| node.sessions(), seed) {
             Ok(count) => cuts += count,
             Err(what) => panic!("{what}"),
         }
@@ -185,12 +190,11 @@ fn others_go_on_in_the_adversarial_fabric() {
 #[ignore = "plants bugs in the whole process: run alone"]
 fn planted_bugs_are_found() {
     let nodes = Nodes::start(1, 64 << 20);
-    let sessions = [nodes.sessions(), nodes.sessions()];
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
     for bug in Bug::ALL {
         plant(Some(bug));
-        let found = (0..seeds(300)).find_map(|seed| all_cuts(&sessions, seed).err());
+        let found = (0..seeds(300)).find_map(|seed| all_cuts(&|| nodes.sessions(), seed).err());
         plant(None);
         println!("{bug:?}: {}", found.as_deref().map_or("MISSED", |what| &what[..what.len().min(90)]));
         if found.is_none() {
