@@ -114,6 +114,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: Some(&["--seeds", "20", "--operations", "20000"]),
     },
     Suite {
+        name: "tree-seeds",
+        about: "the shared tree: 10000 seeds of eight clients' histories in the simulated fabric, with faults",
+        folder: "testing/linearizability",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["run", "--release", "--package", "forebay-linearizability", "--bin", "tree-seeds", "--"],
+        full: &["--seeds", "10000"],
+        slice: Some(&["--seeds", "200"]),
+    },
+    Suite {
         name: "kill",
         about: "kill -9 of the memory node under load, over every fabric between processes",
         folder: "crates/cli",
