@@ -197,6 +197,34 @@ impl<'a> Record<'a> {
         sink(length, &[0; ALIGNMENT][..pad(length) - length]);
     }
 
+    /// Writes the record, padded, to `out`, which has that length. One checksum over what then lies
+    /// there costs half of what three over the parts do.
+    ///
+    /// # Panics
+    /// When `out` has another length than [`Record::encoded_length`].
+    #[inline]
+    pub fn encode_into(&self, out: &mut [u8]) {
+        let (header, body) = out.split_at_mut(self.length() - self.key.len() - self.value.len());
+        header[4..FIXED_BYTES].copy_from_slice(&self.tag.word().to_le_bytes());
+        let mut at = FIXED_BYTES;
+        for length in [self.key.len(), self.value.len()] {
+            let mut scratch = [0; MAX_VARINT_BYTES];
+            let n = encode_varint(length as u64, &mut scratch);
+            header[at..at + n].copy_from_slice(&scratch[..n]);
+            at += n;
+        }
+        if self.tag.has_expiry() {
+            header[at..].copy_from_slice(&self.expiry_ms.unwrap_or(0).to_le_bytes());
+        }
+        let (key, rest) = body.split_at_mut(self.key.len());
+        let (value, padding) = rest.split_at_mut(self.value.len());
+        key.copy_from_slice(self.key);
+        value.copy_from_slice(self.value);
+        padding.copy_from_slice(&[0; ALIGNMENT][..pad(self.length()) - self.length()]);
+        let crc = checksum(&out[4..self.length()]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+
     /// Appends the record, padded, to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.write_parts(|_, bytes| out.extend_from_slice(bytes));
@@ -275,6 +303,9 @@ mod tests {
             let mut out = Vec::new();
             record.encode(&mut out);
             prop_assert_eq!(out.len(), Record::encoded_length(key.len(), value.len(), expiry.is_some()));
+            let mut written = vec![0xee; out.len()];
+            record.encode_into(&mut written);
+            prop_assert_eq!(&written, &out);
             prop_assert_eq!(Record::decode(&out).unwrap(), record);
             prop_assert_eq!(record.length(), RecordHeader::decode(&out).unwrap().length());
             for cut in 0..RecordHeader::decode(&out).unwrap().length() {

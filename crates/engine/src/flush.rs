@@ -9,8 +9,8 @@ use crate::pipeline::Pipeline;
 use crate::shard::Shard;
 use crate::table::Table;
 use crate::version::Change;
-use crate::{Result, statistics};
-use forebay_base::{InternalKey, Kind, LogicalAddress};
+use crate::{Error, Result, statistics};
+use forebay_base::{ErrorKind, InternalKey, Kind, LogicalAddress};
 use forebay_memory_client::Purpose;
 use forebay_table::job::{Flush, FlushJob, JobIdentity, LocatedEntry};
 use forebay_table::{CachedTable, ImageAddress, RangeTombstone, SegmentKind, TableId, TableMetadata, TableOptions};
@@ -59,9 +59,9 @@ impl Shard {
         };
         let deletions = buffer.range_deletions.all();
         let mut flush = Flush::new(&job, deletions.iter().map(|deletion| RangeTombstone::clone(deletion)).collect())?;
-        let mut cursor = buffer.memtable.cursor();
-        cursor.seek_to_first()?;
-        while let Some(found) = cursor.record()? {
+        let incomplete = || Error::new(ErrorKind::Invalid, "a memtable is flushed before it is complete");
+        for found in buffer.memtable.sorted()?.ok_or_else(incomplete)? {
+            let found = found?;
             // Range deletions stand beside the entries.
             if found.record.tag.kind() != Kind::RangeDelete {
                 flush.add(&LocatedEntry {
@@ -71,7 +71,6 @@ impl Shard {
                     expiry_ms: found.record.expiry_ms,
                 })?;
             }
-            cursor.next()?;
         }
         if let Some(built) = flush.finish()?.table {
             let length = built.image.len() as u64;

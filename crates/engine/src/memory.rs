@@ -34,7 +34,7 @@ impl Buffer {
             capacity_bytes,
             piece_bytes: MemtableOptions::DEFAULT_PIECE_BYTES,
         };
-        let memtable = Arc::new(Memtable::new(options, Box::new(memory))?);
+        let memtable = Arc::new(Memtable::of_pool(options, Box::new(memory), pool.lookups())?);
         Ok(Arc::new(Self { memtable, block, range_deletions }))
     }
 }

@@ -80,7 +80,7 @@ fn main() -> Result<(), MemtableError> {
             }
             inserting += between - start;
             getting += processor_nanos() - between;
-            index_bytes = memtable.index().used_bytes();
+            index_bytes = memtable.index_bytes();
         }
         println!(
             "{order:10}: {} ns an insert, {} ns a lookup, {:.1} B of index a record",

@@ -19,7 +19,7 @@
 
 use crate::error::{IndexError, MemtableError};
 use crate::index::Records;
-use forebay_base::record::{ALIGNMENT, MIN_RECORD_BYTES};
+use forebay_base::record::{ALIGNMENT, MIN_RECORD_BYTES, pad};
 use forebay_base::{DecodeError, InternalKey, Record, RecordError, RecordHeader};
 use std::fmt;
 use std::ptr::NonNull;
@@ -120,12 +120,11 @@ impl Block {
     /// reservation of the caller, and nothing was linked there.
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, record: &Record<'_>) {
-        record.write_parts(|at, part| {
-            // SAFETY: the parts together are the record's padded length, which the caller vouches
-            // for; nobody reads or writes there (invariants 1 and 2); `part` is the caller's own
-            // memory, so it does not overlap the block's unpublished bytes.
-            unsafe { self.base.add(offset + at).copy_from_nonoverlapping(NonNull::from(part).cast(), part.len()) }
-        });
+        let length = pad(record.length());
+        // SAFETY: the record's padded length, which the caller vouches for; the bytes are initialised, and
+        // nobody else reads or writes there (invariants 1 and 2).
+        let bytes: &mut [u8] = unsafe { NonNull::slice_from_raw_parts(self.base.add(offset), length).as_mut() };
+        record.encode_into(bytes);
     }
 
     /// The record at `offset`, its checksum not verified: it never left this process.
@@ -224,10 +223,13 @@ impl<'m> Published<'m> {
         unsafe { self.0.record(record as usize * ALIGNMENT) }
     }
 
-    /// Asks for the line at a record's start; nothing happens if there is none.
+    /// Asks for the lines of the first `length` bytes of a record, at most 64; nothing happens if there are
+    /// none.
     #[inline]
-    pub(crate) fn prefetch(&self, record: u32) {
-        prefetch(self.0.base.as_ptr().wrapping_add(record as usize * ALIGNMENT));
+    pub(crate) fn prefetch(&self, record: u32, length: usize) {
+        let start = self.0.base.as_ptr().wrapping_add(record as usize * ALIGNMENT);
+        prefetch(start);
+        prefetch(start.wrapping_add(length.saturating_sub(1)));
     }
 }
 

@@ -99,10 +99,4 @@ impl<'a, R: Records> Cursor<'a, R> {
         let place = self.place.as_ref()?;
         self.walk.record_ahead(place, steps)
     }
-
-    /// The record here with the first eight bytes of its key as a number in the index's order.
-    #[inline]
-    pub(crate) fn slot(&self) -> Option<(u64, u32)> {
-        self.place.as_ref().map(|place| (place.prefix, place.record()))
-    }
 }

@@ -1,8 +1,8 @@
 //! An index as bytes, to be searched where it was sent: a memory node that holds a memtable's
 //! block may answer lookups from it (O3-LSM 4.4).
 //!
-//! A memtable that takes no more inserts needs no tree: the image is its slots, in order, and a
-//! search is a binary search.
+//! A memtable that takes no more inserts needs no tree: the image is its records' prefixes and offsets,
+//! in order, and a search is a binary search.
 //!
 //! ```text
 //!  offset     size   field
@@ -21,7 +21,7 @@
 //! is only as good as the record, which carries its own checksum.
 
 use crate::error::{IndexError, MemtableError};
-use crate::index::{Index, Records};
+use crate::index::Records;
 use forebay_base::record::ALIGNMENT;
 use forebay_base::{DecodeError, InternalKey, KeyOrder, Reader, Record, SequenceNumber, Tag, Writer, checksum};
 use std::cmp::Ordering;
@@ -31,20 +31,17 @@ const HEADER_BYTES: usize = 16;
 const PREFIX_BYTES: usize = size_of::<u64>();
 const RECORD_BYTES: usize = size_of::<u32>();
 
-/// Encodes an index into which nobody inserts any more.
-pub(crate) fn encode<R: Records>(index: &Index, records: R) -> Result<Vec<u8>, IndexError> {
-    let mut cursor = index.cursor(records);
+/// Encodes slots, which are in order: the prefix of a key, and its record's offset divided by 8.
+pub(crate) fn encode(order: KeyOrder, slots: impl Iterator<Item = (u64, u32)>) -> Vec<u8> {
     let (mut prefixes, mut offsets) = (Vec::new(), Vec::new());
-    cursor.seek_to_first()?;
-    while let Some((prefix, record)) = cursor.slot() {
+    for (prefix, record) in slots {
         prefixes.put_u64(prefix);
         offsets.put_u32(record);
-        cursor.next()?;
     }
     let mut out = Vec::with_capacity(HEADER_BYTES + prefixes.len() + offsets.len());
     out.put_u32(0);
     out.put_u16(VERSION);
-    out.put_u8(index.order() as u8);
+    out.put_u8(order as u8);
     out.put_u8(0);
     out.put_u32((offsets.len() / RECORD_BYTES) as u32);
     out.put_u32(0);
@@ -52,7 +49,7 @@ pub(crate) fn encode<R: Records>(index: &Index, records: R) -> Result<Vec<u8>, I
     out.extend_from_slice(&offsets);
     let sum = checksum(&out[4..]);
     out[..4].copy_from_slice(&sum.to_le_bytes());
-    Ok(out)
+    out
 }
 
 /// An index that came from outside. Its bytes must not change while it is in use.
@@ -271,20 +268,18 @@ mod tests {
         out
     }
 
-    fn one_record() -> (Index, Vec<u8>) {
+    fn one_record() -> Vec<u8> {
         let mut block = Vec::new();
-        let record = Record::put(SequenceNumber(1), b"key", b"value");
-        record.encode(&mut block);
-        let index = Index::new(KeyOrder::Bytewise, 4).unwrap();
-        index.insert(BlockBytes(&block), InternalKey { user_key: record.key, tag: record.tag }, 0).unwrap();
-        (index, block)
+        Record::put(SequenceNumber(1), b"key", b"value").encode(&mut block);
+        block
     }
 
     #[test]
     fn golden_bytes() {
-        let (index, block) = one_record();
+        let block = one_record();
         let block = BlockBytes(&block);
-        assert_eq!(encode(&index, block).unwrap(), GOLDEN);
+        let order = KeyOrder::Bytewise;
+        assert_eq!(encode(order, std::iter::once((order.prefix(b"key"), 0))), GOLDEN);
         let image = IndexImage::decode(&GOLDEN).unwrap();
         let (offset, record) = image.get(block, b"key", SequenceNumber(1)).unwrap().unwrap();
         assert_eq!((offset, record.value), (0, &b"value"[..]));
@@ -294,7 +289,7 @@ mod tests {
 
     #[test]
     fn wild_offsets_end_in_errors() {
-        let (_, block) = one_record();
+        let block = one_record();
         let bytes = image_of(&[0x6b65_7900_0000_0000; 2], &[0, 1 << 20]);
         let image = IndexImage::decode(&bytes).unwrap();
         let found = image.get(BlockBytes(&block), b"key", SequenceNumber(1));
@@ -327,7 +322,7 @@ mod tests {
             ),
             key: Vec<u8>,
         ) {
-            let (_, mut block) = one_record();
+            let mut block = one_record();
             Record::delete(SequenceNumber(2), b"key").encode(&mut block);
             let (prefixes, offsets): (Vec<_>, Vec<_>) = slots.into_iter().unzip();
             let bytes = image_of(&prefixes, &offsets);

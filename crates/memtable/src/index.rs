@@ -107,9 +107,28 @@ impl Index {
     /// [`IndexError::Full`] without room for a node.
     pub fn new(order: KeyOrder, nodes: usize) -> Result<Self, IndexError> {
         let arena = Arena::new(nodes);
+        let root = Self::first_leaf(&arena)?;
+        Ok(Self { arena, root: AtomicU64::new(payload(0, root)), order })
+    }
+
+    fn first_leaf(arena: &Arena) -> Result<u32, IndexError> {
         let root = arena.allocate()?;
         arena.get(root)?.start(NONE, 0);
-        Ok(Self { arena, root: AtomicU64::new(payload(0, root)), order })
+        Ok(root)
+    }
+
+    /// An index that nothing can be inserted into and that takes no memory.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn without_memory(order: KeyOrder) -> Self {
+        Self { arena: Arena::empty(), root: AtomicU64::new(payload(0, NONE)), order }
+    }
+
+    /// Makes it empty and keeps the memory.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn clear(&mut self) -> Result<(), IndexError> {
+        self.arena.clear();
+        *self.root.get_mut() = payload(0, Self::first_leaf(&self.arena)?);
+        Ok(())
     }
 
     /// Order of the keys.
@@ -344,9 +363,9 @@ impl Visit<'_> {
     /// The place of slot `slot` of a leaf.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> Result<Place, Stop> {
-        let (prefix, payload) = (self.node.prefix(slot), self.node.payload(slot));
+        let payload = self.node.payload(slot);
         self.check()?;
-        Ok(Place { leaf: self.number, slot: slot as u32, snapshot: self.snapshot, prefix, payload })
+        Ok(Place { leaf: self.number, slot: slot as u32, snapshot: self.snapshot, payload })
     }
 }
 

@@ -6,7 +6,9 @@
 //! |---|---|
 //! | [`mod@block`] | the key-value block and the memory that carries it |
 //! | [`reservation`] | one fetch-and-add for bytes and sequence numbers |
-//! | [`index`] | the B+-tree from internal keys to records |
+//! | [`log`] | a slot for each record, and chains of slots by hash |
+//! | [`index`] | the B+-tree from internal keys to records, for whoever wants order |
+//! | `sorted` | the records of a complete memtable in order |
 //! | [`image`] | an index as bytes, searched where it was sent |
 //! | `pieces` | which bytes of a block are complete |
 //! | [`memtable`] | all of the above as one memtable |
@@ -15,9 +17,9 @@
 //!
 //! Glossary: a **reservation** is the range of bytes and sequence numbers that one writer fills; a
 //! record's **ordinal** is its number among the memtable's records, from 0; a memtable's **end** is
-//! its final count of records and bytes; a **piece** is a part of the block that may leave by
-//! itself; a **mark** says that a reservation is finished; a **slot** is an entry of the index, in a
-//! **node**; a **snapshot** of a node is its latch as it was.
+//! its final count of records and bytes; a record is **listed** when its slot of the log says so; a **piece** is a part of the block that may leave by
+//! itself; a **mark** says that a reservation is finished; a **slot** is an entry of the log, or of a
+//! **node** of the index; a **snapshot** of a node is its latch as it was.
 //!
 //! # A write
 //!
@@ -68,6 +70,8 @@ mod cursor;
 mod error;
 pub mod image;
 pub mod index;
+pub mod log;
+mod lookup;
 pub mod memtable;
 mod node;
 mod padded;
@@ -80,6 +84,7 @@ pub mod publication;
 #[cfg(not(any(loom, shuttle)))]
 mod registered;
 pub mod reservation;
+mod sorted;
 pub mod switch;
 mod walk;
 
@@ -87,10 +92,13 @@ pub use block::{BlockMemory, HeapMemory, RecordRef};
 pub use error::{IndexError, MemtableError};
 pub use image::{BlockBytes, ImageCursor, IndexImage};
 #[cfg(not(any(loom, shuttle)))]
+pub use lookup::LookupPool;
+#[cfg(not(any(loom, shuttle)))]
 pub use memtable::OwnedCursor;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions, RecordAt, Reservation, Reserved};
 pub use publication::Publication;
 #[cfg(not(any(loom, shuttle)))]
 pub use registered::{BlockPool, RegisteredBlock, SealedBlock};
 pub use reservation::{Extent, MAX_CAPACITY_BYTES, MAX_RESERVATION_BYTES, MAX_RESERVATION_COUNT};
+pub use sorted::SortedRecords;
 pub use switch::{Guard, Switch};

@@ -18,29 +18,48 @@
 //!
 //! 1. reserve: numbers and bytes are the writer's own;
 //! 2. write the record into the block;
-//! 3. insert its slot (release): readers may find it, but their snapshots do not cover it yet;
+//! 3. list it (release): readers may find it, but their snapshots do not cover it yet;
 //! 4. count its bytes (release): it may leave for remote memory;
 //! 5. publish its number ([`crate::publication`], once for the reservation): readers see it.
+//!
+//! # Finding and order
+//!
+//! | who asks | is answered by | which was made by |
+//! |---|---|---|
+//! | a lookup of a key | the chain of its hash (`log`) | the writer, with one compare-and-swap |
+//! | a lookup whose chain is long, a cursor | the ordered index ([`crate::index`]) | the askers, from the log, before they search |
+//! | a flush, an image | a sorted copy of the log ([`SortedRecords`]) | the asker |
+//!
+//! So writers do not pay for an order that nobody may want before the flush. The first cursor over a
+//! memtable puts all records into the ordered index, in key order; later ones put what was
+//! written since. One thread does that at a time, and others who want it done wait.
 
 use crate::block::{Block, BlockMemory, Published, RecordRef};
 use crate::cursor::Cursor;
 use crate::error::{IndexError, MemtableError};
 use crate::image;
-use crate::index::{Index, nodes_for};
+use crate::index::Records;
+use crate::log::{Answer, Listed};
+use crate::lookup::Lookup;
+#[cfg(not(any(loom, shuttle)))]
+use crate::lookup::LookupPool;
 use crate::padded::Padded;
 use crate::pieces::Pieces;
 use crate::planted::{Bug, planted};
 use crate::reservation::{Extent, MAX_RESERVATION_COUNT, Outcome, Reservations};
+use crate::sorted::{SortedRecords, prefix_of, record_of, sort, word};
+use crate::walk::Target;
 use forebay_base::record::ALIGNMENT;
 use forebay_base::{InternalKey, KeyOrder, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Record, SequenceNumber, Tag};
 use forebay_env::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Release},
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
 };
-use forebay_env::sync::relax;
+use forebay_env::sync::{Mutex, lock, relax};
+use xxhash_rust::xxh3::xxh3_64;
 
 #[cfg(not(any(loom, shuttle)))]
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What a memtable is made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +85,13 @@ impl MemtableOptions {
 pub struct Memtable {
     options: MemtableOptions,
     block: Block,
-    index: Index,
+    lookup: Lookup,
+    /// Ordinals below this are in the ordered index.
+    ordered: AtomicU32,
+    /// Held by whoever fills the ordered index.
+    ordering: Mutex<()>,
+    #[cfg(not(any(loom, shuttle)))]
+    pool: Weak<LookupPool>,
     pieces: Pieces,
     /// The end as a word, [`OPEN`] before it is known.
     end: AtomicU64,
@@ -94,6 +119,32 @@ impl Memtable {
     /// # Errors
     /// [`MemtableError`] if the options or the memory are not usable.
     pub fn new(options: MemtableOptions, memory: Box<dyn BlockMemory>) -> Result<Self, MemtableError> {
+        let make = || Ok(Lookup::new(options.order, options.capacity_bytes)?);
+        Self::with_lookup(options, memory, make)
+    }
+
+    /// An empty memtable over `memory`, which uses what memtables before it used for finding records, and
+    /// leaves that to others in the end.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    #[cfg(not(any(loom, shuttle)))]
+    pub fn of_pool(
+        options: MemtableOptions,
+        memory: Box<dyn BlockMemory>,
+        pool: &Arc<LookupPool>,
+    ) -> Result<Self, MemtableError> {
+        let make = || Ok(pool.take(options.order, options.capacity_bytes)?);
+        let mut memtable = Self::with_lookup(options, memory, make)?;
+        memtable.pool = Arc::downgrade(pool);
+        Ok(memtable)
+    }
+
+    fn with_lookup(
+        options: MemtableOptions,
+        memory: Box<dyn BlockMemory>,
+        make: impl FnOnce() -> Result<Lookup, MemtableError>,
+    ) -> Result<Self, MemtableError> {
         if options.base.checked_add(MAX_RESERVATION_COUNT).is_none() {
             return Err(MemtableError::SequenceExhausted);
         }
@@ -102,7 +153,11 @@ impl Memtable {
         Ok(Self {
             options,
             block: Block::new(memory, capacity)?,
-            index: Index::new(options.order, nodes_for(capacity))?,
+            lookup: make()?,
+            ordered: AtomicU32::new(0),
+            ordering: Mutex::new(()),
+            #[cfg(not(any(loom, shuttle)))]
+            pool: Weak::new(),
             pieces: Pieces::new(capacity as u64, options.piece_bytes as u64),
             end: AtomicU64::new(OPEN),
             reservations,
@@ -127,10 +182,15 @@ impl Memtable {
         self.block.memory()
     }
 
-    /// The ordered index, for instance to count its bytes or to take its image.
+    /// Bytes that finding the records takes: log, chains, and the ordered index as far as it was wanted.
     #[must_use]
-    pub const fn index(&self) -> &Index {
-        &self.index
+    pub fn index_bytes(&self) -> usize {
+        self.lookup.log.used_bytes(self.reserved_count()) + self.lookup.ordered.used_bytes()
+    }
+
+    /// Records reserved so far; those of the end once it is known.
+    fn reserved_count(&self) -> usize {
+        self.end().unwrap_or_else(|| self.reservations.0.reserved()).count as usize
     }
 
     /// Reserves room and numbers for `count` records whose padded lengths
@@ -241,13 +301,60 @@ impl Memtable {
     /// # Errors
     /// Only if memory was overwritten.
     pub fn index_image(&self) -> Result<Option<Vec<u8>>, IndexError> {
-        self.is_complete().then(|| image::encode(&self.index, self.published())).transpose()
+        let Some(words) = self.sorted_words()? else { return Ok(None) };
+        let slots = words.iter().map(|word| (prefix_of(*word), record_of(*word)));
+        Ok(Some(image::encode(self.options.order, slots)))
+    }
+
+    /// All records in order; `None` unless the memtable is complete.
+    ///
+    /// # Errors
+    /// Only if memory was overwritten.
+    pub fn sorted(&self) -> Result<Option<SortedRecords<'_>>, IndexError> {
+        Ok(self.sorted_words()?.map(|words| SortedRecords::new(words, self.published())))
+    }
+
+    fn sorted_words(&self) -> Result<Option<Vec<u128>>, IndexError> {
+        if !self.is_complete() {
+            return Ok(None);
+        }
+        let mut words: Vec<_> =
+            (0..self.reserved_count()).filter_map(|at| self.lookup.log.listed(at)).map(word).collect();
+        sort(&mut words, self.options.order, self.published())?;
+        Ok(Some(words))
     }
 
     fn published(&self) -> Published<'_> {
-        // SAFETY: the offsets come from the nodes of this memtable's index, which are made only by
-        // `Reservation::insert`, after the record was written, and reached by acquiring loads.
+        // SAFETY: the offsets come from the log and the ordered index of this memtable. What is in the
+        // log was put there by `Reservation::insert`, after the record was written, and reached by
+        // acquiring loads; what is in the index was in the log.
         unsafe { Published::new(&self.block) }
+    }
+
+    /// Puts what is listed into the ordered index, up to the first record that is not: so all records
+    /// that a published number covers are in it.
+    fn put_in_order(&self) -> Result<(), IndexError> {
+        let log = &self.lookup.log;
+        // Acquire: pairs with the release below.
+        if log.listed(self.ordered.load(Acquire) as usize).is_none() {
+            return Ok(());
+        }
+        let ordering = lock(&self.ordering);
+        let from = self.ordered.load(Relaxed) as usize;
+        let mut words: Vec<_> = (from..).map_while(|ordinal| log.listed(ordinal)).map(word).collect();
+        // Neighbours share the way to their leaf.
+        words.sort_unstable();
+        let records = self.published();
+        for (at, word) in words.iter().enumerate() {
+            if let Some(ahead) = words.get(at + AHEAD as usize) {
+                records.prefetch(record_of(*ahead), 1);
+            }
+            let record = record_of(*word);
+            self.lookup.ordered.insert(records, records.key_at(record)?, record)?;
+        }
+        self.ordered.store((from + words.len()) as u32, Release);
+        drop(ordering);
+        Ok(())
     }
 
     /// The newest record of `key` that `snapshot` covers, of whatever kind.
@@ -257,16 +364,42 @@ impl Memtable {
     #[inline]
     pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<RecordRef<'_>>, IndexError> {
         let records = self.published();
+        let newest = snapshot.0.saturating_sub(self.options.base.0);
+        let is_key = |record| Ok(records.record(record)?.record.key == key);
+        match self.lookup.log.find(xxh3_64(key), newest, is_key)? {
+            Answer::Record(record) => records.record(record).map(Some),
+            Answer::Absent => Ok(None),
+            Answer::TooLong => self.get_in_order(key, snapshot),
+        }
+    }
+
+    /// The same from the ordered index.
+    #[cold]
+    fn get_in_order(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<RecordRef<'_>>, IndexError> {
+        self.put_in_order()?;
+        let records = self.published();
         let target = InternalKey { user_key: key, tag: Tag::seek(snapshot) };
-        let Some(record) = self.index.seek(records, target)? else { return Ok(None) };
+        let Some(record) = self.lookup.ordered.seek(records, target)? else { return Ok(None) };
         let found = records.record(record)?;
         Ok((found.record.key == key).then_some(found))
     }
 
-    /// A cursor over all records, published or not, nowhere at first.
+    /// A cursor, nowhere at first, over all records that were inserted when it is last sent anywhere by
+    /// a key or to an end, and perhaps later ones.
     #[must_use]
     pub fn cursor(&self) -> MemtableCursor<'_> {
-        MemtableCursor { cursor: self.index.cursor(self.published()), records: self.published() }
+        let records = self.published();
+        MemtableCursor { memtable: self, cursor: self.lookup.ordered.cursor(records), records }
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+impl Drop for Memtable {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            let lookup = std::mem::replace(&mut self.lookup, Lookup::without_memory(self.options.order));
+            pool.give_back(lookup, self.options.capacity_bytes, self.reserved_count());
+        }
     }
 }
 
@@ -353,8 +486,10 @@ impl Memtable {
     /// Steps 2 to 4. Called once for each record of a reservation, with the bytes that are next.
     #[inline]
     fn insert(&self, record: &Record<'_>, offset: usize, length: usize) -> Result<(), IndexError> {
-        let key = InternalKey { user_key: record.key, tag: record.tag };
-        let link = || self.index.insert(self.published(), key, (offset / ALIGNMENT) as u32);
+        let target = Target::new(self.options.order, InternalKey { user_key: record.key, tag: record.tag });
+        let listed = Listed { prefix: target.prefix, tail: target.tail, record: (offset / ALIGNMENT) as u32 };
+        let ordinal = (record.tag.sequence().0 - self.options.base.0 - 1) as u32;
+        let link = || self.lookup.log.add(ordinal, xxh3_64(record.key), listed);
         // SAFETY: `offset … offset + length` lies within the reservation of the one caller, which
         // lies within the capacity; nothing is linked there before the step below.
         let write = || unsafe { self.block.write(offset, record) };
@@ -378,6 +513,7 @@ const AHEAD: u32 = 8;
 /// A place in a memtable, or nowhere. Records of one key come newest first.
 #[derive(Debug, Clone)]
 pub struct MemtableCursor<'m> {
+    memtable: &'m Memtable,
     cursor: Cursor<'m, Published<'m>>,
     records: Published<'m>,
 }
@@ -388,6 +524,7 @@ impl<'m> MemtableCursor<'m> {
     /// # Errors
     /// As for all moves, only if memory was overwritten.
     pub fn seek_to_first(&mut self) -> Result<(), IndexError> {
+        self.memtable.put_in_order()?;
         self.cursor.seek_to_first()
     }
 
@@ -396,6 +533,7 @@ impl<'m> MemtableCursor<'m> {
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
     pub fn seek_to_last(&mut self) -> Result<(), IndexError> {
+        self.memtable.put_in_order()?;
         self.cursor.seek_to_last()
     }
 
@@ -404,6 +542,7 @@ impl<'m> MemtableCursor<'m> {
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
     pub fn seek(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
+        self.memtable.put_in_order()?;
         self.cursor.seek(key)
     }
 
@@ -412,6 +551,7 @@ impl<'m> MemtableCursor<'m> {
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
     pub fn seek_for_prev(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
+        self.memtable.put_in_order()?;
         self.cursor.seek_for_prev(key)
     }
 
@@ -423,7 +563,7 @@ impl<'m> MemtableCursor<'m> {
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<(), IndexError> {
         if let Some(record) = self.cursor.record_ahead(AHEAD) {
-            self.records.prefetch(record);
+            self.records.prefetch(record, 1);
         }
         self.cursor.next()
     }

@@ -267,7 +267,7 @@ impl Arena {
             return Ok(number);
         }
         self.used.fetch_sub(1, Relaxed);
-        Err(IndexError::Full(self.nodes.len() - 1))
+        Err(IndexError::Full(self.nodes.len().saturating_sub(1)))
     }
 
     #[inline]
@@ -275,9 +275,21 @@ impl Arena {
         self.nodes.get(number as usize).ok_or(IndexError::BadLink { node: number })
     }
 
+    /// No nodes at all, and no memory.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn empty() -> Self {
+        Self { nodes: Box::default(), used: AtomicU32::new(1) }
+    }
+
+    /// Takes all nodes back. What is in them stays: a node is made a new one when it is handed out.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn clear(&mut self) {
+        *self.used.get_mut() = 1;
+    }
+
     /// Nodes handed out.
     pub(crate) fn used(&self) -> usize {
-        (self.used.load(Relaxed) as usize - 1).min(self.nodes.len() - 1)
+        (self.used.load(Relaxed) as usize - 1).min(self.nodes.len().saturating_sub(1))
     }
 }
 

@@ -23,6 +23,10 @@ pub enum Bug {
     EveryoneCrosses,
     /// The current value is used without checking that it is still current once it is protected.
     UncheckedHazard,
+    /// A slot is put at the front of its chain, whatever is there.
+    UnorderedChain,
+    /// A slot is put into its chain without release, so what it says may not be visible.
+    RelaxedChain,
 }
 
 #[cfg(any(loom, shuttle))]

@@ -2,6 +2,7 @@
 
 use crate::Memtable;
 use crate::block::BlockMemory;
+use crate::lookup::LookupPool;
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::{Backing, Endpoint, Error, Region, RemoteAddress, WorkId};
 use std::ptr::NonNull;
@@ -16,6 +17,7 @@ const MAX_IDLE: usize = 4;
 pub struct BlockPool {
     block_bytes: usize,
     idle: Mutex<Vec<Region>>,
+    lookups: Arc<LookupPool>,
 }
 
 /// Registered memory for one block.
@@ -37,7 +39,13 @@ impl BlockPool {
     /// A pool of blocks of `block_bytes`, a multiple of 8.
     #[must_use]
     pub fn new(block_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { block_bytes, idle: Mutex::default() })
+        Arc::new(Self { block_bytes, idle: Mutex::default(), lookups: LookupPool::new(block_bytes) })
+    }
+
+    /// What memtables over such blocks find their records with.
+    #[must_use]
+    pub fn lookups(&self) -> &Arc<LookupPool> {
+        &self.lookups
     }
 
     /// Registered memory of `length_bytes`, a multiple of 8, and the right to send it. What is in it

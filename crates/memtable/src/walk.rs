@@ -53,7 +53,6 @@ pub(crate) struct Place {
     pub(crate) leaf: u32,
     pub(crate) slot: u32,
     pub(crate) snapshot: Snapshot,
-    pub(crate) prefix: u64,
     pub(crate) payload: u64,
 }
 

@@ -11,9 +11,10 @@
 
 use forebay_base::{InternalKey, KeyOrder, Kind, SequenceNumber, Tag};
 use forebay_memtable::index::{Index, Records};
+use forebay_memtable::log::{Answer, Listed, Log};
 use forebay_memtable::planted::{Bug, plant};
 use forebay_memtable::reservation::{Extent, Outcome, Reservations};
-use forebay_memtable::{IndexError, Publication, Switch};
+use forebay_memtable::{HeapMemory, IndexError, Memtable, MemtableOptions, Publication, Reserved, Switch};
 use loom::sync::Arc;
 use loom::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -227,6 +228,135 @@ fn a_loaded_value_is_not_dropped() {
 fn planted_unchecked_hazard() {
     let _planting = plant(Bug::UncheckedHazard);
     model(3, loaded_values_are_alive);
+}
+
+// ---- listing in the log ---------------------------------------------------------------------
+
+/// A log whose records are flags, all in one chain.
+struct Listing {
+    log: Log,
+    flags: Vec<AtomicBool>,
+}
+
+impl Listing {
+    fn add(&self, ordinal: u32) {
+        self.flags[ordinal as usize].store(true, Relaxed);
+        self.log.add(ordinal, 0, Listed { prefix: 1, tail: 2, record: ordinal }).unwrap();
+    }
+
+    fn newest(&self, newest: u32) -> Answer {
+        let is_written = |record: u32| {
+            let is_written = self.flags.get(record as usize).is_some_and(|flag| flag.load(Relaxed));
+            assert!(is_written, "a record is reached before it is written");
+            Ok(true)
+        };
+        self.log.find(0, newest.into(), is_written).unwrap()
+    }
+}
+
+/// Each thread lists its records and finds them; another looks for the newest, and at what is listed.
+fn listing(adds: &'static [&'static [u32]], reads: bool) {
+    let count: usize = adds.iter().map(|ordinals| ordinals.len()).sum();
+    let flags = (0..count).map(|_| AtomicBool::new(false)).collect();
+    let listing = Arc::new(Listing { log: Log::new(16 * count), flags });
+    let adders = adds.iter().map(|ordinals| {
+        let listing = Arc::clone(&listing);
+        thread::spawn(move || {
+            for ordinal in *ordinals {
+                listing.add(*ordinal);
+                assert_eq!(listing.newest(ordinal + 1), Answer::Record(*ordinal), "a chain is in order");
+            }
+        })
+    });
+    let mut threads: Vec<_> = adders.collect();
+    if reads {
+        let listing = Arc::clone(&listing);
+        threads.push(thread::spawn(move || {
+            let _ = listing.newest(u32::MAX);
+            for ordinal in 0..count {
+                if listing.log.listed(ordinal).is_some() {
+                    assert!(listing.flags[ordinal].load(Relaxed), "a record is reached before it is written");
+                }
+            }
+        }));
+    }
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    for ordinal in 0..count as u32 {
+        assert_eq!(listing.newest(ordinal + 1), Answer::Record(ordinal), "a chain is in order");
+    }
+}
+
+#[test]
+fn writers_share_a_chain() {
+    model(3, || listing(&[&[0], &[1]], false));
+    model(3, || listing(&[&[0, 2], &[1]], false));
+    model(2, || listing(&[&[0], &[1], &[2]], false));
+}
+
+#[test]
+fn a_reader_of_a_chain_sees_written_records() {
+    model(3, || listing(&[&[0, 1]], true));
+    model(2, || listing(&[&[0], &[1]], true));
+}
+
+#[test]
+#[should_panic(expected = "a chain is in order")]
+fn planted_unordered_chain() {
+    let _planting = plant(Bug::UnorderedChain);
+    model(2, || listing(&[&[0], &[1]], false));
+}
+
+#[test]
+#[should_panic(expected = "a record is reached before it is written")]
+fn planted_relaxed_chain() {
+    let _planting = plant(Bug::RelaxedChain);
+    model(2, || listing(&[&[0]], true));
+}
+
+/// A writer adds records while others want order: what was published before is there, in order.
+fn ordering(readers: usize) {
+    let options =
+        MemtableOptions { order: KeyOrder::Bytewise, base: SequenceNumber(0), capacity_bytes: 4 * 16, piece_bytes: 64 };
+    let memtable = Arc::new(Memtable::new(options, Box::new(HeapMemory::new(64))).unwrap());
+    let insert = |memtable: &Memtable, key: &[u8]| {
+        let Reserved::Fits(mut reservation) = memtable.reserve(1, 16).unwrap() else { panic!("it fits") };
+        reservation.insert(Kind::Put, key, b"", None).unwrap();
+    };
+    insert(&memtable, b"b");
+    let writer = {
+        let memtable = Arc::clone(&memtable);
+        thread::spawn(move || insert(&memtable, b"a"))
+    };
+    let readers = (0..readers).map(|_| {
+        let memtable = Arc::clone(&memtable);
+        thread::spawn(move || {
+            let mut cursor = memtable.cursor();
+            cursor.seek_to_first().unwrap();
+            let mut keys = Vec::new();
+            while let Some(found) = cursor.record().unwrap() {
+                keys.push(found.record.key);
+                cursor.next().unwrap();
+            }
+            assert!(keys == [b"b"] || keys == [b"a", b"b"], "{keys:?}");
+        })
+    });
+    let threads: Vec<_> = std::iter::once(writer).chain(readers.collect::<Vec<_>>()).collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let mut cursor = memtable.cursor();
+    cursor.seek_to_last().unwrap();
+    assert_eq!(cursor.record().unwrap().map(|found| found.record.key), Some(&b"b"[..]));
+    cursor.prev().unwrap();
+    assert_eq!(cursor.record().unwrap().map(|found| found.record.key), Some(&b"a"[..]));
+}
+
+#[test]
+fn those_who_want_order_share_the_work() {
+    model(2, || ordering(1));
+    model(1, || ordering(2));
 }
 
 // ---- inserting into the index ---------------------------------------------------------------

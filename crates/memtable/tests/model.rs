@@ -124,6 +124,11 @@ proptest! {
         prop_assert!(memtable.is_complete());
         prop_assert_eq!(memtable.filled_prefix(), &bytes[..]);
         prop_assert_eq!(memtable.last_sequence().unwrap().0, BASE + model.len() as u64);
+        let sorted: Vec<_> = memtable.sorted().unwrap().unwrap().map(Result::unwrap).collect();
+        prop_assert_eq!(sorted.len(), all.len());
+        for (found, expected) in sorted.into_iter().zip(&all) {
+            same(Some(found), Some(*expected));
+        }
         let image = memtable.index_image().unwrap().unwrap();
         let image = IndexImage::decode(&image).unwrap();
 
@@ -224,6 +229,7 @@ fn ten_thousand_random_keys() {
         reservation.insert(Kind::Put, &key, &i.to_le_bytes(), None).unwrap();
         model.insert(key, i);
     }
+    let unordered = memtable.index_bytes();
     let mut cursor = memtable.cursor();
     cursor.seek_to_first().unwrap();
     for (key, i) in &model {
@@ -232,6 +238,68 @@ fn ten_thousand_random_keys() {
         assert_eq!(memtable.get(key, SequenceNumber::MAX).unwrap().unwrap().record, record);
         cursor.next().unwrap();
     }
-    let bytes = memtable.index().used_bytes();
-    assert!(cfg!(miri) || bytes < 10_000 * 26, "{bytes} bytes of index for {count} records");
+    let ordered = memtable.index_bytes() - unordered;
+    assert!(cfg!(miri) || unordered < 10_000 * 27, "{unordered} bytes of log for {count} records");
+    assert!(cfg!(miri) || ordered < 10_000 * 18, "{ordered} bytes of ordered index for {count} records");
+}
+
+#[test]
+fn many_versions_are_found_at_old_and_new_snapshots() {
+    let count: u64 = if cfg!(miri) { 12 } else { 300 };
+    let memtable = memtable(KeyOrder::Bytewise, count as usize * 2 * 32, 1 << 12);
+    for i in 0..count {
+        for key in [b"hot", b"too"] {
+            let Ok(Reserved::Fits(mut reservation)) = memtable.reserve(1, 24) else { panic!("room was left") };
+            reservation.insert(Kind::Put, key, &i.to_le_bytes()[..5], None).unwrap();
+        }
+        // What is written later must be found where the ordered index was made before.
+        for version in [0, i / 2, i] {
+            for (at, key) in [b"hot", b"too"].into_iter().enumerate() {
+                let sequence = SequenceNumber(BASE + 2 * version + at as u64 + 1);
+                let found = memtable.get(key, sequence).unwrap().unwrap();
+                assert_eq!((found.record.tag.sequence(), found.record.key), (sequence, &key[..]));
+            }
+        }
+        assert!(memtable.get(b"hot", SequenceNumber(BASE)).unwrap().is_none());
+    }
+}
+
+#[test]
+fn memory_is_used_again_and_nothing_is_left_in_it() {
+    use forebay_memtable::BlockPool;
+    let pool = BlockPool::new(4096);
+    for round in 0u64..4 {
+        let options = MemtableOptions {
+            order: KeyOrder::Bytewise,
+            base: SequenceNumber(round * 1000),
+            capacity_bytes: 4096,
+            piece_bytes: 1024,
+        };
+        let memtable = Memtable::of_pool(options, Box::new(HeapMemory::new(4096)), pool.lookups()).unwrap();
+        // The first of each pair is of an earlier round.
+        for (key, is_new) in [(round.wrapping_sub(1), false), (round, true)] {
+            for i in 0..if is_new { 20u64 } else { 0 } {
+                let Ok(Reserved::Fits(mut reservation)) = memtable.reserve(1, 32) else { panic!("it fits") };
+                reservation.insert(Kind::Put, &[key.to_be_bytes(), i.to_be_bytes()].concat(), b"", None).unwrap();
+            }
+            for i in 0..20u64 {
+                let found = memtable.get(&[key.to_be_bytes(), i.to_be_bytes()].concat(), SequenceNumber::MAX).unwrap();
+                assert_eq!(found.is_some(), is_new);
+            }
+        }
+        // Some rounds leave an ordered index behind, some an open memtable.
+        if round % 2 == 0 {
+            let mut cursor = memtable.cursor();
+            cursor.seek_to_first().unwrap();
+            let mut seen = 0;
+            while let Some(found) = cursor.record().unwrap() {
+                assert_eq!(found.record.key[..8], round.to_be_bytes());
+                seen += 1;
+                cursor.next().unwrap();
+            }
+            assert_eq!(seen, 20);
+            memtable.end_early().unwrap();
+            assert_eq!(memtable.sorted().unwrap().unwrap().count(), 20);
+        }
+    }
 }

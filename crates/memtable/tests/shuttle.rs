@@ -78,6 +78,25 @@ impl Shard {
     }
 }
 
+/// All that `snapshot` covers is in the cursors' order, once.
+fn check_order(shard: &Shard, snapshot: SequenceNumber) {
+    let all = shard.all.lock().unwrap().clone();
+    let mut seen = 0;
+    for memtable in all {
+        let mut cursor = memtable.cursor();
+        cursor.seek_to_first().unwrap();
+        let mut last: Option<(Vec<u8>, std::cmp::Reverse<u64>)> = None;
+        while let Some(found) = cursor.record().unwrap() {
+            let at = (found.record.key.to_vec(), std::cmp::Reverse(found.record.tag.sequence().0));
+            assert!(last.is_none_or(|last| last < at), "records are in order");
+            seen += u64::from(found.record.tag.sequence() <= snapshot);
+            last = Some(at);
+            cursor.next().unwrap();
+        }
+    }
+    assert_eq!(seen, snapshot.0, "a cursor comes to all records");
+}
+
 fn write_path() {
     let shard = Arc::new(Shard::new());
     let writers: Vec<_> = (0..KEYS.len())
@@ -97,6 +116,7 @@ fn write_path() {
             let values = keys.map(|key| shard.read(key, snapshot));
             assert_eq!(values[0], values[1], "half a batch at {snapshot:?}");
         }
+        check_order(&shard, snapshot);
         // What is complete is records, in the order of their numbers.
         let all = shard.all.lock().unwrap().clone();
         for memtable in all {
@@ -116,6 +136,7 @@ fn write_path() {
         writer.join().unwrap();
     }
     assert_eq!(shard.publication.published().0, WRITERS * WRITES * BATCH);
+    check_order(&shard, shard.publication.published());
     shard.switch.load().end_early();
     let all = shard.all.lock().unwrap();
     assert!(all.iter().all(|memtable| memtable.is_complete()));
