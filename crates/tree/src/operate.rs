@@ -263,11 +263,15 @@ impl TreeClient {
                 continue;
             }
             let read = self.read_bucket(leaf, key, false)?;
-            let found = self.find_key(&read, key)?;
+            let (found, record) = self.find_key(&read, key)?;
             self.verbs.release(leaf.address().node(), read.bytes);
             match found {
                 Found::Nowhere | Found::At(_, ValueWord::DEAD) => return Ok(false),
                 Found::At(_, word) => {
+                    if let Some(record) = record {
+                        value.extend_from_slice(decode_block(&record)?.1);
+                        return Ok(true);
+                    }
                     if self.decode_small(word, value) {
                         return Ok(true);
                     }
@@ -311,17 +315,18 @@ impl TreeClient {
         Ok(ReadBucket { leaf, offset, bytes: self.verbs.bytes(posted)?, reserved })
     }
 
-    /// Finds a key in a bucket; reads the records of long keys whose hashes agree.
+    /// Finds a key in a bucket; reads the records of long keys whose hashes agree, and returns the one that
+    /// is the key's.
     #[inline]
-    fn find_key(&mut self, read: &ReadBucket, key: &Key<'_>) -> Result<Found, Error> {
+    fn find_key(&mut self, read: &ReadBucket, key: &Key<'_>) -> Result<(Found, Option<Vec<u8>>), Error> {
         let mut from = 0;
         loop {
             let found = find(&read.bytes, key, read.leaf, from);
-            let Found::At(slot, word) = found else { return Ok(found) };
-            let Some(Value::Record(at)) = word.value() else { return Ok(found) };
-            let record = self.read_blocks(&[at])?;
-            if decode_block(record.first().map_or(&[][..], Vec::as_slice))?.0 == key.bytes {
-                return Ok(found);
+            let Found::At(slot, word) = found else { return Ok((found, None)) };
+            let Some(Value::Record(at)) = word.value() else { return Ok((found, None)) };
+            let record = self.read_blocks(&[at])?.into_iter().next().unwrap_or_default();
+            if decode_block(&record)?.0 == key.bytes {
+                return Ok((found, Some(record)));
             }
             from = slot + 1;
         }
@@ -354,7 +359,7 @@ impl TreeClient {
                 continue;
             }
             let mut read = self.read_bucket(leaf, key, reserve)?;
-            let found = self.find_key(&read, key)?;
+            let (found, _) = self.find_key(&read, key)?;
             let done = match found {
                 Found::Stale | Found::Frozen => {
                     self.settle(key.bytes, leaf, attempt == 0)?;
@@ -494,7 +499,7 @@ impl TreeClient {
             let again = self.read_bucket(read.leaf, key, false)?;
             let before = std::mem::replace(&mut read.bytes, again.bytes);
             self.verbs.release(read.leaf.address().node(), before);
-            match self.find_key(read, key)? {
+            match self.find_key(read, key)?.0 {
                 Found::Nowhere => {}
                 Found::At(at, word) => return self.change_slot(read, at, word, key, change, prepared),
                 Found::Stale | Found::Frozen => return Ok(None),
