@@ -6,6 +6,7 @@
 //! anew and need not start at the root.
 
 use crate::key::{Separator, prefix_of};
+use crate::layout::INNER_SLOTS;
 use crate::word::Child;
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ pub struct CachedNode {
     pub high: Option<Separator>,
     /// Of separators that all have eight bytes, their words; the first one is `low`.
     words: Vec<u64>,
+    /// Of these without the first, the last of each whole [`BLOCK`]: what a search looks at first.
+    pivots: [u64; PIVOTS],
     /// All separators, if any but the first has another length.
     separators: Vec<Separator>,
     children: Vec<Child>,
@@ -46,7 +49,14 @@ impl CachedNode {
         } else {
             (Vec::new(), entries.into_iter().map(|entry| entry.separator).collect())
         };
-        Self { node, level, low, high, words, separators, children, slots }
+        Self { node, level, low, high, words, pivots: [0; PIVOTS], separators, children, slots }.with_pivots()
+    }
+
+    fn with_pivots(mut self) -> Self {
+        let blocks = self.words.get(1..).unwrap_or_default().chunks_exact(BLOCK);
+        let lasts = blocks.filter_map(|block| block.last().copied());
+        self.pivots.iter_mut().zip(lasts).for_each(|(pivot, last)| *pivot = last);
+        self
     }
 
     pub fn len(&self) -> usize {
@@ -57,16 +67,20 @@ impl CachedNode {
     #[inline]
     pub fn route(&self, prefix: u64, key: &[u8]) -> usize {
         if self.separators.is_empty() {
-            let rest = self.words.get(1..).unwrap_or_default();
-            if key.len() >= 8 {
-                count_first(rest, |word| word <= prefix)
-            } else {
-                count_first(rest, |word| word < prefix)
-            }
+            if key.len() >= 8 { self.count(|word| word <= prefix) } else { self.count(|word| word < prefix) }
         } else {
             let rest = self.separators.get(1..).unwrap_or_default();
             rest.partition_point(|separator| separator.compare(prefix, key).is_le())
         }
+    }
+
+    /// How many separators but the first are below a bound.
+    #[inline]
+    fn count(&self, is_below: impl Fn(u64) -> bool) -> usize {
+        let rest = self.words.get(1..).unwrap_or_default();
+        let pivots = self.pivots.get(..rest.len() / BLOCK).unwrap_or(&self.pivots);
+        let whole = BLOCK * pivots.iter().filter(|&&pivot| is_below(pivot)).count();
+        whole + rest.iter().skip(whole).take(BLOCK).filter(|&&word| is_below(word)).count()
     }
 
     #[inline]
@@ -114,7 +128,7 @@ impl CachedNode {
         }
         node.children.insert(at, entry.child);
         node.slots.insert(at, entry.slot as u8);
-        Some(node)
+        Some(node.with_pivots())
     }
 
     /// The same node without a child that became part of the one before it.
@@ -130,7 +144,7 @@ impl CachedNode {
         }
         node.children.remove(index);
         node.slots.remove(index);
-        Some(node)
+        Some(node.with_pivots())
     }
 
     fn copy(&self) -> Self {
@@ -163,12 +177,16 @@ impl CachedNode {
 /// load waits for more than one other.
 #[inline]
 fn count_first(words: &[u64], is_below: impl Fn(u64) -> bool) -> usize {
-    const BLOCK: usize = 16;
     let count = |words: &[u64]| words.iter().filter(|&&word| is_below(word)).count();
     let whole = words.chunks_exact(BLOCK).filter(|block| block.last().is_some_and(|&last| is_below(last))).count();
     let rest = words.get(whole * BLOCK..).unwrap_or_default();
     whole * BLOCK + count(rest.get(..BLOCK).unwrap_or(rest))
 }
+
+/// Words that a search looks at together.
+const BLOCK: usize = 16;
+/// Whole blocks of an inner node's separators.
+const PIVOTS: usize = (INNER_SLOTS - 1) / BLOCK;
 
 /// Nodes of a piece at most.
 const PIECE: usize = 512;
@@ -178,6 +196,8 @@ const PIECE: usize = 512;
 struct Piece {
     /// The first words of their lower bounds.
     lows: Vec<u64>,
+    /// Those of their upper bounds; the highest word where there is none.
+    highs: Vec<u64>,
     nodes: Vec<Arc<CachedNode>>,
 }
 
@@ -220,6 +240,16 @@ impl Level {
         Some((piece, self.pieces.get(piece)?.count_up_to(prefix, key).checked_sub(1)?))
     }
 
+    /// The node that covers a key.
+    #[inline]
+    fn covering(&self, prefix: u64, key: &[u8]) -> Option<&Arc<CachedNode>> {
+        let (piece, index) = self.position(prefix, key)?;
+        let piece = self.pieces.get(piece)?;
+        let node = piece.nodes.get(index)?;
+        let is_below = piece.highs.get(index).is_some_and(|&high| prefix < high);
+        (is_below || node.covers(prefix, key)).then_some(node)
+    }
+
     #[inline]
     fn at(&self, (piece, index): Position) -> Option<&Arc<CachedNode>> {
         self.pieces.get(piece)?.nodes.get(index)
@@ -251,6 +281,7 @@ impl Level {
     fn remove(&mut self, (piece, index): Position) -> Option<Arc<CachedNode>> {
         let nodes = self.pieces.get_mut(piece)?;
         nodes.lows.remove(index);
+        nodes.highs.remove(index);
         let node = nodes.nodes.remove(index);
         if nodes.nodes.is_empty() {
             self.pieces.remove(piece);
@@ -269,10 +300,12 @@ impl Level {
         }
         let Some(nodes) = self.pieces.get_mut(piece) else { return };
         nodes.lows.insert(index, node.low.prefix());
+        nodes.highs.insert(index, node.high.as_ref().map_or(u64::MAX, Separator::prefix));
         nodes.nodes.insert(index, node);
         if nodes.nodes.len() > PIECE {
             let half = PIECE / 2;
-            let upper = Piece { lows: nodes.lows.split_off(half), nodes: nodes.nodes.split_off(half) };
+            let (lows, highs) = (nodes.lows.split_off(half), nodes.highs.split_off(half));
+            let upper = Piece { lows, highs, nodes: nodes.nodes.split_off(half) };
             self.pieces.insert(piece + 1, upper);
         }
     }
@@ -317,9 +350,7 @@ impl Cache {
     /// The node of a level that covers a key.
     #[inline]
     pub fn node(&self, level: u8, prefix: u64, key: &[u8]) -> Option<&Arc<CachedNode>> {
-        let level = self.levels.get(usize::from(level).checked_sub(1)?)?;
-        let node = level.at(level.position(prefix, key)?)?;
-        node.covers(prefix, key).then_some(node)
+        self.levels.get(usize::from(level).checked_sub(1)?)?.covering(prefix, key)
     }
 
     /// The leaf that covers a key.
@@ -451,5 +482,28 @@ mod tests {
         assert!(cache.bytes() <= bytes / 2 + 1);
         cache.clear();
         assert_eq!((cache.bytes(), find(&cache, b"c")), (0, None));
+    }
+
+    #[test]
+    fn many_nodes_are_found_as_in_a_list() {
+        let mut random = forebay_env::Random::seeded(3);
+        let mut cache = Cache::new(1 << 30);
+        let mut bounds: Vec<u64> = (0..20_000).map(|_| random.word() >> 32).chain([0, 1, 2]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let mut starts: Vec<usize> = (0..bounds.len() - 1).step_by(INNER_SLOTS / 3).collect();
+        random.shuffle(&mut starts);
+        for &start in &starts {
+            let separators: Vec<[u8; 8]> =
+                bounds.iter().skip(start).take(INNER_SLOTS / 3).map(|word| word.to_be_bytes()).collect();
+            let separators: Vec<&[u8]> = separators.iter().map(|bytes| &bytes[..]).collect();
+            let high = bounds.get(start + INNER_SLOTS / 3).map(|word| word.to_be_bytes());
+            cache.insert(node(1, separators[0], high.as_ref().map(|high| &high[..]), &separators));
+        }
+        for _ in 0..20_000 {
+            let key = random.word() >> 32;
+            let place = bounds.partition_point(|bound| *bound <= key) - 1;
+            assert_eq!(find(&cache, &key.to_be_bytes()), Some(place as u64 % (INNER_SLOTS as u64 / 3)), "{key}");
+        }
     }
 }
