@@ -152,8 +152,9 @@ impl TreeClient {
             }
             let late = planted(Bug::StageTooLate);
             let mut written = if any_full && !late { self.stage(words, staging)? } else { None };
-            if written.is_some() {
-                self.verbs.then(node)?;
+            // A fence would hold back the first swap only.
+            if let Some(written) = written.take_if(|_| !self.verbs.is_ordered()) {
+                self.verbs.done(written)?;
             }
             let mut posted: Vec<(usize, ValueWord, Posted)> = Vec::with_capacity(words.len());
             for (index, &(_, value)) in words.iter().enumerate().filter(|(_, (_, value))| !value.is_frozen()) {

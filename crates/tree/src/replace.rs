@@ -150,7 +150,8 @@ impl TreeClient {
                 }
             }
         }
-        let is_whole = right.is_empty();
+        // Where somebody else entered the right half, what is remembered may not know it.
+        let is_whole = right.is_empty() && !was_split;
         let change = |child| match &entered {
             Some(entry) => Some(Change::Split(child, entry)),
             None => is_whole.then_some(Change::Replaced(child)),
@@ -405,7 +406,7 @@ impl TreeClient {
             right.frozen()
         };
         let Contents { items, staging } = contents;
-        if self.swing_leaf(left, &items, decision, &staging, |child| Some(Change::Replaced(child)))? {
+        if self.swing_leaf(left, &items, decision, &staging, |_| None)? {
             self.end_mark(marked, decision, upper.as_ref())?;
         }
         Ok(())
@@ -429,7 +430,7 @@ impl TreeClient {
             let Some(mut contents) = self.freeze_leaf(right, None)? else { return Ok(()) };
             contents.cut(upper);
             let Contents { items, staging } = contents;
-            self.swing_leaf(marked, &items, Child::EMPTY, &staging, |child| Some(Change::Replaced(child)))?;
+            self.swing_leaf(marked, &items, Child::EMPTY, &staging, |_| None)?;
         } else if self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
             self.retire_leaf(right)?;
         }

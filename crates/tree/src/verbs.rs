@@ -82,7 +82,13 @@ impl Verbs {
         if self.stopped { Err(Error::Stopped) } else { Ok(()) }
     }
 
-    /// What is posted next to this node takes effect after all that was posted before.
+    /// Whether operations take effect as they were posted.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    /// The next operation to this node takes effect after all that were posted before. Those behind it
+    /// need not.
     #[inline]
     pub fn then(&mut self, node: usize) -> Result<(), Error> {
         if !self.ordered {
