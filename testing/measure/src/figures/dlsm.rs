@@ -4,7 +4,8 @@
 //! memtables and tables are an eighth, so that there are as many levels and about a tenth of the
 //! tables.
 
-use super::{Bench, Figure, Numbered, millions, modelled, named, own_cpu_seconds};
+use super::run::{self, Place, by_threads, each, millions, modelled, named, own_cpu_seconds};
+use super::{Bench, Figure, Named};
 use crate::Outcome;
 use forebay_workload::PhaseReport;
 use forebay_workload::plot::Plot;
@@ -16,15 +17,15 @@ the paper; a run has a million records instead of a hundred million, with memtab
 64 MB. Measured rates are of two processes on two cores, where background work takes its processor time from the \
 callers; modelled rates leave the callers a core each, and the memory node as many as the figure says.";
 
-pub const FIGURES: &[Numbered] = &[
-    (7, figure_7),
-    (8, figure_8),
-    (9, figure_9),
-    (10, figure_10),
-    (11, figure_11),
-    (12, figure_12),
-    (13, figure_13),
-    (14, figure_14),
+pub const FIGURES: &[Named] = &[
+    ("7", figure_7),
+    ("8", figure_8),
+    ("9", figure_9),
+    ("10", figure_10),
+    ("11", figure_11),
+    ("12", figure_12),
+    ("13", figure_13),
+    ("14", figure_14),
 ];
 
 const RECORD_BYTES: u64 = 420;
@@ -60,15 +61,11 @@ impl<'a> Run<'a> {
         .to_vec();
         flags.extend([format!("--benchmarks={benchmarks}"), format!("--num={}", self.records)]);
         flags.extend(more.iter().map(|flag| (*flag).to_owned()));
+        let place = Place::Nodes { nodes: self.nodes, threads: self.node_threads };
         if self.modelled {
-            crate::processes::require_memory(memory)?;
-            flags.extend(["--link-rtt=2us".to_owned(), format!("--local-memory-size={memory}")]);
-            return self.bench.forebay.report("bench", &[], &flags);
+            flags.push("--link-rtt=2us".to_owned());
         }
-        let nodes: Vec<_> = (1..=self.nodes)
-            .map(|number| self.bench.forebay.memory_node(number, memory, self.node_threads))
-            .collect::<Outcome<_>>()?;
-        self.bench.forebay.report("bench", &nodes.iter().collect::<Vec<_>>(), &flags)
+        run::report(self.bench, if self.modelled { Place::Process } else { place }, memory, "bench", flags)
     }
 }
 
@@ -78,7 +75,6 @@ fn rate(phases: &Outcome<Vec<PhaseReport>>, name: &str) -> Outcome<f64> {
 
 fn figure_7(bench: &Bench) -> Figure {
     let mut figure = Figure {
-        number: 7,
         title: "writes by threads",
         paper: "normal mode rises to 2.6 million/s at 16 threads and is then held back by compaction; bulk-load mode \
                 rises further",
@@ -126,7 +122,6 @@ fn writes_by_threads(local: &[PhaseReport], node: &[PhaseReport], compacts: bool
 
 fn figure_8(bench: &Bench) -> Figure {
     let mut figure = Figure {
-        number: 8,
         title: "reads by threads",
         paper: "rises with the threads until the adapter is full; after compaction a read is about one round trip",
         remarks: "As in the paper reads scale with the threads: each waits for about one round trip of 2 us for a found \
@@ -142,9 +137,8 @@ fn figure_8(bench: &Bench) -> Figure {
         .collect();
     let mut model = Vec::new();
     if let Some(read) = figure.note(local.and_then(|local| named(&local, "readrandom").cloned())) {
-        let own = own_cpu_seconds(&read);
-        model = THREADS.map(|threads| (threads as f64, modelled(&read, own, threads))).to_vec();
-        let trips = read.fabric.round_trips as f64 / read.operations.max(1) as f64;
+        model = by_threads(&read, &THREADS);
+        let trips = each(read.fabric.round_trips, &read);
         for (place, &(threads, rate)) in model.iter().enumerate() {
             let of_measured = measured.get(place).map_or("–".into(), |&(_, rate)| millions(rate));
             figure.row([threads.to_string(), of_measured, millions(rate), format!("{trips:.3}")]);
@@ -157,7 +151,6 @@ fn figure_8(bench: &Bench) -> Figure {
 
 fn figure_9(bench: &Bench) -> Figure {
     let mut figure = Figure {
-        number: 9,
         title: "data size",
         paper: "both writes and reads become slower with more data; 100 million records take 59 GB (1.4 times the data)",
         remarks: "More data makes more levels and so more merging, but records are not moved by a merge of indexes, and \
@@ -191,7 +184,7 @@ fn figure_9(bench: &Bench) -> Figure {
             format!("{size:.2}"),
             millions(fill.ops_per_second),
             millions(read.ops_per_second),
-            format!("{:.3}", read.fabric.round_trips as f64 / read.operations.max(1) as f64),
+            format!("{:.3}", each(read.fabric.round_trips, &read)),
             format!("{:.2}", read.memory_node.allocated_bytes as f64 / (records * RECORD_BYTES) as f64),
         ]);
     }
@@ -202,7 +195,6 @@ fn figure_9(bench: &Bench) -> Figure {
 
 fn figure_10(bench: &Bench) -> Figure {
     let mut figure = Figure {
-        number: 10,
         title: "mixes of reads and writes, 1 and 8 shards",
         paper: "8 shards are faster than 1, 1.7 times at half reads, because level 0 of each is compacted beside the \
                 others and a read searches fewer tables",
@@ -239,7 +231,6 @@ fn figure_10(bench: &Bench) -> Figure {
 
 fn figure_11(bench: &Bench) -> Figure {
     let mut figure = Figure {
-        number: 11,
         title: "range scans",
         paper: "dLSM scans 1.3 to 2.5 times as fast as its baselines, because it reads large chunks and needs no blocks",
         remarks: "Chunks of several records come in one read, so a step waits for far less than one round trip, before \
@@ -257,15 +248,14 @@ fn figure_11(bench: &Bench) -> Figure {
         let local = Run { modelled: true, ..Run::new(bench) }.report(benchmarks, &[]);
         let Some(measured) = figure.note(rate(&phases, "readseq")) else { continue };
         let Some(local) = figure.note(local.and_then(|local| named(&local, "readseq").cloned())) else { continue };
-        let each = |count: u64| count as f64 / local.operations.max(1) as f64;
         let model = modelled(&local, own_cpu_seconds(&local), 1);
         bars.push((place as f64, measured, model));
         figure.row([
             state.to_owned(),
             millions(measured),
             millions(model),
-            format!("{:.4}", each(local.fabric.round_trips)),
-            format!("{:.0}", each(local.fabric.bytes_read)),
+            format!("{:.4}", each(local.fabric.round_trips, &local)),
+            format!("{:.0}", each(local.fabric.bytes_read, &local)),
         ]);
     }
     let plot = Plot::bars("Figure 11: readseq, 1 thread", vec!["quiet".into(), "compacted".into()], "records a second");
@@ -277,7 +267,6 @@ fn figure_11(bench: &Bench) -> Figure {
 
 fn figure_12(bench: &Bench) -> Figure {
     let mut figure = Figure {
-        number: 12,
         title: "compaction at the compute node and at the memory node",
         paper: "with enough remote cores near-data compaction makes writes 60 % faster; with few, the memory node's \
                 processor decides",
@@ -305,7 +294,7 @@ fn figure_12(bench: &Bench) -> Figure {
         let node: f64 = phases.iter().map(|phase| phase.memory_node.cpu_seconds).sum();
         let moved: u64 =
             phases.iter().map(|phase| phase.fabric_background.bytes_read + phase.fabric_background.bytes_written).sum();
-        let each = moved as f64 / fill.operations.max(1) as f64;
+        let each = each(moved, &fill);
         rates.push((number as f64, fill.operations as f64 / seconds));
         bytes.push((number as f64, each));
         figure.row([
@@ -326,7 +315,6 @@ fn figure_12(bench: &Bench) -> Figure {
 
 fn figure_13(bench: &Bench) -> Figure {
     let mut figure = Figure {
-        number: 13,
         title: "byte-addressable tables",
         paper: "reads are up to 60 % faster than with blocks of 8 KB, because one record is read and not a block",
         remarks: "There are no tables of blocks here to switch to; what a block would cost is 8 KB a read, whatever the \
@@ -367,7 +355,6 @@ fn figure_13(bench: &Bench) -> Figure {
 
 fn figure_14(bench: &Bench) -> Figure {
     let mut figure = Figure {
-        number: 14,
         title: "1 to 4 memory nodes, the data growing with them",
         paper: "writes and reads become slower with the data, but less than in one memory node, because every node \
                 brings cores for compaction",

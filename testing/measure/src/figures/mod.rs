@@ -3,15 +3,23 @@
 //! Up to two threads run in real time, as two processes over shared memory. More threads, and a
 //! network, come from the link model over what was counted: 2 microseconds, 100 Gb/s, 30 million
 //! operations a second. A run that fails is told in the page in place of its points.
+//!
+//! | module | what |
+//! |---|---|
+//! | `dlsm`, `dolphin` | the figures of a paper |
+//! | `frontier` | Dolphin's table II, and the options of the tree against each other |
+//! | `ycsb` | YCSB's workloads on both engines |
+//! | `run` | runs of the command, and the link model |
 
 mod dlsm;
 mod dolphin;
+mod frontier;
+mod run;
+mod ycsb;
 
 use crate::Outcome;
 use crate::machine::Machine;
 use crate::processes::Forebay;
-use forebay::{Counts, LinkModel};
-use forebay_workload::PhaseReport;
 use forebay_workload::plot::Plot;
 use std::fmt::Write;
 use std::fs;
@@ -29,9 +37,12 @@ pub struct Arguments {
     /// A fifth of the records, to try it out.
     #[arg(long)]
     quick: bool,
-    /// Only these figures, by their numbers in the paper.
+    /// Only these figures, by their numbers in the paper, or table-2, frontier, ycsb.
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
-    only: Vec<u32>,
+    only: Vec<String>,
+    /// The folder of recorded traces and their statistics.
+    #[arg(long, default_value = "../shared/traces", value_name = "FOLDER")]
+    traces: PathBuf,
     /// Folder for the plots and the page; by default `docs/figures/PAPER`.
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
@@ -43,15 +54,15 @@ enum Paper {
     Dolphin,
 }
 
-/// A figure's number in the paper, and what draws it.
-type Numbered = (u32, fn(&Bench) -> Figure);
+/// A figure's number in the paper or its name, and what draws it.
+type Named = (&'static str, fn(&Bench) -> Figure);
 
 /// A figure: plots, a table, and what there is to say.
 #[derive(Debug, Default)]
 struct Figure {
-    number: u32,
+    /// Its heading.
     title: &'static str,
-    /// What the paper's figure shows.
+    /// What the paper's figure shows; empty if it has none.
     paper: &'static str,
     /// What is the same or not, and why.
     remarks: &'static str,
@@ -77,6 +88,8 @@ struct Bench {
     forebay: Forebay,
     /// Records of a usual run.
     records: u64,
+    /// The folder of recorded traces and their statistics.
+    traces: PathBuf,
 }
 
 /// Measures and writes the figures.
@@ -85,35 +98,49 @@ struct Bench {
 /// When the command cannot be built or a file cannot be written.
 pub fn execute(arguments: &Arguments) -> Outcome {
     let scale = if arguments.full { 10.0 } else { 1.0 } * if arguments.quick { 0.2 } else { 1.0 };
-    let bench =
-        |records: u64| Ok::<_, String>(Bench { forebay: Forebay::build()?, records: (records as f64 * scale) as u64 });
-    let (name, title, bench, figures): (_, _, _, &[Numbered]) = match arguments.paper {
-        Paper::Dlsm => ("dlsm", "Figures of dLSM", bench(dlsm::RECORDS)?, dlsm::FIGURES),
-        Paper::Dolphin => ("dolphin", "Figures of Dolphin", bench(dolphin::RECORDS)?, dolphin::FIGURES),
+    let (name, title, about, records, figures): (_, _, _, u64, &[Named]) = match arguments.paper {
+        Paper::Dlsm => ("dlsm", "Figures of dLSM", dlsm::ABOUT, dlsm::RECORDS, dlsm::FIGURES),
+        Paper::Dolphin => ("dolphin", "Figures of Dolphin", dolphin::ABOUT, dolphin::RECORDS, dolphin::FIGURES),
     };
-    let wanted = |number: &u32| arguments.only.is_empty() || arguments.only.contains(number);
+    let bench = Bench {
+        forebay: Forebay::build()?,
+        records: (records as f64 * scale) as u64,
+        traces: arguments.traces.clone(),
+    };
+    let known = |wanted: &String| figures.iter().any(|(number, _)| number == wanted);
+    if let Some(wrong) = arguments.only.iter().find(|wanted| !known(wanted)) {
+        return Err(format!("{name} has no figure `{wrong}`"));
+    }
+    let wanted = |number: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == number);
     let folder = arguments.output.clone().unwrap_or_else(|| Path::new("docs/figures").join(name));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut page = format!(
         "# {title}\n\nMade by `cargo xtask figures {name}`. Machine: {}. Commit {}.\n\n{}\n",
         Machine::this().line(),
         Machine::this().commit,
-        if name == "dlsm" { dlsm::ABOUT } else { dolphin::ABOUT }
+        about.replace("RECORDS", &thousands(bench.records)),
     );
     for (number, measure) in figures.iter().filter(|(number, _)| wanted(number)) {
         eprintln!("figure {number}");
         let figure = measure(&bench);
         figure.failures.iter().for_each(|failure| eprintln!("figure {number}: {failure}"));
-        page += &section(&figure, &folder)?;
+        page += &section(number, &figure, &folder)?;
     }
     write(&folder.join("README.md"), &page)
 }
 
-fn section(figure: &Figure, folder: &Path) -> Outcome<String> {
-    let mut text = format!("\n## Figure {}: {}\n\nIn the paper: {}\n\n", figure.number, figure.title, figure.paper);
+fn section(number: &str, figure: &Figure, folder: &Path) -> Outcome<String> {
+    let mut text = match number.parse::<u32>() {
+        Ok(number) => format!("\n## Figure {number}: {}\n\n", figure.title),
+        Err(_) => format!("\n## {}\n\n", figure.title),
+    };
+    if !figure.paper.is_empty() {
+        let _ = write!(text, "In the paper: {}.\n\n", figure.paper);
+    }
+    let stem = if number.parse::<u32>().is_ok() { format!("figure-{number}") } else { format!("{number}-") };
     let plots = figure.plots.iter().filter(|plot| plot.series.iter().any(|series| !series.points.is_empty()));
     for (plot, part) in plots.zip('a'..) {
-        let name = format!("figure-{}{part}.svg", figure.number);
+        let name = format!("{stem}{part}.svg");
         write(&folder.join(&name), &plot.svg())?;
         let _ = writeln!(text, "![{}]({name})", plot.title);
     }
@@ -134,35 +161,10 @@ fn write(path: &Path, text: &str) -> Outcome {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Operations a second of a phase with so many threads on the usual network: what was counted is
-/// charged with round trips, bytes and operations. `cpu_seconds` is what the callers computed.
-fn modelled(phase: &PhaseReport, cpu_seconds: f64, threads: usize) -> f64 {
-    let fabric = &phase.fabric;
-    let counts = Counts {
-        round_trips: fabric.round_trips,
-        reads: fabric.reads,
-        writes: fabric.writes,
-        atomics: fabric.atomics,
-        messages: fabric.messages,
-        bytes_read: fabric.bytes_read,
-        bytes_written: fabric.bytes_written,
-        ..Counts::default()
-    };
-    phase.operations as f64 / LinkModel::default().seconds(&counts, cpu_seconds, threads).max(1e-9)
-}
-
-/// What the callers of a phase that was run with the link model computed, seconds: the model's time
-/// of one thread without its round trips.
-fn own_cpu_seconds(phase: &PhaseReport) -> f64 {
-    let waiting = phase.fabric.round_trips as f64 * LinkModel::default().round_trip.as_secs_f64();
-    phase.model.map_or(phase.compute.cpu_seconds, |model| (model.seconds - waiting).max(0.0))
-}
-
-/// The phase of this name; of several the last.
-fn named<'a>(phases: &'a [PhaseReport], name: &str) -> Outcome<&'a PhaseReport> {
-    phases.iter().rfind(|phase| phase.name == name).ok_or_else(|| format!("the report has no phase {name}"))
-}
-
-fn millions(rate: f64) -> String {
-    format!("{:.3}", rate / 1e6)
+/// A number with its thousands apart.
+fn thousands(number: u64) -> String {
+    match number {
+        0..1000 => number.to_string(),
+        _ => format!("{},{:03}", thousands(number / 1000), number % 1000),
+    }
 }
