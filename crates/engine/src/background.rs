@@ -187,11 +187,13 @@ impl Crew {
 impl State {
     fn begin_compaction(&mut self, pick: &Pick) {
         self.compactions += 1;
+        self.output_bytes += pick.output_bytes();
         self.busy.extend(pick.inputs.iter().map(|(_, table)| table.id));
     }
 
     fn end_compaction(&mut self, pick: &Pick) {
         self.compactions -= 1;
+        self.output_bytes -= pick.output_bytes();
         for (_, table) in &pick.inputs {
             self.busy.remove(&table.id);
         }
@@ -221,7 +223,8 @@ impl Shard {
     }
 
     /// What is to be done now and then beside flushes and compactions: asks whether another process
-    /// took the shard over, and sends frees that wait to be sent. False when nothing was due.
+    /// took the shard over, sends frees that wait to be sent, and looks whether the memory node has room
+    /// again. False when nothing was due.
     fn keep_house(&self) -> bool {
         let watches = self.watch_is_due();
         if watches {
@@ -230,6 +233,9 @@ impl Shard {
         let frees = self.remote.has_frees();
         if frees {
             self.remote.send_frees(1);
+        }
+        if self.is_room_short() {
+            self.measure_room();
         }
         watches || frees
     }
@@ -260,7 +266,14 @@ impl Shard {
 
     fn next_compaction(&self, view: &View, state: &mut State) -> Option<Task> {
         let crossings = |table| view.version.crossings(table);
-        let picker = Picker::new(&view.version.version, &self.options, &state.busy, &crossings);
+        let is_hopeless = |state: &mut State| {
+            if state.is_short() && state.compactions == 0 {
+                state.hopeless_since.get_or_insert(self.options.clock.now());
+            }
+        };
+        let busy = state.busy.union(&state.too_large).copied().collect();
+        let room = state.room_for_compactions();
+        let picker = Picker::new(&view.version.version, &self.options, &busy, &crossings, room);
         let mut pick = None;
         if let Some(manual) = &mut state.manual {
             match picker.pick_manual(manual) {
@@ -272,7 +285,17 @@ impl Shard {
                 }
             }
         }
-        let pick = pick.or_else(|| self.pick(&picker, &mut state.cursors, state.full.is_some()))?;
+        let Some(pick) = pick.or_else(|| self.pick(&picker, &mut state.cursors)) else {
+            is_hopeless(state);
+            return None;
+        };
+        // Beside others only what there is room for; alone it may try.
+        let bytes = pick.output_bytes();
+        if state.compactions > 0 && state.output_bytes.saturating_add(bytes) > room.scratch_bytes {
+            return None;
+        }
+        state.room.take(bytes, self.options.write_buffer_bytes as u64);
+        state.hopeless_since = None;
         state.begin_compaction(&pick);
         Some(Task::Compact(Arc::clone(&view.version), pick))
     }
@@ -304,7 +327,12 @@ impl Shard {
         let mut state = self.lock();
         match compacted {
             None => state.flushing = false,
-            Some(pick) => state.end_compaction(&pick),
+            Some(pick) => {
+                state.end_compaction(&pick);
+                if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full) {
+                    state.too_large.extend(pick.chosen());
+                }
+            }
         }
         // A step of a manual compaction may be what failed: it is taken again.
         if let (Err(_), Some(manual)) = (&result, &mut state.manual) {
@@ -314,15 +342,16 @@ impl Shard {
         if let Err(error) = result {
             self.failed(error);
         }
+        self.measure_room();
         self.notify();
     }
 
     /// What to compact without being asked: nothing during a bulk load, unless memory is short.
-    fn pick(&self, picker: &Picker<'_>, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
-        if self.options.bulk_load && !is_full {
+    fn pick(&self, picker: &Picker<'_>, cursors: &mut Cursors) -> Option<Pick> {
+        if self.options.bulk_load && !picker.room.is_none() {
             return None;
         }
-        picker.pick(cursors, is_full)
+        picker.pick(cursors)
     }
 
     /// Whether nothing is left to be flushed or compacted.
@@ -337,11 +366,14 @@ impl Shard {
                     && state.manual.is_none()
                     && self
                         .pick(
-                            &Picker::new(&view.version.version, &self.options, &state.busy, &|table| {
-                                view.version.crossings(table)
-                            }),
+                            &Picker::new(
+                                &view.version.version,
+                                &self.options,
+                                &state.busy,
+                                &|table| view.version.crossings(table),
+                                state.room_for_compactions(),
+                            ),
                             &mut state.cursors.clone(),
-                            false,
                         )
                         .is_none()
             }

@@ -1,5 +1,6 @@
 //! Writes that become visible together.
 
+use crate::room::Need;
 use crate::{Error, Result};
 use forebay_base::{KeyOrder, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Record};
 
@@ -115,6 +116,20 @@ pub(crate) trait Writes {
     /// Hands each write to `sink`, in order, until it fails.
     fn for_each(&self, sink: impl FnMut(Kind, &[u8], &[u8]) -> Result<()>) -> Result<()>;
 
+    /// Whether nothing but deletions is written. Looks at each write.
+    fn frees(&self) -> bool {
+        let only_deletes = |kind, _: &[u8], _: &[u8]| match kind {
+            Kind::Delete | Kind::RangeDelete => Ok(()),
+            _ => Err(Error::invalid("it writes something")),
+        };
+        self.for_each(only_deletes).is_ok()
+    }
+
+    /// What is needed of a memtable.
+    fn need(&self) -> Need {
+        Need { bytes: self.record_bytes(), frees: self.frees() }
+    }
+
     /// Checks keys, values and the sum against the limits. `max_bytes` is what the memory node can
     /// hold in one piece.
     fn check(&self, order: KeyOrder, max_bytes: u64) -> Result<()> {
@@ -202,6 +217,15 @@ impl Writes for One<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_frees_if_it_only_deletes() {
+        let mut batch = WriteBatch::new();
+        batch.delete(b"a").delete_range(b"a", b"b");
+        assert!(batch.frees());
+        batch.put(b"a", b"");
+        assert!(!batch.frees() && batch.need().bytes == batch.record_bytes());
+    }
 
     #[test]
     fn a_batch_keeps_what_was_added() {

@@ -15,13 +15,16 @@ use crate::{Error, Result, statistics};
 use forebay_base::SegmentId;
 use forebay_memory_client::Purpose;
 use forebay_table::job::{
-    AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, SizeClasses,
+    AllocatedSegment, Clustering, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, SizeClasses,
     run_compaction,
 };
 use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+/// Entries of a table when memory is tight: one for so many bytes that a table may have, and no fewer than these.
+const TIGHT_BYTES_PER_ENTRY: u64 = 256;
+const TIGHT_LEAST_ENTRIES: u64 = 1024;
 /// Reads in flight while records are gathered.
 const GATHER_DEPTH: usize = 256;
 
@@ -94,13 +97,7 @@ impl Shard {
         change
     }
 
-    fn job(
-        &self,
-        version: &LiveVersion,
-        pick: &Pick,
-        is_bottommost: bool,
-        clustering: forebay_table::job::Clustering,
-    ) -> CompactionJob {
+    fn job(&self, version: &LiveVersion, pick: &Pick, is_bottommost: bool, clustering: Clustering) -> CompactionJob {
         let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
         let segments: BTreeMap<_, _> = named.filter_map(|id| Some((id, version.segment(id)?.info().clone()))).collect();
         CompactionJob {
@@ -116,16 +113,31 @@ impl Shard {
             is_bottommost,
             snapshots: self.pinned_numbers(),
             tombstones: deletions_above(version, pick),
-            limits: JobLimits { table_bytes: self.options.target_table_bytes, ..JobLimits::default() },
+            limits: self.job_limits(),
             options: self.table_options(),
             clustering,
-            size_classes: self.size_classes(),
+            // Merging indexes at the bottom moves nothing: what is small may lie in a run there already.
+            size_classes: match clustering {
+                Clustering::None if is_bottommost => SizeClasses::NONE,
+                _ => self.size_classes(),
+            },
             vacated: BTreeSet::new(),
             lower: None,
             upper: None,
             expire_before_ms: 0,
             output_segments: 0..0,
         }
+    }
+
+    /// When memory is tight no index is to be longer than that of a table of ordinary records: it might find no
+    /// piece that is long enough.
+    fn job_limits(&self) -> JobLimits {
+        let (table_bytes, limits) = (self.options.target_table_bytes, JobLimits::default());
+        let table_entries = match self.lock().room_for_compactions().is_tight() {
+            true => (table_bytes / TIGHT_BYTES_PER_ENTRY).max(TIGHT_LEAST_ENTRIES),
+            false => limits.table_entries,
+        };
+        JobLimits { table_bytes, table_entries, ..limits }
     }
 
     /// With [`CompactionStyle::Unclustered`] nothing moves but what is collected.

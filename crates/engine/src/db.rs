@@ -448,8 +448,8 @@ impl Shard {
 
     /// Fails when background work does not go on.
     pub(crate) fn check_running(&self, state: &State) -> Result<()> {
-        match state.failure.as_ref().or(state.full.as_ref()) {
-            Some(failure) => Err(failure.clone()),
+        match state.failure.clone().or_else(|| self.given_up(state, true)) {
+            Some(failure) => Err(failure),
             None if state.closing => Err(Error::closed()),
             None => Ok(()),
         }

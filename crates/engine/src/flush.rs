@@ -11,7 +11,6 @@ use crate::table::Table;
 use crate::version::Change;
 use crate::{Error, Result, statistics};
 use forebay_base::{ErrorKind, InternalKey, Kind, LogicalAddress};
-use forebay_memory_client::Purpose;
 use forebay_table::job::{Flush, FlushJob, JobIdentity, LocatedEntry};
 use forebay_table::{CachedTable, ImageAddress, RangeTombstone, SegmentKind, TableId, TableMetadata, TableOptions};
 use std::sync::Arc;
@@ -49,7 +48,7 @@ impl Shard {
     }
 
     fn write_table(&self, buffer: &Buffer, length: u64, id: TableId, change: &mut Change) -> Result<()> {
-        let block = self.remote.allocate(self.next_segment(), SegmentKind::MemtableBlock, length, Purpose::Flush)?;
+        let block = self.allocate_for_flush(SegmentKind::MemtableBlock, length)?;
         let mut pipeline = Pipeline::new(self.remote.background()?);
         pipeline.write_block(&block, buffer, length as usize)?;
         let job = FlushJob {
@@ -74,7 +73,7 @@ impl Shard {
         }
         if let Some(built) = flush.finish()?.table {
             let length = built.image.len() as u64;
-            let image = self.remote.allocate(self.next_segment(), SegmentKind::TableImage, length, Purpose::Flush)?;
+            let image = self.allocate_for_flush(SegmentKind::TableImage, length)?;
             pipeline.write(&image, 0, &built.image)?;
             let address = ImageAddress { segment: image.id(), length, tail_offset: built.tail_offset };
             change.segments = vec![block, image];

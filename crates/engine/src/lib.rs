@@ -58,6 +58,7 @@ mod range_deletions;
 mod read;
 mod rebalance;
 mod recovery;
+mod room;
 mod router;
 mod routing;
 mod run_reader;

@@ -12,6 +12,8 @@ pub(crate) struct Buffer {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) block: SealedBlock,
     pub(crate) range_deletions: MemtableDeletions,
+    /// It takes deletions only: there was no room for its flush but the headroom (see `room`).
+    pub(crate) is_reserve: bool,
 }
 
 impl Buffer {
@@ -24,6 +26,7 @@ impl Buffer {
         options: &Options,
         base: SequenceNumber,
         capacity_bytes: usize,
+        is_reserve: bool,
     ) -> Result<Arc<Self>> {
         let capacity_bytes = capacity_bytes.next_multiple_of(8);
         let range_deletions = MemtableDeletions::new(options.key_order);
@@ -35,6 +38,6 @@ impl Buffer {
             piece_bytes: MemtableOptions::DEFAULT_PIECE_BYTES,
         };
         let memtable = Arc::new(Memtable::of_pool(options, Box::new(memory), pool.lookups())?);
-        Ok(Arc::new(Self { memtable, block, range_deletions }))
+        Ok(Arc::new(Self { memtable, block, range_deletions, is_reserve }))
     }
 }

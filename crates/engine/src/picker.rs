@@ -24,21 +24,39 @@
 //!
 //! When dead bytes in all come near their limit, the tables that name the deadest segment go down a
 //! level, or are rewritten in the last one.
+//!
+//! # When memory is short
+//!
+//! With less [`Room`] the limit of dead bytes sinks, and collection comes before anything else: of the segments of
+//! which least lives. Level 0 is compacted earlier, and by as few of its oldest tables as leave their outputs room.
+//! When it gets tight, records are brought into key order no more: a compaction merges indexes, which takes next to
+//! nothing and finds what is dead, and collection moves what lives in a few segments, which gives back more than it
+//! takes. With none, everything that may free something is due: at last, whatever lies above the last level,
+//! because it may hide what lies there.
+//!
+//! Memory goes from jobs to flushes, and to other databases, in whole extents. So what lies in the sparsest
+//! extent is moved elsewhere, once there is nothing better to do and room is short.
 
 use crate::options::CompactionStyle;
+use crate::room::Room;
 use crate::shard::ManualCompaction;
 use crate::space::{Space, is_run_past};
 use crate::{Options, manual};
 use forebay_base::{KeyOrder, SegmentId};
+use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::job::{Clustering, Residents};
-use forebay_table::{SegmentUse, TableId, TableMetadata, Version};
-use std::collections::BTreeSet;
+use forebay_table::{Placement, SegmentInfo, SegmentUse, TableId, TableMetadata, Version};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Collection starts at this part of the limit of dead bytes, in percent.
 const EARLY_PERCENT: u64 = 75;
 /// Percent of dead bytes when the memory node is full: collecting less would free too little for its work.
 const FULL_DEAD_PERCENT: u64 = 6;
+/// Percent of an extent up to which it is sparse.
+const SPARSE_PERCENT: u64 = 75;
+/// Bytes of index that a compaction writes for an entry, about.
+const INDEX_ENTRY_BYTES: u64 = 24;
 /// Tables of a level that are tried when others are busy.
 const MOST_TRIES: usize = 8;
 
@@ -51,6 +69,29 @@ pub(crate) struct Pick {
     pub(crate) work: Work,
 }
 
+impl Pick {
+    /// The tables that were chosen, without those that they overlap in the output level.
+    pub(crate) fn chosen(&self) -> impl Iterator<Item = TableId> + '_ {
+        let first = self.inputs.first().map(|(level, _)| *level);
+        self.inputs.iter().filter(move |(level, _)| Some(*level) == first).map(|(_, table)| table.id)
+    }
+
+    /// Bytes that its outputs may take: all entries survive.
+    pub(crate) fn output_bytes(&self) -> u64 {
+        let Work::Merge { clustering, vacated, .. } = &self.work else { return 0 };
+        let is_gathered = |level: u8, used: &SegmentUse| match clustering {
+            Clustering::Gather(Residents::Rewrite) => true,
+            Clustering::Gather(Residents::Keep) if !used.is_run && level < self.output_level => true,
+            _ => vacated.contains(&used.id),
+        };
+        let of_table = |(level, table): &(u8, Arc<TableMetadata>)| {
+            let gathered = table.properties.segments.iter().filter(|used| is_gathered(*level, used));
+            table.properties.entries() * INDEX_ENTRY_BYTES + gathered.map(|used| used.live_bytes).sum::<u64>()
+        };
+        self.inputs.iter().map(of_table).sum()
+    }
+}
+
 /// How a compaction is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
@@ -60,22 +101,31 @@ pub(crate) enum Work {
     Merge { is_bottommost: bool, clustering: Clustering, vacated: BTreeSet<SegmentId> },
 }
 
-/// Where each level's compactions go on: behind the last table that was compacted.
+/// Where each level's compactions go on: behind the last table that was compacted. And of each extent that is
+/// being emptied, behind the last table that left it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cursors(Vec<Vec<u8>>);
+pub(crate) struct Cursors {
+    levels: Vec<Vec<u8>>,
+    extents: BTreeMap<u32, Vec<u8>>,
+}
 
 impl Cursors {
     fn get(&self, level: usize) -> &[u8] {
-        self.0.get(level).map_or(&[], Vec::as_slice)
+        self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
     fn set(&mut self, level: usize, key: &[u8]) {
-        while self.0.len() <= level {
-            self.0.push(Vec::new());
+        while self.levels.len() <= level {
+            self.levels.push(Vec::new());
         }
-        if let Some(cursor) = self.0.get_mut(level) {
+        if let Some(cursor) = self.levels.get_mut(level) {
             key.clone_into(cursor);
         }
+    }
+
+    /// Something was written: each extent may be emptied once more.
+    pub(crate) fn begin_moves(&mut self) {
+        self.extents.clear();
     }
 }
 
@@ -87,6 +137,7 @@ pub(crate) struct Picker<'a> {
     pub(crate) busy: &'a BTreeSet<TableId>,
     /// How often scans crossed a table.
     pub(crate) crossings: &'a dyn Fn(TableId) -> u32,
+    pub(crate) room: Room,
     space: Space,
 }
 
@@ -96,8 +147,9 @@ impl<'a> Picker<'a> {
         options: &'a Options,
         busy: &'a BTreeSet<TableId>,
         crossings: &'a dyn Fn(TableId) -> u32,
+        room: Room,
     ) -> Self {
-        Self { version, options, busy, crossings, space: Space::of(version) }
+        Self { version, options, busy, crossings, room, space: Space::of(version) }
     }
 
     /// Whether no table of the pick is busy.
@@ -123,27 +175,88 @@ impl<'a> Picker<'a> {
     fn score(&self, level: usize) -> f64 {
         let free = self.version.level(level).iter().filter(|table| !self.busy.contains(&table.id));
         match level {
-            0 => free.count() as f64 / self.options.level0_compaction_trigger as f64,
+            0 => free.count() as f64 / self.room.scale(1, self.options.level0_compaction_trigger as u64) as f64,
             _ => free.map(|table| table.properties.record_bytes).sum::<u64>() as f64 / self.target_bytes(level) as f64,
         }
     }
 
-    /// The most urgent compaction, if any is due and free. When the memory node is full, what may free
-    /// memory is due earlier.
-    pub(crate) fn pick(&self, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
+    /// The most urgent compaction, if any is due and free. When memory is short, what may free some is due
+    /// earlier.
+    pub(crate) fn pick(&self, cursors: &mut Cursors) -> Option<Pick> {
+        let early = if self.room.is_plenty() { None } else { self.pick_garbage() };
         let mut scores: Vec<_> = (0..self.options.levels - 1).map(|level| (level, self.score(level))).collect();
         scores.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        let is_due = |&(level, score): &(usize, f64)| score >= 1.0 || is_full && level == 0 && score > 0.0;
-        let due = scores.into_iter().filter(is_due).find_map(|(level, _)| self.pick_level(level, cursors));
-        due.or_else(|| self.pick_range_deletions())
+        let mut due = scores.into_iter().filter(|(_, score)| *score >= 1.0);
+        early
+            .or_else(|| due.find_map(|(level, _)| self.pick_level(level, cursors)))
+            .or_else(|| self.pick_range_deletions())
             .or_else(|| self.pick_overdue())
-            .or_else(|| self.pick_garbage(is_full))
+            .or_else(|| self.pick_garbage())
+            .or_else(|| self.pick_sparse(cursors))
+            .or_else(|| self.pick_anything(cursors))
+    }
+
+    /// A table of the last level with something in a sparse extent, which leaves it. One pass over the tables for
+    /// each extent: what comes to lie there again stays.
+    fn pick_sparse(&self, cursors: &mut Cursors) -> Option<Pick> {
+        if !self.room.is_tight() || self.room.extent_bytes == 0 {
+            return None;
+        }
+        let level = self.deepest()?;
+        let mut used = BTreeMap::<u32, u64>::new();
+        for (_, segment) in self.version.segments() {
+            if let Some(extent) = extent_of(&segment.info) {
+                *used.entry(extent).or_default() += segment.info.length.next_multiple_of(GRANULARITY_BYTES);
+            }
+        }
+        let is_sparse = |bytes: &u64| *bytes <= self.room.extent_bytes / 100 * SPARSE_PERCENT;
+        let mut sparse: Vec<_> = used.into_iter().map(|(extent, bytes)| (bytes, extent)).collect();
+        sparse.retain(|(bytes, _)| is_sparse(bytes));
+        sparse.sort_unstable();
+        sparse.into_iter().take(MOST_TRIES).find_map(|(_, extent)| {
+            let lies_there =
+                |id: &SegmentId| self.version.segment(*id).and_then(|info| extent_of(info)) == Some(extent);
+            let order = self.version.identity().key_order;
+            let cursor = cursors.extents.get(&extent);
+            let is_next = |table: &&Arc<TableMetadata>| {
+                let smallest = &table.properties.smallest.user_key;
+                !self.busy.contains(&table.id) && cursor.is_none_or(|last| order.compare(smallest, last).is_gt())
+            };
+            let mut tables = self.version.level(level).iter().filter(is_next);
+            let table = tables.find(|table| table.segments().any(|id| lies_there(&id)))?;
+            cursors.extents.insert(extent, table.properties.largest.user_key.clone());
+            let vacated = table.properties.segments.iter().map(|used| used.id).filter(lies_there).collect();
+            Some(self.rewrite_as(level, table, Clustering::None, vacated))
+        })
+    }
+
+    /// Without room: what lies above the last level, the lowest first, for it is nearest to what it hides.
+    fn pick_anything(&self, cursors: &mut Cursors) -> Option<Pick> {
+        let deepest = self.deepest().filter(|_| self.room.is_none())?;
+        (0..deepest).rev().find_map(|level| self.pick_level(level, cursors))
+    }
+
+    /// The oldest tables of level 0: all, or as many as leave their outputs room. One alone is tried.
+    fn pick_level0(&self) -> Option<Pick> {
+        let tables = self.version.level(0);
+        if tables.is_empty() || tables.iter().any(|table| self.busy.contains(&table.id)) {
+            return None;
+        }
+        let halves = std::iter::successors(Some(tables.len()), |count| (*count > 1).then_some(count / 2));
+        let mut picks = halves.map(|count| self.build(0, tables.iter().rev().take(count).rev().cloned().collect()));
+        let is_small = |pick: &Pick| pick.output_bytes() <= self.room.scratch_bytes / 2;
+        let first = picks.next()?;
+        let pick = if self.room.is_plenty() || is_small(&first) { Some(first) } else { None };
+        let pick = pick.or_else(|| picks.by_ref().find(is_small)).or_else(|| {
+            let oldest = tables.last()?;
+            Some(self.build(0, vec![Arc::clone(oldest)]))
+        });
+        pick.filter(|pick| self.is_free(pick))
     }
 
     fn pick_level(&self, level: usize, cursors: &mut Cursors) -> Option<Pick> {
         if level == 0 {
-            let pick = self.build(0, self.version.level(0).to_vec());
-            return Some(pick).filter(|pick| self.is_free(pick));
+            return self.pick_level0();
         }
         let tables = self.version.level(level);
         let cursor = cursors.get(level);
@@ -193,27 +306,39 @@ impl<'a> Picker<'a> {
 
     /// When dead bytes exceed their share: the tables, in the highest level that has any above its last,
     /// that name the segment with the most dead bytes.
-    fn pick_garbage(&self, is_full: bool) -> Option<Pick> {
-        let percent = match is_full {
-            true => FULL_DEAD_PERCENT,
-            false => self.options.dead_percent * EARLY_PERCENT / 100,
-        };
-        let slack = if is_full { 0 } else { self.options.write_buffer_bytes as u64 };
+    fn pick_garbage(&self) -> Option<Pick> {
+        let most = self.options.dead_percent * EARLY_PERCENT / 100;
+        let percent = self.room.scale(FULL_DEAD_PERCENT.min(most), most);
+        let slack = self.room.scale(0, self.options.write_buffer_bytes as u64);
+        // Short of memory, every run is left of which as much is dead.
+        let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.options.dead_percent);
         if self.space.dead_bytes() <= self.space.live_bytes() / 100 * percent + slack {
             return None;
         }
         let deepest = self.deepest()?;
-        self.space.deadest().into_iter().take(MOST_TRIES).find_map(|deadest| {
+        let victims = match self.room.is_tight() {
+            true => self.space.cheapest(self.room.scratch_bytes / 4),
+            false => Vec::new(),
+        };
+        let deadest = if victims.is_empty() { self.space.deadest() } else { victims.clone() };
+        deadest.into_iter().take(MOST_TRIES).find_map(|deadest| {
             let names = |table: &&Arc<TableMetadata>| table.properties.segments.iter().any(|used| used.id == deadest);
             let level = (0..=deepest).find(|&level| self.version.level(level).iter().any(|table| names(&table)))?;
             if level == 0 {
-                return Some(self.build(0, self.version.level(0).to_vec())).filter(|pick| self.is_free(pick));
+                return self.pick_level0();
             }
             let free = |table: &&Arc<TableMetadata>| names(table) && !self.busy.contains(&table.id);
             let tables = self.version.level(level).iter().filter(free).take(MOST_TRIES);
-            let mut picks = tables.map(|table| match level == deepest {
-                true => self.rewrite(level, table, self.past_limit(table, Some(deadest))),
-                false => self.build(level, vec![Arc::clone(table)]),
+            let mut picks = tables.map(|table| {
+                if self.room.is_tight() {
+                    let of_table = table.properties.segments.iter().map(|used| used.id);
+                    let vacated = of_table.filter(|id| victims.contains(id)).collect();
+                    self.rewrite_as(level, table, Clustering::None, vacated)
+                } else if level == deepest {
+                    self.rewrite(level, table, self.past_limit(table, of_run, Some(deadest)))
+                } else {
+                    self.build(level, vec![Arc::clone(table)])
+                }
             });
             picks.find(|pick| self.is_free(pick))
         })
@@ -270,12 +395,14 @@ impl<'a> Picker<'a> {
 
     /// How tables are merged into others of their output level.
     fn merge(&self, is_bottommost: bool, tables: &[Arc<TableMetadata>], residents: &[Arc<TableMetadata>]) -> Work {
-        let past_limit = || tables.iter().flat_map(|table| self.past_limit(table, None));
+        let percent = self.options.dead_percent;
+        let past_limit = || tables.iter().flat_map(|table| self.past_limit(table, percent, None));
         let (clustering, vacated) = match (self.options.compaction_style, is_bottommost) {
             (CompactionStyle::Classic, _) => (Clustering::Gather(Residents::Rewrite), BTreeSet::new()),
             (_, false) => (Clustering::None, BTreeSet::new()),
+            (CompactionStyle::Clustered, true) if self.room.is_tight() => (Clustering::None, BTreeSet::new()),
             (CompactionStyle::Unclustered, true) => {
-                let residents = residents.iter().flat_map(|table| self.past_limit(table, None));
+                let residents = residents.iter().flat_map(|table| self.past_limit(table, percent, None));
                 (Clustering::None, past_limit().chain(residents).collect())
             }
             (CompactionStyle::Clustered, true) => {
@@ -286,10 +413,10 @@ impl<'a> Picker<'a> {
         Work::Merge { is_bottommost, clustering, vacated }
     }
 
-    /// Segments of a table with too many dead bytes, and `always`.
-    fn past_limit(&self, table: &TableMetadata, always: Option<SegmentId>) -> BTreeSet<SegmentId> {
+    /// Segments of a table of which more than `percent` is dead, and `always`.
+    fn past_limit(&self, table: &TableMetadata, percent: u64, always: Option<SegmentId>) -> BTreeSet<SegmentId> {
         let ids = table.properties.segments.iter().map(|used| used.id);
-        ids.filter(|id| Some(*id) == always || self.space.is_past(*id, self.options.dead_percent)).collect()
+        ids.filter(|id| Some(*id) == always || self.space.is_past(*id, percent)).collect()
     }
 
     /// What a table of the last level is to give up when `more` runs come to it.
@@ -331,6 +458,14 @@ impl<'a> Picker<'a> {
                 && order.compare(&table.properties.largest.user_key, smallest).is_ge()
         };
         self.version.level(level).iter().filter(shares).cloned().collect()
+    }
+}
+
+/// The extent that a segment lies in.
+fn extent_of(info: &SegmentInfo) -> Option<u32> {
+    match info.placements.first()? {
+        Placement::Memory { extent, .. } => Some(*extent),
+        Placement::Storage { .. } => None,
     }
 }
 

@@ -209,7 +209,7 @@ impl Router {
             write.check(self.order, shard.remote.max_record_bytes())?;
             let Some(ended) = shard.try_write(write)? else { return Ok(()) };
             drop(plan);
-            shard.switch(&ended, write.record_bytes())?;
+            shard.switch(&ended, write.need())?;
         }
     }
 
@@ -239,7 +239,7 @@ impl Router {
             batch.check_bytes(shard.remote.max_record_bytes())?;
             let Some(ended) = shard.try_write(batch)? else { return Ok(()) };
             drop(plan);
-            shard.switch(&ended, batch.record_bytes())?;
+            shard.switch(&ended, batch.need())?;
         }
     }
 
@@ -253,7 +253,7 @@ impl Router {
         for part in &parts {
             let shard = self.shard(part.shard)?;
             shard.check_open()?;
-            shard.make_room(part.record_bytes())?;
+            shard.make_room(part.need())?;
         }
         let plan = self.plan.load();
         if plan.number != number {

@@ -8,6 +8,7 @@ use crate::endpoints::{Endpoints, Pool, Pooled};
 use crate::index_cache::IndexCache;
 use crate::node_part::{NodePart, PrivateStore};
 use crate::owner::Owner;
+use crate::room::Room;
 use crate::{CompactionPlace, Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Traffic};
@@ -275,6 +276,12 @@ impl Remote {
         if let Err(error) = self.allocator.give_back(0) {
             tracing::debug!(%error, "giving memory back");
         }
+    }
+
+    /// The room for memtables of `memtable_bytes` in what this session leased.
+    pub(crate) fn room_of_own(&self, memtable_bytes: u64) -> Room {
+        let ranges = self.allocator.statistics().ranges;
+        Room { memtables: self.allocator.pieces(memtable_bytes), scratch_bytes: ranges.free_bytes(), extent_bytes: 0 }
     }
 
     /// Largest record that fits, in bytes.

@@ -25,7 +25,8 @@ use crate::manifest::Manifest;
 use crate::memory::Buffer;
 use crate::picker::Cursors;
 use crate::recovery::Recovered;
-use crate::segment::Remote;
+use crate::room::{Need, Room};
+use crate::segment::{Remote, Segment};
 use crate::stall::{Pace, Stall};
 use crate::statistics::{Counters, StallCause};
 use crate::version::{Change, LiveVersion};
@@ -76,8 +77,16 @@ impl View {
 pub(crate) struct State {
     /// Background work failed for good: every later write fails with this.
     pub(crate) failure: Option<Error>,
-    /// The memory node is full: writers that need a flush fail with this until one succeeds.
+    /// Background work found the memory node full, and none has succeeded since.
     pub(crate) full: Option<Error>,
+    /// What room the memory node has left.
+    pub(crate) room: Room,
+    /// Since when (clock of the options, nanoseconds) memory is short and nothing is found that may free some.
+    pub(crate) hopeless_since: Option<u64>,
+    /// Tables whose compaction found no room since background work last succeeded.
+    pub(crate) too_large: BTreeSet<TableId>,
+    /// What the compactions under way may write.
+    pub(crate) output_bytes: u64,
     pub(crate) closing: bool,
     pub(crate) flushing: bool,
     /// Compactions under way, and the tables that they work on.
@@ -115,6 +124,8 @@ pub(crate) struct Shard {
     blocks: Arc<BlockPool>,
     pub(crate) counters: Counters,
     pub(crate) pace: Pace,
+    /// Memory for one flush, held while memory is short.
+    pub(crate) reserve: Mutex<Option<Arc<Segment>>>,
     /// Held while a version is made, recorded and installed.
     commit: Mutex<()>,
     /// Where versions of a named database are recorded.
@@ -163,11 +174,12 @@ impl Shard {
         let last = version.version.last_sequence();
         let (next_segment, next_table) = (version.version.next_segment(), version.version.next_table());
         let blocks = BlockPool::new(options.write_buffer_bytes.next_multiple_of(8));
-        let active = Buffer::allocate(&blocks, &options, last, options.write_buffer_bytes)?;
+        let active = Buffer::allocate(&blocks, &options, last, options.write_buffer_bytes, false)?;
         let version = Arc::new(version);
         Ok(Self {
             view: Switch::new(Arc::new(View { active, sealed: Vec::new(), version })),
             publication: Publication::new(last, Publication::DEFAULT_SLOTS),
+            reserve: Mutex::default(),
             commit: Mutex::default(),
             manifest,
             fenced: OnceLock::new(),
@@ -262,11 +274,12 @@ impl Shard {
             manifest.leave();
         }
         let version = Arc::new(LiveVersion::empty(&self.options));
-        match Buffer::allocate(&self.blocks, &self.options, self.publication.published(), MIN_RECORD_BYTES) {
+        match Buffer::allocate(&self.blocks, &self.options, self.publication.published(), MIN_RECORD_BYTES, false) {
             Ok(active) => drop(self.view.replace(Arc::new(View { active, sealed: Vec::new(), version }))),
             Err(error) => tracing::warn!(%error, "the memory is kept until the database is dropped"),
         }
         self.view.reclaim();
+        lock(&self.reserve).take();
         self.remote.give_back();
         self.remote.release();
     }
@@ -391,39 +404,39 @@ impl Shard {
         let state = self.lock();
         let view = Arc::clone(&self.view.load());
         if Arc::ptr_eq(&view.active, ended) {
-            self.install_next(&view, last, bytes)?;
+            self.install_next(&view, last, bytes, false)?;
             drop(state);
             self.notify();
         }
         Ok(())
     }
 
-    /// Waits, as back-pressure demands, until the active memtable has room for a write of `bytes`.
+    /// Waits, as back-pressure demands, until the active memtable has room for a write.
     /// Others may take it at once.
     ///
     /// # Errors
     /// As [`Shard::switch`].
-    pub(crate) fn make_room(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn make_room(&self, need: Need) -> Result<()> {
         loop {
             let active = Arc::clone(&self.view.load().active);
             let memtable = &active.memtable;
-            let has_ended = memtable.end().is_some();
-            if !has_ended && memtable.reserved_bytes().saturating_add(bytes) <= memtable.options().capacity_bytes as u64
-            {
+            let is_for_it = memtable.end().is_none() && (need.frees || !active.is_reserve);
+            let used = memtable.reserved_bytes().saturating_add(need.bytes);
+            if is_for_it && used <= memtable.options().capacity_bytes as u64 {
                 return Ok(());
             }
             let _ = memtable.end_early();
-            self.switch(&active, bytes)?;
+            self.switch(&active, need)?;
         }
     }
 
     /// Makes sure that the active memtable is not `ended`, a memtable that has ended: waits until
-    /// there is room for another one, and installs it, unless somebody else does. `bytes` is what
+    /// there is room for another one, and installs it, unless somebody else does. `need` is what
     /// the caller will write next.
     ///
     /// # Errors
     /// The failure of background work; `Full`; `Closed`.
-    pub(crate) fn switch(&self, ended: &Arc<Buffer>, bytes: u64) -> Result<()> {
+    pub(crate) fn switch(&self, ended: &Arc<Buffer>, need: Need) -> Result<()> {
         let last = ended.memtable.wait_last_sequence();
         let mut state = self.lock();
         let mut stalled = Stall::new(&self.counters, &self.options);
@@ -439,22 +452,32 @@ impl Shard {
                 return Err(Error::closed());
             }
             let level0 = view.version.level0_tables();
-            let Some(cause) = self.no_room(&view, level0) else {
-                self.install_next(&view, last, bytes)?;
+            let Some(cause) = self.no_room(&view, level0, &state, need) else {
+                let room = state.room;
+                self.install_next(&view, last, need.bytes, room.is_none())?;
+                let memtable_bytes = self.options.write_buffer_bytes as u64;
+                state.room.take(memtable_bytes, memtable_bytes);
                 drop(state);
                 self.notify();
                 let pause = self.pace.pause(&self.options, level0);
-                let lag = self.collection_lag(&view.version);
-                if !pause.is_zero() || lag > 0 {
-                    let cause = if pause.is_zero() { StallCause::Collection } else { StallCause::Level0Slowdown };
+                let lag = LAG_STEP * self.collection_lag(&view.version);
+                let short = if need.frees { Duration::ZERO } else { room.pause() };
+                let causes = [
+                    (StallCause::Level0Slowdown, pause),
+                    (StallCause::Collection, lag),
+                    (StallCause::MemoryFull, short),
+                ];
+                if let Some((cause, longest)) = causes.into_iter().max_by_key(|(_, pause)| *pause)
+                    && !longest.is_zero()
+                {
                     stalled.begin(cause);
-                    self.options.clock.sleep(pause + LAG_STEP * lag);
+                    self.options.clock.sleep(longest);
                 }
                 return Ok(());
             };
-            if let Some(full) = &state.full {
+            if let Some(full) = self.given_up(&state, need.frees) {
                 stalled.blame(StallCause::MemoryFull);
-                return Err(full.clone());
+                return Err(full);
             }
             stalled.begin(cause);
             state = self.wait(state);
@@ -462,11 +485,13 @@ impl Shard {
     }
 
     /// Why no memtable may be installed now.
-    fn no_room(&self, view: &View, level0: usize) -> Option<StallCause> {
+    fn no_room(&self, view: &View, level0: usize, state: &State, need: Need) -> Option<StallCause> {
         if view.sealed.len() >= self.options.max_immutable_memtables {
             Some(StallCause::Memtables)
         } else if level0 >= self.options.level0_stop_trigger && !self.options.bulk_load {
             Some(StallCause::Level0Stop)
+        } else if state.room.is_none() && !need.frees {
+            Some(StallCause::MemoryFull)
         } else {
             None
         }
@@ -474,9 +499,9 @@ impl Shard {
 
     /// Installs the memtable that follows the active one, which ends at `last`. The caller holds the
     /// lock.
-    fn install_next(&self, view: &View, last: SequenceNumber, bytes: u64) -> Result<()> {
+    fn install_next(&self, view: &View, last: SequenceNumber, bytes: u64, is_reserve: bool) -> Result<()> {
         let capacity = self.options.write_buffer_bytes.max(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let next = Buffer::allocate(&self.blocks, &self.options, last, capacity)?;
+        let next = Buffer::allocate(&self.blocks, &self.options, last, capacity, is_reserve)?;
         let mut sealed = Vec::with_capacity(view.sealed.len() + 1);
         sealed.push(Arc::clone(&view.active));
         sealed.extend(view.sealed.iter().cloned());
@@ -493,7 +518,7 @@ impl Shard {
         if active.memtable.reserved_bytes() > 0 {
             // Somebody else may have ended it: then it is switched all the same.
             let _ = active.memtable.end_early();
-            self.switch(&active, 0)?;
+            self.switch(&active, Need::NOTHING)?;
         }
         Ok(())
     }
@@ -520,6 +545,11 @@ impl Shard {
         let sealed = view.sealed.iter().filter(is_left).cloned().collect();
         self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
         state.full = None;
+        state.hopeless_since = None;
+        state.too_large.clear();
+        if flushed.is_some() {
+            state.cursors.begin_moves();
+        }
         state.retries = 0;
         drop(state);
         drop(commit);

@@ -49,6 +49,22 @@ impl Space {
         is_past(length.saturating_sub(live), length, percent)
     }
 
+    /// Segments with dead bytes, those first of which the least part lives, until what lives in them comes to
+    /// `most_bytes`; one at least, if there is any. As they are left they come first all the more, so they are
+    /// the same again until they are free.
+    pub(crate) fn cheapest(&self, most_bytes: u64) -> Vec<SegmentId> {
+        let part = |(id, &(length, live)): (&SegmentId, &(u64, u64))| (live * 1000 / length.max(1), *id, live);
+        let mut parts: Vec<_> = self.segments.iter().filter(|(_, (length, live))| live < length).map(part).collect();
+        parts.sort_unstable();
+        let mut sum = 0u64;
+        let is_within = |(_, _, live): &(u64, SegmentId, u64)| {
+            let is_first = sum == 0;
+            sum = sum.saturating_add(live.max(&1).to_owned());
+            is_first || sum <= most_bytes
+        };
+        parts.into_iter().take_while(is_within).map(|(_, id, _)| id).collect()
+    }
+
     /// Segments with dead bytes, those with the most first.
     pub(crate) fn deadest(&self) -> Vec<SegmentId> {
         let dead = |(id, (length, live)): (&SegmentId, &(u64, u64))| (length.saturating_sub(*live), *id);

@@ -87,7 +87,7 @@ pub struct StallsByCause {
     pub level0_stop: Stalls,
     /// More bytes are dead than may be: short pauses, so that collection keeps up.
     pub collection: Stalls,
-    /// The memory node is full: the write failed.
+    /// The memory node is full, or nearly: pauses, waits until memory was freed, and writes that failed.
     pub memory_full: Stalls,
     /// The keys are on their way to another shard: short waits.
     pub moved_bound: Stalls,

@@ -30,7 +30,7 @@ impl Shard {
     pub(crate) fn write(&self, writes: &impl Writes) -> Result<()> {
         writes.check(self.options.key_order, self.remote.max_record_bytes())?;
         while let Some(ended) = self.try_write(writes)? {
-            self.switch(&ended, writes.record_bytes())?;
+            self.switch(&ended, writes.need())?;
         }
         Ok(())
     }
@@ -48,6 +48,10 @@ impl Shard {
             return Ok(None);
         }
         let view = self.view.load();
+        if view.active.is_reserve && !writes.frees() {
+            self.leave_reserve(&view.active)?;
+            return Ok(Some(Arc::clone(&view.active)));
+        }
         match view.active.memtable.reserve(count, bytes)? {
             Reserved::Fits(reservation) => {
                 let placed = self.fill(&view.active, reservation, writes)?;

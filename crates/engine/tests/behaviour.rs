@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn limits_are_said_and_kept() {
-    let cluster = Cluster::start(2 << 30);
+    let cluster = Cluster::start(4 << 30);
     let db = cluster.open(small_options());
     let key = vec![7; 64 << 10];
     let value = vec![9; 64 << 20];

@@ -322,6 +322,12 @@ impl SubAllocator {
         AllocatorStatistics { ranges, adopted_extents: extents.adopted.len() as u64, fragmentation }
     }
 
+    /// How many allocations of `length` bytes fit into what is leased, the headroom's part included.
+    #[must_use]
+    pub fn pieces(&self, length: u64) -> u64 {
+        lock(&self.extents).ranges.pieces(length)
+    }
+
     /// Gives empty extents back when there are too many.
     fn give_back_spare(&self) -> Result<(), Error> {
         let spare = self.options.spare_extents;

@@ -20,7 +20,7 @@ pub struct Options {
     /// Memory to offer, bytes; rounded down to whole extents.
     pub memory_bytes: u64,
     /// Length of an extent, bytes; a multiple of 4 KiB. What is allocated in one piece fits into an
-    /// extent, so by default it is large: an eighth of the memory but at most 256 MiB, or a 512th
+    /// extent, so by default it is large: a sixteenth of the memory but at most 256 MiB, or a 512th
     /// where that is more, in whole 2 MiB pages.
     pub extent_bytes: Option<u64>,
     /// Memory that only garbage collection gets, bytes. By default a 16th.
@@ -75,7 +75,7 @@ impl Options {
     /// Length of an extent when none is asked for, bytes.
     #[must_use]
     pub fn default_extent_bytes(memory_bytes: u64) -> u64 {
-        let share = (memory_bytes / 8).min(256 << 20).max(memory_bytes / 512);
+        let share = (memory_bytes / 16).min(256 << 20).max(memory_bytes / 512);
         (share - share % HUGE_PAGE_BYTES).max(HUGE_PAGE_BYTES)
     }
 
@@ -129,12 +129,12 @@ mod tests {
     #[test]
     fn extents_fit_the_memory() {
         for (memory_mib, extent_mib) in
-            [(8, 2), (128, 16), (129, 16), (1024, 128), (4096, 256), (8192, 256), (262_144, 512)]
+            [(8, 2), (128, 8), (129, 8), (1024, 64), (4096, 256), (8192, 256), (262_144, 512)]
         {
             assert_eq!(Options::default_extent_bytes(memory_mib << 20), extent_mib << 20, "{memory_mib} MiB");
         }
         let settings = Options::with_memory(1 << 30).settings(IDENTITY).unwrap();
-        assert_eq!((settings.extents, settings.headroom_extents, settings.kept_extents), (8, 1, 1));
+        assert_eq!((settings.extents, settings.headroom_extents, settings.kept_extents), (16, 1, 1));
     }
 
     #[test]

@@ -169,6 +169,13 @@ impl RangeAllocator {
         Some(range)
     }
 
+    /// How many allocations of `length` bytes fit.
+    #[must_use]
+    pub fn pieces(&self, length: u64) -> u64 {
+        let Some(length) = self.rounded(length) else { return 0 };
+        self.by_length.range((length, ExtentId(0), 0)..).map(|(free, ..)| free / length).sum()
+    }
+
     /// Marks a given range as allocated: for whoever learns from elsewhere what an extent holds.
     ///
     /// # Errors

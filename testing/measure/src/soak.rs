@@ -149,9 +149,9 @@ fn run(soak: &Arc<Soak>, arguments: &Arguments) -> Outcome {
     let threads = [spawn("writer", write)?, spawn("reader", read)?];
     let observed = observe(soak, until);
     soak.stop.store(true, Ordering::Relaxed);
-    let mut results = vec![observed];
-    results.extend(threads.map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into()))));
-    results.into_iter().collect()
+    let join = |thread: thread::JoinHandle<Outcome>| thread.join().unwrap_or_else(|_| Err("a thread panicked".into()));
+    // What ended a thread is why the rest is cut short.
+    threads.map(join).into_iter().chain([observed]).collect()
 }
 
 /// The writer: fills, then changes, with a model of every key's version; 0 is no value.
@@ -325,9 +325,36 @@ fn observe(soak: &Soak, until: Nanos) -> Outcome {
                 statistics.stall_nanos as f64 / 1e9,
                 soak.longest_ns.load(Ordering::Relaxed) as f64 / 1e6,
             );
+            println!("         {}", shape(soak, &statistics)?);
         }
     }
     bounded(&spaces)
+}
+
+/// Where the space is: levels, and the node's extents.
+fn shape(soak: &Soak, statistics: &forebay::Statistics) -> Outcome<String> {
+    let levels: Vec<_> = statistics
+        .levels
+        .iter()
+        .map(|level| format!("{} tables {} runs {} MiB", level.tables, level.runs, level.bytes >> 20))
+        .collect();
+    let nodes = soak.store.node_statistics().map_err(text)?;
+    let extents: Vec<_> = nodes
+        .iter()
+        .map(|node| {
+            format!(
+                "extents of {} MiB: {} free, {} leased, {} kept, {} of jobs with {} MiB",
+                node.extent_bytes >> 20,
+                node.free_extents + node.recycling_extents,
+                node.leased_extents + node.adopted_extents,
+                node.kept_extents,
+                node.job_extents,
+                node.job_bytes >> 20,
+            )
+        })
+        .collect();
+    let stalls = statistics.stalls_by_cause;
+    Ok(format!("[{}]; {}; {stalls:?}", levels.join("; "), extents.join("; ")))
 }
 
 /// The most of the last third is no more than the most of the time before, after a fifth.

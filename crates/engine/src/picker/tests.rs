@@ -20,11 +20,12 @@ fn options() -> Options {
 }
 
 fn pick(version: &Version, options: &Options, cursors: &mut Cursors, is_full: bool) -> Option<Pick> {
-    Picker::new(version, options, &BTreeSet::new(), &|_| 0).pick(cursors, is_full)
+    let room = if is_full { Room::NONE } else { Room::default() };
+    Picker::new(version, options, &BTreeSet::new(), &|_| 0, room).pick(cursors)
 }
 
 fn pick_manual(version: &Version, options: &Options, manual: &mut ManualCompaction) -> Option<Pick> {
-    match Picker::new(version, options, &BTreeSet::new(), &|_| 0).pick_manual(manual) {
+    match Picker::new(version, options, &BTreeSet::new(), &|_| 0, Room::default()).pick_manual(manual) {
         Step::Do(pick) => Some(pick),
         Step::Wait => panic!("nothing is busy"),
         Step::Done => None,
@@ -208,7 +209,7 @@ fn runs_are_merged_smallest_first() {
     let table = &version.level(1)[0];
     let runs = |crossings: u32, more| {
         let (busy, crossings) = (BTreeSet::new(), |_| crossings);
-        let vacated = Picker::new(&version, &options, &busy, &crossings).too_much(table, more);
+        let vacated = Picker::new(&version, &options, &busy, &crossings, Room::default()).too_much(table, more);
         let runs = table.properties.segments.iter().filter(|used| vacated.contains(&used.id));
         runs.map(|used| used.live_bytes).collect::<Vec<_>>()
     };
@@ -232,7 +233,8 @@ fn busy_tables_are_left_alone() {
     let options = options();
     let found = |busy: &[u64]| {
         let busy = busy.iter().map(|id| TableId(*id)).collect();
-        Picker::new(&version, &options, &busy, &|_| 0).pick(&mut Cursors::default(), false).map(|pick| ids(&pick))
+        let picker = Picker::new(&version, &options, &busy, &|_| 0, Room::default());
+        picker.pick(&mut Cursors::default()).map(|pick| ids(&pick))
     };
     assert_eq!(found(&[]), Some(vec![(1, 1)]));
     assert_eq!(found(&[8, 9]), Some(vec![(1, 1)]));

@@ -1,0 +1,252 @@
+//! How much room a memory node has left, and what that means for writers and for compactions.
+//!
+//! Room is counted in **memtables**: as many as can still be flushed without touching the headroom,
+//! beyond those that were installed already. So a memtable that takes puts is installed only when its flush
+//! has room, and what was accepted can always be flushed.
+//!
+//! | room | writers | compactions |
+//! |---|---|---|
+//! | [`PLENTY`] or more | as ever | as ever |
+//! | less | pause at each switch, twice as long for each memtable less | due earlier; the limit of dead bytes sinks; those of level 0 take fewer tables; what their outputs take together is bounded |
+//! | none | puts wait, as long as a compaction may free something, and then fail with `Full` | all that may free something are due |
+//!
+//! Deletions are accepted without room too: in a **reserve** memtable, which takes nothing else and whose flush
+//! may use the headroom, and memory that the shard holds for it while room is short. So a full database can be
+//! emptied by deleting.
+//!
+//! The node is asked when room gets short; until then it is estimated from what was installed since.
+
+use crate::segment::{Remote, Segment};
+use crate::shard::{Shard, State};
+use crate::{Error, Result};
+use forebay_base::ErrorKind;
+use forebay_env::sync::lock;
+use forebay_memory_client::Purpose;
+use forebay_table::SegmentKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Memtables' room from which on memory is not short.
+pub(crate) const PLENTY: u64 = 8;
+/// Below this room the node is asked after each piece of background work.
+const MEASURE_BELOW: u64 = 4 * PLENTY;
+/// Pause of a writer that takes the room of the last memtable.
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// How long nothing that may free memory must have been found before writers are refused: readers let go of what
+/// they pin, and the node cleans what was freed.
+const PATIENCE_NANOS: u64 = 500_000_000;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Memtables.
+    pub(crate) memtables: u64,
+    /// Bytes that compactions may take for their outputs, the headroom included.
+    pub(crate) scratch_bytes: u64,
+    /// Length of an extent, once it was measured; else zero.
+    pub(crate) extent_bytes: u64,
+}
+
+impl Default for Room {
+    /// Room that was not measured yet.
+    fn default() -> Self {
+        Self { memtables: PLENTY, scratch_bytes: u64::MAX, extent_bytes: 0 }
+    }
+}
+
+impl Room {
+    /// None at all.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self { memtables: 0, scratch_bytes: u64::MAX, extent_bytes: 0 };
+
+    pub(crate) const fn is_plenty(self) -> bool {
+        self.memtables >= PLENTY
+    }
+
+    /// Whether compactions are to take as little as they can.
+    pub(crate) const fn is_tight(self) -> bool {
+        self.memtables < PLENTY / 2
+    }
+
+    pub(crate) const fn is_none(self) -> bool {
+        self.memtables == 0
+    }
+
+    /// `most` where there is plenty, `least` where there is none, and in between in proportion.
+    pub(crate) fn scale(self, least: u64, most: u64) -> u64 {
+        let share = self.memtables.min(PLENTY);
+        least + most.saturating_sub(least) * share / PLENTY
+    }
+
+    /// How long a writer pauses that has just taken room for a memtable.
+    pub(crate) fn pause(self) -> Duration {
+        if self.is_plenty() { Duration::ZERO } else { LONGEST_PAUSE / (1 << self.memtables.saturating_sub(1)) }
+    }
+
+    /// Takes the room of outputs of `bytes`, or of a memtable, with memtables of `memtable_bytes`.
+    pub(crate) fn take(&mut self, bytes: u64, memtable_bytes: u64) {
+        self.memtables = self.memtables.saturating_sub(bytes.div_ceil(memtable_bytes.max(1)));
+        self.scratch_bytes = self.scratch_bytes.saturating_sub(bytes);
+    }
+}
+
+/// What a writer needs of the memtable that it waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
+    /// Bytes of records.
+    pub(crate) bytes: u64,
+    /// It only deletes.
+    pub(crate) frees: bool,
+}
+
+impl Need {
+    /// Nothing: a memtable is only to be ended.
+    pub(crate) const NOTHING: Self = Self { bytes: 0, frees: true };
+}
+
+impl State {
+    /// Whether what may free memory is due, whatever it costs.
+    pub(crate) fn is_short(&self) -> bool {
+        self.full.is_some() || self.room.is_none()
+    }
+
+    /// The room as compactions are picked by it.
+    pub(crate) fn room_for_compactions(&self) -> Room {
+        let memtables = if self.full.is_some() { 0 } else { self.room.memtables };
+        Room { memtables, ..self.room }
+    }
+}
+
+impl Shard {
+    /// Why a writer is refused: memory is short, and for a while nothing was found that may free some. Deletions
+    /// are refused only when their flush failed too.
+    pub(crate) fn given_up(&self, state: &State, frees: bool) -> Option<Error> {
+        let since = state.hopeless_since?;
+        let waited = self.options.clock.now().saturating_sub(since);
+        let is_refused = state.is_short() && waited >= PATIENCE_NANOS && (!frees || state.full.is_some());
+        is_refused.then(|| {
+            let why = state.full.as_ref().map(|full| format!(" ({full})")).unwrap_or_default();
+            let advice = "delete something, which is still accepted, or use a memory node with more memory";
+            Error::new(ErrorKind::Full, format!("the memory node is full{why}: {advice}"))
+        })
+    }
+
+    /// Lets go of a reserve memtable, which a writer found that does not only delete.
+    ///
+    /// # Errors
+    /// `Full` when there is no room for another one.
+    #[cold]
+    pub(crate) fn leave_reserve(&self, reserve: &crate::memory::Buffer) -> Result<()> {
+        if let Some(full) = self.given_up(&self.lock(), false) {
+            return Err(full);
+        }
+        let _ = reserve.memtable.end_early();
+        Ok(())
+    }
+
+    /// Asks the node how much room is left, if it may be short.
+    pub(crate) fn measure_room(&self) {
+        let before = self.lock().room;
+        if before.memtables >= MEASURE_BELOW {
+            return;
+        }
+        if !before.is_plenty() {
+            self.remote.give_back();
+        }
+        let memtable_bytes = self.options.write_buffer_bytes as u64;
+        let measured = match self.remote.room(memtable_bytes) {
+            Ok(measured) => measured,
+            Err(error) => return tracing::debug!(%error, "asking for the memory node's room"),
+        };
+        let mut state = self.lock();
+        let installed = 1 + self.view.load().sealed.len() as u64;
+        state.room = Room { memtables: measured.memtables.saturating_sub(installed), ..measured };
+        let is_back = before.is_none() && !state.room.is_none();
+        if is_back {
+            state.hopeless_since = None;
+        }
+        let room = state.room;
+        drop(state);
+        self.hold_reserve(room);
+        if is_back {
+            self.notify();
+        }
+    }
+
+    /// Whether room is to be measured without other reason: somebody may wait for it.
+    pub(crate) fn is_room_short(&self) -> bool {
+        !self.lock().room.is_plenty()
+    }
+
+    /// Memory for what a flush writes. It was let in, so it may use the headroom in need.
+    pub(crate) fn allocate_for_flush(&self, kind: SegmentKind, length: u64) -> Result<Arc<Segment>> {
+        let allocate = |purpose| self.remote.allocate(self.next_segment(), kind, length, purpose);
+        let is_full = |allocated: &Result<_>| matches!(allocated, Err(error) if error.kind() == ErrorKind::Full);
+        let mut allocated = allocate(Purpose::Flush);
+        if is_full(&allocated) {
+            allocated = allocate(Purpose::Collection);
+        }
+        if is_full(&allocated) && lock(&self.reserve).take().is_some() {
+            allocated = allocate(Purpose::Collection);
+        }
+        allocated
+    }
+
+    /// Holds memory for one flush while memory is short, so that there is a piece of the right length for the
+    /// flush of deletions however the rest is divided.
+    fn hold_reserve(&self, room: Room) {
+        let mut reserve = lock(&self.reserve);
+        if room.is_plenty() {
+            *reserve = None;
+        } else if reserve.is_none() {
+            let bytes = self.options.write_buffer_bytes as u64;
+            let (id, kind) = (self.next_segment(), SegmentKind::MemtableBlock);
+            *reserve = self.remote.allocate(id, kind, bytes + bytes / 4, Purpose::Flush).ok();
+        }
+    }
+}
+
+impl Remote {
+    /// The room of memtables of `memtable_bytes`, those not subtracted that wait for their flush.
+    fn room(&self, memtable_bytes: u64) -> Result<Room> {
+        let node = self.memory_node().client().node_statistics()?;
+        let own = self.room_of_own(memtable_bytes);
+        let extents = node.free_extents.saturating_add(node.recycling_extents);
+        let of_extent = node.extent_bytes / memtable_bytes.next_multiple_of(4096).max(1);
+        let memtables = own.memtables.saturating_add(extents.saturating_mul(of_extent));
+        let job_space = node.job_extents.saturating_mul(node.extent_bytes).saturating_sub(node.job_bytes);
+        let whole = extents.saturating_add(node.kept_extents).saturating_mul(node.extent_bytes);
+        // Compactions need as much as the headroom, and as jobs have of their own at first. They find a part of it
+        // between what they made before.
+        let reserve = node.headroom_extents.saturating_mul(2).saturating_mul(node.extent_bytes);
+        let usable = whole.saturating_add(own.scratch_bytes).saturating_add(job_space / 2).saturating_sub(reserve);
+        Ok(Room {
+            memtables: memtables.min(usable / memtable_bytes.max(1)),
+            scratch_bytes: own.scratch_bytes.saturating_add(job_space).saturating_add(whole),
+            extent_bytes: node.extent_bytes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_depends_on_room_goes_from_plenty_to_none() {
+        let room = |memtables| Room { memtables, scratch_bytes: 0, extent_bytes: 0 };
+        assert_eq!([0, 4, 8, 100].map(|memtables| room(memtables).scale(6, 20)), [6, 13, 20, 20]);
+        let pauses: Vec<_> = (0..=PLENTY).rev().map(|memtables| room(memtables).pause()).collect();
+        assert_eq!((pauses[0], pauses[PLENTY as usize]), (Duration::ZERO, LONGEST_PAUSE));
+        assert!(pauses.is_sorted());
+    }
+
+    #[test]
+    fn room_is_taken_in_whole_memtables() {
+        let mut room = Room { memtables: 3, scratch_bytes: 100, extent_bytes: 0 };
+        room.take(11, 10);
+        assert_eq!((room.memtables, room.scratch_bytes), (1, 89));
+        room.take(1000, 10);
+        assert!(room.is_none() && room.scratch_bytes == 0);
+    }
+}

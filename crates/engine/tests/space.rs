@@ -1,0 +1,145 @@
+//! A memory node that fills up: slower first, then an answer; and how a full database comes back.
+
+mod common;
+
+use common::Cluster;
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Options, WriteBatch};
+
+const MIB: u64 = 1 << 20;
+const MEMORY: u64 = 32 * MIB;
+const VALUE_BYTES: u64 = 400;
+/// Key and value, header and its share of the indexes.
+const RECORD_BYTES: u64 = 20 + VALUE_BYTES + 48;
+
+fn options() -> Options {
+    Options {
+        write_buffer_bytes: 256 << 10,
+        target_table_bytes: 256 << 10,
+        level1_bytes: 1 << 20,
+        ..Options::default()
+    }
+}
+
+fn key(i: u64) -> [u8; 20] {
+    let mut key = [b'0'; 20];
+    // In no order of writing.
+    key[..8].copy_from_slice(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    key
+}
+
+fn value(i: u64, version: u64) -> Vec<u8> {
+    let mut value = vec![version as u8; VALUE_BYTES as usize];
+    value[..8].copy_from_slice(&i.to_be_bytes());
+    value
+}
+
+fn report(cluster: &Cluster, db: &Db) -> String {
+    format!("{:#?}\n{:#?}", db.statistics(), cluster.client().node_statistics())
+}
+
+#[test]
+fn live_data_that_fits_is_never_refused() {
+    let cluster = Cluster::start(MEMORY);
+    let db = cluster.open(options());
+    let keys = MEMORY * 6 / 10 / RECORD_BYTES;
+    for i in 0..keys {
+        db.put(&key(i), &value(i, 0)).unwrap();
+    }
+    let mut versions = vec![Some(0); keys as usize];
+    let mut snapshots = std::collections::VecDeque::new();
+    for step in 0..2 * keys {
+        let i = step.wrapping_mul(0x2545_f491_4f6c_dd1d) % keys;
+        let version = 1 + step % 250;
+        if step % 10 == 0 {
+            db.delete(&key(i)).unwrap();
+            versions[i as usize] = None;
+        } else {
+            let put = db.put(&key(i), &value(i, version));
+            assert!(put.is_ok(), "step {step}: {put:?}: {}", report(&cluster, &db));
+            versions[i as usize] = Some(version);
+        }
+        if step % 4000 == 0 {
+            snapshots.push_back((i, versions[i as usize], db.snapshot()));
+        }
+        if snapshots.len() > 2 {
+            let (i, version, snapshot) = snapshots.pop_front().unwrap();
+            assert_eq!(db.get_at(&key(i), &snapshot).unwrap(), version.map(|version| value(i, version)));
+        }
+    }
+    snapshots.clear();
+    for (i, version) in (0..keys).zip(&versions).step_by(17) {
+        assert_eq!(db.get(&key(i)).unwrap(), version.map(|version| value(i, version)), "key {i}");
+    }
+    db.wait_for_compactions().unwrap();
+    drop(db);
+    cluster.expect_nothing_leased();
+}
+
+/// Puts until it is refused. Returns how many were accepted.
+fn fill(db: &Db) -> u64 {
+    for i in 0.. {
+        match db.put(&key(i), &value(i, 1)) {
+            Ok(()) => assert!(i * VALUE_BYTES < MEMORY, "more than there is memory"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                assert!(error.to_string().contains("delete something"), "{error}");
+                return i;
+            }
+        }
+    }
+    unreachable!()
+}
+
+fn put_in_time(cluster: &Cluster, db: &Db, i: u64) {
+    let mut tries = 0;
+    common::eventually("there is room again", || match db.put(&key(i), &value(i, 2)) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            tries += 1;
+            assert!(tries < 100, "put {i}: {error}: {}", report(cluster, db));
+            false
+        }
+    });
+}
+
+#[test]
+fn a_full_database_accepts_deletions_and_comes_back() {
+    for by_range in [false, true] {
+        let cluster = Cluster::start(MEMORY);
+        let db = cluster.open(options());
+        let filled = fill(&db);
+        assert!(filled * RECORD_BYTES > MEMORY / 2, "{filled} records were accepted: {:?}", db.statistics());
+        assert!(db.put(b"another", &[0; 400]).is_err());
+        let deleted = |i: u64| if by_range { key(i)[0] < 128 } else { i % 2 == 0 };
+        if by_range {
+            let mut batch = WriteBatch::new();
+            batch.delete_range(b"", &[128]);
+            db.write(&batch).unwrap();
+        } else {
+            for i in (0..filled).filter(|&i| deleted(i)) {
+                let result = db.delete(&key(i));
+                assert!(result.is_ok(), "delete {i} of {filled}: {result:?}: {}", report(&cluster, &db));
+            }
+        }
+        let expect = |i: u64| (!deleted(i)).then(|| value(i, 1));
+        for i in (0..filled).step_by(13) {
+            assert_eq!(db.get(&key(i)).unwrap(), expect(i), "key {i}");
+        }
+        db.flush().unwrap();
+        // As much as was deleted fits again, but for a rest.
+        let again = filled / 2 * 8 / 10;
+        for i in 0..again {
+            put_in_time(&cluster, &db, filled + i);
+        }
+        for i in (0..filled).step_by(13) {
+            assert_eq!(db.get(&key(i)).unwrap(), expect(i), "key {i}");
+        }
+        for i in (0..again).step_by(13) {
+            assert_eq!(db.get(&key(filled + i)).unwrap(), Some(value(filled + i, 2)));
+        }
+        drop(db);
+        cluster.expect_nothing_leased();
+    }
+}
