@@ -14,6 +14,7 @@
 use crate::manual::Step;
 use crate::memory::Buffer;
 use crate::picker::{Cursors, Pick, Picker};
+use crate::room::PATIENCE_NANOS;
 use crate::shard::{Shard, State, View};
 use crate::version::LiveVersion;
 use crate::{Error, Result};
@@ -268,7 +269,12 @@ impl Shard {
         let crossings = |table| view.version.crossings(table);
         let is_hopeless = |state: &mut State| {
             if state.is_short() && state.compactions == 0 {
-                state.hopeless_since.get_or_insert(self.options.clock.now());
+                let now = self.options.clock.now();
+                let since = *state.hopeless_since.get_or_insert(now);
+                // What found no room may find some now: readers have let go of theirs, perhaps.
+                if now.saturating_sub(since) >= PATIENCE_NANOS {
+                    state.too_large.clear();
+                }
             }
         };
         let busy = state.busy.union(&state.too_large).copied().collect();

@@ -204,7 +204,7 @@ impl<'a> Picker<'a> {
         }
         let level = self.deepest()?;
         let mut used = BTreeMap::<u32, u64>::new();
-        for (_, segment) in self.version.segments() {
+        for segment in self.version.segments().values() {
             if let Some(extent) = extent_of(&segment.info) {
                 *used.entry(extent).or_default() += segment.info.length.next_multiple_of(GRANULARITY_BYTES);
             }
@@ -244,7 +244,8 @@ impl<'a> Picker<'a> {
         }
         let halves = std::iter::successors(Some(tables.len()), |count| (*count > 1).then_some(count / 2));
         let mut picks = halves.map(|count| self.build(0, tables.iter().rev().take(count).rev().cloned().collect()));
-        let is_small = |pick: &Pick| pick.output_bytes() <= self.room.scratch_bytes / 2;
+        let share = if self.room.is_tight() { 8 } else { 2 };
+        let is_small = |pick: &Pick| pick.output_bytes() <= self.room.scratch_bytes / share;
         let first = picks.next()?;
         let pick = if self.room.is_plenty() || is_small(&first) { Some(first) } else { None };
         let pick = pick.or_else(|| picks.by_ref().find(is_small)).or_else(|| {

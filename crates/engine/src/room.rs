@@ -34,7 +34,7 @@ const MEASURE_BELOW: u64 = 4 * PLENTY;
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// How long nothing that may free memory must have been found before writers are refused: readers let go of what
 /// they pin, and the node cleans what was freed.
-const PATIENCE_NANOS: u64 = 500_000_000;
+pub(crate) const PATIENCE_NANOS: u64 = 500_000_000;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
