@@ -5,67 +5,43 @@
 
 #![forbid(unsafe_code)]
 
+use clap::Parser;
 use forebay_conformance::seeds::{SeedOptions, run_seed};
 use forebay_env::{Clock, SystemClock};
 use std::process::ExitCode;
 
-const USAGE: &str = "Usage: fabric-seeds [--seeds N] [--operations M] [--first S] [--line 8|64]
-
-  --seeds N        seeds to run (default 100)
-  --operations M   operations that each posts at least (default 20000)
-  --first S        the first seed (default 0)
-  --line 8|64      bytes that land at once (default: 64 for even seeds, 8 for odd ones)";
-
+/// Runs seeds of the simulated fabric.
+#[derive(Debug, Parser)]
+#[command(name = "fabric-seeds")]
 struct Arguments {
+    /// Seeds to run.
+    #[arg(long, default_value_t = 100)]
     seeds: u64,
+    /// Operations that each posts at least.
+    #[arg(long, default_value_t = 20_000)]
     operations: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
     first: u64,
-    line_bytes: Option<usize>,
+    /// Bytes that land at once, 8 or 64 [default: 64 for even seeds, 8 for odd ones].
+    #[arg(long, value_parser = line_bytes)]
+    line: Option<usize>,
 }
 
-fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut parsed = Arguments { seeds: 100, operations: 20_000, first: 0, line_bytes: None };
-    let mut arguments = arguments;
-    while let Some(flag) = arguments.next() {
-        if matches!(flag.as_str(), "--help" | "-h") {
-            return Err(String::new());
-        }
-        let (flag, value) = match flag.split_once('=') {
-            Some((flag, value)) => (flag.to_owned(), value.to_owned()),
-            None => {
-                let value = arguments.next().ok_or_else(|| format!("`{flag}` needs a value"))?;
-                (flag, value)
-            }
-        };
-        let number: u64 = value.parse().map_err(|_| format!("`{flag} {value}`: not a number"))?;
-        match flag.as_str() {
-            "--seeds" => parsed.seeds = number,
-            "--operations" => parsed.operations = number,
-            "--first" => parsed.first = number,
-            "--line" if matches!(number, 8 | 64) => parsed.line_bytes = Some(number as usize),
-            "--line" => return Err(format!("`--line {number}`: lines are of 8 or 64 bytes")),
-            _ => return Err(format!("there is no flag `{flag}`")),
-        }
+fn line_bytes(text: &str) -> Result<usize, String> {
+    match text {
+        "8" => Ok(8),
+        "64" => Ok(64),
+        _ => Err("lines are of 8 or 64 bytes".to_owned()),
     }
-    Ok(parsed)
 }
 
 fn main() -> ExitCode {
-    let arguments = match parse(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(why) if why.is_empty() => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(why) => {
-            eprintln!("fabric-seeds: {why}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let arguments = Arguments::parse();
     let clock = SystemClock::new();
     let (mut operations, mut failed, mut revocations, mut restarts, mut steps) = (0, 0, 0, 0, 0);
     for seed in arguments.first..arguments.first.saturating_add(arguments.seeds) {
-        let line_bytes = arguments.line_bytes.unwrap_or(if seed % 2 == 0 { 64 } else { 8 });
+        let line_bytes = arguments.line.unwrap_or(if seed % 2 == 0 { 64 } else { 8 });
         let options = SeedOptions { operations: arguments.operations, line_bytes, plant: None };
         match run_seed(seed, &options) {
             Ok(report) => {

@@ -5,56 +5,32 @@
 
 #![forbid(unsafe_code)]
 
+use clap::Parser;
 use forebay_env::{Clock, SystemClock};
 use forebay_simulation::{Report, RunOptions, run_seed};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const USAGE: &str = "Usage: engine-seeds [--seeds N] [--operations M] [--first S] [--threads T]
-
-  --seeds N        seeds to run (default 100)
-  --operations M   calls that each makes at least (default 20000)
-  --first S        the first seed (default 0)
-  --threads T      seeds that run side by side (default 2)";
-
+/// Runs seeds of the simulated database.
+#[derive(Debug, Parser)]
+#[command(name = "engine-seeds")]
 struct Arguments {
+    /// Seeds to run.
+    #[arg(long, default_value_t = 100)]
     seeds: u64,
+    /// Calls that each makes at least.
+    #[arg(long, default_value_t = 20_000)]
     operations: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
     first: u64,
-    threads: u64,
-}
-
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut parsed = Arguments { seeds: 100, operations: 20_000, first: 0, threads: 2 };
-    while let Some(flag) = arguments.next() {
-        if matches!(flag.as_str(), "--help" | "-h") {
-            return Err(String::new());
-        }
-        let value = arguments.next().ok_or_else(|| format!("`{flag}` needs a value"))?;
-        let number: u64 = value.parse().map_err(|_| format!("`{flag} {value}`: not a number"))?;
-        match flag.as_str() {
-            "--seeds" => parsed.seeds = number,
-            "--operations" => parsed.operations = number,
-            "--first" => parsed.first = number,
-            "--threads" => parsed.threads = number.clamp(1, 64),
-            _ => return Err(format!("there is no flag `{flag}`")),
-        }
-    }
-    Ok(parsed)
+    /// Seeds that run side by side.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
 }
 
 fn main() -> ExitCode {
-    let arguments = match parse(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(why) if why.is_empty() => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(why) => {
-            eprintln!("engine-seeds: {why}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let arguments = Arguments::parse();
     let clock = SystemClock::new();
     let Ok(total) = run_all(&arguments) else { return ExitCode::from(1) };
     let seconds = clock.now() as f64 / 1e9;
@@ -100,6 +76,6 @@ fn run_all(arguments: &Arguments) -> Result<Report, ()> {
         total
     };
     let mut total = Report::default();
-    forebay_env::thread::side_by_side(arguments.threads as usize, work).iter().for_each(|report| total.add(report));
+    forebay_env::thread::side_by_side(arguments.threads.into(), work).iter().for_each(|report| total.add(report));
     if failed.load(Ordering::Relaxed) { Err(()) } else { Ok(total) }
 }
