@@ -237,6 +237,12 @@ impl Calls {
         }
     }
 
+    /// Compacts everything down to the last level.
+    pub(crate) fn compact_all(&mut self, db: &Db) {
+        let result = db.compact_range(None, None);
+        self.answered(result);
+    }
+
     /// Reads everything, now and as of each snapshot.
     pub(crate) fn check_all(&mut self, db: &Db) {
         let snapshots = std::mem::take(&mut self.snapshots);
