@@ -413,3 +413,18 @@ fn a_batch_over_nodes_is_there_after_a_flush() {
     let db = Wide::start(&clusters).open(wide()).unwrap();
     (0..4).for_each(|shard| assert_eq!(db.get(&key(shard * 1000)).unwrap().unwrap(), b"whole"));
 }
+
+#[test]
+fn an_iterator_of_a_fenced_owner_says_so() {
+    let cluster = Cluster::start(64 << 20);
+    let (first, second) = (Process::start(&cluster), Process::start(&cluster));
+    let old = first.open(named("db")).unwrap();
+    fill(&old, 0..2000);
+    old.flush().unwrap();
+    let mut iterator = old.iter().unwrap();
+    let _new = second.open(Options { takeover: true, ..named("db") }).unwrap();
+    match iterator.seek(&key(1000)) {
+        Ok(()) => assert_eq!(iterator.key(), key(1000)),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Fenced, "{error}"),
+    }
+}
