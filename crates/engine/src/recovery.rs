@@ -100,7 +100,7 @@ fn try_take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, op
     let allocator = SubAllocator::restore(owner.store(), shard, &live, AllocatorOptions::default());
     let allocator = allocator.map_err(|error| misplaced(error.into()))?;
     let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, output_bytes));
-    let version = open_version(&remote, version)?;
+    let version = open_version(&remote, version, options)?;
     let manifest = Manifest::begin(owner, &remote, &version.version)?;
     // The shard is this process's.
     version.segments().for_each(|segment| segment.take_charge());
@@ -170,7 +170,7 @@ fn misplaced(error: Error) -> Error {
 }
 
 /// Holds what a version names, and reads the tables' cached indexes.
-fn open_version(remote: &Arc<Remote>, version: Version) -> Result<LiveVersion> {
+fn open_version(remote: &Arc<Remote>, version: Version, options: &Options) -> Result<LiveVersion> {
     let mut segments = HashMap::new();
     for (&id, entry) in version.segments() {
         let segment = remote.hold(id, &entry.info).map_err(misplaced)?;
@@ -178,16 +178,25 @@ fn open_version(remote: &Arc<Remote>, version: Version) -> Result<LiveVersion> {
         segments.insert(id, segment);
     }
     let segments = Arc::new(segments);
-    let tables = open_tables(remote, &version, &segments)?;
+    let readers = if options.background_threads == 0 { 0 } else { MAX_READERS };
+    let tables = open_tables(remote, &version, &segments, readers)?;
     LiveVersion::restore(version, &tables, &segments)
 }
 
 type Segments = Arc<HashMap<SegmentId, Arc<Segment>>>;
 
-/// Opens the tables of a version, on several threads.
-fn open_tables(remote: &Arc<Remote>, version: &Version, segments: &Segments) -> Result<Vec<Arc<Table>>> {
+/// Opens the tables of a version, on several threads, or on this one if there are to be none.
+fn open_tables(
+    remote: &Arc<Remote>,
+    version: &Version,
+    segments: &Segments,
+    max_readers: usize,
+) -> Result<Vec<Arc<Table>>> {
     let wanted: Vec<Arc<TableMetadata>> = version.levels().iter().flatten().cloned().collect();
-    let readers = wanted.len().min(MAX_READERS);
+    if max_readers == 0 {
+        return wanted.iter().map(|table| open_table(remote, table, segments)).collect();
+    }
+    let readers = wanted.len().min(max_readers);
     let wanted = Arc::new(Mutex::new(wanted));
     let mut threads = Vec::new();
     for i in 0..readers {
@@ -198,10 +207,10 @@ fn open_tables(remote: &Arc<Remote>, version: &Version, segments: &Segments) -> 
                 let next = lock(&wanted).pop();
                 let Some(table) = next else { return Ok(tables) };
                 match open_table(&remote, &table, &segments) {
-                    Ok(table) => tables.push(Arc::new(table)),
+                    Ok(table) => tables.push(table),
                     Err(error) => {
                         lock(&wanted).clear();
-                        return Err(error.during(&format!("opening {}", table.id)));
+                        return Err(error);
                     }
                 }
             }
@@ -223,7 +232,12 @@ fn open_tables(remote: &Arc<Remote>, version: &Version, segments: &Segments) -> 
     result.map(|()| tables)
 }
 
-fn open_table(remote: &Arc<Remote>, table: &TableMetadata, segments: &Segments) -> Result<Table> {
+fn open_table(remote: &Arc<Remote>, table: &TableMetadata, segments: &Segments) -> Result<Arc<Table>> {
+    let opened = read_table(remote, table, segments);
+    opened.map(Arc::new).map_err(|error| error.during(&format!("opening {}", table.id)))
+}
+
+fn read_table(remote: &Arc<Remote>, table: &TableMetadata, segments: &Segments) -> Result<Table> {
     let image = segments.get(&table.image.segment);
     let image = image.filter(|image| table.image.length <= image.info().length);
     let image = image.ok_or_else(|| Error::corrupt(format!("the image of {} is not there", table.id)))?;
