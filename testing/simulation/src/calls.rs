@@ -1,68 +1,89 @@
 //! Random calls, each checked against a model. A call may fail as the faults of the run allow: then a
 //! write has had no effect.
 
-use crate::model::Model;
+use crate::journal::{Journal, published};
+use crate::model::{Model, Moment};
+use crate::walker::Walker;
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{Db, DbIterator, Error, IterOptions, Snapshot, WriteBatch};
+use forebay_engine::{Db, Error, Snapshot, WriteBatch};
 use forebay_env::Random;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Most snapshots held at a time.
-const SNAPSHOTS: usize = 4;
+/// Most snapshots, and most iterators, held at a time.
+const HELD: usize = 4;
+
+/// What the calls are like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Habits {
+    pub(crate) order: KeyOrder,
+    /// Different keys.
+    pub(crate) keys: u64,
+    /// Bytes of most values, at most.
+    pub(crate) value_bytes: u64,
+    /// Bytes of one value in 50.
+    pub(crate) large_value_bytes: u64,
+    /// The database has a name, so what is written may outlive its process.
+    pub(crate) is_named: bool,
+    /// The memory node may be full.
+    pub(crate) may_be_full: bool,
+}
 
 /// See the module.
 pub(crate) struct Calls {
-    random: Random,
-    order: KeyOrder,
-    keys: u64,
-    large_value_bytes: u64,
-    model: Model,
-    snapshots: Vec<(Snapshot, Model)>,
+    pub(crate) random: Random,
+    pub(crate) habits: Habits,
+    pub(crate) model: Model,
+    pub(crate) snapshots: Vec<(Snapshot, Moment)>,
+    pub(crate) walkers: Vec<Walker>,
+    pub(crate) journal: Journal,
+    /// Another process may have taken the database over.
+    pub(crate) may_be_fenced: Arc<AtomicBool>,
     pub(crate) done: u64,
     pub(crate) failed: u64,
+    /// Calls that were refused because the memory was full.
+    pub(crate) full: u64,
 }
 
 impl Calls {
-    pub(crate) fn new(mut random: Random, order: KeyOrder) -> Self {
-        let keys = [50, 500, 5000][random.below(3) as usize];
-        let large_value_bytes = [200, 3000][random.below(2) as usize];
+    /// Calls of a database that holds what `model` does.
+    pub(crate) fn new(random: Random, habits: Habits, db: &Db, model: Model) -> Self {
         Self {
             random,
-            order,
-            keys,
-            large_value_bytes,
-            model: Model::default(),
+            habits,
+            model,
             snapshots: Vec::new(),
+            walkers: Vec::new(),
+            journal: Journal::begin(&published(db)),
+            may_be_fenced: Arc::default(),
             done: 0,
             failed: 0,
+            full: 0,
         }
-    }
-
-    /// The database is gone with all that it held.
-    pub(crate) fn lost_everything(&mut self) {
-        self.snapshots.clear();
-        self.model = Model::default();
     }
 
     /// Lets go of what is held of the database.
     pub(crate) fn release(&mut self) {
         self.snapshots.clear();
+        self.walkers.clear();
+        self.forget();
     }
 
     /// One call of any kind.
     pub(crate) fn any_call(&mut self, db: &Db) {
         match self.random.below(200) {
             0 => {
-                let result = db.flush();
-                self.answered(result);
+                self.done += 1;
+                self.flush(db);
             }
             1 if self.random.one_in(1, 8) => {
+                self.done += 1;
                 let (lower, upper) = self.range();
                 let all = self.random.one_in(1, 2);
                 let bounds = if all { (None, None) } else { (Some(&lower[..]), Some(&upper[..])) };
                 let result = db.compact_range(bounds.0, bounds.1);
                 self.answered(result);
             }
-            2..4 => self.walk(db),
             _ => self.short_call(db),
         }
     }
@@ -71,169 +92,174 @@ impl Calls {
     pub(crate) fn short_call(&mut self, db: &Db) {
         self.done += 1;
         match self.random.below(100) {
-            0..45 => self.put(db),
-            45..55 => self.delete(db),
-            55..62 => self.batch(db),
-            62..80 => self.get(db),
-            80..85 => self.multi_get(db),
-            85..89 => self.scan(db),
-            89 => self.delete_range(db),
-            90..92 => self.take_snapshot(db),
-            92..96 => self.read_snapshot(db),
-            96..98 if !self.snapshots.is_empty() => {
+            0..44 => self.put(db),
+            44..53 => self.delete(db),
+            53..60 => self.batch(db),
+            60..78 => self.get(db),
+            78..82 => self.multi_get(db),
+            82..85 => self.scan(db),
+            85..88 => self.open_walker(db),
+            88 => self.delete_range(db),
+            89..91 => self.take_snapshot(db),
+            91..94 => self.read_snapshot(db),
+            94..96 if !self.snapshots.is_empty() => {
                 let at = self.random.below(self.snapshots.len() as u64) as usize;
                 self.snapshots.swap_remove(at);
+                self.forget();
             }
-            _ => self.get(db),
+            _ => self.walk(),
         }
     }
 
     /// The answer, if there was one. A failure must be one that the run's faults explain.
-    fn answered<T>(&mut self, result: Result<T, Error>) -> Option<T> {
+    pub(crate) fn answered<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(answer) => Some(answer),
             Err(error) => {
-                let explained = [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Closed];
-                assert!(explained.contains(&error.kind()), "{error}");
+                let is_explained = match error.kind() {
+                    ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Closed => true,
+                    ErrorKind::Full => {
+                        self.full += 1;
+                        self.habits.may_be_full
+                    }
+                    ErrorKind::Fenced => self.may_be_fenced.load(Ordering::Relaxed),
+                    _ => false,
+                };
+                assert!(is_explained, "{}: {error}", error.kind());
                 self.failed += 1;
                 None
             }
         }
     }
 
-    fn key(&mut self) -> Vec<u8> {
-        match self.random.below(self.keys) {
+    pub(crate) fn key(&mut self) -> Vec<u8> {
+        match self.random.below(self.habits.keys) {
             0 => Vec::new(),
             number => format!("{number:0width$}", width = 1 + (number % 23) as usize).into_bytes(),
         }
     }
 
     fn value(&mut self) -> Vec<u8> {
-        let length = if self.random.one_in(1, 50) { self.large_value_bytes } else { self.random.below(100) };
+        let (most, large) = (self.habits.value_bytes, self.habits.large_value_bytes);
+        let length = if self.random.one_in(1, 50) { large } else { self.random.below(most) };
         let mut value = vec![0; length as usize];
         self.random.fill(&mut value);
         value
     }
 
     /// Two keys in order, near each other most of the time.
-    fn range(&mut self) -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn range(&mut self) -> (Vec<u8>, Vec<u8>) {
         let (a, b) = (self.key(), self.key());
         let b = match self.random.below(40) {
             0..20 => [&a[..], b"5"].concat(),
             20..39 => [&a[..a.len() - a.len() / 8], b"6"].concat(),
             _ => b,
         };
-        if self.order.compare(&a, &b).is_le() { (a, b) } else { (b, a) }
+        if self.habits.order.compare(&a, &b).is_le() { (a, b) } else { (b, a) }
     }
 
     fn put(&mut self, db: &Db) {
         let (key, value) = (self.key(), self.value());
         if self.answered(db.put(&key, &value)).is_some() {
-            self.model.put(&key, &value);
+            self.model.begin_write();
+            self.model.set(&key, Some(&value));
+            self.wrote(db);
         }
     }
 
     fn delete(&mut self, db: &Db) {
         let key = self.key();
         if self.answered(db.delete(&key)).is_some() {
-            self.model.delete(&key);
+            self.model.begin_write();
+            self.model.set(&key, None);
+            self.wrote(db);
         }
     }
 
     fn delete_range(&mut self, db: &Db) {
         let (from, to) = self.range();
-        if self.answered(db.delete_range(&from, &to)).is_some() {
-            self.model.delete_range(&from, &to, self.order);
+        self.delete_from_to(db, &from, &to);
+    }
+
+    fn delete_from_to(&mut self, db: &Db, from: &[u8], to: &[u8]) -> bool {
+        let is_done = self.answered(db.delete_range(from, to)).is_some();
+        if is_done {
+            self.model.begin_write();
+            self.model.delete_range(from, to, self.habits.order);
+            self.wrote(db);
         }
+        is_done
+    }
+
+    /// Deletes every key. Whether it was done.
+    pub(crate) fn delete_all(&mut self, db: &Db) -> bool {
+        match self.habits.order {
+            KeyOrder::Bytewise => self.delete_from_to(db, b"", b"~"),
+            KeyOrder::ReverseBytewise => self.delete_from_to(db, b"~", b"") && self.delete_empty_key(db),
+        }
+    }
+
+    /// In reverse order the empty key is the last one: no range ends behind it.
+    fn delete_empty_key(&mut self, db: &Db) -> bool {
+        let is_done = self.answered(db.delete(b"")).is_some();
+        if is_done {
+            self.model.begin_write();
+            self.model.set(b"", None);
+            self.wrote(db);
+        }
+        is_done
     }
 
     fn batch(&mut self, db: &Db) {
+        enum Part {
+            Set(Vec<u8>, Option<Vec<u8>>),
+            DeleteRange(Vec<u8>, Vec<u8>),
+        }
         let mut batch = WriteBatch::new();
-        let mut after = self.model.clone();
+        let mut parts = Vec::new();
         for _ in 0..self.random.below(8) {
             let key = self.key();
-            match self.random.below(10) {
-                0..3 => {
-                    batch.delete(&key);
-                    after.delete(&key);
-                }
+            parts.push(match self.random.below(10) {
+                0..3 => Part::Set(key, None),
                 3 => {
                     let (from, to) = self.range();
-                    batch.delete_range(&from, &to);
-                    after.delete_range(&from, &to, self.order);
+                    Part::DeleteRange(from, to)
                 }
-                _ => {
-                    let value = self.value();
-                    batch.put(&key, &value);
-                    after.put(&key, &value);
-                }
-            }
+                _ => Part::Set(key, Some(self.value())),
+            });
+        }
+        for part in &parts {
+            match part {
+                Part::Set(key, Some(value)) => batch.put(key, value),
+                Part::Set(key, None) => batch.delete(key),
+                Part::DeleteRange(from, to) => batch.delete_range(from, to),
+            };
         }
         if self.answered(db.write(&batch)).is_some() {
-            self.model = after;
+            self.model.begin_write();
+            for part in &parts {
+                match part {
+                    Part::Set(key, value) => self.model.set(key, value.as_deref()),
+                    Part::DeleteRange(from, to) => self.model.delete_range(from, to, self.habits.order),
+                }
+            }
+            self.wrote(db);
         }
     }
 
-    fn get(&mut self, db: &Db) {
-        let key = self.key();
-        if let Some(found) = self.answered(db.get(&key)) {
-            assert_eq!(found.as_ref(), self.model.get(&key), "key {key:?}");
+    fn wrote(&mut self, db: &Db) {
+        if self.habits.is_named {
+            self.journal.wrote(&published(db), self.model.now());
         }
     }
 
-    fn multi_get(&mut self, db: &Db) {
-        let keys: Vec<Vec<u8>> = (0..self.random.below(20)).map(|_| self.key()).collect();
-        let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        if let Some(found) = self.answered(db.multi_get(&borrowed)) {
-            let expected: Vec<_> = keys.iter().map(|key| self.model.get(key).cloned()).collect();
-            assert_eq!(found, expected);
-        }
-    }
-
-    fn scan(&mut self, db: &Db) {
-        let start = self.key();
-        let limit = self.random.below(60) as usize;
-        let result = db.iter().and_then(|mut iterator| {
-            iterator.seek(&start)?;
-            expect_forward(&mut iterator, &self.model.from(&start, self.order, limit))
-        });
-        self.answered(result);
-    }
-
-    /// To and fro from a key, now or in the past.
-    fn walk(&mut self, db: &Db) {
-        self.done += 1;
-        let target = self.key();
-        let in_past = self.random.one_in(1, 2);
-        let limit = self.random.below(100) as usize;
-        let (snapshot, model) = match self.snapshots.first() {
-            Some((snapshot, model)) if in_past => (Some(snapshot), model),
-            _ => (None, &self.model),
-        };
-        let order = self.order;
-        let result = db.iter_with(&IterOptions { snapshot, ..IterOptions::default() }).and_then(|mut iterator| {
-            iterator.seek(&target)?;
-            expect_forward(&mut iterator, &model.from(&target, order, limit))?;
-            iterator.seek_for_prev(&target)?;
-            expect_backward(&mut iterator, &model.back_from(&target, order, limit))
-        });
-        self.answered(result);
-    }
-
-    fn take_snapshot(&mut self, db: &Db) {
-        if self.snapshots.len() == SNAPSHOTS {
-            self.snapshots.remove(0);
-        }
-        self.snapshots.push((db.snapshot(), self.model.clone()));
-    }
-
-    fn read_snapshot(&mut self, db: &Db) {
-        let key = self.key();
-        let Some((snapshot, model)) = self.snapshots.first() else { return };
-        let expected = model.get(&key).cloned();
-        let result = db.get_at(&key, snapshot);
-        if let Some(found) = self.answered(result) {
-            assert_eq!(found, expected, "key {key:?} in a snapshot");
+    /// Flushes. What was written before the call outlives the process once it is answered.
+    pub(crate) fn flush(&mut self, db: &Db) {
+        let numbers = published(db);
+        let result = db.flush();
+        if self.answered(result).is_some() {
+            self.journal.flushed(&numbers);
+            self.forget();
         }
     }
 
@@ -243,42 +269,29 @@ impl Calls {
         self.answered(result);
     }
 
-    /// Reads everything, now and as of each snapshot.
-    pub(crate) fn check_all(&mut self, db: &Db) {
-        let snapshots = std::mem::take(&mut self.snapshots);
-        for (snapshot, model) in &snapshots {
-            self.answered(db.iter_at(snapshot).and_then(|iterator| expect_all(iterator, model, self.order)));
+    fn take_snapshot(&mut self, db: &Db) {
+        if self.snapshots.len() == HELD {
+            self.snapshots.remove(0);
         }
-        self.snapshots = snapshots;
-        let result = db.iter().and_then(|iterator| expect_all(iterator, &self.model, self.order));
-        self.answered(result);
+        self.snapshots.push((db.snapshot(), self.model.now()));
+        self.forget();
     }
-}
 
-fn expect_all(mut iterator: DbIterator, model: &Model, order: KeyOrder) -> Result<(), Error> {
-    let mut entries = model.entries(order);
-    iterator.seek_to_first()?;
-    expect_forward(&mut iterator, &entries)?;
-    assert!(!iterator.valid(), "more entries than there are");
-    iterator.seek_to_last()?;
-    entries.reverse();
-    expect_backward(&mut iterator, &entries)?;
-    assert!(!iterator.valid(), "more entries than there are, backwards");
-    Ok(())
-}
-
-fn expect_forward(iterator: &mut DbIterator, entries: &[(&[u8], &[u8])]) -> Result<(), Error> {
-    for entry in entries {
-        assert_eq!(iterator.valid().then(|| (iterator.key(), iterator.value())), Some(*entry));
-        iterator.next()?;
+    /// Begins to hold an iterator.
+    pub(crate) fn hold(&mut self, walker: Walker) {
+        if self.walkers.len() == HELD {
+            self.walkers.remove(0);
+        }
+        self.walkers.push(walker);
+        self.forget();
     }
-    Ok(())
-}
 
-fn expect_backward(iterator: &mut DbIterator, entries: &[(&[u8], &[u8])]) -> Result<(), Error> {
-    for entry in entries {
-        assert_eq!(iterator.valid().then(|| (iterator.key(), iterator.value())), Some(*entry));
-        iterator.prev()?;
+    /// Has the model forget what nobody can ask for.
+    pub(crate) fn forget(&mut self) {
+        let snapshots = self.snapshots.iter().map(|snapshot| snapshot.1);
+        let walkers = self.walkers.iter().map(Walker::moment);
+        let found = self.habits.is_named.then(|| self.journal.oldest());
+        let oldest = snapshots.chain(walkers).chain(found).min();
+        self.model.forget_before(oldest.unwrap_or(self.model.now()));
     }
-    Ok(())
 }

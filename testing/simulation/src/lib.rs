@@ -25,8 +25,12 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod draw;
+mod journal;
 mod model;
+mod reads;
 mod run;
 mod stage;
+mod walker;
 
 pub use run::{Report, RunOptions, run_seed};

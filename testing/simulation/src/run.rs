@@ -1,13 +1,20 @@
 //! One seed from the start to the end.
 
 use crate::calls::Calls;
-use crate::stage::Stage;
-use forebay_base::KeyOrder;
-use forebay_engine::{CompactionPlace, Db, Options, ShardBounds, Statistics};
+use crate::draw::{Drawn, draw};
+use crate::model::Model;
+use crate::stage::{Process, Stage, Strike};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Statistics};
 use forebay_env::Random;
-use forebay_fabric::sim::Faults;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+
+/// Calls from which on a run must have had everything that it is for.
+const WHOLE_RUN: u64 = 20_000;
+/// Calls of a process after its database was taken over.
+const ZOMBIE_CALLS: u64 = 300;
+/// Bytes of the manifest of a shard with few tables, at most.
+const MANIFEST_BYTES: u64 = 128 << 10;
 
 /// What a run is to do.
 #[derive(Debug, Clone, Copy)]
@@ -23,13 +30,23 @@ pub struct Report {
     pub operations: u64,
     /// Calls that failed, as the faults explain.
     pub failed: u64,
+    /// Those of them that failed because the memory was full.
+    pub full: u64,
     /// Memtables flushed.
     pub flushes: u64,
     /// Compactions.
     pub compactions: u64,
     /// Compactions that the memory node ran.
     pub near_data_compactions: u64,
-    /// Databases opened after the first one was lost.
+    /// Memory nodes lost on purpose.
+    pub crashes: u64,
+    /// Compute nodes killed on purpose.
+    pub kills: u64,
+    /// Databases taken over while their process lived.
+    pub takeovers: u64,
+    /// Databases opened again with what was flushed.
+    pub recoveries: u64,
+    /// Databases lost with their memory node, or because they had no name.
     pub losses: u64,
     /// Steps of background work while a call waited.
     pub nested_steps: u64,
@@ -42,9 +59,14 @@ impl Report {
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.failed += other.failed;
+        self.full += other.full;
         self.flushes += other.flushes;
         self.compactions += other.compactions;
         self.near_data_compactions += other.near_data_compactions;
+        self.crashes += other.crashes;
+        self.kills += other.kills;
+        self.takeovers += other.takeovers;
+        self.recoveries += other.recoveries;
         self.losses += other.losses;
         self.nested_steps += other.nested_steps;
         self.nested_calls += other.nested_calls;
@@ -54,6 +76,12 @@ impl Report {
         self.flushes += statistics.flushes;
         self.compactions += statistics.compactions;
         self.near_data_compactions += statistics.near_data_compactions;
+    }
+
+    fn add_calls(&mut self, calls: &Calls) {
+        self.operations += calls.done;
+        self.failed += calls.failed;
+        self.full += calls.full;
     }
 }
 
@@ -68,99 +96,250 @@ pub fn run_seed(seed: u64, options: &RunOptions) -> Result<Report, String> {
     })
 }
 
+/// What is done to the run on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    CrashNode,
+    Strike(Strike),
+}
+
+/// A process whose database was taken over.
+struct Zombie {
+    process: Process,
+    calls: Calls,
+    calls_left: u64,
+}
+
 struct Run {
     random: Random,
     stage: Stage,
-    options: Options,
+    drawn: Drawn,
     operations: u64,
-    /// The call before which the memory node dies.
-    crash_at: u64,
+    /// Faults with the number of calls before each, the last one first.
+    faults: Vec<(u64, Fault)>,
+    zombie: Option<Zombie>,
     report: Report,
 }
 
 impl Run {
     fn new(seed: u64, options: &RunOptions) -> Self {
         let mut random = Random::seeded(seed);
-        let key_order = if random.one_in(1, 8) { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
-        let calls_inside = random.one_in(1, 2);
-        let faults = match random.below(4) {
-            0 => Faults::default(),
-            1 => Faults { lose_completion: 100, break_endpoint: 500, ..Faults::default() },
-            2 => Faults { close_link: 10, crash_node: 10, ..Faults::default() },
-            _ => Faults { lose_completion: 20, break_endpoint: 100, close_link: 5, crash_node: 5 },
-        };
-        let calls = Calls::new(Random::seeded(random.word()), key_order);
-        let stage = Stage::new(random.word(), calls, calls_inside, faults);
-        let shards = [1, 1, 2, 4][random.below(4) as usize];
-        let engine = Options {
-            key_order,
-            shards,
-            shard_bounds: ShardBounds::Given(bounds(shards, key_order)),
-            write_buffer_bytes: 16 << 10,
-            target_table_bytes: 16 << 10,
-            level1_bytes: 64 << 10,
-            level_size_multiplier: 4,
-            levels: 5,
-            // A call inside of a step cannot wait for the step.
-            max_immutable_memtables: if calls_inside { 1000 } else { 1 + random.below(3) as usize },
-            level0_slowdown_trigger: if calls_inside { 1000 } else { 12 },
-            level0_stop_trigger: if calls_inside { 1000 } else { 16 },
-            background_threads: 0,
-            compaction_place: [CompactionPlace::ComputeNode, CompactionPlace::MemoryNode][random.below(2) as usize],
-            fabric_timeout: Duration::from_millis(100),
-            clock: stage.network.clock(),
-            ..Options::default()
-        };
-        let crash_at = options.operations / 4 + random.below(options.operations / 2 + 1);
-        Self { random, stage, options: engine, operations: options.operations, crash_at, report: Report::default() }
+        let drawn = draw(&mut random);
+        let stage = Stage::new(random.word(), drawn.clone());
+        let operations = options.operations;
+        let is_named = drawn.habits.is_named;
+        let mut faults: Vec<_> = (0..1 + random.below(3))
+            .map(|_| {
+                let at = operations / 8 + random.below(operations * 3 / 4 + 1);
+                let fault = match random.below(if is_named { 8 } else { 2 }) {
+                    0 => Fault::CrashNode,
+                    1..5 => Fault::Strike(Strike::Kill),
+                    _ => Fault::Strike(Strike::TakeOver),
+                };
+                (at, fault)
+            })
+            .collect();
+        faults.sort_by_key(|fault| std::cmp::Reverse(fault.0));
+        Self { random, stage, drawn, operations, faults, zombie: None, report: Report::default() }
     }
 
     fn run(mut self) -> Report {
-        let mut db = self.stage.open(&self.options).expect("a database opens");
+        let mut process = self.stage.open();
+        self.begin(&process, Model::default());
         let mut made = 0;
         while made < self.operations {
-            if made >= self.crash_at {
-                self.crash_at = u64::MAX;
-                self.stage.crash_node();
+            if self.faults.last().is_some_and(|fault| fault.0 <= made) {
+                self.fault();
             }
             if self.random.one_in(1, 64) {
-                self.stage.step(&db);
+                self.stage.step(&process.db);
             }
-            made = self.stage.call(|calls| {
-                calls.any_call(&db);
-                calls.done
-            });
-            if db.failure().is_some() {
-                db = self.replace(db);
-            }
+            self.stage.call(|calls| calls.any_call(&process.db));
+            made += 1;
+            self.let_zombie_act();
+            process = self.go_on(process);
         }
-        while self.stage.step(&db) {}
-        self.stage.call(|calls| {
-            calls.check_all(&db);
-            calls.release();
-        });
-        self.stage.call(|calls| {
-            calls.compact_all(&db);
-            calls.check_all(&db);
-        });
-        self.end(db);
-        self.stage.expect_nothing_in_use();
-        self.report.operations = made;
-        self.report.failed = self.stage.call(|calls| calls.failed);
+        self.finish(process);
         let nested = self.stage.nested();
         (self.report.nested_steps, self.report.nested_calls) = (nested.steps, nested.calls);
+        self.expect_whole_run();
         self.report
     }
 
-    /// Opens a database in place of one that has failed for good.
-    fn replace(&mut self, db: Db) -> Db {
-        self.report.losses += 1;
-        self.stage.call(Calls::lost_everything);
-        self.end(db);
-        if !self.stage.node_runs() {
-            self.stage.start_node();
+    /// Begins calls on a database that was opened and holds what the model does.
+    fn begin(&mut self, process: &Process, model: Model) -> Option<Calls> {
+        let calls = Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, model);
+        self.stage.set_calls(calls)
+    }
+
+    /// What is due is done to the run: now, or while somebody waits.
+    fn fault(&mut self) {
+        let Some((_, fault)) = self.faults.pop() else { return };
+        match fault {
+            Fault::CrashNode => {
+                self.report.crashes += 1;
+                self.stage.crash_node();
+            }
+            Fault::Strike(strike) if self.random.one_in(1, 3) => self.stage.strike(strike),
+            Fault::Strike(strike) => self.stage.arm(strike, self.random.below(60)),
         }
-        self.stage.open(&self.options).expect("a database opens again")
+    }
+
+    /// Goes on with whoever has the database open now.
+    fn go_on(&mut self, process: Process) -> Process {
+        match self.stage.take_struck() {
+            Some((Strike::TakeOver, Some(successor))) => {
+                self.report.takeovers += 1;
+                self.taken_over(process, successor)
+            }
+            Some(_) => {
+                self.report.kills += 1;
+                self.open_again(process)
+            }
+            None if process.db.failure().is_some() => self.open_again(process),
+            None => process,
+        }
+    }
+
+    fn taken_over(&mut self, process: Process, successor: Process) -> Process {
+        self.end_zombie();
+        self.stage.set_process(&successor);
+        let calls = self.recover(&successor);
+        self.zombie = Some(Zombie { process, calls, calls_left: ZOMBIE_CALLS });
+        successor
+    }
+
+    /// Opens the database in place of one that has failed for good.
+    fn open_again(&mut self, process: Process) -> Process {
+        self.stage.call(Calls::release);
+        self.end(process.db.clone());
+        let next = self.stage.open();
+        if self.drawn.habits.is_named && next.continues(&process) {
+            drop(process);
+            let calls = self.recover(&next);
+            self.report.add_calls(&calls);
+        } else {
+            drop(process);
+            self.report.losses += 1;
+            let calls = self.begin(&next, Model::default());
+            calls.iter().for_each(|calls| self.report.add_calls(calls));
+        }
+        next
+    }
+
+    /// Goes on with what a database that was opened again must hold, and returns the calls before.
+    fn recover(&mut self, process: &Process) -> Calls {
+        self.report.recoveries += 1;
+        let bounds = process.db.shard_bounds();
+        let order = self.drawn.habits.order;
+        let model = self.stage.call(|calls| calls.journal.recovered(&calls.model, order, &bounds, &process.found));
+        let calls = self.begin(process, model).expect("there were calls before");
+        self.stage.call(|calls| calls.check_all(&process.db));
+        calls
+    }
+
+    /// A process whose database was taken over goes on as if nothing had happened.
+    fn let_zombie_act(&mut self) {
+        let Some(zombie) = &mut self.zombie else { return };
+        if !self.random.one_in(1, 4) {
+            return;
+        }
+        zombie.calls.any_call(&zombie.process.db);
+        if self.random.one_in(1, 8) {
+            zombie.process.db.run_background_step();
+        }
+        zombie.calls_left -= 1;
+        if zombie.calls_left == 0 {
+            self.end_zombie();
+        }
+    }
+
+    /// Nothing that it has in memtables can be flushed, and it learns that it was taken over.
+    fn end_zombie(&mut self) {
+        let Some(Zombie { process, mut calls, .. }) = self.zombie.take() else { return };
+        if calls.journal.has_more_than_durable() {
+            calls.flush(&process.db);
+            assert!(calls.journal.has_more_than_durable(), "a process flushed what another one had taken over");
+        }
+        calls.release();
+        self.report.add_calls(&calls);
+        self.report.add_statistics(&process.db.statistics());
+        let closed = process.db.close();
+        process.kill();
+        if let Err(error) = closed {
+            let explained = [ErrorKind::Fenced, ErrorKind::Unavailable, ErrorKind::TimedOut];
+            assert!(explained.contains(&error.kind()), "{}: {error}", error.kind());
+        }
+    }
+
+    fn finish(&mut self, mut process: Process) {
+        self.end_zombie();
+        self.stage.call(|calls| calls.release());
+        if self.drawn.habits.may_be_full {
+            process = self.make_room(process);
+        }
+        while self.stage.step(&process.db) {}
+        self.stage.call(|calls| calls.check_all(&process.db));
+        self.stage.call(|calls| {
+            calls.compact_all(&process.db);
+            calls.check_all(&process.db);
+        });
+        if self.drawn.habits.is_named {
+            process = self.leave_and_return(process);
+        }
+        self.end(process.db.clone());
+        if self.drawn.habits.is_named {
+            self.destroy(&process);
+        }
+        process.kill();
+        drop(process);
+        self.stage.call(|calls| self.report.add_calls(calls));
+        self.stage.expect_nothing_in_use();
+    }
+
+    /// Whatever the memory was full of: when all is deleted, there is room.
+    fn make_room(&mut self, mut process: Process) -> Process {
+        for _ in 0..100 {
+            if self.stage.call(|calls| calls.delete_all(&process.db)) {
+                self.stage.call(|calls| calls.compact_all(&process.db));
+                return process;
+            }
+            process = self.go_on(process);
+            while self.stage.step(&process.db) {}
+            self.stage.network.clock().sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("the memory stays full: {:?}", process.db.statistics());
+    }
+
+    /// Closes a database with a name in good order, and opens it again: all of it is there, and nothing
+    /// else takes memory.
+    fn leave_and_return(&mut self, process: Process) -> Process {
+        self.stage.call(|calls| calls.flush(&process.db));
+        let next = self.open_again(process);
+        while self.stage.step(&next.db) {}
+        self.stage.call(|calls| calls.check_all(&next.db));
+        let figures = next.db.statistics();
+        let manifests = self.drawn.engine.shards as u64 * MANIFEST_BYTES;
+        let is_quiet = next.db.failure().is_none() && self.drawn.is_faultless();
+        assert!(
+            !is_quiet || figures.remote_bytes <= figures.named_bytes + manifests,
+            "more memory than the versions name: {figures:?}"
+        );
+        next
+    }
+
+    fn destroy(&mut self, process: &Process) {
+        let name = self.drawn.engine.name.as_deref().unwrap_or_default();
+        let client = &process.clients()[0];
+        let is_gone = (0..20).any(|_| match Db::destroy(client, name) {
+            Err(error) => error.kind() == ErrorKind::NotFound || !self.stage.lives_on(process),
+            Ok(()) => true,
+        });
+        assert!(is_gone || !self.drawn.is_faultless(), "a database that nobody has open cannot be dropped");
+        if !is_gone {
+            // A broken link: its node goes with all that it holds.
+            self.stage.crash_node();
+        }
     }
 
     fn end(&mut self, db: Db) {
@@ -169,13 +348,15 @@ impl Run {
         // It says what it had failed with.
         let _ = db.close();
     }
-}
 
-/// Bounds between shards, ascending in the order.
-fn bounds(shards: usize, order: KeyOrder) -> Vec<Vec<u8>> {
-    let mut bounds: Vec<_> = (1..shards).map(|i| (2 * i).to_string().into_bytes()).collect();
-    if order == KeyOrder::ReverseBytewise {
-        bounds.reverse();
+    fn expect_whole_run(&self) {
+        if self.operations < WHOLE_RUN {
+            return;
+        }
+        let Report { operations, flushes, compactions, crashes, kills, takeovers, recoveries, losses, .. } =
+            self.report;
+        assert!(operations >= self.operations);
+        assert!(flushes >= 2 && compactions >= 3, "too little went on: {:?}", self.report);
+        assert!(crashes + kills + takeovers > 0 && recoveries + losses > 0, "nothing went wrong: {:?}", self.report);
     }
-    bounds
 }

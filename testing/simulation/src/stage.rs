@@ -1,20 +1,25 @@
-//! The network, the memory node, the database, and who works while somebody waits for the network.
+//! The network, the memory nodes, the process that has the database open, and who works while somebody
+//! waits for the network.
 
 use crate::calls::Calls;
+use crate::draw::Drawn;
+use crate::journal::published;
+use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
-use forebay_fabric::sim::{Faults, Order, SimNetwork, SimOptions};
+use forebay_fabric::sim::{Order, SimNetwork, SimOptions};
+use forebay_fabric::{Link, NodeIdentity};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const NODE: u32 = 1;
-/// Memory of the node, bytes.
-const MEMORY_BYTES: u64 = 32 << 20;
 /// How often a new link or session is asked for while the network loses what is sent.
 const TRIES: usize = 200;
+/// How often a second process tries to take the database over before it gives up.
+const TAKEOVER_TRIES: usize = 3;
 
 /// What is on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +28,7 @@ enum Running {
     Call,
     /// A step of background work: where it waits, a call may run.
     Step,
-    /// One inside of the other, or neither: only the node works while it waits.
+    /// One inside of the other, or neither: only the nodes work while it waits.
     Inner,
 }
 
@@ -34,122 +39,244 @@ pub(crate) struct Nested {
     pub(crate) calls: u64,
 }
 
+/// What strikes a process while it waits for the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strike {
+    /// It is killed.
+    Kill,
+    /// Another process takes its database over, and it lives on.
+    TakeOver,
+}
+
+/// A process that has the database open.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) db: Db,
+    /// The sequence numbers that the shards were found at.
+    pub(crate) found: Vec<u64>,
+    links: Vec<Arc<dyn Link>>,
+    clients: Vec<Arc<MemoryClient>>,
+    lives: Vec<NodeIdentity>,
+}
+
+impl Process {
+    pub(crate) fn kill(&self) {
+        self.links.iter().for_each(|link| link.close());
+    }
+
+    /// Whether the memory nodes are those that `before` had, in the same lives.
+    pub(crate) fn continues(&self, before: &Self) -> bool {
+        self.lives == before.lives
+    }
+
+    pub(crate) fn clients(&self) -> &[Arc<MemoryClient>] {
+        &self.clients
+    }
+}
+
 struct Inside {
     random: Random,
     running: Running,
     nested: Nested,
-    db: Option<Db>,
+    process: Option<Process>,
+    /// What strikes, and after how many waits.
+    armed: Option<(Strike, u64)>,
+    /// It struck.
+    struck: Option<Strike>,
+    /// Who took the database over.
+    successor: Option<Process>,
+    may_be_fenced: Arc<AtomicBool>,
 }
 
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) network: SimNetwork,
-    node: Arc<Mutex<Option<MemoryNode>>>,
+    nodes: Arc<Vec<Mutex<Option<MemoryNode>>>>,
     inside: Arc<Mutex<Inside>>,
-    calls: Arc<Mutex<Calls>>,
-    /// Whether calls may run inside of steps.
-    calls_inside: bool,
+    calls: Arc<Mutex<Option<Calls>>>,
+    drawn: Arc<Drawn>,
 }
 
 impl Stage {
-    pub(crate) fn new(seed: u64, calls: Calls, calls_inside: bool, faults: Faults) -> Self {
+    pub(crate) fn new(seed: u64, drawn: Drawn) -> Self {
         let mut random = Random::seeded(seed);
         let options = SimOptions {
             order: [Order::Total, Order::Writes, Order::None][random.below(3) as usize],
             line_bytes: [8, 64][random.below(2) as usize],
-            faults,
+            faults: drawn.faults,
             ..SimOptions::default()
         };
         let network = SimNetwork::new(seed, options);
-        let inside = Inside { random, running: Running::Inner, nested: Nested::default(), db: None };
+        let inside = Inside {
+            random,
+            running: Running::Inner,
+            nested: Nested::default(),
+            process: None,
+            armed: None,
+            struck: None,
+            successor: None,
+            may_be_fenced: Arc::default(),
+        };
         let stage = Self {
             network,
-            node: Arc::default(),
+            nodes: Arc::new((0..drawn.nodes).map(|_| Mutex::default()).collect()),
             inside: Arc::new(Mutex::new(inside)),
-            calls: Arc::new(Mutex::new(calls)),
-            calls_inside,
+            calls: Arc::default(),
+            drawn: Arc::new(drawn),
         };
-        stage.start_node();
+        stage.start_nodes();
         let hooked = stage.clone();
         stage.network.set_progress_hook(move || hooked.work_while_waiting());
         stage
     }
 
-    /// Starts the node, or starts it again with empty memory.
-    pub(crate) fn start_node(&self) {
-        drop(lock(&self.node).take());
-        let options = forebay_memory_node::Options {
-            clock: self.network.clock(),
-            ..forebay_memory_node::Options::with_memory(MEMORY_BYTES)
-        };
-        let node = (0..TRIES).find_map(|_| {
-            let listener = self.network.listen(NODE).ok()?;
-            MemoryNode::new(Box::new(listener), options.clone()).ok()
-        });
-        *lock(&self.node) = Some(node.expect("a node starts"));
-    }
-
-    /// Ends the node's life, and whatever it held.
-    pub(crate) fn crash_node(&self) {
-        self.network.crash(NODE);
-    }
-
-    pub(crate) fn node_runs(&self) -> bool {
-        self.network.running(NODE).is_some()
-    }
-
-    /// Opens a database in a session of its own.
-    pub(crate) fn open(&self, options: &Options) -> Result<Db, Error> {
-        let mut opened = self.try_open(options);
-        for _ in 0..TRIES {
-            if opened.is_ok() {
-                break;
+    /// Starts the nodes that do not run, with empty memory.
+    fn start_nodes(&self) {
+        for (node, number) in self.nodes.iter().zip(1..) {
+            if self.network.running(number).is_some() {
+                continue;
             }
-            if !self.node_runs() {
-                self.start_node();
-            }
-            opened = self.try_open(options);
+            drop(lock(node).take());
+            let options = forebay_memory_node::Options {
+                clock: self.network.clock(),
+                extent_bytes: Some(self.drawn.extent_bytes),
+                ..forebay_memory_node::Options::with_memory(self.drawn.memory_bytes)
+            };
+            let started = (0..TRIES).find_map(|_| {
+                let listener = self.network.listen(number).ok()?;
+                MemoryNode::new(Box::new(listener), options.clone()).ok()
+            });
+            *lock(node) = Some(started.expect("a node starts"));
         }
-        if let Ok(db) = &opened {
-            lock(&self.inside).db = Some(db.clone());
+    }
+
+    /// Ends the life of a node, and whatever it held.
+    pub(crate) fn crash_node(&self) {
+        let number = 1 + lock(&self.inside).random.below(self.nodes.len() as u64) as u32;
+        self.network.crash(number);
+    }
+
+    /// Whether each node that `process` knows still lives that life.
+    pub(crate) fn lives_on(&self, process: &Process) -> bool {
+        process.lives.iter().all(|life| self.network.running(life.node) == Some(*life))
+    }
+
+    /// Opens the database in a process of its own.
+    pub(crate) fn open(&self) -> Process {
+        let takeover = lock(&self.inside).random.one_in(1, 2);
+        let process = (0..TRIES).find_map(|_| {
+            self.start_nodes();
+            self.try_open(takeover).ok()
+        });
+        let process = process.expect("a database opens");
+        self.set_process(&process);
+        process
+    }
+
+    pub(crate) fn set_process(&self, process: &Process) {
+        lock(&self.inside).process = Some(process.clone());
+    }
+
+    fn try_open(&self, takeover: bool) -> Result<Process, Error> {
+        let opened = self.open_once(takeover);
+        if let Err(error) = &opened {
+            let mut explained = vec![ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Busy, ErrorKind::Fenced];
+            if self.drawn.habits.may_be_full {
+                explained.push(ErrorKind::Full);
+            }
+            assert!(explained.contains(&error.kind()), "opening: {}: {error}", error.kind());
         }
         opened
     }
 
-    fn try_open(&self, options: &Options) -> Result<Db, Error> {
-        let link = self.network.connect(NODE).map_err(forebay_memory_client::Error::from)?;
-        let client = ClientOptions { renew: false, clock: self.network.clock(), ..ClientOptions::default() };
-        Db::open(&[MemoryClient::connect(link, "simulated", client)?], options.clone())
+    fn open_once(&self, takeover: bool) -> Result<Process, Error> {
+        let mut links: Vec<Arc<dyn Link>> = Vec::new();
+        let mut clients = Vec::new();
+        for number in (1..).take(self.nodes.len()) {
+            let link = self.network.connect(number).map_err(forebay_memory_client::Error::from)?;
+            let client = ClientOptions { renew: false, clock: self.network.clock(), ..ClientOptions::default() };
+            clients.push(MemoryClient::connect(Arc::clone(&link) as Arc<dyn Link>, "simulated", client)?);
+            links.push(link);
+        }
+        let lives = clients.iter().map(|client| client.node()).collect();
+        let options = Options { takeover, clock: self.network.clock(), ..self.drawn.engine.clone() };
+        let db = Db::open(&clients, options)?;
+        Ok(Process { found: published(&db), db, links, clients, lives })
     }
 
-    /// Forgets the database: nothing of it runs any more while somebody waits.
+    /// Forgets the process: nothing of it runs any more while somebody waits.
     pub(crate) fn forget(&self) {
-        drop(lock(&self.inside).db.take());
+        let process = lock(&self.inside).process.take();
+        drop(process);
     }
 
-    /// Lets leases run out, and checks that nothing of the node's memory is in use then.
+    /// Has something strike the process after some more waits.
+    pub(crate) fn arm(&self, strike: Strike, waits: u64) {
+        lock(&self.inside).armed = Some((strike, waits));
+    }
+
+    /// What struck, and who took over, since this was last asked.
+    pub(crate) fn take_struck(&self) -> Option<(Strike, Option<Process>)> {
+        let mut inside = lock(&self.inside);
+        let struck = inside.struck.take()?;
+        Some((struck, inside.successor.take()))
+    }
+
+    /// Strikes now.
+    pub(crate) fn strike(&self, strike: Strike) {
+        let process = lock(&self.inside).process.clone();
+        let Some(process) = process else { return };
+        let successor = match strike {
+            Strike::Kill => {
+                process.kill();
+                None
+            }
+            Strike::TakeOver => {
+                lock(&self.inside).may_be_fenced.store(true, Ordering::Relaxed);
+                let successor = (0..TAKEOVER_TRIES).find_map(|_| self.try_open(true).ok());
+                if successor.is_none() {
+                    process.kill();
+                }
+                successor
+            }
+        };
+        let struck = if successor.is_some() { Strike::TakeOver } else { Strike::Kill };
+        let mut inside = lock(&self.inside);
+        (inside.struck, inside.successor) = (Some(struck), successor);
+    }
+
+    /// Lets leases run out, and checks that nothing of the nodes' memory is in use then.
     pub(crate) fn expect_nothing_in_use(&self) {
         self.network.settle();
-        let mut node = lock(&self.node);
-        let Some(node) = node.as_mut().filter(|_| self.node_runs()) else { return };
-        for _ in 0..8 {
-            self.network.clock().sleep(Duration::from_secs(3));
-            while node.step(Duration::ZERO).unwrap_or(false) {}
+        for (node, number) in self.nodes.iter().zip(1..) {
+            let mut node = lock(node);
+            let Some(node) = node.as_mut().filter(|_| self.network.running(number).is_some()) else { continue };
+            for _ in 0..8 {
+                self.network.clock().sleep(Duration::from_secs(3));
+                while node.step(Duration::ZERO).unwrap_or(false) {}
+            }
+            let figures = node.statistics();
+            let used =
+                figures.leased_extents + figures.adopted_extents + figures.job_extents + figures.recycling_extents;
+            assert_eq!((used, figures.sessions, figures.job_bytes), (0, 0, 0), "memory is left in use: {figures:?}");
         }
-        let figures = node.statistics();
-        let used = figures.leased_extents + figures.adopted_extents + figures.job_extents + figures.recycling_extents;
-        assert_eq!((used, figures.sessions, figures.job_bytes), (0, 0, 0), "memory is left in use: {figures:?}");
     }
 
     pub(crate) fn nested(&self) -> Nested {
         lock(&self.inside).nested
     }
 
+    /// Replaces the calls, and returns those before.
+    pub(crate) fn set_calls(&self, calls: Calls) -> Option<Calls> {
+        lock(&self.inside).may_be_fenced = Arc::clone(&calls.may_be_fenced);
+        lock(&self.calls).replace(calls)
+    }
+
     /// Runs `body` with all calls, as a call.
     pub(crate) fn call<T>(&self, body: impl FnOnce(&mut Calls) -> T) -> T {
         let before = self.enter(Running::Call);
-        let result = body(&mut lock(&self.calls));
+        let result = body(lock(&self.calls).as_mut().expect("a database is open"));
         self.enter(before);
         result
     }
@@ -168,21 +295,36 @@ impl Stage {
 
     /// Somebody waits for the network.
     fn work_while_waiting(&self) {
-        // Whoever works for the node does not wait for it.
-        if let Ok(mut node) = self.node.try_lock()
-            && let Some(node) = node.as_mut()
-        {
-            // A node that was crashed can serve no more.
-            let _ = node.step(Duration::ZERO);
+        for node in self.nodes.iter() {
+            // Whoever works for a node does not wait for it.
+            if let Ok(mut node) = node.try_lock()
+                && let Some(node) = node.as_mut()
+            {
+                // A node that was crashed can serve no more.
+                let _ = node.step(Duration::ZERO);
+            }
         }
         let mut inside = lock(&self.inside);
         let running = inside.running;
+        if running == Running::Inner {
+            return;
+        }
+        if let Some(strike) = inside.due() {
+            inside.running = Running::Inner;
+            drop(inside);
+            self.strike(strike);
+            self.enter(running);
+            return;
+        }
         let chance = match running {
             Running::Call => 16,
-            Running::Step if self.calls_inside => 2,
+            Running::Step if self.drawn.calls_inside => 2,
             _ => return,
         };
-        let Some(db) = inside.db.clone().filter(|_| inside.random.one_in(1, chance)) else { return };
+        if !inside.random.one_in(1, chance) {
+            return;
+        }
+        let Some(db) = inside.process.as_ref().map(|process| process.db.clone()) else { return };
         inside.running = Running::Inner;
         match running {
             Running::Call => inside.nested.steps += 1,
@@ -193,8 +335,17 @@ impl Stage {
             Running::Call => {
                 db.run_background_step();
             }
-            _ => lock(&self.calls).short_call(&db),
+            _ => lock(&self.calls).as_mut().expect("a database is open").short_call(&db),
         }
         self.enter(running);
+    }
+}
+
+impl Inside {
+    /// What strikes now, if anything does.
+    fn due(&mut self) -> Option<Strike> {
+        let (strike, waits) = self.armed?;
+        self.armed = (waits > 0).then(|| (strike, waits - 1));
+        (waits == 0).then_some(strike)
     }
 }

@@ -35,14 +35,22 @@ fn main() -> ExitCode {
     let Ok(total) = run_all(&arguments) else { return ExitCode::from(1) };
     let seconds = clock.now() as f64 / 1e9;
     println!(
-        "{} seeds: {} calls ({} failed), {} flushes, {} compactions ({} near the data), {} databases lost; \
-         {} steps inside of calls, {} calls inside of steps; {seconds:.1} s",
+        "{} seeds: {} calls ({} failed, {} of them for want of memory), {} flushes, {} compactions ({} near the data)",
         arguments.seeds,
         total.operations,
         total.failed,
+        total.full,
         total.flushes,
         total.compactions,
         total.near_data_compactions,
+    );
+    println!(
+        "{} memory nodes crashed, {} compute nodes killed, {} taken over; {} databases found again, {} lost; \
+         {} steps inside of calls, {} calls inside of steps; {seconds:.1} s",
+        total.crashes,
+        total.kills,
+        total.takeovers,
+        total.recoveries,
         total.losses,
         total.nested_steps,
         total.nested_calls,

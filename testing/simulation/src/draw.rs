@@ -1,0 +1,124 @@
+//! What a seed is like: its database's options, its network, its faults. All of it is drawn, so the
+//! same calls meet every combination in some seed, and the model says what they must all answer.
+
+use crate::calls::Habits;
+use forebay_base::KeyOrder;
+use forebay_engine::{CompactionPlace, CompactionStyle, Options, ShardBounds};
+use forebay_env::Random;
+use forebay_fabric::sim::Faults;
+use forebay_table::job::SizeClasses;
+use std::time::Duration;
+
+/// Key prefixes between which bounds of shards lie.
+const FIRST_DIGITS: u64 = 9;
+
+/// What a seed is like.
+#[derive(Debug, Clone)]
+pub(crate) struct Drawn {
+    pub(crate) habits: Habits,
+    pub(crate) engine: Options,
+    pub(crate) faults: Faults,
+    /// Memory nodes, and the memory and the extents of each.
+    pub(crate) nodes: u32,
+    pub(crate) memory_bytes: u64,
+    pub(crate) extent_bytes: u64,
+    /// Calls may run inside of steps of background work.
+    pub(crate) calls_inside: bool,
+}
+
+impl Drawn {
+    /// Whether nothing goes wrong but what is done on purpose.
+    pub(crate) fn is_faultless(&self) -> bool {
+        let Faults { lose_completion, break_endpoint, close_link, crash_node } = self.faults;
+        lose_completion + break_endpoint + close_link + crash_node == 0
+    }
+}
+
+/// Draws what a seed is like.
+pub(crate) fn draw(random: &mut Random) -> Drawn {
+    let is_named = random.one_in(1, 2);
+    let may_be_full = random.one_in(1, 6);
+    let order = if random.one_in(1, 8) { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
+    let habits = Habits {
+        order,
+        keys: if may_be_full { 2000 } else { pick(random, [50, 500, 5000]) },
+        value_bytes: if may_be_full { 400 } else { pick(random, [40, 100, 100, 200]) },
+        large_value_bytes: pick(random, [200, 3000]),
+        is_named,
+        may_be_full,
+    };
+    let calls_inside = random.one_in(1, 2);
+    Drawn {
+        habits,
+        engine: engine(random, &habits, calls_inside),
+        faults: match random.below(4) {
+            0 => Faults::default(),
+            1 => Faults { lose_completion: 100, break_endpoint: 500, ..Faults::default() },
+            2 => Faults { close_link: 10, crash_node: 10, ..Faults::default() },
+            _ => Faults { lose_completion: 20, break_endpoint: 100, close_link: 5, crash_node: 5 },
+        },
+        // A database with a name lies on one node.
+        nodes: if is_named || may_be_full { 1 } else { pick(random, [1, 1, 2, 3]) },
+        memory_bytes: if may_be_full { pick(random, [1 << 20, 3 << 19]) } else { 24 << 20 },
+        extent_bytes: if may_be_full { 64 << 10 } else { 512 << 10 },
+        calls_inside,
+    }
+}
+
+fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
+    let shards = if habits.may_be_full { pick(random, [1, 2]) } else { pick(random, [1, 1, 2, 4]) };
+    let level0_compaction_trigger = pick(random, [1, 2, 4]);
+    Options {
+        name: habits.is_named.then(|| "simulated".to_owned()),
+        key_order: habits.order,
+        shards,
+        shard_bounds: ShardBounds::Given(bounds(random, shards, habits.order)),
+        write_buffer_bytes: pick(random, [6 << 10, 16 << 10, 16 << 10, 28 << 10]),
+        target_table_bytes: pick(random, [8 << 10, 16 << 10, 30 << 10]),
+        level0_compaction_trigger,
+        // A call inside of a step cannot wait for the step.
+        max_immutable_memtables: if calls_inside { 1000 } else { 1 + random.below(3) as usize },
+        level0_slowdown_trigger: if calls_inside { 1000 } else { 12 },
+        level0_stop_trigger: if calls_inside { 1000 } else { 16 },
+        level1_bytes: pick(random, [20 << 10, 64 << 10]),
+        level_size_multiplier: pick(random, [2, 4, 10]),
+        levels: pick(random, [2, 3, 5, 7]),
+        background_threads: 0,
+        compaction_place: pick(random, [CompactionPlace::ComputeNode, CompactionPlace::MemoryNode]),
+        compaction_style: pick(
+            random,
+            [
+                CompactionStyle::Clustered,
+                CompactionStyle::Clustered,
+                CompactionStyle::Unclustered,
+                CompactionStyle::Classic,
+            ],
+        ),
+        cached_index_bytes: pick(random, [None, None, Some(0), Some(1000), Some(20_000)]),
+        size_classes: pick(
+            random,
+            [
+                SizeClasses::default(),
+                SizeClasses::NONE,
+                SizeClasses { medium_from_bytes: 50, large_from_bytes: 90 },
+                SizeClasses { medium_from_bytes: 0, large_from_bytes: 500 },
+            ],
+        ),
+        last_level_runs: pick(random, [1, 2, 8]),
+        dead_percent: pick(random, [5, 25, 100]),
+        fabric_timeout: Duration::from_millis(100),
+        ..Options::default()
+    }
+}
+
+/// Bounds between shards, ascending in the order: some shards may own little, or nothing.
+fn bounds(random: &mut Random, shards: usize, order: KeyOrder) -> Vec<Vec<u8>> {
+    let mut bounds: Vec<_> = (1..shards).map(|_| (random.below(FIRST_DIGITS * 10)).to_string().into_bytes()).collect();
+    bounds.sort_by(|a, b| order.compare(a, b));
+    bounds.dedup();
+    bounds
+}
+
+fn pick<T: Copy, const N: usize>(random: &mut Random, choices: [T; N]) -> T {
+    choices[random.below(N as u64) as usize]
+}

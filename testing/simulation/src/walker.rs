@@ -1,0 +1,78 @@
+//! An iterator that is held over many calls, and moved to and fro: it shows its moment, whatever is
+//! written, flushed and compacted meanwhile.
+
+use crate::model::{Model, Moment, reverse};
+use forebay_base::KeyOrder;
+use forebay_engine::{DbIterator, Error};
+use forebay_env::Random;
+
+/// See the module.
+pub(crate) struct Walker {
+    iterator: DbIterator,
+    moment: Moment,
+    order: KeyOrder,
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+    prefix: Option<Vec<u8>>,
+    /// The key that it stands at.
+    at: Option<Vec<u8>>,
+}
+
+impl Walker {
+    /// An iterator over keys from a lower bound up to an upper one that begin with a prefix.
+    pub(crate) fn new(
+        iterator: DbIterator,
+        moment: Moment,
+        order: KeyOrder,
+        [lower, upper, prefix]: [Option<Vec<u8>>; 3],
+    ) -> Self {
+        Self { iterator, moment, order, lower, upper, prefix, at: None }
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        self.moment
+    }
+
+    /// Moves in any way, and checks where to.
+    pub(crate) fn step(&mut self, random: &mut Random, target: &[u8], model: &Model) -> Result<(), Error> {
+        let (order, back) = (self.order, reverse(self.order));
+        let way = random.below(if self.at.is_some() { 24 } else { 4 });
+        let mut entries = match (way, &self.at) {
+            (0, _) => {
+                self.iterator.seek_to_first()?;
+                model.entries(order, self.moment)
+            }
+            (1, _) => {
+                self.iterator.seek_to_last()?;
+                model.entries(back, self.moment)
+            }
+            (3, _) => {
+                self.iterator.seek_for_prev(target)?;
+                model.back_from(target, order, self.moment)
+            }
+            (2, _) | (_, None) => {
+                self.iterator.seek(target)?;
+                model.from(target, order, self.moment)
+            }
+            (4..16, Some(at)) => {
+                self.iterator.next()?;
+                model.after(at, order, self.moment)
+            }
+            (_, Some(at)) => {
+                self.iterator.prev()?;
+                model.after(at, back, self.moment)
+            }
+        };
+        let expected = entries.find(|(key, _)| self.shows(key));
+        let found = self.iterator.valid().then(|| (self.iterator.key(), self.iterator.value()));
+        assert_eq!(found, expected, "an iterator that went from {:?} by way {way}, target {target:?}", self.at);
+        self.at = expected.map(|(key, _)| key.to_vec());
+        Ok(())
+    }
+
+    fn shows(&self, key: &[u8]) -> bool {
+        self.lower.as_ref().is_none_or(|lower| self.order.compare(lower, key).is_le())
+            && self.upper.as_ref().is_none_or(|upper| self.order.compare(key, upper).is_lt())
+            && self.prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
+    }
+}
