@@ -133,7 +133,10 @@ impl MemoryNode {
         if !busy || self.since_tick >= EVENTS_PER_TICK {
             self.since_tick = 0;
             self.core.tick();
-            self.cpu.report(&self.core.counters.cpu_nanos);
+            // Without threads it is the caller's processor time, whatever that does besides.
+            if !self.threads.is_empty() {
+                self.cpu.report(&self.core.counters.cpu_nanos);
+            }
             if self.core.has_zeroing() {
                 self.workers.wake();
             }
