@@ -49,8 +49,7 @@ impl Owner {
     /// `Fenced` when somebody took over; `Unavailable`.
     pub(crate) fn advance(&self) -> Result<ShardHandle> {
         self.check_fenced()?;
-        let mut shard = lock(&self.shard);
-        let id = shard.key().shard;
+        let id = lock(&self.shard).key().shard;
         let next = match self.store.acquire_shard(id, false) {
             Ok(next) => next,
             Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Invalid | ErrorKind::NotFound) => {
@@ -60,7 +59,7 @@ impl Owner {
             Err(error) => return Err(error.into()),
         };
         let root = self.store.root(id)?;
-        if root.is_some_and(|(epoch, _)| epoch > Epoch(self.root_epoch.load(Ordering::Relaxed))) {
+        if root.is_some_and(|(epoch, _)| epoch > Epoch(self.root_epoch.load(Ordering::Acquire))) {
             let error = Error::new(ErrorKind::Fenced, "another process opened the database and has ended since");
             // It is nobody's again.
             if let Err(error) = next.release() {
@@ -69,9 +68,13 @@ impl Owner {
             return Err(self.fenced.get_or_init(|| error).clone());
         }
         // A root that this owner sets from now on carries the new epoch.
-        self.root_epoch.store(next.epoch().0, Ordering::Relaxed);
-        *shard = next.clone();
-        Ok(next)
+        self.root_epoch.fetch_max(next.epoch().0, Ordering::AcqRel);
+        // Nothing is awaited under the lock: meanwhile another thread may have come further.
+        let mut shard = lock(&self.shard);
+        if next.epoch() > shard.epoch() {
+            *shard = next;
+        }
+        Ok(shard.clone())
     }
 
     /// Sets what recovery starts from.
