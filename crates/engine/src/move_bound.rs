@@ -46,7 +46,7 @@ use std::time::Duration;
 const CHUNK_BYTES: u64 = 1 << 20;
 /// The same in a named database, where each chunk is flushed.
 const NAMED_CHUNK_BYTES: u64 = 8 << 20;
-/// Record bytes of a batch that is copied.
+/// Record bytes of a batch that is copied, at most.
 const BATCH_BYTES: u64 = 64 << 10;
 /// How often the recording of a bound is tried again when nobody knows whether it counts.
 const RETRIES: u32 = 5;
@@ -229,10 +229,11 @@ impl Move<'_> {
         let bounds = Arc::new(Bounds::new(self.router.order(), &options));
         let mut entries = ShardIterator::new(Arc::clone(self.from), &view, number, bounds)?;
         let mut batch = WriteBatch::new();
+        let most = BATCH_BYTES.min(self.to.remote.max_record_bytes() / 2);
         entries.seek_to_first()?;
         while entries.valid() {
             let bytes = (entries.key().len() + entries.value().len()) as u64;
-            if !batch.is_empty() && batch.record_bytes() + bytes > BATCH_BYTES {
+            if !batch.is_empty() && batch.record_bytes() + bytes > most {
                 self.to.write(&batch)?;
                 batch.clear();
             }
