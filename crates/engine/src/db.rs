@@ -290,6 +290,13 @@ impl Db {
         Ok(sum)
     }
 
+    /// The sequence number that each shard was found at when the database was opened: what processes before
+    /// wrote there after it is lost.
+    #[must_use]
+    pub fn opened_at(&self) -> Vec<SequenceNumber> {
+        self.shards().iter().map(|shard| shard.opened_at).collect()
+    }
+
     /// Flushes what was written so far to the memory nodes, and waits for it.
     ///
     /// # Errors

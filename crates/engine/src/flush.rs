@@ -6,6 +6,7 @@
 
 use crate::memory::Buffer;
 use crate::pipeline::Pipeline;
+use crate::planted::{Bug, planted};
 use crate::shard::Shard;
 use crate::table::Table;
 use crate::version::Change;
@@ -22,11 +23,22 @@ impl Shard {
     /// `Full` when the memory node is full: nothing is lost, it can be tried again; others.
     pub(crate) fn flush(&self, buffer: &Arc<Buffer>) -> Result<()> {
         self.wait_complete(buffer);
+        if planted(Bug::DropBeforeInstalled) {
+            let state = self.lock();
+            self.install(Arc::clone(&self.view.load().version), Some(buffer));
+            drop(state);
+        }
         let table = self.next_table();
         let mut change = Change::default();
         let length = buffer.memtable.filled_prefix_bytes();
+        let mut written = None;
         if length > 0 {
-            self.write_table(buffer, length, table, &mut change)?;
+            written = Some(self.write_table(buffer, length, table, &mut change)?);
+        }
+        if let Some(written) = &mut written
+            && !planted(Bug::EditBeforeData)
+        {
+            written.drain()?;
         }
         change.edit.last_sequence = buffer.memtable.last_sequence();
         self.commit(change, Some(buffer))?;
@@ -47,7 +59,8 @@ impl Shard {
         }
     }
 
-    fn write_table(&self, buffer: &Buffer, length: u64, id: TableId, change: &mut Change) -> Result<()> {
+    /// Writes a memtable's block and the index over it. They are written when the pipeline is drained.
+    fn write_table(&self, buffer: &Buffer, length: u64, id: TableId, change: &mut Change) -> Result<Pipeline> {
         let block = self.allocate_for_flush(SegmentKind::MemtableBlock, length)?;
         let mut pipeline = Pipeline::new(self.remote.background()?);
         pipeline.write_block(&block, buffer, length as usize)?;
@@ -85,7 +98,7 @@ impl Shard {
                 change.segments.iter().map(|segment| (segment.id(), segment.info().clone())).collect();
             change.edit.added_tables = vec![(0, metadata)];
         }
-        pipeline.drain()
+        Ok(pipeline)
     }
 
     pub(crate) fn job_identity(&self, job: u64) -> JobIdentity {

@@ -52,6 +52,10 @@ mod options;
 mod owner;
 mod picker;
 mod pipeline;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 mod probe;
 mod property;
 mod range_deletions;

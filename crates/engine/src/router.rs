@@ -21,6 +21,7 @@ use crate::batch::{WriteBatch, Writes};
 use crate::cut::{Cut, Turn};
 use crate::move_bound::Held;
 use crate::multi_get::{self, Source};
+use crate::planted::{Bug, planted};
 use crate::routing::Routing;
 use crate::shard::Shard;
 use crate::split::{Part, sole_owner, split};
@@ -266,7 +267,9 @@ impl Router {
     fn place_and_publish(&self, parts: &[Part<'_>]) -> Result<()> {
         let crossing = self.cut.cross();
         let mut placed = Vec::with_capacity(parts.len());
-        if let Err(error) = self.place(parts, &mut Some(crossing.take_turn()), &mut placed) {
+        if let Err(error) =
+            self.place(parts, &mut (!planted(Bug::ReserveOutOfTurn)).then(|| crossing.take_turn()), &mut placed)
+        {
             // What was placed can never be published: nobody writes to these shards any more.
             let error = error.during("placing a batch that crosses shards");
             placed.iter().for_each(|(shard, _)| shard.failed(error.clone()));

@@ -435,6 +435,13 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        self.free();
+    }
+}
+
+impl Segment {
+    /// Frees the memory, unless it was abandoned.
+    pub(crate) fn free(&self) {
         if self.is_abandoned.load(Ordering::Relaxed) {
             return;
         }

@@ -24,6 +24,7 @@ use crate::background::Bell;
 use crate::manifest::Manifest;
 use crate::memory::Buffer;
 use crate::picker::Cursors;
+use crate::planted::{Bug, planted};
 use crate::recovery::Recovered;
 use crate::room::{Need, Room};
 use crate::segment::{Remote, Segment};
@@ -128,6 +129,8 @@ pub(crate) struct Shard {
     pub(crate) reserve: Mutex<Option<Arc<Segment>>>,
     /// Held while a version is made, recorded and installed.
     commit: Mutex<()>,
+    /// What the shard was found at when it was opened.
+    pub(crate) opened_at: SequenceNumber,
     /// Where versions of a named database are recorded.
     manifest: Option<Manifest>,
     /// Another process took over.
@@ -181,6 +184,7 @@ impl Shard {
             publication: Publication::new(last, Publication::DEFAULT_SLOTS),
             reserve: Mutex::default(),
             commit: Mutex::default(),
+            opened_at: last,
             manifest,
             fenced: OnceLock::new(),
             next_watch: AtomicU64::new(0),
@@ -535,15 +539,19 @@ impl Shard {
         change.edit.next_segment = Some(self.next_segment.load(Ordering::Relaxed));
         // Only commits change the version.
         let version = Arc::clone(&self.view.load().version);
-        let version = Arc::new(version.apply(&mut change)?);
+        let before = version;
+        let version = Arc::new(before.apply(&mut change)?);
+        if planted(Bug::FreeBeforeRecorded) {
+            free_replaced(&before, &version);
+        }
         if let Some(manifest) = &self.manifest {
             manifest.recorder().record(&change, &version)?;
         }
+        if planted(Bug::FreeBeforeUnpinned) {
+            free_replaced(&before, &version);
+        }
         let mut state = self.lock();
-        let view = Arc::clone(&self.view.load());
-        let is_left = |buffer: &&Arc<Buffer>| flushed.is_none_or(|flushed| !Arc::ptr_eq(buffer, flushed));
-        let sealed = view.sealed.iter().filter(is_left).cloned().collect();
-        self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
+        self.install(version, flushed);
         state.full = None;
         state.hopeless_since = None;
         state.too_large.clear();
@@ -555,6 +563,14 @@ impl Shard {
         drop(commit);
         self.notify();
         Ok(())
+    }
+
+    /// Installs a version, and drops the memtable `flushed` from the view. The caller holds the lock.
+    pub(crate) fn install(&self, version: Arc<LiveVersion>, flushed: Option<&Arc<Buffer>>) {
+        let view = Arc::clone(&self.view.load());
+        let is_left = |buffer: &&Arc<Buffer>| flushed.is_none_or(|flushed| !Arc::ptr_eq(buffer, flushed));
+        let sealed = view.sealed.iter().filter(is_left).cloned().collect();
+        self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
     }
 
     /// Notes that background work failed. A full memory node is not for good, and an endpoint that
@@ -579,4 +595,13 @@ impl Shard {
         drop(state);
         self.notify();
     }
+}
+
+/// A planted bug: frees what `after` does not name any more, whoever reads it.
+#[cold]
+fn free_replaced(before: &LiveVersion, after: &LiveVersion) {
+    before.segments().filter(|segment| after.segment(segment.id()).is_none()).for_each(|segment| {
+        segment.free();
+        segment.abandon();
+    });
 }

@@ -12,6 +12,7 @@
 
 use crate::batch::Writes;
 use crate::memory::Buffer;
+use crate::planted::{Bug, planted};
 use crate::shard::Shard;
 use crate::{Error, Result};
 use forebay_base::{Kind, SequenceNumber, Tag};
@@ -54,6 +55,10 @@ impl Shard {
         }
         match view.active.memtable.reserve(count, bytes)? {
             Reserved::Fits(reservation) => {
+                if planted(Bug::PublishBeforeInsert) {
+                    self.publication.publish(reservation.next_sequence(), reservation.last_sequence());
+                    return self.fill(&view.active, reservation, writes).map(|_| None);
+                }
                 let placed = self.fill(&view.active, reservation, writes)?;
                 self.publication.publish(placed.first, placed.last);
                 self.publication.wait_published(placed.last);

@@ -6,21 +6,21 @@
 #[cfg(loom)]
 pub use loom::{
     hint,
-    sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, atomic},
+    sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, atomic},
     thread,
 };
 
 #[cfg(all(shuttle, not(loom)))]
 pub use shuttle::{
     hint,
-    sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, atomic},
+    sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, atomic},
     thread,
 };
 
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{
     hint,
-    sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, atomic},
+    sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, atomic},
     thread,
 };
 

@@ -1,0 +1,60 @@
+//! Bugs that a test plants to see that the checkers find them: a checker counts only once it has
+//! failed. They exist only with the feature `planted`; without it, asking for one is the constant
+//! `false`.
+
+/// A bug that can be planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// A memtable leaves the view before its table is installed.
+    DropBeforeInstalled = 1,
+    /// What a compaction replaced is freed while iterators and snapshots still read it.
+    FreeBeforeUnpinned,
+    /// What a change replaces is freed before the change is recorded.
+    FreeBeforeRecorded,
+    /// A version names a table whose bytes may still be on their way.
+    EditBeforeData,
+    /// A writer publishes its numbers before its records are inserted.
+    PublishBeforeInsert,
+    /// Batches that cross shards do not wait for their turn to reserve.
+    ReserveOutOfTurn,
+    /// A reader of several shards does not look whether a batch that crosses them was in flight.
+    UncheckedCut,
+}
+
+impl Bug {
+    /// Those that show between threads only.
+    pub const OF_THREADS: [Self; 3] = [Self::PublishBeforeInsert, Self::ReserveOutOfTurn, Self::UncheckedCut];
+    /// Those that show on one thread, with other work where somebody waits.
+    pub const OF_ORDER: [Self; 4] =
+        [Self::DropBeforeInstalled, Self::FreeBeforeUnpinned, Self::FreeBeforeRecorded, Self::EditBeforeData];
+}
+
+#[cfg(feature = "planted")]
+mod checked {
+    use super::Bug;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Plants a bug in all databases of the process, or none.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.load(Ordering::Relaxed) == bug as u8
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use checked::plant;
+#[cfg(feature = "planted")]
+pub(crate) use checked::planted;
+
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub(crate) const fn planted(_bug: Bug) -> bool {
+    false
+}
