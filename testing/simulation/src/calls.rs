@@ -1,7 +1,7 @@
 //! Random calls, each checked against a model. A call may fail as the faults of the run allow: then a
 //! write has had no effect.
 
-use crate::journal::{Journal, published};
+use crate::journal::{Journal, opened_at, published};
 use crate::model::{Model, Moment};
 use crate::walker::Walker;
 use forebay_base::{ErrorKind, KeyOrder};
@@ -37,8 +37,12 @@ pub(crate) struct Calls {
     pub(crate) snapshots: Vec<(Snapshot, Moment)>,
     pub(crate) walkers: Vec<Walker>,
     pub(crate) journal: Journal,
+    shards: u64,
     /// Another process may have taken the database over.
     pub(crate) may_be_fenced: Arc<AtomicBool>,
+    /// A call is under way beside which no step may run: it holds what a step waits for, which only another
+    /// thread could give back.
+    pub(crate) is_alone: Arc<AtomicBool>,
     pub(crate) done: u64,
     pub(crate) failed: u64,
     /// Calls that were refused because the memory was full.
@@ -48,14 +52,17 @@ pub(crate) struct Calls {
 impl Calls {
     /// Calls of a database that holds what `model` does.
     pub(crate) fn new(random: Random, habits: Habits, db: &Db, model: Model) -> Self {
+        let numbers = opened_at(db);
         Self {
             random,
             habits,
             model,
+            shards: numbers.len() as u64,
             snapshots: Vec::new(),
             walkers: Vec::new(),
-            journal: Journal::begin(&published(db)),
+            journal: Journal::begin(&numbers),
             may_be_fenced: Arc::default(),
+            is_alone: Arc::default(),
             done: 0,
             failed: 0,
             full: 0,
@@ -83,6 +90,12 @@ impl Calls {
                 let bounds = if all { (None, None) } else { (Some(&lower[..]), Some(&upper[..])) };
                 let result = db.compact_range(bounds.0, bounds.1);
                 self.answered(result);
+            }
+            2 if self.random.one_in(1, 4) => {
+                self.done += 1;
+                self.is_alone.store(true, Ordering::Relaxed);
+                self.move_bound(db);
+                self.is_alone.store(false, Ordering::Relaxed);
             }
             _ => self.short_call(db),
         }
@@ -251,6 +264,32 @@ impl Calls {
         if self.habits.is_named {
             self.journal.wrote(&published(db), self.model.now());
         }
+    }
+
+    /// Moves a bound between shards, or has bounds moved where shards differ in size. No write changes what
+    /// the database holds meanwhile.
+    fn move_bound(&mut self, db: &Db) {
+        let bounds = db.shard_bounds();
+        let shards = self.shards;
+        if shards == 1 {
+            return;
+        }
+        if self.random.one_in(1, 4) {
+            let result = db.rebalance();
+            self.answered(result);
+        } else {
+            let at = self.random.below((bounds.len() as u64 + 1).min(shards - 1)) as usize;
+            let to = self.key();
+            let is_behind = |bound: &Vec<u8>| self.habits.order.compare(bound, &to).is_lt();
+            let is_before = |bound: &Vec<u8>| self.habits.order.compare(&to, bound).is_lt();
+            if at.checked_sub(1).is_some_and(|at| !is_behind(&bounds[at])) || !bounds.get(at + 1).is_none_or(is_before)
+            {
+                return;
+            }
+            let result = db.move_bound(at, &to);
+            self.answered(result);
+        }
+        self.wrote(db);
     }
 
     /// Flushes. What was written before the call outlives the process once it is answered.

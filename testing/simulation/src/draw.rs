@@ -3,7 +3,7 @@
 
 use crate::calls::Habits;
 use forebay_base::KeyOrder;
-use forebay_engine::{CompactionPlace, CompactionStyle, Options, ShardBounds};
+use forebay_engine::{CompactionPlace, CompactionStyle, Gathering, Options, ShardBounds};
 use forebay_env::Random;
 use forebay_fabric::sim::Faults;
 use forebay_table::job::SizeClasses;
@@ -22,6 +22,7 @@ pub(crate) struct Drawn {
     pub(crate) nodes: u32,
     pub(crate) memory_bytes: u64,
     pub(crate) extent_bytes: u64,
+    pub(crate) headroom_bytes: Option<u64>,
     /// Calls may run inside of steps of background work.
     pub(crate) calls_inside: bool,
 }
@@ -57,10 +58,11 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
             2 => Faults { close_link: 10, crash_node: 10, ..Faults::default() },
             _ => Faults { lose_completion: 20, break_endpoint: 100, close_link: 5, crash_node: 5 },
         },
-        // A database with a name lies on one node.
-        nodes: if is_named || may_be_full { 1 } else { pick(random, [1, 1, 2, 3]) },
-        memory_bytes: if may_be_full { pick(random, [1 << 20, 3 << 19]) } else { 24 << 20 },
+        nodes: if may_be_full { 1 } else { pick(random, [1, 1, 2, 3]) },
+        memory_bytes: if may_be_full { pick(random, [3 << 19, 2 << 20]) } else { 24 << 20 },
         extent_bytes: if may_be_full { 64 << 10 } else { 512 << 10 },
+        // Opening a database takes an extent for the manifest of each shard, beside the old ones.
+        headroom_bytes: may_be_full.then_some(256 << 10),
         calls_inside,
     }
 }
@@ -95,6 +97,7 @@ fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
             ],
         ),
         cached_index_bytes: pick(random, [None, None, Some(0), Some(1000), Some(20_000)]),
+        gathering: pick(random, [Gathering::Never, Gathering::Automatic, Gathering::From(1), Gathering::From(8)]),
         size_classes: pick(
             random,
             [

@@ -2,7 +2,8 @@
 //! outlive the process: what a database must hold when it is opened again.
 //!
 //! A shard is found again as it was at the end of one of its memtables, so as it was after one of the
-//! writes; not before the last flush that was answered. Each shard has an end of its own.
+//! writes; not before the last flush that was answered. Each shard has an end of its own. What a moved
+//! bound passed on is in the tables of the shard that got it before the bound is recorded.
 
 use crate::model::{Model, Moment};
 use forebay_base::KeyOrder;
@@ -16,7 +17,7 @@ pub(crate) struct Journal {
 
 #[derive(Debug, Clone, Default)]
 struct Shard {
-    /// Published numbers after writes, with the writes' moments, ascending.
+    /// Published numbers after writes, each with the last moment at which it was that, ascending.
     written: Vec<(u64, Moment)>,
     /// What a flush that was answered covers.
     durable: u64,
@@ -25,6 +26,11 @@ struct Shard {
 /// Each shard's published number.
 pub(crate) fn published(db: &Db) -> Vec<u64> {
     db.snapshot().sequence_numbers().iter().map(|number| number.0).collect()
+}
+
+/// The number that each shard was found at.
+pub(crate) fn opened_at(db: &Db) -> Vec<u64> {
+    db.opened_at().iter().map(|number| number.0).collect()
 }
 
 impl Journal {
@@ -37,8 +43,10 @@ impl Journal {
     /// A write was answered.
     pub(crate) fn wrote(&mut self, numbers: &[u64], moment: Moment) {
         for (shard, &number) in self.shards.iter_mut().zip(numbers) {
-            if shard.written.last().is_none_or(|last| last.0 < number) {
-                shard.written.push((number, moment));
+            match shard.written.last_mut() {
+                // What was written went to other shards: this one is the same at the later moment.
+                Some(last) if last.0 == number => last.1 = moment,
+                _ => shard.written.push((number, moment)),
             }
         }
     }
@@ -74,8 +82,9 @@ impl Shard {
     fn at(&self, number: u64) -> Moment {
         let durable = self.durable;
         assert!(number >= durable, "a flush up to {durable} was answered, and {number} is the last that is there");
-        let found = self.written.binary_search_by_key(&number, |entry| entry.0);
-        let at = found.unwrap_or_else(|_| panic!("{number} is not the last number of a write"));
-        self.written[at].1
+        // Records that move between shards have numbers and change nothing, so a shard may end in their midst.
+        let passed = self.written.partition_point(|entry| entry.0 <= number);
+        let last = passed.checked_sub(1).and_then(|at| self.written.get(at));
+        last.map_or_else(|| panic!("{number} is before the first number that may be found"), |entry| entry.1)
     }
 }

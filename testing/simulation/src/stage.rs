@@ -3,7 +3,7 @@
 
 use crate::calls::Calls;
 use crate::draw::Drawn;
-use crate::journal::published;
+use crate::journal::opened_at;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options};
 use forebay_env::Random;
@@ -86,6 +86,7 @@ struct Inside {
     /// Who took the database over.
     successor: Option<Process>,
     may_be_fenced: Arc<AtomicBool>,
+    is_alone: Arc<AtomicBool>,
 }
 
 /// See the module.
@@ -117,6 +118,7 @@ impl Stage {
             struck: None,
             successor: None,
             may_be_fenced: Arc::default(),
+            is_alone: Arc::default(),
         };
         let stage = Self {
             network,
@@ -141,6 +143,7 @@ impl Stage {
             let options = forebay_memory_node::Options {
                 clock: self.network.clock(),
                 extent_bytes: Some(self.drawn.extent_bytes),
+                headroom_bytes: self.drawn.headroom_bytes,
                 ..forebay_memory_node::Options::with_memory(self.drawn.memory_bytes)
             };
             let started = (0..TRIES).find_map(|_| {
@@ -148,6 +151,15 @@ impl Stage {
                 MemoryNode::new(Box::new(listener), options.clone()).ok()
             });
             *lock(node) = Some(started.expect("a node starts"));
+        }
+    }
+
+    /// Has all nodes run. One that was lost has lost a part of the database: then the others go as well.
+    fn start_again(&self) {
+        let numbers = || (1..).take(self.nodes.len());
+        if numbers().any(|number| self.network.running(number).is_none()) {
+            numbers().for_each(|number| self.network.crash(number));
+            self.start_nodes();
         }
     }
 
@@ -165,11 +177,16 @@ impl Stage {
     /// Opens the database in a process of its own.
     pub(crate) fn open(&self) -> Process {
         let takeover = lock(&self.inside).random.one_in(1, 2);
-        let process = (0..TRIES).find_map(|_| {
-            self.start_nodes();
-            self.try_open(takeover).ok()
-        });
-        let process = process.expect("a database opens");
+        self.start_again();
+        let mut opened = self.try_open(takeover);
+        for _ in 0..TRIES {
+            if opened.is_ok() {
+                break;
+            }
+            self.start_again();
+            opened = self.try_open(takeover);
+        }
+        let process = opened.unwrap_or_else(|error| panic!("the database does not open: {error}"));
         self.set_process(&process);
         process
     }
@@ -202,7 +219,8 @@ impl Stage {
         let lives = clients.iter().map(|client| client.node()).collect();
         let options = Options { takeover, clock: self.network.clock(), ..self.drawn.engine.clone() };
         let db = Db::open(&clients, options)?;
-        Ok(Process { found: published(&db), db, links, clients, lives })
+        let found = opened_at(&db);
+        Ok(Process { found, db, links, clients, lives })
     }
 
     /// Forgets the process: nothing of it runs any more while somebody waits.
@@ -269,7 +287,10 @@ impl Stage {
 
     /// Replaces the calls, and returns those before.
     pub(crate) fn set_calls(&self, calls: Calls) -> Option<Calls> {
-        lock(&self.inside).may_be_fenced = Arc::clone(&calls.may_be_fenced);
+        let mut inside = lock(&self.inside);
+        inside.may_be_fenced = Arc::clone(&calls.may_be_fenced);
+        inside.is_alone = Arc::clone(&calls.is_alone);
+        drop(inside);
         lock(&self.calls).replace(calls)
     }
 
@@ -321,7 +342,7 @@ impl Stage {
             Running::Step if self.drawn.calls_inside => 2,
             _ => return,
         };
-        if !inside.random.one_in(1, chance) {
+        if inside.is_alone.load(Ordering::Relaxed) || !inside.random.one_in(1, chance) {
             return;
         }
         let Some(db) = inside.process.as_ref().map(|process| process.db.clone()) else { return };

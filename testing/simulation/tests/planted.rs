@@ -1,0 +1,25 @@
+//! Bugs planted in the engine: a seed finds each of them that can show on one thread. What shows between
+//! threads only is found by `crates/engine/tests/planted.rs`.
+
+use forebay_engine::planted::{Bug, plant};
+use forebay_simulation::{RunOptions, run_seed};
+
+/// Seeds that are tried.
+const SEEDS: u64 = 150;
+const OPERATIONS: u64 = 5000;
+
+/// In one test, one after the other: bugs are planted for the whole process.
+#[test]
+fn planted_bugs_are_found() {
+    let options = RunOptions { operations: OPERATIONS };
+    for seed in 0..4 {
+        run_seed(seed, &options).unwrap_or_else(|why| panic!("seed {seed}, without a bug: {why}"));
+    }
+    for bug in Bug::OF_ORDER {
+        plant(Some(bug));
+        let found = (0..SEEDS).find_map(|seed| Some((seed, run_seed(seed, &options).err()?)));
+        plant(None);
+        let (seed, why) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {SEEDS} seeds"));
+        println!("{bug:?}: seed {seed}: {why}");
+    }
+}
