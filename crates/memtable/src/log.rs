@@ -42,7 +42,7 @@ use forebay_env::sync::atomic::{
 
 /// Slots of a chain that a lookup looks at. Where it has to look at more (many versions, an old snapshot),
 /// a search of the ordered index is faster.
-const MAX_STEPS: usize = if cfg!(any(loom, shuttle, miri)) { 3 } else { 64 };
+const MAX_STEPS: usize = if cfg!(any(loom, shuttle, miri)) { 4 } else { 64 };
 /// Bytes of a block for each chain.
 const BYTES_A_CHAIN: usize = 256;
 /// Ends a chain.
