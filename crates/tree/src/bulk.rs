@@ -103,7 +103,7 @@ impl TreeClient {
         for children in children.chunks(CHILDREN) {
             let node = self.tree().next_node();
             let block = self.allocate(node, Class::Inner)?;
-            self.write_block(block.at, &inner_image(level, block.generation, children))?;
+            self.write_block(block.at, &inner_image(level, block.generation, Child::EMPTY, children))?;
             let child = Child::new(block.at, 0, block.generation);
             nodes.extend(children.first().map(|first| InnerSlot { child, ..*first }));
         }

@@ -63,6 +63,16 @@ impl CachedNode {
         self.children.len()
     }
 
+    /// Whether it has so few children that it should merge with a neighbour.
+    pub fn is_small(&self) -> bool {
+        self.len() <= INNER_SLOTS / 6
+    }
+
+    /// Whether it covers all keys.
+    pub fn is_root(&self) -> bool {
+        self.low.is_lowest() && self.high.is_none()
+    }
+
     /// Which child covers a key of the node's range.
     #[inline]
     pub fn route(&self, prefix: u64, key: &[u8]) -> usize {

@@ -237,6 +237,7 @@ impl TreeClient {
                 }
             }
             let (root, top) = self.root(attempt > 0)?;
+            let mut is_near_mark = false;
             let (node, low, high) = if top < level {
                 if attempt == 0 {
                     Self::again(&mut attempt)?;
@@ -252,11 +253,14 @@ impl TreeClient {
                 };
                 let index = parent.route(prefix, key);
                 let child = parent.child(index).ok_or_else(|| Error::corrupt("an inner node without children"))?;
+                is_near_mark = child.is_merging() || parent.child(index + 1).is_some_and(Child::is_merging);
                 (child.plain(), parent.separator(index), parent.upper(index))
             };
             match self.load(node, level, low, high)? {
                 Loaded::Node(node) => return Ok(Some(node)),
+                // It is frozen, or is a union whose range its parent does not show yet.
                 Loaded::Frozen if attempt > 1 => self.replace_inner(key, level, node)?,
+                Loaded::Gone if attempt > 1 && is_near_mark => self.replace_inner(key, level, node)?,
                 Loaded::Frozen | Loaded::Gone => {}
             }
             Self::again(&mut attempt)?;

@@ -7,7 +7,7 @@
 //!            16  buckets, each:  control word, then slots of (key word, value word)
 //!
 //! inner       0  MAGIC 16 | level 8 | 0 8 | generation 32
-//!             8  0
+//!             8  child word of the node that was merged into this one, or 0
 //!            16  control word
 //!            24  slots, each:    prefix 64 | separator's length 16 . address 44 | child word
 //!
@@ -209,6 +209,11 @@ pub fn inner_level(bytes: &[u8], node: Child) -> Option<u8> {
     (same && level > 0).then_some(level)
 }
 
+/// An inner node's merged word, if the bytes are those of that node.
+pub fn inner_merged(bytes: &[u8], node: Child) -> Option<Child> {
+    inner_level(bytes, node).map(|_| Child(word_at(bytes, 8)))
+}
+
 /// Where a key is in a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
@@ -302,9 +307,10 @@ pub const fn inner_slot_offset(slot: usize) -> usize {
 }
 
 /// The image of a new inner node of at most [`INNER_SLOTS`] entries.
-pub fn inner_image(level: u8, generation: u32, entries: &[InnerSlot]) -> Vec<u8> {
+pub fn inner_image(level: u8, generation: u32, merged: Child, entries: &[InnerSlot]) -> Vec<u8> {
     let mut image = vec![0; INNER_BYTES];
     put_word(&mut image, 0, header(level, 0, generation));
+    put_word(&mut image, 8, merged.0);
     put_word(&mut image, HEADER_BYTES, Control::new(generation, entries.len()).0);
     for (slot, entry) in entries.iter().enumerate().take(INNER_SLOTS) {
         let at = inner_slot_offset(slot);
@@ -414,10 +420,11 @@ mod tests {
     fn inner_nodes_come_back() {
         let child = Child::new(crate::word::Address::from_bits(5), 3, 1);
         let entries = [InnerSlot { prefix: 1, rest: 8 << 48, child }, InnerSlot { prefix: 2, rest: 8 << 48, child }];
-        let image = inner_image(1, 4, &entries);
+        let image = inner_image(1, 4, Child(9), &entries);
         assert_eq!(word_at(&image, 0), 0x0000_0004_0001_7472);
         assert_eq!(inner_level(&image, Child::new(Default::default(), 0, 4)), Some(1));
         assert_eq!(inner_level(&image, Child::new(Default::default(), 0, 5)), None);
+        assert_eq!(inner_merged(&image, Child::new(Default::default(), 0, 4)), Some(Child(9)));
         let slots: Vec<InnerSlot> = inner_slots(&image).collect();
         assert_eq!(slots.len(), INNER_SLOTS);
         assert_eq!(slots[..2], entries);

@@ -12,7 +12,7 @@
 //! | `word`, `layout`, `key` | what the words and nodes look like |
 //! | `verbs`, `client` | one-sided operations; finding the leaf of a key |
 //! | `operate` | get, put, insert, update, compare-and-set, delete |
-//! | `freeze`, `replace` | splits, merges, growth |
+//! | `freeze`, `replace`, `inner` | splits, merges, growth |
 //! | `scan`, `bulk`, `verify` | ranges, loading sorted input, checking every invariant |
 //! | `memory`, `allocate`, `cache` | remote memory and when it is used again; what clients remember |
 
@@ -24,6 +24,7 @@ mod cache;
 mod client;
 mod error;
 mod freeze;
+mod inner;
 mod key;
 mod layout;
 mod memory;

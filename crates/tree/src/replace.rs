@@ -12,6 +12,8 @@
 //! a dead entry; or, where a union would be too large because they grew meanwhile, a copy of the left one
 //! that refuses the marked leaf, and then the mark becomes a copy of that.
 //!
+//! Inner nodes split and merge in the same way, see [`inner`](crate::inner).
+//!
 //! While a node is frozen its right half may have been entered already, and live on: what is in the
 //! frozen node above its upper bound in the parent is not its own any more.
 
@@ -19,22 +21,19 @@ use crate::cache::{CachedNode, Change, Entry};
 use crate::freeze::{Contents, Item};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{
-    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, block_image, inner_image, inner_level, inner_slot_offset,
-    inner_slots, leaf_merged, word_at,
+    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, block_image, inner_level, inner_slot_offset, inner_slots,
+    leaf_merged, word_at,
 };
-use crate::memory::{Block, Class, ROOT_OFFSET};
+use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
 use crate::verbs::Posted;
 use crate::word::{Address, Child, ValueWord};
 use crate::{Error, TreeClient};
 use std::sync::Arc;
 
-/// Children of a new inner node at most, so that it can take some more.
-const INNER_FILL: usize = INNER_SLOTS * 2 / 3;
-
 /// What came of entering a separator.
 #[derive(Debug, PartialEq, Eq)]
-enum Entered {
+pub enum Entered {
     /// It is in this slot.
     Done(usize),
     /// It is there: somebody else did the same.
@@ -47,19 +46,39 @@ enum Entered {
 
 /// Where a node is in its parent.
 #[derive(Debug, Clone)]
-struct Place {
-    parent: Arc<CachedNode>,
-    index: usize,
-    child: Child,
+pub struct Place {
+    pub parent: Arc<CachedNode>,
+    pub index: usize,
+    pub child: Child,
     slot: usize,
 }
 
 impl Place {
-    fn new(parent: &Arc<CachedNode>, index: usize) -> Result<Self, Error> {
+    pub fn new(parent: &Arc<CachedNode>, index: usize) -> Result<Self, Error> {
         let missing = || Error::corrupt("a child that its parent does not have");
         let child = parent.child(index).ok_or_else(missing)?;
         let slot = parent.slot(index).ok_or_else(missing)?;
         Ok(Self { parent: Arc::clone(parent), index, child, slot })
+    }
+
+    /// The same place with its child marked as one that merges with the child before it.
+    pub fn marked(&self) -> Self {
+        Self { child: self.child.merging(), ..self.clone() }
+    }
+
+    /// The lower bound of what the child covers.
+    pub fn low(&self) -> Separator {
+        self.parent.separator(self.index)
+    }
+
+    /// The upper bound of what the child covers.
+    pub fn upper(&self) -> Option<Separator> {
+        self.parent.upper(self.index)
+    }
+
+    /// The place behind it, if its child is marked.
+    pub fn mark_behind(&self) -> Option<Self> {
+        Self::new(&self.parent, self.index + 1).ok().filter(|next| next.child.is_merging())
     }
 
     /// Offset of the child word in the parent.
@@ -208,7 +227,7 @@ impl TreeClient {
 
     /// Swaps the child word of a place, once what it names is `written`. Returns whether it was what it
     /// should be.
-    fn swing(
+    pub(crate) fn swing(
         &mut self,
         place: &Place,
         new: Child,
@@ -246,7 +265,7 @@ impl TreeClient {
     /// Slots are used in the order of their numbers: a slot counts only when all before it are used,
     /// or spent so that they never will be. So of several clients that enter one separator, the one
     /// with the lowest slot succeeds and all others see it.
-    fn enter(
+    pub(crate) fn enter(
         &mut self,
         place: &Place,
         separator: &Separator,
@@ -334,7 +353,11 @@ impl TreeClient {
 
     /// Merges a leaf with its right neighbour if both are small.
     pub(crate) fn merge_if_small(&mut self, key: &[u8], leaf: Child) -> Result<(), Error> {
-        let Some(parent) = self.inner(key, 1, true)? else { return Ok(()) };
+        let Some(mut parent) = self.inner(key, 1, true)? else { return Ok(()) };
+        if parent.is_small() && self.merge_inner(key, &parent)? {
+            let Some(other) = self.inner(key, 1, true)? else { return Ok(()) };
+            parent = other;
+        }
         let index = parent.route(prefix_of(key), key);
         if parent.child(index) != Some(leaf) || parent.len() < 2 {
             return Ok(());
@@ -354,7 +377,7 @@ impl TreeClient {
         if a + b > geometry.most_keys() / 2 && a > 0 && b > 0 {
             return Ok(());
         }
-        let marked = Place { child: right.child.merging(), ..right.clone() };
+        let marked = right.marked();
         let change = Change::Replaced(marked.child);
         if self.swing(&right, marked.child, None, Some(change))? { self.finish_merge(&left, &marked) } else { Ok(()) }
     }
@@ -440,7 +463,7 @@ impl TreeClient {
     /// Waits until nothing is on its way into the range of two neighbours of which the right one is
     /// marked, by spending slots that are reserved: what is reserved later sees the mark. Returns the
     /// upper bound of the marked one; `None` when they are not neighbours any more.
-    fn settle_marked(&mut self, left: &Place, marked: &Place) -> Result<Option<Option<Separator>>, Error> {
+    pub(crate) fn settle_marked(&mut self, left: &Place, marked: &Place) -> Result<Option<Option<Separator>>, Error> {
         let tree = Arc::clone(self.tree());
         let parent = left.parent.node;
         let mut attempt = 0;
@@ -472,118 +495,6 @@ impl TreeClient {
             }
             Self::again(&mut attempt)?;
         }
-    }
-
-    /// Replaces an inner node, which is full or frozen, by one or two without dead entries.
-    pub(crate) fn replace_inner(&mut self, key: &[u8], level: u8, node: Child) -> Result<(), Error> {
-        let above = self.inner(key, level + 1, true)?;
-        let place = match &above {
-            Some(parent) => {
-                let place = Place::new(parent, parent.route(prefix_of(key), key))?;
-                if place.child != node {
-                    return Ok(());
-                }
-                Some(place)
-            }
-            None => {
-                if self.root(true)? != (node, level) {
-                    return Ok(());
-                }
-                None
-            }
-        };
-        let Some(bytes) = self.freeze_inner(node)? else { return Ok(()) };
-        let mut entries = Vec::new();
-        let slots: Vec<InnerSlot> = inner_slots(&bytes).collect();
-        for entry in self.entries(&bytes)? {
-            let Some(slot) = slots.get(entry.slot) else { continue };
-            entries.push((entry.separator, InnerSlot { child: entry.child, ..*slot }));
-        }
-        let middle = match entries.len() {
-            0..=INNER_FILL => entries.len(),
-            // A leaf that is merging stays beside its left neighbour.
-            count => (count / 2..count)
-                .find(|&at| entries.get(at).is_some_and(|(_, slot)| !slot.child.is_merging()))
-                .unwrap_or(count),
-        };
-        let (left, right) = entries.split_at(middle);
-        let plain = |entries: &[(Separator, InnerSlot)]| entries.iter().map(|(_, slot)| *slot).collect::<Vec<_>>();
-        let done = match (&place, right.first()) {
-            (Some(place), Some((separator, _))) => {
-                let separator = separator.clone();
-                let (block, child) = self.write_inner(level, &plain(right))?;
-                match self.enter(place, &separator, child, None)? {
-                    Entered::Done(_) => {}
-                    Entered::Exists => self.give_back(block)?,
-                    Entered::Changed => return self.give_back(block),
-                    Entered::Full => {
-                        self.give_back(block)?;
-                        let low = place.parent.low.to_vec();
-                        return self.replace_inner(&low, place.parent.level, place.parent.node);
-                    }
-                }
-                let (block, child) = self.write_inner(level, &plain(left))?;
-                let done = self.swing(place, child, None, None)?;
-                if !done {
-                    self.give_back(block)?;
-                }
-                done
-            }
-            (Some(place), None) => {
-                let (block, child) = self.write_inner(level, &plain(left))?;
-                let done = self.swing(place, child, None, None)?;
-                if !done {
-                    self.give_back(block)?;
-                }
-                done
-            }
-            (None, None) => match left {
-                [(_, only)] if level > 1 => self.swing_root(node, only.child)?,
-                _ => {
-                    let (block, child) = self.write_inner(level, &plain(left))?;
-                    let done = self.swing_root(node, child)?;
-                    if !done {
-                        self.give_back(block)?;
-                    }
-                    done
-                }
-            },
-            (None, Some((_, first))) => {
-                let (lower, low) = self.write_inner(level, &plain(left))?;
-                let (upper, high) = self.write_inner(level, &plain(right))?;
-                let below = left.first().map_or(InnerSlot { prefix: 0, rest: 0, child: low }, |(_, slot)| *slot);
-                let entries = [InnerSlot { child: low, ..below }, InnerSlot { child: high, ..*first }];
-                let (block, root) = self.write_inner(level + 1, &entries)?;
-                let done = self.swing_root(node, root)?;
-                if !done {
-                    for block in [lower, upper, block] {
-                        self.give_back(block)?;
-                    }
-                }
-                done
-            }
-        };
-        self.tree().cache_write().forget_at(level, key);
-        if done {
-            self.untidy = true;
-            let (at, generation) = (node.address(), node.generation());
-            self.retire(Block { class: Class::Inner, at, generation })?;
-        }
-        Ok(())
-    }
-
-    fn write_inner(&mut self, level: u8, entries: &[InnerSlot]) -> Result<(Block, Child), Error> {
-        let node = self.tree().next_node();
-        let block = self.allocate(node, Class::Inner)?;
-        self.write_block(block.at, &inner_image(level, block.generation, entries))?;
-        Ok((block, Child::new(block.at, 0, block.generation)))
-    }
-
-    pub(crate) fn swing_root(&mut self, old: Child, new: Child) -> Result<bool, Error> {
-        let at = self.tree().memory.superblock(0, ROOT_OFFSET)?;
-        let done = self.compare_swap(0, at, old.0, new.0)? == old.0;
-        self.root(true)?;
-        Ok(done)
     }
 }
 

@@ -269,7 +269,10 @@ impl TreeClient {
         self.write_block(leaf.at, &image)?;
         let child = Child::new(leaf.at, MIN_BUCKETS, leaf.generation);
         let root: Block = self.allocate(0, Class::Inner)?;
-        self.write_block(root.at, &inner_image(1, root.generation, &[InnerSlot { prefix: 0, rest: 0, child }]))?;
+        self.write_block(
+            root.at,
+            &inner_image(1, root.generation, Child::EMPTY, &[InnerSlot { prefix: 0, rest: 0, child }]),
+        )?;
         let child = Child::new(root.at, 0, root.generation);
         self.write_words(0, tree.memory.superblock(0, ROOT_OFFSET)?, &[child.0])?;
         for node in 0..tree.memory.nodes.len() {

@@ -57,18 +57,17 @@ impl TreeClient {
     pub fn verify(&mut self) -> Result<TreeStatistics, Error> {
         let mut statistics = TreeStatistics::default();
         let mut next = Some(Vec::new());
-        let (_, top) = self.reading(|client| client.root(true))?;
-        statistics.height = top;
-        self.reading(|client| client.count_inner(&mut statistics))?;
+        while !self.reading(|client| client.count_inner(&mut statistics))? {}
         while let Some(key) = next.take() {
             next = self.reading(|client| client.verify_leaves(&key, &mut statistics))?;
         }
         Ok(statistics)
     }
 
-    /// Counts and checks the inner nodes.
-    fn count_inner(&mut self, statistics: &mut TreeStatistics) -> Result<(), Error> {
-        let (root, _) = self.root(true)?;
+    /// Counts and checks the inner nodes. False when a merge of inner nodes had to be completed first.
+    fn count_inner(&mut self, statistics: &mut TreeStatistics) -> Result<bool, Error> {
+        let (root, height) = self.root(true)?;
+        *statistics = TreeStatistics { height, ..TreeStatistics::default() };
         let mut open = vec![Visit { node: root, level: None, low: Separator::default(), high: None }];
         while let Some(Visit { node, level, low, high }) = open.pop() {
             let bytes = self.read_inner(node)?;
@@ -86,6 +85,10 @@ impl TreeClient {
             let entries = self.entries(&bytes)?;
             if entries.first().is_none_or(|first| first.separator != low) {
                 return Err(Error::corrupt("an inner node's first separator is not its lower bound"));
+            }
+            if let Some(marked) = entries.iter().find(|entry| found > 1 && entry.child.is_merging()) {
+                self.replace_inner(&marked.separator.to_vec(), found - 1, marked.child.plain())?;
+                return Ok(false);
             }
             for (index, entry) in entries.iter().enumerate() {
                 let upper = entries.get(index + 1).map(|next| next.separator.clone()).or_else(|| high.clone());
@@ -105,7 +108,7 @@ impl TreeClient {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Checks the leaves of the inner node that covers a key. Returns where the next one begins.

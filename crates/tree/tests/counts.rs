@@ -139,6 +139,82 @@ fn leaves_are_full_whatever_the_keys() {
     assert!(average >= 0.62, "{average}");
 }
 
+/// A tree goes back to a leaf when all is deleted, in any order, and its memory is used again.
+#[test]
+fn a_tree_that_is_emptied_is_small() {
+    for (options, keys) in [(common::small(), 12_000), (TreeOptions::default(), 40_000)] {
+        let nodes = Nodes::start(1, 256 << 20);
+        let mut client = nodes.create(options).client().unwrap();
+        let mut allocated = Vec::new();
+        for round in 0..4 {
+            let mut order: Vec<u64> = (0..keys).collect();
+            order.iter().for_each(|&number| assert!(client.insert(&word(number), &word(round)).unwrap()));
+            let full = client.verify().unwrap();
+            assert!(full.height > 1 && full.keys == keys);
+            match round {
+                0 => {}
+                1 => order.reverse(),
+                _ => Random::seeded(round).shuffle(&mut order),
+            }
+            order.iter().for_each(|number| assert!(client.delete(&word(*number)).unwrap()));
+            let empty = client.verify().unwrap();
+            println!("round {round}: {} bytes of {}, {empty:?}", empty.bytes(), full.bytes());
+            assert!(empty.keys == 0 && empty.unsettled == 0 && empty.bytes() <= 20_000, "{empty:?}");
+            client.reclaim().unwrap();
+            client.reclaim().unwrap();
+            allocated.push(nodes.sessions()[0].node_statistics().unwrap().allocated_bytes);
+        }
+        println!("{allocated:?} bytes allocated");
+        assert!(allocated[3] <= allocated[0] * 5 / 4, "{allocated:?}");
+    }
+}
+
+/// Inner nodes merge and split while others use them, and wherever a client stops others complete it.
+#[test]
+fn inner_nodes_come_and_go_while_clients_stop() {
+    const KEYS: u64 = 900;
+    for stop in 0..60u64 {
+        let nodes = Nodes::start(1, 64 << 20);
+        let tree = nodes.create(common::small());
+        let mut client = tree.client().unwrap();
+        (0..KEYS).for_each(|number| assert!(client.insert(&word(number), b"12345678").unwrap()));
+        assert!(client.verify().unwrap().height > 1);
+        let mut dying = nodes.open().client().unwrap();
+        let threads: Vec<_> = (0..2u64)
+            .map(|thread| {
+                let tree = nodes.open();
+                let run = move || {
+                    let mut client = tree.client().unwrap();
+                    for number in (0..KEYS).filter(|number| number % 3 == thread) {
+                        assert!(client.delete(&word(number)).unwrap());
+                    }
+                };
+                forebay_env::thread::spawn("client", run).unwrap()
+            })
+            .collect();
+        let mut left = 300 + stop * 173;
+        dying.set_hook(Some(Box::new(move |_| {
+            left = left.saturating_sub(1);
+            left > 0
+        })));
+        for number in (0..KEYS).filter(|number| number % 3 == 2) {
+            if dying.delete(&word(number)).is_err() {
+                break;
+            }
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for number in 0..KEYS {
+            let _ = client.delete(&word(number)).unwrap();
+        }
+        let empty = client.verify().unwrap();
+        assert!(empty.keys == 0 && empty.leaves <= 20, "stop {stop}: {empty:?}");
+        for number in 0..KEYS {
+            assert!(client.insert(&word(number), b"12345678").unwrap(), "stop {stop}");
+        }
+        assert_eq!(client.verify().unwrap().keys, KEYS, "stop {stop}");
+    }
+}
+
 /// A cache too small for the inner nodes costs reads and changes no answer.
 #[test]
 fn small_caches_give_the_same_answers() {

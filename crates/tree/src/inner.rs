@@ -1,0 +1,294 @@
+//! Replacing and merging inner nodes.
+//!
+//! An inner node that is full is [frozen](crate::freeze) and replaced by one or two without dead entries, as a
+//! leaf is. One that has few children merges with a neighbour, as leaves do: the right one's child word is
+//! marked in their parent, both are frozen, and the left one's child word is swapped for a node whose header
+//! says what becomes of the mark: the union, and then the mark becomes a dead entry; or, if they grew
+//! meanwhile and do not fit into one, a copy of the left one that refuses, and then the mark becomes a copy of
+//! the right one. While a node is marked, or its right neighbour is, whoever would replace it completes the
+//! merge instead. What a frozen node holds above its upper bound in the parent is its right half's, which was
+//! entered already. A root with one child is replaced by that child.
+
+use crate::cache::{CachedNode, Change, Entry};
+use crate::key::{Separator, prefix_of};
+use crate::layout::{HEADER_BYTES, INNER_SLOTS, InnerSlot, inner_image, inner_merged, inner_slots};
+use crate::memory::{Block, Class, ROOT_OFFSET};
+use crate::replace::{Entered, Place};
+use crate::word::Child;
+use crate::{Error, TreeClient};
+
+/// Children of a new inner node at most, so that it can take some more.
+const INNER_FILL: usize = INNER_SLOTS * 2 / 3;
+
+/// Children of a union at most.
+const MOST_TOGETHER: usize = INNER_SLOTS * 5 / 6;
+
+/// A child and its separator.
+type Member = (Separator, InnerSlot);
+
+/// What was in a frozen inner node.
+struct Members {
+    list: Vec<Member>,
+    /// It held more, which is its right half's and is in the parent already.
+    was_split: bool,
+}
+
+impl TreeClient {
+    /// Replaces an inner node, which is full or frozen, or completes the merge that it is part of.
+    pub(crate) fn replace_inner(&mut self, key: &[u8], level: u8, node: Child) -> Result<(), Error> {
+        let Some(parent) = self.inner(key, level + 1, true)? else { return self.replace_root(level, node) };
+        let place = Place::new(&parent, parent.route(prefix_of(key), key))?;
+        if place.child.plain() != node {
+            return Ok(());
+        }
+        if place.child.is_merging() {
+            self.finish_inner_merge(&left_of(&place)?, &place)?;
+        } else if let Some(right) = place.mark_behind() {
+            self.finish_inner_merge(&place, &right)?;
+        } else if let Some(members) = self.freeze_members(node, place.upper().as_ref())? {
+            self.publish_inner(&place, &members)?;
+        }
+        self.tree().cache_write().forget_at(level, key);
+        Ok(())
+    }
+
+    /// Freezes an inner node; what of it is below a bound, in order. `None` when it is gone.
+    fn freeze_members(&mut self, node: Child, upper: Option<&Separator>) -> Result<Option<Members>, Error> {
+        let Some(bytes) = self.freeze_inner(node)? else { return Ok(None) };
+        let slots: Vec<InnerSlot> = inner_slots(&bytes).collect();
+        let entries = self.entries(&bytes)?;
+        let count = entries.len();
+        let member = |entry: Entry| {
+            let slot = slots.get(entry.slot)?;
+            Some((entry.separator, InnerSlot { child: entry.child, ..*slot }))
+        };
+        let list: Vec<Member> = entries
+            .into_iter()
+            .filter(|entry| upper.is_none_or(|upper| *upper > entry.separator))
+            .filter_map(member)
+            .collect();
+        Ok(Some(Members { was_split: list.len() < count, list }))
+    }
+
+    /// Puts one or two inner nodes with these members in the place of the old one.
+    fn publish_inner(&mut self, place: &Place, members: &Members) -> Result<(), Error> {
+        let level = place.parent.level - 1;
+        let (left, right) = members.list.split_at(members.middle());
+        let mut entered = None;
+        if let Some((separator, _)) = right.first() {
+            let (block, child) = self.write_inner(level, right, Child::EMPTY)?;
+            match self.enter(place, separator, child, None)? {
+                Entered::Done(slot) => entered = Some(Entry { separator: separator.clone(), child, slot }),
+                Entered::Exists => self.give_back(block)?,
+                Entered::Changed => return self.give_back(block),
+                Entered::Full => {
+                    self.give_back(block)?;
+                    let low = place.parent.low.to_vec();
+                    return self.replace_inner(&low, place.parent.level, place.parent.node);
+                }
+            }
+        }
+        let is_whole = right.is_empty();
+        let change = |child| match &entered {
+            Some(entry) => Some(Change::Split(child, entry)),
+            None => is_whole.then_some(Change::Replaced(child)),
+        };
+        self.swing_inner(place, left, Child::EMPTY, change).map(drop)
+    }
+
+    /// Writes an inner node and swaps the child word of a place to it, which retires the old one. Returns
+    /// whether this client did.
+    fn swing_inner<'a>(
+        &mut self,
+        place: &Place,
+        members: &[Member],
+        merged: Child,
+        change: impl FnOnce(Child) -> Option<Change<'a>>,
+    ) -> Result<bool, Error> {
+        let (block, child) = self.write_inner(place.parent.level - 1, members, merged)?;
+        let done = self.swing(place, child, None, change(child))?;
+        if done {
+            self.retire_inner(place.child.plain())?
+        } else {
+            self.give_back(block)?
+        }
+        Ok(done)
+    }
+
+    fn retire_inner(&mut self, node: Child) -> Result<(), Error> {
+        self.retire(Block { class: Class::Inner, at: node.address(), generation: node.generation() })
+    }
+
+    fn replace_root(&mut self, level: u8, node: Child) -> Result<(), Error> {
+        if self.root(true)? != (node, level) {
+            return Ok(());
+        }
+        let Some(members) = self.freeze_members(node, None)? else { return Ok(()) };
+        let (left, right) = members.list.split_at(members.middle());
+        let mut written = Vec::new();
+        let new = match (left, right) {
+            ([(_, only)], []) if level > 1 => only.child,
+            (_, []) => {
+                let (block, child) = self.write_inner(level, left, Child::EMPTY)?;
+                written.push(block);
+                child
+            }
+            (_, [(separator, first), ..]) => {
+                let (lower, low) = self.write_inner(level, left, Child::EMPTY)?;
+                let (upper, high) = self.write_inner(level, right, Child::EMPTY)?;
+                let below = left.first().map_or(InnerSlot { prefix: 0, rest: 0, child: low }, |(_, slot)| *slot);
+                let members = [
+                    (Separator::default(), InnerSlot { child: low, ..below }),
+                    (separator.clone(), InnerSlot { child: high, ..*first }),
+                ];
+                let (block, root) = self.write_inner(level + 1, &members, Child::EMPTY)?;
+                written.extend([lower, upper, block]);
+                root
+            }
+        };
+        if self.swing_root(node, new)? {
+            self.retire_inner(node)?;
+        } else {
+            written.into_iter().try_for_each(|block| self.give_back(block))?;
+        }
+        self.tree().cache_write().forget_at(level, b"");
+        Ok(())
+    }
+
+    /// Merges an inner node that has few children with a neighbour, if that has few as well or if it has
+    /// but one itself; then what is above. Returns whether anything changed.
+    pub(crate) fn merge_inner(&mut self, key: &[u8], node: &CachedNode) -> Result<bool, Error> {
+        if node.is_root() {
+            if node.len() == 1 && node.level > 1 {
+                self.replace_root(node.level, node.node)?;
+                return Ok(true);
+            }
+            return Ok(false);
+        }
+        let Some(mut parent) = self.inner(key, node.level + 1, true)? else { return Ok(false) };
+        if parent.len() < 2 {
+            if !self.merge_inner(key, &parent)? {
+                return Ok(false);
+            }
+            // Now it has a neighbour, or is the root.
+            match self.inner(key, node.level + 1, true)? {
+                Some(other) if other.len() > 1 => parent = other,
+                _ => return Ok(true),
+            }
+        }
+        let index = parent.route(prefix_of(key), key);
+        let left = if index + 1 < parent.len() { index } else { index - 1 };
+        let (left, right) = (Place::new(&parent, left)?, Place::new(&parent, left + 1)?);
+        if left.child.is_merging() || right.child.is_merging() {
+            return Ok(false);
+        }
+        let (Some(a), Some(b)) = (self.count_children(left.child)?, self.count_children(right.child)?) else {
+            return Ok(false);
+        };
+        if a + b > INNER_FILL / 2 && (a > 1 && b > 1 || a + b > MOST_TOGETHER) {
+            return Ok(false);
+        }
+        let marked = right.marked();
+        if self.swing(&right, marked.child, None, Some(Change::Replaced(marked.child)))? {
+            self.finish_inner_merge(&left, &marked)?;
+        }
+        if let Some(parent) = self.inner(key, node.level + 1, true)?
+            && parent.is_small()
+        {
+            self.merge_inner(key, &parent)?;
+        }
+        Ok(true)
+    }
+
+    /// Children of an inner node; `None` when it is gone.
+    fn count_children(&mut self, node: Child) -> Result<Option<usize>, Error> {
+        let bytes = self.read_inner(node)?;
+        let live = inner_slots(&bytes).filter(|slot| slot.child.is_live()).count();
+        Ok(inner_merged(&bytes, node).map(|_| live))
+    }
+
+    /// Completes the merge of a marked inner node into its left neighbour.
+    fn finish_inner_merge(&mut self, left: &Place, marked: &Place) -> Result<(), Error> {
+        if self.resolve_inner_mark(left, marked)? {
+            return Ok(());
+        }
+        if left.child.is_merging() {
+            return self.finish_inner_merge(&left_of(left)?, left);
+        }
+        // The marked node may be one that says what becomes of a mark beside it.
+        if let Some(next) = marked.mark_behind() {
+            self.resolve_inner_mark(marked, &next)?;
+        }
+        let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
+        let right = marked.child.plain();
+        let Some(mut members) = self.freeze_members(left.child, Some(&marked.low()))? else { return Ok(()) };
+        let Some(more) = self.freeze_members(right, upper.as_ref())? else { return Ok(()) };
+        let decision = if members.list.len() + more.list.len() <= MOST_TOGETHER {
+            members.list.extend(more.list);
+            right
+        } else {
+            right.frozen()
+        };
+        if self.swing_inner(left, &members.list, decision, |child| Some(Change::Replaced(child)))? {
+            self.end_inner_mark(marked, decision, upper.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Ends a mark if its left neighbour's header says what becomes of it. Returns whether it does.
+    fn resolve_inner_mark(&mut self, left: &Place, marked: &Place) -> Result<bool, Error> {
+        let header = self.read_all(&[(left.child.address(), HEADER_BYTES + 8)])?;
+        let decision = header.first().and_then(|bytes| inner_merged(bytes, left.child.plain()));
+        let Some(decision) = decision.filter(|decision| decision.thawed() == marked.child.plain()) else {
+            return Ok(false);
+        };
+        self.end_inner_mark(marked, decision, marked.upper().as_ref())?;
+        Ok(true)
+    }
+
+    /// Ends a mark: its node is part of its left neighbour, or is copied when that refused it.
+    fn end_inner_mark(&mut self, marked: &Place, decision: Child, upper: Option<&Separator>) -> Result<(), Error> {
+        let right = marked.child.plain();
+        if decision.is_frozen() {
+            let Some(members) = self.freeze_members(right, upper)? else { return Ok(()) };
+            self.swing_inner(marked, &members.list, Child::EMPTY, |child| Some(Change::Replaced(child)))?;
+        } else if self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
+            self.retire_inner(right)?;
+        }
+        Ok(())
+    }
+
+    fn write_inner(&mut self, level: u8, members: &[Member], merged: Child) -> Result<(Block, Child), Error> {
+        let slots: Vec<InnerSlot> = members.iter().map(|(_, slot)| *slot).collect();
+        let node = self.tree().next_node();
+        let block = self.allocate(node, Class::Inner)?;
+        self.write_block(block.at, &inner_image(level, block.generation, merged, &slots))?;
+        Ok((block, Child::new(block.at, 0, block.generation)))
+    }
+
+    pub(crate) fn swing_root(&mut self, old: Child, new: Child) -> Result<bool, Error> {
+        let at = self.tree().memory.superblock(0, ROOT_OFFSET)?;
+        let done = self.compare_swap(0, at, old.0, new.0)? == old.0;
+        self.root(true)?;
+        Ok(done)
+    }
+}
+
+impl Members {
+    /// How many make the left node; all if they are few, or if their right half is in the parent already. A
+    /// child that is merging stays beside its left neighbour.
+    fn middle(&self) -> usize {
+        let count = self.list.len();
+        if self.was_split || count <= INNER_FILL {
+            return count;
+        }
+        let may_begin = |(_, slot): &Member| !slot.child.is_merging();
+        (count / 2..count).find(|&at| self.list.get(at).is_some_and(may_begin)).unwrap_or(count)
+    }
+}
+
+/// The place before one whose child is marked.
+fn left_of(marked: &Place) -> Result<Place, Error> {
+    let left = marked.index.checked_sub(1).ok_or_else(|| Error::corrupt("the first inner node is merging"))?;
+    Place::new(&marked.parent, left)
+}
