@@ -26,6 +26,14 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CRC32C, bytes) as u32
 }
 
+/// CRC-32 (ISO-HDLC) of `bytes`: for an envelope whose content may end in its own CRC32C. A CRC32C over such
+/// content depends on its length only, so it would not tell one whole content from another.
+#[inline]
+#[must_use]
+pub fn envelope_checksum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
+}
+
 /// CRC32C of the concatenation of what `checksum` already covers and `bytes`.
 #[inline]
 #[must_use]
@@ -44,6 +52,19 @@ pub const MAX_VALUE_BYTES: usize = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_envelope_tells_contents_apart_that_end_in_their_own_checksum() {
+        let content = |byte: u8| {
+            let mut bytes = vec![byte; 40];
+            bytes.extend_from_slice(&checksum(&bytes).to_le_bytes());
+            bytes
+        };
+        let within = |checksum: fn(&[u8]) -> u32, byte| checksum(&[&b"header"[..], &content(byte)].concat());
+        assert_eq!(within(checksum, 1), within(checksum, 2));
+        assert_ne!(within(envelope_checksum, 1), within(envelope_checksum, 2));
+        assert_eq!(envelope_checksum(b"123456789"), 0xcbf4_3926);
+    }
 
     #[test]
     fn checksums_are_those_of_castagnoli() {

@@ -7,12 +7,14 @@
 //! and are pulled by a one-sided read (dLSM X-D2).
 //!
 //! A reply carries its length, the request's number and a checksum, so that a late or torn reply is
-//! not taken for another one. Numbers never repeat within a link, in either style.
+//! not taken for another one. Numbers never repeat within a link, in either style. The checksum is of another
+//! polynomial than those of what it carries: a torn reply, the new header before an old body of the same length that
+//! ends in its own CRC32C, has the right CRC32C.
 //!
 //! ```text
 //! request message                               reply, in the caller's buffer
-//!  0   4  CRC32C of bytes 4 … end                0   4  CRC32C of bytes 4 … 24 + length
-//!  4   1  version (1)                            4   4  length of the body
+//!  0   4  CRC-32 of bytes 4 … end                0   4  CRC-32 of bytes 4 … 24 + length
+//!  4   1  version (2)                            4   4  length of the body
 //!  5   1  flags: 1 wake, 2 by reference          8   8  request number
 //!  6   2  procedure                              16  1  status: 0, or an error kind's code
 //!  8   8  request number                         17  7  zero
@@ -21,16 +23,16 @@
 //!  44  4  size of the reply buffer
 //!  48  4  immediate (with flag 1)
 //!  52     arguments, or with flag 2:
-//!         20 access key, 8 offset, 4 length, 4 CRC32C of the arguments
+//!         20 access key, 8 offset, 4 length, 4 CRC-32 of the arguments
 //! ```
 
 use crate::transport::{Incoming, Link, Peer};
 use crate::{AccessKey, Endpoint, EndpointId, EndpointOptions, Error, Region, RemoteAddress, Rights};
-use forebay_base::{DecodeError, ErrorKind, Reader, Writer, checksum};
+use forebay_base::{DecodeError, ErrorKind, Reader, Writer, envelope_checksum};
 use std::sync::Arc;
 use std::time::Duration;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const WAKE: u8 = 1;
 const BY_REFERENCE: u8 = 2;
 const REQUEST_HEADER_BYTES: usize = 52;
@@ -166,11 +168,11 @@ impl Client {
             put_key(&mut out, key);
             out.put_u64(0);
             out.put_u32(arguments.len() as u32);
-            out.put_u32(checksum(arguments));
+            out.put_u32(envelope_checksum(arguments));
         } else {
             out.extend_from_slice(arguments);
         }
-        let crc = checksum(out.get(4..).unwrap_or_default());
+        let crc = envelope_checksum(out.get(4..).unwrap_or_default());
         if let Some(head) = out.first_chunk_mut() {
             *head = crc.to_le_bytes();
         }
@@ -252,7 +254,7 @@ impl Client {
         let mut whole = vec![0; REPLY_HEADER_BYTES + length as usize];
         region.read(0, &mut whole)?;
         // A mismatch is a reply that is still being written: look again.
-        if whole.get(4..).is_none_or(|covered| checksum(covered) != crc) {
+        if whole.get(4..).is_none_or(|covered| envelope_checksum(covered) != crc) {
             return Ok(None);
         }
         Ok(Some(Reply { status, body: whole.split_off(REPLY_HEADER_BYTES) }))
@@ -296,7 +298,7 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let expected = reader.u32()?;
-        let found = checksum(bytes.get(4..).unwrap_or_default());
+        let found = envelope_checksum(bytes.get(4..).unwrap_or_default());
         if found != expected {
             return Err(DecodeError::BadChecksum { what: "request", expected, found });
         }
@@ -349,7 +351,7 @@ impl Request {
             Arguments::Reference { at, length, crc } => {
                 let mut bytes = vec![0; *length as usize];
                 peer.read(endpoint, *at, &mut bytes)?;
-                if checksum(&bytes) != *crc {
+                if envelope_checksum(&bytes) != *crc {
                     return Err(Error::Protocol("pulled arguments do not have the announced checksum".into()));
                 }
                 Ok(bytes)
@@ -387,7 +389,7 @@ impl Request {
         out.put_u8(status);
         out.extend_from_slice(&[0; 7]);
         out.extend_from_slice(body);
-        let crc = checksum(out.get(4..).unwrap_or_default());
+        let crc = envelope_checksum(out.get(4..).unwrap_or_default());
         if let Some(head) = out.first_chunk_mut() {
             *head = crc.to_le_bytes();
         }
@@ -448,10 +450,10 @@ mod tests {
 
     #[test]
     fn golden_request() {
-        let mut bytes = vec![0, 0, 0, 0, 1, 1, 7, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0];
+        let mut bytes = vec![0, 0, 0, 0, 2, 1, 7, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0];
         bytes.extend_from_slice(&[0xab; 16]);
         bytes.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 9, 0, 0, 0, b'x', b'y']);
-        let crc = checksum(&bytes[4..]);
+        let crc = envelope_checksum(&bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         let request = Request::decode(&bytes).unwrap();
         assert_eq!(
@@ -472,7 +474,7 @@ mod tests {
         fn any_bytes_decode_without_panic(mut bytes: Vec<u8>) {
             let _ = Request::decode(&bytes);
             if bytes.len() > 6 {
-                let crc = checksum(&bytes[4..]);
+                let crc = envelope_checksum(&bytes[4..]);
                 bytes[..4].copy_from_slice(&crc.to_le_bytes());
                 bytes[4] = VERSION;
                 let _ = Request::decode(&bytes);
