@@ -35,7 +35,7 @@ pub(crate) struct Bell {
     rings: Mutex<u64>,
     rung: Condvar,
     /// Without threads: a step is under way, and what it waits for may have somebody ask for another.
-    stepping: AtomicBool,
+    pub(crate) stepping: AtomicBool,
 }
 
 impl Bell {

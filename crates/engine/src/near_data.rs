@@ -93,7 +93,8 @@ impl Shard {
     /// Checks that a result is that of the job, and finds where its segments lie.
     fn outputs(&self, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
         if result.identity != job.identity {
-            return Err(Error::corrupt("the memory node answered another job than it was asked"));
+            let (asked, answered) = (&job.identity, &result.identity);
+            return Err(Error::corrupt(format!("the memory node was asked {asked:?} and answered {answered:?}")));
         }
         let numbers: BTreeSet<SegmentId> = result.segments.iter().map(|(id, _)| *id).collect();
         let known = numbers.iter().all(|id| job.output_segments.contains(&id.0));

@@ -144,7 +144,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Asks the node how much room is left, if it may be short.
+    /// Finds out how much room is left, if it may be short, and prepares for what follows from it.
     pub(crate) fn measure_room(&self) {
         let before = self.lock().room;
         if before.memtables >= MEASURE_BELOW {
@@ -153,24 +153,35 @@ impl Shard {
         if !before.is_plenty() {
             self.remote.give_back();
         }
+        if let Some(room) = self.ask_for_room() {
+            self.hold_reserve(room);
+        }
+    }
+
+    /// Asks the node how much room is left.
+    pub(crate) fn ask_for_room(&self) -> Option<Room> {
         let memtable_bytes = self.options.write_buffer_bytes as u64;
         let measured = match self.remote.room(memtable_bytes) {
             Ok(measured) => measured,
-            Err(error) => return tracing::debug!(%error, "asking for the memory node's room"),
+            Err(error) => {
+                tracing::debug!(%error, "asking for the memory node's room");
+                return None;
+            }
         };
         let mut state = self.lock();
         let installed = 1 + self.view.load().sealed.len() as u64;
+        let was_none = state.room.is_none();
         state.room = Room { memtables: measured.memtables.saturating_sub(installed), ..measured };
-        let is_back = before.is_none() && !state.room.is_none();
+        let is_back = was_none && !state.room.is_none();
         if is_back {
             state.hopeless_since = None;
         }
         let room = state.room;
         drop(state);
-        self.hold_reserve(room);
         if is_back {
             self.notify();
         }
+        Some(room)
     }
 
     /// Whether room is to be measured without other reason: somebody may wait for it.
@@ -195,13 +206,15 @@ impl Shard {
     /// Holds memory for one flush while memory is short, so that there is a piece of the right length for the
     /// flush of deletions however the rest is divided.
     fn hold_reserve(&self, room: Room) {
-        let mut reserve = lock(&self.reserve);
         if room.is_plenty() {
-            *reserve = None;
-        } else if reserve.is_none() {
+            drop(lock(&self.reserve).take());
+        } else if lock(&self.reserve).is_none() {
+            // The node is asked without the lock.
             let bytes = self.options.write_buffer_bytes as u64;
             let (id, kind) = (self.next_segment(), SegmentKind::MemtableBlock);
-            *reserve = self.remote.allocate(id, kind, bytes + bytes / 4, Purpose::Flush).ok();
+            let held = self.remote.allocate(id, kind, bytes + bytes / 4, Purpose::Flush).ok();
+            let replaced = std::mem::replace(&mut *lock(&self.reserve), held);
+            drop(replaced);
         }
     }
 }

@@ -212,6 +212,10 @@ impl Shard {
         if self.options.background_threads == 0 {
             drop(state);
             if !self.background_step() {
+                if self.bell.stepping.load(Ordering::Relaxed) {
+                    // This call may be made within the step that is being taken.
+                    self.ask_for_room();
+                }
                 self.options.clock.sleep(NAP);
             }
             return self.lock();

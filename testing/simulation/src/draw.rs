@@ -48,7 +48,8 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         is_named,
         may_be_full,
     };
-    let calls_inside = random.one_in(1, 2);
+    // A call within the only step there is cannot wait for memory.
+    let calls_inside = !may_be_full && random.one_in(1, 2);
     Drawn {
         habits,
         engine: engine(random, &habits, calls_inside),
