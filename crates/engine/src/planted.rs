@@ -22,6 +22,7 @@ pub enum Bug {
     UncheckedCut,
 }
 
+#[cfg(feature = "planted")]
 impl Bug {
     /// Those that show between threads only.
     pub const OF_THREADS: [Self; 3] = [Self::PublishBeforeInsert, Self::ReserveOutOfTurn, Self::UncheckedCut];
