@@ -35,10 +35,15 @@ pub(crate) struct Bell {
     rings: Mutex<u64>,
     rung: Condvar,
     /// Without threads: a step is under way, and what it waits for may have somebody ask for another.
-    pub(crate) stepping: AtomicBool,
+    stepping: AtomicBool,
 }
 
 impl Bell {
+    /// Whether a step is under way, in a database without threads.
+    pub(crate) fn is_stepping(&self) -> bool {
+        self.stepping.load(Ordering::Relaxed)
+    }
+
     /// Says that there may be work.
     pub(crate) fn ring(&self) {
         *lock(&self.rings) += 1;

@@ -275,6 +275,9 @@ fn joined(pending: &[Pending]) -> (Vec<Read>, Vec<(usize, usize)>) {
 
 /// The reads' bytes, if the memory node brings them, and where those of each begin.
 fn gathered(endpoint: &ScanEndpoint, reads: &[Read]) -> Option<(Vec<u8>, Vec<usize>)> {
+    if !endpoint.gathers(reads.len()) {
+        return None;
+    }
     let range = |read: &Read| ExtentRange { extent: read.extent, offset: read.address.offset, length: read.length };
     let ranges: Vec<_> = reads.iter().map(range).collect();
     let fits = ranges.len() <= gather::MAX_RANGES && gather::total_bytes(&ranges)? <= gather::MAX_BYTES;

@@ -84,7 +84,12 @@ impl ScanEndpoint {
         }
     }
 
-    /// Has the memory node bring `ranges` in one piece; `None` when they are too few or it does not do it.
+    /// Whether so many records that lie apart are to be gathered.
+    pub(crate) fn gathers(&self, records: usize) -> bool {
+        self.remote.gathers(records)
+    }
+
+    /// Has the memory node bring `ranges` in one piece; `None` when it does not, whatever the cause.
     pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
         self.remote.gather(ranges)
     }

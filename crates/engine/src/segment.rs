@@ -195,12 +195,13 @@ impl Remote {
         }
     }
 
-    /// Has the memory node bring `ranges` in one piece; `None` when they are too few or it does not do it, whatever
-    /// the cause.
+    /// Whether so many records that lie apart are to be gathered.
+    pub(crate) fn gathers(&self, records: usize) -> bool {
+        self.node.gather_from.is_some_and(|fewest| records >= fewest)
+    }
+
+    /// Has the memory node bring `ranges` in one piece; `None` when it does not, whatever the cause.
     pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
-        if self.node.gather_from.is_none_or(|fewest| ranges.len() < fewest) {
-            return None;
-        }
         let gathered = self.node_part()?.gather(ranges);
         gathered.inspect_err(|error| tracing::debug!(%error, "reading one by one what was to be gathered")).ok()
     }

@@ -212,7 +212,7 @@ impl Shard {
         if self.options.background_threads == 0 {
             drop(state);
             if !self.background_step() {
-                if self.bell.stepping.load(Ordering::Relaxed) {
+                if self.bell.is_stepping() {
                     // This call may be made within the step that is being taken.
                     self.ask_for_room();
                 }
