@@ -42,7 +42,7 @@ impl TreeClient {
             return Ok(());
         }
         if place.child.is_merging() {
-            self.finish_inner_merge(&left_of(&place)?, &place)?;
+            self.finish_inner_merge(&place.before_mark()?, &place)?;
         } else if let Some(right) = place.mark_behind() {
             self.finish_inner_merge(&place, &right)?;
         } else if let Some(members) = self.freeze_members(node, place.upper().as_ref())? {
@@ -213,7 +213,7 @@ impl TreeClient {
             return Ok(());
         }
         if left.child.is_merging() {
-            return self.finish_inner_merge(&left_of(left)?, left);
+            return self.finish_inner_merge(&left.before_mark()?, left);
         }
         // The marked node may be one that says what becomes of a mark beside it.
         if let Some(next) = marked.mark_behind() {
@@ -285,10 +285,4 @@ impl Members {
         let may_begin = |(_, slot): &Member| !slot.child.is_merging();
         (count / 2..count).find(|&at| self.list.get(at).is_some_and(may_begin)).unwrap_or(count)
     }
-}
-
-/// The place before one whose child is marked.
-fn left_of(marked: &Place) -> Result<Place, Error> {
-    let left = marked.index.checked_sub(1).ok_or_else(|| Error::corrupt("the first inner node is merging"))?;
-    Place::new(&marked.parent, left)
 }

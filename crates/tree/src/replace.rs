@@ -76,6 +76,12 @@ impl Place {
         self.parent.upper(self.index)
     }
 
+    /// The place before this one, whose child is marked.
+    pub fn before_mark(&self) -> Result<Self, Error> {
+        let before = self.index.checked_sub(1).ok_or_else(|| Error::corrupt("the first child of a node is merging"))?;
+        Self::new(&self.parent, before)
+    }
+
     /// The place behind it, if its child is marked.
     pub fn mark_behind(&self) -> Option<Self> {
         Self::new(&self.parent, self.index + 1).ok().filter(|next| next.child.is_merging())
@@ -121,12 +127,9 @@ impl TreeClient {
     /// Replaces a leaf by one or two that are as full as new ones.
     fn replace_leaf(&mut self, place: &Place) -> Result<(), Error> {
         if place.child.is_merging() {
-            let left = place.index.checked_sub(1).ok_or_else(|| Error::corrupt("the first leaf is merging"))?;
-            return self.finish_merge(&Place::new(&place.parent, left)?, place);
+            return self.finish_merge(&place.before_mark()?, place);
         }
-        if let Ok(right) = Place::new(&place.parent, place.index + 1)
-            && right.child.is_merging()
-        {
+        if let Some(right) = place.mark_behind() {
             return self.finish_merge(place, &right);
         }
         let Some(mut contents) = self.freeze_leaf(place.child, None)? else { return Ok(()) };
@@ -404,9 +407,7 @@ impl TreeClient {
             return self.replace_leaf(left);
         }
         // The marked leaf may be one that says what becomes of a mark beside it.
-        if let Ok(next) = Place::new(&marked.parent, marked.index + 1)
-            && next.child.is_merging()
-        {
+        if let Some(next) = marked.mark_behind() {
             self.resolve_mark(marked, &next)?;
         }
         let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
