@@ -31,31 +31,4 @@ impl Bug {
         [Self::DropBeforeInstalled, Self::FreeBeforeUnpinned, Self::FreeBeforeRecorded, Self::EditBeforeData];
 }
 
-#[cfg(feature = "planted")]
-mod checked {
-    use super::Bug;
-    use std::sync::atomic::{AtomicU8, Ordering};
-
-    static PLANTED: AtomicU8 = AtomicU8::new(0);
-
-    /// Plants a bug in all databases of the process, or none.
-    pub fn plant(bug: Option<Bug>) {
-        PLANTED.store(bug.map_or(0, |bug| bug as u8), Ordering::SeqCst);
-    }
-
-    #[inline]
-    pub(crate) fn planted(bug: Bug) -> bool {
-        PLANTED.load(Ordering::Relaxed) == bug as u8
-    }
-}
-
-#[cfg(feature = "planted")]
-pub use checked::plant;
-#[cfg(feature = "planted")]
-pub(crate) use checked::planted;
-
-#[cfg(not(feature = "planted"))]
-#[inline(always)]
-pub(crate) const fn planted(_bug: Bug) -> bool {
-    false
-}
+forebay_env::plantable!(Bug);

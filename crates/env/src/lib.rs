@@ -8,6 +8,7 @@
 
 mod clock;
 pub mod cpu;
+mod planted;
 mod random;
 pub mod sync;
 pub mod thread;
