@@ -1,0 +1,77 @@
+//! Which seeds a program runs, side by side, and what becomes of those that fail.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The seeds that a program is to run.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Seeds {
+    /// Seeds to run.
+    #[arg(long = "seeds", value_name = "SEEDS", default_value_t = 100)]
+    pub count: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    pub first: u64,
+    /// Seeds that run side by side.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub threads: u16,
+    /// Go on after a seed that failed.
+    #[arg(long)]
+    pub all: bool,
+}
+
+impl Seeds {
+    /// Runs them, until one fails unless all are wanted. Returns what each thread made of its seeds with
+    /// `add`, and how many seeds failed: they are printed, with `again`, the command that runs such a one again.
+    pub fn run<T: Default + Send, R>(
+        &self,
+        run: impl Fn(u64) -> Result<R, String> + Sync,
+        add: impl Fn(&mut T, R) + Sync,
+        again: impl Fn(u64) -> String + Sync,
+    ) -> (Vec<T>, u64) {
+        let (next, failed, stop) = (AtomicU64::new(self.first), AtomicU64::new(0), AtomicBool::new(false));
+        let end = self.first.saturating_add(self.count);
+        let work = || {
+            let mut total = T::default();
+            while !stop.load(Ordering::Relaxed) {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= end {
+                    break;
+                }
+                match run(seed) {
+                    Ok(report) => add(&mut total, report),
+                    Err(why) => {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                        stop.store(!self.all, Ordering::Relaxed);
+                        eprintln!("seed {seed}: {why}");
+                        eprintln!("again: {}", again(seed));
+                    }
+                }
+            }
+            total
+        };
+        let totals = forebay_env::thread::side_by_side(self.threads.into(), work);
+        (totals, failed.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(seeds: Seeds) -> (u64, u64) {
+        let odd = |seed| if seed == 13 || seed == 17 { Err("unlucky".to_owned()) } else { Ok(seed) };
+        let (totals, failed) = seeds.run(odd, |total: &mut u64, _| *total += 1, |seed| format!("--first {seed}"));
+        (totals.iter().sum(), failed)
+    }
+
+    #[test]
+    fn seeds_end_at_the_first_failure_or_go_on() {
+        let seeds = Seeds { count: 10, first: 10, threads: 1, all: false };
+        assert_eq!(run(seeds), (3, 1));
+        assert_eq!(run(Seeds { all: true, ..seeds }), (8, 2));
+        assert_eq!(run(Seeds { all: true, threads: 3, ..seeds }), (8, 2));
+        assert_eq!(run(Seeds { first: 20, ..seeds }), (10, 0));
+    }
+}
