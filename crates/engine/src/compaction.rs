@@ -13,13 +13,14 @@ use crate::table::Table;
 use crate::version::{Change, LiveVersion};
 use crate::{Error, Result, statistics};
 use forebay_base::SegmentId;
+use forebay_env::HashMap;
 use forebay_memory_client::Purpose;
 use forebay_table::job::{
     AllocatedSegment, Clustering, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, SizeClasses,
     run_compaction,
 };
 use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Entries of a table when memory is tight: one for so many bytes that a table may have, and no fewer than these.

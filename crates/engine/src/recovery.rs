@@ -23,6 +23,7 @@ use crate::table::Table;
 use crate::version::LiveVersion;
 use crate::{Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
+use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::spawn;
 use forebay_fabric::EndpointOptions;
@@ -30,7 +31,7 @@ use forebay_memory_client::{
     AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle, SubAllocator,
 };
 use forebay_table::{CachedTable, ManifestRoot, ShardIdentity, TableMetadata, Version};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,7 +172,7 @@ fn misplaced(error: Error) -> Error {
 
 /// Holds what a version names, and reads the tables' cached indexes.
 fn open_version(remote: &Arc<Remote>, version: Version, options: &Options) -> Result<LiveVersion> {
-    let mut segments = HashMap::new();
+    let mut segments = HashMap::default();
     for (&id, entry) in version.segments() {
         let segment = remote.hold(id, &entry.info).map_err(misplaced)?;
         let segment = segment.ok_or_else(|| Error::corrupt(format!("{id} does not lie in this memory node")))?;

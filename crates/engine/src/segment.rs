@@ -230,15 +230,21 @@ impl Remote {
         self.node.client.extent_bytes()
     }
 
-    /// Whether frees of outputs wait to be sent.
+    /// Whether frees of outputs wait to be sent, or empty extents to be given back.
     pub(crate) fn has_frees(&self) -> bool {
-        self.node_part.as_ref().is_some_and(NodePart::has_frees)
+        self.node_part.as_ref().is_some_and(NodePart::has_frees) || self.allocator.has_spare()
     }
 
-    /// Sends frees of outputs, if at least `fewest` were gathered.
+    /// Sends frees of outputs, if at least `fewest` were gathered, and gives back the empty extents that
+    /// are too many.
     pub(crate) fn send_frees(&self, fewest: usize) {
         if let Some(part) = &self.node_part {
             part.send_frees(fewest);
+        }
+        if self.allocator.has_spare()
+            && let Err(error) = self.allocator.give_back_spare()
+        {
+            tracing::debug!(%error, "giving empty extents back");
         }
     }
 
@@ -369,7 +375,8 @@ enum Origin {
     NodePart(ExtentRange),
 }
 
-/// A segment of remote memory, freed when dropped.
+/// A segment of remote memory, freed when dropped. That makes no call (the node hears of it from
+/// [`Remote::send_frees`]): the last to name a segment may hold locks, or be a reader.
 #[derive(Debug)]
 pub(crate) struct Segment {
     id: SegmentId,

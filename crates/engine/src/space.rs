@@ -6,8 +6,8 @@
 //! counts as live.
 
 use forebay_base::SegmentId;
+use forebay_env::HashMap;
 use forebay_table::{SegmentKind, SegmentUse, Version};
-use std::collections::HashMap;
 
 /// Dead and live bytes of a version's records.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use crate::statistics::LevelStatistics;
 use crate::table::Table;
 use crate::{Error, Options, Result};
 use forebay_base::{SegmentId, SequenceNumber};
+use forebay_env::HashMap;
 use forebay_table::{ShardIdentity, TableId, Version, VersionEdit};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// See the module.
@@ -37,7 +37,7 @@ impl LiveVersion {
         Self {
             version: Version::empty(identity(options, 0, 0)),
             levels: Vec::new(),
-            segments: HashMap::new(),
+            segments: HashMap::default(),
             has_range_deletions: false,
         }
     }

@@ -15,6 +15,14 @@ pub fn run_all<I: Send, T: Send>(items: Vec<I>, work: impl Fn(I) -> T + Sync) ->
     })
 }
 
+/// Runs `watch` on a thread of its own beside `body`, and returns what `body` returns when both have ended.
+pub fn beside<T>(watch: impl FnOnce() + Send, body: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        scope.spawn(watch);
+        body()
+    })
+}
+
 /// Starts a named thread.
 ///
 /// # Errors

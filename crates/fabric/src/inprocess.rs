@@ -10,9 +10,10 @@ use crate::{
     AccessKey, Atomics, Backing, Capabilities, Counts, Endpoint, EndpointId, EndpointOptions, Error, GrantTable,
     NodeIdentity, PeerId, Region, RemoteAddress, RevocationMode, Rights, Traffic, WorkQueue,
 };
+use forebay_env::HashMap;
 use forebay_env::Random;
 use forebay_env::sync::lock;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! Dividing leased extents into allocations (dLSM V-A), so that most allocations and frees need no
 //! call.
 //!
-//! Extents are leased one by one when no free range holds an allocation, and given back when more
-//! than [`AllocatorOptions::spare_extents`] are empty. What the shard adopted is released, what it
+//! Extents are leased one by one when no free range holds an allocation, and
+//! [given back](SubAllocator::give_back_spare) when more than [`AllocatorOptions::spare_extents`] are
+//! empty. Freeing makes no call, so it may happen anywhere, also where locks are held. What the shard adopted is released, what it
 //! did not is returned. Adopted or not, the owner goes on dividing an extent: after a takeover the
 //! next owner learns from its version what an extent holds and [restores](SubAllocator::restore)
 //! the rest.
@@ -29,7 +30,7 @@ pub type Allocation = ExtentRange;
 /// How an allocator behaves.
 #[derive(Debug, Clone, Copy)]
 pub struct AllocatorOptions {
-    /// Empty extents that are kept. When one more gets empty, half of them go back.
+    /// Empty extents that are kept. When there are more, all but half of as many go back.
     pub spare_extents: usize,
     /// How long an allocation waits for memory that is being cleaned.
     pub patience: Duration,
@@ -61,6 +62,8 @@ struct Extents {
     adopted: BTreeSet<ExtentId>,
     /// Of the free bytes, those that are known to be beyond the headroom.
     surplus_bytes: u64,
+    /// Whether something was freed since extents were last given back.
+    freed: bool,
 }
 
 /// Allocates remote memory for one shard, or for a session without one.
@@ -80,7 +83,7 @@ impl SubAllocator {
     pub fn new(client: Arc<MemoryClient>, shard: Option<ShardHandle>, options: AllocatorOptions) -> Self {
         let empty = || RangeAllocator::new(client.extent_bytes());
         let (ranges, held) = (empty(), empty());
-        let extents = Mutex::new(Extents { ranges, held, adopted: BTreeSet::new(), surplus_bytes: 0 });
+        let extents = Mutex::new(Extents { ranges, held, adopted: BTreeSet::new(), surplus_bytes: 0, freed: false });
         let shard = shard.map(Mutex::new);
         Self { client, shard, options, extents, growing: Mutex::new(()) }
     }
@@ -124,7 +127,6 @@ impl SubAllocator {
                 }
             }
         }
-        allocator.release_held();
         allocator.give_back_spare()?;
         Ok(allocator)
     }
@@ -243,11 +245,10 @@ impl SubAllocator {
         }
     }
 
-    /// Frees an allocation. Nobody may read it any more.
+    /// Frees an allocation, which makes no call. Nobody may read it any more.
     ///
     /// # Errors
-    /// [`Error::Range`] when it is not allocated; nothing was freed then. Errors of giving an empty
-    /// extent back: the allocation is freed then.
+    /// [`Error::Range`] when it is not allocated.
     pub fn free(&self, allocation: Allocation) -> Result<(), Error> {
         self.free_all(&[allocation])
     }
@@ -257,22 +258,24 @@ impl SubAllocator {
     /// # Errors
     /// As [`SubAllocator::free`]; those before the one that is not allocated are freed.
     pub fn free_all(&self, allocations: &[Allocation]) -> Result<(), Error> {
-        let mut held = false;
-        {
-            let mut extents = lock(&self.extents);
-            for &allocation in allocations {
-                if extents.held.contains(allocation.extent) {
-                    extents.held.free(allocation)?;
-                    held = true;
-                } else {
-                    extents.ranges.free(allocation)?;
-                }
+        let mut extents = lock(&self.extents);
+        for &allocation in allocations {
+            if extents.held.contains(allocation.extent) {
+                extents.held.free(allocation)?;
+            } else {
+                extents.ranges.free(allocation)?;
             }
+            extents.freed = true;
         }
-        if held {
-            self.release_held();
-        }
-        self.give_back_spare()
+        Ok(())
+    }
+
+    /// Whether what was freed left extents empty that are to be given back.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        let extents = lock(&self.extents);
+        let spare = extents.ranges.statistics().empty_extents > self.options.spare_extents as u64;
+        extents.freed && (spare || extents.held.empty_extents().next().is_some())
     }
 
     /// Whether an extent is divided by this allocator.
@@ -328,8 +331,14 @@ impl SubAllocator {
         lock(&self.extents).ranges.pieces(length)
     }
 
-    /// Gives empty extents back when there are too many.
-    fn give_back_spare(&self) -> Result<(), Error> {
+    /// Gives empty extents back when there are too many, and those that an earlier owner may still
+    /// write to.
+    ///
+    /// # Errors
+    /// As [`SubAllocator::give_back`].
+    pub fn give_back_spare(&self) -> Result<(), Error> {
+        lock(&self.extents).freed = false;
+        self.release_held();
         let spare = self.options.spare_extents;
         let count = lock(&self.extents).ranges.statistics().empty_extents as usize;
         if count <= spare { Ok(()) } else { self.give_back(spare / 2) }

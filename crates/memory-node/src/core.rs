@@ -8,11 +8,12 @@
 use crate::state::{Answer, Command, Job, JobId, Refusal, Settings, State};
 use forebay_base::ErrorKind;
 use forebay_env::Clock;
+use forebay_env::HashMap;
 use forebay_env::sync::lock;
 use forebay_fabric::{AccessKey, Listener, NodeIdentity, Peer, PeerId, Region, Revocation, Rights};
 use forebay_proto::replies::{ExtentsGranted, Statistics};
 use forebay_proto::{ExtentId, GrantedExtent, Message, Request, SessionId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -100,8 +101,12 @@ impl Core {
     ) -> Result<Self, forebay_fabric::Error> {
         let length = usize::try_from(settings.extent_bytes).unwrap_or(usize::MAX);
         let regions = (0..settings.extents).map(|_| listener.allocate(length)).collect::<Result<_, _>>()?;
-        let inner =
-            Inner { state: State::new(settings), keys: HashMap::new(), revoking: Vec::new(), zeroing: VecDeque::new() };
+        let inner = Inner {
+            state: State::new(settings),
+            keys: HashMap::default(),
+            revoking: Vec::new(),
+            zeroing: VecDeque::new(),
+        };
         let started = clock.now();
         let counters = Counters::default();
         Ok(Self { inner: Mutex::new(inner), regions, settings, clock, started, whole_process, counters })

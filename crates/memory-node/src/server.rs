@@ -3,11 +3,11 @@
 use crate::core::{Core, count};
 use crate::workers::{Caller, ThreadTime, Workers};
 use crate::{Error, Options};
+use forebay_env::HashMap;
 use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_fabric::{Event, Listener, NodeIdentity, Peer, PeerId, rpc};
 use forebay_proto::replies::Statistics;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl MemoryNode {
             core,
             workers,
             threads: Vec::new(),
-            malformed: HashMap::new(),
+            malformed: HashMap::default(),
             since_tick: 0,
             cpu: ThreadTime::default(),
         })

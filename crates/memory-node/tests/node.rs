@@ -184,6 +184,9 @@ fn allocations_are_divided_among_extents(back_end: BackEnd) {
     allocator.free(spare).unwrap();
     assert!(allocator.free(spare).is_err());
     allocator.free_all(&taken).unwrap();
+    assert!(allocator.has_spare());
+    allocator.give_back_spare().unwrap();
+    assert!(!allocator.has_spare());
     assert_eq!(allocator.statistics().ranges.extents, 1, "hysteresis keeps half of the spare ones");
     allocator.give_back(0).unwrap();
     eventually("all extents are free", || node.statistics().free_extents == 30);
@@ -246,6 +249,7 @@ fn a_session_that_ends_frees_what_no_shard_adopted(back_end: BackEnd) {
     assert_eq!(read(&next, ExtentRange { length: 4, ..kept }), b"kept");
     assert_eq!(restored.statistics().ranges.allocated_bytes, kept.length);
     restored.free(kept).unwrap();
+    restored.give_back_spare().unwrap();
     eventually("all is free", || node.statistics().free_extents == 30);
 }
 

@@ -57,6 +57,7 @@ fn work(allocator: &SubAllocator, random: &mut Random, steps: usize) -> Vec<(Ext
             endpoint.read(allocator.resolve(range).unwrap(), &mut found).unwrap();
             assert!(found == bytes, "{range} was changed");
             allocator.free(range).unwrap();
+            allocator.give_back_spare().unwrap();
         }
     }
     held

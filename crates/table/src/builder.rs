@@ -13,7 +13,7 @@ use crate::properties::{Creation, PropertiesBuilder, SegmentUse, TableProperties
 use crate::sparse_index::{BlockAddress, SparseIndexBuilder};
 use forebay_base::{InternalKey, KeyOrder, Kind, SegmentId};
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// How a table is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct TableBuilder {
     sparse: SparseIndexBuilder,
     points: Vec<PointEntry>,
     properties: PropertiesBuilder,
-    ordinals: HashMap<SegmentId, u32>,
+    ordinals: BTreeMap<SegmentId, u32>,
     run: Option<Run>,
     last: Option<OwnedKey>,
     tombstones: Vec<RangeTombstone>,
@@ -91,7 +91,7 @@ impl TableBuilder {
             sparse: SparseIndexBuilder::default(),
             points: Vec::new(),
             properties: PropertiesBuilder::new(options.key_order, creation),
-            ordinals: HashMap::new(),
+            ordinals: BTreeMap::new(),
             run: None,
             last: None,
             tombstones: Vec::new(),

@@ -7,10 +7,10 @@ use crate::memory::{Block, CHUNK_BYTES, Class, ROOT_OFFSET};
 use crate::verbs::{Hook, Posted, Verbs};
 use crate::word::{Address, Child};
 use crate::{Error, Tree};
+use forebay_env::HashMap;
 use forebay_env::sync::relax;
 use forebay_fabric::{Counts, RemoteAddress};
 use forebay_memory_client::Reader;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Times that an operation starts over before it gives up.
@@ -62,7 +62,7 @@ impl TreeClient {
             lost: 0,
             displaced: Vec::new(),
             unreachable: Vec::new(),
-            classes: HashMap::new(),
+            classes: HashMap::default(),
             untidy: false,
             bucket_emptied: false,
         }

@@ -16,7 +16,7 @@ use crate::report::PhaseReport;
 use crate::trace::{BLOCK_BYTES, Form, Request, Trace};
 use crate::values::Values;
 use crate::{Error, Store};
-use std::collections::HashMap;
+use forebay_env::HashMap;
 use std::path::PathBuf;
 
 /// What is to be replayed, and how.
@@ -105,7 +105,7 @@ impl Replayer {
         let values = Values::new(value_size)?;
         Ok(Self {
             write_percent: u64::from(settings.write_percent),
-            model: HashMap::new(),
+            model: HashMap::default(),
             keys: KeyBuffer::new(settings.key_size, u64::MAX)?,
             value: values.buffer(),
             values,

@@ -2,7 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::{Clock, SystemClock};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The seeds that a program is to run.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -19,11 +23,15 @@ pub struct Seeds {
     /// Go on after a seed that failed.
     #[arg(long)]
     pub all: bool,
+    /// Seconds that a seed may take: one that takes longer hangs, and the program ends.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    pub patience: u64,
 }
 
 impl Seeds {
     /// Runs them, until one fails unless all are wanted. Returns what each thread made of its seeds with
     /// `add`, and how many seeds failed: they are printed, with `again`, the command that runs such a one again.
+    /// Ends the program with exit code 1 when a seed hangs.
     pub fn run<T: Default + Send, R>(
         &self,
         run: impl Fn(u64) -> Result<R, String> + Sync,
@@ -32,6 +40,8 @@ impl Seeds {
     ) -> (Vec<T>, u64) {
         let (next, failed, stop) = (AtomicU64::new(self.first), AtomicU64::new(0), AtomicBool::new(false));
         let end = self.first.saturating_add(self.count);
+        let running = Mutex::new(BTreeSet::new());
+        let ended = AtomicBool::new(false);
         let work = || {
             let mut total = T::default();
             while !stop.load(Ordering::Relaxed) {
@@ -39,7 +49,10 @@ impl Seeds {
                 if seed >= end {
                     break;
                 }
-                match run(seed) {
+                lock(&running).insert(seed);
+                let result = run(seed);
+                lock(&running).remove(&seed);
+                match result {
                     Ok(report) => add(&mut total, report),
                     Err(why) => {
                         failed.fetch_add(1, Ordering::Relaxed);
@@ -51,8 +64,41 @@ impl Seeds {
             }
             total
         };
-        let totals = forebay_env::thread::side_by_side(self.threads.into(), work);
+        let all = || {
+            let _ended = End(&ended);
+            forebay_env::thread::side_by_side(self.threads.into(), work)
+        };
+        let totals = forebay_env::thread::beside(|| self.watch(&ended, &running, &again), all);
         (totals, failed.into_inner())
+    }
+
+    /// Ends the program when a seed runs for too long.
+    fn watch(&self, ended: &AtomicBool, running: &Mutex<BTreeSet<u64>>, again: impl Fn(u64) -> String) {
+        let clock = SystemClock::new();
+        let mut since = BTreeMap::new();
+        while !ended.load(Ordering::Acquire) {
+            clock.sleep(Duration::from_millis(20));
+            let now = clock.now();
+            let seeds = lock(running).clone();
+            since.retain(|seed, _| seeds.contains(seed));
+            for seed in seeds {
+                let start = *since.entry(seed).or_insert(now);
+                if now.saturating_sub(start) > self.patience.saturating_mul(1_000_000_000) {
+                    eprintln!("seed {seed}: hangs, it has run for {} s", self.patience);
+                    eprintln!("again: {}", again(seed));
+                    std::process::exit(1);
+                }
+            }
+        }
+    }
+}
+
+/// Says that the seeds have ended, also when one panicked.
+struct End<'e>(&'e AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -68,7 +114,7 @@ mod tests {
 
     #[test]
     fn seeds_end_at_the_first_failure_or_go_on() {
-        let seeds = Seeds { count: 10, first: 10, threads: 1, all: false };
+        let seeds = Seeds { count: 10, first: 10, threads: 1, all: false, patience: 300 };
         assert_eq!(run(seeds), (3, 1));
         assert_eq!(run(Seeds { all: true, ..seeds }), (8, 2));
         assert_eq!(run(Seeds { all: true, threads: 3, ..seeds }), (8, 2));

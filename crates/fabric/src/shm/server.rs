@@ -19,11 +19,12 @@ use super::peer::ShmPeer;
 use crate::transport::Peer;
 use crate::{AccessKey, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
+use forebay_env::HashMap;
 use forebay_env::{Clock, Nanos, Random, SystemClock};
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -98,9 +99,9 @@ impl Server {
             events,
             stopping,
             clock: SystemClock::new(),
-            connections: HashMap::new(),
+            connections: HashMap::default(),
             newcomers: 0,
-            links: HashMap::new(),
+            links: HashMap::default(),
             next_connection: WAKER + 1,
             next_link: 1,
             accepting: true,

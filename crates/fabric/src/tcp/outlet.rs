@@ -10,8 +10,8 @@ use super::buffer::Buffer;
 use super::frame::{Frame, MAX_PIECE_BYTES, Target};
 use super::stream::{Stream, lost};
 use crate::{Error, RemoteAddress};
+use forebay_env::HashMap;
 use forebay_env::sync::lock;
-use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

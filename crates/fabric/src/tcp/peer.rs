@@ -6,9 +6,9 @@ use super::outlet::Outlet;
 use super::{CAPABILITIES, MAX_OPERATION_BYTES};
 use crate::transport::{Event, Peer, Revocation};
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
+use forebay_env::HashMap;
 use forebay_env::Random;
 use forebay_env::sync::lock;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 

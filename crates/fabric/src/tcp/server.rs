@@ -15,11 +15,12 @@ use super::stream::{Stream, timespec};
 use super::{NodeIdentity, Options};
 use crate::transport::{Event, Peer};
 use crate::{Error, PeerId};
+use forebay_env::HashMap;
 use forebay_env::{Clock, Nanos, SystemClock};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::OwnedFd;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,9 +115,9 @@ impl Server {
             events,
             epoll,
             clock: SystemClock::new(),
-            connections: HashMap::new(),
+            connections: HashMap::default(),
             next_connection: FIRST_CONNECTION,
-            links: HashMap::new(),
+            links: HashMap::default(),
             next_link: 1,
             turns: VecDeque::new(),
             hot: None,

@@ -1,9 +1,10 @@
 //! Sessions: who is there, until when, and from when they read.
 
 use super::Refusal;
+use forebay_env::HashMap;
 use forebay_env::Nanos;
 use forebay_proto::{SessionId, StoreId, Text};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most sessions of a node.
 pub const MAX_SESSIONS: usize = 1024;
@@ -32,7 +33,7 @@ pub struct Sessions {
 impl Sessions {
     /// No sessions.
     pub fn new() -> Self {
-        Self { all: BTreeMap::new(), by_peer: HashMap::new(), next: 1 }
+        Self { all: BTreeMap::new(), by_peer: HashMap::default(), next: 1 }
     }
 
     /// How many there are.

@@ -4,7 +4,8 @@
 //! is its value; the search (after Wing and Gong, with Lowe's memory of what was tried) looks for an
 //! order that agrees with real time and with every result.
 
-use std::collections::{BTreeMap, HashSet};
+use forebay_env::HashSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -116,7 +117,7 @@ pub fn apply(action: &Action, state: &Value) -> (Value, Outcome) {
 
 fn explained(events: &[Event]) -> bool {
     let words = events.len().div_ceil(64);
-    let mut tried = HashSet::new();
+    let mut tried = HashSet::default();
     search(events, &mut vec![0u64; words], &None, &mut tried)
 }
 
