@@ -5,183 +5,10 @@
 //! inner nodes above it. So an operation that finds its leaf frozen, or gone, reads the leaf's parent
 //! anew and need not start at the root.
 
+use crate::cached_node::{CachedNode, Entry, Table};
 use crate::key::{Separator, prefix_of};
-use crate::layout::INNER_SLOTS;
 use crate::word::Child;
 use std::sync::Arc;
-
-/// An inner node at one moment.
-#[derive(Debug)]
-pub struct CachedNode {
-    pub node: Child,
-    pub level: u8,
-    /// What it covers, from here ...
-    pub low: Separator,
-    /// ... up to here.
-    pub high: Option<Separator>,
-    /// Of separators that all have eight bytes, their words; the first one is `low`.
-    words: Vec<u64>,
-    /// Of these without the first, the last of each whole [`BLOCK`]: what a search looks at first.
-    pivots: [u64; PIVOTS],
-    /// All separators, if any but the first has another length.
-    separators: Vec<Separator>,
-    children: Vec<Child>,
-    slots: Vec<u8>,
-}
-
-/// A child in an inner node.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    pub separator: Separator,
-    pub child: Child,
-    /// The slot where the node has it.
-    pub slot: usize,
-}
-
-impl CachedNode {
-    /// A node with these entries, in order.
-    pub fn new(node: Child, level: u8, low: Separator, high: Option<Separator>, entries: Vec<Entry>) -> Self {
-        let all_eight = entries.iter().skip(1).all(|entry| entry.separator.length() == 8);
-        let children = entries.iter().map(|entry| entry.child).collect();
-        let slots = entries.iter().map(|entry| entry.slot as u8).collect();
-        let (words, separators) = if all_eight {
-            (entries.iter().map(|entry| entry.separator.prefix()).collect(), Vec::new())
-        } else {
-            (Vec::new(), entries.into_iter().map(|entry| entry.separator).collect())
-        };
-        Self { node, level, low, high, words, pivots: [0; PIVOTS], separators, children, slots }.with_pivots()
-    }
-
-    fn with_pivots(mut self) -> Self {
-        let blocks = self.words.get(1..).unwrap_or_default().chunks_exact(BLOCK);
-        let lasts = blocks.filter_map(|block| block.last().copied());
-        self.pivots.iter_mut().zip(lasts).for_each(|(pivot, last)| *pivot = last);
-        self
-    }
-
-    pub fn len(&self) -> usize {
-        self.children.len()
-    }
-
-    /// Whether it has so few children that it should merge with a neighbour.
-    pub fn is_small(&self) -> bool {
-        self.len() <= INNER_SLOTS / 6
-    }
-
-    /// Whether it covers all keys.
-    pub fn is_root(&self) -> bool {
-        self.low.is_lowest() && self.high.is_none()
-    }
-
-    /// Which child covers a key of the node's range.
-    #[inline]
-    pub fn route(&self, prefix: u64, key: &[u8]) -> usize {
-        if self.separators.is_empty() {
-            if key.len() >= 8 { self.count(|word| word <= prefix) } else { self.count(|word| word < prefix) }
-        } else {
-            let rest = self.separators.get(1..).unwrap_or_default();
-            rest.partition_point(|separator| separator.compare(prefix, key).is_le())
-        }
-    }
-
-    /// How many separators but the first are below a bound.
-    #[inline]
-    fn count(&self, is_below: impl Fn(u64) -> bool) -> usize {
-        let rest = self.words.get(1..).unwrap_or_default();
-        let pivots = self.pivots.get(..rest.len() / BLOCK).unwrap_or(&self.pivots);
-        let whole = BLOCK * pivots.iter().filter(|&&pivot| is_below(pivot)).count();
-        whole + rest.iter().skip(whole).take(BLOCK).filter(|&&word| is_below(word)).count()
-    }
-
-    #[inline]
-    pub fn child(&self, index: usize) -> Option<Child> {
-        self.children.get(index).copied()
-    }
-
-    pub fn slot(&self, index: usize) -> Option<usize> {
-        self.slots.get(index).map(|&slot| slot.into())
-    }
-
-    /// The lower bound of a child's range.
-    pub fn separator(&self, index: usize) -> Separator {
-        match (index, self.separators.get(index), self.words.get(index)) {
-            (0, ..) => self.low.clone(),
-            (_, Some(separator), _) => separator.clone(),
-            (_, None, Some(&word)) => Separator::short(word, 8),
-            _ => Separator::default(),
-        }
-    }
-
-    /// The upper bound of a child's range.
-    pub fn upper(&self, index: usize) -> Option<Separator> {
-        if index + 1 < self.len() { Some(self.separator(index + 1)) } else { self.high.clone() }
-    }
-
-    /// The same node with another child in a place. What is remembered of the other children stays true:
-    /// the range of a child does not change while it lives.
-    fn with_child(&self, index: usize, child: Child) -> Option<Self> {
-        let mut node = self.copy();
-        *node.children.get_mut(index)? = child;
-        Some(node)
-    }
-
-    /// The same node with one child more, behind a place.
-    fn with_entry_behind(&self, index: usize, entry: &Entry) -> Option<Self> {
-        if index >= self.len() || self.separators.is_empty() && entry.separator.length() != 8 {
-            return None;
-        }
-        let (mut node, at) = (self.copy(), index + 1);
-        if self.separators.is_empty() {
-            node.words.insert(at, entry.separator.prefix());
-        } else {
-            node.separators.insert(at, entry.separator.clone());
-        }
-        node.children.insert(at, entry.child);
-        node.slots.insert(at, entry.slot as u8);
-        Some(node.with_pivots())
-    }
-
-    /// The same node without a child that became part of the one before it.
-    fn without(&self, index: usize) -> Option<Self> {
-        if index == 0 || index >= self.len() {
-            return None;
-        }
-        let mut node = self.copy();
-        if self.separators.is_empty() {
-            node.words.remove(index);
-        } else {
-            node.separators.remove(index);
-        }
-        node.children.remove(index);
-        node.slots.remove(index);
-        Some(node.with_pivots())
-    }
-
-    fn copy(&self) -> Self {
-        Self {
-            low: self.low.clone(),
-            high: self.high.clone(),
-            words: self.words.clone(),
-            separators: self.separators.clone(),
-            children: self.children.clone(),
-            slots: self.slots.clone(),
-            ..*self
-        }
-    }
-
-    fn covers(&self, prefix: u64, key: &[u8]) -> bool {
-        self.high.as_ref().is_none_or(|high| high.compare(prefix, key).is_gt())
-    }
-
-    /// Bytes of memory.
-    pub fn bytes(&self) -> usize {
-        // The struct, its counts, and its place in a map.
-        let own = size_of::<Self>() + 16 + size_of::<Separator>() + size_of::<Arc<Self>>();
-        let separators: usize = self.separators.iter().map(|s| size_of::<Separator>() + s.extra_bytes()).sum();
-        let bounds = 2 * self.low.extra_bytes() + self.high.as_ref().map_or(0, Separator::extra_bytes);
-        own + self.words.len() * 8 + separators + bounds + self.children.len() * 8 + self.slots.len()
-    }
-}
 
 /// How many of ascending words are below a bound: first by blocks, then in the one where it is, so that no
 /// load waits for more than one other.
@@ -195,11 +22,8 @@ fn count_first(words: &[u64], is_below: impl Fn(u64) -> bool) -> usize {
 
 /// Words that a search looks at together.
 const BLOCK: usize = 16;
-/// Whole blocks of an inner node's separators.
-const PIVOTS: usize = (INNER_SLOTS - 1) / BLOCK;
-
 /// Nodes of a piece at most.
-const PIECE: usize = 512;
+const PIECE: usize = 128;
 
 /// Some nodes of a level, that follow each other.
 #[derive(Debug, Default)]
@@ -208,12 +32,16 @@ struct Piece {
     lows: Vec<u64>,
     /// Those of their upper bounds; the highest word where there is none.
     highs: Vec<u64>,
+    /// Their children.
+    tables: Vec<Table>,
     nodes: Vec<Arc<CachedNode>>,
 }
 
 /// The nodes of a level in order. They do not overlap; there may be gaps between them.
 #[derive(Debug, Default)]
 struct Level {
+    /// The first word of each piece.
+    firsts: Vec<u64>,
     pieces: Vec<Piece>,
 }
 
@@ -234,11 +62,8 @@ impl Piece {
         below + same.partition_point(|node| node.low.compare(prefix, key).is_le())
     }
 
-    #[inline]
     fn begins_up_to(&self, prefix: u64, key: &[u8]) -> bool {
-        let first = self.lows.first().copied().unwrap_or(u64::MAX);
-        first < prefix
-            || first == prefix && self.nodes.first().is_some_and(|node| node.low.compare(prefix, key).is_le())
+        self.nodes.first().is_some_and(|node| node.low.compare(prefix, key).is_le())
     }
 }
 
@@ -246,18 +71,37 @@ impl Level {
     /// The last node that begins at a key or before it.
     #[inline]
     fn position(&self, prefix: u64, key: &[u8]) -> Option<Position> {
-        let piece = self.pieces.partition_point(|piece| piece.begins_up_to(prefix, key)).checked_sub(1)?;
+        let mut piece = count_first(&self.firsts, |first| first <= prefix).checked_sub(1)?;
+        if self.firsts.get(piece) == Some(&prefix) {
+            piece = self.pieces.partition_point(|piece| piece.begins_up_to(prefix, key)).checked_sub(1)?;
+        }
         Some((piece, self.pieces.get(piece)?.count_up_to(prefix, key).checked_sub(1)?))
     }
 
     /// The node that covers a key.
     #[inline]
     fn covering(&self, prefix: u64, key: &[u8]) -> Option<&Arc<CachedNode>> {
+        let (piece, index) = self.covering_position(prefix, key)?;
+        piece.nodes.get(index)
+    }
+
+    #[inline]
+    fn covering_position(&self, prefix: u64, key: &[u8]) -> Option<(&Piece, usize)> {
         let (piece, index) = self.position(prefix, key)?;
         let piece = self.pieces.get(piece)?;
-        let node = piece.nodes.get(index)?;
         let is_below = piece.highs.get(index).is_some_and(|&high| prefix < high);
-        (is_below || node.covers(prefix, key)).then_some(node)
+        (is_below || piece.nodes.get(index)?.covers(prefix, key)).then_some((piece, index))
+    }
+
+    /// The child that covers a key.
+    #[inline]
+    fn child(&self, prefix: u64, key: &[u8]) -> Option<Child> {
+        let (piece, index) = self.covering_position(prefix, key)?;
+        if let Some(child) = piece.tables.get(index)?.child_below(prefix) {
+            return Some(child);
+        }
+        let node = piece.nodes.get(index)?;
+        node.child(node.route(prefix, key))
     }
 
     #[inline]
@@ -288,35 +132,58 @@ impl Level {
         self.at(next).filter(|node| high.is_none_or(|high| node.low < *high)).map(|_| next)
     }
 
-    fn remove(&mut self, (piece, index): Position) -> Option<Arc<CachedNode>> {
-        let nodes = self.pieces.get_mut(piece)?;
-        nodes.lows.remove(index);
-        nodes.highs.remove(index);
-        let node = nodes.nodes.remove(index);
-        if nodes.nodes.is_empty() {
-            self.pieces.remove(piece);
+    fn remove(&mut self, (at, index): Position) -> Option<Arc<CachedNode>> {
+        let piece = self.pieces.get_mut(at)?;
+        piece.lows.remove(index);
+        piece.highs.remove(index);
+        piece.tables.remove(index);
+        let node = piece.nodes.remove(index);
+        if piece.nodes.is_empty() {
+            self.pieces.remove(at);
+            self.firsts.remove(at);
+        } else {
+            self.note_first(at);
         }
         Some(node)
     }
 
     /// Puts a node in its place. None that is there overlaps it.
     fn insert(&mut self, node: Arc<CachedNode>) {
-        let (piece, index) = match self.position(node.low.prefix(), &node.low.to_vec()) {
-            Some((piece, index)) => (piece, index + 1),
+        let (at, index) = match self.position(node.low.prefix(), &node.low.to_vec()) {
+            Some((at, index)) => (at, index + 1),
             None => (0, 0),
         };
         if self.pieces.is_empty() {
             self.pieces.push(Piece::default());
+            self.firsts.push(0);
         }
-        let Some(nodes) = self.pieces.get_mut(piece) else { return };
-        nodes.lows.insert(index, node.low.prefix());
-        nodes.highs.insert(index, node.high.as_ref().map_or(u64::MAX, Separator::prefix));
-        nodes.nodes.insert(index, node);
-        if nodes.nodes.len() > PIECE {
+        let Some(piece) = self.pieces.get_mut(at) else { return };
+        piece.lows.insert(index, node.low.prefix());
+        piece.highs.insert(index, node.high.as_ref().map_or(u64::MAX, Separator::prefix));
+        piece.tables.insert(index, node.table());
+        piece.nodes.insert(index, node);
+        if piece.nodes.len() > PIECE {
             let half = PIECE / 2;
-            let (lows, highs) = (nodes.lows.split_off(half), nodes.highs.split_off(half));
-            let upper = Piece { lows, highs, nodes: nodes.nodes.split_off(half) };
-            self.pieces.insert(piece + 1, upper);
+            let (lows, highs) = (piece.lows.split_off(half), piece.highs.split_off(half));
+            let upper = Piece { lows, highs, tables: piece.tables.split_off(half), nodes: piece.nodes.split_off(half) };
+            self.pieces.insert(at + 1, upper);
+            self.firsts.insert(at + 1, 0);
+            self.note_first(at + 1);
+        }
+        self.note_first(at);
+    }
+
+    /// Puts a node in the place of another of the same range; returns that.
+    fn exchange(&mut self, (piece, index): Position, node: Arc<CachedNode>) -> Option<Arc<CachedNode>> {
+        let piece = self.pieces.get_mut(piece)?;
+        *piece.tables.get_mut(index)? = node.table();
+        Some(std::mem::replace(piece.nodes.get_mut(index)?, node))
+    }
+
+    fn note_first(&mut self, piece: usize) {
+        let low = self.pieces.get(piece).and_then(|piece| piece.lows.first());
+        if let (Some(first), Some(&low)) = (self.firsts.get_mut(piece), low) {
+            *first = low;
         }
     }
 }
@@ -366,8 +233,7 @@ impl Cache {
     /// The leaf that covers a key.
     #[inline]
     pub fn leaf(&self, prefix: u64, key: &[u8]) -> Option<Child> {
-        let node = self.node(1, prefix, key)?;
-        node.child(node.route(prefix, key))
+        self.levels.first()?.child(prefix, key)
     }
 
     /// Remembers a node instead of all that overlap it.
@@ -395,22 +261,21 @@ impl Cache {
     /// Takes note of what became of a child of a node that was remembered: what else is remembered of the
     /// node stays. Forgets the node when something else is remembered in its place.
     pub fn change(&mut self, parent: &CachedNode, old: Child, change: Change<'_>) {
-        let level = usize::from(parent.level).saturating_sub(1);
-        if let Some(level) = self.levels.get_mut(level)
-            && let Some((piece, index)) = level.position(parent.low.prefix(), &parent.low.to_vec())
-            && let Some(place) = level.pieces.get_mut(piece).and_then(|piece| piece.nodes.get_mut(index))
-            && place.node == parent.node
-            && let Some(at) = place.children.iter().position(|child| *child == old)
+        if let Some(level) = self.levels.get_mut(usize::from(parent.level).saturating_sub(1))
+            && let Some(position) = level.position(parent.low.prefix(), &parent.low.to_vec())
+            && let Some(known) = level.at(position)
+            && known.node == parent.node
+            && let Some(at) = known.index_of(old)
             && let Some(new) = match change {
-                Change::Replaced(child) => place.with_child(at, child),
-                Change::Split(child, entry) => {
-                    place.with_child(at, child).and_then(|node| node.with_entry_behind(at, entry))
-                }
-                Change::Merged => place.without(at),
+                Change::Replaced(child) => known.with_child(at, child, None),
+                Change::Split(child, entry) => known.with_child(at, child, Some(entry)),
+                Change::Merged => known.without(at),
             }
         {
-            self.bytes = self.bytes + new.bytes() - place.bytes();
-            *place = Arc::new(new);
+            self.bytes += new.bytes();
+            if let Some(old) = level.exchange(position, Arc::new(new)) {
+                self.bytes -= old.bytes();
+            }
             self.shrink();
         } else {
             self.forget(parent.level, &parent.low, parent.high.as_ref());
@@ -440,6 +305,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::INNER_SLOTS;
     use crate::word::Address;
 
     fn node(level: u8, low: &[u8], high: Option<&[u8]>, separators: &[&[u8]]) -> Arc<CachedNode> {

@@ -1,6 +1,6 @@
 //! A thread's client: finding the leaf of a key, and the words and blocks of remote memory.
 
-use crate::cache::{CachedNode, Entry};
+use crate::cached_node::{CachedNode, Entry};
 use crate::key::{Key, Separator, prefix_of};
 use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots};
 use crate::memory::{Block, CHUNK_BYTES, Class, ROOT_OFFSET};

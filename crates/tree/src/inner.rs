@@ -9,7 +9,8 @@
 //! merge instead. What a frozen node holds above its upper bound in the parent is its right half's, which was
 //! entered already. A root with one child is replaced by that child.
 
-use crate::cache::{CachedNode, Change, Entry};
+use crate::cache::Change;
+use crate::cached_node::{CachedNode, Entry};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{HEADER_BYTES, INNER_SLOTS, InnerSlot, inner_image, inner_merged, inner_slots};
 use crate::memory::{Block, Class, ROOT_OFFSET};

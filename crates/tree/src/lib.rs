@@ -14,13 +14,14 @@
 //! | `operate` | get, put, insert, update, compare-and-set, delete |
 //! | `freeze`, `replace`, `inner` | splits, merges, growth |
 //! | `scan`, `bulk`, `verify` | ranges, loading sorted input, checking every invariant |
-//! | `memory`, `allocate`, `cache` | remote memory and when it is used again; what clients remember |
+//! | `memory`, `allocate`, `cache`, `cached_node` | remote memory and when it is used again; what clients remember |
 
 #![forbid(unsafe_code)]
 
 mod allocate;
 mod bulk;
 mod cache;
+mod cached_node;
 mod client;
 mod error;
 mod freeze;

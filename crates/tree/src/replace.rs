@@ -17,7 +17,8 @@
 //! While a node is frozen its right half may have been entered already, and live on: what is in the
 //! frozen node above its upper bound in the parent is not its own any more.
 
-use crate::cache::{CachedNode, Change, Entry};
+use crate::cache::Change;
+use crate::cached_node::{CachedNode, Entry};
 use crate::freeze::{Contents, Item};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{

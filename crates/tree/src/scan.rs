@@ -224,7 +224,10 @@ impl TreeClient {
     }
 
     /// The parent of the leaf whose range ends at a bound, and which of its children that is.
-    fn last_below(&mut self, bound: Option<&[u8]>) -> Result<(std::sync::Arc<crate::cache::CachedNode>, usize), Error> {
+    fn last_below(
+        &mut self,
+        bound: Option<&[u8]>,
+    ) -> Result<(std::sync::Arc<crate::cached_node::CachedNode>, usize), Error> {
         let missing = || Error::corrupt("a tree without a root");
         // Down from the root, always before the first separator that is not below the bound.
         let mut attempt = 0;

@@ -17,7 +17,7 @@ fn operations_a_second() {
     let keys: u64 = std::env::var("FOREBAY_KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(1_000_000);
     let path = std::env::temp_dir().join(format!("forebay-speed-{}", std::process::id()));
     let listener = shm::listen(&path, 1).unwrap();
-    let memory = Options { threads: 0, ..Options::with_memory(keys * 80 + (256 << 20)) };
+    let memory = Options { threads: 0, commit: true, ..Options::with_memory(keys * 80 + (256 << 20)) };
     let _node = MemoryNode::start(Box::new(listener), memory).unwrap();
     let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
     let session = MemoryClient::connect(shm::connect(&path).unwrap(), "speed", options).unwrap();

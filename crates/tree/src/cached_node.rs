@@ -1,0 +1,202 @@
+//! An inner node as clients remember it.
+//!
+//! A search loads as few cache lines that depend on each other as it can: it compares the first words
+//! of separators only, looks at the first one of each block before it looks into one block, and finds
+//! the child beside its separator. Whole separators are compared where first words are the same.
+
+use crate::key::Separator;
+use crate::layout::INNER_SLOTS;
+use crate::word::Child;
+use std::sync::Arc;
+
+/// Routes that a search looks at together.
+const BLOCK: usize = 8;
+/// Blocks of a node but the first.
+const PIVOTS: usize = INNER_SLOTS.div_ceil(BLOCK) - 1;
+
+/// A child and the first word of its separator.
+#[derive(Debug, Clone, Copy)]
+pub struct Route {
+    pub low: u64,
+    pub child: Child,
+}
+
+/// A node's children, as a search wants them.
+#[derive(Debug)]
+pub struct Table {
+    /// The words of the first route of each block but the first; the highest word where there is none.
+    pivots: [u64; PIVOTS],
+    routes: Arc<[Route]>,
+}
+
+/// An inner node at one moment.
+#[derive(Debug)]
+pub struct CachedNode {
+    pub node: Child,
+    pub level: u8,
+    /// What it covers, from here ...
+    pub low: Separator,
+    /// ... up to here.
+    pub high: Option<Separator>,
+    routes: Arc<[Route]>,
+    /// All separators, if any but the first has another length than eight bytes.
+    separators: Vec<Separator>,
+    slots: Vec<u8>,
+}
+
+/// A child in an inner node.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub separator: Separator,
+    pub child: Child,
+    /// The slot where the node has it.
+    pub slot: usize,
+}
+
+impl Table {
+    /// The last child whose separator's first word is below that of a key. `None` when there is none, or
+    /// when the next one's is the same: then [`CachedNode::route`] decides.
+    #[inline]
+    pub fn child_below(&self, prefix: u64) -> Option<Child> {
+        let whole = self.pivots.iter().filter(|&&pivot| pivot <= prefix).count();
+        let rest = self.routes.get(whole * BLOCK..).unwrap_or_default();
+        let rest = if whole < PIVOTS { rest.get(..BLOCK).unwrap_or(rest) } else { rest };
+        let in_block = rest.iter().filter(|route| route.low <= prefix).count();
+        let last = rest.get(in_block.checked_sub(1)?)?;
+        (last.low < prefix).then_some(last.child)
+    }
+}
+
+impl CachedNode {
+    /// A node with these entries, in order.
+    pub fn new(node: Child, level: u8, low: Separator, high: Option<Separator>, entries: Vec<Entry>) -> Self {
+        let all_eight = entries.iter().skip(1).all(|entry| entry.separator.length() == 8);
+        let routes = entries.iter().map(Entry::route).collect();
+        let slots = entries.iter().map(|entry| entry.slot as u8).collect();
+        let separators =
+            if all_eight { Vec::new() } else { entries.into_iter().map(|entry| entry.separator).collect() };
+        Self { node, level, low, high, routes, separators, slots }
+    }
+
+    /// Its children as a search wants them.
+    pub fn table(&self) -> Table {
+        let mut pivots = [u64::MAX; PIVOTS];
+        let firsts = self.routes.iter().step_by(BLOCK).skip(1);
+        pivots.iter_mut().zip(firsts).for_each(|(pivot, first)| *pivot = first.low);
+        Table { pivots, routes: Arc::clone(&self.routes) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Whether it has so few children that it should merge with a neighbour.
+    pub fn is_small(&self) -> bool {
+        self.len() <= INNER_SLOTS / 6
+    }
+
+    /// Whether it covers all keys.
+    pub fn is_root(&self) -> bool {
+        self.low.is_lowest() && self.high.is_none()
+    }
+
+    /// Which child covers a key of the node's range.
+    pub fn route(&self, prefix: u64, key: &[u8]) -> usize {
+        let below = self.routes.partition_point(|route| route.low < prefix);
+        let same = self.routes.get(below..).unwrap_or_default().iter().take_while(|route| route.low == prefix).count();
+        let begun = if self.separators.is_empty() {
+            // One of eight bytes, and the first of all, which begins at the key or before it.
+            if key.len() >= 8 { same } else { same.min(usize::from(below == 0)) }
+        } else {
+            let same = self.separators.get(below..below + same).unwrap_or_default();
+            same.partition_point(|separator| separator.compare(prefix, key).is_le())
+        };
+        (below + begun).saturating_sub(1)
+    }
+
+    pub fn child(&self, index: usize) -> Option<Child> {
+        self.routes.get(index).map(|route| route.child)
+    }
+
+    /// Where it has a child.
+    pub fn index_of(&self, child: Child) -> Option<usize> {
+        self.routes.iter().position(|route| route.child == child)
+    }
+
+    pub fn slot(&self, index: usize) -> Option<usize> {
+        self.slots.get(index).map(|&slot| slot.into())
+    }
+
+    /// The lower bound of a child's range.
+    pub fn separator(&self, index: usize) -> Separator {
+        match (index, self.separators.get(index), self.routes.get(index)) {
+            (0, ..) => self.low.clone(),
+            (_, Some(separator), _) => separator.clone(),
+            (_, None, Some(route)) => Separator::short(route.low, 8),
+            _ => Separator::default(),
+        }
+    }
+
+    /// The upper bound of a child's range.
+    pub fn upper(&self, index: usize) -> Option<Separator> {
+        if index + 1 < self.len() { Some(self.separator(index + 1)) } else { self.high.clone() }
+    }
+
+    /// The same node with another child in a place, and perhaps one more behind it. What is remembered of
+    /// the other children stays true: the range of a child does not change while it lives.
+    pub fn with_child(&self, index: usize, child: Child, behind: Option<&Entry>) -> Option<Self> {
+        if behind.is_some_and(|entry| self.separators.is_empty() && entry.separator.length() != 8) {
+            return None;
+        }
+        let mut routes = self.routes.to_vec();
+        routes.get_mut(index)?.child = child;
+        let (mut separators, mut slots) = (self.separators.clone(), self.slots.clone());
+        if let Some(entry) = behind {
+            routes.insert(index + 1, entry.route());
+            slots.insert(index + 1, entry.slot as u8);
+            if !separators.is_empty() {
+                separators.insert(index + 1, entry.separator.clone());
+            }
+        }
+        Some(self.with(routes, separators, slots))
+    }
+
+    /// The same node without a child that became part of the one before it.
+    pub fn without(&self, index: usize) -> Option<Self> {
+        if index == 0 || index >= self.len() {
+            return None;
+        }
+        let (mut routes, mut separators, mut slots) =
+            (self.routes.to_vec(), self.separators.clone(), self.slots.clone());
+        routes.remove(index);
+        slots.remove(index);
+        if !separators.is_empty() {
+            separators.remove(index);
+        }
+        Some(self.with(routes, separators, slots))
+    }
+
+    fn with(&self, routes: Vec<Route>, separators: Vec<Separator>, slots: Vec<u8>) -> Self {
+        let (low, high) = (self.low.clone(), self.high.clone());
+        Self { low, high, routes: routes.into(), separators, slots, ..*self }
+    }
+
+    pub fn covers(&self, prefix: u64, key: &[u8]) -> bool {
+        self.high.as_ref().is_none_or(|high| high.compare(prefix, key).is_gt())
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        // The struct and its table, the counts of both, and its place in a piece.
+        let own = size_of::<Self>() + size_of::<Table>() + 32 + 2 * size_of::<u64>() + size_of::<Arc<Self>>();
+        let separators: usize = self.separators.iter().map(|s| size_of::<Separator>() + s.extra_bytes()).sum();
+        let bounds = 2 * self.low.extra_bytes() + self.high.as_ref().map_or(0, Separator::extra_bytes);
+        own + separators + bounds + self.routes.len() * size_of::<Route>() + self.slots.len()
+    }
+}
+
+impl Entry {
+    fn route(&self) -> Route {
+        Route { low: self.separator.prefix(), child: self.child }
+    }
+}
