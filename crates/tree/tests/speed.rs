@@ -1,6 +1,7 @@
 //! How fast a client is over shared memory. Run it in a release build, alone:
 //! `cargo test --release -p forebay-tree --test speed -- --ignored --nocapture`. Figures are processor
-//! time of the client's thread, which is what remains comparable on a machine that is busy.
+//! time of the client's thread, which is what remains comparable on a machine that is busy. The node
+//! commits its memory, as `forebay memory-node` does by default.
 
 mod common;
 
@@ -41,7 +42,7 @@ fn operations_a_second() {
         let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
         assert!(client.multi_get(&keys).unwrap().iter().all(Option::is_some));
     });
-    measure("scan of 100, a scan", 100, &mut |at| {
+    measure("scan of 100, a key", 100, &mut |at| {
         client.scan_with(Range::starting_at(&key(at[0]), 100), |_, _| {}).unwrap();
     });
     measure("delete", 1, &mut |at| assert!(client.delete(&key(at[0])).unwrap()));
