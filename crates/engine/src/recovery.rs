@@ -6,7 +6,7 @@
 //!  root ─► log ─► version                     checked: CRC32C, edits, the invariants of versions
 //!  keys to the shard's memory                 what the version names is held, the rest is free
 //!  tails of the tables, several at a time     the cached indexes
-//!  a new log, a new root                      from here on the shard is this process's
+//!  a new log in the spare, a new root         from here on the shard is this process's
 //!  outputs of jobs that no version names      freed
 //! ```
 //!
@@ -14,11 +14,11 @@
 //! begun (`docs/formats/manifest.md`). What it had in memtables is lost (durability `none`); sequence numbers go on behind the
 //! largest one that the version covers.
 
-use crate::manifest::Manifest;
+use crate::manifest::{Left, Manifest};
 use crate::node_part::NodePart;
 use crate::owner::Owner;
 use crate::pipeline::read_range;
-use crate::segment::{Node, Remote, Segment, place_of, range_of};
+use crate::segment::{Node, Remote, Segment, place_of};
 use crate::table::Table;
 use crate::version::LiveVersion;
 use crate::{Error, Options, Result};
@@ -76,7 +76,7 @@ pub(crate) fn take_up(
 fn try_take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
     let (shard, client) = (owner.shard(), Arc::clone(owner.store().client()));
     let id = shard.key().shard;
-    let (version, log) = match owner.store().root(id)? {
+    let (version, root) = match owner.store().root(id)? {
         None => (Version::empty(identity), None),
         Some((_, root)) => {
             let root = ManifestRoot::decode(&root)?;
@@ -95,19 +95,16 @@ fn try_take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, op
             live.push(range);
         }
     }
-    let log = log.and_then(|root| range_of(&client, root.extent, root.offset, root.capacity));
-    live.extend(log);
+    live.extend(root.iter().filter_map(|root| Left::ranges(root, &client)).flatten());
     let output_bytes = outputs.iter().map(|range| range.length).sum();
     let allocator = SubAllocator::restore(owner.store(), shard, &live, AllocatorOptions::default());
     let allocator = allocator.map_err(|error| misplaced(error.into()))?;
     let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, output_bytes));
     let version = open_version(&remote, version, options)?;
-    let manifest = Manifest::begin(owner, &remote, &version.version)?;
+    let left = root.map(|root| Left::hold(root, &remote).map_err(misplaced)).transpose()?;
+    let manifest = Manifest::begin(owner, &remote, &version.version, left.as_ref())?;
     // The shard is this process's.
     version.segments().for_each(|segment| segment.take_charge());
-    if let Some(range) = log {
-        remote.free(range);
-    }
     if let Some(part) = remote.outputs() {
         free_orphans(part, &outputs, &named_outputs);
     }
@@ -146,9 +143,8 @@ fn read_version(
     if (root.node, root.incarnation) != (here.node, here.incarnation) {
         return Err(Error::corrupt("the manifest is of another memory node, or of an earlier life of it"));
     }
-    let fits = root.offset.checked_add(root.capacity).is_some_and(|end| end <= client.extent_bytes());
     let extent = ExtentId(root.extent);
-    if !fits {
+    if Left::ranges(root, client).is_none() {
         return Err(Error::corrupt(format!("the manifest does not fit into {extent}")));
     }
     client.map_to_read(shard.key(), &[extent]).map_err(|error| misplaced(error.into()))?;

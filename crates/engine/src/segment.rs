@@ -11,7 +11,7 @@ use crate::owner::Owner;
 use crate::room::Room;
 use crate::{CompactionPlace, Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
-use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Traffic};
+use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Rights, Traffic};
 use forebay_memory_client::{
     Allocation, AllocatorOptions, ExtentId, ExtentRange, MemoryClient, Purpose, ShardId, SubAllocator,
 };
@@ -211,11 +211,10 @@ impl Remote {
         self.node_part.as_ref()
     }
 
-    /// Frees memory that an earlier owner of the shard allocated.
-    pub(crate) fn free(&self, range: ExtentRange) {
-        if let Err(error) = self.allocator.free(range) {
-            tracing::debug!(%error, "freeing what an earlier owner left");
-        }
+    /// Whether memory of the shard may be written: an earlier owner has let go of it.
+    pub(crate) fn is_writable(&self, extent: u32) -> bool {
+        let rights = self.node.client.rights(ExtentId(extent));
+        rights.is_some_and(|rights| rights.contain(Rights::WRITE))
     }
 
     /// Gives up the shard of a named store: another process may open it.
@@ -429,6 +428,11 @@ impl Segment {
         length.min(self.info.length.saturating_sub(offset)) as usize
     }
 
+    /// Whether the memory stays when nothing names it.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
+    }
+
     /// Keeps the memory from being used again: a write may still reach it, or another owner needs it.
     /// What no shard adopted goes back to the node with the session.
     pub(crate) fn abandon(&self) {
@@ -450,7 +454,7 @@ impl Drop for Segment {
 impl Segment {
     /// Frees the memory, unless it was abandoned.
     pub(crate) fn free(&self) {
-        if self.is_abandoned.load(Ordering::Relaxed) {
+        if self.is_abandoned() {
             return;
         }
         match (self.origin, &self.remote.node_part) {

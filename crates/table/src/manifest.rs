@@ -3,7 +3,9 @@
 //! A shard's manifest is a log of version edits ([`crate::version_edit`]) in one range of remote
 //! memory: first the whole version, then what changed. The shard's *root* says where that range is
 //! and how much of it counts, and is replaced as a whole by the node that keeps it. So a log has no
-//! torn end: what is before the root's length must be right, what is behind it is nothing.
+//! torn end: what is before the root's length must be right, what is behind it is nothing. Beside the log
+//! lies its *spare*, a range as long that holds nothing: the next log is written there, whatever else the
+//! memory is full of.
 //!
 //! The body of a root's frame:
 //!
@@ -17,7 +19,8 @@
 //!  32      8     bytes of it that count
 //!  40      8     edits in these bytes
 //!  48      4     CRC32C of these bytes
-//!  52      4     zero
+//!  52      4     extent that the spare lies in
+//!  56      8     offset of the spare in that extent
 //! ```
 //!
 //! The body of a store's configuration is a sequence of fields; names and keys stand behind their length
@@ -38,7 +41,7 @@ use crate::frame::{FrameKind, Need, for_each_field, put_field, read_text};
 use crate::version_edit::{EditLog, VersionEdit, read_key_order_name};
 use forebay_base::{DecodeError, KeyOrder, Reader, Writer, checksum};
 
-const ROOT: FrameKind = FrameKind { what: "the root of a manifest", magic: *b"FBMR", version: 1 };
+const ROOT: FrameKind = FrameKind { what: "the root of a manifest", magic: *b"FBMR", version: 2 };
 const CONFIG: FrameKind = FrameKind { what: "the configuration of a store", magic: *b"FBSC", version: 1 };
 const LOG: &str = "a manifest";
 
@@ -53,7 +56,7 @@ pub struct ManifestRoot {
     pub extent: u32,
     /// Bytes from the extent's start.
     pub offset: u64,
-    /// Bytes that the log may take.
+    /// Bytes that the log may take, and the spare has.
     pub capacity: u64,
     /// Bytes of it that count.
     pub length: u64,
@@ -61,6 +64,10 @@ pub struct ManifestRoot {
     pub edits: u64,
     /// CRC32C of these bytes.
     pub checksum: u32,
+    /// The extent that the spare lies in.
+    pub spare_extent: u32,
+    /// Where the spare begins, bytes from that extent's start.
+    pub spare_offset: u64,
 }
 
 impl ManifestRoot {
@@ -78,7 +85,8 @@ impl ManifestRoot {
                 body.put_u64(number);
             }
             body.put_u32(self.checksum);
-            body.put_u32(0);
+            body.put_u32(self.spare_extent);
+            body.put_u64(self.spare_offset);
         })?;
         Ok(out)
     }
@@ -95,16 +103,12 @@ impl ManifestRoot {
     fn decode_body(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
         let (node, extent, incarnation) = (reader.u32()?, reader.u32()?, reader.u64()?);
         let (offset, capacity, length, edits) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
-        let (checksum, zero) = (reader.u32()?, reader.u32()?);
+        let (checksum, spare_extent, spare_offset) = (reader.u32()?, reader.u32()?, reader.u64()?);
         reader.finish()?;
-        let bad = |what, found| Err(DecodeError::BadValue { what, found });
-        if zero != 0 {
-            return bad("reserved bytes of a root", zero.into());
-        }
         if length > capacity {
-            return bad("length of a manifest", length);
+            return Err(DecodeError::BadValue { what: "length of a manifest", found: length });
         }
-        Ok(Self { node, incarnation, extent, offset, capacity, length, edits, checksum })
+        Ok(Self { node, incarnation, extent, offset, capacity, length, edits, checksum, spare_extent, spare_offset })
     }
 
     /// The edits of the log `bytes`, which are all that counts of it.
@@ -247,6 +251,8 @@ mod tests {
             length: 0x40,
             edits: 5,
             checksum: 0x0102_0304,
+            spare_extent: 6,
+            spare_offset: 0x3000,
         }
     }
 
@@ -260,8 +266,8 @@ mod tests {
         let bytes = root().encode().unwrap();
         assert_eq!(
             hex(&bytes),
-            "46424d52010000003800000001000000030000000200000000000000001000000000000000200000000000004000000000000000\
-             0500000000000000040302010000000010153b85"
+            "46424d52020000004000000001000000030000000200000000000000001000000000000000200000000000004000000000000000\
+             0500000000000000040302010600000000300000000000004b496904"
         );
         assert_eq!(ManifestRoot::decode(&bytes), Ok(root()));
         let bytes = config().encode().unwrap();

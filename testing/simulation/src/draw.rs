@@ -22,7 +22,6 @@ pub(crate) struct Drawn {
     pub(crate) nodes: u32,
     pub(crate) memory_bytes: u64,
     pub(crate) extent_bytes: u64,
-    pub(crate) headroom_bytes: Option<u64>,
     /// Calls may run inside of steps of background work.
     pub(crate) calls_inside: bool,
 }
@@ -62,8 +61,6 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         nodes: if may_be_full { 1 } else { pick(random, [1, 1, 2, 3]) },
         memory_bytes: if may_be_full { pick(random, [3 << 19, 2 << 20]) } else { 24 << 20 },
         extent_bytes: if may_be_full { 64 << 10 } else { 512 << 10 },
-        // Opening a database takes an extent for the manifest of each shard, beside the old ones.
-        headroom_bytes: may_be_full.then_some(256 << 10),
         calls_inside,
     }
 }

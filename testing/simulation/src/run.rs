@@ -13,8 +13,8 @@ use std::panic::AssertUnwindSafe;
 const WHOLE_RUN: u64 = 20_000;
 /// Calls of a process after its database was taken over.
 const ZOMBIE_CALLS: u64 = 300;
-/// Bytes of the manifest of a shard with few tables, at most.
-const MANIFEST_BYTES: u64 = 128 << 10;
+/// Bytes of the manifest of a shard with few tables, its spare included, at most.
+const MANIFEST_BYTES: u64 = 256 << 10;
 
 /// What a run is to do.
 #[derive(Debug, Clone, Copy)]

@@ -143,7 +143,6 @@ impl Stage {
             let options = forebay_memory_node::Options {
                 clock: self.network.clock(),
                 extent_bytes: Some(self.drawn.extent_bytes),
-                headroom_bytes: self.drawn.headroom_bytes,
                 ..forebay_memory_node::Options::with_memory(self.drawn.memory_bytes)
             };
             let started = (0..TRIES).find_map(|_| {

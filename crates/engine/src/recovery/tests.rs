@@ -7,9 +7,8 @@ use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_fabric::sim::{Faults, SimNetwork, SimOptions, Time};
 use forebay_fabric::{EndpointOptions, Link};
-use forebay_memory_client::{ClientOptions, ExtentId, MemoryClient, ShardId};
+use forebay_memory_client::{ClientOptions, ExtentId, MemoryClient, Purpose, ShardId};
 use forebay_memory_node::{Handle, MemoryNode};
-use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::ManifestRoot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -159,7 +158,7 @@ fn check_memory_of(shard: &Shard, client: &Arc<MemoryClient>, context: &str) {
         let named: u64 =
             version.version.segments().values().map(|segment| place_of(client, &segment.info).unwrap().length).sum();
         let allocated = shard.remote.own_bytes();
-        let manifest = shard.manifest_bytes().next_multiple_of(GRANULARITY_BYTES);
+        let manifest = shard.manifest_bytes();
         if named + manifest == allocated {
             return;
         }
@@ -320,6 +319,9 @@ fn a_damaged_manifest_is_reported() {
         ManifestRoot { length: root.length - 1, ..root },
         ManifestRoot { edits: root.edits + 1, ..root },
         ManifestRoot { incarnation: 1, ..root },
+        ManifestRoot { spare_extent: u32::MAX, ..root },
+        ManifestRoot { spare_offset: u64::MAX, ..root },
+        ManifestRoot { spare_extent: root.extent, spare_offset: root.offset, ..root },
     ] {
         shard.set_root(&bad.encode().unwrap()).unwrap();
         shard = open(&format!("{bad:?}"));
@@ -337,6 +339,37 @@ fn a_damaged_manifest_is_reported() {
 
 fn link_endpoint(client: &Arc<MemoryClient>) -> forebay_fabric::Endpoint {
     client.link().endpoint(EndpointOptions::default()).unwrap()
+}
+
+/// Each life begins a log of its own, and needs no memory that is free at the node.
+#[test]
+fn a_database_opens_whatever_the_memory_is_full_of() {
+    for seed in 0..4 {
+        let (network, node) = start(seed);
+        let (mut history, mut random) = (History::default(), Random::seeded(seed));
+        let (_other_link, other) = connect(&network);
+        for life in 0..6 {
+            let context = format!("seed {seed}, life {life}");
+            let (link, client) = connect(&network);
+            let db = Db::open(std::slice::from_ref(&client), options(seed, places(seed / 2))).unwrap();
+            history.check(&db, &context);
+            if life == 0 {
+                for _ in 0..1000 {
+                    history.write(&db, &mut random).unwrap();
+                }
+                db.close().unwrap();
+                history.flushed = history.operations.len();
+            }
+            link.close();
+            while node.statistics().sessions > 1 || node.statistics().recycling_extents > 0 {
+                #[allow(clippy::disallowed_methods)]
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Somebody else takes all that is left, the headroom too.
+            while other.lease(64, Purpose::Collection).is_ok() {}
+            assert_eq!(node.statistics().free_extents, 0);
+        }
+    }
 }
 
 /// Answers get lost, endpoints break, and the owner goes on or is killed: what a root that perhaps
