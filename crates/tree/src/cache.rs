@@ -26,7 +26,7 @@ const BLOCK: usize = 16;
 const PIECE: usize = 128;
 
 /// Some nodes of a level, that follow each other.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Piece {
     /// The first words of their lower bounds.
     lows: Vec<u64>,
@@ -38,7 +38,7 @@ struct Piece {
 }
 
 /// The nodes of a level in order. They do not overlap; there may be gaps between them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Level {
     /// The first word of each piece.
     firsts: Vec<u64>,
@@ -189,7 +189,7 @@ impl Level {
 }
 
 /// The inner nodes that the clients of a process share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Cache {
     /// From the leaves' parents up.
     levels: Vec<Level>,

@@ -22,7 +22,7 @@ pub struct Route {
 }
 
 /// A node's children, as a search wants them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Table {
     /// The words of the first route of each block but the first; the highest word where there is none.
     pivots: [u64; PIVOTS],

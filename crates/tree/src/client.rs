@@ -368,7 +368,7 @@ impl TreeClient {
         Ok(())
     }
 
-    fn class_of(&mut self, at: Address) -> Result<Class, Error> {
+    pub(crate) fn class_of(&mut self, at: Address) -> Result<Class, Error> {
         let in_chunk = at.offset() % CHUNK_BYTES / crate::word::UNIT_BYTES;
         let chunk = at.bits() - in_chunk;
         if let Some(&class) = self.classes.get(&chunk) {

@@ -14,6 +14,7 @@
 //! | `operate` | get, put, insert, update, compare-and-set, delete |
 //! | `freeze`, `replace`, `inner` | splits, merges, growth |
 //! | `scan`, `bulk`, `verify` | ranges, loading sorted input, checking every invariant |
+//! | `fork`, `planted` | what only tests use |
 //! | `memory`, `allocate`, `cache`, `cached_node` | remote memory and when it is used again; what clients remember |
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,8 @@ mod cache;
 mod cached_node;
 mod client;
 mod error;
+#[cfg(feature = "planted")]
+mod fork;
 mod freeze;
 mod inner;
 mod key;
@@ -40,6 +43,8 @@ mod word;
 
 pub use client::TreeClient;
 pub use error::Error;
+#[cfg(feature = "planted")]
+pub use fork::{BlockName, Stock};
 pub use key::MAX_KEY_BYTES;
 pub use scan::{Entry, Range};
 pub use tree::{Tree, TreeOptions};

@@ -128,7 +128,7 @@ pub const fn next_generation(generation: u32) -> u32 {
 }
 
 /// Blocks of a node that this process may use.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Blocks {
     free: BTreeMap<Class, Vec<Block>>,
     /// What is left of the last chunk of a class: next block, blocks left.
@@ -325,6 +325,36 @@ impl NodeMemory {
             !passed
         });
         Ok(())
+    }
+}
+
+#[cfg(feature = "planted")]
+impl NodeMemory {
+    /// See [`Tree::fork`](crate::Tree::fork).
+    pub fn fork(&self) -> Self {
+        let copy = |word: &AtomicU64| AtomicU64::new(word.load(Ordering::Relaxed));
+        Self {
+            client: Arc::clone(&self.client),
+            store: self.store.clone(),
+            superblock: self.superblock,
+            blocks: Mutex::new(lock(&self.blocks).clone()),
+            mapped: self.mapped.iter().map(copy).collect(),
+            growing: Mutex::default(),
+        }
+    }
+
+    /// Adds what this process has here.
+    pub fn count_stock(&self, geometry: &Geometry, stock: &mut crate::Stock) {
+        let blocks = lock(&self.blocks);
+        let waiting = blocks.waiting.iter().map(|(_, block)| block);
+        let all = blocks.free.values().flatten().chain(&blocks.retired).chain(waiting);
+        stock.blocks.extend(all.map(|block| (block.class.number(), block.at.bits())));
+        let begun = blocks.begun.iter();
+        stock.begun.extend(
+            begun.map(|(class, &(next, left))| {
+                ((class.number(), next.bits()), left, class.bytes(geometry) / UNIT_BYTES)
+            }),
+        );
     }
 }
 

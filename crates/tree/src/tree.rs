@@ -223,6 +223,25 @@ impl Tree {
         self.cache.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// For tests: another process with this one's session, free blocks and cache.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn fork(&self) -> Arc<Self> {
+        let copy = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
+        let cache = RwLock::new(self.cache_read().clone());
+        let nodes = self.memory.nodes.iter().map(NodeMemory::fork).collect();
+        Arc::new(Self {
+            memory: Memory { nodes, geometry: self.memory.geometry },
+            options: self.options.clone(),
+            cache,
+            root: copy(&self.root),
+            top: copy(&self.top),
+            next_node: copy(&self.next_node),
+            cache_epoch: copy(&self.cache_epoch),
+            name: self.name.clone(),
+        })
+    }
+
     /// The node that the next node of the tree goes to.
     pub(crate) fn next_node(&self) -> usize {
         (self.next_node.fetch_add(1, Ordering::Relaxed) % self.memory.nodes.len().max(1) as u64) as usize
