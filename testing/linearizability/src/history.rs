@@ -11,12 +11,18 @@ pub(crate) type Value = Option<Vec<u8>>;
 
 /// An operation on one key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Action {
+pub enum Action {
+    /// Reads the value.
     Get,
+    /// Sets it.
     Put(Vec<u8>),
+    /// Sets it if there is none.
     Insert(Vec<u8>),
+    /// Sets it if there is one.
     Update(Vec<u8>),
+    /// Sets it to the second if it is the first.
     Swap(Vec<u8>, Vec<u8>),
+    /// Removes it.
     Delete,
 }
 
@@ -117,7 +123,7 @@ impl History {
     }
 }
 
-fn is_explained(before: Value, events: &[Event]) -> Result<bool, String> {
+pub(crate) fn is_explained(before: Value, events: &[Event]) -> Result<bool, String> {
     let mut tester = LinearizabilityTester::new(Key(before));
     for event in events {
         match event.clone() {

@@ -22,9 +22,12 @@
 //! | `history` | operations, answers, and the search for an order |
 //! | `stage` | the network, the node, sessions and trees |
 //! | `run` | one seed from the start to the end |
+//! | `exhaustive` | all schedules of a few clients |
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "planted")]
+pub mod exhaustive;
 mod history;
 mod run;
 mod stage;

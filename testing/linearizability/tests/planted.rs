@@ -8,7 +8,7 @@ use forebay_tree::planted::{Bug, plant};
 /// Seeds that are tried for each bug; the latest that was needed is 85.
 const SEEDS: u64 = 300;
 /// Bugs that these seeds do not find: their windows are a few steps of the network, between two clients
-/// that do the same thing to neighbouring slots.
+/// that do the same thing to neighbouring slots. `planted_schedules.rs` finds them.
 const TOO_RARE: [Bug; 2] = [Bug::TrustTorn, Bug::MergePastPending];
 
 #[test]

@@ -1,0 +1,76 @@
+//! Whoever looks at the tree at the end of a schedule, or after the clients died: as a process of its own.
+
+use super::memory::Words;
+use crate::history::Value;
+use forebay_env::HashMap;
+use forebay_env::sync::{Mutex, lock};
+use forebay_tree::{BlockName, Range, Stock, Tree};
+use std::sync::Arc;
+
+/// What the tree is like.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) values: Vec<Value>,
+    pub(crate) reachable: Vec<BlockName>,
+    pub(crate) stock: Stock,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    tree: Arc<Tree>,
+    keys: Arc<[Vec<u8>]>,
+    /// What was seen in equal memory.
+    seen: HashMap<[u64; 2], Result<Arc<Observed>, String>>,
+}
+
+impl Observer {
+    pub(crate) fn new(tree: Arc<Tree>, keys: Arc<[Vec<u8>]>) -> Self {
+        Self { tree, keys, seen: HashMap::default() }
+    }
+
+    pub(crate) fn stock(&self) -> Stock {
+        self.tree.stock()
+    }
+
+    /// Different contents of the memory that it has looked at.
+    pub(crate) fn memories(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Verifies and reads the tree; the memory is then what it was before.
+    pub(crate) fn look(&mut self, memory: &Mutex<Words>) -> Result<Arc<Observed>, String> {
+        let mark = lock(memory).mark();
+        let hash = lock(memory).hash();
+        if let Some(seen) = self.seen.get(&hash) {
+            return seen.clone();
+        }
+        let observed = self.observe().map(Arc::new);
+        lock(memory).undo(mark);
+        self.seen.insert(hash, observed.clone());
+        observed
+    }
+
+    fn observe(&self) -> Result<Observed, String> {
+        let tree = self.tree.fork();
+        let failed = |error: forebay_tree::Error| error.to_string();
+        let mut client = tree.client().map_err(failed)?;
+        let statistics = client.verify().map_err(failed)?;
+        let values = self.keys.iter().map(|key| client.get(key)).collect::<Result<Vec<Value>, _>>().map_err(failed)?;
+        let keys = values.iter().flatten().count() as u64;
+        if keys != statistics.keys {
+            return Err(format!("{keys} keys are found, and {} are there", statistics.keys));
+        }
+        let forward = client.scan(Range::all()).map_err(failed)?;
+        let mut backward = client.scan(Range { backward: true, ..Range::all() }).map_err(failed)?;
+        backward.reverse();
+        let pairs = self.keys.iter().zip(&values);
+        let expected: Vec<_> = pairs.filter_map(|(key, value)| Some((key.clone(), value.clone()?))).collect();
+        if forward != expected || backward != expected {
+            return Err(format!("scans found {forward:?} and {backward:?}, and gets {expected:?}"));
+        }
+        let reachable = client.reachable().map_err(failed)?;
+        drop(client);
+        Ok(Observed { values, reachable, stock: tree.stock() })
+    }
+}

@@ -1,0 +1,17 @@
+//! All schedules of two and three clients in which few of them have to wait for each other. With more, and so
+//! with more time, `cargo xtask tree-exhaustive`.
+
+use forebay_linearizability::exhaustive::{Coverage, all, explore};
+
+#[test]
+fn all_schedules_with_one_switch_are_explained() {
+    let mut total = Coverage::default();
+    for scenario in all(1) {
+        match explore(&scenario) {
+            Ok(coverage) => total.add(&coverage),
+            Err(why) => panic!("{why}"),
+        }
+    }
+    println!("{total}");
+    assert!(total.states > 10_000 && total.ends > 1000, "{total}");
+}
