@@ -1,11 +1,11 @@
 //! A thread's client: finding the leaf of a key, and the words and blocks of remote memory.
 
 use crate::cached_node::{CachedNode, Entry};
-use crate::key::{Key, Separator, prefix_of};
+use crate::key::{Key, SEEDS, Separator, prefix_of};
 use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots};
 use crate::memory::{Block, CHUNK_BYTES, Class, ROOT_OFFSET};
 use crate::verbs::{Hook, Posted, Verbs};
-use crate::word::{Address, Child};
+use crate::word::{Address, Child, MAX_GENERATION};
 use crate::{Error, Tree};
 use forebay_env::HashMap;
 use forebay_env::sync::relax;
@@ -20,8 +20,10 @@ const FIRST_READ_BYTES: u64 = 512;
 /// Displaced blocks whose classes are looked up together.
 const DISPLACED: usize = 64;
 /// New reading epochs after which a cache is thrown away, so that no generation comes round while a
-/// child word is remembered: memory is used again at most once an epoch.
-const CACHE_EPOCHS: u64 = 4096;
+/// child word is remembered: memory is used again at most once an epoch, and skips generations until
+/// one has the seed that it should.
+const CACHE_EPOCHS: u64 = 1024;
+const _: () = assert!(CACHE_EPOCHS * (SEEDS as u64 + 4) < MAX_GENERATION as u64);
 
 /// A thread's client of a tree.
 #[derive(Debug)]

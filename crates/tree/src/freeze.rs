@@ -5,7 +5,7 @@
 //! block's address. From then on nobody changes the word again, so whoever finds a node partly frozen
 //! can freeze the rest: the content of a node whose words are all frozen is the same for everybody.
 
-use crate::key::{Key, Separator, bucket_of};
+use crate::key::{Key, Separator};
 use crate::layout::{
     Control, HEADER_BYTES, INNER_SLOTS, MAX_BUCKETS, decode_block, inner_level, inner_slot_offset, leaf_merged,
     put_word, word_at,
@@ -118,9 +118,8 @@ impl TreeClient {
         // Where every swap found what had been read, that was the content of the leaf; but for a key word
         // that was read before it was written.
         let slots = self.tree().memory.geometry.slots;
-        let is_in_place = |(index, (word, value)): (usize, &SlotWords)| {
-            !value.is_live() || bucket_of(*word, leaf.buckets()) == index / slots
-        };
+        let is_in_place =
+            |(index, (word, value)): (usize, &SlotWords)| !value.is_live() || leaf.bucket_of(*word) == index / slots;
         if is_ours && before.iter().enumerate().all(is_in_place) {
             let items = self.items(&before)?;
             return Ok(Some(Contents { items, staging: own.into_iter().map(|(at, _)| at).collect() }));

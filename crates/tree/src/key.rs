@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+/// Hash functions of leaves: a leaf's generation says which one is its.
+pub const SEEDS: u32 = 8;
 /// Longest key, bytes.
 pub const MAX_KEY_BYTES: usize = 4096;
 
@@ -24,13 +26,21 @@ impl<'a> Key<'a> {
     }
 }
 
-/// The bucket of a key word in a leaf of `buckets`.
+/// A key word, mixed: what it takes to find its bucket that is the same for all leaves.
 #[inline]
-pub fn bucket_of(word: u64, buckets: usize) -> usize {
+pub fn mixed(word: u64) -> u64 {
     let mixed = (word ^ (word >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (((mixed >> 32) * buckets as u64) >> 32) as usize
+    (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+/// The bucket of a [`mixed`] key word in a leaf of so many buckets and of this generation, which modulo
+/// [`SEEDS`] is the leaf's hash function.
+#[inline]
+pub fn bucket_of(mixed: u64, buckets: usize, generation: u32) -> usize {
+    let seed = u64::from(generation % SEEDS + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let hash = (mixed ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (((hash >> 32) * buckets as u64) >> 32) as usize
 }
 
 /// The first eight bytes of a key as a number, padded with zeros: ordered as the keys are, but for ties.
@@ -172,8 +182,8 @@ mod tests {
         }
 
         #[test]
-        fn buckets_are_in_range(word in any::<u64>(), buckets in 1..16usize) {
-            prop_assert!(bucket_of(word, buckets) < buckets);
+        fn buckets_are_in_range(word in any::<u64>(), buckets in 1..16usize, generation in any::<u32>()) {
+            prop_assert!(bucket_of(mixed(word), buckets, generation) < buckets);
         }
     }
 }

@@ -25,7 +25,7 @@
 //! moment of the read. An empty slot of a leaf has a key word that belongs to another bucket, so
 //! that a reader never takes it for its key.
 
-use crate::key::{Key, bucket_of};
+use crate::key::{Key, SEEDS, bucket_of, mixed};
 use crate::planted::{Bug, planted};
 use crate::word::{Child, ValueWord};
 use crate::{Error, word::UNIT_BYTES};
@@ -110,6 +110,29 @@ pub struct Geometry {
     pub fill_percent: usize,
 }
 
+/// How a leaf's keys are spread: a function of the keys, so that all who make the leaf agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    pub buckets: usize,
+    /// The leaf's generation is this modulo [`SEEDS`].
+    pub seed: u32,
+    /// Keys of the fullest bucket.
+    fullest: usize,
+}
+
+impl Shape {
+    /// With the hash function whose fullest bucket has the fewest of these mixed key words.
+    fn most_even(words: &[u64], buckets: usize) -> Self {
+        let fullest = |seed: u32| {
+            let mut counts = [0; MAX_BUCKETS];
+            words.iter().for_each(|&word| counts[bucket_of(word, buckets, seed)] += 1);
+            counts.into_iter().max().unwrap_or(0)
+        };
+        let shapes = (0..SEEDS).map(|seed| Self { buckets, seed, fullest: fullest(seed) });
+        shapes.min_by_key(|shape| shape.fullest).unwrap_or(Self { buckets, seed: 0, fullest: words.len() })
+    }
+}
+
 impl Geometry {
     pub const fn bucket_bytes(&self) -> usize {
         8 + 16 * self.slots
@@ -133,32 +156,25 @@ impl Geometry {
         self.slots * self.most_buckets * self.fill_percent / 100
     }
 
-    /// Buckets of a new leaf for these key words, such that each bucket has a free slot; `None` when
+    /// The shape of a new leaf for these key words, such that each bucket has a free slot; `None` when
     /// there are too many, or too many for one bucket.
-    pub fn buckets_for(&self, words: impl Iterator<Item = u64> + Clone, limit: usize) -> Option<usize> {
-        let keys = words.clone().count();
-        let fewest = (keys * 100).div_ceil(self.slots * self.fill_percent).max(MIN_BUCKETS);
+    pub fn shape_for(&self, words: impl Iterator<Item = u64>, limit: usize) -> Option<Shape> {
+        let mixed: Vec<u64> = words.map(mixed).collect();
+        let fewest = (mixed.len() * 100).div_ceil(self.slots * self.fill_percent).max(MIN_BUCKETS);
         if fewest > limit {
             return None;
         }
-        (fewest..=MAX_BUCKETS).find(|&buckets| {
-            let mut counts = [0; MAX_BUCKETS];
-            words.clone().for_each(|word| counts[bucket_of(word, buckets)] += 1);
-            counts.iter().all(|&count| count < self.slots)
-        })
+        (fewest..=MAX_BUCKETS).map(|buckets| Shape::most_even(&mixed, buckets)).find(|shape| shape.fullest < self.slots)
     }
 
-    /// Buckets of a leaf that holds these key words, though some of its buckets may be full.
-    pub fn buckets_that_hold(&self, words: impl Iterator<Item = u64> + Clone) -> Option<usize> {
-        let fullest = |buckets: usize| {
-            let mut counts = [0; MAX_BUCKETS];
-            words.clone().for_each(|word| counts[bucket_of(word, buckets)] += 1);
-            counts.into_iter().max().unwrap_or(0)
-        };
-        (MIN_BUCKETS..=MAX_BUCKETS).min_by_key(|&buckets| fullest(buckets)).filter(|&n| fullest(n) <= self.slots)
+    /// The shape of a leaf that holds these key words, though some of its buckets may be full.
+    pub fn shape_that_holds(&self, words: impl Iterator<Item = u64>) -> Option<Shape> {
+        let mixed: Vec<u64> = words.map(mixed).collect();
+        let shapes = (MIN_BUCKETS..=MAX_BUCKETS).map(|buckets| Shape::most_even(&mixed, buckets));
+        shapes.min_by_key(|shape| shape.fullest).filter(|shape| shape.fullest <= self.slots)
     }
 
-    /// The image of a new leaf. The entries fit: [`Geometry::buckets_for`] said so.
+    /// The image of a new leaf. The entries fit: [`Geometry::shape_for`] said so.
     pub fn leaf_image(
         &self,
         buckets: usize,
@@ -171,14 +187,15 @@ impl Geometry {
         put_word(&mut image, 8, merged);
         let mut counts = [0; MAX_BUCKETS];
         for (key, value) in entries {
-            let bucket = bucket_of(key, buckets);
+            let bucket = bucket_of(mixed(key), buckets, generation);
             let at = self.slot_offset(bucket, counts[bucket]);
             put_word(&mut image, at, key);
             put_word(&mut image, at + 8, value.0);
             counts[bucket] += 1;
         }
         for (bucket, &count) in counts.iter().enumerate().take(buckets) {
-            let filler = (0..u64::MAX).find(|&word| bucket_of(word, buckets) != bucket).unwrap_or_default();
+            let is_other = |&word: &u64| bucket_of(mixed(word), buckets, generation) != bucket;
+            let filler = (0..u64::MAX).find(is_other).unwrap_or_default();
             put_word(&mut image, self.bucket_offset(bucket), Control::new(generation, count).0);
             for slot in count..self.slots {
                 let at = self.slot_offset(bucket, slot);
@@ -193,7 +210,7 @@ impl Geometry {
 /// Offset of a key word's bucket in a leaf.
 #[inline]
 pub fn bucket_offset_of(geometry: &Geometry, leaf: Child, word: u64) -> usize {
-    geometry.bucket_offset(bucket_of(word, leaf.buckets()))
+    geometry.bucket_offset(leaf.bucket_of(word))
 }
 
 /// A leaf's header: its merged word, if the bytes are those of this leaf.
@@ -368,7 +385,7 @@ const _: () = assert!(INNER_BYTES == 2904 && rounded(INNER_BYTES) == 2944);
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry = Geometry { slots: 15, most_buckets: 8, fill_percent: 60 };
+    const GEOMETRY: Geometry = Geometry { slots: 15, most_buckets: 8, fill_percent: 67 };
 
     #[test]
     fn control_words() {
@@ -382,7 +399,7 @@ mod tests {
     fn sizes() {
         assert_eq!(GEOMETRY.bucket_bytes(), 248);
         assert_eq!(rounded(GEOMETRY.leaf_bytes(2)), 512);
-        assert_eq!(GEOMETRY.most_keys(), 72);
+        assert_eq!(GEOMETRY.most_keys(), 80);
         assert_eq!(GEOMETRY.slot_offset(1, 2), 16 + 248 + 8 + 32);
     }
 
@@ -391,7 +408,7 @@ mod tests {
         let geometry = Geometry { slots: 2, most_buckets: 2, fill_percent: 50 };
         let image = geometry.leaf_image(2, 7, 9, [(1, ValueWord(5))].into_iter());
         let words: Vec<u64> = (0..image.len()).step_by(8).map(|at| word_at(&image, at)).collect();
-        let bucket = bucket_of(1, 2);
+        let bucket = bucket_of(mixed(1), 2, 7);
         assert_eq!(words[..2], [0x0000_0007_0200_7472, 9]);
         assert_eq!(words[2 + bucket * 5..][..3], [7 << 32 | 1, 1, 5]);
         assert_eq!(words[2 + (1 - bucket) * 5], 7 << 32);
@@ -435,19 +452,21 @@ mod tests {
     #[test]
     fn a_key_is_found_in_its_bucket_only() {
         let keys: Vec<u64> = (0..40).collect();
-        let buckets = GEOMETRY.buckets_for(keys.iter().copied(), 8).unwrap();
-        let image = GEOMETRY.leaf_image(buckets, 3, 0, keys.iter().map(|&key| (key, ValueWord(key + 100))));
+        let Shape { buckets, seed, .. } = GEOMETRY.shape_for(keys.iter().copied(), 8).unwrap();
+        let generation = seed + SEEDS;
+        let leaf = Child::new(Default::default(), buckets, generation);
+        let image = GEOMETRY.leaf_image(buckets, generation, 0, keys.iter().map(|&key| (key, ValueWord(key + 100))));
         for &key in &keys {
             let bytes = key.to_be_bytes();
-            let at = GEOMETRY.bucket_offset(bucket_of(key, buckets));
+            let at = bucket_offset_of(&GEOMETRY, leaf, key);
             let bucket = Bucket::new(&image[at..at + GEOMETRY.bucket_bytes()]);
-            let Found::At(_, value) = bucket.find(&Key::new(&bytes), 3, 0) else { panic!("{key}") };
+            let Found::At(_, value) = bucket.find(&Key::new(&bytes), generation, 0) else { panic!("{key}") };
             assert_eq!(value, ValueWord(key + 100));
-            assert_eq!(bucket.find(&Key::new(&bytes), 4, 0), Found::Stale);
+            assert_eq!(bucket.find(&Key::new(&bytes), generation + 1, 0), Found::Stale);
         }
         let absent = 1000u64.to_be_bytes();
-        let at = GEOMETRY.bucket_offset(bucket_of(1000, buckets));
+        let at = bucket_offset_of(&GEOMETRY, leaf, 1000);
         let bucket = Bucket::new(&image[at..at + GEOMETRY.bucket_bytes()]);
-        assert_eq!(bucket.find(&Key::new(&absent), 3, 0), Found::Nowhere);
+        assert_eq!(bucket.find(&Key::new(&absent), generation, 0), Found::Nowhere);
     }
 }

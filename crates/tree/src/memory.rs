@@ -18,6 +18,7 @@
 //! began before the block was retired, and then nobody uses it again until the reader ends, or it
 //! began after, and then finds no generation there.
 
+use crate::key::SEEDS;
 use crate::layout::{Geometry, INNER_BYTES, MAX_BUCKETS, rounded};
 use crate::word::{Address, MAX_EXTENT, MAX_GENERATION, UNIT_BYTES};
 use crate::{Error, TreeOptions};
@@ -34,7 +35,7 @@ use std::time::Duration;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = 64 << 10;
 /// First word of a superblock: "fb-tree" and the version.
-pub const SUPERBLOCK: u64 = u64::from_le_bytes(*b"fb-tree\x01");
+pub const SUPERBLOCK: u64 = u64::from_le_bytes(*b"fb-tree\x02");
 /// Offset of the root's child word in the superblock of node 0.
 pub const ROOT_OFFSET: u64 = 8;
 /// Offset of the cursor.
@@ -120,6 +121,15 @@ pub struct Block {
     pub class: Class,
     pub at: Address,
     pub generation: u32,
+}
+
+impl Block {
+    /// The block with its next generation whose hash function is this one.
+    pub fn seeded(self, seed: u32) -> Self {
+        let later = std::iter::successors(Some(self.generation), |&generation| Some(next_generation(generation)));
+        let seeded = later.take(2 * SEEDS as usize).find(|generation| generation % SEEDS == seed);
+        Self { generation: seeded.unwrap_or(self.generation), ..self }
+    }
 }
 
 /// The generation after this one.
@@ -392,13 +402,20 @@ mod tests {
             assert!(Class::from_number(number).is_none_or(|class| class.number() == number));
         }
         assert_eq!(next_generation(MAX_GENERATION), 1);
+        for generation in (1..20).chain(MAX_GENERATION - 20..=MAX_GENERATION) {
+            for seed in 0..SEEDS {
+                let block = Block { class: Class::Leaf(2), at: Address::default(), generation }.seeded(seed);
+                let steps = (block.generation + MAX_GENERATION - generation) % MAX_GENERATION;
+                assert!(block.generation > 0 && block.generation % SEEDS == seed && steps < 2 * SEEDS, "{block:?}");
+            }
+        }
     }
 
     #[test]
     fn golden_config() {
         let geometry = TreeOptions::default().geometry().unwrap();
         let config = Config { geometry, nodes: 2, node: 1, superblock: ExtentId(0x0102) };
-        assert_eq!(config.encode(), [1, 15, 8, 60, 2, 1, 0, 0, 2, 1, 0, 0]);
+        assert_eq!(config.encode(), [1, 15, 8, 67, 2, 1, 0, 0, 2, 1, 0, 0]);
         assert_eq!(Config::decode(&config.encode()), Ok(config));
         assert!(Config::decode(&[]).is_err() && Config::decode(&[2; 12]).is_err());
     }

@@ -11,7 +11,7 @@
 //! call, so no operation is applied twice. A blind write that lost to another write may stand just before
 //! that one, and need not start again: see [`TreeClient::change_slot`].
 
-use crate::key::{Key, MAX_KEY_BYTES, bucket_of};
+use crate::key::{Key, MAX_KEY_BYTES};
 use crate::layout::{Bucket, Control, Found, block_image, bucket_offset_of, decode_block};
 use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
@@ -480,11 +480,10 @@ impl TreeClient {
                 .map(|(slot, _)| slot)
                 .collect();
             // A slot in use without a key of this bucket was read before its key was written.
-            let buckets = read.leaf.buckets();
             let is_torn = Bucket::new(&read.bytes)
                 .slots()
                 .take(slot.min(slots))
-                .any(|(word, value)| value.is_used() && bucket_of(word, buckets) != bucket_of(key.word, buckets));
+                .any(|(word, value)| value.is_used() && read.leaf.bucket_of(word) != read.leaf.bucket_of(key.word));
             let is_settled = pending.is_empty() || planted(Bug::InsertPastPending);
             if is_settled && (!is_torn || planted(Bug::TrustTorn)) {
                 break;

@@ -22,7 +22,7 @@ use crate::cached_node::{CachedNode, Entry};
 use crate::freeze::{Contents, Item};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{
-    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, block_image, inner_level, inner_slot_offset, inner_slots,
+    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, Shape, block_image, inner_level, inner_slot_offset, inner_slots,
     leaf_merged, word_at,
 };
 use crate::memory::{Block, Class};
@@ -141,7 +141,7 @@ impl TreeClient {
     /// Whether items make one leaf and not two.
     fn fits(&self, items: &[Item]) -> bool {
         let geometry = self.tree().memory.geometry;
-        geometry.buckets_for(items.iter().map(|item| item.word), geometry.most_buckets).is_some()
+        geometry.shape_for(items.iter().map(|item| item.word), geometry.most_buckets).is_some()
     }
 
     /// Writes the leaf or leaves that these contents make, and puts them in the place of the old one. One
@@ -217,11 +217,11 @@ impl TreeClient {
     ) -> Result<(Block, Child, Posted), Error> {
         let geometry = self.tree().memory.geometry;
         let words = || items.iter().map(|item| item.word);
-        let buckets = geometry
-            .buckets_for(words(), crate::layout::MAX_BUCKETS)
-            .or_else(|| geometry.buckets_that_hold(words()))
+        let Shape { buckets, seed, .. } = geometry
+            .shape_for(words(), crate::layout::MAX_BUCKETS)
+            .or_else(|| geometry.shape_that_holds(words()))
             .ok_or_else(|| Error::corrupt("more keys of one bucket than a leaf can hold"))?;
-        let block = self.allocate(node, Class::Leaf(buckets))?;
+        let block = self.allocate(node, Class::Leaf(buckets))?.seeded(seed);
         let entries = items.iter().map(|item| (item.word, item.value));
         let image = geometry.leaf_image(buckets, block.generation, merged.0, entries);
         let to = self.tree().memory.resolve(block.at, 0)?;

@@ -8,7 +8,7 @@
 //!
 //! A scan is no snapshot: each key's value is one that it had during the scan.
 
-use crate::key::{Separator, bucket_of, prefix_of};
+use crate::key::{Separator, prefix_of};
 use crate::layout::{Bucket, decode_block};
 use crate::planted::{Bug, planted};
 use crate::word::{Address, Child, Value, ValueWord};
@@ -300,7 +300,7 @@ impl TreeClient {
         (0..leaf.buckets())
             .filter_map(move |index| Some((index, bucket(index)?)))
             .flat_map(|(index, bytes)| Bucket::new(bytes).slots().map(move |slot| (index, slot)))
-            .filter(move |(index, (word, value))| value.is_live() && bucket_of(*word, leaf.buckets()) == *index)
+            .filter(move |(index, (word, value))| value.is_live() && leaf.bucket_of(*word) == *index)
             .map(|(_, slot)| slot)
     }
 

@@ -34,13 +34,13 @@ pub struct TreeOptions {
 }
 
 impl Default for TreeOptions {
-    /// Gets of 248 bytes, some 26 bytes of remote memory and 0.3 of local memory for a key and value
+    /// Gets of 248 bytes, some 25 bytes of remote memory and 0.35 of local memory for a key and value
     /// of 8 bytes.
     fn default() -> Self {
         Self {
             slots: 15,
             most_buckets: 8,
-            fill_percent: 60,
+            fill_percent: 67,
             cache_bytes: 256 << 20,
             timeout: Duration::from_secs(10),
             clock: SystemClock::shared(),
@@ -52,7 +52,7 @@ impl TreeOptions {
     /// Gets of 152 bytes, for some more remote and local memory.
     #[must_use]
     pub fn small_reads() -> Self {
-        Self { slots: 9, most_buckets: 12, ..Self::default() }
+        Self { slots: 9, most_buckets: 12, fill_percent: 60, ..Self::default() }
     }
 
     /// How leaves are cut.

@@ -1,6 +1,6 @@
 //! Walking the whole tree and checking every invariant.
 
-use crate::key::{Key, Separator, bucket_of};
+use crate::key::{Key, Separator};
 use crate::layout::{decode_block, inner_level, inner_slots, word_at};
 use crate::memory::Class;
 use crate::word::{Address, Child, Value, ValueWord};
@@ -177,7 +177,7 @@ impl TreeClient {
                     }
                     Some(_) => word.to_be_bytes().to_vec(),
                 };
-                if Key::new(&key).word != word || bucket_of(word, leaf.buckets()) != bucket {
+                if Key::new(&key).word != word || leaf.bucket_of(word) != bucket {
                     return Err(Error::corrupt(format!("the key {key:?} in bucket {bucket} of {}", leaf.buckets())));
                 }
                 let separator = Separator::new(&key);

@@ -15,12 +15,13 @@
 //!                 6 staged     frozen only: address of a staging block that holds the value
 //!
 //! child word    generation 14 | merging 1 | frozen 1 | buckets 4 | address 44
-//!                 buckets 0: an inner node; else a leaf
+//!                 buckets 0: an inner node; else a leaf, whose generation says its hash function
 //!                 address 0: no child: generation 0 empty, 1 dead, 2 spent
 //! ```
 //!
 //! A value of 8 bytes whose upper bits happen to be ESCAPE goes into a block.
 
+use crate::key::{bucket_of, mixed};
 use forebay_memory_client::ExtentId;
 
 /// Bytes of the unit that addresses count.
@@ -215,6 +216,12 @@ impl Child {
 
     pub const fn generation(self) -> u32 {
         (self.0 >> 50) as u32
+    }
+
+    /// The bucket of a key word in this leaf.
+    #[inline]
+    pub fn bucket_of(self, word: u64) -> usize {
+        bucket_of(mixed(word), self.buckets(), self.generation())
     }
 
     /// Whether it names a child.

@@ -77,9 +77,9 @@ fn operations_take_the_round_trips_that_are_promised() {
 #[test]
 fn memory_for_a_key() {
     for (name, options, remote, local, read) in [
-        ("default", TreeOptions::default(), 30.0, 0.5, 248),
-        ("dense", TreeOptions { fill_percent: 67, ..TreeOptions::default() }, 27.5, 0.5, 248),
-        ("small reads", TreeOptions::small_reads(), 34.0, 0.5, 152),
+        ("default", TreeOptions::default(), 26.0, 0.5, 248),
+        ("dense", TreeOptions { fill_percent: 75, ..TreeOptions::default() }, 24.0, 0.5, 248),
+        ("small reads", TreeOptions::small_reads(), 28.0, 0.5, 152),
     ] {
         for key in [word, scrambled] {
             let nodes = Nodes::start(1, 256 << 20);
@@ -136,7 +136,7 @@ fn leaves_are_full_whatever_the_keys() {
         assert_eq!(get.doorbells, round_trips, "all of several keys in one batch");
     }
     let average = fills.iter().sum::<f64>() / fills.len() as f64;
-    assert!(average >= 0.62, "{average}");
+    assert!(average >= 0.70, "{average}");
 }
 
 /// A tree goes back to a leaf when all is deleted, in any order, and its memory is used again.
@@ -165,7 +165,8 @@ fn a_tree_that_is_emptied_is_small() {
             allocated.push(nodes.sessions()[0].node_statistics().unwrap().allocated_bytes);
         }
         println!("{allocated:?} bytes allocated");
-        assert!(allocated[3] <= allocated[0] * 5 / 4, "{allocated:?}");
+        // What is deleted in random order may take an extent more, once.
+        assert!(allocated[3] <= allocated[2] && allocated[3] <= allocated[0] + (1 << 20), "{allocated:?}");
     }
 }
 
