@@ -1,4 +1,5 @@
-//! Keys and separators: how they are ordered, and the word by which a leaf finds a key.
+//! Keys and separators: how they are ordered, the word by which a leaf finds a key, and the bucket where. See
+//! `docs/formats/tree.md`.
 
 use std::cmp::Ordering;
 
