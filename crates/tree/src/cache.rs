@@ -6,7 +6,7 @@
 //! anew and need not start at the root.
 
 use crate::cached_node::{CachedNode, Entry, Table};
-use crate::key::{Separator, prefix_of};
+use crate::key::{Key, Separator, prefix_of};
 use crate::word::Child;
 use std::sync::Arc;
 
@@ -236,6 +236,29 @@ impl Cache {
         self.levels.first()?.child(prefix, key)
     }
 
+    /// The leaves that cover keys, where they are known. What is far is loaded for all keys at once: a step of
+    /// a search is made for each before the next one is, which waits for what it loaded.
+    pub fn leaves(&self, keys: &[Key<'_>]) -> Vec<Option<Child>> {
+        let Some(level) = self.levels.first() else { return vec![None; keys.len()] };
+        let table = |key: &Key<'_>| {
+            let prefix = prefix_of(key.bytes);
+            let (piece, index) = level.covering_position(prefix, key.bytes)?;
+            Some((prefix, piece.tables.get(index)?))
+        };
+        let tables: Vec<_> = keys.iter().map(table).collect();
+        let block = |found: &Option<(u64, &Table)>| found.map_or(0, |(prefix, table)| table.block(prefix));
+        let blocks: Vec<usize> = tables.iter().map(block).collect();
+        let child = |(found, block): (Option<(u64, &Table)>, usize)| {
+            let (prefix, table) = found?;
+            table.child_in(block, prefix)
+        };
+        let mut leaves: Vec<Option<Child>> = tables.into_iter().zip(blocks).map(child).collect();
+        for (leaf, key) in leaves.iter_mut().zip(keys).filter(|(leaf, _)| leaf.is_none()) {
+            *leaf = level.child(prefix_of(key.bytes), key.bytes);
+        }
+        leaves
+    }
+
     /// Remembers a node instead of all that overlap it.
     pub fn insert(&mut self, node: Arc<CachedNode>) {
         let place = usize::from(node.level).saturating_sub(1);
@@ -379,7 +402,11 @@ mod tests {
         for _ in 0..20_000 {
             let key = random.word() >> 32;
             let place = bounds.partition_point(|bound| *bound <= key) - 1;
-            assert_eq!(find(&cache, &key.to_be_bytes()), Some(place as u64 % (INNER_SLOTS as u64 / 3)), "{key}");
+            let bytes = key.to_be_bytes();
+            assert_eq!(find(&cache, &bytes), Some(place as u64 % (INNER_SLOTS as u64 / 3)), "{key}");
+            let next = (key + 1).to_be_bytes();
+            let leaves = cache.leaves(&[Key::new(&bytes), Key::new(&next)]);
+            assert_eq!(leaves, [cache.leaf(key, &bytes), cache.leaf(key + 1, &next)]);
         }
     }
 }

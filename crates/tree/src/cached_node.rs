@@ -58,9 +58,20 @@ impl Table {
     /// when the next one's is the same: then [`CachedNode::route`] decides.
     #[inline]
     pub fn child_below(&self, prefix: u64) -> Option<Child> {
-        let whole = self.pivots.iter().filter(|&&pivot| pivot <= prefix).count();
-        let rest = self.routes.get(whole * BLOCK..).unwrap_or_default();
-        let rest = if whole < PIVOTS { rest.get(..BLOCK).unwrap_or(rest) } else { rest };
+        self.child_in(self.block(prefix), prefix)
+    }
+
+    /// The block where a search goes on.
+    #[inline]
+    pub fn block(&self, prefix: u64) -> usize {
+        self.pivots.iter().filter(|&&pivot| pivot <= prefix).count()
+    }
+
+    /// As [`Table::child_below`], in its block.
+    #[inline]
+    pub fn child_in(&self, block: usize, prefix: u64) -> Option<Child> {
+        let rest = self.routes.get(block * BLOCK..).unwrap_or_default();
+        let rest = if block < PIVOTS { rest.get(..BLOCK).unwrap_or(rest) } else { rest };
         let in_block = rest.iter().filter(|route| route.low <= prefix).count();
         let last = rest.get(in_block.checked_sub(1)?)?;
         (last.low < prefix).then_some(last.child)

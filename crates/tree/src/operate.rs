@@ -144,8 +144,12 @@ impl TreeClient {
 
     fn look_up_all(&mut self, keys: &[Key<'_>], values: &mut Vec<Option<Vec<u8>>>) -> Result<(), Error> {
         let mut posted = Vec::with_capacity(keys.len());
-        for key in keys {
-            let leaf = self.leaf(key)?;
+        let known = self.tree().cache_read().leaves(keys);
+        for (key, known) in keys.iter().zip(known) {
+            let leaf = match known {
+                Some(leaf) => leaf,
+                None => self.leaf(key)?,
+            };
             let (offset, length) = self.bucket_place(leaf, key);
             let from = self.tree().memory.resolve(leaf.address(), offset)?;
             posted.push((leaf, self.verbs.post_read(leaf.address().node(), from, length)?));
