@@ -33,11 +33,7 @@ impl JobRunner for Compaction {
         check_identity(job, &arguments)?;
         let shared = Shared::new(&arguments, memory)?;
         let parts = split_compaction(&arguments, &mut LocalIo::new(&shared), memory.threads())?;
-        let results = run_all(parts, |part| run_part(&part, &shared));
-        let mut made = Vec::with_capacity(results.len());
-        for result in results {
-            made.push(result.ok_or_else(|| JobError::new(ErrorKind::Io, "a part of the job panicked"))??);
-        }
+        let made = all_or_cause(run_all(parts, |part| run_part(&part, &shared)))?;
         let whole = join_results(made).ok_or_else(|| JobError::new(ErrorKind::Invalid, "the job has no parts"))?;
         Ok(encode(whole, job.most_result_bytes)?)
     }
@@ -50,6 +46,17 @@ fn run_part(part: &CompactionJob, shared: &Shared<'_>) -> forebay_table::Result<
         shared.has_failed.store(true, Ordering::Relaxed);
     }
     result
+}
+
+/// What the parts made, or why one failed: those that were told to stop only say so.
+fn all_or_cause(
+    results: Vec<Option<forebay_table::Result<CompactionResult>>>,
+) -> Result<Vec<CompactionResult>, JobError> {
+    let is_told =
+        |result: &Option<forebay_table::Result<_>>| matches!(result, Some(Err(forebay_table::Error::Cancelled)));
+    let (told, others): (Vec<_>, Vec<_>) = results.into_iter().partition(is_told);
+    let panicked = || JobError::new(ErrorKind::Io, "a part of the job panicked");
+    others.into_iter().chain(told).map(|result| Ok(result.ok_or_else(panicked)??)).collect()
 }
 
 impl From<forebay_table::Error> for JobError {
@@ -222,5 +229,23 @@ impl JobIo for LocalIo<'_> {
 
     fn cancelled(&self) -> bool {
         self.shared.has_failed.load(Ordering::Relaxed) || !self.shared.memory.may_go_on()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_table::Error;
+
+    #[test]
+    fn a_job_of_several_parts_fails_for_the_reason_that_one_has() {
+        let full = || Some(Err(Error::Io { kind: ErrorKind::Full, message: "no memory is left".into() }));
+        let told = || Some(Err(Error::Cancelled));
+        for results in [vec![told(), full()], vec![full(), told()], vec![told(), full(), told()]] {
+            assert_eq!(all_or_cause(results).unwrap_err().kind, ErrorKind::Full);
+        }
+        assert_eq!(all_or_cause(vec![told(), told()]).unwrap_err().message, Error::Cancelled.to_string());
+        assert_eq!(all_or_cause(vec![told(), None]).unwrap_err().kind, ErrorKind::Io);
+        assert_eq!(all_or_cause(Vec::new()).unwrap(), Vec::new());
     }
 }
