@@ -230,7 +230,7 @@ impl Shard {
 
     /// What is to be done now and then beside flushes and compactions: asks whether another process
     /// took the shard over, sends frees that wait to be sent, and looks whether the memory node has room
-    /// again. False when nothing was due.
+    /// again. And makes memory for memtables ahead. False when nothing was due.
     fn keep_house(&self) -> bool {
         let watches = self.watch_is_due();
         if watches {
@@ -243,7 +243,8 @@ impl Shard {
         if self.is_room_short() {
             self.measure_room();
         }
-        watches || frees
+        let prepares = self.prepare_memtable();
+        watches || frees || prepares
     }
 
     fn next_task(&self, round: Round) -> Option<Task> {

@@ -517,6 +517,14 @@ impl Shard {
         Ok(())
     }
 
+    /// Makes memory for a memtable that writers will want soon: while others wait for their flush, and before a bulk
+    /// load begins. False when there is enough.
+    pub(crate) fn prepare_memtable(&self) -> bool {
+        let is_wanted = self.options.bulk_load || !self.view.load().sealed.is_empty();
+        // What there is no memory for is allocated when it is needed, or the write fails then.
+        is_wanted && self.blocks.prepare(self.options.max_immutable_memtables + 1).unwrap_or(false)
+    }
+
     /// Ends the active memtable if it holds anything, so that it is flushed.
     ///
     /// # Errors

@@ -31,6 +31,7 @@
 //!    chain of a key holds all its records up to any published number, and the first of them
 //!    that a snapshot covers is the newest.
 
+use crate::block::prefetch;
 use crate::error::IndexError;
 use crate::node::{lower, payload, upper};
 use crate::planted::{Bug, planted};
@@ -145,6 +146,14 @@ impl Log {
     fn head(&self, hash: u64) -> Result<&AtomicU32, IndexError> {
         let at = hash as usize & self.heads.len().wrapping_sub(1);
         self.heads.get(at).ok_or(IndexError::BadLink { node: END })
+    }
+
+    /// Asks for the memory that listing a key with this hash needs, so that it comes while the record is written.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Ok(head) = self.head(hash) {
+            prefetch(std::ptr::from_ref(head).cast());
+        }
     }
 
     /// Lists a record, which is written, of a key with this hash. Called once for each ordinal.

@@ -489,7 +489,9 @@ impl Memtable {
         let target = Target::new(self.options.order, InternalKey { user_key: record.key, tag: record.tag });
         let listed = Listed { prefix: target.prefix, tail: target.tail, record: (offset / ALIGNMENT) as u32 };
         let ordinal = (record.tag.sequence().0 - self.options.base.0 - 1) as u32;
-        let link = || self.lookup.log.add(ordinal, xxh3_64(record.key), listed);
+        let hash = xxh3_64(record.key);
+        self.lookup.log.prefetch(hash);
+        let link = || self.lookup.log.add(ordinal, hash, listed);
         // SAFETY: `offset … offset + length` lies within the reservation of the one caller, which
         // lies within the capacity; nothing is linked there before the step below.
         let write = || unsafe { self.block.write(offset, record) };

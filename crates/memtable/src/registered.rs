@@ -6,10 +6,13 @@ use crate::lookup::LookupPool;
 use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::{Backing, Endpoint, Error, Region, RemoteAddress, WorkId};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Idle memory that a pool keeps.
 const MAX_IDLE: usize = 4;
+/// Smallest blocks that are made ahead.
+const LEAST_PREPARED_BYTES: usize = 2 << 20;
 
 /// Registered memory for blocks of one size, used again and again: committing fresh pages costs
 /// about as much as filling them with records.
@@ -17,6 +20,8 @@ const MAX_IDLE: usize = 4;
 pub struct BlockPool {
     block_bytes: usize,
     idle: Mutex<Vec<Region>>,
+    /// Blocks of the pool's own size that are there, lent ones included.
+    blocks: AtomicUsize,
     lookups: Arc<LookupPool>,
 }
 
@@ -39,7 +44,8 @@ impl BlockPool {
     /// A pool of blocks of `block_bytes`, a multiple of 8.
     #[must_use]
     pub fn new(block_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { block_bytes, idle: Mutex::default(), lookups: LookupPool::new(block_bytes) })
+        let (idle, blocks) = (Mutex::default(), AtomicUsize::new(0));
+        Arc::new(Self { block_bytes, idle, blocks, lookups: LookupPool::new(block_bytes) })
     }
 
     /// What memtables over such blocks find their records with.
@@ -54,26 +60,59 @@ impl BlockPool {
     /// # Errors
     /// [`Error::Invalid`] for a bad length, [`Error::Io`] when there is no memory.
     pub fn take(self: &Arc<Self>, length_bytes: usize) -> Result<(RegisteredBlock, SealedBlock), Error> {
-        let idle = if length_bytes == self.block_bytes { lock(&self.idle).pop() } else { None };
+        let is_own_size = length_bytes == self.block_bytes;
+        let idle = if is_own_size { lock(&self.idle).pop() } else { None };
         let region = match idle {
             Some(region) => region,
-            None => Region::allocate(length_bytes, Backing::Private)?,
+            None => {
+                let region = Region::allocate(length_bytes, Backing::Private)?;
+                self.blocks.fetch_add(usize::from(is_own_size), Ordering::Relaxed);
+                region
+            }
         };
         let lent = Arc::new(Lent { region, pool: Arc::downgrade(self) });
         Ok((RegisteredBlock(Arc::clone(&lent)), SealedBlock(lent)))
+    }
+
+    /// Makes one more block, committed, unless there are `most`: whoever takes it meets no page that is yet to be
+    /// allocated and zeroed. False when nothing was done, as for blocks so small that it would gain nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no memory.
+    pub fn prepare(&self, most: usize) -> Result<bool, Error> {
+        let add = |blocks| (blocks < most).then_some(blocks + 1);
+        let is_due = self.block_bytes >= LEAST_PREPARED_BYTES
+            && lock(&self.idle).len() < MAX_IDLE
+            && self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
+        if is_due {
+            let prepare = || {
+                let region = Region::allocate(self.block_bytes, Backing::Private)?;
+                region.commit().map(|()| region)
+            };
+            let region = prepare().inspect_err(|_| self.forget_block())?;
+            lock(&self.idle).push(region);
+        }
+        Ok(is_due)
+    }
+
+    fn forget_block(&self) {
+        self.blocks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
         let Some(pool) = self.pool.upgrade() else { return };
+        if self.region.length() != pool.block_bytes as u64 {
+            return;
+        }
         // An operation that is still in flight, because its endpoint broke, keeps a clone: then the
         // memory must not be written again.
-        if self.region.length() == pool.block_bytes as u64 && self.region.is_unshared() {
-            let mut idle = lock(&pool.idle);
-            if idle.len() < MAX_IDLE {
-                idle.push(self.region.clone());
-            }
+        let mut idle = lock(&pool.idle);
+        if self.region.is_unshared() && idle.len() < MAX_IDLE {
+            idle.push(self.region.clone());
+        } else {
+            pool.forget_block();
         }
     }
 }
@@ -158,5 +197,20 @@ mod tests {
         assert_eq!(again.base(), first);
         let (other, _) = pool.take(4096).unwrap();
         assert_ne!(other.base(), first);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no such mapping of memory")]
+    fn blocks_are_made_ahead_up_to_a_number() {
+        let pool = BlockPool::new(LEAST_PREPARED_BYTES);
+        let first = pool.take(LEAST_PREPARED_BYTES).unwrap();
+        assert!(pool.prepare(2).unwrap());
+        assert!(!pool.prepare(2).unwrap());
+        let second = pool.take(LEAST_PREPARED_BYTES).unwrap();
+        assert!(lock(&pool.idle).is_empty());
+        assert!(!pool.prepare(2).unwrap());
+        drop((first, second));
+        assert_eq!((lock(&pool.idle).len(), pool.blocks.load(Ordering::Relaxed)), (2, 2));
+        assert!(!BlockPool::new(4096).prepare(2).unwrap());
     }
 }
