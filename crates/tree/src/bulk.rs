@@ -3,9 +3,9 @@
 
 use crate::freeze::Item;
 use crate::key::{Key, MAX_KEY_BYTES, Separator, prefix_of};
-use crate::layout::{INNER_SLOTS, InnerSlot, block_image, inner_image};
+use crate::layout::{INNER_SLOTS, InnerSlot, block_image, decode_block, inner_image};
 use crate::memory::{Block, Class};
-use crate::word::{Child, ValueWord};
+use crate::word::{Address, Child, ValueWord};
 use crate::{Error, TreeClient};
 
 /// Children of an inner node that is loaded: some slots stay free.
@@ -98,6 +98,12 @@ impl TreeClient {
         Ok(InnerSlot { prefix: low.prefix(), rest: self.separator_rest(node, low)?, child })
     }
 
+    /// The second word of a slot for a separator like that of another slot: each has a block of its own.
+    fn copy_separator(&mut self, node: usize, rest: u64) -> Result<u64, Error> {
+        let block = self.read_blocks(&[Address::from_bits(rest)])?.into_iter().next().unwrap_or_default();
+        self.separator_rest(node, &Separator::new(decode_block(&block)?.0))
+    }
+
     fn load_level(&mut self, level: u8, children: &[InnerSlot]) -> Result<Vec<InnerSlot>, Error> {
         let mut nodes = Vec::with_capacity(children.len() / CHILDREN + 1);
         for children in children.chunks(CHILDREN) {
@@ -105,7 +111,12 @@ impl TreeClient {
             let block = self.allocate(node, Class::Inner)?;
             self.write_block(block.at, &inner_image(level, block.generation, Child::EMPTY, children))?;
             let child = Child::new(block.at, 0, block.generation);
-            nodes.extend(children.first().map(|first| InnerSlot { child, ..*first }));
+            let Some(&first) = children.first() else { continue };
+            let rest = match (first.separator_length(), first.rest) {
+                (0..=8, rest) => rest,
+                _ => self.copy_separator(node, first.rest)?,
+            };
+            nodes.push(InnerSlot { child, rest, ..first });
         }
         Ok(nodes)
     }

@@ -14,7 +14,7 @@ use crate::cached_node::{CachedNode, Entry};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{HEADER_BYTES, INNER_SLOTS, InnerSlot, inner_image, inner_merged, inner_slots};
 use crate::memory::{Block, Class, ROOT_OFFSET};
-use crate::replace::{Entered, Place};
+use crate::replace::{Entered, Place, separator_block};
 use crate::word::Child;
 use crate::{Error, TreeClient};
 
@@ -137,13 +137,16 @@ impl TreeClient {
             (_, [(separator, first), ..]) => {
                 let (lower, low) = self.write_inner(level, left, Child::EMPTY)?;
                 let (upper, high) = self.write_inner(level, right, Child::EMPTY)?;
+                // Its own block, if it is long: each slot's separator ends with the slot.
+                let rest = self.separator_rest(lower.at.node(), separator)?;
                 let below = left.first().map_or(InnerSlot { prefix: 0, rest: 0, child: low }, |(_, slot)| *slot);
                 let members = [
                     (Separator::default(), InnerSlot { child: low, ..below }),
-                    (separator.clone(), InnerSlot { child: high, ..*first }),
+                    (separator.clone(), InnerSlot { child: high, rest, ..*first }),
                 ];
                 let (block, root) = self.write_inner(level + 1, &members, Child::EMPTY)?;
                 written.extend([lower, upper, block]);
+                written.extend(separator_block(separator, rest));
                 root
             }
         };
@@ -253,7 +256,7 @@ impl TreeClient {
         if decision.is_frozen() {
             let Some(members) = self.freeze_members(right, upper)? else { return Ok(()) };
             self.swing_inner(marked, &members.list, Child::EMPTY, |child| Some(Change::Replaced(child)))?;
-        } else if self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
+        } else if self.kill(marked)? {
             self.retire_inner(right)?;
         }
         Ok(())

@@ -22,8 +22,8 @@ use crate::cached_node::{CachedNode, Entry};
 use crate::freeze::{Contents, Item};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{
-    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, Shape, block_image, inner_level, inner_slot_offset, inner_slots,
-    leaf_merged, word_at,
+    BLOCK_HEADER_BYTES, Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, Shape, block_image, inner_level,
+    inner_slot_offset, inner_slots, leaf_merged, word_at,
 };
 use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
@@ -274,6 +274,25 @@ impl TreeClient {
         place: &Place,
         separator: &Separator,
         child: Child,
+        written: Option<Posted>,
+    ) -> Result<Entered, Error> {
+        let rest = self.separator_rest(place.parent.node.address().node(), separator)?;
+        let entered = self.enter_slot(place, separator, rest, child, written)?;
+        if !matches!(entered, Entered::Done(_))
+            && let Some(block) = separator_block(separator, rest)
+        {
+            self.give_back(block)?;
+        }
+        Ok(entered)
+    }
+
+    /// As [`TreeClient::enter`], with the second word of the slot.
+    fn enter_slot(
+        &mut self,
+        place: &Place,
+        separator: &Separator,
+        rest: u64,
+        child: Child,
         mut written: Option<Posted>,
     ) -> Result<Entered, Error> {
         let tree = Arc::clone(self.tree());
@@ -282,7 +301,6 @@ impl TreeClient {
         let child_at = |slot: usize| tree.memory.resolve(parent.address(), inner_slot_offset(slot) + 16);
         let mut reserved = None;
         let mut attempt = 0;
-        let rest = self.separator_rest(node, separator)?;
         loop {
             let added = match reserved {
                 Some(_) => None,
@@ -456,10 +474,25 @@ impl TreeClient {
             contents.cut(upper);
             let Contents { items, staging } = contents;
             self.swing_leaf(marked, &items, Child::EMPTY, &staging, |_| None)?;
-        } else if self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
+        } else if self.kill(marked)? {
             self.retire_leaf(right)?;
         }
         Ok(())
+    }
+
+    /// Swaps a mark for a dead entry, whose separator nobody looks at any more. Returns whether this client did.
+    pub(crate) fn kill(&mut self, marked: &Place) -> Result<bool, Error> {
+        if !self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
+            return Ok(false);
+        }
+        let low = marked.low();
+        if low.length() > 8 {
+            let parent = marked.parent.node.address();
+            let rest = self.tree().memory.resolve(parent, marked.offset() - 8)?;
+            let rest = self.read_word(parent.node(), rest)?;
+            separator_block(&low, rest).map_or(Ok(()), |block| self.retire(block))?;
+        }
+        Ok(true)
     }
 
     /// Waits until nothing is on its way into the range of two neighbours of which the right one is
@@ -498,6 +531,12 @@ impl TreeClient {
             Self::again(&mut attempt)?;
         }
     }
+}
+
+/// The block of a separator that does not fit into its slot, from the slot's second word. No two slots share one.
+pub(crate) fn separator_block(separator: &Separator, rest: u64) -> Option<Block> {
+    let class = Class::of_block(BLOCK_HEADER_BYTES + separator.length() as usize);
+    (separator.length() > 8).then(|| Block { class, at: Address::from_bits(rest), generation: 1 })
 }
 
 /// Brings so many of the lowest items to the front. Returns the separator in front of the others; `None`
