@@ -218,7 +218,7 @@ impl Situation {
                 self.name,
                 scripts.iter().map(|script| text(script)).collect::<Vec<_>>().join(" | ")
             ),
-            keys: (0..6u64).map(|number| (number * 5).to_be_bytes().to_vec()).collect(),
+            keys: (0..8u64).map(|number| (number * 5).to_be_bytes().to_vec()).collect(),
             before: self.put.iter().map(|&key| put(key, 100)).chain(deletes).collect(),
             scripts,
             is_ordered: true,
@@ -239,15 +239,15 @@ impl Situation {
     }
 }
 
-const TWO_LEAVES: Situation = Situation { name: "two leaves", put: &[0, 1, 2, 3], deleted: &[], key: 0 };
+const TWO_LEAVES: Situation = Situation { name: "two leaves", put: &[0, 1, 2, 3, 4], deleted: &[], key: 0 };
 
 /// Steps for different keys that meet in the structure of the tree.
 fn structure() -> Vec<Scenario> {
     let full = &SITUATIONS[4];
     let steps = [
         // Neighbours that are split and merged at once.
-        (&TWO_LEAVES, delete(0), put(4, 1)),
         (&TWO_LEAVES, delete(0), put(5, 1)),
+        (&TWO_LEAVES, delete(0), put(3, 1)),
         (&SITUATIONS[8], delete(3), put(4, 1)),
         (full, put(3, 1), put(4, 2)),
         (full, put(3, 1), delete(0)),
@@ -270,9 +270,62 @@ fn longer() -> Vec<Scenario> {
     ]
 }
 
+impl Scenario {
+    /// The same with keys that do not fit into a word.
+    fn with_long_keys(self) -> Self {
+        let keys = (0..self.keys.len()).map(|number| format!("a long key, number {number}").into_bytes());
+        Self { name: format!("long keys, {}", self.name), keys: keys.collect(), ..self }
+    }
+
+    /// The same with values that do not fit into a word.
+    fn with_long_values(self) -> Self {
+        let long = |value: Vec<u8>| [&value[..], b", a long one"].concat();
+        let step = |step| match step {
+            Step::One(key, action) => {
+                let action = match action {
+                    Action::Put(new) => Action::Put(long(new)),
+                    Action::Insert(new) => Action::Insert(long(new)),
+                    Action::Update(new) => Action::Update(long(new)),
+                    Action::Swap(old, new) => Action::Swap(long(old), long(new)),
+                    Action::Get | Action::Delete => action,
+                };
+                Step::One(key, action)
+            }
+            other => other,
+        };
+        let steps = |steps: Vec<Step>| steps.into_iter().map(step).collect();
+        Self {
+            name: format!("long values, {}", self.name),
+            before: steps(self.before),
+            scripts: self.scripts.into_iter().map(steps).collect(),
+            ..self
+        }
+    }
+
+    /// The same on a back end that declares no order.
+    fn without_order(self) -> Self {
+        Self { name: format!("without order, {}", self.name), is_ordered: false, ..self }
+    }
+}
+
+/// Long keys, long values, and batches without an order.
+fn variants() -> Vec<Scenario> {
+    let pairs = |situations: &'static [Situation]| situations.iter().flat_map(Situation::pairs);
+    let long_keys = pairs(&SITUATIONS[..2]).chain(pairs(&SITUATIONS[4..5])).chain(structure());
+    let long_values = pairs(&SITUATIONS[..3]).chain(structure());
+    // Reads of all keys may take effect in too many orders.
+    let is_short = |scenario: &Scenario| !scenario.scripts.contains(&vec![Step::MultiGet]);
+    let without_order = pairs(&SITUATIONS[..3]).filter(is_short);
+    long_keys
+        .map(Scenario::with_long_keys)
+        .chain(long_values.map(Scenario::with_long_values))
+        .chain(without_order.map(Scenario::without_order))
+        .collect()
+}
+
 /// All scenarios, in which a client that could go on with its step has to wait for another so often at most.
 #[must_use]
 pub fn all(switches: usize) -> Vec<Scenario> {
-    let scenarios = SITUATIONS.iter().flat_map(Situation::pairs).chain(structure()).chain(longer());
+    let scenarios = SITUATIONS.iter().flat_map(Situation::pairs).chain(structure()).chain(longer()).chain(variants());
     scenarios.map(|scenario| Scenario { switches, ..scenario }).collect()
 }
