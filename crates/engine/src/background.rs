@@ -15,7 +15,7 @@ use crate::manual::Step;
 use crate::memory::Buffer;
 use crate::picker::{Cursors, Pick, Picker};
 use crate::room::PATIENCE_NANOS;
-use crate::shard::{Shard, State, View};
+use crate::shard::{RETRY_PAUSE, Shard, State, View};
 use crate::version::LiveVersion;
 use crate::{Error, Result};
 use forebay_base::{ErrorKind, SequenceNumber};
@@ -257,6 +257,7 @@ impl Shard {
         match round {
             Round::Flushes if is_full => None,
             Round::FlushesWhenFull if !is_full => None,
+            Round::FlushesWhenFull if state.flush_again_at.is_some_and(|at| self.options.clock.now() < at) => None,
             Round::Flushes | Round::FlushesWhenFull => self.next_flush(&view, &mut state),
             Round::Compactions => self.next_compaction(&view, &mut state),
         }
@@ -277,9 +278,11 @@ impl Shard {
             if state.is_short() && state.compactions == 0 {
                 let now = self.options.clock.now();
                 let since = *state.hopeless_since.get_or_insert(now);
-                // What found no room may find some now: readers have let go of theirs, perhaps.
-                if now.saturating_sub(since) >= PATIENCE_NANOS {
+                // What found no room may find some now: readers have let go of theirs, perhaps. It is hopeless still,
+                // until something has succeeded.
+                if now.saturating_sub(since) >= PATIENCE_NANOS && now >= state.large_from {
                     state.too_large.clear();
+                    state.large_from = now.saturating_add(PATIENCE_NANOS);
                 }
             }
         };
@@ -307,7 +310,6 @@ impl Shard {
             return None;
         }
         state.room.take(bytes, self.options.write_buffer_bytes as u64);
-        state.hopeless_since = None;
         state.begin_compaction(&pick);
         Some(Task::Compact(Arc::clone(&view.version), pick))
     }
@@ -337,11 +339,17 @@ impl Shard {
         };
         self.remote.send_frees(MAX_RANGES);
         let mut state = self.lock();
+        let is_full = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full);
         match compacted {
-            None => state.flushing = false,
+            None => {
+                state.flushing = false;
+                if is_full {
+                    state.flush_again_at = Some(self.options.clock.now().saturating_add(RETRY_PAUSE));
+                }
+            }
             Some(pick) => {
                 state.end_compaction(&pick);
-                if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full) {
+                if is_full {
                     state.too_large.extend(pick.chosen());
                 }
             }

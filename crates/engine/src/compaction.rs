@@ -12,7 +12,7 @@ use crate::shard::Shard;
 use crate::table::Table;
 use crate::version::{Change, LiveVersion};
 use crate::{Error, Result, statistics};
-use forebay_base::SegmentId;
+use forebay_base::{ErrorKind, SegmentId};
 use forebay_env::HashMap;
 use forebay_memory_client::Purpose;
 use forebay_table::job::{
@@ -248,6 +248,10 @@ impl JobIo for FabricIo<'_> {
     fn allocate(&mut self, kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {
         let id = self.shard.next_segment();
         let segment = self.shard.remote.allocate(id, kind, length, Purpose::Collection).map_err(as_job_error)?;
+        if self.shard.has_taken_from_flushes() {
+            let message = "what is left of the memory is for the memtables that were let in";
+            return Err(as_job_error(Error::new(ErrorKind::Full, message)));
+        }
         let placements = segment.info().placements.clone();
         self.created.insert(id, segment);
         Ok(AllocatedSegment { id, placements })

@@ -118,12 +118,15 @@ impl State {
 }
 
 impl Shard {
-    /// Why a writer is refused: memory is short, and for a while nothing was found that may free some. Deletions
-    /// are refused only when their flush failed too.
+    /// Why a writer is refused: memory is short, and for a while nothing was found that may free some, nor is it
+    /// tried just now. Deletions are refused only when their flush failed too.
     pub(crate) fn given_up(&self, state: &State, frees: bool) -> Option<Error> {
         let since = state.hopeless_since?;
         let waited = self.options.clock.now().saturating_sub(since);
-        let is_refused = state.is_short() && waited >= PATIENCE_NANOS && (!frees || state.full.is_some());
+        let is_refused = state.is_short()
+            && state.compactions == 0
+            && waited >= PATIENCE_NANOS
+            && (!frees || state.flush_again_at.is_some());
         is_refused.then(|| {
             let why = state.full.as_ref().map(|full| format!(" ({full})")).unwrap_or_default();
             let advice = "delete something, which is still accepted, or use a memory node with more memory";
@@ -203,6 +206,17 @@ impl Shard {
         allocated
     }
 
+    /// Whether there is no room left for the flushes of all memtables that were let in, where a compaction could
+    /// run at the memory node, which has memory of its own for it.
+    pub(crate) fn has_taken_from_flushes(&self) -> bool {
+        if self.remote.node_part().is_none() || self.lock().room.is_plenty() {
+            return false;
+        }
+        let held = u64::from(lock(&self.reserve).is_some());
+        let left = self.remote.room_for_flushes(self.options.write_buffer_bytes as u64).unwrap_or(0);
+        left + held < 1 + self.view.load().sealed.len() as u64
+    }
+
     /// Holds memory for one flush while memory is short, so that there is a piece of the right length for the
     /// flush of deletions however the rest is divided.
     fn hold_reserve(&self, room: Room) {
@@ -220,6 +234,14 @@ impl Shard {
 }
 
 impl Remote {
+    /// How many memtables of `memtable_bytes` can be flushed without touching the headroom.
+    fn room_for_flushes(&self, memtable_bytes: u64) -> Result<u64> {
+        let node = self.memory_node().client().node_statistics()?;
+        let of_extent = node.extent_bytes / memtable_bytes.next_multiple_of(4096).max(1);
+        let extents = node.free_extents.saturating_add(node.recycling_extents);
+        Ok(self.room_of_own(memtable_bytes).memtables.saturating_add(extents.saturating_mul(of_extent)))
+    }
+
     /// The room of memtables of `memtable_bytes`, those not subtracted that wait for their flush.
     fn room(&self, memtable_bytes: u64) -> Result<Room> {
         let node = self.memory_node().client().node_statistics()?;

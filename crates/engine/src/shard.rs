@@ -46,7 +46,7 @@ use std::time::Duration;
 /// How often background work is tried again over another endpoint before it has failed for good.
 const MAX_RETRIES: u32 = 5;
 /// Nanoseconds before background work is tried again.
-const RETRY_PAUSE: u64 = 50_000_000;
+pub(crate) const RETRY_PAUSE: u64 = 50_000_000;
 
 /// How often a named database asks whether another process took it over, nanoseconds.
 const WATCH_INTERVAL: u64 = 1_000_000_000;
@@ -80,12 +80,17 @@ pub(crate) struct State {
     pub(crate) failure: Option<Error>,
     /// Background work found the memory node full, and none has succeeded since.
     pub(crate) full: Option<Error>,
+    /// When the flush that did is tried again, if one did.
+    pub(crate) flush_again_at: Option<u64>,
     /// What room the memory node has left.
     pub(crate) room: Room,
-    /// Since when (clock of the options, nanoseconds) memory is short and nothing is found that may free some.
+    /// Since when (clock of the options, nanoseconds) memory is short, and nothing was found that may free some, or
+    /// has failed since.
     pub(crate) hopeless_since: Option<u64>,
     /// Tables whose compaction found no room since background work last succeeded.
     pub(crate) too_large: BTreeSet<TableId>,
+    /// When these are tried again at the earliest.
+    pub(crate) large_from: u64,
     /// What the compactions under way may write.
     pub(crate) output_bytes: u64,
     pub(crate) closing: bool,
@@ -565,6 +570,7 @@ impl Shard {
         let mut state = self.lock();
         self.install(version, flushed);
         state.full = None;
+        state.flush_again_at = None;
         state.hopeless_since = None;
         state.too_large.clear();
         if flushed.is_some() {
@@ -593,7 +599,6 @@ impl Shard {
         if error.kind() == ErrorKind::Full {
             tracing::warn!(%error, "the memory node is full; background work waits");
             state.full = Some(error);
-            state.retry_at = self.options.clock.now() + RETRY_PAUSE;
         } else if state.retries < MAX_RETRIES && self.remote.may_retry(&error) {
             tracing::warn!(%error, "background work is tried again");
             state.retries += 1;

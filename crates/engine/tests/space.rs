@@ -91,17 +91,17 @@ fn fill(db: &Db) -> u64 {
     unreachable!()
 }
 
-/// Puts once there is room again: collection may take a while on a busy machine.
-fn put_in_time(cluster: &Cluster, db: &Db, i: u64) {
+/// Calls until there is room again: collection may take a while on a busy machine.
+fn in_time(cluster: &Cluster, db: &Db, call: impl Fn() -> forebay_engine::Result<()>) {
     for _ in 0..2000 {
-        match db.put(&key(i), &value(i, 2)) {
+        match call() {
             Ok(()) => return,
             Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
         }
         #[allow(clippy::disallowed_methods)]
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    panic!("no room for {i}: {}", report(cluster, db));
+    panic!("no room: {}", report(cluster, db));
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn a_full_database_accepts_deletions_and_comes_back() {
         for i in (0..filled).step_by(13) {
             assert_eq!(db.get(&key(i)).unwrap(), expect(i), "key {i}");
         }
-        db.flush().unwrap();
+        in_time(&cluster, &db, || db.flush());
         // There is room again.
         let again = filled / 50;
         for i in 0..again {
-            put_in_time(&cluster, &db, filled + i);
+            in_time(&cluster, &db, || db.put(&key(filled + i), &value(filled + i, 2)));
         }
         for i in (0..filled).step_by(13) {
             assert_eq!(db.get(&key(i)).unwrap(), expect(i), "key {i}");
