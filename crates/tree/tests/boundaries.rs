@@ -5,6 +5,9 @@
 //! client goes on with one of several scripts: at once, because nobody holds anything. Then the first client
 //! has died, or goes on with what it was about to do. An order must explain all that was seen, the tree must
 //! be whole, and what is in it is read.
+//!
+//! Inner nodes split and merge in trees with *fillers*: keys above those that anybody uses, as many as leave a
+//! node one step before that.
 
 mod common;
 
@@ -12,6 +15,7 @@ use common::history::{Action, History};
 use common::{Nodes, small, word};
 use forebay_memory_client::MemoryClient;
 use forebay_tree::{Error, Range, Tree, TreeClient};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -37,6 +41,18 @@ const SITUATIONS: [Situation; 8] = [
     Situation { name: "few keys", inserted: 0..16, deleted: 2..15, key: 1 },
 ];
 
+impl Situation {
+    fn prepare(&self, client: &mut TreeClient, history: &History) {
+        let keys = keys();
+        for number in self.inserted.clone() {
+            history.run(client, &keys[number as usize], Action::Insert(word(number).to_vec())).unwrap();
+        }
+        for number in self.deleted.clone() {
+            history.run(client, &keys[number as usize], Action::Delete).unwrap();
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     Get,
@@ -55,6 +71,27 @@ enum Operation {
     DeleteMany,
 }
 
+/// Where an inner node is one step before its split, or its merge with a neighbour.
+const INNER: [(Situation, Operation, Step); 2] = [
+    (
+        Situation { name: "a full inner node", inserted: 0..7, deleted: 0..0, key: 7 },
+        Operation::InsertMany,
+        Step::Split,
+    ),
+    (
+        Situation { name: "a small inner node", inserted: 0..16, deleted: 0..0, key: 2 },
+        Operation::DeleteMany,
+        Step::Merge,
+    ),
+];
+
+/// What becomes of an inner node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Split,
+    Merge,
+}
+
 const OPERATIONS: [Operation; 12] = [
     Operation::Get,
     Operation::MultiGet,
@@ -69,6 +106,48 @@ const OPERATIONS: [Operation; 12] = [
     Operation::InsertMany,
     Operation::DeleteMany,
 ];
+
+/// Keys above those that anybody uses, to fill inner nodes with leaves: so many are inserted, then so many of them
+/// deleted again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fillers {
+    inserted: u64,
+    deleted: u64,
+}
+
+impl Fillers {
+    fn key(number: u64) -> [u8; 8] {
+        word(1_000_000 + number)
+    }
+
+    /// As many as leave the inner node of a situation's keys right before a step.
+    fn before(step: Step, situation: &Situation) -> Self {
+        let nodes = Nodes::start(1, 1 << 30);
+        let mut client = Tree::create(&nodes.sessions(), "fillers", small()).unwrap().client().unwrap();
+        let history = History::default();
+        situation.prepare(&mut client, &history);
+        let mut fillers = Self::default();
+        let mut inner_nodes = client.verify().unwrap().inner_nodes;
+        while client.verify().unwrap().inner_nodes == inner_nodes {
+            client.insert(&Self::key(fillers.inserted), b"filler").unwrap();
+            fillers.inserted += 1;
+        }
+        if step == Step::Split {
+            return Self { inserted: fillers.inserted - 1, ..fillers };
+        }
+        inner_nodes = client.verify().unwrap().inner_nodes;
+        while client.verify().unwrap().inner_nodes == inner_nodes {
+            client.delete(&Self::key(fillers.deleted)).unwrap();
+            fillers.deleted += 1;
+        }
+        Self { deleted: fillers.deleted - 1, ..fillers }
+    }
+
+    fn prepare(self, client: &mut TreeClient) {
+        (0..self.inserted).for_each(|number| assert!(client.insert(&Self::key(number), b"filler").unwrap()));
+        (0..self.deleted).for_each(|number| assert!(client.delete(&Self::key(number)).unwrap()));
+    }
+}
 
 /// What the other client does meanwhile.
 const SCRIPTS: u64 = 5;
@@ -109,7 +188,7 @@ fn perform(client: &mut TreeClient, history: &History, operation: Operation, key
         Operation::Scan | Operation::ScanBackward => {
             let begin = history.now();
             let backward = matches!(operation, Operation::ScanBackward);
-            let mut found = client.scan(Range { backward, ..Range::all() })?;
+            let mut found = client.scan(Range { backward, ..everybodys() })?;
             if backward {
                 found.reverse();
             }
@@ -120,12 +199,18 @@ fn perform(client: &mut TreeClient, history: &History, operation: Operation, key
     history.run(client, bytes, one)
 }
 
+/// The keys that anybody uses, without the fillers.
+fn everybodys() -> Range<'static> {
+    const END: [u8; 8] = 1_000_000u64.to_be_bytes();
+    Range { to: Bound::Excluded(&END), ..Range::all() }
+}
+
 fn read_all(client: &mut TreeClient, history: &History) {
     for key in keys() {
         history.run(client, &key, Action::Get).unwrap();
     }
     let begin = history.now();
-    let found = client.scan(Range::all()).unwrap();
+    let found = client.scan(everybodys()).unwrap();
     history.scanned(&keys(), &found, begin);
 }
 
@@ -148,28 +233,31 @@ fn script(client: &mut TreeClient, history: &History, script: u64, key: u64) {
     }
 }
 
-/// One run: the client is stopped before a verb, if it has so many. Returns how many verbs it was about to
-/// do.
+/// What a run was.
+struct Run {
+    /// Verbs that the client was about to do.
+    verbs: u64,
+    /// Inner nodes that were added.
+    grown: i64,
+}
+
+/// One run: the client is stopped before a verb, if it has so many.
 fn run(
     name: &str,
     [own, others]: [&Sessions; 2],
-    situation: &Situation,
+    (situation, fillers): (&Situation, Fillers),
     operation: Operation,
     script_number: u64,
     cut: Option<u64>,
     revive: bool,
-) -> Result<u64, String> {
+) -> Result<Run, String> {
     let tree = Tree::create(own, name, small()).unwrap();
     let other = Tree::open(others, name, small()).unwrap();
     let history = History::default();
     let (mut a, mut b) = (tree.client().unwrap(), other.client().unwrap());
-    let keys = keys();
-    for number in situation.inserted.clone() {
-        history.run(&mut b, &keys[number as usize], Action::Insert(word(number).to_vec())).unwrap();
-    }
-    for number in situation.deleted.clone() {
-        history.run(&mut b, &keys[number as usize], Action::Delete).unwrap();
-    }
+    situation.prepare(&mut b, &history);
+    fillers.prepare(&mut b);
+    let inner_nodes = b.verify().unwrap().inner_nodes;
     // Both remember where things are.
     read_all(&mut a, &history);
     read_all(&mut b, &history);
@@ -195,53 +283,67 @@ fn run(
         Ok(()) | Err(Error::Stopped) => {}
         Err(error) => return Err(format!("it failed: {error}")),
     }
-    let found = b.verify().map_err(broken)?.keys;
+    let verified = b.verify().map_err(broken)?;
+    let (found, grown) = (verified.keys, verified.inner_nodes as i64 - inner_nodes as i64);
     read_all(&mut b, &history);
     let there = b.count().map_err(broken)?;
     if found != there {
         return Err(format!("{found} keys are verified and {there} are found"));
     }
-    history.unexplained().map_or(Ok(verbs), Err)
+    history.unexplained().map_or(Ok(Run { verbs, grown }), Err)
 }
 
-/// All boundaries of all operations in all situations. Returns how many there are.
-fn all_boundaries() -> Result<u64, String> {
-    let (mut boundaries, mut expected) = (0, 0);
-    for situation in &SITUATIONS {
-        for operation in OPERATIONS {
-            // Trees are not dropped: there is memory for all of an operation, and none waits for another's.
-            let nodes = Nodes::start(1, 1 << 30);
-            let mut sessions = [nodes.sessions(), nodes.sessions()];
-            let said = |why: String| format!("{}, {operation:?}: {why}", situation.name);
-            let verbs =
-                run("uncut", [&sessions[0], &sessions[1]], situation, operation, 0, None, true).map_err(said)?;
-            expected += verbs + 1;
-            for cut in 0..=verbs {
-                boundaries += 1;
-                // At each boundary the client dies once and is revived once, the scripts taking turns.
-                for (script, revive) in [(cut % SCRIPTS, false), ((cut + 3) % SCRIPTS, true)] {
-                    if !revive {
-                        // What a dead client left under way ends with its session.
-                        sessions[0] = nodes.sessions();
-                    }
-                    let own = [&sessions[0], &sessions[1]];
-                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                        run(&format!("cut-{cut}-{revive}"), own, situation, operation, script, Some(cut), revive)
-                    }));
-                    let place = format!("before verb {cut} of {verbs}, script {script}, revived {revive}");
-                    result.unwrap_or_else(|_| Err("a panic".into())).map_err(|why| said(format!("{place}: {why}")))?;
-                }
+/// All boundaries of an operation in a situation. Returns how many there are.
+fn boundaries(prepared: (&Situation, Fillers), operation: Operation, step: Option<Step>) -> Result<u64, String> {
+    // Trees are not dropped: there is memory for all of an operation, and none waits for another's.
+    let nodes = Nodes::start(1, if step.is_none() { 1 << 30 } else { 4 << 30 });
+    let mut sessions = [nodes.sessions(), nodes.sessions()];
+    let said = |why: String| format!("{}, {operation:?}: {why}", prepared.0.name);
+    let uncut = run("uncut", [&sessions[0], &sessions[1]], prepared, operation, 0, None, true).map_err(said)?;
+    let as_meant = match step {
+        Some(Step::Split) => uncut.grown > 0,
+        Some(Step::Merge) => uncut.grown < 0,
+        None => true,
+    };
+    assert!(as_meant, "{}: {} inner nodes more", prepared.0.name, uncut.grown);
+    let verbs = uncut.verbs;
+    for cut in 0..=verbs {
+        // At each boundary the client dies once and is revived once, the scripts taking turns.
+        for (script, revive) in [(cut % SCRIPTS, false), ((cut + 3) % SCRIPTS, true)] {
+            if !revive {
+                // What a dead client left under way ends with its session.
+                sessions[0] = nodes.sessions();
             }
+            let own = [&sessions[0], &sessions[1]];
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                run(&format!("cut-{cut}-{revive}"), own, prepared, operation, script, Some(cut), revive)
+            }));
+            let place = format!("before verb {cut} of {verbs}, script {script}, revived {revive}");
+            result.unwrap_or_else(|_| Err("a panic".into())).map_err(|why| said(format!("{place}: {why}")))?;
         }
     }
-    assert_eq!(boundaries, expected, "a boundary was left out");
-    Ok(boundaries)
+    Ok(verbs + 1)
 }
 
 #[test]
 fn a_client_is_stopped_at_every_boundary_of_verbs() {
-    match all_boundaries() {
-        Ok(boundaries) => println!("{boundaries} boundaries"),
-        Err(why) => panic!("{why}"),
+    let mut sum = 0;
+    for situation in &SITUATIONS {
+        for operation in OPERATIONS {
+            sum += boundaries((situation, Fillers::default()), operation, None).unwrap_or_else(|why| panic!("{why}"));
+        }
     }
+    println!("{sum} boundaries");
+}
+
+#[test]
+fn a_client_is_stopped_at_every_boundary_where_inner_nodes_change() {
+    let mut sum = 0;
+    for (situation, operation, step) in &INNER {
+        let fillers = Fillers::before(*step, situation);
+        let found = boundaries((situation, fillers), *operation, Some(*step)).unwrap_or_else(|why| panic!("{why}"));
+        println!("{}: {fillers:?}, {found} boundaries", situation.name);
+        sum += found;
+    }
+    println!("{sum} boundaries");
 }
