@@ -79,8 +79,12 @@ impl Shard {
     /// Whether an error of the node is a refusal.
     fn refused(&self, shard: &ShardHandle, error: Error) -> NotThere {
         match error.kind() {
-            // Another thread of this process ended the epoch.
-            ErrorKind::Fenced if self.remote.node_part().is_some_and(|part| part.shard().epoch() > shard.epoch()) => {
+            // Another thread of this process ended the epoch, and may not know the next one yet: then this one asks
+            // for it, which fails when another process took over.
+            ErrorKind::Fenced
+                if self.remote.node_part().is_some_and(|part| part.shard().epoch() > shard.epoch())
+                    || self.remote.end_epoch().is_ok() =>
+            {
                 NotThere::Refused(error)
             }
             ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unsupported => NotThere::Refused(error),
