@@ -229,8 +229,8 @@ impl Shard {
     }
 
     /// What is to be done now and then beside flushes and compactions: asks whether another process
-    /// took the shard over, sends frees that wait to be sent, and looks whether the memory node has room
-    /// again. And makes memory for memtables ahead. False when nothing was due.
+    /// took the shard over, sends frees that wait to be sent, looks whether the memory node has room again, and
+    /// makes memory for memtables ahead. False when nothing was due.
     fn keep_house(&self) -> bool {
         let watches = self.watch_is_due();
         if watches {

@@ -22,6 +22,7 @@ use crate::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_memory_client::Purpose;
+use forebay_proto::replies::Statistics;
 use forebay_table::SegmentKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -237,9 +238,7 @@ impl Remote {
     /// How many memtables of `memtable_bytes` can be flushed without touching the headroom.
     fn room_for_flushes(&self, memtable_bytes: u64) -> Result<u64> {
         let node = self.memory_node().client().node_statistics()?;
-        let of_extent = node.extent_bytes / memtable_bytes.next_multiple_of(4096).max(1);
-        let extents = node.free_extents.saturating_add(node.recycling_extents);
-        Ok(self.room_of_own(memtable_bytes).memtables.saturating_add(extents.saturating_mul(of_extent)))
+        Ok(memtables_in(&node, self.room_of_own(memtable_bytes), memtable_bytes))
     }
 
     /// The room of memtables of `memtable_bytes`, those not subtracted that wait for their flush.
@@ -247,8 +246,7 @@ impl Remote {
         let node = self.memory_node().client().node_statistics()?;
         let own = self.room_of_own(memtable_bytes);
         let extents = node.free_extents.saturating_add(node.recycling_extents);
-        let of_extent = node.extent_bytes / memtable_bytes.next_multiple_of(4096).max(1);
-        let memtables = own.memtables.saturating_add(extents.saturating_mul(of_extent));
+        let memtables = memtables_in(&node, own, memtable_bytes);
         let job_space = node.job_extents.saturating_mul(node.extent_bytes).saturating_sub(node.job_bytes);
         let whole = extents.saturating_add(node.kept_extents).saturating_mul(node.extent_bytes);
         // Compactions need as much as the headroom, and as jobs have of their own at first. They find a part of it
@@ -261,6 +259,14 @@ impl Remote {
             extent_bytes: node.extent_bytes,
         })
     }
+}
+
+/// Memtables of `memtable_bytes` for which there is memory in one piece each: in what this session leased, and in
+/// what the node would lease for flushes.
+fn memtables_in(node: &Statistics, own: Room, memtable_bytes: u64) -> u64 {
+    let of_extent = node.extent_bytes / memtable_bytes.next_multiple_of(4096).max(1);
+    let extents = node.free_extents.saturating_add(node.recycling_extents);
+    own.memtables.saturating_add(extents.saturating_mul(of_extent))
 }
 
 #[cfg(test)]

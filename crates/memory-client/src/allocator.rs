@@ -3,10 +3,10 @@
 //!
 //! Extents are leased one by one when no free range holds an allocation, and
 //! [given back](SubAllocator::give_back_spare) when more than [`AllocatorOptions::spare_extents`] are
-//! empty. Freeing makes no call, so it may happen anywhere, also where locks are held. What the shard adopted is released, what it
-//! did not is returned. Adopted or not, the owner goes on dividing an extent: after a takeover the
-//! next owner learns from its version what an extent holds and [restores](SubAllocator::restore)
-//! the rest.
+//! empty. Freeing makes no call, so it may happen anywhere, also where locks are held. What the shard
+//! adopted is released, what it did not is returned. Adopted or not, the owner goes on dividing an
+//! extent: after a takeover the next owner learns from its version what an extent holds and
+//! [restores](SubAllocator::restore) the rest.
 //!
 //! An extent that is on its way in or out is not in the allocator, so nobody can allocate from it;
 //! the lock is never held over a call.

@@ -3,7 +3,8 @@
 
 use crate::layout::inner_slots;
 use crate::memory::Class;
-use crate::word::{Address, Child, Value};
+use crate::replace::separator_block;
+use crate::word::{Child, Value};
 use crate::{Error, Tree, TreeClient};
 
 /// A block's class, and its address.
@@ -60,10 +61,8 @@ impl TreeClient {
             }
             let bytes = self.read_inner(child)?;
             for slot in inner_slots(&bytes).filter(|slot| slot.child.is_live()) {
-                if slot.separator_length() > 8 {
-                    let class = Class::of_block(16 + slot.separator_length() as usize);
-                    found.push((class.number(), Address::from_bits(slot.rest).bits()));
-                }
+                let separator = separator_block(slot.rest);
+                found.extend(separator.map(|block| (block.class.number(), block.at.bits())));
                 open.push(slot.child.plain());
             }
         }

@@ -146,7 +146,7 @@ impl TreeClient {
                 ];
                 let (block, root) = self.write_inner(level + 1, &members, Child::EMPTY)?;
                 written.extend([lower, upper, block]);
-                written.extend(separator_block(separator, rest));
+                written.extend(separator_block(rest));
                 root
             }
         };

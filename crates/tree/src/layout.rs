@@ -304,8 +304,13 @@ pub struct InnerSlot {
 
 impl InnerSlot {
     pub const fn separator_length(&self) -> u32 {
-        (self.rest >> 48) as u32
+        separator_length(self.rest)
     }
+}
+
+/// The length of a separator, from the second word of its slot.
+pub const fn separator_length(rest: u64) -> u32 {
+    (rest >> 48) as u32
 }
 
 /// The slots of an inner node.

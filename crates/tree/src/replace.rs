@@ -23,7 +23,7 @@ use crate::freeze::{Contents, Item};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{
     BLOCK_HEADER_BYTES, Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, Shape, block_image, inner_level,
-    inner_slot_offset, inner_slots, leaf_merged, word_at,
+    inner_slot_offset, inner_slots, leaf_merged, separator_length, word_at,
 };
 use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
@@ -279,7 +279,7 @@ impl TreeClient {
         let rest = self.separator_rest(place.parent.node.address().node(), separator)?;
         let entered = self.enter_slot(place, separator, rest, child, written)?;
         if !matches!(entered, Entered::Done(_))
-            && let Some(block) = separator_block(separator, rest)
+            && let Some(block) = separator_block(rest)
         {
             self.give_back(block)?;
         }
@@ -485,12 +485,11 @@ impl TreeClient {
         if !self.swing(marked, Child::DEAD, None, Some(Change::Merged))? {
             return Ok(false);
         }
-        let low = marked.low();
-        if low.length() > 8 {
+        if marked.low().length() > 8 {
             let parent = marked.parent.node.address();
             let rest = self.tree().memory.resolve(parent, marked.offset() - 8)?;
             let rest = self.read_word(parent.node(), rest)?;
-            separator_block(&low, rest).map_or(Ok(()), |block| self.retire(block))?;
+            separator_block(rest).map_or(Ok(()), |block| self.retire(block))?;
         }
         Ok(true)
     }
@@ -533,10 +532,12 @@ impl TreeClient {
     }
 }
 
-/// The block of a separator that does not fit into its slot, from the slot's second word. No two slots share one.
-pub(crate) fn separator_block(separator: &Separator, rest: u64) -> Option<Block> {
-    let class = Class::of_block(BLOCK_HEADER_BYTES + separator.length() as usize);
-    (separator.length() > 8).then(|| Block { class, at: Address::from_bits(rest), generation: 1 })
+/// The block of a separator that does not fit into its slot, from the slot's second word, which says how long it
+/// is. No two slots share one.
+pub(crate) fn separator_block(rest: u64) -> Option<Block> {
+    let length = separator_length(rest) as usize;
+    let class = Class::of_block(BLOCK_HEADER_BYTES + length);
+    (length > 8).then(|| Block { class, at: Address::from_bits(rest), generation: 1 })
 }
 
 /// Brings so many of the lowest items to the front. Returns the separator in front of the others; `None`

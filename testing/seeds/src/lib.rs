@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 use forebay_env::sync::{Mutex, lock};
-use forebay_env::{Clock, SystemClock};
-use std::collections::{BTreeMap, BTreeSet};
+use forebay_env::{Clock, Nanos, SystemClock};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ impl Seeds {
     ) -> (Vec<T>, u64) {
         let (next, failed, stop) = (AtomicU64::new(self.first), AtomicU64::new(0), AtomicBool::new(false));
         let end = self.first.saturating_add(self.count);
-        let running = Mutex::new(BTreeSet::new());
+        let clock = SystemClock::new();
+        let running = Mutex::new(BTreeMap::new());
         let ended = AtomicBool::new(false);
         let work = || {
             let mut total = T::default();
@@ -49,7 +50,7 @@ impl Seeds {
                 if seed >= end {
                     break;
                 }
-                lock(&running).insert(seed);
+                lock(&running).insert(seed, clock.now());
                 let result = run(seed);
                 lock(&running).remove(&seed);
                 match result {
@@ -68,26 +69,26 @@ impl Seeds {
             let _ended = End(&ended);
             forebay_env::thread::side_by_side(self.threads.into(), work)
         };
-        let totals = forebay_env::thread::beside(|| self.watch(&ended, &running, &again), all);
+        let totals = forebay_env::thread::beside(|| self.watch(&clock, &ended, &running, &again), all);
         (totals, failed.into_inner())
     }
 
-    /// Ends the program when a seed runs for too long.
-    fn watch(&self, ended: &AtomicBool, running: &Mutex<BTreeSet<u64>>, again: impl Fn(u64) -> String) {
-        let clock = SystemClock::new();
-        let mut since = BTreeMap::new();
+    /// Ends the program when one of the seeds that run, each since when, has run for too long.
+    fn watch(
+        &self,
+        clock: &SystemClock,
+        ended: &AtomicBool,
+        running: &Mutex<BTreeMap<u64, Nanos>>,
+        again: impl Fn(u64) -> String,
+    ) {
+        let patience = self.patience.saturating_mul(1_000_000_000);
         while !ended.load(Ordering::Acquire) {
             clock.sleep(Duration::from_millis(20));
-            let now = clock.now();
-            let seeds = lock(running).clone();
-            since.retain(|seed, _| seeds.contains(seed));
-            for seed in seeds {
-                let start = *since.entry(seed).or_insert(now);
-                if now.saturating_sub(start) > self.patience.saturating_mul(1_000_000_000) {
-                    eprintln!("seed {seed}: hangs, it has run for {} s", self.patience);
-                    eprintln!("again: {}", again(seed));
-                    std::process::exit(1);
-                }
+            let hangs = |start: &Nanos| clock.now().saturating_sub(*start) > patience;
+            if let Some((seed, _)) = lock(running).iter().find(|(_, start)| hangs(start)) {
+                eprintln!("seed {seed}: hangs, it has run for {} s", self.patience);
+                eprintln!("again: {}", again(*seed));
+                std::process::exit(1);
             }
         }
     }
