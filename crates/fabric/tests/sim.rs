@@ -117,6 +117,32 @@ fn a_node_on_the_same_thread_is_served_by_the_hook() {
 }
 
 #[test]
+fn a_hook_and_the_node_in_it_live_as_long_as_anybody_can_wait() {
+    let Setup { network, listener, link, peer, .. } = setup(1, SimOptions::default());
+    let node = Arc::new(Mutex::new((listener, peer)));
+    let served = Arc::downgrade(&node);
+    network.set_progress_hook(move || {
+        let _ = node.try_lock().map(|mut node| node.0.next(Duration::ZERO));
+    });
+    let endpoint = link.endpoint(EndpointOptions::default()).unwrap();
+    drop(network);
+    drop(link);
+    assert!(served.upgrade().is_some(), "an endpoint may still wait");
+    drop(endpoint);
+    assert!(served.upgrade().is_none(), "the node is never freed");
+}
+
+#[test]
+fn a_hook_that_holds_the_network_is_taken_away() {
+    let Setup { network, listener, .. } = setup(1, SimOptions::default());
+    let node = Arc::new(Mutex::new(listener));
+    let (served, held) = (Arc::downgrade(&node), network.clone());
+    network.set_progress_hook(move || _ = (node.try_lock().is_ok(), held.steps()));
+    network.clear_progress_hook();
+    assert!(served.upgrade().is_none());
+}
+
+#[test]
 fn large_writes_are_torn_and_words_are_not() {
     for line_bytes in [8, 64] {
         let options = SimOptions { line_bytes, ..SimOptions::default() };

@@ -197,3 +197,20 @@ pub(crate) fn repeated<T>(mut attempt: impl FnMut() -> Result<T, String>) -> Res
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_that_is_dropped_frees_its_node() {
+        let mut random = Random::seeded(5);
+        let stage = Stage::new(5, &Plan::new(&mut random, 2), 2).unwrap();
+        stage.restart(0).unwrap();
+        // The network's hook has the node and this: both are freed with the hook.
+        let hooked = Arc::downgrade(&stage.turns);
+        assert!(hooked.strong_count() > 1);
+        drop(stage);
+        assert!(hooked.upgrade().is_none(), "the network and its node hold each other");
+    }
+}

@@ -121,6 +121,12 @@ struct Run {
     report: Report,
 }
 
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.stage.leave();
+    }
+}
+
 impl Run {
     fn new(seed: u64, options: &RunOptions) -> Self {
         let mut random = Random::seeded(seed);
@@ -364,5 +370,19 @@ impl Run {
         assert!(operations >= self.operations);
         assert!(flushes >= 2 && compactions >= 3, "too little went on: {:?}", self.report);
         assert!(crashes + kills + takeovers > 0 && recoveries + losses > 0, "nothing went wrong: {:?}", self.report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_ended_frees_its_nodes() {
+        let run = Run::new(3, &RunOptions { operations: 50 });
+        let nodes = run.stage.weak_nodes();
+        assert!(nodes.upgrade().is_some());
+        run.run();
+        assert!(nodes.upgrade().is_none(), "the network and its nodes hold each other");
     }
 }

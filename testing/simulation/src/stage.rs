@@ -133,6 +133,16 @@ impl Stage {
         stage
     }
 
+    /// Ends all: nobody works any more while somebody waits. Until then the network holds this stage.
+    pub(crate) fn leave(&self) {
+        self.network.clear_progress_hook();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn weak_nodes(&self) -> std::sync::Weak<Vec<Mutex<Option<MemoryNode>>>> {
+        Arc::downgrade(&self.nodes)
+    }
+
     /// Starts the nodes that do not run, with empty memory.
     fn start_nodes(&self) {
         for (node, number) in self.nodes.iter().zip(1..) {

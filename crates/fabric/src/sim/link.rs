@@ -2,7 +2,7 @@
 
 use super::flight::{Inbound, Lines};
 use super::transport::SimTransport;
-use super::{Inner, Time};
+use super::{Inner, Time, Users};
 use crate::counters::CountsRegistry;
 use crate::transport::{Link, Peer, Revocation};
 use crate::{
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A client's end of a link. Dropped, the link ends.
 #[derive(Debug)]
 pub struct SimLink {
-    network: Arc<Inner>,
+    network: Arc<Users>,
     /// Where the world keeps the link.
     place: usize,
     node: NodeIdentity,
@@ -22,7 +22,7 @@ pub struct SimLink {
 }
 
 impl SimLink {
-    pub(super) fn new(network: Arc<Inner>, place: usize, node: NodeIdentity, counts: Arc<CountsRegistry>) -> Self {
+    pub(super) fn new(network: Arc<Users>, place: usize, node: NodeIdentity, counts: Arc<CountsRegistry>) -> Self {
         Self { network, place, node, counts }
     }
 

@@ -16,7 +16,9 @@
 //!
 //! Nothing happens by itself: each doorbell, poll and wait of anybody advances everything that is
 //! in flight by a random number of steps. A memory node that lives on the caller's own thread is
-//! served through [`SimNetwork::set_progress_hook`]: whoever polls in vain calls it.
+//! served through [`SimNetwork::set_progress_hook`]: whoever polls in vain calls it. The hook lives as
+//! long as anybody can: the network's handles, links and clients' endpoints hold it, and what the hook
+//! holds of a node's side does not.
 //!
 //! # Stopping a client
 //!
@@ -50,7 +52,37 @@ type Hook = Arc<dyn Fn() + Send + Sync>;
 
 /// A simulated network of nodes. Clones are the same network.
 #[derive(Debug, Clone)]
-pub struct SimNetwork(Arc<Inner>);
+pub struct SimNetwork(Arc<Users>);
+
+/// The side of those who wait. The nodes' side holds [`Inner`] alone: nodes may be in the hook.
+#[derive(Debug)]
+struct Users(Arc<Inner>);
+
+impl Users {
+    /// Lets others of this thread work.
+    fn run_hook(&self) {
+        let hook = lock(&self.hook).clone();
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+}
+
+impl std::ops::Deref for Users {
+    type Target = Arc<Inner>;
+
+    fn deref(&self) -> &Arc<Inner> {
+        &self.0
+    }
+}
+
+impl Drop for Users {
+    /// Nobody can wait any more: the hook goes, and nodes that it serves with it.
+    fn drop(&mut self) {
+        let hook = lock(&self.hook).take();
+        drop(hook);
+    }
+}
 
 struct Inner {
     world: Mutex<World>,
@@ -71,13 +103,13 @@ impl SimNetwork {
     /// The network of this seed.
     #[must_use]
     pub fn new(seed: u64, options: SimOptions) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(Users(Arc::new(Inner {
             world: Mutex::new(World::new(seed, options)),
             changed: Condvar::new(),
             clock: Arc::default(),
             hook: Mutex::new(None),
             options,
-        }))
+        }))))
     }
 
     /// Starts a node, or starts it again after a crash: with empty memory and a new incarnation.
@@ -86,7 +118,7 @@ impl SimNetwork {
     /// [`Error::Invalid`] when it is running.
     pub fn listen(&self, node: u32) -> Result<SimListener, Error> {
         let identity = self.0.world().start(node)?;
-        Ok(SimListener::new(Arc::clone(&self.0), identity))
+        Ok(SimListener::new(Arc::clone(&**self.0), identity))
     }
 
     /// Opens a link to a node.
@@ -134,9 +166,18 @@ impl SimNetwork {
         }
     }
 
-    /// Calls `hook` whenever somebody polls or waits in vain, also when what it calls does so.
+    /// Calls `hook` whenever somebody polls or waits in vain, also when what it calls does so. It is dropped
+    /// with the last handle, link and client's endpoint of the network: one that holds such a thing itself is
+    /// to be taken away with [`SimNetwork::clear_progress_hook`].
     pub fn set_progress_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
-        *lock(&self.0.hook) = Some(Arc::new(hook));
+        let before = lock(&self.0.hook).replace(Arc::new(hook));
+        drop(before);
+    }
+
+    /// Takes the hook away, and with it whatever it holds.
+    pub fn clear_progress_hook(&self) {
+        let before = lock(&self.0.hook).take();
+        drop(before);
     }
 
     /// Advances until nothing more can: what lingered of broken endpoints has landed by then.
@@ -192,14 +233,6 @@ impl Inner {
             Time::Real => {}
         }
         made
-    }
-
-    /// Lets others of this thread work.
-    fn run_hook(&self) {
-        let hook = lock(&self.hook).clone();
-        if let Some(hook) = hook {
-            hook();
-        }
     }
 
     fn has_hook(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A client's endpoint.
 
-use super::{Inner, Time};
+use super::{Time, Users};
 use crate::Error;
 use crate::WorkQueue;
 use crate::transport::{Incoming, Transport};
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) struct SimTransport {
-    network: Arc<Inner>,
+    network: Arc<Users>,
     /// Where the world keeps the endpoint.
     place: usize,
 }
 
 impl SimTransport {
-    pub(super) fn new(network: Arc<Inner>, place: usize) -> Self {
+    pub(super) fn new(network: Arc<Users>, place: usize) -> Self {
         Self { network, place }
     }
 }
