@@ -24,6 +24,12 @@ impl Drop for TreeClient {
 impl TreeClient {
     /// Takes a block at a node.
     pub(crate) fn allocate(&mut self, node: usize, class: Class) -> Result<Block, Error> {
+        let block = self.take_block(node, class)?;
+        self.loading.iter_mut().for_each(|taken| taken.push(block));
+        Ok(block)
+    }
+
+    fn take_block(&mut self, node: usize, class: Class) -> Result<Block, Error> {
         let tree = Arc::clone(self.tree());
         let geometry = &tree.memory.geometry;
         let memory = tree.memory.node(node)?;

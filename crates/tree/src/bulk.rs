@@ -1,5 +1,6 @@
 //! Loading sorted input into an empty tree: leaves and inner nodes are written bottom-up, and one
-//! compare-and-swap of the root makes them the tree.
+//! compare-and-swap of the root makes them the tree. If the tree is not empty then, or the input is refused,
+//! they are given back.
 
 use crate::freeze::Item;
 use crate::key::{Key, MAX_KEY_BYTES, Separator, prefix_of};
@@ -21,7 +22,16 @@ impl TreeClient {
         &mut self,
         sorted: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64, Error> {
-        self.reading(|client| client.load_sorted(sorted.into_iter()))
+        self.reading(|client| {
+            client.loading = Some(Vec::new());
+            let loaded = client.load_sorted(sorted.into_iter());
+            let taken = client.loading.take().unwrap_or_default();
+            // What is still under way to a block may land in it.
+            if loaded.is_err() && !client.verbs.left_something() {
+                taken.into_iter().try_for_each(|block| client.give_back(block))?;
+            }
+            loaded
+        })
     }
 
     fn load_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -64,9 +74,12 @@ impl TreeClient {
             nodes = self.load_level(level, &nodes)?;
         }
         let Some(new) = nodes.first() else { return Err(not_empty()) };
+        // What is taken from here on is known to others, and so may all of it be.
+        let taken = self.loading.take().unwrap_or_default();
         self.freeze_inner(root)?;
         let empty = self.freeze_leaf(leaf, None)?;
         if empty.is_none_or(|contents| !contents.items.is_empty()) || !self.swing_root(root, new.child)? {
+            taken.into_iter().try_for_each(|block| self.give_back(block))?;
             return Err(not_empty());
         }
         self.tree().clear_cache();

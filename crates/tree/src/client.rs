@@ -39,6 +39,8 @@ pub struct TreeClient {
     displaced: Vec<Address>,
     /// Blocks that are to be retired.
     pub(crate) unreachable: Vec<Block>,
+    /// While a tree is loaded: the blocks that were taken for it, which nobody else knows.
+    pub(crate) loading: Option<Vec<Block>>,
     classes: HashMap<u64, Class>,
     pub(crate) untidy: bool,
     /// The last change left its bucket without a live slot.
@@ -64,6 +66,7 @@ impl TreeClient {
             lost: 0,
             displaced: Vec::new(),
             unreachable: Vec::new(),
+            loading: None,
             classes: HashMap::default(),
             untidy: false,
             bucket_emptied: false,
@@ -362,9 +365,9 @@ impl TreeClient {
 
     /// Frees displaced blocks: their chunks say of what class they are.
     pub(crate) fn free_displaced(&mut self) -> Result<(), Error> {
-        let displaced = std::mem::take(&mut self.displaced);
-        for at in displaced {
+        while let Some(&at) = self.displaced.last() {
             let class = self.class_of(at)?;
+            self.displaced.pop();
             self.retire(Block { class, at, generation: 1 })?;
         }
         Ok(())

@@ -2,9 +2,9 @@
 //! blocks. Only with the feature `planted`: two processes with the same free blocks would destroy a tree.
 
 use crate::layout::inner_slots;
-use crate::memory::Class;
+use crate::memory::{CHUNK_BYTES, CURSOR_OFFSET, Class};
 use crate::replace::separator_block;
-use crate::word::{Child, Value};
+use crate::word::{Address, Child, UNIT_BYTES, Value};
 use crate::{Error, Tree, TreeClient};
 
 /// A block's class, and its address.
@@ -17,6 +17,18 @@ pub struct Stock {
     pub blocks: Vec<BlockName>,
     /// What is left of chunks: the first block, how many there are, and how many units each has.
     pub begun: Vec<(BlockName, u64, u64)>,
+}
+
+impl Stock {
+    /// All of them, one by one.
+    #[must_use]
+    pub fn names(&self) -> Vec<BlockName> {
+        let begun = self
+            .begun
+            .iter()
+            .flat_map(|&((class, first), left, units)| (0..left).map(move |index| (class, first + index * units)));
+        self.blocks.iter().copied().chain(begun).collect()
+    }
 }
 
 impl Tree {
@@ -42,6 +54,45 @@ impl TreeClient {
             self.give_back(block)?;
         }
         Ok(())
+    }
+
+    /// All blocks of all chunks that anybody took.
+    ///
+    /// # Errors
+    /// Of kind `Corrupt` when a chunk is not of any class.
+    pub fn all_blocks(&mut self) -> Result<Vec<BlockName>, Error> {
+        let tree = std::sync::Arc::clone(self.tree());
+        let mut all = Vec::new();
+        for (node, memory) in tree.memory.nodes.iter().enumerate() {
+            let cursor = self.read_word(node, tree.memory.superblock(node, CURSOR_OFFSET)?)?;
+            let in_extent = memory.client.extent_bytes() / CHUNK_BYTES;
+            for index in 0..=cursor >> 32 {
+                let Some(extent) = self.listed_extent(node, index)? else { continue };
+                let end = if index == cursor >> 32 { (cursor & 0xffff_ffff).min(in_extent) } else { in_extent };
+                // The first chunk of the first extent is the superblock.
+                let mut chunk = u64::from(index == 0);
+                while chunk < end {
+                    let at =
+                        Address::new(node, extent, chunk * CHUNK_BYTES).ok_or_else(|| Error::corrupt("a chunk"))?;
+                    let number = self.read_word(node, tree.memory.resolve(at, 0)?)?;
+                    if number == 0 {
+                        // Its client died before it said so, or it was too little for a large block.
+                        chunk += 1;
+                        continue;
+                    }
+                    let class = Class::from_number(number).ok_or_else(|| Error::corrupt("a chunk of no class"))?;
+                    let units = class.bytes(&tree.memory.geometry) / UNIT_BYTES;
+                    let (count, chunks) = match class {
+                        Class::Large(chunks) => (1, chunks),
+                        _ => ((CHUNK_BYTES / UNIT_BYTES - 1) / units, 1),
+                    };
+                    all.extend((0..count).map(|block| (number, at.bits() + 1 + block * units)));
+                    chunk += chunks;
+                }
+            }
+        }
+        all.sort_unstable();
+        Ok(all)
     }
 
     /// All blocks that can be reached from the root of a tree that nobody is changing.

@@ -150,6 +150,33 @@ struct Blocks {
     waiting: Vec<(u64, Block)>,
 }
 
+impl Blocks {
+    fn take(&mut self, class: Class, geometry: &Geometry) -> Option<Block> {
+        let free = self.free.get_mut(&class).and_then(Vec::pop);
+        free.or_else(|| self.take_begun(class, geometry))
+    }
+
+    fn take_begun(&mut self, class: Class, geometry: &Geometry) -> Option<Block> {
+        let (next, left) = self.begun.get_mut(&class).filter(|(_, left)| *left > 0)?;
+        let block = Block { class, at: *next, generation: 1 };
+        *next = Address::from_bits(next.bits() + class.bytes(geometry) / UNIT_BYTES);
+        *left -= 1;
+        Some(block)
+    }
+
+    fn add_chunk(&mut self, class: Class, at: Address, geometry: &Geometry) {
+        let first = Address::from_bits(at.bits() + CHUNK_HEADER_BYTES / UNIT_BYTES);
+        let count = match class {
+            Class::Large(_) => 1,
+            _ => (CHUNK_BYTES - CHUNK_HEADER_BYTES) / class.bytes(geometry),
+        };
+        // Two threads may have taken a chunk at once.
+        let rest = std::iter::from_fn(|| self.take_begun(class, geometry)).collect::<Vec<_>>();
+        self.free.entry(class).or_default().extend(rest);
+        self.begun.insert(class, (first, count));
+    }
+}
+
 /// The tree's memory at a node.
 #[derive(Debug)]
 pub struct NodeMemory {
@@ -262,31 +289,12 @@ impl NodeMemory {
 
     /// A block that is free here.
     pub fn take(&self, class: Class, geometry: &Geometry) -> Option<Block> {
-        let mut blocks = lock(&self.blocks);
-        let bytes = class.bytes(geometry);
-        let block = match blocks.free.get_mut(&class).and_then(Vec::pop) {
-            Some(block) => block,
-            None => {
-                let (next, left) = blocks.begun.get_mut(&class).filter(|(_, left)| *left > 0)?;
-                let block = Block { class, at: *next, generation: 1 };
-                *next = Address::from_bits(next.bits() + bytes / UNIT_BYTES);
-                *left -= 1;
-                block
-            }
-        };
-        Some(block)
+        lock(&self.blocks).take(class, geometry)
     }
 
     /// Takes in chunks that belong to this process now.
     pub fn add_chunks(&self, class: Class, at: Address, geometry: &Geometry) {
-        let mut blocks = lock(&self.blocks);
-        let first = Address::from_bits(at.bits() + CHUNK_HEADER_BYTES / UNIT_BYTES);
-        if let Class::Large(_) = class {
-            blocks.free.entry(class).or_default().push(Block { class, at: first, generation: 1 });
-        } else {
-            let count = (CHUNK_BYTES - CHUNK_HEADER_BYTES) / class.bytes(geometry);
-            blocks.begun.insert(class, (first, count));
-        }
+        lock(&self.blocks).add_chunk(class, at, geometry);
     }
 
     /// Gives back a block that nobody else ever knew.
@@ -409,6 +417,21 @@ mod tests {
                 assert!(block.generation > 0 && block.generation % SEEDS == seed && steps < 2 * SEEDS, "{block:?}");
             }
         }
+    }
+
+    #[test]
+    fn chunks_that_two_threads_take_at_once_are_both_used() {
+        let geometry = TreeOptions::default().geometry().unwrap();
+        let mut blocks = Blocks::default();
+        let (first, second) = (Address::from_bits(1 << 10), Address::from_bits(2 << 10));
+        blocks.add_chunk(Class::Inner, first, &geometry);
+        blocks.add_chunk(Class::Inner, second, &geometry);
+        let count = 2 * (CHUNK_BYTES - CHUNK_HEADER_BYTES) / Class::Inner.bytes(&geometry);
+        let mut found: Vec<_> =
+            std::iter::from_fn(|| blocks.take(Class::Inner, &geometry)).map(|block| block.at).collect();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len() as u64, count);
     }
 
     #[test]

@@ -4,17 +4,20 @@
 //! Then it is stopped before each of them in turn, in a tree that was prepared in the same way, and another
 //! client goes on with one of several scripts: at once, because nobody holds anything. Then the first client
 //! has died, or goes on with what it was about to do. An order must explain all that was seen, the tree must
-//! be whole, and what is in it is read.
+//! be whole, and what is in it is read. Each block of memory must be in one place: reachable, or free or retired
+//! in one of the two processes; nothing is lost by a client that goes on, and only what it had in hand by one that
+//! dies.
 //!
 //! Inner nodes split and merge in trees with *fillers*: keys above those that anybody uses, as many as leave a
 //! node one step before that.
 
 mod common;
 
-use common::history::{Action, History};
+use common::history::{Action, Event, History, Outcome};
 use common::{Nodes, small, word};
+use forebay_base::ErrorKind;
 use forebay_memory_client::MemoryClient;
-use forebay_tree::{Error, Range, Tree, TreeClient};
+use forebay_tree::{BlockName, Error, Range, Tree, TreeClient};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +33,7 @@ struct Situation {
     key: u64,
 }
 
-const SITUATIONS: [Situation; 8] = [
+const SITUATIONS: [Situation; 9] = [
     Situation { name: "an empty tree", inserted: 0..0, deleted: 0..0, key: 3 },
     Situation { name: "a leaf with room", inserted: 0..3, deleted: 0..0, key: 1 },
     Situation { name: "a deleted key", inserted: 0..3, deleted: 1..2, key: 1 },
@@ -39,6 +42,7 @@ const SITUATIONS: [Situation; 8] = [
     Situation { name: "a full leaf beside others", inserted: 0..16, deleted: 0..0, key: 2 },
     Situation { name: "the last key of a leaf", inserted: 0..12, deleted: 7..12, key: 6 },
     Situation { name: "few keys", inserted: 0..16, deleted: 2..15, key: 1 },
+    Situation { name: "a tree that was emptied", inserted: 0..16, deleted: 0..16, key: 4 },
 ];
 
 impl Situation {
@@ -69,6 +73,12 @@ enum Operation {
     InsertMany,
     /// The keys from the key on are deleted: leaves are merged.
     DeleteMany,
+    /// Keys with long values are loaded, if the tree is empty.
+    BulkLoad,
+    /// So many more that there are two levels of inner nodes, with long keys and separators.
+    BulkLoadMany,
+    /// Blocks and nodes are displaced, retired, freed, and used again.
+    Reclaim,
 }
 
 /// Where an inner node is one step before its split, or its merge with a neighbour.
@@ -92,7 +102,7 @@ enum Step {
     Merge,
 }
 
-const OPERATIONS: [Operation; 12] = [
+const OPERATIONS: [Operation; 14] = [
     Operation::Get,
     Operation::MultiGet,
     Operation::Put,
@@ -105,6 +115,8 @@ const OPERATIONS: [Operation; 12] = [
     Operation::ScanBackward,
     Operation::InsertMany,
     Operation::DeleteMany,
+    Operation::BulkLoad,
+    Operation::Reclaim,
 ];
 
 /// Keys above those that anybody uses, to fill inner nodes with leaves: so many are inserted, then so many of them
@@ -150,14 +162,72 @@ impl Fillers {
 }
 
 /// What the other client does meanwhile.
-const SCRIPTS: u64 = 5;
+const SCRIPTS: u64 = 6;
+
+/// Announces how far the sessions' reads are: twice, as the first time they hear of an epoch.
+fn renew(sessions: &[Sessions; 2]) {
+    sessions.iter().flatten().chain(sessions.iter().flatten()).for_each(|session| session.renew().unwrap());
+}
+
+/// Retires and frees all that it can.
+fn reclaim(client: &mut TreeClient, sessions: &[Sessions; 2]) -> Result<(), Error> {
+    for _ in 0..2 {
+        client.reclaim()?;
+        renew(sessions);
+    }
+    client.reclaim()
+}
+
+/// What is loaded beside the keys that anybody uses, so that the second inner node begins with a long separator.
+fn many() -> Vec<Vec<u8>> {
+    let short = (0..420).map(|number| Fillers::key(number).to_vec());
+    short.chain((0..40).map(|number| format!("z, a long key, number {number:03}").into_bytes())).collect()
+}
+
+/// Loads keys. Nothing was done if the tree was not empty.
+fn load(client: &mut TreeClient, history: &History, more: &[Vec<u8>]) -> Result<(), Error> {
+    let begin = history.now();
+    let value =
+        |index: usize| if index.is_multiple_of(3) { b"a value that is loaded".to_vec() } else { word(500).to_vec() };
+    let own: Vec<_> = keys().into_iter().enumerate().map(|(index, key)| (key, value(index))).collect();
+    let all = own.iter().cloned().chain(more.iter().map(|key| (key.clone(), word(501).to_vec())));
+    let (outcome, end, result) = match client.bulk_load(all) {
+        Ok(_) => (Outcome::Done(true), history.now(), Ok(())),
+        Err(error) if error.kind() == ErrorKind::Invalid => return Ok(()),
+        Err(error) => (Outcome::Unknown, u64::MAX, Err(error)),
+    };
+    for (key, value) in own {
+        let action = Action::Insert(value);
+        history.push(Event { key, action, outcome: outcome.clone(), begin, end });
+    }
+    result
+}
+
+/// Displaces blocks and nodes, has them freed, and uses them again.
+fn displace(client: &mut TreeClient, history: &History, sessions: &[Sessions; 2], key: u64) -> Result<(), Error> {
+    let keys = keys();
+    let run = |client: &mut TreeClient, number: u64, action| history.run(client, &keys[number as usize], action);
+    let few = || (key..24).take(4);
+    for value in [b"the first long value", b"another one that is "] {
+        few().try_for_each(|number| run(client, number, Action::Put(value.to_vec())))?;
+    }
+    few().try_for_each(|number| run(client, number, Action::Delete))?;
+    reclaim(client, sessions)?;
+    few().try_for_each(|number| run(client, number, Action::Insert(b"a value in old memory".to_vec())))
+}
 
 /// Keys that anybody uses: with gaps, so that some can be inserted between others.
 fn keys() -> Vec<Vec<u8>> {
     (0..24u64).map(|number| word(number * 5).to_vec()).collect()
 }
 
-fn perform(client: &mut TreeClient, history: &History, operation: Operation, key: u64) -> Result<(), Error> {
+fn perform(
+    client: &mut TreeClient,
+    history: &History,
+    sessions: &[Sessions; 2],
+    operation: Operation,
+    key: u64,
+) -> Result<(), Error> {
     let keys = keys();
     let bytes = &keys[key as usize];
     let value = word(900).to_vec();
@@ -177,6 +247,9 @@ fn perform(client: &mut TreeClient, history: &History, operation: Operation, key
         Operation::DeleteMany => {
             return (key..24).take(6).try_for_each(|key| history.run(client, &keys[key as usize], Action::Delete));
         }
+        Operation::BulkLoad => return load(client, history, &[]),
+        Operation::BulkLoadMany => return load(client, history, &many()),
+        Operation::Reclaim => return displace(client, history, sessions, key),
         Operation::MultiGet => {
             let begin = history.now();
             let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
@@ -214,7 +287,7 @@ fn read_all(client: &mut TreeClient, history: &History) {
     history.scanned(&keys(), &found, begin);
 }
 
-fn script(client: &mut TreeClient, history: &History, script: u64, key: u64) {
+fn script(client: &mut TreeClient, history: &History, sessions: &[Sessions; 2], script: u64, key: u64) {
     let keys = keys();
     let mut run = |number: u64, action| history.run(client, &keys[number as usize], action).unwrap();
     match script {
@@ -223,6 +296,11 @@ fn script(client: &mut TreeClient, history: &History, script: u64, key: u64) {
         2 => (0..24).for_each(|number| run(number, Action::Insert(word(700 + number).to_vec()))),
         // What is above the key goes: the right neighbour becomes empty.
         3 => (key + 1..24).rev().for_each(|number| run(number, Action::Delete)),
+        // Memory that nobody reads is used again.
+        4 => {
+            displace(client, history, sessions, 0).unwrap();
+            displace(client, history, sessions, key).unwrap();
+        }
         _ => {
             (key..24).for_each(|number| run(number, Action::Delete));
             (0..24).for_each(|number| run(number, Action::Put(word(600 + number).to_vec())));
@@ -239,20 +317,34 @@ struct Run {
     verbs: u64,
     /// Inner nodes that were added.
     grown: i64,
+    /// Blocks that a client lost when it died.
+    lost: usize,
+}
+
+/// Counts the blocks that are nowhere: each must be reachable, or one process's, and none both.
+fn account(client: &mut TreeClient, trees: [&Arc<Tree>; 2]) -> Result<usize, Error> {
+    client.reclaim()?;
+    let mut there: Vec<BlockName> = client.reachable()?;
+    trees.iter().for_each(|tree| there.extend(tree.stock().names()));
+    there.sort_unstable();
+    let all = client.all_blocks()?;
+    assert!(there.is_sorted_by(|a, b| a < b), "a block is in two places");
+    assert!(there.iter().all(|block| all.binary_search(block).is_ok()), "a block of no chunk");
+    Ok(all.len() - there.len())
 }
 
 /// One run: the client is stopped before a verb, if it has so many.
 fn run(
     name: &str,
-    [own, others]: [&Sessions; 2],
+    sessions: &[Sessions; 2],
     (situation, fillers): (&Situation, Fillers),
     operation: Operation,
     script_number: u64,
     cut: Option<u64>,
     revive: bool,
 ) -> Result<Run, String> {
-    let tree = Tree::create(own, name, small()).unwrap();
-    let other = Tree::open(others, name, small()).unwrap();
+    let tree = Tree::create(&sessions[0], name, small()).unwrap();
+    let other = Tree::open(&sessions[1], name, small()).unwrap();
     let history = History::default();
     let (mut a, mut b) = (tree.client().unwrap(), other.client().unwrap());
     situation.prepare(&mut b, &history);
@@ -264,22 +356,23 @@ fn run(
     let b = Arc::new(Mutex::new(b));
     let verbs = Arc::new(AtomicU64::new(0));
     let (inner_b, inner_verbs, inner_history, key) = (b.clone(), verbs.clone(), history.clone(), situation.key);
+    let inner_sessions = sessions.clone();
     a.set_hook(Some(Box::new(move |_| {
         let verb = inner_verbs.fetch_add(1, Ordering::SeqCst);
         if Some(verb) != cut {
             return true;
         }
-        script(&mut inner_b.lock().unwrap(), &inner_history, script_number, key);
+        script(&mut inner_b.lock().unwrap(), &inner_history, &inner_sessions, script_number, key);
         revive
     })));
-    let result = perform(&mut a, &history, operation, key);
+    let result = perform(&mut a, &history, sessions, operation, key);
     let verbs = verbs.load(Ordering::SeqCst);
     let mut b = b.lock().unwrap();
     if cut.is_some_and(|cut| cut >= verbs) {
-        script(&mut b, &history, script_number, key);
+        script(&mut b, &history, sessions, script_number, key);
     }
     let broken = |error: Error| format!("the tree is broken: {error}");
-    match result {
+    match &result {
         Ok(()) | Err(Error::Stopped) => {}
         Err(error) => return Err(format!("it failed: {error}")),
     }
@@ -290,23 +383,35 @@ fn run(
     if found != there {
         return Err(format!("{found} keys are verified and {there} are found"));
     }
-    history.unexplained().map_or(Ok(Run { verbs, grown }), Err)
+    // One that lives retires what it has displaced; one that is dead cannot.
+    if result.is_ok() {
+        a.set_hook(None);
+    }
+    drop(a);
+    let lost = account(&mut b, [&tree, &other]).map_err(broken)?;
+    if lost > 0 && result.is_ok() {
+        return Err(format!("{lost} blocks are lost"));
+    }
+    history.unexplained().map_or(Ok(Run { verbs, grown, lost }), Err)
 }
 
+/// Boundaries of verbs, and the most blocks that a client lost when it died at one.
+type Found = (u64, usize);
+
 /// All boundaries of an operation in a situation. Returns how many there are.
-fn boundaries(prepared: (&Situation, Fillers), operation: Operation, step: Option<Step>) -> Result<u64, String> {
+fn boundaries(prepared: (&Situation, Fillers), operation: Operation, step: Option<Step>) -> Result<Found, String> {
     // Trees are not dropped: there is memory for all of an operation, and none waits for another's.
-    let nodes = Nodes::start(1, if step.is_none() { 1 << 30 } else { 4 << 30 });
+    let nodes = Nodes::start(1, 4 << 30);
     let mut sessions = [nodes.sessions(), nodes.sessions()];
     let said = |why: String| format!("{}, {operation:?}: {why}", prepared.0.name);
-    let uncut = run("uncut", [&sessions[0], &sessions[1]], prepared, operation, 0, None, true).map_err(said)?;
+    let uncut = run("uncut", &sessions, prepared, operation, 0, None, true).map_err(said)?;
     let as_meant = match step {
         Some(Step::Split) => uncut.grown > 0,
         Some(Step::Merge) => uncut.grown < 0,
         None => true,
     };
     assert!(as_meant, "{}: {} inner nodes more", prepared.0.name, uncut.grown);
-    let verbs = uncut.verbs;
+    let (verbs, mut lost) = (uncut.verbs, 0);
     for cut in 0..=verbs {
         // At each boundary the client dies once and is revived once, the scripts taking turns.
         for (script, revive) in [(cut % SCRIPTS, false), ((cut + 3) % SCRIPTS, true)] {
@@ -314,26 +419,36 @@ fn boundaries(prepared: (&Situation, Fillers), operation: Operation, step: Optio
                 // What a dead client left under way ends with its session.
                 sessions[0] = nodes.sessions();
             }
-            let own = [&sessions[0], &sessions[1]];
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                run(&format!("cut-{cut}-{revive}"), own, prepared, operation, script, Some(cut), revive)
+                run(&format!("cut-{cut}-{revive}"), &sessions, prepared, operation, script, Some(cut), revive)
             }));
             let place = format!("before verb {cut} of {verbs}, script {script}, revived {revive}");
-            result.unwrap_or_else(|_| Err("a panic".into())).map_err(|why| said(format!("{place}: {why}")))?;
+            let run = result.unwrap_or_else(|_| Err("a panic".into()));
+            lost = lost.max(run.map_err(|why| said(format!("{place}: {why}")))?.lost);
         }
     }
-    Ok(verbs + 1)
+    Ok((verbs + 1, lost))
 }
 
 #[test]
 fn a_client_is_stopped_at_every_boundary_of_verbs() {
-    let mut sum = 0;
+    let (mut sum, mut most) = (0, 0);
     for situation in &SITUATIONS {
         for operation in OPERATIONS {
-            sum += boundaries((situation, Fillers::default()), operation, None).unwrap_or_else(|why| panic!("{why}"));
+            let fillers = Fillers::default();
+            let (found, lost) = boundaries((situation, fillers), operation, None).unwrap_or_else(|why| panic!("{why}"));
+            (sum, most) = (sum + found, most.max(lost));
         }
     }
-    println!("{sum} boundaries");
+    println!("{sum} boundaries, at most {most} blocks lost by one that died");
+}
+
+#[test]
+fn a_client_is_stopped_at_every_boundary_of_a_large_load() {
+    let empty = (&SITUATIONS[0], Fillers::default());
+    let (found, lost) =
+        boundaries(empty, Operation::BulkLoadMany, Some(Step::Split)).unwrap_or_else(|why| panic!("{why}"));
+    println!("{found} boundaries, at most {lost} blocks lost by one that died");
 }
 
 #[test]
@@ -341,8 +456,9 @@ fn a_client_is_stopped_at_every_boundary_where_inner_nodes_change() {
     let mut sum = 0;
     for (situation, operation, step) in &INNER {
         let fillers = Fillers::before(*step, situation);
-        let found = boundaries((situation, fillers), *operation, Some(*step)).unwrap_or_else(|why| panic!("{why}"));
-        println!("{}: {fillers:?}, {found} boundaries", situation.name);
+        let (found, lost) =
+            boundaries((situation, fillers), *operation, Some(*step)).unwrap_or_else(|why| panic!("{why}"));
+        println!("{}: {fillers:?}, {found} boundaries, at most {lost} blocks lost", situation.name);
         sum += found;
     }
     println!("{sum} boundaries");
