@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// After so many seeds it is said how far the run is.
+const TOLD_EVERY: u64 = 1000;
+
 /// The seeds that a program is to run.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Seeds {
@@ -43,6 +46,7 @@ impl Seeds {
         let clock = SystemClock::new();
         let running = Mutex::new(BTreeMap::new());
         let ended = AtomicBool::new(false);
+        let done = AtomicU64::new(0);
         let work = || {
             let mut total = T::default();
             while !stop.load(Ordering::Relaxed) {
@@ -53,6 +57,10 @@ impl Seeds {
                 lock(&running).insert(seed, clock.now());
                 let result = run(seed);
                 lock(&running).remove(&seed);
+                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                if done.is_multiple_of(TOLD_EVERY) {
+                    eprintln!("{done} seeds have run");
+                }
                 match result {
                     Ok(report) => add(&mut total, report),
                     Err(why) => {
