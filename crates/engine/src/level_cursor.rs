@@ -1,11 +1,14 @@
 //! Tables that follow each other in key order, as one sorted stream in either direction.
 //!
-//! It reads index blocks, in chunks that grow while the scan goes on (dLSM VI), and none that lie
-//! outside of the scan's bounds. Forward over a table whose records are one run and nothing else, it
-//! streams the records instead ([`RunReader`]), and looks at an index block only to find the first.
+//! It reads index blocks, in pieces that grow while the scan goes on (dLSM VI), and none that lie
+//! outside of the scan's bounds. Over a table whose records are one run and nothing else, it streams
+//! the records as well ([`RunReader`]): forward in place of the index, of which it looks at a block
+//! only to find the first record; backward beside the index, which says where each record begins.
 
 use crate::bounds::Bounds;
 use crate::cursor::{Filled, Location};
+use crate::index_reader::IndexReader;
+use crate::read_ahead::FIRST_PIECE_BYTES;
 use crate::run_reader::RunReader;
 use crate::scan_batch::ScanBatch;
 use crate::scan_endpoint::SharedEndpoint;
@@ -14,13 +17,9 @@ use crate::version::LiveVersion;
 use crate::visibility::{Verdict, Visibility};
 use crate::{Error, Result};
 use forebay_base::{InternalKey, LogicalAddress};
-use forebay_env::sync::lock;
-use forebay_table::{BlockIterator, Direction, SparseIndex};
+use forebay_table::{BlockIterator, Direction};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Bytes of index blocks that are read at once, at most.
-const MAX_CHUNK_BYTES: u64 = 256 << 10;
 
 /// One table of level 0, or the tables of a further level. See the module.
 pub(crate) struct LevelCursor {
@@ -37,33 +36,25 @@ pub(crate) struct LevelCursor {
     blocks: Range<usize>,
     /// The current one.
     block: usize,
-    chunk: Chunk,
-    entries: Option<BlockIterator<BlockBytes>>,
-    /// Stands on the current entry, where there is one.
+    index: Option<IndexReader>,
+    entries: Option<BlockIterator<Vec<u8>>>,
+    /// For the next block.
+    buffer: Vec<u8>,
+    /// Stands on the current entry, where there is one. With `entries`, it follows them backward.
     run: Option<RunReader>,
+    pace: Pace,
 }
 
-/// Consecutive index blocks of a table.
-#[derive(Default)]
-struct Chunk {
-    bytes: Arc<Vec<u8>>,
-    blocks: Range<usize>,
-    /// Offset of the first block in the image.
-    offset: u64,
-    /// How many bytes to read next.
-    next_bytes: u64,
+/// Bytes of the first reads in the next table: a scan that streams goes on streaming there.
+#[derive(Clone, Copy)]
+struct Pace {
+    index_bytes: u64,
+    run_bytes: u64,
 }
 
-/// One block of a chunk.
-struct BlockBytes {
-    chunk: Arc<Vec<u8>>,
-    range: Range<usize>,
-}
-
-impl AsRef<[u8]> for BlockBytes {
-    fn as_ref(&self) -> &[u8] {
-        self.chunk.get(self.range.clone()).unwrap_or_default()
-    }
+impl Pace {
+    /// One index block, and a few records.
+    const FIRST: Self = Self { index_bytes: 0, run_bytes: FIRST_PIECE_BYTES };
 }
 
 impl LevelCursor {
@@ -85,9 +76,11 @@ impl LevelCursor {
             position: 0,
             blocks: 0..0,
             block: 0,
-            chunk: Chunk::default(),
+            index: None,
             entries: None,
+            buffer: Vec::new(),
             run: None,
+            pace: Pace::FIRST,
         }
     }
 
@@ -110,8 +103,9 @@ impl LevelCursor {
 
     /// Goes to the first entry from `target` on in `direction`; from the end without a target.
     pub(crate) fn seek(&mut self, direction: Direction, target: Option<InternalKey<'_>>) -> Result<()> {
+        self.close_table();
         self.direction = direction;
-        self.chunk = Chunk::default();
+        self.pace = Pace::FIRST;
         let (order, tables) = (self.bounds.order(), self.tables());
         let position = match (direction, target) {
             (Direction::Forward, None) => 0,
@@ -129,9 +123,7 @@ impl LevelCursor {
     fn open_table(&mut self, position: usize, mut target: Option<InternalKey<'_>>) -> Result<()> {
         self.position = position;
         loop {
-            self.chunk.blocks = 0..0;
-            self.entries = None;
-            self.run = None;
+            self.close_table();
             let Some(table) = self.table().cloned() else { return Ok(()) };
             let index = table.cached().sparse_index();
             self.blocks = self.bounds.blocks(index);
@@ -141,13 +133,14 @@ impl LevelCursor {
                 Direction::Forward => sought.map_or(first, |block| block.max(first)),
                 Direction::Backward => sought.map_or(last, |block| block.min(last)),
             };
-            let from_start = block == 0 && target.is_none();
-            let found = match (self.direction, table.sole_run()) {
-                (Direction::Forward, Some(records)) if from_start => self.open_run(&table, records)?,
-                (Direction::Forward, Some(records)) => {
-                    self.open_block(&table, block, target.take())? && self.stream(&table, records)?
+            let from_start = self.direction == Direction::Forward && block == 0 && target.is_none();
+            let found = match table.sole_run() {
+                Some(records) if from_start => {
+                    self.run = self.reader(&table, records);
+                    self.follow()?
                 }
-                _ => self.open_block(&table, block, target.take())?,
+                Some(records) => self.open_block(&table, block, target.take())? && self.stream(&table, &records)?,
+                None => self.open_block(&table, block, target.take())?,
             };
             if found {
                 return Ok(());
@@ -156,30 +149,59 @@ impl LevelCursor {
         }
     }
 
-    /// Goes on from the current entry by streaming the table's records, which are a run. Whether
-    /// there is one.
-    fn stream(&mut self, table: &Table, records: Range<u64>) -> Result<bool> {
-        let Some(entry) = self.entries.as_ref().and_then(BlockIterator::entry) else { return Ok(false) };
-        let (_, offset) = table.locate(entry.address)?;
-        if !records.contains(&offset) {
-            return Err(Error::corrupt(format!("an entry of table {} lies outside of its run", table.id().0)));
+    /// Lets go of what was read of a table.
+    fn close_table(&mut self) {
+        if let Some(index) = self.index.take() {
+            self.pace.index_bytes = index.next_bytes();
+        }
+        if let Some(run) = self.run.take() {
+            self.pace.run_bytes = run.next_bytes();
         }
         self.entries = None;
-        self.open_run(table, offset..records.end)
     }
 
-    /// Goes to the first of a run's records. Whether there is one.
-    fn open_run(&mut self, table: &Table, records: Range<u64>) -> Result<bool> {
-        let Some(segment) = table.only_segment() else { return Ok(false) };
+    /// Streams the table's records, which are a run, from the current entry on. Whether there is one.
+    fn stream(&mut self, table: &Table, run: &Range<u64>) -> Result<bool> {
+        let Some(entry) = self.entries.as_ref().and_then(BlockIterator::entry) else { return Ok(false) };
+        let (_, offset) = table.locate(entry.address)?;
+        let end = offset.saturating_add(entry.padded_length());
+        if offset < run.start || end > run.end {
+            return Err(Error::corrupt(format!("an entry of table {} lies outside of its run", table.id().0)));
+        }
+        match self.direction {
+            Direction::Forward => {
+                self.run = self.reader(table, offset..run.end);
+                (self.entries, self.index) = (None, None);
+            }
+            Direction::Backward => self.run = self.reader(table, run.start..end),
+        }
+        self.follow()
+    }
+
+    /// A reader of `records` of the run that the table's records are.
+    fn reader(&self, table: &Table, records: Range<u64>) -> Option<RunReader> {
+        let segment = Arc::clone(table.only_segment()?);
         // Blocks hold about the same number of records, and records have about the same size.
         let blocks = table.cached().sparse_index().block_count() as u64;
-        let span = table.sole_run().map_or(0..0, |run| run);
+        let span = table.sole_run()?;
         let share = (span.end - span.start) / blocks.max(1);
-        let likely_end = span.start.saturating_add(share.saturating_mul(self.blocks.end as u64 + 1)).min(span.end);
+        let at = |blocks: u64| span.start.saturating_add(share.saturating_mul(blocks)).min(span.end);
+        let likely = at((self.blocks.start as u64).saturating_sub(1))..at(self.blocks.end as u64 + 1);
         let endpoint = Arc::clone(&self.endpoint);
-        let run = self.run.insert(RunReader::new(Arc::clone(segment), endpoint, records, likely_end));
-        run.advance()?;
-        Ok(run.current().is_some())
+        Some(RunReader::new(segment, endpoint, self.direction, records, &likely, self.pace.run_bytes))
+    }
+
+    /// Has the run's reader, where there is one, go along: forward to the next record, backward to the
+    /// current entry's. Whether the cursor stands on an entry.
+    fn follow(&mut self) -> Result<bool> {
+        let entry = self.entries.as_ref().map(BlockIterator::entry);
+        match (&mut self.run, entry) {
+            (Some(run), None) => run.advance()?,
+            (Some(run), Some(Some(entry))) => run.go_back(&entry)?,
+            (None, Some(Some(_))) => return Ok(true),
+            (_, Some(None)) | (None, None) => return Ok(false),
+        }
+        Ok(self.run.as_ref().is_some_and(|run| run.current().is_some()))
     }
 
     /// See [`Source::fill`](crate::cursor::Source::fill).
@@ -205,7 +227,6 @@ impl LevelCursor {
             run.advance()?;
         }
         if run.current().is_none() {
-            self.run = None;
             self.open_table(self.following(self.position), None)?;
         }
         Ok(Filled::Some)
@@ -213,7 +234,12 @@ impl LevelCursor {
 
     /// Goes to the first entry of `block` from `target` on; if there is none, to the first one of the
     /// table's blocks that follow. Whether there is one.
-    fn open_block(&mut self, table: &Table, mut block: usize, mut target: Option<InternalKey<'_>>) -> Result<bool> {
+    fn open_block(
+        &mut self,
+        table: &Arc<Table>,
+        mut block: usize,
+        mut target: Option<InternalKey<'_>>,
+    ) -> Result<bool> {
         let (order, direction) = (self.bounds.order(), self.direction);
         while self.blocks.contains(&block) {
             self.block = block;
@@ -232,53 +258,30 @@ impl LevelCursor {
         Ok(false)
     }
 
-    /// An iterator over a block, which is fetched if it is not here.
-    fn load(&mut self, table: &Table, block: usize) -> Result<&mut BlockIterator<BlockBytes>> {
-        if !self.chunk.blocks.contains(&block) {
-            self.fetch(table, block)?;
-        }
-        let address = table.cached().sparse_index().block(block).ok_or_else(|| unknown_block(table))?;
-        let start = address.offset.saturating_sub(self.chunk.offset) as usize;
-        let range = start..start.saturating_add(address.length as usize);
-        let bytes = BlockBytes { chunk: Arc::clone(&self.chunk.bytes), range };
-        match self.entries.take() {
-            Some(mut entries) => {
-                drop(entries.replace(bytes)?);
-                Ok(self.entries.insert(entries))
+    /// An iterator over a block of the table that is open.
+    fn load(&mut self, table: &Arc<Table>, block: usize) -> Result<&mut BlockIterator<Vec<u8>>> {
+        let index = match &mut self.index {
+            Some(index) => index,
+            None => {
+                let blocks = match self.direction {
+                    Direction::Forward => block..self.blocks.end,
+                    Direction::Backward => self.blocks.start..block + 1,
+                };
+                let (endpoint, bytes) = (Arc::clone(&self.endpoint), self.pace.index_bytes);
+                let index = IndexReader::new(Arc::clone(table), endpoint, self.direction, &blocks, bytes)?;
+                self.index.insert(index)
             }
-            None => Ok(self.entries.insert(BlockIterator::new(bytes)?)),
-        }
-    }
-
-    /// Reads `block` and those that follow: one round trip.
-    fn fetch(&mut self, table: &Table, block: usize) -> Result<()> {
-        let index = table.cached().sparse_index();
-        let mut blocks = block..block + 1;
-        let mut bytes = span(index, &blocks).ok_or_else(|| unknown_block(table))?;
-        loop {
-            let wider = match self.direction {
-                Direction::Forward if blocks.end < self.blocks.end => blocks.start..blocks.end + 1,
-                Direction::Backward if blocks.start > self.blocks.start => blocks.start - 1..blocks.end,
-                _ => break,
-            };
-            let Some(with_next) = span(index, &wider) else { break };
-            if with_next.end - with_next.start > self.chunk.next_bytes {
-                break;
-            }
-            (blocks, bytes) = (wider, with_next);
-        }
-        let length = bytes.end - bytes.start;
-        let mut endpoint = lock(&self.endpoint);
-        let asked = endpoint.ask(table.image().at(bytes.start), length as usize)?;
-        let slot = endpoint.wait(asked)?;
-        self.chunk = Chunk {
-            bytes: Arc::new(slot.to_vec()),
-            blocks,
-            offset: bytes.start,
-            next_bytes: (length * 2).min(MAX_CHUNK_BYTES),
         };
-        endpoint.release(slot);
-        Ok(())
+        index.read(block, &mut self.buffer)?;
+        let bytes = std::mem::take(&mut self.buffer);
+        let entries = match self.entries.take() {
+            Some(mut entries) => {
+                self.buffer = entries.replace(bytes)?;
+                entries
+            }
+            None => BlockIterator::new(bytes)?,
+        };
+        Ok(self.entries.insert(entries))
     }
 
     pub(crate) fn key(&self) -> Option<InternalKey<'_>> {
@@ -289,29 +292,30 @@ impl LevelCursor {
     }
 
     /// Goes to the next entry in the cursor's direction.
+    #[inline]
     pub(crate) fn advance(&mut self) -> Result<()> {
-        if let Some(run) = &mut self.run {
-            run.advance()?;
-            if run.current().is_some() {
-                return Ok(());
+        if let Some(entries) = &mut self.entries {
+            match self.direction {
+                Direction::Forward => entries.advance()?,
+                Direction::Backward => entries.retreat()?,
             }
-            self.run = None;
-            return self.open_table(self.following(self.position), None);
-        }
-        let Some(entries) = &mut self.entries else { return Ok(()) };
-        match self.direction {
-            Direction::Forward => entries.advance()?,
-            Direction::Backward => entries.retreat()?,
-        }
-        if entries.entry().is_some() {
+            if entries.entry().is_none() {
+                self.leave_block()?;
+            }
+        } else if self.run.is_none() {
             return Ok(());
         }
-        let Some(table) = self.table().cloned() else { return Ok(()) };
-        if self.open_block(&table, self.following(self.block), None)? {
-            return Ok(());
+        if self.follow()? { Ok(()) } else { self.open_table(self.following(self.position), None) }
+    }
+
+    /// Goes on to the table's next blocks, if there are any.
+    fn leave_block(&mut self) -> Result<()> {
+        if let Some(table) = self.table().cloned()
+            && !self.open_block(&table, self.following(self.block), None)?
+        {
+            table.crossed();
         }
-        table.crossed();
-        self.open_table(self.following(self.position), None)
+        Ok(())
     }
 
     pub(crate) fn location(&self) -> Result<Option<Location<'_>>> {
@@ -329,14 +333,4 @@ impl LevelCursor {
         let (address, extent) = (segment.at(offset), segment.extent());
         Ok(Some(Location::Remote { logical, address, extent, length: entry.length }))
     }
-}
-
-/// The bytes of the image that blocks take.
-fn span(index: &SparseIndex, blocks: &Range<usize>) -> Option<Range<u64>> {
-    let (first, last) = (index.block(blocks.start)?, index.block(blocks.end.checked_sub(1)?)?);
-    Some(first.offset..last.offset + u64::from(last.length))
-}
-
-fn unknown_block(table: &Table) -> Error {
-    Error::corrupt(format!("table {} has no such index block", table.id().0))
 }

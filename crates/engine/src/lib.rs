@@ -11,7 +11,7 @@
 //! | `move_bound`, `rebalance`, `weights` | which shard has which keys, and when that changes |
 //! | `shard` | what the threads of one LSM-tree share, and when the view changes |
 //! | `write`, `read`, `multi_get`, `probe`, `lookup`, `index_cache`, `range_deletions` | the paths of callers |
-//! | `db_iterator`, `iterator`, `bounds`, `visibility`, `cursor`, `level_cursor`, `run_reader`, `scan_batch`, `scan_endpoint` | iteration |
+//! | `db_iterator`, `iterator`, `bounds`, `visibility`, `cursor`, `level_cursor`, `index_reader`, `run_reader`, `read_ahead`, `scan_batch`, `scan_endpoint` | iteration |
 //! | `flush`, `compaction`, `near_data`, `picker`, `background` | what goes on behind them |
 //! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
 //! | `named`, `manifest`, `recovery`, `owner` | what outlives the process, and who may change it |
@@ -36,6 +36,7 @@ mod endpoints;
 mod error;
 mod flush;
 mod index_cache;
+mod index_reader;
 mod iterator;
 mod level_cursor;
 mod lookup;
@@ -60,6 +61,7 @@ mod probe;
 mod property;
 mod range_deletions;
 mod read;
+mod read_ahead;
 mod rebalance;
 mod recovery;
 mod room;

@@ -1,47 +1,36 @@
 //! The records of a run, streamed (dLSM VI): large sequential reads, records taken as they lie.
 //!
 //! ```text
-//!   run      [ … seen … | chunk: … record ▸ record … | asked for | asked for | not yet … ]
-//!                                  ▲ current
+//!   forward    [ … seen … | chunk: … record ▸ record … | asked for | asked for | not yet … ]
+//!   backward   [ … not yet | asked for | asked for | chunk: … record ◂ record … | … seen … ]
 //! ```
 //!
-//! Reads double from [`FIRST_CHUNK_BYTES`] to [`MAX_CHUNK_BYTES`]: a short scan brings little, a long
-//! one streams. Once it streams, [`AHEAD`] reads are kept in flight. Nothing is asked for ahead
-//! behind `likely_end`, where the scan's bounds probably end.
+//! Reads grow and are kept in flight ahead as [`ReadAhead`] says. A record is verified when the reader
+//! comes to it. One that lies across chunks is put together in a buffer of its own.
 //!
-//! Records are self-describing, so no index is read. A record is verified when the reader comes to
-//! it. One that lies across chunks is put together in a buffer of its own.
+//! Records are self-describing, so no index is read forward. Where the record before begins is not
+//! seen from the one behind it: backward, the table's index says where each record is.
 
-use crate::scan_endpoint::{Asked, SharedEndpoint};
+use crate::read_ahead::ReadAhead;
+use crate::scan_endpoint::SharedEndpoint;
 use crate::segment::Segment;
 use crate::{Error, Result};
 use forebay_base::record::MAX_HEADER_BYTES;
 use forebay_base::{InternalKey, LogicalAddress, RecordHeader, Tag};
-use forebay_env::sync::lock;
 use forebay_fabric::Slot;
-use std::collections::VecDeque;
+use forebay_table::entry::UNIT_BYTES;
+use forebay_table::{Direction, IndexEntry};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of the first read.
-const FIRST_CHUNK_BYTES: u64 = 8 << 10;
-/// Bytes of a read, at most. Larger ones are no faster and would not stay in the cache until they
-/// are used.
-const MAX_CHUNK_BYTES: u64 = 256 << 10;
-/// Reads in flight once the scan streams.
-const AHEAD: usize = 2;
-
 /// See the module.
 pub(crate) struct RunReader {
-    segment: Arc<Segment>,
-    endpoint: SharedEndpoint,
-    /// What was not asked for yet.
-    rest: Range<u64>,
-    likely_end: u64,
-    asked: VecDeque<Asked>,
-    next_bytes: u64,
+    ahead: ReadAhead,
+    records: Range<u64>,
+    /// Where in the segment the chunk begins.
+    chunk_start: u64,
     chunk: Option<Arc<Slot>>,
-    /// Bytes of the chunk that were passed, the current record included.
+    /// Bytes of the chunk that were passed, the current record included. Forward only.
     passed: usize,
     /// The current record, if it lies across chunks.
     assembled: Vec<u8>,
@@ -58,20 +47,23 @@ pub(crate) struct RunRecord {
 }
 
 impl RunReader {
-    /// A reader of the records in a range of a segment, before the first of them.
-    pub(crate) fn new(segment: Arc<Segment>, endpoint: SharedEndpoint, records: Range<u64>, likely_end: u64) -> Self {
-        Self {
-            segment,
-            endpoint,
-            rest: records,
-            likely_end,
-            asked: VecDeque::new(),
-            next_bytes: FIRST_CHUNK_BYTES,
-            chunk: None,
-            passed: 0,
-            assembled: Vec::new(),
-            current: None,
-        }
+    /// A reader of the records in a range of a segment, at none of them. The scan needs about those that
+    /// lie within `likely`; the first read has `first_bytes`.
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        endpoint: SharedEndpoint,
+        direction: Direction,
+        records: Range<u64>,
+        likely: &Range<u64>,
+        first_bytes: u64,
+    ) -> Self {
+        let ahead = ReadAhead::new(segment, endpoint, direction, records.clone(), likely, first_bytes);
+        Self { ahead, records, chunk_start: 0, chunk: None, passed: 0, assembled: Vec::new(), current: None }
+    }
+
+    /// How many bytes the next read would have.
+    pub(crate) const fn next_bytes(&self) -> u64 {
+        self.ahead.next_bytes()
     }
 
     /// The current record.
@@ -171,46 +163,91 @@ impl RunReader {
         Ok(())
     }
 
+    /// Goes back to the record of an entry, in a run that is read backward and is all that its table
+    /// names.
+    ///
+    /// # Errors
+    /// As [`RunReader::advance`]; `Corrupt`, too, when what lies there is not that record.
+    pub(crate) fn go_back(&mut self, entry: &IndexEntry<'_>) -> Result<()> {
+        self.current = None;
+        let (offset, length) = (entry.address.offset_units.saturating_mul(UNIT_BYTES), entry.length as usize);
+        let end = offset.saturating_add(length as u64);
+        if entry.address.ordinal != 0 || offset < self.records.start || end > self.records.end {
+            return Err(self.bad(Error::corrupt("an entry's record lies outside of the run")));
+        }
+        while (self.chunk.is_none() || self.chunk_start >= end) && self.next_chunk()? {}
+        let (start, is_assembled) = match offset.checked_sub(self.chunk_start) {
+            Some(start) => (start as usize, false),
+            None => {
+                self.assemble_back(offset, end)?;
+                (0, true)
+            }
+        };
+        let bytes = if is_assembled { &self.assembled } else { self.chunk.as_ref().map_or(&[][..], |chunk| chunk) };
+        let bytes = bytes.get(start..).and_then(|bytes| bytes.get(..length)).unwrap_or_default();
+        match RecordHeader::decode(bytes).and_then(|header| header.verify(bytes).map(|()| header)) {
+            Ok(header) => self.current = Some(RunRecord::new(&header, start, is_assembled)),
+            Err(error) => return Err(self.bad(error.into())),
+        }
+        if self.key() != Some(entry.key) {
+            return Err(self.bad(Error::corrupt("an entry's record is another one's")));
+        }
+        Ok(())
+    }
+
+    /// Puts together the record from `offset` up to `end`, of which the chunk has the last part.
+    #[cold]
+    fn assemble_back(&mut self, offset: u64, end: u64) -> Result<()> {
+        self.assembled.clear();
+        self.assembled.resize((end - offset) as usize, 0);
+        // Where what is there begins.
+        let mut reached = end;
+        while reached > offset {
+            if reached < end && !self.next_chunk()? {
+                return Err(self.bad(Error::corrupt("the run begins within a record")));
+            }
+            let start = self.chunk_start;
+            let from = offset.max(start);
+            let part = reached
+                .checked_sub(start)
+                .and_then(|to| self.chunk.as_ref()?.get((from - start) as usize..to as usize));
+            let place = self.assembled.get_mut((from - offset) as usize..(reached - offset) as usize);
+            match (place, part) {
+                (Some(place), Some(part)) => place.copy_from_slice(part),
+                _ => return Err(self.bad(Error::corrupt("an entry's record overlaps the one behind it"))),
+            }
+            reached = from;
+        }
+        Ok(())
+    }
+
     /// Goes over to the next chunk. Whether there is one.
     fn next_chunk(&mut self) -> Result<bool> {
-        let mut endpoint = lock(&self.endpoint);
+        self.give_back();
         self.passed = 0;
-        if let Some(slot) = self.chunk.take().and_then(Arc::into_inner) {
-            endpoint.release(slot);
-        }
-        let streams = self.next_bytes >= MAX_CHUNK_BYTES;
-        let wanted = if streams { AHEAD + 1 } else { 1 };
-        while self.asked.len() < wanted && !self.rest.is_empty() {
-            if !self.asked.is_empty() && self.rest.start >= self.likely_end {
-                break;
-            }
-            let likely = self.likely_end.saturating_sub(self.rest.start).max(FIRST_CHUNK_BYTES);
-            let bytes = self.next_bytes.min(self.rest.end - self.rest.start).min(likely);
-            self.asked.push_back(endpoint.ask(self.segment.at(self.rest.start), bytes as usize)?);
-            self.rest.start += bytes;
-            self.next_bytes = (self.next_bytes * 2).min(MAX_CHUNK_BYTES);
-        }
-        endpoint.flush();
-        let Some(asked) = self.asked.pop_front() else { return Ok(false) };
-        self.chunk = Some(Arc::new(endpoint.wait(asked)?));
+        let Some((start, chunk)) = self.ahead.next(|piece| piece)? else { return Ok(false) };
+        (self.chunk_start, self.chunk) = (start, Some(Arc::new(chunk)));
         Ok(true)
+    }
+
+    /// Lets go of the chunk; who still uses it gives it back then.
+    fn give_back(&mut self) {
+        if let Some(slot) = self.chunk.take().and_then(Arc::into_inner) {
+            self.ahead.release(slot);
+        }
     }
 
     #[cold]
     fn bad(&mut self, error: Error) -> Error {
         self.current = None;
-        let logical = LogicalAddress { segment: self.segment.id(), offset: self.rest.start };
-        error.during(&format!("streaming a run, before {logical}"))
+        let logical = LogicalAddress { segment: self.ahead.segment().id(), offset: self.chunk_start };
+        error.during(&format!("streaming a run, around {logical}"))
     }
 }
 
 impl Drop for RunReader {
     fn drop(&mut self) {
-        let mut endpoint = lock(&self.endpoint);
-        self.asked.drain(..).for_each(|asked| endpoint.give_up(&asked));
-        if let Some(slot) = self.chunk.take().and_then(Arc::into_inner) {
-            endpoint.release(slot);
-        }
+        self.give_back();
     }
 }
 

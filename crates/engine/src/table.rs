@@ -133,7 +133,7 @@ impl Table {
     }
 
     /// The segment that holds the table's image.
-    pub(crate) fn image(&self) -> &Segment {
+    pub(crate) fn image(&self) -> &Arc<Segment> {
         &self.image
     }
 

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Cluster, small_options};
-use forebay_engine::{CompactionStyle, Db, Gathering, IterOptions, Options};
+use forebay_engine::{CompactionStyle, Db, DbIterator, Gathering, IterOptions, Options};
+use forebay_fabric::Counts;
+use forebay_table::Direction;
 
 const KEYS: u32 = 20_000;
 
@@ -26,31 +28,71 @@ fn round_trips(db: &Db, work: impl FnOnce()) -> u64 {
     (db.statistics().foreground - before).round_trips
 }
 
+/// What an iteration over `keys` costs, from the first or from the last; each is there with its value.
+fn cost(db: &Db, direction: Direction, mut keys: impl DoubleEndedIterator<Item = u32>) -> Counts {
+    let before = db.statistics().foreground;
+    let mut iterator = db.iter().unwrap();
+    let expect = |iterator: &DbIterator, i: u32| {
+        assert_eq!((iterator.key(), iterator.value()), (&key(i)[..], &[(i / 2) as u8; 200][..]), "{direction:?}");
+    };
+    match direction {
+        Direction::Forward => {
+            iterator.seek(&key(keys.next().unwrap())).unwrap();
+            for i in keys {
+                iterator.next().unwrap();
+                expect(&iterator, i);
+            }
+        }
+        Direction::Backward => {
+            iterator.seek_for_prev(&key(keys.next_back().unwrap())).unwrap();
+            while let Some(i) = keys.next_back() {
+                iterator.prev().unwrap();
+                expect(&iterator, i);
+            }
+        }
+    }
+    db.statistics().foreground - before
+}
+
+/// A database of the keys of [`filled`], as large tables of the style; a share of them written again.
+fn shaped(cluster: &Cluster, compaction_style: CompactionStyle, again: bool) -> Db {
+    let sizes = Options { target_table_bytes: 1 << 20, write_buffer_bytes: 1 << 20, ..Options::default() };
+    let db = cluster.open(Options { compaction_style, gathering: Gathering::Never, ..sizes });
+    // Neighbours are written far from each other.
+    for i in (0..KEYS).map(|i| i * 7919 % KEYS) {
+        db.put(&key(i * 2), &[i as u8; 200]).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    for i in (0..KEYS).step_by(7).filter(|_| again) {
+        db.put(&key(i * 2), &[i as u8; 200]).unwrap();
+    }
+    db.flush().unwrap();
+    db
+}
+
 #[test]
 fn both_directions_stream() {
-    let cluster = Cluster::start(256 << 20);
-    let db = filled(&cluster);
-    let forward = round_trips(&db, || {
-        let mut iterator = db.iter().unwrap();
-        iterator.seek_to_first().unwrap();
-        for i in 0..KEYS {
-            assert_eq!((iterator.key(), iterator.value()), (&key(i * 2)[..], &[i as u8; 200][..]));
-            iterator.next().unwrap();
+    let shapes = [
+        (CompactionStyle::Clustered, false),
+        (CompactionStyle::Clustered, true),
+        (CompactionStyle::Unclustered, false),
+    ];
+    for shape in shapes {
+        let cluster = Cluster::start(256 << 20);
+        let db = shaped(&cluster, shape.0, shape.1);
+        for span in [0..KEYS, 1000..1010, 5000..5100, 7000..8000] {
+            let keys = || span.clone().map(|i| i * 2);
+            let [forward, backward] = [Direction::Forward, Direction::Backward].map(|way| cost(&db, way, keys()));
+            let context = format!("{shape:?}, {span:?}: {forward:?} {backward:?}");
+            // Backward, index blocks are read beside the records.
+            assert!(backward.round_trips <= forward.round_trips * 3 / 2 + 1, "{context}");
+            assert!(backward.bytes_read <= forward.bytes_read * 9 / 8 + 4096, "{context}");
+            let records = 230 * u64::from(span.end - span.start);
+            assert!(forward.bytes_read <= records * 5 / 4 + (48 << 10), "{context}");
+            // Large reads, or batches of 512 entries; growing at first, and by table.
+            assert!(forward.round_trips <= 20 + records / (100 << 10), "{context}");
         }
-        assert!(!iterator.valid());
-    });
-    let backward = round_trips(&db, || {
-        let mut iterator = db.iter().unwrap();
-        iterator.seek_to_last().unwrap();
-        for i in (0..KEYS).rev() {
-            assert_eq!((iterator.key(), iterator.value()), (&key(i * 2)[..], &[i as u8; 200][..]));
-            iterator.prev().unwrap();
-        }
-        assert!(!iterator.valid());
-    });
-    // Batches of 512 entries, and index blocks in chunks.
-    assert!(forward <= u64::from(KEYS) / 100, "{forward}");
-    assert!(backward <= u64::from(KEYS) / 100, "{backward}");
+    }
 }
 
 #[test]
@@ -131,6 +173,17 @@ fn records_of_any_size_stream_and_are_found_in_the_middle() {
         assert!(!iterator.valid());
     };
     (0..COUNT).step_by(13).for_each(&mut from);
+    let mut back_from = |start: u32| {
+        iterator.seek_for_prev(&key(start * 2 + 1)).unwrap();
+        for i in (0..=start).rev() {
+            assert_eq!(iterator.key(), key(i * 2), "back from {start}");
+            assert!(iterator.value() == vec![i as u8; length(i)], "back from {start}, at {i}");
+            iterator.prev().unwrap();
+        }
+        assert!(!iterator.valid());
+    };
+    (0..COUNT).step_by(13).for_each(&mut back_from);
+    back_from(COUNT - 1);
     // Turns in the middle of the stream.
     iterator.seek(&key(100)).unwrap();
     for i in 50..60 {
@@ -138,6 +191,13 @@ fn records_of_any_size_stream_and_are_found_in_the_middle() {
         iterator.prev().unwrap();
         assert!(iterator.key() == key(i * 2) && iterator.value().len() == length(i));
         iterator.next().unwrap();
+    }
+    iterator.seek_to_last().unwrap();
+    for i in (60..COUNT).rev() {
+        iterator.prev().unwrap();
+        iterator.next().unwrap();
+        assert!(iterator.key() == key(i * 2) && iterator.value().len() == length(i));
+        iterator.prev().unwrap();
     }
 }
 

@@ -128,6 +128,22 @@ impl SparseIndex {
         Some(self.slot(index)?.block)
     }
 
+    /// The block that holds the image's byte at `offset`; the number of blocks when it lies behind them.
+    #[must_use]
+    pub fn block_at(&self, offset: u64) -> usize {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let is_passed = self.block(middle).is_some_and(|block| block.offset + u64::from(block.length) <= offset);
+            if is_passed {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
     /// The last key of block `index`.
     #[must_use]
     pub fn last_key(&self, index: usize) -> Option<InternalKey<'_>> {
@@ -210,6 +226,7 @@ mod tests {
         assert_eq!(index.range(KeyOrder::Bytewise, Some(b"c"), Some(b"d")), 1..2);
         assert_eq!(index.range(KeyOrder::Bytewise, None, None), 0..3);
         assert_eq!(index.blocks_bytes(), 300);
+        assert_eq!([0, 99, 100, 299, 300, u64::MAX].map(|offset| index.block_at(offset)), [0, 0, 1, 2, 3, 3]);
     }
 
     #[test]
