@@ -407,7 +407,10 @@ impl Shard {
     pub(crate) fn wait_idle(&self, what: Idle) -> Result<()> {
         let mut state = self.lock();
         loop {
-            self.check_running(&state)?;
+            match what {
+                Idle::FlushedUpTo(_) => self.check_running(&state)?,
+                Idle::Quiet => self.check_compacting(&state)?,
+            }
             if self.is_idle(&state, what) {
                 // What the last change replaced is not to wait for the next one.
                 self.view.reclaim();

@@ -407,7 +407,7 @@ impl Shard {
     fn begin_compaction(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<u64> {
         let mut state = self.lock();
         loop {
-            self.check_running(&state)?;
+            self.check_compacting(&state)?;
             if state.manual.is_none() {
                 state.manual = Some(ManualCompaction {
                     lower: lower.map(<[u8]>::to_vec),
@@ -443,14 +443,23 @@ impl Shard {
     fn wait_compacted(&self, number: u64) -> Result<()> {
         let mut state = self.lock();
         loop {
-            self.check_running(&state)?;
             // It is taken away when its last step is done: no two compactions run at once.
             if state.manual.is_none() || state.manuals > number {
                 self.view.reclaim();
                 return Ok(());
             }
+            if let Err(error) = self.check_compacting(&state) {
+                state.manual = None;
+                return Err(error);
+            }
             state = self.wait(state);
         }
+    }
+
+    /// Fails when compactions do not go on: one waits for room that only other compactions could make.
+    pub(crate) fn check_compacting(&self, state: &State) -> Result<()> {
+        self.check_running(state)?;
+        self.given_up(state, false).map_or(Ok(()), Err)
     }
 
     /// Fails when background work does not go on.
