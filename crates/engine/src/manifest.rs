@@ -35,6 +35,7 @@
 
 use crate::owner::Owner;
 use crate::pipeline::Pipeline;
+use crate::planted::{Bug, planted};
 use crate::segment::{Remote, Segment, place_of, range_of};
 use crate::version::{Change, LiveVersion};
 use crate::{Error, Result};
@@ -249,10 +250,6 @@ impl Log {
         if length + SLACK_BYTES > self.pair.capacity() {
             return Ok(None);
         }
-        if let Err(error) = write(&self.remote, &self.pair.log, self.length, &bytes) {
-            self.is_closed = true;
-            return Err(error.during("writing a version edit"));
-        }
         let before = Self {
             owner: Arc::clone(&self.owner),
             remote: Arc::clone(&self.remote),
@@ -263,6 +260,13 @@ impl Log {
         self.length = length;
         self.edits += 1;
         self.checksum = checksum_append(self.checksum, &bytes);
+        if planted(Bug::RootBeforeEdit) {
+            self.owner.set_root(&self.root()?.encode()?)?;
+        }
+        if let Err(error) = write(&self.remote, &self.pair.log, before.length, &bytes) {
+            *self = Self { is_closed: true, kept: std::mem::take(&mut self.kept), ..before };
+            return Err(error.during("writing a version edit"));
+        }
         Ok(Some(before))
     }
 

@@ -14,6 +14,8 @@ pub enum Bug {
     FreeBeforeRecorded,
     /// A version names a table whose bytes may still be on their way.
     EditBeforeData,
+    /// A root counts an edit that is not written yet.
+    RootBeforeEdit,
     /// A writer publishes its numbers before its records are inserted.
     PublishBeforeInsert,
     /// Batches that cross shards do not wait for their turn to reserve.
@@ -27,8 +29,13 @@ impl Bug {
     /// Those that show between threads only.
     pub const OF_THREADS: [Self; 3] = [Self::PublishBeforeInsert, Self::ReserveOutOfTurn, Self::UncheckedCut];
     /// Those that show on one thread, with other work where somebody waits.
-    pub const OF_ORDER: [Self; 4] =
-        [Self::DropBeforeInstalled, Self::FreeBeforeUnpinned, Self::FreeBeforeRecorded, Self::EditBeforeData];
+    pub const OF_ORDER: [Self; 5] = [
+        Self::DropBeforeInstalled,
+        Self::FreeBeforeUnpinned,
+        Self::FreeBeforeRecorded,
+        Self::EditBeforeData,
+        Self::RootBeforeEdit,
+    ];
 }
 
 forebay_env::plantable!(Bug);
