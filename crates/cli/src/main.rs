@@ -50,7 +50,7 @@ enum Command {
     /// Write a named database to a file.
     Checkpoint(checkpoint::Arguments),
     /// Create a named database from such a file.
-    Restore(checkpoint::Arguments),
+    Restore(checkpoint::RestoreArguments),
     /// Measure latency and rate of each operation of the fabric.
     FabricTest(fabric_test::Arguments),
     /// Print the version.

@@ -35,6 +35,30 @@ fn what_one_process_wrote_the_next_one_reads() {
     }
 }
 
+#[test]
+fn a_database_over_several_nodes_goes_to_a_file_and_comes_back() {
+    let nodes: Vec<_> = places().iter().map(|place| start_node(place, "--memory=512MiB")).collect();
+    let memory = format!("--memory={},{}", nodes[0].1, nodes[1].1);
+    let bench = |rest: &str| run(&format!("bench {FLAGS} --num=30000 {memory} --format=json {rest}")).expect(0).json();
+    bench("--db=db --shards=4 --benchmarks=fillrandom,compact");
+    let file = fresh_path(".checkpoint");
+    run(&format!("checkpoint --db=db {memory} {}", file.display())).expect(0);
+    // One node has a part of it only.
+    let part = run(&format!("checkpoint --db=db --memory={} {}", nodes[0].1, file.display()));
+    assert!(part.error.contains("lies on 2 memory nodes"), "{part:?}");
+    let found = |db: &str, shards: u32| {
+        let report = bench(&format!("--db={db} --shards={shards} --use_existing_db --benchmarks=readseq"));
+        report["benchmarks"][0]["found"].as_u64().unwrap()
+    };
+    let before = found("db", 4);
+    assert!(before > 15_000, "{before}");
+    for (name, flag, shards) in [("two", "", 2), ("five", "--shards=5", 5)] {
+        run(&format!("restore --db={name} {memory} {flag} {}", file.display())).expect(0);
+        assert_eq!(found(name, shards), before);
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
 /// Kills a process that writes, and reads everything in the next one.
 fn kill_at_random(seed: u64) {
     let mut random = Random::seeded(seed);

@@ -8,7 +8,7 @@
 //! This is the only module of the engine that reads and writes files.
 
 use crate::{Db, Error, Options, Result, WriteBatch};
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, KeyOrder};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::spawn;
 use forebay_memory_client::MemoryClient;
@@ -40,7 +40,35 @@ pub struct CheckpointSummary {
     pub sections: usize,
 }
 
+/// How a database is to be divided that a checkpoint is loaded into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointLayout {
+    /// The order of the keys.
+    pub key_order: KeyOrder,
+    /// Bounds between shards, ascending in that order, for [`ShardBounds::Given`](crate::ShardBounds::Given).
+    pub bounds: Vec<Vec<u8>>,
+}
+
 impl Db {
+    /// Keys that divide a checkpoint into so many parts of about the same size, to a block's length; fewer
+    /// where it is small.
+    ///
+    /// # Errors
+    /// As [`Db::load`] for the file.
+    pub fn checkpoint_layout(path: impl AsRef<Path>, shards: usize) -> Result<CheckpointLayout> {
+        let path = path.as_ref();
+        let (key_order, footer, _) = read_footer(path)?;
+        let bytes: u64 = footer.sections.iter().map(|section| section.length).sum();
+        let parts = shards.max(1) as u64;
+        let mut bounds = Vec::new();
+        for part in 1..parts {
+            let share = u64::try_from(u128::from(bytes) * u128::from(part) / u128::from(parts)).unwrap_or(bytes);
+            bounds.extend(key_at(path, &footer.sections, share)?);
+        }
+        bounds.dedup();
+        Ok(CheckpointLayout { key_order, bounds })
+    }
+
     /// Writes all keys and values, as of now, to a file. Writers are not held up. A file of this name is
     /// replaced, when the new one is complete and synced.
     ///
@@ -68,7 +96,7 @@ impl Db {
     /// as [`Db::put`].
     pub fn load(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
         let path = path.as_ref();
-        let (footer, summary) = read_footer(path)?;
+        let (_, footer, summary) = read_footer(path)?;
         let sections = Arc::new(Mutex::new(footer.sections));
         let mut threads = Vec::new();
         for i in 0..summary.sections.min(MAX_LOADERS) {
@@ -221,7 +249,7 @@ fn fill(from: &mut impl Read, bytes: &mut [u8], path: &Path) -> Result<()> {
     })
 }
 
-fn read_footer(path: &Path) -> Result<(Footer, CheckpointSummary)> {
+fn read_footer(path: &Path) -> Result<(KeyOrder, Footer, CheckpointSummary)> {
     let mut file = open_file(path)?;
     let file_bytes = file.metadata().map_err(failed("reading", path))?.len();
     let at_trailer = file_bytes.checked_sub(TRAILER_LENGTH).ok_or_else(|| cut(path))?;
@@ -231,7 +259,7 @@ fn read_footer(path: &Path) -> Result<(Footer, CheckpointSummary)> {
     header.resize(header_bytes, 0);
     let rest = header.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default();
     fill(&mut file, rest, path)?;
-    checkpoint::decode_header(&header).map_err(damaged(path))?;
+    let key_order = checkpoint::decode_header(&header).map_err(damaged(path))?;
     let mut trailer = [0; TRAILER_LENGTH as usize];
     seek(&mut file, at_trailer, path)?;
     fill(&mut file, &mut trailer, path)?;
@@ -243,7 +271,7 @@ fn read_footer(path: &Path) -> Result<(Footer, CheckpointSummary)> {
     fill(&mut file, &mut footer, path)?;
     let footer = Footer::decode(&footer, header_bytes as u64, offset).map_err(damaged(path))?;
     let summary = CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() };
-    Ok((footer, summary))
+    Ok((key_order, footer, summary))
 }
 
 fn seek(file: &mut File, offset: u64, path: &Path) -> Result<()> {
@@ -269,11 +297,8 @@ fn load_section(db: &Db, path: &Path, section: Section) -> Result<()> {
     let (mut left, mut entries) = (section.length, 0);
     let mut block = Vec::new();
     while left > 0 {
-        block.resize(BLOCK_HEADER_LENGTH, 0);
-        fill(&mut file, &mut block, path)?;
-        let length = checkpoint::block_length(&block, left).map_err(damaged(path))?;
-        block.resize(length, 0);
-        fill(&mut file, block.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default(), path)?;
+        let length = begin_block(&mut file, &mut block, left, path)?;
+        end_block(&mut file, &mut block, length, path)?;
         let decoded = checkpoint::decode_block(&block).map_err(damaged(path))?;
         entries += decoded.len() as u64;
         left -= length as u64;
@@ -284,6 +309,46 @@ fn load_section(db: &Db, path: &Path, section: Section) -> Result<()> {
         return Err(Error::corrupt(message));
     }
     Ok(())
+}
+
+/// Reads the header of the block at the file's position, of which no more than `left` bytes are to follow;
+/// returns the block's length.
+fn begin_block(file: &mut impl Read, block: &mut Vec<u8>, left: u64, path: &Path) -> Result<usize> {
+    block.resize(BLOCK_HEADER_LENGTH, 0);
+    fill(file, block, path)?;
+    checkpoint::block_length(block, left).map_err(damaged(path))
+}
+
+/// Reads the rest of a block.
+fn end_block(file: &mut impl Read, block: &mut Vec<u8>, length: usize, path: &Path) -> Result<()> {
+    block.resize(length, 0);
+    fill(file, block.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default(), path)
+}
+
+/// The first key of the block that lies `share` bytes behind the first section's start; `None` for the first block.
+fn key_at(path: &Path, sections: &[Section], mut share: u64) -> Result<Option<Vec<u8>>> {
+    let mut file = open_file(path)?;
+    for (number, section) in sections.iter().enumerate() {
+        if share >= section.length {
+            share -= section.length;
+            continue;
+        }
+        let (mut at, mut block) = (0, Vec::new());
+        loop {
+            seek(&mut file, section.offset + at, path)?;
+            let length = begin_block(&mut file, &mut block, section.length - at, path)?;
+            if at + length as u64 > share {
+                if number == 0 && at == 0 {
+                    return Ok(None);
+                }
+                end_block(&mut file, &mut block, length, path)?;
+                let entries = checkpoint::decode_block(&block).map_err(damaged(path))?;
+                return Ok(entries.first().map(|(key, _)| key.to_vec()));
+            }
+            at += length as u64;
+        }
+    }
+    Ok(None)
 }
 
 fn write_entries(db: &Db, entries: &[(&[u8], &[u8])]) -> Result<()> {

@@ -101,6 +101,14 @@ impl Db {
         named::list(clients)
     }
 
+    /// Options to open a named database of these memory nodes with, whatever it was created with: it must exist.
+    ///
+    /// # Errors
+    /// `NotFound` when no node has a part of it.
+    pub fn options_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Options> {
+        named::options_of(clients, name)
+    }
+
     /// Drops a named database with all that is in it, of these memory nodes.
     ///
     /// # Errors

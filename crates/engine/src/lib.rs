@@ -84,7 +84,7 @@ mod write;
 
 pub use batch::{MAX_BATCH_BYTES, WriteBatch};
 pub use bounds::IterOptions;
-pub use checkpoint::CheckpointSummary;
+pub use checkpoint::{CheckpointLayout, CheckpointSummary};
 pub use db::{Db, Snapshot};
 pub use db_iterator::DbIterator;
 pub use error::{Error, Result};

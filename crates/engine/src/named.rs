@@ -164,6 +164,21 @@ fn check_untouched(name: &str, there: &[&Part], nodes: usize, options: &Options)
     Ok(())
 }
 
+/// Options to open the database `name` with: what it was created with, and the usual ones.
+///
+/// # Errors
+/// `NotFound` when no node has a part of it.
+pub(crate) fn options_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Options> {
+    for client in clients {
+        if let Some(part) = find(client, name)? {
+            let shards = usize::try_from(part.config.shards).unwrap_or(usize::MAX);
+            let (name, key_order) = (Some(name.to_owned()), part.config.key_order);
+            return Ok(Options { name, key_order, shards, create_if_missing: false, ..Options::default() });
+        }
+    }
+    Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")))
+}
+
 /// Names of the databases in memory nodes, in ascending order.
 ///
 /// # Errors

@@ -25,8 +25,9 @@ pub use address::{NodeAddress, connect, listen};
 pub use error::Error;
 pub use forebay_base::{ErrorKind, KeyOrder};
 pub use forebay_engine::{
-    CheckpointSummary, CompactionPlace, CompactionStyle, Db, DbIterator, Gathering, IndexCacheStatistics, IterOptions,
-    LevelStatistics, MAX_BATCH_BYTES, Options, ShardBounds, Snapshot, Stalls, StallsByCause, Statistics, WriteBatch,
+    CheckpointLayout, CheckpointSummary, CompactionPlace, CompactionStyle, Db, DbIterator, Gathering,
+    IndexCacheStatistics, IterOptions, LevelStatistics, MAX_BATCH_BYTES, Options, ShardBounds, Snapshot, Stalls,
+    StallsByCause, Statistics, WriteBatch,
 };
 pub use forebay_fabric::{Counts, LinkModel};
 /// A session at a memory node: what a [`Tree`] is created and opened with.

@@ -43,6 +43,14 @@ impl Store {
         Self::connect_all(std::slice::from_ref(address), options)
     }
 
+    /// Options to open the named database `name` with, whatever it was created with: it must exist.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none; `Unavailable` when nobody serves at an address.
+    pub fn options_of(addresses: &[NodeAddress], name: &str) -> Result<Options, Error> {
+        Ok(Db::options_of(&clients(addresses)?, name)?)
+    }
+
     /// Drops the named database `name` with all that is in it, of the memory of these nodes.
     ///
     /// # Errors
