@@ -23,9 +23,6 @@ use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Entries of a table when memory is tight: one for so many bytes that a table may have, and no fewer than these.
-const TIGHT_BYTES_PER_ENTRY: u64 = 256;
-const TIGHT_LEAST_ENTRIES: u64 = 1024;
 /// Reads in flight while records are gathered.
 const GATHER_DEPTH: usize = 256;
 
@@ -114,12 +111,14 @@ impl Shard {
             is_bottommost,
             snapshots: self.pinned_numbers(),
             tombstones: deletions_above(version, pick),
-            limits: self.job_limits(),
+            limits: JobLimits { table_bytes: self.options.target_table_bytes, ..JobLimits::default() },
             options: self.table_options(),
             clustering,
-            // Merging indexes at the bottom moves nothing: what is small may lie in a run there already.
+            // Merging indexes at the bottom moves nothing: what is small may lie in a run there already. Nor does a
+            // collection but what it collects: else what is small would leave each run dead bytes, and be collected
+            // for ever.
             size_classes: match clustering {
-                Clustering::None if is_bottommost => SizeClasses::NONE,
+                Clustering::None if is_bottommost || !goes_down(pick) => SizeClasses::NONE,
                 _ => self.size_classes(),
             },
             vacated: BTreeSet::new(),
@@ -128,17 +127,6 @@ impl Shard {
             expire_before_ms: 0,
             output_segments: 0..0,
         }
-    }
-
-    /// When memory is tight no index is to be longer than that of a table of ordinary records: it might find no
-    /// piece that is long enough.
-    fn job_limits(&self) -> JobLimits {
-        let (table_bytes, limits) = (self.options.target_table_bytes, JobLimits::default());
-        let table_entries = match self.lock().room_for_compactions().is_tight() {
-            true => (table_bytes / TIGHT_BYTES_PER_ENTRY).max(TIGHT_LEAST_ENTRIES),
-            false => limits.table_entries,
-        };
-        JobLimits { table_bytes, table_entries, ..limits }
     }
 
     /// With [`CompactionStyle::Unclustered`] nothing moves but what is collected.
@@ -171,6 +159,11 @@ impl Shard {
         }
         Ok(change)
     }
+}
+
+/// Whether something changes its level.
+fn goes_down(pick: &Pick) -> bool {
+    pick.inputs.iter().any(|(level, _)| *level != pick.output_level)
 }
 
 /// Range deletions of newer tables over the inputs: what they hide need not be written again.
@@ -243,6 +236,10 @@ impl JobIo for FabricIo<'_> {
 
     fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> forebay_table::Result<()> {
         self.read_batch(reads, into).map_err(as_job_error)
+    }
+
+    fn longest_piece(&mut self, wanted: u64) -> u64 {
+        self.shard.remote.longest_piece(wanted)
     }
 
     fn allocate(&mut self, kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {

@@ -2,7 +2,7 @@
 //!
 //! The block goes to a segment as it stands, in pieces, several in flight; meanwhile the index over
 //! it is built. Records are not copied or serialised. The table is installed when all bytes of
-//! segment and image are written.
+//! segment and image are written. Where memory is cut up, the block goes to several segments (`placing`).
 
 use crate::memory::Buffer;
 use crate::pipeline::Pipeline;
@@ -11,9 +11,9 @@ use crate::shard::Shard;
 use crate::table::Table;
 use crate::version::Change;
 use crate::{Error, Result, statistics};
-use forebay_base::{ErrorKind, InternalKey, Kind, LogicalAddress};
+use forebay_base::{ErrorKind, InternalKey, Kind};
 use forebay_table::job::{Flush, FlushJob, JobIdentity, LocatedEntry};
-use forebay_table::{CachedTable, ImageAddress, RangeTombstone, SegmentKind, TableId, TableMetadata, TableOptions};
+use forebay_table::{CachedTable, ImageAddress, RangeTombstone, TableId, TableMetadata, TableOptions};
 use std::sync::Arc;
 
 impl Shard {
@@ -61,9 +61,8 @@ impl Shard {
 
     /// Writes a memtable's block and the index over it. They are written when the pipeline is drained.
     fn write_table(&self, buffer: &Buffer, length: u64, id: TableId, change: &mut Change) -> Result<Pipeline> {
-        let block = self.allocate_for_flush(SegmentKind::MemtableBlock, length)?;
         let mut pipeline = Pipeline::new(self.remote.background()?);
-        pipeline.write_block(&block, buffer, length as usize)?;
+        let block = self.place_block(buffer, length as usize, &mut pipeline)?;
         let job = FlushJob {
             identity: self.job_identity(id.0),
             snapshots: self.pinned_numbers(),
@@ -78,7 +77,7 @@ impl Shard {
             if found.record.tag.kind() != Kind::RangeDelete {
                 flush.add(&LocatedEntry {
                     key: InternalKey { user_key: found.record.key, tag: found.record.tag },
-                    address: LogicalAddress { segment: block.id(), offset: found.offset },
+                    address: block.locate(found.offset),
                     length: found.record.length() as u32,
                     expiry_ms: found.record.expiry_ms,
                 })?;
@@ -86,10 +85,9 @@ impl Shard {
         }
         if let Some(built) = flush.finish()?.table {
             let length = built.image.len() as u64;
-            let image = self.allocate_for_flush(SegmentKind::TableImage, length)?;
-            pipeline.write(&image, 0, &built.image)?;
+            let image = self.place_image(&built.image, &mut pipeline)?;
             let address = ImageAddress { segment: image.id(), length, tail_offset: built.tail_offset };
-            change.segments = vec![block, image];
+            change.segments = block.segments().chain([image]).collect();
             let cached = CachedTable::parse(built.tail())?;
             let metadata = TableMetadata { id, image: address, properties: Arc::clone(cached.properties()) };
             let find = |id| change.segments.iter().find(|segment| segment.id() == id).cloned();

@@ -209,7 +209,7 @@ mod tests {
             let address = RecordAddress { ordinal, offset_units: i * 4 };
             builder.add(&IndexEntry { key, address, length: 32, expiry_ms: None }).unwrap();
         }
-        let table = builder.finish(None).unwrap();
+        let table = builder.finish().unwrap();
         CachedTable::parse(table.tail()).unwrap().take_point_index().unwrap()
     }
 

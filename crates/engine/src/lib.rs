@@ -53,6 +53,7 @@ mod options;
 mod owner;
 mod picker;
 mod pipeline;
+mod placing;
 #[cfg(feature = "planted")]
 pub mod planted;
 #[cfg(not(feature = "planted"))]

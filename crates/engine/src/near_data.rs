@@ -18,10 +18,11 @@ use crate::segment::Segment;
 use crate::shard::Shard;
 use crate::{Error, Result, statistics};
 use forebay_base::{ErrorKind, SegmentId};
+use forebay_fabric::rpc::MAX_ARGUMENT_BYTES;
 use forebay_memory_client::{ExtentRange, ShardHandle};
 use forebay_proto::job_kind;
-use forebay_table::ImageAddress;
 use forebay_table::job::{CompactionJob, CompactionResult};
+use forebay_table::{ImageAddress, SegmentKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +75,27 @@ impl Shard {
             table.tail = self.read_tail(&segments, table.image)?;
         }
         Ok((result, segments))
+    }
+
+    /// Has the memory node keep bytes of a flush where the outputs of its jobs lie.
+    ///
+    /// # Errors
+    /// `Full` when the node does not; others.
+    pub(crate) fn store_near_data(&self, kind: SegmentKind, bytes: &[u8]) -> Result<Arc<Segment>> {
+        let full = |cause: String| Error::new(ErrorKind::Full, cause);
+        let part = self.remote.node_part().ok_or_else(|| full("the memory node runs no jobs".into()))?;
+        if bytes.len() > MAX_ARGUMENT_BYTES {
+            return Err(full(format!("a request has room for {MAX_ARGUMENT_BYTES} bytes, not {}", bytes.len())));
+        }
+        let shard = part.shard();
+        self.check_open()?;
+        let range = part.store(&shard, bytes).map_err(|error| match self.refused(&shard, error) {
+            NotThere::Refused(error) => full(error.to_string()),
+            NotThere::Failed(error) => error,
+        })?;
+        let info = self.remote.info_of(kind, bytes.len() as u64, range);
+        let mut held = self.remote.hold_outputs(part, &[(self.next_segment(), info)], &[range])?;
+        held.pop().ok_or_else(|| Error::corrupt("an output was not held"))
     }
 
     /// Whether an error of the node is a refusal.

@@ -21,6 +21,10 @@ use forebay_proto::calls::MAX_RANGES;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long the node may take to store what a flush writes.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A private store, dropped when no shard uses it any more.
 #[derive(Debug)]
@@ -34,8 +38,8 @@ pub(crate) struct NodePart {
     _private: Option<Arc<PrivateStore>>,
     freed: Mutex<Vec<Freed>>,
     held_bytes: AtomicU64,
-    /// Gathers that were asked for.
-    gathers: AtomicU64,
+    /// Requests without a number of their own that were made.
+    requests: AtomicU64,
 }
 
 /// An output that nobody needs.
@@ -92,7 +96,7 @@ impl NodePart {
 
     fn new(owner: Arc<Owner>, private: Option<Arc<PrivateStore>>, held_bytes: u64) -> Self {
         let held_bytes = AtomicU64::new(held_bytes);
-        Self { owner, _private: private, freed: Mutex::default(), held_bytes, gathers: AtomicU64::new(0) }
+        Self { owner, _private: private, freed: Mutex::default(), held_bytes, requests: AtomicU64::new(0) }
     }
 
     /// The shard at its present epoch.
@@ -113,9 +117,22 @@ impl NodePart {
     /// # Errors
     /// The node's, also of a kind that only says that it does not do this now.
     pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Result<Vec<u8>> {
-        // Jobs of other kinds count their attempts from below.
-        let attempt = u64::MAX - self.gathers.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shard().gather(attempt, ranges)?)
+        Ok(self.shard().gather(self.next_request(), ranges)?)
+    }
+
+    /// Has the node keep bytes among its outputs, and takes them over.
+    ///
+    /// # Errors
+    /// The node's; `Full` when no free piece is long enough.
+    pub(crate) fn store(&self, shard: &ShardHandle, bytes: &[u8]) -> Result<ExtentRange> {
+        let range = shard.store(self.next_request(), bytes, STORE_PATIENCE)?;
+        self.adopt(shard, &[range])?;
+        Ok(range)
+    }
+
+    /// The number of a request that has none: compactions count theirs from below.
+    fn next_request(&self) -> u64 {
+        u64::MAX - self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Takes over the outputs of a job of the shard's epoch, and gets keys to them. When that fails,

@@ -292,7 +292,7 @@ impl<'a> Picker<'a> {
 
     /// A table of the last level that is past a limit by itself.
     fn pick_overdue(&self) -> Option<Pick> {
-        if self.options.compaction_style != CompactionStyle::Clustered {
+        if self.options.compaction_style != CompactionStyle::Clustered || self.room.is_tight() {
             return None;
         }
         let order = self.version.identity().key_order;

@@ -14,6 +14,7 @@ use crate::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_fabric::{Endpoint, RemoteAddress};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of one write.
@@ -57,14 +58,14 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Writes the first `length` bytes of a memtable's block to the same offsets of a segment:
-    /// without a copy.
-    pub(crate) fn write_block(&mut self, segment: &Arc<Segment>, buffer: &Buffer, length: usize) -> Result<()> {
-        self.aim(segment, 0, length)?;
+    /// Writes a part of a memtable's block to the start of a segment: without a copy.
+    pub(crate) fn write_block(&mut self, segment: &Arc<Segment>, buffer: &Buffer, part: Range<usize>) -> Result<()> {
+        self.aim(segment, 0, part.len())?;
         let Buffer { memtable, block, .. } = buffer;
-        for offset in (0..length).step_by(PIECE_BYTES) {
-            let piece = PIECE_BYTES.min(length - offset);
-            block.post(memtable, &mut self.endpoint, segment.at(offset as u64), offset, piece)?;
+        for offset in part.clone().step_by(PIECE_BYTES) {
+            let piece = PIECE_BYTES.min(part.end - offset);
+            let target = segment.at((offset - part.start) as u64);
+            block.post(memtable, &mut self.endpoint, target, offset, piece)?;
             self.posted(piece)?;
         }
         Ok(())

@@ -16,6 +16,7 @@
 //!
 //! The node is asked when room gets short; until then it is estimated from what was installed since.
 
+use crate::placing::MOST_PARTS;
 use crate::segment::{Remote, Segment};
 use crate::shard::{Shard, State};
 use crate::{Error, Result};
@@ -193,18 +194,18 @@ impl Shard {
         !self.lock().room.is_plenty()
     }
 
-    /// Memory for what a flush writes. It was let in, so it may use the headroom in need.
+    /// Memory for what a flush writes, in one piece. It was let in, so it may use the headroom in need.
     pub(crate) fn allocate_for_flush(&self, kind: SegmentKind, length: u64) -> Result<Arc<Segment>> {
         let allocate = |purpose| self.remote.allocate(self.next_segment(), kind, length, purpose);
-        let is_full = |allocated: &Result<_>| matches!(allocated, Err(error) if error.kind() == ErrorKind::Full);
-        let mut allocated = allocate(Purpose::Flush);
-        if is_full(&allocated) {
-            allocated = allocate(Purpose::Collection);
+        match allocate(Purpose::Flush) {
+            Err(error) if error.kind() == ErrorKind::Full => allocate(Purpose::Collection),
+            allocated => allocated,
         }
-        if is_full(&allocated) && lock(&self.reserve).take().is_some() {
-            allocated = allocate(Purpose::Collection);
-        }
-        allocated
+    }
+
+    /// Lets go of the memory that was held for one flush. False when there was none.
+    pub(crate) fn release_reserve(&self) -> bool {
+        lock(&self.reserve).take().is_some()
     }
 
     /// Whether there is no room left for the flushes of all memtables that were let in, where a compaction could
@@ -235,38 +236,33 @@ impl Shard {
 }
 
 impl Remote {
-    /// How many memtables of `memtable_bytes` can be flushed without touching the headroom.
+    /// How many memtables of `memtable_bytes` can be flushed, with nothing left to compactions.
     fn room_for_flushes(&self, memtable_bytes: u64) -> Result<u64> {
-        let node = self.memory_node().client().node_statistics()?;
-        Ok(memtables_in(&node, self.room_of_own(memtable_bytes), memtable_bytes))
+        Ok(self.free(memtable_bytes)?.1 / memtable_bytes.max(1))
     }
 
     /// The room of memtables of `memtable_bytes`, those not subtracted that wait for their flush.
     fn room(&self, memtable_bytes: u64) -> Result<Room> {
-        let node = self.memory_node().client().node_statistics()?;
-        let own = self.room_of_own(memtable_bytes);
-        let extents = node.free_extents.saturating_add(node.recycling_extents);
-        let memtables = memtables_in(&node, own, memtable_bytes);
-        let job_space = node.job_extents.saturating_mul(node.extent_bytes).saturating_sub(node.job_bytes);
-        let whole = extents.saturating_add(node.kept_extents).saturating_mul(node.extent_bytes);
-        // Compactions need as much as the headroom, and as jobs have of their own at first. They find a part of it
-        // between what they made before.
+        let (node, free) = self.free(memtable_bytes)?;
+        // Compactions need as much as the headroom, and as jobs have of their own at first.
         let reserve = node.headroom_extents.saturating_mul(2).saturating_mul(node.extent_bytes);
-        let usable = whole.saturating_add(own.scratch_bytes).saturating_add(job_space / 2).saturating_sub(reserve);
         Ok(Room {
-            memtables: memtables.min(usable / memtable_bytes.max(1)),
-            scratch_bytes: own.scratch_bytes.saturating_add(job_space).saturating_add(whole),
+            memtables: free.saturating_sub(reserve) / memtable_bytes.max(1),
+            scratch_bytes: free,
             extent_bytes: node.extent_bytes,
         })
     }
-}
 
-/// Memtables of `memtable_bytes` for which there is memory in one piece each: in what this session leased, and in
-/// what the node would lease for flushes.
-fn memtables_in(node: &Statistics, own: Room, memtable_bytes: u64) -> u64 {
-    let of_extent = node.extent_bytes / memtable_bytes.next_multiple_of(4096).max(1);
-    let extents = node.free_extents.saturating_add(node.recycling_extents);
-    own.memtables.saturating_add(extents.saturating_mul(of_extent))
+    /// The node's statistics, and the free bytes that flushes and compactions could use: in what this session leased,
+    /// where outputs of jobs lie, and in what the node has.
+    fn free(&self, memtable_bytes: u64) -> Result<(Statistics, u64)> {
+        let node = self.memory_node().client().node_statistics()?;
+        let extents = node.free_extents.saturating_add(node.recycling_extents).saturating_add(node.kept_extents);
+        let among_outputs = node.job_extents.saturating_mul(node.extent_bytes).saturating_sub(node.job_bytes);
+        let own = self.free_bytes(memtable_bytes / MOST_PARTS);
+        let free = extents.saturating_mul(node.extent_bytes).saturating_add(among_outputs).saturating_add(own);
+        Ok((node, free))
+    }
 }
 
 #[cfg(test)]

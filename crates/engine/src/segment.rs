@@ -8,10 +8,9 @@ use crate::endpoints::{Endpoints, Pool, Pooled};
 use crate::index_cache::IndexCache;
 use crate::node_part::{NodePart, PrivateStore};
 use crate::owner::Owner;
-use crate::room::Room;
 use crate::{CompactionPlace, Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
-use forebay_fabric::{EndpointOptions, Link, RemoteAddress, Rights, Traffic};
+use forebay_fabric::{EndpointOptions, Link, NodeIdentity, RemoteAddress, Rights, Traffic};
 use forebay_memory_client::{
     Allocation, AllocatorOptions, ExtentId, ExtentRange, MemoryClient, Purpose, ShardId, SubAllocator,
 };
@@ -284,10 +283,14 @@ impl Remote {
         }
     }
 
-    /// The room for memtables of `memtable_bytes` in what this session leased.
-    pub(crate) fn room_of_own(&self, memtable_bytes: u64) -> Room {
-        let ranges = self.allocator.statistics().ranges;
-        Room { memtables: self.allocator.pieces(memtable_bytes), scratch_bytes: ranges.free_bytes(), extent_bytes: 0 }
+    /// Free bytes of what this session leased that lie in pieces of at least `least` bytes.
+    pub(crate) fn free_bytes(&self, least: u64) -> u64 {
+        self.allocator.free_in_pieces(least)
+    }
+
+    /// Bytes of the longest segment that could be allocated now, at most `wanted`.
+    pub(crate) fn longest_piece(&self, wanted: u64) -> u64 {
+        self.allocator.longest_piece(wanted).unwrap_or(wanted)
     }
 
     /// Largest record that fits, in bytes.
@@ -309,17 +312,17 @@ impl Remote {
     ) -> Result<Arc<Segment>> {
         let allocation = self.allocator.allocate_for(purpose, length)?;
         let base = self.allocator.resolve(allocation)?;
-        let node = self.node.client.node();
-        let placement = Placement::Memory {
-            node: node.node,
-            incarnation: node.incarnation,
-            extent: allocation.extent.0,
-            offset: allocation.offset,
-        };
-        let info = SegmentInfo::new(kind, length, vec![placement]);
+        let info = self.info_of(kind, length, allocation);
         let origin = Origin::Session(allocation);
         let is_abandoned = AtomicBool::new(false);
         Ok(Arc::new(Segment { id, info, base, origin, is_abandoned, remote: Arc::clone(self) }))
+    }
+
+    /// What the version says of a segment that lies there in the present life of this node.
+    pub(crate) fn info_of(&self, kind: SegmentKind, length: u64, range: ExtentRange) -> SegmentInfo {
+        let NodeIdentity { node, incarnation } = self.node.client.node();
+        let placement = Placement::Memory { node, incarnation, extent: range.extent.0, offset: range.offset };
+        SegmentInfo::new(kind, length, vec![placement])
     }
 
     /// The range that a segment takes, if that is in one piece in the present life of this node.

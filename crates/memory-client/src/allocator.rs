@@ -325,10 +325,24 @@ impl SubAllocator {
         AllocatorStatistics { ranges, adopted_extents: extents.adopted.len() as u64, fragmentation }
     }
 
-    /// How many allocations of `length` bytes fit into what is leased, the headroom's part included.
+    /// Free bytes of what is leased that lie in pieces of at least `least` bytes, the headroom's part included.
     #[must_use]
-    pub fn pieces(&self, length: u64) -> u64 {
-        lock(&self.extents).ranges.pieces(length)
+    pub fn free_in_pieces(&self, least: u64) -> u64 {
+        lock(&self.extents).ranges.free_in_pieces(least)
+    }
+
+    /// Bytes of the longest piece that could be allocated now for garbage collection, at most `wanted`.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub fn longest_piece(&self, wanted: u64) -> Result<u64, Error> {
+        let own = lock(&self.extents).ranges.statistics().largest_free_bytes;
+        if own >= wanted {
+            return Ok(wanted);
+        }
+        let node = self.client.node_statistics()?;
+        let has_another = node.free_extents.saturating_add(node.recycling_extents) > 0;
+        Ok(wanted.min(if has_another { self.client.extent_bytes() } else { own }))
     }
 
     /// Gives empty extents back when there are too many, and those that an earlier owner may still

@@ -1,10 +1,12 @@
 //! Stores and shards of a node's directory.
 
 use crate::{Error, MemoryClient};
+use forebay_base::Reader;
 use forebay_proto::calls::{
     AcquireShard, AdoptExtents, AdoptRanges, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES, ReleaseExtents,
     ReleaseShard, SetRoot, ShareExtents, SubmitJob,
 };
+use forebay_proto::field::Field;
 use forebay_proto::replies::StoreOpened;
 use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId, gather, job_kind};
 use std::sync::Arc;
@@ -249,6 +251,16 @@ impl ShardHandle {
         let arguments = Rest(gather::encode(ranges));
         let call = SubmitJob { session, shard, epoch, attempt, kind: job_kind::GATHER, arguments };
         Ok(self.client.call_to_read(&call)?.result.0)
+    }
+
+    /// Has the node keep `bytes` among the outputs of jobs, where they are pending until they are
+    /// [adopted](ShardHandle::adopt_ranges). `attempt` as for [`ShardHandle::gather`].
+    ///
+    /// # Errors
+    /// As [`ShardHandle::submit_job`]; [`Error::Full`] when no free piece is long enough.
+    pub fn store(&self, attempt: u64, bytes: &[u8], limit: Duration) -> Result<ExtentRange, Error> {
+        let result = self.submit_job(attempt, job_kind::STORE, bytes, limit)?;
+        Ok(ExtentRange::take(&mut Reader::new(&result))?)
     }
 
     /// Gives the shard up. Its memory can be mapped again, to read.

@@ -210,6 +210,10 @@ impl JobIo for LocalIo<'_> {
         Ok(())
     }
 
+    fn longest_piece(&mut self, wanted: u64) -> u64 {
+        self.shared.memory.longest_piece(wanted)
+    }
+
     fn allocate(&mut self, _kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {
         self.shared.spend(length)?;
         let number = self.shared.number();

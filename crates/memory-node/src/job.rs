@@ -84,6 +84,8 @@ pub trait JobMemory: Sync {
     /// # Errors
     /// [`ErrorKind::Full`], [`ErrorKind::Busy`], [`ErrorKind::Invalid`], [`ErrorKind::Fenced`].
     fn allocate(&self, length: u64) -> Result<ExtentRange, JobError>;
+    /// Bytes of the longest output that there is memory for in one piece, at most `wanted`.
+    fn longest_piece(&self, wanted: u64) -> u64;
     /// Writes into an output of this job.
     ///
     /// # Errors
@@ -111,10 +113,13 @@ impl JobRegistry {
         Self::default().with(job_kind::ECHO, Arc::new(Echo)).with(job_kind::CHECKSUM, Arc::new(Checksum))
     }
 
-    /// The jobs of a node: the diagnostic ones, [`job_kind::GATHER`] and [`job_kind::COMPACTION`].
+    /// The jobs of a node: the diagnostic ones, [`job_kind::GATHER`], [`job_kind::STORE`] and
+    /// [`job_kind::COMPACTION`].
     #[must_use]
     pub fn standard() -> Self {
-        Self::diagnostic().with(job_kind::GATHER, Arc::new(Gather)).with(job_kind::COMPACTION, Arc::new(Compaction))
+        let diagnostic = Self::diagnostic();
+        let short = diagnostic.with(job_kind::GATHER, Arc::new(Gather)).with(job_kind::STORE, Arc::new(Store));
+        short.with(job_kind::COMPACTION, Arc::new(Compaction))
     }
 
     /// Whether jobs of this kind are [short](JobRunner::is_short).
@@ -148,6 +153,20 @@ impl JobRunner for Echo {
         let mut result = Vec::new();
         output.put(&mut result);
         result.extend_from_slice(&job.arguments);
+        Ok(result)
+    }
+}
+
+/// Copies its arguments into an output, returns the output's range.
+#[derive(Debug)]
+struct Store;
+
+impl JobRunner for Store {
+    fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        let output = memory.allocate(job.arguments.len() as u64)?;
+        memory.write(output, 0, &job.arguments)?;
+        let mut result = Vec::new();
+        output.put(&mut result);
         Ok(result)
     }
 }
@@ -224,6 +243,10 @@ impl JobMemory for PinnedMemory<'_> {
         let output = self.core.with_state(|state| state.job_allocate(self.job, length))?;
         lock(&self.outputs).insert(output);
         Ok(output)
+    }
+
+    fn longest_piece(&self, wanted: u64) -> u64 {
+        self.core.with_state(|state| state.job_longest_piece(self.job, wanted))
     }
 
     fn write(&self, output: ExtentRange, offset: u64, bytes: &[u8]) -> Result<(), JobError> {

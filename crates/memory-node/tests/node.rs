@@ -339,6 +339,11 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
         assert_eq!(gathered, [&arguments[7..10], &arguments[..5]].concat());
         let many: Vec<_> = (0..1000).map(|i| piece(i % 10, 1)).collect();
         assert_eq!(shard.gather(u64::MAX, &many).unwrap(), (0..1000).map(|i| (i % 10) as u8).collect::<Vec<_>>());
+        let stored = shard.store(u64::MAX, &arguments, limit).unwrap();
+        shard.map(&[stored.extent]).unwrap();
+        assert_eq!(read(&client, ExtentRange { length, ..stored }), arguments);
+        shard.adopt_ranges(&[stored]).unwrap();
+        shard.free_ranges(&[stored]).unwrap();
         let outside = ExtentRange { extent: ExtentId(extent.0 + 1), ..output };
         for refused in [outside, piece(client.extent_bytes(), 1), piece(0, 3 << 20)] {
             assert_eq!(shard.gather(1, &[piece(0, 1), refused]).unwrap_err().kind(), ErrorKind::Invalid);
@@ -360,7 +365,7 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
     let taken = store.acquire_shard(SHARD, true).unwrap();
     assert_eq!(shard.submit_job(11, job_kind::ECHO, b"", limit).unwrap_err().kind(), ErrorKind::Fenced);
     eventually("the orphan is gone", || node.statistics().kept_extents == 2);
-    assert_eq!(node.statistics().completed_jobs, 9);
+    assert_eq!(node.statistics().completed_jobs, 11);
     drop(taken);
 }
 

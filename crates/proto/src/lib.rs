@@ -43,6 +43,9 @@ pub mod job_kind {
     pub const CHECKSUM: u16 = 2;
     /// Copies ranges into the result, one behind the other ([`gather`](crate::gather)).
     pub const GATHER: u16 = 3;
+    /// Copies the arguments into an output, whose range (20 bytes) is the result: for a flush that finds no other
+    /// memory.
+    pub const STORE: u16 = 4;
     /// Compaction near the data (dLSM V): argument and result are those of a compaction job
     /// (`docs/formats/compaction-job.md`).
     pub const COMPACTION: u16 = 16;

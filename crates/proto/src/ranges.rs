@@ -169,11 +169,10 @@ impl RangeAllocator {
         Some(range)
     }
 
-    /// How many allocations of `length` bytes fit.
+    /// Free bytes that lie in pieces of at least `least` bytes.
     #[must_use]
-    pub fn pieces(&self, length: u64) -> u64 {
-        let Some(length) = self.rounded(length) else { return 0 };
-        self.by_length.range((length, ExtentId(0), 0)..).map(|(free, ..)| free / length).sum()
+    pub fn free_in_pieces(&self, least: u64) -> u64 {
+        self.by_length.range((least, ExtentId(0), 0)..).map(|(free, ..)| free).sum()
     }
 
     /// Marks a given range as allocated: for whoever learns from elsewhere what an extent holds.

@@ -1,8 +1,8 @@
 //! Building a table's image from entries in order.
 //!
 //! The builder holds the image (tens of bytes an entry) and 24 bytes an entry for the point index,
-//! never a record. A record's segment is named by an ordinal from [`TableBuilder::segment`]; one
-//! segment, the **run** that the table's records are to be gathered into, may get its id at the end.
+//! never a record. A record's segment is named by an ordinal from [`TableBuilder::segment`]; a **run**, which
+//! the table's records are to be gathered into, gets its id when it ends.
 
 use crate::block::{BlockBuilder, shared_bytes};
 use crate::entry::{IndexEntry, OwnedKey, RangeTombstone, RecordAddress, UNIT_BYTES};
@@ -14,6 +14,9 @@ use crate::sparse_index::{BlockAddress, SparseIndexBuilder};
 use forebay_base::{InternalKey, KeyOrder, Kind, SegmentId};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+
+/// Bytes of point and sparse index for an entry, at most.
+const POINT_BYTES: u64 = 8;
 
 /// How a table is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +61,7 @@ impl BuiltTable {
     }
 }
 
-/// The run that a table's records are gathered into.
+/// A run that records are to be gathered into.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     ordinal: u32,
@@ -130,6 +133,13 @@ impl TableBuilder {
         self.properties.properties().record_bytes
     }
 
+    /// Bytes that the image has about, without the properties.
+    #[must_use]
+    #[inline]
+    pub const fn image_bytes(&self) -> u64 {
+        self.image.len() as u64 + self.points.len() as u64 * POINT_BYTES
+    }
+
     /// The key of the last entry added.
     #[must_use]
     pub fn last_key(&self) -> Option<InternalKey<'_>> {
@@ -151,8 +161,8 @@ impl TableBuilder {
         self.add_hashed(entry, key_hash(entry.key.user_key))
     }
 
-    /// Appends an entry whose record is to be gathered into the table's run, behind those before
-    /// it; `entry.address` is ignored.
+    /// Appends an entry whose record is to be gathered into a run, behind those since the last run
+    /// [ended](TableBuilder::end_run); `entry.address` is ignored.
     ///
     /// # Errors
     /// As [`TableBuilder::add`].
@@ -172,6 +182,15 @@ impl TableBuilder {
     #[must_use]
     pub fn run_bytes(&self) -> u64 {
         self.run.map_or(0, |run| run.next_unit * UNIT_BYTES)
+    }
+
+    /// Ends the run, if there is one: it is segment `id`. What is gathered from now on goes to another one.
+    pub fn end_run(&mut self, id: SegmentId) {
+        if let Some(Run { ordinal, .. }) = self.run.take()
+            && let Some(run) = self.properties.segments_mut().get_mut(ordinal as usize)
+        {
+            run.id = id;
+        }
     }
 
     fn add_hashed(&mut self, entry: &IndexEntry<'_>, hash: u64) -> Result<()> {
@@ -238,17 +257,16 @@ impl TableBuilder {
         self.sparse.add(BlockAddress { offset, length }, last)
     }
 
-    /// Completes the image; `run` is the id of the run if entries were added to one.
+    /// Completes the image.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty table, a run without id, or a table that is too large.
-    pub fn finish(mut self, run: Option<SegmentId>) -> Result<BuiltTable> {
+    /// [`Error::Invalid`] for an empty table, a run that has not ended, or a table that is too large.
+    pub fn finish(mut self) -> Result<BuiltTable> {
         if self.is_empty() {
             return Err(Error::Invalid("a table has at least one entry"));
         }
-        if let Some(Run { ordinal, .. }) = self.run {
-            let id = run.ok_or(Error::Invalid("the table's run has no segment"))?;
-            self.properties.segments_mut()[ordinal as usize].id = id;
+        if self.run.is_some() {
+            return Err(Error::Invalid("the table's run has no segment"));
         }
         self.finish_block()?;
         let Self { options, mut image, sparse, points, properties, last, tombstones, .. } = self;

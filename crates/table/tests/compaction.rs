@@ -29,6 +29,7 @@ fn run(seed: u64, order: KeyOrder, clustering: Clustering) {
         }
         store.check(seed);
         let to_bottom = random.one_in(1, 2);
+        store.longest_piece = if random.one_in(1, 3) { random.below(2_000) } else { u64::MAX };
         store.compact(clustering, to_bottom, &mut random);
         store.check(seed);
     }
@@ -94,6 +95,33 @@ fn arguments_and_results_round_trip() {
     assert_eq!(CompactionResult::decode(&bytes), Ok(result));
     for cut in 0..bytes.len() {
         assert!(CompactionResult::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+}
+
+/// No run is longer than a quarter of the longest piece of memory: tables end early, or have several runs.
+#[test]
+fn where_memory_is_cut_up_runs_are_short() {
+    for gather in [false, true] {
+        let mut store = Store::filled(5, 4_000);
+        let mut job = job_of(&store, if gather { Clustering::Gather(Residents::Rewrite) } else { Clustering::None });
+        job.limits.table_bytes = 100_000;
+        job.vacated = job.segments.keys().copied().collect();
+        store.longest_piece = 80_000;
+        let result = run_compaction(&job, &mut store).unwrap();
+        let mut records = 0;
+        for table in &result.tables {
+            let runs = &table.properties.segments;
+            assert_eq!(runs.len() == 1, gather || table.properties.record_bytes <= 20_000, "{runs:?}");
+            for run in runs {
+                assert!(run.is_run && run.first_unit == 0 && run.gap_bytes() == 0, "{run:?}");
+                assert!(run.live_bytes <= 20_000, "{}", run.live_bytes);
+                assert_eq!(store.bytes(run.id).len() as u64, run.live_bytes);
+                records += run.entries;
+            }
+            let cached = CachedTable::parse(&table.tail).unwrap();
+            assert_eq!(*cached.properties(), table.properties);
+        }
+        assert_eq!(records, result.counters.entries_out);
     }
 }
 

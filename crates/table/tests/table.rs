@@ -34,7 +34,7 @@ fn build(model: &Model, block_bytes: u32) -> BuiltTable {
             })
             .unwrap();
     }
-    builder.finish(None).unwrap()
+    builder.finish().unwrap()
 }
 
 fn block<'a>(table: &'a BuiltTable, cached: &CachedTable, index: usize) -> BlockIterator<&'a [u8]> {
@@ -175,7 +175,7 @@ fn entries_out_of_order_are_refused() {
     assert!(builder.add(&IndexEntry { address: unlisted, ..entry(b"c", 1, Kind::Put) }).is_err());
     builder.add(&entry(b"b", 4, Kind::Delete)).unwrap();
     assert_eq!(builder.entries(), 2);
-    assert!(TableBuilder::new(TableOptions::default(), Creation::default()).finish(None).is_err());
+    assert!(TableBuilder::new(TableOptions::default(), Creation::default()).finish().is_err());
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn range_deletions_are_carried() {
     let tag = Tag::new(SequenceNumber(9), Kind::RangeDelete, false);
     let tombstone = RangeTombstone { start: b"b".to_vec(), end: b"d".to_vec(), tag };
     builder.add_range_deletion(tombstone.clone()).unwrap();
-    let table = builder.finish(None).unwrap();
+    let table = builder.finish().unwrap();
     let cached = CachedTable::parse(table.tail()).unwrap();
     assert_eq!(cached.range_deletions(), [tombstone]);
     assert!(cached.properties().may_contain(b"c") && !cached.properties().may_contain(b"d"));

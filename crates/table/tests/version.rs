@@ -42,7 +42,7 @@ fn table(id: u64, keys: [&str; 2], sequences: [u64; 2]) -> (TableMetadata, Vec<(
             })
             .unwrap();
     }
-    let built = builder.finish(None).unwrap();
+    let built = builder.finish().unwrap();
     let length = built.image.len() as u64;
     let metadata = TableMetadata {
         id: TableId(id),

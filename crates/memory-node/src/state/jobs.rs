@@ -138,6 +138,16 @@ impl State {
         Ok(range)
     }
 
+    /// Bytes of the longest output that the job could allocate now, at most `wanted`; zero for a job that is to stop.
+    #[must_use]
+    pub fn job_longest_piece(&self, id: JobId, wanted: u64) -> u64 {
+        let Ok(job) = self.live_job(id) else { return 0 };
+        let own = self.outputs.longest_piece(job.shard);
+        let is_within = self.settings.quota_extents.is_none_or(|quota| self.used_by_tenant_of(job.session) < quota);
+        let has_another = self.extents.first_kept().or_else(|| self.extents.first_free()).is_some();
+        if is_within && has_another { wanted.min(self.outputs.extent_bytes()) } else { wanted.min(own) }
+    }
+
     /// Frees an output that the job allocated.
     ///
     /// # Errors

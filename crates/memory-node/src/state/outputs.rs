@@ -63,6 +63,11 @@ impl Outputs {
         Some(range)
     }
 
+    /// Bytes of the longest free piece of the shard's extents.
+    pub fn longest_piece(&self, shard: ShardKey) -> u64 {
+        self.shards.get(&shard).map_or(0, |ranges| ranges.statistics().largest_free_bytes)
+    }
+
     /// Whether `job` writes `range`, or part of it is `range`.
     pub fn is_written_by(&self, range: ExtentRange, job: JobId) -> bool {
         let Some((_, (_, pending))) = self.pending.range(..=(range.extent, range.offset)).next_back() else {

@@ -102,7 +102,7 @@ impl Flush {
     /// [`Error::Invalid`] when the table is too large.
     pub fn finish(self) -> Result<FlushResult> {
         let Self { builder, dead, mut counters, .. } = self;
-        let table = if builder.is_empty() { None } else { Some(builder.finish(None)?) };
+        let table = if builder.is_empty() { None } else { Some(builder.finish()?) };
         counters.bytes_written = table.as_ref().map_or(0, |table| table.image.len() as u64);
         Ok(FlushResult { table, dead: dead.into_values().collect(), counters })
     }

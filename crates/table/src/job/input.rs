@@ -47,6 +47,10 @@ impl<'a> Io<'a> {
         self.io.gather(reads, into)
     }
 
+    pub fn longest_piece(&mut self, wanted: u64) -> u64 {
+        self.io.longest_piece(wanted)
+    }
+
     pub fn allocate(&mut self, kind: SegmentKind, length: u64) -> Result<AllocatedSegment> {
         let needed = self.allocated_bytes.saturating_add(length);
         if needed > self.budget_bytes {

@@ -95,6 +95,10 @@ pub trait JobIo {
     /// [`Error::Io`](crate::Error::Io).
     fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()>;
 
+    /// Bytes of the longest segment that there is memory for in one piece, as far as this is known without
+    /// allocating it; no more than `wanted`.
+    fn longest_piece(&mut self, wanted: u64) -> u64;
+
     /// Allocates a segment of exactly `length` bytes.
     ///
     /// # Errors

@@ -4,6 +4,9 @@
 //! follows from the lengths of those before it. When the table ends, its run is allocated in its exact
 //! size and filled batch by batch, and each record is verified on the way.
 //!
+//! Where no free piece of memory is long enough for run or index, the table ends early. A job that does not
+//! bring records into key order, but only leaves segments, gives the table several runs instead.
+//!
 //! # Where a table ends
 //!
 //! A run serves one table as long as possible. So where a table of the output level, a **resident**, is
@@ -20,7 +23,7 @@
 use super::input::Io;
 use super::result::OutputTable;
 use super::sources::Source;
-use super::{CompactionJob, GatherRead, JobInput};
+use super::{Clustering, CompactionJob, GatherRead, JobInput};
 use crate::builder::{BuiltTable, TableBuilder};
 use crate::entry::{IndexEntry, RangeTombstone};
 use crate::error::{Error, RecordMismatch, Result};
@@ -32,6 +35,11 @@ use forebay_base::record::pad;
 use forebay_base::{LogicalAddress, Record, SegmentId, Tag};
 use std::cell::RefCell;
 use std::sync::Arc;
+
+/// Shortest run or index that a table ends at for want of memory, bytes.
+const LEAST_PIECE_BYTES: u64 = 16 << 10;
+/// Outputs are at most this part of the longest free piece: a run and the index of its table, of two jobs.
+const SHARE_OF_PIECE: u64 = 4;
 
 /// A record that is to be gathered.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +57,10 @@ pub(super) struct Output<'a> {
     tombstones: Vec<RangeTombstone>,
     builder: TableBuilder,
     noted: Vec<Noted>,
+    /// Bytes at which the run that was begun ends, if the table does not end before.
+    most_run_bytes: u64,
+    /// Bytes of index at which the table ends, for want of a longer piece of memory.
+    most_image_bytes: u64,
     /// Where the current table's range starts.
     lower: Option<Vec<u8>>,
     pub tables: Vec<OutputTable>,
@@ -71,6 +83,8 @@ impl<'a> Output<'a> {
             tombstones,
             builder: new_builder(job),
             noted: Vec::new(),
+            most_run_bytes: 0,
+            most_image_bytes: 0,
             lower: job.lower.clone(),
             tables: Vec::new(),
             segments: Vec::new(),
@@ -106,18 +120,40 @@ impl<'a> Output<'a> {
     #[inline]
     pub fn gather(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>, address: LogicalAddress) -> Result<()> {
         self.split_before(io, entry)?;
+        if self.noted.is_empty() || self.is_run_full(entry) {
+            self.begin_run(&mut io.borrow_mut())?;
+        }
         let hash = key_hash(entry.key.user_key);
         self.builder.add_to_run(entry, hash).map_err(blame_input)?;
         self.noted.push(Noted { address, length: entry.length, tag: entry.key.tag, hash });
         Ok(())
     }
 
-    /// Ends the table before `entry` if it is full and the entry has another user key.
+    /// Whether the run, for want of a longer piece of memory, ends before `entry`.
+    #[inline]
+    fn is_run_full(&self, entry: &IndexEntry<'_>) -> bool {
+        !self.noted.is_empty() && self.builder.run_bytes() + entry.padded_length() > self.most_run_bytes
+    }
+
+    /// Begins a run.
+    fn begin_run(&mut self, io: &mut Io<'_>) -> Result<()> {
+        self.write_run(io)?;
+        let longest = longest_piece(io, self.job.limits.table_bytes.saturating_mul(2));
+        self.most_image_bytes = self.most_image_bytes.min(longest);
+        self.most_run_bytes = longest;
+        Ok(())
+    }
+
+    /// Ends the table before `entry` if it is full and the entry has another user key, and begins the next.
     #[inline]
     fn split_before(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>) -> Result<()> {
         let bytes = self.builder.record_bytes() + entry.padded_length();
-        if bytes > self.most_bytes() || self.builder.entries() >= self.job.limits.table_entries {
-            self.split(&mut io.borrow_mut(), entry)?;
+        let is_full = self.builder.entries() >= self.job.limits.table_entries
+            || self.builder.image_bytes() > self.most_image_bytes
+            || bytes > self.most_bytes()
+            || (self.is_run_full(entry) && self.job.clustering != Clustering::None);
+        if is_full || self.builder.entries() == 0 {
+            self.begin_table(&mut io.borrow_mut(), entry)?;
         }
         self.starts_resident = false;
         Ok(())
@@ -134,13 +170,18 @@ impl<'a> Output<'a> {
         if left > 0 && left <= wanted / 2 { wanted.saturating_mul(2) } else { wanted }
     }
 
-    fn split(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>) -> Result<()> {
+    /// Begins a table with `entry`, unless the one before ends with the same user key.
+    fn begin_table(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>) -> Result<()> {
         let user_key = entry.key.user_key;
-        if self.builder.last_key().is_none_or(|last| last.user_key == user_key) {
-            return Ok(());
+        match self.builder.last_key() {
+            Some(last) if last.user_key == user_key => return Ok(()),
+            Some(_) => {
+                self.finish_table(io, Some(user_key))?;
+                self.lower = Some(user_key.to_vec());
+            }
+            None => {}
         }
-        self.finish_table(io, Some(user_key))?;
-        self.lower = Some(user_key.to_vec());
+        self.most_image_bytes = longest_piece(io, self.job.limits.table_bytes);
         Ok(())
     }
 
@@ -151,20 +192,19 @@ impl<'a> Output<'a> {
     }
 
     fn finish_table(&mut self, io: &mut Io<'_>, upper: Option<&[u8]>) -> Result<()> {
-        let mut builder = std::mem::replace(&mut self.builder, new_builder(self.job));
         let order = self.job.key_order();
         for tombstone in &self.tombstones {
             if let Some(part) = tombstone.clipped(order, self.lower.as_deref(), upper) {
-                builder.add_range_deletion(part)?;
+                self.builder.add_range_deletion(part)?;
             }
         }
-        if builder.is_empty() {
+        if self.builder.is_empty() {
             return Ok(());
         }
-        let run = self.write_run(io, builder.run_bytes())?;
+        self.write_run(io)?;
+        let builder = std::mem::replace(&mut self.builder, new_builder(self.job));
         io.counters.entries_out += builder.entries();
-        let table = builder.finish(run)?;
-        self.write_image(io, table)
+        self.write_image(io, builder.finish()?)
     }
 
     fn write_image(&mut self, io: &mut Io<'_>, table: BuiltTable) -> Result<()> {
@@ -183,12 +223,12 @@ impl<'a> Output<'a> {
         Ok(allocated.id)
     }
 
-    /// Gathers the records noted into a run; `None` if there are none.
-    fn write_run(&mut self, io: &mut Io<'_>, run_bytes: u64) -> Result<Option<SegmentId>> {
+    /// Gathers the records noted, if there are any, into a run, which ends.
+    fn write_run(&mut self, io: &mut Io<'_>) -> Result<()> {
         if self.noted.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
-        let run = self.allocate(io, SegmentKind::Run, run_bytes)?;
+        let run = self.allocate(io, SegmentKind::Run, self.builder.run_bytes())?;
         let noted = std::mem::take(&mut self.noted);
         let (mut rest, mut offset) = (noted.as_slice(), 0);
         let (mut reads, mut whole) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.buffer));
@@ -209,8 +249,15 @@ impl<'a> Output<'a> {
         self.noted = noted;
         self.noted.clear();
         (self.reads, self.buffer) = (reads, whole);
-        Ok(Some(run))
+        self.builder.end_run(run);
+        Ok(())
     }
+}
+
+/// Bytes that an output may have for want of memory in longer pieces; no limit where there is enough.
+fn longest_piece(io: &mut Io<'_>, wanted: u64) -> u64 {
+    let longest = io.longest_piece(wanted);
+    if longest < wanted { (longest / SHARE_OF_PIECE).max(LEAST_PIECE_BYTES) } else { u64::MAX }
 }
 
 /// Bytes of records of an input of the output level; `None` for one of another.

@@ -35,6 +35,8 @@ pub struct Store {
     /// Every write ever made: the model.
     history: Vec<(Vec<u8>, Tag, Vec<u8>)>,
     pub cancelled: bool,
+    /// Bytes of the longest free piece of memory.
+    pub longest_piece: u64,
     pub reads_gathered: usize,
     /// Lengths of the reads of images, in bytes.
     pub reads: Vec<usize>,
@@ -62,6 +64,10 @@ impl JobIo for Store {
             into[read.destination..][..read.length].copy_from_slice(from);
         }
         Ok(())
+    }
+
+    fn longest_piece(&mut self, wanted: u64) -> u64 {
+        self.longest_piece.min(wanted)
     }
 
     fn allocate(&mut self, _: SegmentKind, length: u64) -> Result<AllocatedSegment> {
@@ -121,6 +127,7 @@ impl Store {
             written: Vec::new(),
             history: Vec::new(),
             cancelled: false,
+            longest_piece: u64::MAX,
             reads_gathered: 0,
             reads: Vec::new(),
         }
