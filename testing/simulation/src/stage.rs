@@ -74,10 +74,16 @@ impl Process {
     }
 }
 
+/// Most calls inside of one step.
+const CALLS_INSIDE_STEP: u32 = 200;
+
 struct Inside {
     random: Random,
     running: Running,
     nested: Nested,
+    /// Calls that may still be made inside of the step under way. It may wait long for what was lost, and nobody
+    /// flushes meanwhile what they write.
+    calls_left: u32,
     process: Option<Process>,
     /// What strikes, and after how many waits.
     armed: Option<(Strike, u64)>,
@@ -113,6 +119,7 @@ impl Stage {
             random,
             running: Running::Inner,
             nested: Nested::default(),
+            calls_left: 0,
             process: None,
             armed: None,
             struck: None,
@@ -314,6 +321,7 @@ impl Stage {
     /// Runs a step of background work. False when there was nothing to do.
     pub(crate) fn step(&self, db: &Db) -> bool {
         let before = self.enter(Running::Step);
+        lock(&self.inside).calls_left = CALLS_INSIDE_STEP;
         let done = db.run_background_step();
         self.enter(before);
         done
@@ -348,7 +356,7 @@ impl Stage {
         }
         let chance = match running {
             Running::Call => 16,
-            Running::Step if self.drawn.calls_inside => 2,
+            Running::Step if self.drawn.calls_inside && inside.calls_left > 0 => 2,
             _ => return,
         };
         if inside.is_alone.load(Ordering::Relaxed) || !inside.random.one_in(1, chance) {
@@ -358,7 +366,10 @@ impl Stage {
         inside.running = Running::Inner;
         match running {
             Running::Call => inside.nested.steps += 1,
-            _ => inside.nested.calls += 1,
+            _ => {
+                inside.nested.calls += 1;
+                inside.calls_left -= 1;
+            }
         }
         drop(inside);
         match running {
