@@ -18,8 +18,7 @@ use crate::segment::Segment;
 use crate::shard::Shard;
 use crate::{Error, Result, statistics};
 use forebay_base::{ErrorKind, SegmentId};
-use forebay_fabric::rpc::MAX_ARGUMENT_BYTES;
-use forebay_memory_client::{ExtentRange, ShardHandle};
+use forebay_memory_client::{ExtentRange, MAX_STORED_BYTES, ShardHandle};
 use forebay_proto::job_kind;
 use forebay_table::job::{CompactionJob, CompactionResult};
 use forebay_table::{ImageAddress, SegmentKind};
@@ -84,8 +83,8 @@ impl Shard {
     pub(crate) fn store_near_data(&self, kind: SegmentKind, bytes: &[u8]) -> Result<Arc<Segment>> {
         let full = |cause: String| Error::new(ErrorKind::Full, cause);
         let part = self.remote.node_part().ok_or_else(|| full("the memory node runs no jobs".into()))?;
-        if bytes.len() > MAX_ARGUMENT_BYTES {
-            return Err(full(format!("a request has room for {MAX_ARGUMENT_BYTES} bytes, not {}", bytes.len())));
+        if bytes.len() > MAX_STORED_BYTES {
+            return Err(full(format!("a request has room for {MAX_STORED_BYTES} bytes, not {}", bytes.len())));
         }
         let shard = part.shard();
         self.check_open()?;

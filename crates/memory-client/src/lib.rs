@@ -28,4 +28,4 @@ pub use client::{ClientOptions, MemoryClient};
 pub use error::Error;
 pub use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardId, ShardKey, StoreId};
 pub use session::{ReadGuard, Reader};
-pub use store::{ShardHandle, StoreHandle};
+pub use store::{MAX_STORED_BYTES, ShardHandle, StoreHandle};

@@ -2,6 +2,7 @@
 
 use crate::{Error, MemoryClient};
 use forebay_base::Reader;
+use forebay_fabric::rpc::MAX_ARGUMENT_BYTES;
 use forebay_proto::calls::{
     AcquireShard, AdoptExtents, AdoptRanges, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES, ReleaseExtents,
     ReleaseShard, SetRoot, ShareExtents, SubmitJob,
@@ -11,6 +12,9 @@ use forebay_proto::replies::StoreOpened;
 use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId, gather, job_kind};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Most bytes that a [store](ShardHandle::store) takes: what a request has room for, beside its other fields.
+pub const MAX_STORED_BYTES: usize = MAX_ARGUMENT_BYTES - 256;
 
 /// An open store.
 #[derive(Debug, Clone)]
@@ -257,7 +261,8 @@ impl ShardHandle {
     /// [adopted](ShardHandle::adopt_ranges). `attempt` as for [`ShardHandle::gather`].
     ///
     /// # Errors
-    /// As [`ShardHandle::submit_job`]; [`Error::Full`] when no free piece is long enough.
+    /// As [`ShardHandle::submit_job`], for more than [`MAX_STORED_BYTES`] too; [`Error::Full`] when no free piece is
+    /// long enough.
     pub fn store(&self, attempt: u64, bytes: &[u8], limit: Duration) -> Result<ExtentRange, Error> {
         let result = self.submit_job(attempt, job_kind::STORE, bytes, limit)?;
         Ok(ExtentRange::take(&mut Reader::new(&result))?)

@@ -5,7 +5,7 @@ use forebay_env::Clock;
 use forebay_env::SystemClock;
 use forebay_fabric::{EndpointOptions, Link, Listener, Rights, inprocess, rpc, shm, tcp};
 use forebay_memory_client::{
-    AllocatorOptions, ClientOptions, Error, ExtentId, MemoryClient, Purpose, ShardId, SubAllocator,
+    AllocatorOptions, ClientOptions, Error, ExtentId, MAX_STORED_BYTES, MemoryClient, Purpose, ShardId, SubAllocator,
 };
 use forebay_memory_node::{Handle, MemoryNode, Options};
 use forebay_proto::{ExtentRange, job_kind};
@@ -344,6 +344,9 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
         assert_eq!(read(&client, ExtentRange { length, ..stored }), arguments);
         shard.adopt_ranges(&[stored]).unwrap();
         shard.free_ranges(&[stored]).unwrap();
+        // It gets there, and there it is longer than an extent.
+        let too_long = shard.store(u64::MAX, &vec![0; MAX_STORED_BYTES], limit).unwrap_err();
+        assert!(too_long.to_string().contains("extent"), "{too_long}");
         let outside = ExtentRange { extent: ExtentId(extent.0 + 1), ..output };
         for refused in [outside, piece(client.extent_bytes(), 1), piece(0, 3 << 20)] {
             assert_eq!(shard.gather(1, &[piece(0, 1), refused]).unwrap_err().kind(), ErrorKind::Invalid);

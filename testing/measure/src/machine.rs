@@ -13,7 +13,7 @@ pub struct Machine {
     pub cores: usize,
     /// Memory, bytes.
     pub memory_bytes: u64,
-    /// The operating system's kernel.
+    /// The operating system's kernel, with the two numbers of its version that matter.
     pub kernel: String,
     /// The commit of Forebay.
     pub commit: String,
@@ -30,7 +30,7 @@ impl Machine {
             processor: processor.map_or("unknown".into(), |(_, name)| name.trim().into()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: memory("MemTotal:").unwrap_or(0),
-            kernel: first_line("uname", &["-sr"]),
+            kernel: without_build(&first_line("uname", &["-sr"])),
             commit: first_line("git", &["describe", "--always", "--dirty"]),
             compiler: first_line("rustc", &["--version"]),
         }
@@ -54,8 +54,23 @@ fn memory(field: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// A kernel's name and version without its patch level and whoever built it.
+fn without_build(release: &str) -> String {
+    release.split(['.', '-']).take(2).collect::<Vec<_>>().join(".")
+}
+
 fn first_line(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or("unknown").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_kernel_is_named_by_two_numbers() {
+        assert_eq!(super::without_build("Linux 6.18.44-amd64"), "Linux 6.18");
+        assert_eq!(super::without_build("Linux 6.18-rc1"), "Linux 6.18");
+        assert_eq!(super::without_build("unknown"), "unknown");
+    }
 }
