@@ -10,8 +10,8 @@ use crate::planted::{Bug, planted};
 use crate::shard::Shard;
 use crate::table::Table;
 use crate::version::Change;
-use crate::{Error, Result, statistics};
-use forebay_base::{ErrorKind, InternalKey, Kind};
+use crate::{Result, statistics};
+use forebay_base::{InternalKey, Kind};
 use forebay_table::job::{Flush, FlushJob, JobIdentity, LocatedEntry};
 use forebay_table::{CachedTable, ImageAddress, RangeTombstone, TableId, TableMetadata, TableOptions};
 use std::sync::Arc;
@@ -70,8 +70,7 @@ impl Shard {
         };
         let deletions = buffer.range_deletions.all();
         let mut flush = Flush::new(&job, deletions.iter().map(|deletion| RangeTombstone::clone(deletion)).collect())?;
-        let incomplete = || Error::new(ErrorKind::Invalid, "a memtable is flushed before it is complete");
-        for found in buffer.memtable.sorted()?.ok_or_else(incomplete)? {
+        for found in buffer.sorted()? {
             let found = found?;
             // Range deletions stand beside the entries.
             if found.record.tag.kind() != Kind::RangeDelete {

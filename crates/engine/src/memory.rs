@@ -1,9 +1,9 @@
 //! A memtable with the registered memory behind it.
 
 use crate::range_deletions::MemtableDeletions;
-use crate::{Options, Result};
-use forebay_base::SequenceNumber;
-use forebay_memtable::{BlockPool, Memtable, MemtableOptions, SealedBlock};
+use crate::{Error, Options, Result};
+use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_memtable::{BlockPool, Memtable, MemtableOptions, SealedBlock, SortedRecords};
 use std::sync::Arc;
 
 /// A memtable and the means to send its block over the fabric.
@@ -39,5 +39,14 @@ impl Buffer {
         };
         let memtable = Arc::new(Memtable::of_pool(options, Box::new(memory), pool.lookups())?);
         Ok(Arc::new(Self { memtable, block, range_deletions, is_reserve }))
+    }
+
+    /// The records of a memtable that is complete, in order of their keys; range deletions are among them.
+    ///
+    /// # Errors
+    /// `Invalid` when it is not complete.
+    pub(crate) fn sorted(&self) -> Result<SortedRecords<'_>> {
+        let incomplete = || Error::new(ErrorKind::Invalid, "a memtable is flushed before it is complete");
+        self.memtable.sorted()?.ok_or_else(incomplete)
     }
 }

@@ -9,11 +9,11 @@
 //! Each part is a segment of its own and begins with a record, so nobody who reads has to know of it. So a flush
 //! finds room as long as there are free bytes in pieces of a [`MOST_PARTS`]th of a block, whoever divides them.
 
+use crate::Result;
 use crate::memory::Buffer;
 use crate::pipeline::Pipeline;
 use crate::segment::Segment;
 use crate::shard::Shard;
-use crate::{Error, Result};
 use forebay_base::{ErrorKind, LogicalAddress};
 use forebay_table::SegmentKind;
 use std::sync::Arc;
@@ -109,9 +109,7 @@ impl Shard {
 
 /// Where the records of a block begin, in ascending order.
 fn record_starts(buffer: &Buffer) -> Result<Vec<usize>> {
-    let incomplete = || Error::new(ErrorKind::Invalid, "a memtable is flushed before it is complete");
-    let records = buffer.memtable.sorted()?.ok_or_else(incomplete)?;
-    let mut starts = records.map(|found| Ok(found?.offset as usize)).collect::<Result<Vec<_>>>()?;
+    let mut starts = buffer.sorted()?.map(|found| Ok(found?.offset as usize)).collect::<Result<Vec<_>>>()?;
     starts.sort_unstable();
     Ok(starts)
 }

@@ -111,6 +111,7 @@ fn a_full_database_accepts_deletions_and_comes_back() {
         let db = cluster.open(options());
         let filled = fill(&db);
         assert!(filled * RECORD_BYTES > MEMORY / 2, "{filled} records were accepted: {:?}", db.statistics());
+        assert!(db.put(b"another", &[0; 400]).is_err());
         let deleted = |i: u64| if by_range { key(i)[0] < 128 } else { i.is_multiple_of(2) };
         if by_range {
             let mut batch = WriteBatch::new();

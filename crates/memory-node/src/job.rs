@@ -148,10 +148,7 @@ struct Echo;
 
 impl JobRunner for Echo {
     fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
-        let output = memory.allocate(job.arguments.len() as u64)?;
-        memory.write(output, 0, &job.arguments)?;
-        let mut result = Vec::new();
-        output.put(&mut result);
+        let mut result = Store.run(job, memory)?;
         result.extend_from_slice(&job.arguments);
         Ok(result)
     }

@@ -131,17 +131,8 @@ impl SparseIndex {
     /// The block that holds the image's byte at `offset`; the number of blocks when it lies behind them.
     #[must_use]
     pub fn block_at(&self, offset: u64) -> usize {
-        let (mut low, mut high) = (0, self.count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let is_passed = self.block(middle).is_some_and(|block| block.offset + u64::from(block.length) <= offset);
-            if is_passed {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        let ends_before = |block: BlockAddress| block.offset + u64::from(block.length) <= offset;
+        self.first_not(|index| self.block(index).is_some_and(ends_before))
     }
 
     /// The last key of block `index`.
@@ -157,12 +148,16 @@ impl SparseIndex {
     /// blocks when there is none. An entry before `target` is in this block or in the one before.
     #[must_use]
     pub fn seek(&self, order: KeyOrder, target: InternalKey<'_>) -> usize {
+        let is_before = |last| order.compare_internal(last, target) == Ordering::Less;
+        self.first_not(|index| self.last_key(index).is_some_and(is_before))
+    }
+
+    /// The first block that is not `passed`, as all before it are and none behind it.
+    fn first_not(&self, passed: impl Fn(usize) -> bool) -> usize {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;
-            let before =
-                self.last_key(middle).is_some_and(|last| order.compare_internal(last, target) == Ordering::Less);
-            if before {
+            if passed(middle) {
                 low = middle + 1;
             } else {
                 high = middle;
