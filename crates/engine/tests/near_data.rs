@@ -118,7 +118,8 @@ fn outputs_come_back_while_the_database_is_open() {
         db.delete(&key(i)).unwrap();
     }
     db.compact_range(None, None).unwrap();
-    assert_eq!(db.statistics().remote_bytes, 0);
+    let statistics = db.statistics();
+    assert_eq!(statistics.remote_bytes, 0, "{statistics:?}");
     // Frees are sent in batches, by the threads behind.
     common::eventually("the node has its part back", || {
         let node = client.node_statistics().unwrap();
