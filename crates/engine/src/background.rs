@@ -4,13 +4,14 @@
 //!   loop   a flush of any shard, else a compaction of any shard, else sleep until the bell rings
 //! ```
 //!
-//! Each look begins at another shard, so that none is left out. Of a shard, memtables are flushed one
-//! at a time, oldest first, so its level 0 stays in order; compactions that share no table run beside
+//! Each look begins at another shard, so that none is left out. Of a shard, memtables are flushed by one
+//! flush at a time, oldest first, so its level 0 stays in order; compactions that share no table run beside
 //! that and beside each other. Where there are several threads, compactions leave one to flushes. A shard whose memory node is full has
 //! its compactions done first: they may make the room that its flush needs.
 //!
 //! A shard that failed has no more work; the others go on.
 
+use crate::flush::joined;
 use crate::manual::Step;
 use crate::memory::Buffer;
 use crate::picker::{Cursors, Pick, Picker};
@@ -85,7 +86,7 @@ struct Crew {
 
 /// Something to do.
 enum Task {
-    Flush(Arc<Buffer>),
+    Flush(Vec<Arc<Buffer>>),
     Compact(Arc<LiveVersion>, Pick),
 }
 
@@ -267,9 +268,13 @@ impl Shard {
         if state.flushing {
             return None;
         }
-        let oldest = view.sealed.last()?;
+        // Short of memory each is flushed by itself.
+        let most_bytes =
+            if state.room.is_plenty() && state.full.is_none() { self.options.target_table_bytes } else { 0 };
+        let oldest = view.sealed.len() - joined(&view.sealed, most_bytes);
+        let buffers = view.sealed.get(oldest..).filter(|buffers| !buffers.is_empty())?;
         state.flushing = true;
-        Some(Task::Flush(Arc::clone(oldest)))
+        Some(Task::Flush(buffers.to_vec()))
     }
 
     fn next_compaction(&self, view: &View, state: &mut State) -> Option<Task> {
@@ -316,7 +321,7 @@ impl Shard {
 
     fn work_on(&self, task: Task) {
         let result = match &task {
-            Task::Flush(buffer) => self.flush(buffer).map_err(|error| error.during("flushing a memtable")),
+            Task::Flush(buffers) => self.flush(buffers).map_err(|error| error.during("flushing memtables")),
             Task::Compact(version, pick) => {
                 let start = self.options.clock.now();
                 let compacted = self.compact(version, pick);
@@ -328,8 +333,8 @@ impl Shard {
         };
         // What it named is freed before anybody hears that it is done.
         let compacted = match task {
-            Task::Flush(buffer) => {
-                drop(buffer);
+            Task::Flush(buffers) => {
+                drop(buffers);
                 None
             }
             Task::Compact(version, pick) => {

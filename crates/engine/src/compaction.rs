@@ -44,7 +44,7 @@ impl Shard {
         };
         let removed = pick.inputs.iter().map(|(level, table)| (*level, table.id));
         change.edit.removed_tables.extend(removed);
-        self.commit(change, None)
+        self.commit(change, &[])
     }
 
     /// Runs a job near the data, or here when it is not to run or refused there.

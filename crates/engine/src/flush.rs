@@ -1,49 +1,93 @@
-//! Flush: a sealed memtable becomes a table of level 0 (dLSM X-C, O3-LSM 4.2).
+//! Flush: sealed memtables become a table of level 0 (dLSM X-C, O3-LSM 4.2).
 //!
-//! The block goes to a segment as it stands, in pieces, several in flight; meanwhile the index over
-//! it is built. Records are not copied or serialised. The table is installed when all bytes of
-//! segment and image are written. Where memory is cut up, the block goes to several segments (`placing`).
+//! A flush takes the oldest sealed memtable, and those behind it as long as one table holds them all: level 0 gets
+//! fewer tables where memtables are smaller than tables, or ended early, and flushes lag behind. Not when memory is
+//! short: it is then done by as little as possible.
+//!
+//! Each block goes to a segment as it stands, in pieces, several in flight; meanwhile the index over
+//! all is built. Records are not copied or serialised. The table is installed when all bytes of
+//! segments and image are written. Where memory is cut up, a block goes to several segments (`placing`).
 
 use crate::memory::Buffer;
 use crate::pipeline::Pipeline;
+use crate::placing::PlacedBlock;
 use crate::planted::{Bug, planted};
 use crate::shard::Shard;
 use crate::table::Table;
 use crate::version::Change;
-use crate::{Result, statistics};
+use crate::{Error, Result, statistics};
 use forebay_base::{InternalKey, Kind};
+use forebay_memtable::{RecordRef, SortedRecords};
 use forebay_table::job::{Flush, FlushJob, JobIdentity, LocatedEntry};
+use forebay_table::merge::{Direction, Merge, SortedStream};
 use forebay_table::{CachedTable, ImageAddress, RangeTombstone, TableId, TableMetadata, TableOptions};
 use std::sync::Arc;
 
+/// The records of a sealed memtable, as a stream to be merged.
+struct MemtableStream<'b> {
+    records: SortedRecords<'b>,
+    current: Option<RecordRef<'b>>,
+}
+
+impl<'b> MemtableStream<'b> {
+    fn new(buffer: &'b Buffer) -> Result<Self> {
+        let mut stream = Self { records: buffer.sorted()?, current: None };
+        stream.advance()?;
+        Ok(stream)
+    }
+}
+
+impl SortedStream for MemtableStream<'_> {
+    type Error = Error;
+
+    #[inline]
+    fn key(&self) -> Option<InternalKey<'_>> {
+        self.current.as_ref().map(|found| InternalKey { user_key: found.record.key, tag: found.record.tag })
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<()> {
+        self.current = self.records.next().transpose()?;
+        Ok(())
+    }
+}
+
+/// How many of the sealed memtables, newest first, a flush takes from the end: the oldest, and as many more as their
+/// table holds.
+pub(crate) fn joined(sealed: &[Arc<Buffer>], target_table_bytes: u64) -> usize {
+    let mut bytes = 0u64;
+    let fits = |buffer: &&Arc<Buffer>| {
+        bytes = bytes.saturating_add(buffer.memtable.filled_prefix_bytes());
+        bytes <= target_table_bytes
+    };
+    sealed.iter().rev().take_while(fits).count().max(1).min(sealed.len())
+}
+
 impl Shard {
-    /// Flushes the oldest sealed memtable and installs its table.
+    /// Flushes the oldest sealed memtables into one table and installs it.
     ///
     /// # Errors
     /// `Full` when the memory node is full: nothing is lost, it can be tried again; others.
-    pub(crate) fn flush(&self, buffer: &Arc<Buffer>) -> Result<()> {
-        self.wait_complete(buffer);
+    pub(crate) fn flush(&self, buffers: &[Arc<Buffer>]) -> Result<()> {
+        buffers.iter().for_each(|buffer| self.wait_complete(buffer));
         if planted(Bug::DropBeforeInstalled) {
             let state = self.lock();
-            self.install(Arc::clone(&self.view.load().version), Some(buffer));
+            self.install(Arc::clone(&self.view.load().version), buffers);
             drop(state);
         }
         let table = self.next_table();
         let mut change = Change::default();
-        let length = buffer.memtable.filled_prefix_bytes();
-        let mut written = None;
-        if length > 0 {
-            written = Some(self.write_table(buffer, length, table, &mut change)?);
+        let filled: Vec<_> = buffers.iter().filter(|buffer| buffer.memtable.filled_prefix_bytes() > 0).collect();
+        if !filled.is_empty() {
+            let mut written = self.write_table(&filled, table, &mut change)?;
+            if !planted(Bug::EditBeforeData) {
+                written.drain()?;
+            }
         }
-        if let Some(written) = &mut written
-            && !planted(Bug::EditBeforeData)
-        {
-            written.drain()?;
-        }
-        change.edit.last_sequence = buffer.memtable.last_sequence();
-        self.commit(change, Some(buffer))?;
+        change.edit.last_sequence = buffers.iter().filter_map(|buffer| buffer.memtable.last_sequence()).max();
+        self.commit(change, buffers)?;
         statistics::add(&self.counters.flushes, 1);
-        tracing::debug!(table = table.0, bytes = length, "flushed a memtable");
+        tracing::debug!(table = table.0, memtables = buffers.len(), "flushed memtables");
         Ok(())
     }
 
@@ -59,21 +103,29 @@ impl Shard {
         }
     }
 
-    /// Writes a memtable's block and the index over it. They are written when the pipeline is drained.
-    fn write_table(&self, buffer: &Buffer, length: u64, id: TableId, change: &mut Change) -> Result<Pipeline> {
+    /// Writes memtables' blocks and the index over them. They are written when the pipeline is drained.
+    fn write_table(&self, buffers: &[&Arc<Buffer>], id: TableId, change: &mut Change) -> Result<Pipeline> {
         let mut pipeline = Pipeline::new(self.remote.background()?);
-        let block = self.place_block(buffer, length as usize, &mut pipeline)?;
+        let place = |buffer: &&Arc<Buffer>| {
+            let length = buffer.memtable.filled_prefix_bytes() as usize;
+            self.place_block(buffer, length, &mut pipeline)
+        };
+        let blocks = buffers.iter().map(place).collect::<Result<Vec<_>>>()?;
         let job = FlushJob {
             identity: self.job_identity(id.0),
             snapshots: self.pinned_numbers(),
             options: self.table_options(),
         };
-        let deletions = buffer.range_deletions.all();
-        let mut flush = Flush::new(&job, deletions.iter().map(|deletion| RangeTombstone::clone(deletion)).collect())?;
-        for found in buffer.sorted()? {
-            let found = found?;
+        let deletions: Vec<_> = buffers.iter().map(|buffer| buffer.range_deletions.all()).collect();
+        let deletions = deletions.iter().flat_map(|all| all.iter()).map(|deletion| RangeTombstone::clone(deletion));
+        let mut flush = Flush::new(&job, deletions.collect())?;
+        let streams = buffers.iter().map(|buffer| MemtableStream::new(buffer)).collect::<Result<Vec<_>>>()?;
+        let mut merge = Merge::new(streams, self.options.key_order, Direction::Forward);
+        while let Some((number, stream)) = merge.current() {
             // Range deletions stand beside the entries.
-            if found.record.tag.kind() != Kind::RangeDelete {
+            if let (Some(found), Some(block)) = (&stream.current, blocks.get(number))
+                && found.record.tag.kind() != Kind::RangeDelete
+            {
                 flush.add(&LocatedEntry {
                     key: InternalKey { user_key: found.record.key, tag: found.record.tag },
                     address: block.locate(found.offset),
@@ -81,12 +133,13 @@ impl Shard {
                     expiry_ms: found.record.expiry_ms,
                 })?;
             }
+            merge.advance()?;
         }
         if let Some(built) = flush.finish()?.table {
             let length = built.image.len() as u64;
             let image = self.place_image(&built.image, &mut pipeline)?;
             let address = ImageAddress { segment: image.id(), length, tail_offset: built.tail_offset };
-            change.segments = block.segments().chain([image]).collect();
+            change.segments = blocks.into_iter().flat_map(PlacedBlock::segments).chain([image]).collect();
             let cached = CachedTable::parse(built.tail())?;
             let metadata = TableMetadata { id, image: address, properties: Arc::clone(cached.properties()) };
             let find = |id| change.segments.iter().find(|segment| segment.id() == id).cloned();

@@ -11,7 +11,7 @@
 //! | change | by | view before → after |
 //! |---|---|---|
 //! | switch | a writer that finds the active memtable ended | active A, sealed S → active N, sealed A·S |
-//! | flush | the background, oldest sealed memtable first | sealed S·A, version V → sealed S, version V + table of A |
+//! | flush | the background, oldest sealed memtables first | sealed S·A, version V → sealed S, version V + table of A |
 //! | compaction | the background | version V → V − inputs + outputs |
 //!
 //! # What the lock guards
@@ -246,7 +246,7 @@ impl Shard {
     pub(crate) fn set_first_key(&self, key: &[u8]) -> Result<()> {
         let mut change = Change::default();
         change.edit.first_key = Some(key.to_vec());
-        self.commit(change, None)
+        self.commit(change, &[])
     }
 
     /// Flushes what a named database has in memtables, if it is open and well.
@@ -545,12 +545,12 @@ impl Shard {
     }
 
     /// Makes the version that `change` leads to, records it if the database has a name, and installs
-    /// it, and with it drops the memtable `flushed` from the view. All that the change adds is
+    /// it, and with it drops the memtables `flushed` from the view. All that the change adds is
     /// completely written.
     ///
     /// # Errors
     /// When the change does not fit the version, or cannot be recorded: then nothing changed here.
-    pub(crate) fn commit(&self, mut change: Change, flushed: Option<&Arc<Buffer>>) -> Result<()> {
+    pub(crate) fn commit(&self, mut change: Change, flushed: &[Arc<Buffer>]) -> Result<()> {
         let commit = lock(&self.commit);
         change.edit.next_table = Some(self.next_table.load(Ordering::Relaxed));
         change.edit.next_segment = Some(self.next_segment.load(Ordering::Relaxed));
@@ -573,7 +573,7 @@ impl Shard {
         state.flush_again_at = None;
         state.hopeless_since = None;
         state.too_large.clear();
-        if flushed.is_some() {
+        if !flushed.is_empty() {
             state.cursors.begin_moves();
         }
         state.retries = 0;
@@ -583,10 +583,10 @@ impl Shard {
         Ok(())
     }
 
-    /// Installs a version, and drops the memtable `flushed` from the view. The caller holds the lock.
-    pub(crate) fn install(&self, version: Arc<LiveVersion>, flushed: Option<&Arc<Buffer>>) {
+    /// Installs a version, and drops the memtables `flushed` from the view. The caller holds the lock.
+    pub(crate) fn install(&self, version: Arc<LiveVersion>, flushed: &[Arc<Buffer>]) {
         let view = Arc::clone(&self.view.load());
-        let is_left = |buffer: &&Arc<Buffer>| flushed.is_none_or(|flushed| !Arc::ptr_eq(buffer, flushed));
+        let is_left = |buffer: &&Arc<Buffer>| !flushed.iter().any(|flushed| Arc::ptr_eq(buffer, flushed));
         let sealed = view.sealed.iter().filter(is_left).cloned().collect();
         self.view.replace(Arc::new(View { active: Arc::clone(&view.active), sealed, version }));
     }

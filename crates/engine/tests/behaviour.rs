@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Cluster, small_options};
+use common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Options, WriteBatch};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,6 +72,7 @@ fn batches_are_atomic_and_writers_see_their_writes() {
     let db = cluster.open(small_options());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = SetWhenDropped(&done);
         let writers: Vec<_> = (0..3u8)
             .map(|writer| {
                 let db = &db;
@@ -99,7 +100,7 @@ fn batches_are_atomic_and_writers_see_their_writes() {
             }
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
     });
     db.wait_for_compactions().unwrap();
     for writer in 0..3u8 {
@@ -196,4 +197,47 @@ fn closing_gives_the_memory_back() {
     assert!(iterator.seek_to_first().is_err());
     drop((db, snapshot, iterator));
     cluster.expect_nothing_leased();
+}
+
+#[test]
+fn memtables_that_wait_are_flushed_into_one_table() {
+    let cluster = Cluster::start(256 << 20);
+    let options = Options {
+        background_threads: 0,
+        max_immutable_memtables: 8,
+        target_table_bytes: 100 << 10,
+        level0_compaction_trigger: 8,
+        ..small_options()
+    };
+    let db = cluster.open(options);
+    // After the first flush it is known how much room there is.
+    db.put(b"", b"").unwrap();
+    db.flush().unwrap();
+    // Five memtables: keys up to three times, deleted in between one by one and by a range.
+    let put = |round: u32, keys: std::ops::Range<u32>| {
+        keys.for_each(|i| db.put(&i.to_be_bytes(), &[round as u8; 100]).unwrap());
+    };
+    put(0, 0..230);
+    let snapshot = db.snapshot();
+    put(1, 0..230);
+    (0..230).step_by(5).for_each(|i: u32| db.delete(&i.to_be_bytes()).unwrap());
+    db.delete_range(&50u32.to_be_bytes(), &60u32.to_be_bytes()).unwrap();
+    put(2, 100..230);
+    assert_eq!(db.property("forebay.num-immutable-mem-table").unwrap(), "4");
+    assert_eq!(db.statistics().flushes, 1);
+    assert!(db.run_background_step());
+    let flushed = db.statistics();
+    assert_eq!((flushed.flushes, flushed.levels[0].tables), (2, 2));
+    assert_eq!(db.property("forebay.num-immutable-mem-table").unwrap(), "0");
+    let value = |i: u32| match i {
+        100.. => Some([2u8; 100]),
+        50..60 => None,
+        _ if i.is_multiple_of(5) => None,
+        _ => Some([1; 100]),
+    };
+    for i in 0..230u32 {
+        assert_eq!(db.get(&i.to_be_bytes()).unwrap().as_deref(), value(i).as_ref().map(|value| &value[..]), "{i}");
+        let then = db.get_at(&i.to_be_bytes(), &snapshot).unwrap();
+        assert_eq!(then.as_deref(), Some(&[0u8; 100][..]), "{i} at the snapshot");
+    }
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Cluster, small_options};
+use common::{Cluster, SetWhenDropped, small_options};
 use forebay_engine::planted::{Bug, plant};
 use forebay_engine::{Db, Options, ShardBounds, WriteBatch};
 use forebay_env::{Clock, SystemClock};
@@ -21,6 +21,7 @@ fn finds_half_a_batch(db: &Db, for_nanos: u64) -> bool {
     let clock = SystemClock::new();
     let (done, found) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _ends = SetWhenDropped(&done);
         for writer in 0..WRITERS {
             let done = &done;
             scope.spawn(move || {
@@ -48,7 +49,6 @@ fn finds_half_a_batch(db: &Db, for_nanos: u64) -> bool {
                 }
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     found.into_inner()
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Cluster, small_options};
+use common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, IterOptions, Options, Snapshot, WriteBatch};
 use forebay_env::Random;
@@ -47,7 +47,7 @@ fn groups_are_whole_while_ranges_are_deleted() {
     let db = cluster.open(small_options());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (db, done) = (&db, &done);
+        let (db, done, ends) = (&db, &done, SetWhenDropped(&done));
         let writers: Vec<_> = (0..2u64)
             .map(|seed| {
                 scope.spawn(move || {
@@ -97,7 +97,7 @@ fn groups_are_whole_while_ranges_are_deleted() {
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         owner.join().unwrap();
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         reader.join().unwrap();
     });
     let statistics = db.statistics();

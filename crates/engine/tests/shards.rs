@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Cluster, small_options};
+use common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Options, ShardBounds, WriteBatch};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,6 +60,7 @@ fn cross_shards(db: &Db, mut meanwhile: impl FnMut(&Db) + Send) {
     let done = AtomicBool::new(false);
     let all_equal = |values: &[Option<Vec<u8>>]| values.iter().all(|value| *value == values[0]);
     std::thread::scope(|scope| {
+        let ends = SetWhenDropped(&done);
         let mut writers = Vec::new();
         for writer in 0..2u8 {
             let name = format!("batch-{writer}");
@@ -119,7 +120,7 @@ fn cross_shards(db: &Db, mut meanwhile: impl FnMut(&Db) + Send) {
             }
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         mover.join().unwrap();
     });
     db.close().unwrap();
@@ -134,6 +135,7 @@ fn writers_lose_nothing_while_their_keys_move() {
     db.flush().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = SetWhenDropped(&done);
         for writer in 0..2u32 {
             let (db, done) = (&db, &done);
             scope.spawn(move || {
@@ -159,7 +161,7 @@ fn writers_lose_nothing_while_their_keys_move() {
             // The keys are of shard 1 or of shard 0, in part or all.
             db.move_bound(0, &key([3000, 700, 2000, 0, 1500, 1][i % 6])).unwrap();
         }
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
     });
     db.close().unwrap();
 }

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Cluster, small_options};
+use common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options, WriteBatch};
 use forebay_env::{Random, SystemClock};
@@ -175,7 +175,7 @@ fn everything(db: &Db, seed: u64, keys: u64, end: impl FnOnce()) -> Result<Vec<M
     const WRITERS: u64 = 3;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let done = &done;
+        let (done, ends) = (&done, SetWhenDropped(&done));
         let writers: Vec<_> =
             (0..WRITERS).map(|number| scope.spawn(move || writer(db, seed, number, keys, done))).collect();
         let others: Vec<_> = (0..2)
@@ -183,7 +183,7 @@ fn everything(db: &Db, seed: u64, keys: u64, end: impl FnOnce()) -> Result<Vec<M
             .chain((0..2).map(|number| scope.spawn(move || housekeeper(db, seed + number, WRITERS, keys, done))))
             .collect();
         end();
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         let models: Vec<_> = writers.into_iter().map(|writer| writer.join().expect("a writer")).collect();
         let others: Vec<_> = others.into_iter().map(|other| other.join().expect("a reader")).collect();
         others.into_iter().collect::<Result<Vec<()>, Error>>()?;
@@ -296,6 +296,7 @@ fn a_flush_ends_while_others_write() {
                 }
             });
         }
+        let _ends = SetWhenDropped(&done);
         sleep(Duration::from_millis(100));
         for _ in 0..10 {
             let before = written.load(Ordering::Relaxed);
@@ -306,7 +307,6 @@ fn a_flush_ends_while_others_write() {
             println!("{flushed} writes during a flush, {compacted} during a compaction");
             assert!(flushed < 500 && compacted < 20_000, "{flushed} and {compacted} writes");
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 

@@ -8,6 +8,7 @@ use forebay_fabric::inprocess::{self, Connector};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::{Handle, MemoryNode};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub struct Cluster {
@@ -75,5 +76,14 @@ pub fn small_options() -> Options {
         levels: 5,
         fabric_timeout: Duration::from_secs(5),
         ..Options::default()
+    }
+}
+
+/// Ends the other threads of a test, also when it fails.
+pub struct SetWhenDropped<'a>(pub &'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
