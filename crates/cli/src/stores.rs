@@ -77,7 +77,7 @@ pub struct EngineArguments {
 /// What compactions do with records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Style {
-    /// They bring records into key order when these enter the last level.
+    /// They bring records into key order in the last level, once enough of a table is not.
     Clustered,
     /// They leave records where they were written.
     Unclustered,

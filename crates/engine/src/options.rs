@@ -40,8 +40,8 @@ pub enum ShardBounds {
 /// What compactions do with records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompactionStyle {
-    /// They merge indexes. A record is brought into key order when it enters the last level of its range,
-    /// and then stays.
+    /// They merge indexes. Records are brought into key order in the last level of their range, once enough of
+    /// them have come to a table, and then stay.
     #[default]
     Clustered,
     /// They merge indexes. Records stay where they were written until their segment is collected.
@@ -139,8 +139,10 @@ pub struct Options {
     pub size_classes: SizeClasses,
     /// Most runs of a table of the last level.
     pub last_level_runs: usize,
-    /// Most dead bytes for 100 bytes that live: of a segment in the last level, and of all that are known and
-    /// that no reader pins.
+    /// Most bytes of 100 of a table of the last level that may lie outside of its runs, where they were written.
+    /// Large records are not counted. Scans lower it for the tables that they cross.
+    pub unclustered_percent: u64,
+    /// Most dead bytes for 100 bytes that live, of all that are known and that no reader pins.
     pub dead_percent: u64,
     /// The point indexes of tables.
     pub point_index: PointIndexOptions,
@@ -180,6 +182,7 @@ impl Default for Options {
             compaction_style: CompactionStyle::default(),
             size_classes: SizeClasses::default(),
             last_level_runs: 8,
+            unclustered_percent: 25,
             dead_percent: 25,
             point_index: PointIndexOptions::default(),
             fabric_timeout: Duration::from_secs(5),
@@ -239,6 +242,7 @@ impl Options {
         rule(self.level1_bytes >= 1, "level1_bytes must be positive")?;
         rule(self.level_size_multiplier >= 2, "level_size_multiplier must be at least 2")?;
         rule(self.last_level_runs >= 1, "last_level_runs must be at least 1")?;
+        rule(self.unclustered_percent <= 100, "unclustered_percent must be at most 100")?;
         rule((1..=1000).contains(&self.dead_percent), "dead_percent must be from 1 to 1000")?;
         rule(
             self.size_classes.medium_from_bytes <= self.size_classes.large_from_bytes,

@@ -10,20 +10,23 @@
 //! | compaction into | medium records ([`CompactionStyle::Clustered`]) |
 //! |---|---|
 //! | a level under which something overlaps | stay where they are: only indexes are merged |
-//! | the last level of the range | newcomers are gathered into a run of the output table; residents stay |
+//! | the last level of the range, while little of the tables lies outside of runs, or while the level is about to be compacted itself | stay |
+//! | the last level of the range otherwise | what lies outside of runs is gathered into one run of the output table |
 //!
-//! So a record is gathered once, near the data, and memtable segments die whole, oldest first. Small
-//! records are gathered by every compaction, large ones stay where they were written.
+//! So a record is gathered once, near the data, many together, and what is overwritten soon never is. Memtable
+//! segments die whole, oldest first. Small records are gathered by every compaction above the last level, large ones
+//! stay where they were written.
 //!
 //! # What bounds it
 //!
-//! A table of the last level holds few runs, and few dead bytes. A compaction into it *vacates* what is
-//! too much: its smallest runs go into the new one, as many as together outweigh the next larger; and
-//! segments past the limit of dead bytes are left. A table that is past a limit by itself is rewritten
-//! alone, and a scan that crosses a table lowers the number of runs that it may have.
+//! A table of the last level holds few runs, and little outside of them. A compaction into it *vacates* what is
+//! too much: its smallest runs go into the new one, as many as together outweigh the next larger. A table that is
+//! past a limit by itself is rewritten alone, and a scan that crosses a table lowers its limits.
 //!
-//! When dead bytes in all come near their limit, the tables that name the deadest segment go down a
-//! level, or are rewritten in the last one.
+//! Dead bytes are bounded in all, not by segment: what moves for a byte that is freed is least where least lives.
+//! When they come to the share that is aimed at, the segments of which most is dead, as many as bring them back
+//! there, are vacated by compactions that there are anyway. When they come near their limit, the tables that name
+//! such a segment go down a level, or are rewritten in the last one.
 //!
 //! # When memory is short
 //!
@@ -50,7 +53,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Collection starts at this part of the limit of dead bytes, in percent.
-const EARLY_PERCENT: u64 = 75;
+const EARLY_PERCENT: u64 = 88;
+/// What it aims at, likewise: so much is vacated by compactions that there are anyway.
+const AIM_PERCENT: u64 = 80;
 /// Percent of dead bytes when the memory node is full: collecting less would free too little for its work.
 const FULL_DEAD_PERCENT: u64 = 6;
 /// Percent of an extent up to which it is sparse.
@@ -79,13 +84,13 @@ impl Pick {
     /// Bytes that its outputs may take: all entries survive.
     pub(crate) fn output_bytes(&self) -> u64 {
         let Work::Merge { clustering, vacated, .. } = &self.work else { return 0 };
-        let is_gathered = |level: u8, used: &SegmentUse| match clustering {
+        let is_gathered = |used: &SegmentUse| match clustering {
             Clustering::Gather(Residents::Rewrite) => true,
-            Clustering::Gather(Residents::Keep) if !used.is_run && level < self.output_level => true,
+            Clustering::Gather(Residents::Keep) if !used.is_run => true,
             _ => vacated.contains(&used.id),
         };
-        let of_table = |(level, table): &(u8, Arc<TableMetadata>)| {
-            let gathered = table.properties.segments.iter().filter(|used| is_gathered(*level, used));
+        let of_table = |(_, table): &(u8, Arc<TableMetadata>)| {
+            let gathered = table.properties.segments.iter().filter(|used| is_gathered(used));
             table.properties.entries() * INDEX_ENTRY_BYTES + gathered.map(|used| used.live_bytes).sum::<u64>()
         };
         self.inputs.iter().map(of_table).sum()
@@ -139,6 +144,8 @@ pub(crate) struct Picker<'a> {
     pub(crate) crossings: &'a dyn Fn(TableId) -> u32,
     pub(crate) room: Room,
     space: Space,
+    /// Of segments of which a larger part is dead compactions into the last level leave nothing.
+    left_percent: u64,
 }
 
 impl<'a> Picker<'a> {
@@ -149,7 +156,13 @@ impl<'a> Picker<'a> {
         crossings: &'a dyn Fn(TableId) -> u32,
         room: Room,
     ) -> Self {
-        Self { version, options, busy, crossings, room, space: Space::of(version) }
+        let space = Space::of(version);
+        let aim = space.live_bytes() / 100 * options.dead_percent * AIM_PERCENT / 100;
+        let left_percent = match room.is_plenty() {
+            true => space.percent_to(aim.max(options.write_buffer_bytes as u64)),
+            false => space.percent_to(aim).min(options.dead_percent),
+        };
+        Self { version, options, busy, crossings, room, space, left_percent }
     }
 
     /// Whether no table of the pick is busy.
@@ -290,18 +303,21 @@ impl<'a> Picker<'a> {
         })
     }
 
-    /// A table of the last level that is past a limit by itself.
+    /// A table of the last level that has too many runs, or too much outside of them.
     fn pick_overdue(&self) -> Option<Pick> {
         if self.options.compaction_style != CompactionStyle::Clustered || self.room.is_tight() {
             return None;
         }
         let order = self.version.identity().key_order;
         (1..self.version.levels().len()).find_map(|level| {
-            self.version.level(level).iter().filter(|table| !self.busy.contains(&table.id)).find_map(|table| {
-                let vacated = self.too_much(table, 0);
-                let whole = range(order, std::iter::once(table));
-                (!vacated.is_empty() && self.is_last(level, &whole)).then(|| self.rewrite(level, table, vacated))
-            })
+            let comes_to_rest = self.comes_to_rest(level, 0);
+            let is_due = |table: &&Arc<TableMetadata>| {
+                let runs = table.properties.segments.iter().filter(|used| used.is_run).count();
+                let is_due = runs > self.most_runs(table) || comes_to_rest && self.is_unclustered(&[table]);
+                is_due && !self.busy.contains(&table.id) && self.is_last(level, &range(order, std::iter::once(*table)))
+            };
+            let table = self.version.level(level).iter().find(is_due)?;
+            Some(self.rewrite(level, table, self.too_much(table, 0)))
         })
     }
 
@@ -312,7 +328,7 @@ impl<'a> Picker<'a> {
         let percent = self.room.scale(FULL_DEAD_PERCENT.min(most), most);
         let slack = self.room.scale(0, self.options.write_buffer_bytes as u64);
         // Short of memory, every run is left of which as much is dead.
-        let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.options.dead_percent);
+        let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.left_percent);
         if self.space.dead_bytes() <= self.space.live_bytes() / 100 * percent + slack {
             return None;
         }
@@ -321,7 +337,7 @@ impl<'a> Picker<'a> {
             true => self.space.cheapest(self.room.scratch_bytes / 4),
             false => Vec::new(),
         };
-        let deadest = if victims.is_empty() { self.space.deadest() } else { victims.clone() };
+        let deadest = if victims.is_empty() { self.space.cheapest(u64::MAX) } else { victims.clone() };
         deadest.into_iter().take(MOST_TRIES).find_map(|deadest| {
             let names = |table: &&Arc<TableMetadata>| table.properties.segments.iter().any(|used| used.id == deadest);
             let level = (0..=deepest).find(|&level| self.version.level(level).iter().any(|table| names(&table)))?;
@@ -353,8 +369,8 @@ impl<'a> Picker<'a> {
     /// A compaction of a table of the last level into itself.
     fn rewrite(&self, level: usize, table: &Arc<TableMetadata>, vacated: BTreeSet<SegmentId>) -> Pick {
         let clustering = match self.options.compaction_style {
-            CompactionStyle::Unclustered => Clustering::None,
-            CompactionStyle::Clustered => Clustering::Gather(Residents::Keep),
+            CompactionStyle::Clustered if self.is_unclustered(&[table]) => Clustering::Gather(Residents::Keep),
+            CompactionStyle::Clustered | CompactionStyle::Unclustered => Clustering::None,
             CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
         };
         self.rewrite_as(level, table, clustering, vacated)
@@ -382,53 +398,95 @@ impl<'a> Picker<'a> {
         // The tables below reach beyond those above, and so may their deletions hide what lies deeper.
         let whole = range(order, tables.iter().chain(&below));
         let is_bottommost = self.is_last(output, &whole);
-        let is_clustered = self.options.compaction_style == CompactionStyle::Unclustered
-            || tables.iter().all(|table| table.properties.segments.iter().all(|used| used.is_run));
+        let clustering = self.clustering(output, is_bottommost, &tables, &below);
         // At the bottom range deletions have done their work: a merge drops them.
-        let is_done = is_clustered && tables.iter().all(|table| table.properties.range_deletions == 0);
+        let is_done = clustering == Clustering::None || tables.iter().all(|table| is_in_runs(table));
+        let is_done = is_done && tables.iter().all(|table| table.properties.range_deletions == 0);
         let can_move = level > 0 && below.is_empty() && (is_done || !is_bottommost);
-        let work = if can_move { Work::Move } else { self.merge(is_bottommost, &tables, &below) };
+        let work = if can_move { Work::Move } else { self.merge(is_bottommost, clustering, &tables, &below) };
         let with_level = |level: usize| move |table| (level as u8, table);
         let inputs =
             tables.into_iter().map(with_level(level)).chain(below.into_iter().map(with_level(output))).collect();
         Pick { inputs, output_level: output as u8, work }
     }
 
-    /// How tables are merged into others of their output level.
-    fn merge(&self, is_bottommost: bool, tables: &[Arc<TableMetadata>], residents: &[Arc<TableMetadata>]) -> Work {
-        let percent = self.options.dead_percent;
-        let past_limit = || tables.iter().flat_map(|table| self.past_limit(table, percent, None));
-        let (clustering, vacated) = match (self.options.compaction_style, is_bottommost) {
-            (CompactionStyle::Classic, _) => (Clustering::Gather(Residents::Rewrite), BTreeSet::new()),
-            (_, false) => (Clustering::None, BTreeSet::new()),
-            (CompactionStyle::Clustered, true) if self.room.is_tight() => (Clustering::None, BTreeSet::new()),
-            (CompactionStyle::Unclustered, true) => {
-                let residents = residents.iter().flat_map(|table| self.past_limit(table, percent, None));
-                (Clustering::None, past_limit().chain(residents).collect())
-            }
-            (CompactionStyle::Clustered, true) => {
-                let residents = residents.iter().flat_map(|table| self.too_much(table, 1));
-                (Clustering::Gather(Residents::Keep), past_limit().chain(residents).collect())
-            }
+    /// Which records are brought into key order when tables are merged into others of their output level.
+    fn clustering(
+        &self,
+        output: usize,
+        is_bottommost: bool,
+        tables: &[Arc<TableMetadata>],
+        residents: &[Arc<TableMetadata>],
+    ) -> Clustering {
+        let arriving = || tables.iter().map(|table| table.properties.record_bytes).sum();
+        let is_due = || {
+            let all: Vec<_> = tables.iter().chain(residents).collect();
+            !self.room.is_tight() && self.comes_to_rest(output, arriving()) && self.is_unclustered(&all)
         };
+        match self.options.compaction_style {
+            CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
+            CompactionStyle::Clustered if is_bottommost && is_due() => Clustering::Gather(Residents::Keep),
+            CompactionStyle::Clustered | CompactionStyle::Unclustered => Clustering::None,
+        }
+    }
+
+    /// Whether tables stay in a level to which so many bytes more come: it is then not about to be compacted.
+    fn comes_to_rest(&self, level: usize, more_bytes: u64) -> bool {
+        let bytes: u64 = self.version.level(level).iter().map(|table| table.properties.record_bytes).sum();
+        level + 1 >= self.options.levels || bytes.saturating_add(more_bytes) <= self.target_bytes(level)
+    }
+
+    /// Whether more of the tables' bytes lie outside of runs than may. Large records do not count: they stay where
+    /// they were written.
+    fn is_unclustered(&self, tables: &[&Arc<TableMetadata>]) -> bool {
+        let large_from = u64::from(self.options.size_classes.large_from_bytes);
+        let is_outside = |used: &&SegmentUse| !used.is_run && used.live_bytes < used.entries.saturating_mul(large_from);
+        let uses = tables.iter().flat_map(|table| &table.properties.segments);
+        let outside: u64 = uses.filter(is_outside).map(|used| used.live_bytes).sum();
+        let all: u64 = tables.iter().map(|table| table.properties.record_bytes).sum();
+        let crossings = tables.iter().map(|table| u64::from((self.crossings)(table.id))).max().unwrap_or(0);
+        outside > all / 100 * (self.options.unclustered_percent / (1 + crossings))
+    }
+
+    fn merge(
+        &self,
+        is_bottommost: bool,
+        clustering: Clustering,
+        tables: &[Arc<TableMetadata>],
+        residents: &[Arc<TableMetadata>],
+    ) -> Work {
+        let mut vacated = BTreeSet::new();
+        let is_plain = clustering == Clustering::None && self.room.is_tight();
+        if is_bottommost && !is_plain && clustering != Clustering::Gather(Residents::Rewrite) {
+            let all = tables.iter().chain(residents);
+            vacated.extend(all.flat_map(|table| self.past_limit(table, self.left_percent, None)));
+            if self.options.compaction_style == CompactionStyle::Clustered {
+                let more = usize::from(clustering != Clustering::None);
+                vacated.extend(residents.iter().flat_map(|table| self.too_much(table, more)));
+            }
+        }
         Work::Merge { is_bottommost, clustering, vacated }
     }
 
     /// Segments of a table of which more than `percent` is dead, and `always`.
     fn past_limit(&self, table: &TableMetadata, percent: u64, always: Option<SegmentId>) -> BTreeSet<SegmentId> {
-        let ids = table.properties.segments.iter().map(|used| used.id);
-        ids.filter(|id| Some(*id) == always || self.space.is_past(*id, percent)).collect()
+        let is_past = |used: &&SegmentUse| {
+            Some(used.id) == always || self.space.is_past(used.id, percent) || used.is_run && is_run_past(used, percent)
+        };
+        table.properties.segments.iter().filter(is_past).map(|used| used.id).collect()
     }
 
-    /// What a table of the last level is to give up when `more` runs come to it.
+    /// Runs that a table of the last level may have.
+    fn most_runs(&self, table: &TableMetadata) -> usize {
+        (self.options.last_level_runs / (1 + (self.crossings)(table.id) as usize)).max(1)
+    }
+
+    /// Runs that a table of the last level is to give up when `more` come to it.
     fn too_much(&self, table: &TableMetadata, more: usize) -> BTreeSet<SegmentId> {
-        let percent = self.options.dead_percent;
-        let is_past =
-            |used: &&SegmentUse| used.is_run && (is_run_past(used, percent) || self.space.is_past(used.id, percent));
-        let mut vacated: BTreeSet<_> = table.properties.segments.iter().filter(is_past).map(|used| used.id).collect();
+        let mut vacated = self.past_limit(table, self.left_percent, None);
         let is_left = |used: &&SegmentUse| used.is_run && !vacated.contains(&used.id);
         let mut runs: Vec<_> = table.properties.segments.iter().filter(is_left).collect();
-        let limit = (self.options.last_level_runs / (1 + (self.crossings)(table.id) as usize)).max(1);
+        let limit = self.most_runs(table);
         if runs.len() + more.max(usize::from(!vacated.is_empty())) > limit {
             runs.sort_unstable_by_key(|used| used.live_bytes);
             let (mut sum, mut left) = (0, runs.len());
@@ -460,6 +518,11 @@ impl<'a> Picker<'a> {
         };
         self.version.level(level).iter().filter(shares).cloned().collect()
     }
+}
+
+/// Whether all of a table's records lie in runs.
+fn is_in_runs(table: &TableMetadata) -> bool {
+    table.properties.segments.iter().all(|used| used.is_run)
 }
 
 /// The extent that a segment lies in.

@@ -49,6 +49,27 @@ impl Space {
         is_past(length.saturating_sub(live), length, percent)
     }
 
+    /// The percentage such that, once all segments of which more is dead are free, the dead bytes come to
+    /// `most_bytes` or less: 100 when they do already.
+    pub(crate) fn percent_to(&self, most_bytes: u64) -> u64 {
+        let mut dead_bytes = [0u64; 101];
+        for (length, live) in self.segments.values() {
+            let dead = length.saturating_sub(*live);
+            if let Some(bytes) = dead_bytes.get_mut((dead * 100 / (*length).max(1)) as usize) {
+                *bytes += dead;
+            }
+        }
+        let (mut percent, mut left) = (100, self.dead_bytes());
+        for bytes in dead_bytes.iter().skip(1).rev() {
+            if left <= most_bytes {
+                break;
+            }
+            left = left.saturating_sub(*bytes);
+            percent -= 1;
+        }
+        percent
+    }
+
     /// Segments with dead bytes, those first of which the least part lives, until what lives in them comes to
     /// `most_bytes`; one at least, if there is any. As they are left they come first all the more, so they are
     /// the same again until they are free.
@@ -63,14 +84,6 @@ impl Space {
             is_first || sum <= most_bytes
         };
         parts.into_iter().take_while(is_within).map(|(_, id, _)| id).collect()
-    }
-
-    /// Segments with dead bytes, those with the most first.
-    pub(crate) fn deadest(&self) -> Vec<SegmentId> {
-        let dead = |(id, (length, live)): (&SegmentId, &(u64, u64))| (length.saturating_sub(*live), *id);
-        let mut dead: Vec<_> = self.segments.iter().map(dead).filter(|(bytes, _)| *bytes > 0).collect();
-        dead.sort_unstable_by(|a, b| b.cmp(a));
-        dead.into_iter().map(|(_, id)| id).collect()
     }
 }
 

@@ -106,6 +106,7 @@ fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
             ],
         ),
         last_level_runs: pick(random, [1, 2, 8]),
+        unclustered_percent: pick(random, [0, 25, 100]),
         dead_percent: pick(random, [5, 25, 100]),
         fabric_timeout: Duration::from_millis(100),
         ..Options::default()

@@ -185,21 +185,57 @@ fn a_large_level_goes_down_table_by_table() {
 
 #[test]
 fn dead_bytes_are_collected() {
-    let tables = [(1, 1, "a", "b", 900, false), (2, 2, "c", "d", 1000, true)];
+    let tables = [(1, 1, "a", "b", 900, false), (2, 2, "c", "d", 20_000, true), (2, 3, "e", "f", 1000, true)];
+    let options = Options { unclustered_percent: 100, ..options() };
     let found = |tables: &[_], segment_bytes, is_full| {
-        pick(&version(tables, segment_bytes), &options(), &mut Cursors::default(), is_full)
+        pick(&version(tables, segment_bytes), &options, &mut Cursors::default(), is_full)
     };
     assert_eq!(found(&tables[..1], 4900, false), None);
-    // The table goes down with its records, all of which leave the segment.
+    // All records leave the segment.
     let pick = found(&tables[..1], 6000, false).unwrap();
     assert_eq!((ids(&pick), pick.output_level), (vec![(1, 1)], 1));
     let Work::Merge { vacated, .. } = pick.work else { panic!("{pick:?}") };
     assert_eq!(vacated, [SegmentId(2)].into());
-    // A run in the last level is rewritten when a quarter of it is dead.
-    assert_eq!(found(&tables[1..], 1333, false), None);
-    let pick = found(&tables[1..], 1400, false).unwrap();
+    // What is dead may come to 22 % of what lives, and a memtable.
+    assert_eq!(found(&tables[1..2], 28_400, false), None);
+    let pick = found(&tables[1..2], 28_600, false).unwrap();
     assert_eq!((ids(&pick), pick.output_level), (vec![(2, 2)], 2));
-    assert!(found(&tables[1..], 1100, true).is_some());
+    assert!(found(&tables[2..], 1050, true).is_none());
+    assert!(found(&tables[2..], 1100, true).is_some());
+}
+
+#[test]
+fn the_segments_of_which_least_lives_are_left() {
+    // Of 20,000 bytes 5,000 are dead: when the first segment is left, and the second, no more than 3,000 are.
+    let tables = [
+        (2, 1, "a", "b", 2000, true),
+        (2, 2, "c", "d", 3000, true),
+        (2, 3, "e", "f", 3500, true),
+        (2, 4, "g", "h", 3500, true),
+        (2, 5, "i", "j", 3000, false),
+    ];
+    let version = version(&tables, 4000);
+    let percent = |most| Space::of(&version).percent_to(most);
+    assert_eq!([5000, 4999, 3000, 2999, 0].map(percent), [100, 49, 49, 24, 11]);
+}
+
+#[test]
+fn records_are_brought_into_order_where_they_come_to_rest() {
+    let tables = [(1, 1, "a", "b", 250, false), (1, 2, "a", "b", 750, true)];
+    let gathers = |tables: &[_], percent: u64| {
+        let options = Options { unclustered_percent: percent, level0_compaction_trigger: 1, ..options() };
+        let pick = pick(&version(tables, 1000), &options, &mut Cursors::default(), false);
+        pick.map(|pick| matches!(pick.work, Work::Merge { clustering: GATHER, .. }))
+    };
+    let arriving = |bytes| [(0, 3, "a", "b", bytes, false), (1, 2, "a", "b", 700, true)];
+    assert_eq!(gathers(&arriving(200), 25), Some(false));
+    assert_eq!(gathers(&arriving(300), 25), Some(true));
+    assert_eq!(gathers(&arriving(300), 50), Some(false));
+    // The level is then compacted itself.
+    assert_eq!(gathers(&arriving(301), 25), Some(false));
+    // By themselves.
+    assert_eq!(gathers(&tables[..1], 25), Some(true));
+    assert_eq!(gathers(&tables[1..], 25), None);
 }
 
 #[test]
