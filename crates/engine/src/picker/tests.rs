@@ -185,7 +185,7 @@ fn a_large_level_goes_down_table_by_table() {
 
 #[test]
 fn dead_bytes_are_collected() {
-    let tables = [(1, 1, "a", "b", 900, false), (2, 2, "c", "d", 20_000, true), (2, 3, "e", "f", 1000, true)];
+    let tables = [(1, 1, "a", "b", 900, false), (3, 2, "c", "d", 20_000, true), (2, 3, "e", "f", 1000, true)];
     let options = Options { unclustered_percent: 100, ..options() };
     let found = |tables: &[_], segment_bytes, is_full| {
         pick(&version(tables, segment_bytes), &options, &mut Cursors::default(), is_full)
@@ -199,7 +199,7 @@ fn dead_bytes_are_collected() {
     // What is dead may come to 22 % of what lives, and a memtable.
     assert_eq!(found(&tables[1..2], 28_400, false), None);
     let pick = found(&tables[1..2], 28_600, false).unwrap();
-    assert_eq!((ids(&pick), pick.output_level), (vec![(2, 2)], 2));
+    assert_eq!((ids(&pick), pick.output_level), (vec![(3, 2)], 3));
     assert!(found(&tables[2..], 1050, true).is_none());
     assert!(found(&tables[2..], 1100, true).is_some());
 }
