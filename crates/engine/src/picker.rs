@@ -30,7 +30,8 @@
 //!
 //! # When memory is short
 //!
-//! With less [`Room`] the limit of dead bytes sinks, and collection comes before anything else: of the segments of
+//! With less [`Room`] records are clustered as they come to the last level, so that memtable segments are free early,
+//! and each segment's dead bytes are bounded. The limit of dead bytes sinks, and collection comes before anything else: of the segments of
 //! which least lives. Level 0 is compacted earlier, and by as few of its oldest tables as leave their outputs room.
 //! When it gets tight, records are brought into key order no more: a compaction merges indexes, which takes next to
 //! nothing and finds what is dead, and collection moves what lives in a few segments, which gives back more than it
@@ -54,6 +55,8 @@ use std::sync::Arc;
 
 /// Collection starts at this part of the limit of dead bytes, in percent.
 const EARLY_PERCENT: u64 = 88;
+/// The same when memory is short.
+const EARLY_PERCENT_WHEN_SHORT: u64 = 75;
 /// What it aims at, likewise: so much is vacated by compactions that there are anyway.
 const AIM_PERCENT: u64 = 80;
 /// Percent of dead bytes when the memory node is full: collecting less would free too little for its work.
@@ -160,7 +163,7 @@ impl<'a> Picker<'a> {
         let aim = space.live_bytes() / 100 * options.dead_percent * AIM_PERCENT / 100;
         let left_percent = match room.is_plenty() {
             true => space.percent_to(aim.max(options.write_buffer_bytes as u64)),
-            false => space.percent_to(aim).min(options.dead_percent),
+            false => options.dead_percent,
         };
         Self { version, options, busy, crossings, room, space, left_percent }
     }
@@ -313,7 +316,9 @@ impl<'a> Picker<'a> {
             let comes_to_rest = self.comes_to_rest(level, 0);
             let is_due = |table: &&Arc<TableMetadata>| {
                 let runs = table.properties.segments.iter().filter(|used| used.is_run).count();
-                let is_due = runs > self.most_runs(table) || comes_to_rest && self.is_unclustered(&[table]);
+                let is_due = runs > self.most_runs(table)
+                    || self.room.is_plenty() && comes_to_rest && self.is_unclustered(&[table])
+                    || !self.room.is_plenty() && self.has_dead_run(table);
                 is_due && !self.busy.contains(&table.id) && self.is_last(level, &range(order, std::iter::once(*table)))
             };
             let table = self.version.level(level).iter().find(is_due)?;
@@ -324,7 +329,8 @@ impl<'a> Picker<'a> {
     /// When dead bytes exceed their share: the tables, in the highest level that has any above its last,
     /// that name the segment with the most dead bytes.
     fn pick_garbage(&self) -> Option<Pick> {
-        let most = self.options.dead_percent * EARLY_PERCENT / 100;
+        let early = if self.room.is_plenty() { EARLY_PERCENT } else { EARLY_PERCENT_WHEN_SHORT };
+        let most = self.options.dead_percent * early / 100;
         let percent = self.room.scale(FULL_DEAD_PERCENT.min(most), most);
         let slack = self.room.scale(0, self.options.write_buffer_bytes as u64);
         // Short of memory, every run is left of which as much is dead.
@@ -369,7 +375,9 @@ impl<'a> Picker<'a> {
     /// A compaction of a table of the last level into itself.
     fn rewrite(&self, level: usize, table: &Arc<TableMetadata>, vacated: BTreeSet<SegmentId>) -> Pick {
         let clustering = match self.options.compaction_style {
-            CompactionStyle::Clustered if self.is_unclustered(&[table]) => Clustering::Gather(Residents::Keep),
+            CompactionStyle::Clustered if !self.room.is_plenty() || self.is_unclustered(&[table]) => {
+                Clustering::Gather(Residents::Keep)
+            }
             CompactionStyle::Clustered | CompactionStyle::Unclustered => Clustering::None,
             CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
         };
@@ -421,7 +429,8 @@ impl<'a> Picker<'a> {
         let arriving = || tables.iter().map(|table| table.properties.record_bytes).sum();
         let is_due = || {
             let all: Vec<_> = tables.iter().chain(residents).collect();
-            !self.room.is_tight() && self.comes_to_rest(output, arriving()) && self.is_unclustered(&all)
+            let is_late = self.comes_to_rest(output, arriving()) && self.is_unclustered(&all);
+            !self.room.is_tight() && (is_late || !self.room.is_plenty())
         };
         match self.options.compaction_style {
             CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
@@ -474,6 +483,11 @@ impl<'a> Picker<'a> {
             Some(used.id) == always || self.space.is_past(used.id, percent) || used.is_run && is_run_past(used, percent)
         };
         table.properties.segments.iter().filter(is_past).map(|used| used.id).collect()
+    }
+
+    fn has_dead_run(&self, table: &TableMetadata) -> bool {
+        let past = self.past_limit(table, self.left_percent, None);
+        table.properties.segments.iter().any(|used| used.is_run && past.contains(&used.id))
     }
 
     /// Runs that a table of the last level may have.
