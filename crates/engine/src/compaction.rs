@@ -3,7 +3,6 @@
 //! Here, the job function of `table` is driven over the fabric; `near_data` has the memory node drive it.
 
 use crate::near_data::NotThere;
-use crate::options::CompactionStyle;
 use crate::picker::{Pick, Work};
 use crate::pipeline::Pipeline;
 use crate::read::received;
@@ -16,7 +15,7 @@ use forebay_base::{ErrorKind, SegmentId};
 use forebay_env::HashMap;
 use forebay_memory_client::Purpose;
 use forebay_table::job::{
-    AllocatedSegment, Clustering, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits, SizeClasses,
+    AllocatedSegment, Clustering, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits,
     run_compaction,
 };
 use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
@@ -114,26 +113,12 @@ impl Shard {
             limits: JobLimits { table_bytes: self.options.target_table_bytes, ..JobLimits::default() },
             options: self.table_options(),
             clustering,
-            // Merging indexes at the bottom moves nothing: what is small may lie in a run there already. Nor does a
-            // collection but what it collects: else what is small would leave each run dead bytes, and be collected
-            // for ever.
-            size_classes: match clustering {
-                Clustering::None if is_bottommost || !goes_down(pick) => SizeClasses::NONE,
-                _ => self.size_classes(),
-            },
+            size_classes: pick.size_classes(&self.options),
             vacated: BTreeSet::new(),
             lower: None,
             upper: None,
             expire_before_ms: 0,
             output_segments: 0..0,
-        }
-    }
-
-    /// With [`CompactionStyle::Unclustered`] nothing moves but what is collected.
-    fn size_classes(&self) -> SizeClasses {
-        match self.options.compaction_style {
-            CompactionStyle::Clustered => self.options.size_classes,
-            CompactionStyle::Unclustered | CompactionStyle::Classic => SizeClasses::NONE,
         }
     }
 
@@ -159,11 +144,6 @@ impl Shard {
         }
         Ok(change)
     }
-}
-
-/// Whether something changes its level.
-fn goes_down(pick: &Pick) -> bool {
-    pick.inputs.iter().any(|(level, _)| *level != pick.output_level)
 }
 
 /// Range deletions of newer tables over the inputs: what they hide need not be written again.

@@ -28,6 +28,15 @@
 //! there, are vacated by compactions that there are anyway. When they come near their limit, the tables that name
 //! such a segment go down a level, or are rewritten in the last one.
 //!
+//! # Why it ends
+//!
+//! What makes a compaction due is gone once it is done, and nothing but a write, a scan or other room brings it
+//! back. A compaction takes tables down a level, which each entry does but a few times; or it rewrites a table where
+//! it is, and what it makes names none of the segments that it vacated, has no more runs than it may and, where it
+//! was due for that, nothing outside of them. It leaves no segment partly dead that was not so before: it moves
+//! what it is for and nothing else ([`Pick::size_classes`]). `progress` tests this on random trees, and the
+//! simulation bounds compactions by flushes.
+//!
 //! # When memory is short
 //!
 //! With less [`Room`] records are clustered as they come to the last level, so that memtable segments are free early,
@@ -48,7 +57,7 @@ use crate::space::{Space, is_run_past};
 use crate::{Options, manual};
 use forebay_base::{KeyOrder, SegmentId};
 use forebay_proto::ranges::GRANULARITY_BYTES;
-use forebay_table::job::{Clustering, Residents};
+use forebay_table::job::{Clustering, Residents, SizeClasses};
 use forebay_table::{Placement, SegmentInfo, SegmentUse, TableId, TableMetadata, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,6 +106,21 @@ impl Pick {
             table.properties.entries() * INDEX_ENTRY_BYTES + gathered.map(|used| used.live_bytes).sum::<u64>()
         };
         self.inputs.iter().map(of_table).sum()
+    }
+
+    /// How its records are treated by their size. What takes nothing down a level moves what it was picked for, and
+    /// no small records beside that: out of a run that holds others too they would leave it dead in part, and its
+    /// collection would do the same to the next run, for ever. At the bottom merging indexes moves none either.
+    pub(crate) fn size_classes(&self, options: &Options) -> SizeClasses {
+        let goes_down = self.inputs.iter().any(|(level, _)| *level != self.output_level);
+        let moves_small = match self.work {
+            Work::Merge { clustering: Clustering::None, is_bottommost, .. } => goes_down && !is_bottommost,
+            Work::Merge { .. } => true,
+            Work::Move => false,
+        };
+        // With `Unclustered` nothing moves but what is collected.
+        let has_classes = moves_small && options.compaction_style == CompactionStyle::Clustered;
+        if has_classes { options.size_classes } else { SizeClasses::NONE }
     }
 }
 
@@ -558,5 +582,7 @@ fn range<'t>(order: KeyOrder, tables: impl Iterator<Item = &'t Arc<TableMetadata
     })
 }
 
+#[cfg(test)]
+mod progress;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,9 @@ use std::panic::AssertUnwindSafe;
 const WHOLE_RUN: u64 = 20_000;
 /// Calls of a process after its database was taken over.
 const ZOMBIE_CALLS: u64 = 300;
+/// Compactions for each memtable flushed, those included that calls ask for: more than any run needs, and less than
+/// one that picks the same again and again.
+const MOST_COMPACTIONS: u64 = 50;
 /// Bytes of the manifest of a shard with few tables, its spare included, at most.
 const MANIFEST_BYTES: u64 = 256 << 10;
 
@@ -369,6 +372,7 @@ impl Run {
             self.report;
         assert!(operations >= self.operations);
         assert!(flushes >= 2 && compactions >= 3, "too little went on: {:?}", self.report);
+        assert!(compactions <= MOST_COMPACTIONS * flushes, "compactions without end: {:?}", self.report);
         assert!(crashes + kills + takeovers > 0 && recoveries + losses > 0, "nothing went wrong: {:?}", self.report);
     }
 }
