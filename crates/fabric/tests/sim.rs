@@ -7,6 +7,7 @@ use forebay_fabric::sim::{Faults, Order, SimLink, SimListener, SimNetwork, SimOp
 use forebay_fabric::{
     AccessKey, EndpointId, EndpointOptions, Error, Event, Link, Listener, Peer, Region, RevocationMode, Rights,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -114,6 +115,35 @@ fn a_node_on_the_same_thread_is_served_by_the_hook() {
         }
     }
     assert!(network.clock().now() < 1_000_000_000);
+}
+
+/// The completion of a request may be lost although its reply is there: whoever waits for the completion leaves the
+/// reply alone, and time is to pass all the same.
+#[test]
+fn an_arrival_that_is_left_alone_does_not_hold_time() {
+    let mut timed_out = 0;
+    for seed in 0..40 {
+        let faults = Faults { lose_completion: 1_000_000, ..Faults::default() };
+        let Setup { network, listener, link, .. } = setup(seed, SimOptions { faults, ..SimOptions::default() });
+        let listener = Mutex::new(listener);
+        let looks = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&looks);
+        network.set_progress_hook(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let Ok(mut listener) = listener.try_lock() else { return };
+            while let Ok(Some(event)) = listener.next(Duration::ZERO) {
+                let Event::Message { peer, endpoint, bytes } = event else { continue };
+                let _ = Request::decode(&bytes).unwrap().reply(&*peer, endpoint, Ok(&[1]));
+            }
+        });
+        let endpoint = EndpointOptions { timeout: Duration::from_secs(1), ..EndpointOptions::default() };
+        let mut client = Client::new(link, endpoint, 1000).unwrap();
+        let called = client.call(1, &[7; 400], Style::Sleep, Duration::from_secs(1));
+        timed_out += u64::from(matches!(called, Err(Error::TimedOut(_))));
+        let looks = looks.load(Ordering::Relaxed);
+        assert!(looks < 10_000, "seed {seed}: {looks} looks until {called:?}");
+    }
+    assert!(timed_out > 0);
 }
 
 #[test]

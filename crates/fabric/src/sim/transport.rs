@@ -11,11 +11,14 @@ pub(super) struct SimTransport {
     network: Arc<Users>,
     /// Where the world keeps the endpoint.
     place: usize,
+    /// Arrivals that nobody took when it blocked last: whoever waits for a completion leaves them, and they are no
+    /// news the next time.
+    left: usize,
 }
 
 impl SimTransport {
     pub(super) fn new(network: Arc<Users>, place: usize) -> Self {
-        Self { network, place }
+        Self { network, place, left: 0 }
     }
 }
 
@@ -48,13 +51,16 @@ impl Transport for SimTransport {
             self.network.run_hook();
         }
         let mut world = self.network.world();
-        if self.network.advance(&mut world) > 0 || world.has_news(self.place) || world.can_advance() {
+        let has_advanced = self.network.advance(&mut world) > 0;
+        let left = std::mem::replace(&mut self.left, world.arrivals(self.place));
+        if has_advanced || world.has_news(self.place, left) || world.can_advance() {
             return;
         }
         self.network.idle(world, limit);
     }
 
     fn receive(&mut self) -> Result<Option<Incoming>, Error> {
+        self.left = 0;
         self.network.world().receive(self.place)
     }
 }

@@ -360,9 +360,14 @@ impl World {
         self.endpoints[at].completed.drain(..).for_each(|completion| queue.conclude(completion));
     }
 
-    pub(super) fn has_news(&self, at: usize) -> bool {
+    /// Whether there is something for an endpoint, beside `left` arrivals that it left where they are.
+    pub(super) fn has_news(&self, at: usize, left: usize) -> bool {
         let endpoint = &self.endpoints[at];
-        !endpoint.completed.is_empty() || !endpoint.arrived.is_empty() || !self.links[endpoint.link].alive
+        !endpoint.completed.is_empty() || endpoint.arrived.len() > left || !self.links[endpoint.link].alive
+    }
+
+    pub(super) fn arrivals(&self, at: usize) -> usize {
+        self.endpoints[at].arrived.len()
     }
 
     pub(super) fn receive(&mut self, at: usize) -> Result<Option<Incoming>, Error> {
