@@ -15,6 +15,8 @@ const KEYS: u64 = 1000;
 /// Bytes of a small, a medium and a large record.
 const SIZES: [u64; 3] = [48, 200, 2000];
 const EXTENTS: u64 = 8;
+/// Of a run, where memory is cut up.
+const LEAST_PIECE_BYTES: u64 = 16 << 10;
 
 /// Records of a table in one segment: how many small, medium and large ones.
 #[derive(Debug, Clone)]
@@ -253,12 +255,26 @@ impl Tree {
             }
         }
         draft.parts.retain(|part| part.count() > 0);
-        run.span_bytes = run.bytes();
-        if run.count() > 0 {
-            run.id = self.segment(SegmentKind::Run, run.span_bytes, edit);
-            draft.parts.push(run);
+        while run.count() > 0 {
+            let mut piece = self.cut_off(&mut run);
+            piece.span_bytes = piece.bytes();
+            piece.id = self.segment(SegmentKind::Run, piece.span_bytes, edit);
+            draft.parts.push(piece);
         }
         draft
+    }
+
+    /// As much of a run as there is memory for in one piece: all of it, or less when room is tight.
+    fn cut_off(&mut self, run: &mut Part) -> Part {
+        let mut piece = Part { entries: [0; 3], ..run.clone() };
+        let is_short = self.room.is_tight() && self.random.one_in(1, 2);
+        let longest = if is_short { LEAST_PIECE_BYTES } else { u64::MAX };
+        for (size, bytes) in SIZES.into_iter().enumerate() {
+            let fit = run.entries[size].min((longest - piece.bytes()) / bytes);
+            piece.entries[size] = fit;
+            run.entries[size] -= fit;
+        }
+        piece
     }
 
     /// Compacts until nothing is due.
