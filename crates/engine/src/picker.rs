@@ -33,7 +33,7 @@
 //! What makes a compaction due is gone once it is done, and nothing but a write, a scan or other room brings it
 //! back. A compaction takes tables down a level, which each entry does but a few times; or it rewrites a table where
 //! it is, and what it makes names none of the segments that it vacated, has no more runs than it may and, where it
-//! was due for that, nothing outside of them. It leaves no segment partly dead that was not so before: it moves
+//! was due for that, nothing outside of them, and takes less memory where that was short. It leaves no segment partly dead that was not so before: it moves
 //! what it is for and nothing else ([`Pick::size_classes`]). `progress` tests this on random trees, and the
 //! simulation bounds compactions by flushes.
 //!
@@ -47,7 +47,8 @@
 //! takes. With none, everything that may free something is due: at last, whatever lies above the last level,
 //! because it may hide what lies there.
 //!
-//! Memory goes from jobs to flushes, and to other databases, in whole extents. So what lies in the sparsest
+//! Each segment's memory is rounded up, so short ones of a table are joined when room is tight. And
+//! memory goes from jobs to flushes, and to other databases, in whole extents. So what lies in the sparsest
 //! extent is moved elsewhere, once there is nothing better to do and room is short.
 
 use crate::options::CompactionStyle;
@@ -232,8 +233,26 @@ impl<'a> Picker<'a> {
             .or_else(|| self.pick_range_deletions())
             .or_else(|| self.pick_overdue())
             .or_else(|| self.pick_garbage())
+            .or_else(|| self.pick_short())
             .or_else(|| self.pick_sparse(cursors))
             .or_else(|| self.pick_anything(cursors))
+    }
+
+    /// The table whose short segments waste most of what their memory is rounded up by: they are joined. Each time
+    /// records take less memory, so this ends.
+    fn pick_short(&self) -> Option<Pick> {
+        if !self.room.is_tight() {
+            return None;
+        }
+        let levels = self.version.levels().iter().enumerate().skip(1);
+        let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
+        let free = tables.filter(|(_, table)| !self.busy.contains(&table.id));
+        let joined = free.filter_map(|(level, table)| {
+            let (won, segments) = self.space.to_join(&table.properties.segments)?;
+            Some((won, level, table, segments))
+        });
+        let (_, level, table, segments) = joined.max_by_key(|(won, ..)| *won)?;
+        Some(self.rewrite_as(level, table, Clustering::None, segments))
     }
 
     /// A table of the last level with something in a sparse extent, which leaves it. One pass over the tables for

@@ -4,10 +4,19 @@
 //! that a compaction dropped or gathered elsewhere. They are counted from the tables' properties, so
 //! they are right at every version and need not be stored; what is shadowed but was not compared yet
 //! counts as live.
+//!
+//! A short segment also takes what its memory is rounded up by. Where memory is short, a table's short segments are
+//! joined for it: see [`Space::to_join`].
 
 use forebay_base::SegmentId;
 use forebay_env::HashMap;
+use forebay_proto::ranges::GRANULARITY_BYTES;
+use forebay_table::job::LEAST_PIECE_BYTES;
 use forebay_table::{SegmentKind, SegmentUse, Version};
+use std::collections::BTreeSet;
+
+/// Most bytes that are joined into one run.
+const JOINED_BYTES: u64 = LEAST_PIECE_BYTES;
 
 /// Dead and live bytes of a version's records.
 #[derive(Debug, Default)]
@@ -41,6 +50,28 @@ impl Space {
 
     pub(crate) fn dead_bytes(&self) -> u64 {
         self.length_bytes.saturating_sub(self.live_bytes)
+    }
+
+    /// Short segments of a table that take less memory as one run, and how much less. No other table names them,
+    /// and the run is no longer than any node has a piece for: so they are freed, and the run is one.
+    pub(crate) fn to_join(&self, segments: &[SegmentUse]) -> Option<(u64, BTreeSet<SegmentId>)> {
+        let own = |used: &SegmentUse| {
+            let (length, live) = self.segments.get(&used.id).copied().unwrap_or_default();
+            (used.live_bytes == live && live <= JOINED_BYTES).then_some((live, length, used.id))
+        };
+        let mut own: Vec<_> = segments.iter().filter_map(own).collect();
+        own.sort_unstable();
+        let (mut moved, mut freed, mut joined) = (0, 0, BTreeSet::new());
+        for (live, length, id) in own {
+            if moved + live > JOINED_BYTES {
+                break;
+            }
+            moved += live;
+            freed += allocated(length);
+            joined.insert(id);
+        }
+        let won = freed.checked_sub(allocated(moved)).filter(|won| *won > 0)?;
+        Some((won, joined))
     }
 
     /// Whether more than `percent` of the segment is dead.
@@ -85,6 +116,11 @@ impl Space {
         };
         parts.into_iter().take_while(is_within).map(|(_, id, _)| id).collect()
     }
+}
+
+/// What a segment of `length` bytes takes.
+const fn allocated(length: u64) -> u64 {
+    length.next_multiple_of(GRANULARITY_BYTES)
 }
 
 /// Whether more than `percent` of the run is dead, as far as one table's part of it goes.

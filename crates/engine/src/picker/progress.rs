@@ -5,6 +5,7 @@
 use super::*;
 use forebay_base::{SequenceNumber, Tag};
 use forebay_env::{HashMap, Random};
+use forebay_table::job::LEAST_PIECE_BYTES;
 use forebay_table::{Creation, ImageAddress, OwnedKey, SegmentKind, ShardIdentity, TableProperties, VersionEdit};
 
 const SEEDS: u64 = 30;
@@ -15,8 +16,6 @@ const KEYS: u64 = 1000;
 /// Bytes of a small, a medium and a large record.
 const SIZES: [u64; 3] = [48, 200, 2000];
 const EXTENTS: u64 = 8;
-/// Of a run, where memory is cut up.
-const LEAST_PIECE_BYTES: u64 = 16 << 10;
 
 /// Records of a table in one segment: how many small, medium and large ones.
 #[derive(Debug, Clone)]

@@ -256,6 +256,26 @@ fn runs_are_merged_smallest_first() {
 }
 
 #[test]
+fn short_segments_of_a_table_are_joined_where_room_is_tight() {
+    let joined = |lengths: &[u64], memtables| {
+        let version = version_of_runs(lengths);
+        let room = Room { memtables, ..Room::NONE };
+        let found = Picker::new(&version, &options(), &BTreeSet::new(), &|_| 0, room).pick(&mut Cursors::default());
+        found.map(|pick| match pick.work {
+            Work::Merge { vacated, .. } => vacated.len(),
+            Work::Move => panic!("{pick:?}"),
+        })
+    };
+    assert_eq!(joined(&[40, 600, 3000], 0), Some(3));
+    assert_eq!(joined(&[40, 600, 3000], 3), Some(3));
+    assert_eq!(joined(&[40, 600, 3000], 4), None);
+    // One page less is taken, but not for moving what would be longer than a piece of memory that there always is.
+    assert_eq!(joined(&[40, 12_000, 8000], 0), Some(2));
+    assert_eq!(joined(&[40, 4096], 0), None);
+    assert_eq!(joined(&[40], 0), None);
+}
+
+#[test]
 fn busy_tables_are_left_alone() {
     let tables = [
         (0, 9, "a", "z", 10, false),

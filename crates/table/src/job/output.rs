@@ -37,7 +37,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Shortest run or index that a table ends at for want of memory, bytes.
-const LEAST_PIECE_BYTES: u64 = 16 << 10;
+pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
 /// Outputs are at most this part of the longest free piece: a run and the index of its table, of two jobs.
 const SHARE_OF_PIECE: u64 = 4;
 
