@@ -1,6 +1,6 @@
 //! One operation in flight, and the order in which its lines land.
 
-use super::options::Plant;
+use super::options::{Plant, SimOptions};
 use crate::grants::Granted;
 use crate::transport::{Operation, Outcome, Payload, Work, WorkId};
 use crate::{Error, Region, RemoteAddress, Rights};
@@ -46,8 +46,33 @@ pub(super) enum Step {
     Lost,
 }
 
-/// An operation that misses fewer lines than this lands one in a step, others land more.
-const SINGLE_LINES: u32 = 128;
+/// How fast what is in flight lands.
+#[derive(Debug)]
+pub(super) struct Pace {
+    line_bytes: usize,
+    single_lines: u32,
+    plant: Option<Plant>,
+    /// Steps that may be made at once, at least one.
+    most: u64,
+    /// Steps that were made.
+    pub(super) made: u64,
+}
+
+impl Pace {
+    pub(super) fn new(options: &SimOptions, most: u64) -> Self {
+        let SimOptions { line_bytes, single_lines, plant, .. } = *options;
+        // Planted bugs are drawn for each step.
+        let most = if plant.is_some() { 1 } else { most };
+        Self { line_bytes, single_lines: single_lines.max(1), plant, most, made: 1 }
+    }
+
+    /// Begins another step, if one may be made.
+    fn goes_on(&mut self) -> bool {
+        let goes_on = self.made < self.most;
+        self.made += u64::from(goes_on);
+        goes_on
+    }
+}
 
 /// The lines of an operation that have not landed yet.
 #[derive(Debug)]
@@ -74,8 +99,29 @@ impl Lines {
     }
 
     /// How many lines the next step lands: one, or of a large operation a small share.
-    fn at_once(&self) -> u32 {
-        1 + self.left / SINGLE_LINES
+    fn at_once(&self, pace: &Pace) -> u32 {
+        1 + self.left / pace.single_lines
+    }
+
+    /// Lands what a step lands with `land`, and more steps as far as the pace allows. Whether all have landed.
+    ///
+    /// # Errors
+    /// That of `land`.
+    fn step(
+        &mut self,
+        random: &mut Random,
+        pace: &mut Pace,
+        mut land: impl FnMut(usize, usize) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        loop {
+            for _ in 0..self.at_once(pace) {
+                let Some((start, end)) = self.take(random) else { break };
+                land(start, end)?;
+            }
+            if self.left == 0 || !pace.goes_on() {
+                return Ok(self.left == 0);
+            }
+        }
     }
 
     /// Takes a random missing line: where in the operation it starts and ends.
@@ -141,22 +187,19 @@ impl Flight {
         self.target().map_or(1, |(_, length, _)| (length as usize / line_bytes) as u32 + 2)
     }
 
-    /// One step of a one-sided operation: the checks of the target, every time, and one line.
+    /// A step of a one-sided operation, or some: the checks of the target, every time, and one line in each.
     ///
     /// # Errors
     /// What the target's check says.
-    pub(super) fn step(
-        &mut self,
-        granted: &Granted<'_>,
-        random: &mut Random,
-        line_bytes: usize,
-        plant: Option<Plant>,
-    ) -> Result<Step, Error> {
+    pub(super) fn step(&mut self, granted: &Granted<'_>, random: &mut Random, pace: &mut Pace) -> Result<Step, Error> {
         let Some((address, length, rights)) = self.target() else { return Ok(Step::Done) };
+        let Pace { line_bytes, plant, .. } = *pace;
+        let remembered;
         let (region, base) = match granted.check(address, length, rights) {
-            Ok((region, base)) => (region.clone(), base),
+            Ok(found) => found,
             Err(_) if self.is_moving() && self.remembered.is_some() => {
-                self.remembered.clone().ok_or(Error::AccessDenied)?
+                remembered = self.remembered.clone().ok_or(Error::AccessDenied)?;
+                (&remembered.0, remembered.1)
             }
             Err(cause) => return Err(cause),
         };
@@ -173,12 +216,14 @@ impl Flight {
                 return Ok(Step::Lost);
             }
             *left -= 1;
+            pace.most = 1;
         }
-        self.land(&region, base, random, plant)
+        self.land(region, base, random, pace)
     }
 
     /// Lands a line, or the atomic.
-    fn land(&mut self, region: &Region, base: u64, random: &mut Random, plant: Option<Plant>) -> Result<Step, Error> {
+    fn land(&mut self, region: &Region, base: u64, random: &mut Random, pace: &mut Pace) -> Result<Step, Error> {
+        let plant = pace.plant;
         let twice = plant == Some(Plant::ApplyTwice) && random.one_in(1, 64);
         let lose = plant == Some(Plant::LostWrite) && random.one_in(1, 256);
         let State::Moving(lines) = &mut self.state else { return Ok(Step::Done) };
@@ -192,20 +237,19 @@ impl Flight {
                 }
             }
             Operation::Read { into, .. } => {
-                for _ in 0..lines.at_once() {
-                    let Some((start, end)) = lines.take(random) else { break };
-                    region.read(base + start as u64, into.get_mut(start..end).unwrap_or_default())?;
-                }
-                if lines.left > 0 {
+                let land =
+                    |start: usize, end| region.read(base + start as u64, into.get_mut(start..end).unwrap_or_default());
+                if !lines.step(random, pace, land)? {
                     return Ok(Step::Moved);
                 }
             }
             Operation::Write { payload, .. } => {
-                for _ in 0..lines.at_once() {
-                    let Some((start, end)) = lines.take(random).filter(|_| !lose) else { break };
-                    write_part(region, base, payload, start, end)?;
-                }
-                if lines.left > 0 {
+                let mut is_lost = lose;
+                let land = |start, end| match std::mem::take(&mut is_lost) {
+                    true => Ok(()),
+                    false => write_part(region, base, payload, start, end),
+                };
+                if !lines.step(random, pace, land)? {
                     return Ok(Step::Moved);
                 }
             }
@@ -251,24 +295,18 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
-    /// One step of a write: true when all its lines have landed.
+    /// A step of a write, or some: true when all its lines have landed.
     ///
     /// # Errors
     /// What the client's check says.
-    pub(super) fn step(
-        &mut self,
-        granted: &Granted<'_>,
-        random: &mut Random,
-        line_bytes: usize,
-    ) -> Result<bool, Error> {
+    pub(super) fn step(&mut self, granted: &Granted<'_>, random: &mut Random, pace: &mut Pace) -> Result<bool, Error> {
         let Some(to) = self.to else { return Ok(true) };
         let (region, base) = granted.check(to, self.bytes.len() as u64, Rights::WRITE)?;
-        let lines = self.lines.get_or_insert_with(|| Lines::new(base, self.bytes.len(), line_bytes));
-        for _ in 0..lines.at_once() {
-            let Some((start, end)) = lines.take(random) else { break };
-            region.write(base + start as u64, self.bytes.get(start..end).unwrap_or_default())?;
-        }
-        Ok(lines.left == 0)
+        let lines = self.lines.get_or_insert_with(|| Lines::new(base, self.bytes.len(), pace.line_bytes));
+        let bytes = &self.bytes;
+        lines.step(random, pace, |start, end| {
+            region.write(base + start as u64, bytes.get(start..end).unwrap_or_default())
+        })
     }
 }
 

@@ -29,6 +29,7 @@ impl SimLink {
     /// Lets all that goes over the link stand still after `steps` more steps; 0 is at once.
     pub fn stop_after(&self, steps: u64) {
         let mut world = self.network.world();
+        world.was_held = true;
         let link = &mut world.links[self.place];
         link.stop_at = Some(link.steps.saturating_add(steps));
     }

@@ -45,6 +45,13 @@ use world::World;
 
 /// Virtual time of a step.
 const STEP_NANOS: u64 = 100;
+/// Virtual time that passes at first when nothing can advance, before the hook is called again.
+const FIRST_NAP: Duration = Duration::from_millis(1);
+/// Naps of one length, before they become twice as long.
+const NAPS_ALIKE: u32 = 8;
+/// How often they do: a nap is 64 ms at most. Whoever waits a minute for what was lost need not look at it
+/// 60,000 times.
+const LONGEST_NAP_SHIFT: u32 = 6;
 /// Longest that a thread sleeps in real time before it looks again.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -161,7 +168,9 @@ impl SimNetwork {
     }
 
     fn set_cut_off(&self, node: u32, cut_off: bool) {
-        if let Some(state) = self.0.world().nodes.get_mut(&node) {
+        let mut world = self.0.world();
+        world.was_held = true;
+        if let Some(state) = world.nodes.get_mut(&node) {
             state.cut_off = cut_off;
         }
     }
@@ -240,13 +249,15 @@ impl Inner {
     }
 
     /// Waits in vain for at most `limit`: nothing can advance.
-    fn idle(&self, world: MutexGuard<'_, World>, limit: Duration) {
+    fn idle(&self, mut world: MutexGuard<'_, World>, limit: Duration) {
         match self.options.time {
             Time::Virtual => {
+                // Whoever the hook serves may have timers of its own: go in small steps, longer ones when
+                // nothing has come of many.
+                let nap = FIRST_NAP * (1 << (world.idle_rounds / NAPS_ALIKE).min(LONGEST_NAP_SHIFT));
+                world.idle_rounds = world.idle_rounds.saturating_add(1);
                 drop(world);
-                // Whoever the hook serves may have timers of its own: go in small steps.
-                let limit = if self.has_hook() { limit.min(Duration::from_millis(1)) } else { limit };
-                self.clock.advance(limit);
+                self.clock.advance(if self.has_hook() { limit.min(nap) } else { limit });
             }
             Time::Real => {
                 drop(self.changed.wait_timeout(world, limit.min(NAP)).unwrap_or_else(PoisonError::into_inner));

@@ -82,6 +82,8 @@ pub struct SimOptions {
     pub faults: Faults,
     /// Steps that a poll advances everything by, on average.
     pub steps_per_poll: u32,
+    /// An operation that misses fewer lines than this lands one in a step, others a share of them.
+    pub single_lines: u32,
     /// A planted bug.
     pub plant: Option<Plant>,
 }
@@ -96,6 +98,7 @@ impl Default for SimOptions {
             time: Time::Virtual,
             faults: Faults::default(),
             steps_per_poll: 4,
+            single_lines: 128,
             plant: None,
         }
     }

@@ -97,6 +97,10 @@ pub(super) struct World {
     /// Keys of earlier lives of nodes: kept only for a planted bug.
     stale: Vec<AccessKey>,
     pub(super) steps: u64,
+    /// Times that somebody waited since the last step.
+    pub(super) idle_rounds: u32,
+    /// Something was told to stand still: until then nothing has to be asked whether it does.
+    pub(super) was_held: bool,
     /// Hash of all steps so far.
     pub(super) fingerprint: u64,
 }
@@ -113,6 +117,8 @@ impl World {
             revoking: Vec::new(),
             stale: Vec::new(),
             steps: 0,
+            idle_rounds: 0,
+            was_held: false,
             fingerprint: seed,
         }
     }
@@ -302,6 +308,7 @@ impl World {
     }
 
     pub(super) fn set_frozen(&mut self, link: usize, endpoint: EndpointId, frozen: bool) {
+        self.was_held = true;
         if let Some(place) = self.place_of(link, endpoint) {
             self.endpoints[place].frozen = frozen;
         }

@@ -2,25 +2,25 @@
 
 use super::Happening;
 use super::{WINDOW, World};
-use crate::sim::flight::{Flight, State, Step};
-use crate::sim::options::{Order, Plant, SimOptions};
+use crate::sim::flight::{Flight, Pace, State, Step};
+use crate::sim::options::{Order, Plant};
 use crate::transport::{Completion, Incoming, Operation, Outcome};
 use crate::{EndpointId, Error};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 impl World {
     /// Tries `tries` steps; returns how many were made.
     pub(in crate::sim) fn advance(&mut self, tries: u64) -> u64 {
         let before = self.steps;
-        for _ in 0..tries {
-            if self.active.is_empty() {
-                break;
-            }
-            self.step();
+        let mut left = tries;
+        while left > 0 && !self.active.is_empty() {
+            left -= self.step(left);
         }
         if !self.revoking.is_empty() {
             self.agree();
+        }
+        if self.steps > before {
+            self.idle_rounds = 0;
         }
         self.steps - before
     }
@@ -39,6 +39,9 @@ impl World {
     }
 
     fn stands_still(&self, at: usize) -> bool {
+        if !self.was_held {
+            return false;
+        }
         let endpoint = &self.endpoints[at];
         let link = &self.links[endpoint.link];
         endpoint.frozen
@@ -51,33 +54,41 @@ impl World {
         self.place_of(link, endpoint).is_some_and(|place| self.stands_still(place))
     }
 
-    fn step(&mut self) {
-        let pick = self.random.below(self.active.len() as u64) as usize;
+    /// Makes a step, or where there is only one operation to choose from, up to `most` of them: as many as
+    /// returned.
+    fn step(&mut self, most: u64) -> u64 {
+        let choices = self.active.len() as u64;
+        let pick = if choices == 1 { 0 } else { self.random.below(choices) as usize };
         let at = self.active[pick];
         let endpoint = &self.endpoints[at];
         if endpoint.queue.is_empty() && endpoint.inbound.is_empty() {
             self.endpoints[at].in_active = false;
             self.active.swap_remove(pick);
-            return;
+            return 1;
         }
         if self.stands_still(at) {
-            return;
+            return 1;
         }
-        self.steps += 1;
-        self.links[endpoint.link].steps += 1;
+        let is_alone = choices == 1 && endpoint.queue.len() + endpoint.inbound.len() == 1;
+        let link = endpoint.link;
+        let most = if is_alone && self.links[link].stop_at.is_none() { most } else { 1 };
         let inward = !endpoint.inbound.is_empty() && (endpoint.queue.is_empty() || self.random.one_in(1, 2));
-        if inward { self.step_inbound(at) } else { self.step_queue(at) }
+        let made = if inward { self.step_inbound(at, most) } else { self.step_queue(at, most) };
+        self.steps += made;
+        self.links[link].steps += made;
+        made
     }
 
-    fn step_inbound(&mut self, at: usize) {
+    fn step_inbound(&mut self, at: usize, most: u64) -> u64 {
         let endpoint = &mut self.endpoints[at];
-        let Some(inbound) = endpoint.inbound.front_mut() else { return };
+        let Some(inbound) = endpoint.inbound.front_mut() else { return 1 };
         let exposed = &self.links[endpoint.link].exposed;
-        let landed = inbound.step(&exposed.hold(), &mut self.random, self.options.line_bytes);
+        let mut pace = Pace::new(&self.options, most);
+        let landed = inbound.step(&exposed.hold(), &mut self.random, &mut pace);
         if landed == Ok(false) {
-            return;
+            return pace.made;
         }
-        let Some(inbound) = endpoint.inbound.pop_front() else { return };
+        let Some(inbound) = endpoint.inbound.pop_front() else { return pace.made };
         match (landed, inbound.to, inbound.immediate) {
             // The client's side refused it: its endpoint has a protocol to complain about.
             (Err(_), ..) => {}
@@ -85,11 +96,13 @@ impl World {
             (Ok(_), Some(_), Some(immediate)) => endpoint.arrived.push_back(Incoming::Immediate(immediate)),
             (Ok(_), Some(_), None) => {}
         }
+        pace.made
     }
 
-    fn step_queue(&mut self, at: usize) {
+    fn step_queue(&mut self, at: usize, most: u64) -> u64 {
         let queue = &self.endpoints[at].queue;
-        let mut index = self.random.below(queue.len().min(WINDOW) as u64) as usize;
+        let choices = queue.len().min(WINDOW) as u64;
+        let mut index = if choices == 1 { 0 } else { self.random.below(choices) as usize };
         if !queue[index].is_done() && !may_go_on(queue, index, self.options.order) {
             let first = queue.iter().take(WINDOW).position(|flight| !flight.is_done()).unwrap_or(0);
             index = if may_go_on(queue, first, self.options.order) { first } else { 0 };
@@ -105,28 +118,31 @@ impl World {
         } else if flight.is_message() {
             self.deliver(at, index);
         } else {
-            self.step_flight(at, index);
+            return self.step_flight(at, index, most);
         }
+        1
     }
 
-    fn step_flight(&mut self, at: usize, index: usize) {
+    fn step_flight(&mut self, at: usize, index: usize, most: u64) -> u64 {
         let endpoint = &mut self.endpoints[at];
         let link = endpoint.link;
         let flight = &mut endpoint.queue[index];
         let starts = matches!(flight.state, State::Waiting);
         if starts && let Operation::Write { immediate: Some(_), .. } = &flight.operation {
-            return self.fail(at, index, Error::Unsupported("an immediate to a node"), false);
+            self.fail(at, index, Error::Unsupported("an immediate to a node"), false);
+            return 1;
         }
         if starts && !self.revoking.is_empty() {
             let key = flight.target().map(|(address, ..)| address.key);
             let letting_go = self.revoking.iter().any(|one| one.link == link && Some(one.key) == key);
             if letting_go && self.random.one_in(1, 2) {
-                return self.fail(at, index, Error::AccessDenied, false);
+                self.fail(at, index, Error::AccessDenied, false);
+                return 1;
             }
         }
-        let SimOptions { line_bytes, plant, .. } = self.options;
-        let offered = Arc::clone(&self.links[link].offered);
-        let step = flight.step(&offered.hold(), &mut self.random, line_bytes, plant);
+        let plant = self.options.plant;
+        let mut pace = Pace::new(&self.options, most);
+        let step = flight.step(&self.links[link].offered.hold(), &mut self.random, &mut pace);
         match step {
             Ok(Step::Moved) => {
                 let early = plant == Some(Plant::CompletionBeforeEffect) && starts;
@@ -141,6 +157,7 @@ impl World {
             }
             Err(cause) => self.fail(at, index, cause, false),
         }
+        pace.made
     }
 
     fn is_stale(&self, at: usize, index: usize) -> bool {
