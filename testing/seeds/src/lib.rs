@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use forebay_env::cpu::process_nanos;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, Nanos, SystemClock};
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 /// After so many seeds it is said how far the run is.
 const TOLD_EVERY: u64 = 1000;
+/// Where a seed waits instead of working, it hangs after so many times the seconds.
+const WAITING: u64 = 10;
 
 /// The seeds that a program is to run.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -26,8 +29,9 @@ pub struct Seeds {
     /// Go on after a seed that failed.
     #[arg(long)]
     pub all: bool,
-    /// Seconds that a seed may take: one that takes longer hangs, and the program ends.
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    /// Seconds of processor time that a seed may take: one that takes longer hangs, and the program ends. So
+    /// does one that takes ten times as long by the clock.
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     pub patience: u64,
 }
 
@@ -54,12 +58,13 @@ impl Seeds {
                 if seed >= end {
                     break;
                 }
-                lock(&running).insert(seed, clock.now());
+                lock(&running).insert(seed, Start { clock: clock.now(), processor: process_nanos() });
                 let result = run(seed);
                 lock(&running).remove(&seed);
                 let done = done.fetch_add(1, Ordering::Relaxed) + 1;
                 if done.is_multiple_of(TOLD_EVERY) {
-                    eprintln!("{done} seeds have run");
+                    let lowest = lock(&running).keys().next().copied().unwrap_or(seed.saturating_add(1));
+                    eprintln!("{done} seeds have run; whoever stops here goes on with --first {lowest}");
                 }
                 match result {
                     Ok(report) => add(&mut total, report),
@@ -86,20 +91,32 @@ impl Seeds {
         &self,
         clock: &SystemClock,
         ended: &AtomicBool,
-        running: &Mutex<BTreeMap<u64, Nanos>>,
+        running: &Mutex<BTreeMap<u64, Start>>,
         again: impl Fn(u64) -> String,
     ) {
         let patience = self.patience.saturating_mul(1_000_000_000);
         while !ended.load(Ordering::Acquire) {
             clock.sleep(Duration::from_millis(20));
-            let hangs = |start: &Nanos| clock.now().saturating_sub(*start) > patience;
+            // The others that run side by side use as much.
+            let worked = |start: &Start| process_nanos().saturating_sub(start.processor) / u64::from(self.threads);
+            let hangs = |start: &Start| {
+                worked(start) > patience || clock.now().saturating_sub(start.clock) / WAITING > patience
+            };
             if let Some((seed, _)) = lock(running).iter().find(|(_, start)| hangs(start)) {
-                eprintln!("seed {seed}: hangs, it has run for {} s", self.patience);
+                eprintln!("seed {seed}: hangs, it has run for more than {} s", self.patience);
                 eprintln!("again: {}", again(*seed));
                 std::process::exit(1);
             }
         }
     }
+}
+
+/// When a seed began.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    clock: Nanos,
+    /// By the processor time of the whole program.
+    processor: Nanos,
 }
 
 /// Says that the seeds have ended, also when one panicked.

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
                 let wanted = arguments.operations;
                 eprintln!("seed {seed}, lines of {line_bytes} bytes: {why}");
                 eprintln!(
-                    "again: cargo run --release --package forebay-conformance --bin fabric-seeds -- \
+                    "again: cargo run --profile seeds --package forebay-conformance --bin fabric-seeds -- \
                      --seeds 1 --first {seed} --operations {wanted} --line {line_bytes}"
                 );
                 return ExitCode::from(1);
