@@ -31,6 +31,8 @@ mod model;
 mod reads;
 mod run;
 mod stage;
+mod totals;
 mod walker;
 
 pub use run::{Report, RunOptions, run_seed};
+pub use totals::Totals;

@@ -6,8 +6,8 @@ use crate::draw::Drawn;
 use crate::journal::opened_at;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options};
-use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
+use forebay_env::{Nanos, Random};
 use forebay_fabric::sim::{Order, SimNetwork, SimOptions};
 use forebay_fabric::{Link, NodeIdentity};
 use forebay_memory_client::{ClientOptions, MemoryClient};
@@ -18,6 +18,12 @@ use std::time::Duration;
 
 /// How often a new link or session is asked for while the network loses what is sent.
 const TRIES: usize = 200;
+/// How often a process renews its sessions: as [`MemoryClient`] does on a thread of its own, three times in a
+/// lease of the node.
+const RENEWAL: Duration = Duration::from_millis(3300);
+/// How long a call may take. Shorter than a renewal: one whose answer is lost holds up those at other nodes,
+/// which a thread for each would make meanwhile.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a second process tries to take the database over before it gives up.
 const TAKEOVER_TRIES: usize = 3;
 
@@ -91,6 +97,8 @@ struct Inside {
     struck: Option<Strike>,
     /// Who took the database over.
     successor: Option<Process>,
+    /// When sessions are renewed next; never while that is being done.
+    next_renewal: Nanos,
     may_be_fenced: Arc<AtomicBool>,
     is_alone: Arc<AtomicBool>,
 }
@@ -111,6 +119,7 @@ impl Stage {
         let options = SimOptions {
             order: [Order::Total, Order::Writes, Order::None][random.below(3) as usize],
             line_bytes: [8, 64][random.below(2) as usize],
+            single_lines: [4, 16, 128][random.below(3) as usize],
             faults: drawn.faults,
             ..SimOptions::default()
         };
@@ -124,6 +133,7 @@ impl Stage {
             armed: None,
             struck: None,
             successor: None,
+            next_renewal: 0,
             may_be_fenced: Arc::default(),
             is_alone: Arc::default(),
         };
@@ -228,7 +238,12 @@ impl Stage {
         let mut clients = Vec::new();
         for number in (1..).take(self.nodes.len()) {
             let link = self.network.connect(number).map_err(forebay_memory_client::Error::from)?;
-            let client = ClientOptions { renew: false, clock: self.network.clock(), ..ClientOptions::default() };
+            let client = ClientOptions {
+                renew: false,
+                clock: self.network.clock(),
+                timeout: CALL_TIMEOUT,
+                ..ClientOptions::default()
+            };
             clients.push(MemoryClient::connect(Arc::clone(&link) as Arc<dyn Link>, "simulated", client)?);
             links.push(link);
         }
@@ -331,6 +346,26 @@ impl Stage {
         std::mem::replace(&mut lock(&self.inside).running, running)
     }
 
+    /// Renews the sessions when it is time, whoever waits: a step inside of a call may wait for longer than a
+    /// lease for a job whose answer is lost.
+    fn renew_sessions(&self) {
+        let mut inside = lock(&self.inside);
+        if self.network.clock().now() < inside.next_renewal {
+            return;
+        }
+        inside.next_renewal = Nanos::MAX;
+        let running = std::mem::replace(&mut inside.running, Running::Inner);
+        let processes = [inside.process.clone(), inside.successor.clone()];
+        drop(inside);
+        for client in processes.iter().flatten().flat_map(Process::clients) {
+            // What ends a session is remembered by its client; after any other failure there is a next time.
+            let _ = client.renew();
+        }
+        let mut inside = lock(&self.inside);
+        inside.running = running;
+        inside.next_renewal = self.network.clock().now() + RENEWAL.as_nanos() as Nanos;
+    }
+
     /// Somebody waits for the network.
     fn work_while_waiting(&self) {
         for node in self.nodes.iter() {
@@ -342,6 +377,7 @@ impl Stage {
                 let _ = node.step(Duration::ZERO);
             }
         }
+        self.renew_sessions();
         let mut inside = lock(&self.inside);
         let running = inside.running;
         if running == Running::Inner {
@@ -388,5 +424,25 @@ impl Inside {
         let (strike, waits) = self.armed?;
         self.armed = (waits > 0).then(|| (strike, waits - 1));
         (waits == 0).then_some(strike)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::draw;
+
+    #[test]
+    fn sessions_outlive_a_step_inside_of_a_call_that_waits_long() {
+        let stage = Stage::new(1, Drawn { faults: Default::default(), ..draw(&mut Random::seeded(1)) });
+        let process = stage.open();
+        let running = stage.enter(Running::Inner);
+        for _ in 0..600 {
+            stage.network.clock().sleep(Duration::from_millis(100));
+            stage.work_while_waiting();
+        }
+        stage.enter(running);
+        process.clients().iter().for_each(|client| client.renew().expect("the session lives on"));
+        stage.leave();
     }
 }

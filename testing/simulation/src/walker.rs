@@ -1,7 +1,7 @@
 //! An iterator that is held over many calls, and moved to and fro: it shows its moment, whatever is
 //! written, flushed and compacted meanwhile.
 
-use crate::model::{Model, Moment, reverse};
+use crate::model::{Entries, Model, Moment, reverse};
 use forebay_base::KeyOrder;
 use forebay_engine::{DbIterator, Error};
 use forebay_env::Random;
@@ -37,37 +37,62 @@ impl Walker {
     pub(crate) fn step(&mut self, random: &mut Random, target: &[u8], model: &Model) -> Result<(), Error> {
         let (order, back) = (self.order, reverse(self.order));
         let way = random.below(if self.at.is_some() { 24 } else { 4 });
-        let mut entries = match (way, &self.at) {
+        let (going, entries) = match (way, &self.at) {
             (0, _) => {
                 self.iterator.seek_to_first()?;
-                model.entries(order, self.moment)
+                (order, self.first(model))
             }
             (1, _) => {
                 self.iterator.seek_to_last()?;
-                model.entries(back, self.moment)
+                (back, self.last(model))
             }
             (3, _) => {
                 self.iterator.seek_for_prev(target)?;
-                model.back_from(target, order, self.moment)
+                (back, model.back_from(target, order, self.moment))
             }
             (2, _) | (_, None) => {
                 self.iterator.seek(target)?;
-                model.from(target, order, self.moment)
+                (order, model.from(target, order, self.moment))
             }
             (4..16, Some(at)) => {
                 self.iterator.next()?;
-                model.after(at, order, self.moment)
+                (order, model.after(at, order, self.moment))
             }
             (_, Some(at)) => {
                 self.iterator.prev()?;
-                model.after(at, back, self.moment)
+                (back, model.after(at, back, self.moment))
             }
         };
-        let expected = entries.find(|(key, _)| self.shows(key));
+        let expected = entries.take_while(|(key, _)| !self.is_past(key, going)).find(|(key, _)| self.shows(key));
         let found = self.iterator.valid().then(|| (self.iterator.key(), self.iterator.value()));
         assert_eq!(found, expected, "an iterator that went from {:?} by way {way}, target {target:?}", self.at);
         self.at = expected.map(|(key, _)| key.to_vec());
         Ok(())
+    }
+
+    /// Entries from the first on that it may show.
+    fn first<'m>(&self, model: &'m Model) -> Entries<'m> {
+        match &self.lower {
+            Some(lower) => model.from(lower, self.order, self.moment),
+            None => model.entries(self.order, self.moment),
+        }
+    }
+
+    /// Entries from the last on that it may show, backwards.
+    fn last<'m>(&self, model: &'m Model) -> Entries<'m> {
+        match &self.upper {
+            Some(upper) => model.back_from(upper, self.order, self.moment),
+            None => model.entries(reverse(self.order), self.moment),
+        }
+    }
+
+    /// Whether neither `key` nor any behind it is shown, for one who goes in this order.
+    fn is_past(&self, key: &[u8], going: KeyOrder) -> bool {
+        let is_behind = |bound: &Vec<u8>| going.compare(bound, key).is_lt();
+        let bound = if going == self.order { &self.upper } else { &self.lower };
+        let prefix = self.prefix.as_ref();
+        bound.as_ref().is_some_and(is_behind)
+            || prefix.is_some_and(|prefix| !key.starts_with(prefix) && is_behind(prefix))
     }
 
     fn shows(&self, key: &[u8]) -> bool {

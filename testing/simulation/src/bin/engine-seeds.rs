@@ -8,7 +8,7 @@
 use clap::Parser;
 use forebay_env::{Clock, SystemClock};
 use forebay_seeds::Seeds;
-use forebay_simulation::{Report, RunOptions, run_seed};
+use forebay_simulation::{RunOptions, Totals, run_seed};
 use std::process::ExitCode;
 
 /// Runs seeds of the simulated database.
@@ -26,41 +26,15 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let clock = SystemClock::new();
     let options = RunOptions { operations: arguments.operations };
-    let again = |seed| {
-        format!(
-            "cargo run --release --package forebay-simulation --bin engine-seeds -- --seeds 1 --first {seed} \
-             --operations {}",
-            options.operations
-        )
-    };
+    let again = |seed| format!("cargo xtask simulation --seeds 1 --first {seed} --operations {}", options.operations);
     let run = |seed| run_seed(seed, &options);
-    let (totals, failed) = arguments.seeds.run(run, |total: &mut Report, report| total.add(&report), again);
+    let (each, failed) = arguments.seeds.run(run, |totals: &mut Totals, report| totals.add(&report), again);
+    let mut totals = Totals::default();
+    each.into_iter().for_each(|one| totals.merge(one));
+    println!("{} seeds passed, {failed} failed, in {:.1} s", totals.seeds(), clock.now() as f64 / 1e9);
+    println!("{totals}");
     if failed > 0 {
         return ExitCode::from(1);
     }
-    let mut total = Report::default();
-    totals.iter().for_each(|report| total.add(report));
-    let seconds = clock.now() as f64 / 1e9;
-    println!(
-        "{} seeds: {} calls ({} failed, {} of them for want of memory), {} flushes, {} compactions ({} near the data)",
-        arguments.seeds.count,
-        total.operations,
-        total.failed,
-        total.full,
-        total.flushes,
-        total.compactions,
-        total.near_data_compactions,
-    );
-    println!(
-        "{} memory nodes crashed, {} compute nodes killed, {} taken over; {} databases found again, {} lost; \
-         {} steps inside of calls, {} calls inside of steps; {seconds:.1} s",
-        total.crashes,
-        total.kills,
-        total.takeovers,
-        total.recoveries,
-        total.losses,
-        total.nested_steps,
-        total.nested_calls,
-    );
     ExitCode::SUCCESS
 }

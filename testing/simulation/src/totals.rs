@@ -1,0 +1,90 @@
+//! What many seeds have done, and what the one did that did least.
+
+use crate::Report;
+use std::fmt;
+
+/// What some seeds have done.
+#[derive(Debug, Default)]
+pub struct Totals {
+    sum: Report,
+    /// Of each seed: calls, memtables flushed, compactions, faults on purpose.
+    each: [Vec<u64>; 4],
+}
+
+impl Totals {
+    /// Adds what a seed has done.
+    pub fn add(&mut self, report: &Report) {
+        self.sum.add(report);
+        let Report { operations, flushes, compactions, crashes, kills, takeovers, .. } = *report;
+        for (each, count) in self.each.iter_mut().zip([operations, flushes, compactions, crashes + kills + takeovers]) {
+            each.push(count);
+        }
+    }
+
+    /// Adds what other seeds have done.
+    pub fn merge(&mut self, other: Self) {
+        self.sum.add(&other.sum);
+        for (each, others) in self.each.iter_mut().zip(other.each) {
+            each.extend(others);
+        }
+    }
+
+    /// How many seeds.
+    #[must_use]
+    pub fn seeds(&self) -> usize {
+        self.each[0].len()
+    }
+
+    /// The least and the median of a count.
+    fn least_and_median(&self, at: usize) -> String {
+        let mut counts = self.each[at].clone();
+        counts.sort_unstable();
+        match counts.first() {
+            Some(least) => format!("{least} to {}", counts[counts.len() / 2]),
+            None => "none".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { operations, failed, full, flushes, compactions, near_data_compactions, .. } = self.sum;
+        let Report { crashes, kills, takeovers, recoveries, losses, nested_steps, nested_calls, .. } = self.sum;
+        writeln!(
+            f,
+            "{operations} calls ({failed} failed, {full} of them for want of memory), {flushes} flushes, \
+             {compactions} compactions ({near_data_compactions} near the data)"
+        )?;
+        writeln!(
+            f,
+            "{crashes} memory nodes crashed, {kills} compute nodes killed, {takeovers} taken over; {recoveries} \
+             databases found again, {losses} lost; {nested_steps} steps inside of calls, {nested_calls} calls inside \
+             of steps"
+        )?;
+        write!(
+            f,
+            "a seed, least to median: {} calls, {} flushes, {} compactions, {} faults on purpose",
+            self.least_and_median(0),
+            self.least_and_median(1),
+            self.least_and_median(2),
+            self.least_and_median(3),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_and_the_median_of_all_seeds_are_said() {
+        let seed = |flushes| Report { flushes, kills: 1, ..Report::default() };
+        let (mut totals, mut others) = (Totals::default(), Totals::default());
+        [7, 2].iter().for_each(|&flushes| totals.add(&seed(flushes)));
+        others.add(&seed(5));
+        totals.merge(others);
+        let text = totals.to_string();
+        assert!(text.contains("14 flushes") && text.contains("2 to 5 flushes"), "{text}");
+        assert!(text.contains("1 to 1 faults on purpose"), "{text}");
+    }
+}
