@@ -34,6 +34,7 @@ mod db;
 mod db_iterator;
 mod endpoints;
 mod error;
+mod fences;
 mod flush;
 mod index_cache;
 mod index_reader;

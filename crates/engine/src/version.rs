@@ -3,12 +3,13 @@
 //! A [`Version`] is pure data; a [`LiveVersion`] adds, by number, the tables with their cached
 //! indexes and the segments. Dropping the last version that names a segment frees it.
 
+use crate::fences::{Fences, Tables};
 use crate::probe::Probe;
 use crate::segment::Segment;
 use crate::statistics::LevelStatistics;
 use crate::table::Table;
 use crate::{Error, Options, Result};
-use forebay_base::{SegmentId, SequenceNumber};
+use forebay_base::{KeyOrder, SegmentId, SequenceNumber};
 use forebay_env::HashMap;
 use forebay_table::{ShardIdentity, TableId, Version, VersionEdit};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub(crate) struct LiveVersion {
     pub(crate) version: Version,
     /// Level 0 newest first, the others in key order.
     levels: Vec<Vec<Arc<Table>>>,
+    /// One a level above 0.
+    fences: Vec<Fences>,
     segments: HashMap<SegmentId, Arc<Segment>>,
     has_range_deletions: bool,
 }
@@ -37,6 +40,7 @@ impl LiveVersion {
         Self {
             version: Version::empty(identity(options, 0, 0)),
             levels: Vec::new(),
+            fences: Vec::new(),
             segments: HashMap::default(),
             has_range_deletions: false,
         }
@@ -92,7 +96,9 @@ impl LiveVersion {
             })
             .collect::<Result<_>>()?;
         let has_range_deletions = levels.iter().flatten().any(|table| !table.range_deletions().is_empty());
-        Ok(Self { version, levels, segments, has_range_deletions })
+        let order = version.identity().key_order;
+        let fences = levels.iter().skip(1).map(|tables| fences_of(order, tables)).collect();
+        Ok(Self { version, levels, fences, segments, has_range_deletions })
     }
 
     /// All segments.
@@ -128,8 +134,7 @@ impl LiveVersion {
     #[inline]
     pub(crate) fn find(&self, level: usize, user_key: &[u8]) -> Option<&Arc<Table>> {
         let tables = self.levels.get(level)?;
-        let index = tables.partition_point(|table| !table.properties().ends_behind(user_key));
-        tables.get(index)
+        tables.get(self.fences.get(level.checked_sub(1)?)?.find(tables, user_key)?)
     }
 
     /// Bytes of cached indexes.
@@ -175,6 +180,25 @@ impl LiveVersion {
         };
         self.levels.iter().map(of_level).collect()
     }
+}
+
+impl Tables for Vec<Arc<Table>> {
+    fn ends_behind(&self, at: usize, user_key: &[u8]) -> bool {
+        self.get(at).is_some_and(|table| table.properties().ends_behind(user_key))
+    }
+
+    fn may_contain(&self, at: usize, user_key: &[u8]) -> bool {
+        self.get(at).is_some_and(|table| table.properties().may_contain(user_key))
+    }
+}
+
+fn fences_of(order: KeyOrder, tables: &[Arc<Table>]) -> Fences {
+    let ends: Vec<_> = tables
+        .iter()
+        .map(|table| table.properties())
+        .map(|of| [of.smallest.user_key.as_slice(), of.largest.user_key.as_slice()])
+        .collect();
+    Fences::of(order, &ends)
 }
 
 /// Which shard of which store a version is of.
