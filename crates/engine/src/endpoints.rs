@@ -28,43 +28,47 @@ const SLOTS: usize = 64;
 pub(crate) struct Endpoints {
     link: Arc<dyn Link>,
     options: EndpointOptions,
-    slots: Box<[Mutex<Option<Endpoint>>]>,
+    slots: Box<[Place]>,
 }
 
-/// An endpoint while a call uses it.
+/// A slot. Its thread writes it with each operation: no other thread's lies in the same lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Place(Mutex<Option<Endpoint>>);
+
+/// An endpoint while a call uses it, where it lies.
 pub(crate) struct Taken<'a> {
     endpoints: &'a Endpoints,
+    /// With an endpoint until it is dropped.
     slot: MutexGuard<'a, Option<Endpoint>>,
-    endpoint: InUse,
 }
 
 impl Endpoints {
     pub(crate) fn new(link: Arc<dyn Link>, options: EndpointOptions) -> Self {
-        Self { link, options, slots: (0..SLOTS).map(|_| Mutex::new(None)).collect() }
+        Self { link, options, slots: (0..SLOTS).map(|_| Place::default()).collect() }
     }
 
     /// An endpoint for this thread.
     #[inline]
     pub(crate) fn take(&self) -> Result<Taken<'_>> {
         let mut slot = self.free_slot();
-        let endpoint = match slot.take() {
-            Some(endpoint) => endpoint,
-            None => self.link.endpoint(self.options.clone())?,
-        };
-        Ok(Taken { endpoints: self, slot, endpoint: InUse(Some(endpoint)) })
+        if slot.is_none() {
+            *slot = Some(self.link.endpoint(self.options.clone())?);
+        }
+        Ok(Taken { endpoints: self, slot })
     }
 
     #[inline]
     fn free_slot(&self) -> MutexGuard<'_, Option<Endpoint>> {
         let mine = thread_number();
         for i in 0..SLOTS {
-            match self.slots[(mine + i) % SLOTS].try_lock() {
+            match self.slots[(mine + i) % SLOTS].0.try_lock() {
                 Ok(slot) => return slot,
                 Err(TryLockError::Poisoned(slot)) => return slot.into_inner(),
                 Err(TryLockError::WouldBlock) => {}
             }
         }
-        self.slots[mine % SLOTS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots[mine % SLOTS].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,7 +87,7 @@ fn thread_number() -> usize {
 impl Taken<'_> {
     /// Goes on with a new endpoint in the place of one that broke.
     pub(crate) fn reopen(&mut self) -> Result<()> {
-        self.endpoint = InUse(Some(self.endpoints.link.endpoint(self.endpoints.options.clone())?));
+        *self.slot = Some(self.endpoints.link.endpoint(self.endpoints.options.clone())?);
         Ok(())
     }
 }
@@ -92,21 +96,37 @@ impl Deref for Taken<'_> {
     type Target = Endpoint;
     #[inline]
     fn deref(&self) -> &Endpoint {
-        self.endpoint.get()
+        match &*self.slot {
+            Some(endpoint) => endpoint,
+            None => unreachable!("taken out only when dropped"),
+        }
     }
 }
 
 impl DerefMut for Taken<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Endpoint {
-        self.endpoint.get_mut()
+        match &mut *self.slot {
+            Some(endpoint) => endpoint,
+            None => unreachable!("taken out only when dropped"),
+        }
     }
 }
 
 impl Drop for Taken<'_> {
+    #[inline]
     fn drop(&mut self) {
-        *self.slot = self.endpoint.take_clean();
+        if !is_clean(self) {
+            *self.slot = None;
+        }
     }
+}
+
+/// Whether the next user of an endpoint finds nothing of the last one's: a call that failed leaves
+/// completions behind that nobody takes.
+#[inline]
+fn is_clean(endpoint: &Endpoint) -> bool {
+    endpoint.failure().is_none() && endpoint.outstanding() == 0
 }
 
 /// An endpoint in use, until its guard is dropped.
@@ -130,10 +150,8 @@ impl InUse {
         }
     }
 
-    /// The endpoint, if the next user finds nothing of the last one's: a call that failed leaves
-    /// completions behind that nobody takes.
     fn take_clean(&mut self) -> Option<Endpoint> {
-        self.0.take().filter(|endpoint| endpoint.failure().is_none() && endpoint.outstanding() == 0)
+        self.0.take().filter(is_clean)
     }
 }
 

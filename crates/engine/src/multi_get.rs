@@ -9,7 +9,7 @@
 //! ```
 
 use crate::endpoints::Taken;
-use crate::probe::{Probe, Step, approach};
+use crate::probe::{Probe, Step};
 use crate::read::{in_memtables, is_visible, post, received, value_of, verified};
 use crate::shard::{Shard, View};
 use crate::{Error, Result};
@@ -92,10 +92,12 @@ fn try_fetch(
             *value = found.map(<[u8]>::to_vec);
             continue;
         }
-        let probe = source.view.version.probe(key, source.number);
+        let mut probe = source.view.version.probe(key, source.number);
+        probe.approach();
         searches.push(Search { key, value, number: source.number, probe, next: None, line });
     }
-    approach(searches.iter_mut().map(|search| &mut search.probe));
+    // The loads of all go on at the same time, while those of one wait for each other.
+    searches.retain(|search| search.probe.approach_entries());
     searches.retain_mut(Search::goes_on);
     let mut lines = open_lines(sources, &mut searches)?;
     while !searches.is_empty() {

@@ -3,7 +3,8 @@
 use crate::table::{Places, Table};
 use crate::version::LiveVersion;
 use forebay_base::SequenceNumber;
-use forebay_table::{Candidate, TableId, key_hash};
+use forebay_fabric::prefetch;
+use forebay_table::{Candidate, PointIndex, TableId, key_hash};
 use std::sync::Arc;
 
 /// Candidates for a key, newest first: tables of level 0 from the newest to the oldest, then one
@@ -61,10 +62,8 @@ impl Walk {
         while self.level < levels.len() {
             let found = version.find(self.level, user_key);
             self.level += 1;
-            if let Some(table) = found
-                && table.properties().may_contain(user_key)
-            {
-                return Some(table);
+            if found.is_some() {
+                return found;
             }
         }
         None
@@ -85,6 +84,30 @@ impl<'v> Probe<'v> {
             looked_up: Vec::new(),
             hidden: None,
         }
+    }
+
+    /// Goes to the first table, and asks the processor for where its point index says the place of the
+    /// key's entries.
+    #[inline]
+    pub(crate) fn approach(&mut self) {
+        self.ahead = self.walk.next(self.version, self.user_key);
+        if let Some(index) = self.index_ahead() {
+            prefetch(index.bucket_bytes(self.hash));
+        }
+    }
+
+    /// After [`Probe::approach`]: asks the processor for those entries. Whether there is a table.
+    #[inline]
+    pub(crate) fn approach_entries(&self) -> bool {
+        if let Some(index) = self.index_ahead() {
+            prefetch(index.entries_bytes(self.hash));
+        }
+        self.ahead.is_some()
+    }
+
+    #[inline]
+    fn index_ahead(&self) -> Option<&'v PointIndex> {
+        self.ahead?.cached().point_index()
     }
 
     /// The key.
@@ -173,18 +196,4 @@ impl<'v> Probe<'v> {
         self.current = Some((table, Places::Copied(Vec::from_iter(place).into_iter())));
         self.looked_up = found;
     }
-}
-
-/// Brings what the first steps of `probes` will look at into the processor's caches: the loads of all
-/// of them go on at the same time, while those of one wait for each other.
-pub(crate) fn approach<'p, 'v: 'p>(probes: impl Iterator<Item = &'p mut Probe<'v>>) {
-    let indexes: Vec<_> = probes
-        .filter_map(|probe| {
-            probe.ahead = probe.walk.next(probe.version, probe.user_key);
-            Some((probe.ahead?.cached().point_index()?, probe.hash))
-        })
-        .collect();
-    let positions: Vec<_> = indexes.iter().map(|(index, hash)| index.first_position(*hash)).collect();
-    let touched = indexes.iter().zip(positions).fold(0, |touched, ((index, _), at)| touched ^ index.touch(at));
-    std::hint::black_box(touched);
 }

@@ -51,16 +51,18 @@ impl Shard {
         self.check_open()?;
         let view = self.view.load();
         let number = snapshot.unwrap_or_else(|| self.publication.published());
+        let mut probe = view.version.probe(key, number);
+        probe.approach();
         if let Some(value) = in_memtables(&view, key, number)? {
             return Ok(value.map(found));
         }
-        let mut probe = view.version.probe(key, number);
-        let mut next = probe.next();
-        if next.is_none() {
+        if !probe.approach_entries() {
             self.check_open()?;
             return Ok(None);
         }
+        // The index comes meanwhile.
         let mut endpoint = self.remote.foreground().take()?;
+        let mut next = probe.next();
         while let Some(step) = next {
             match step {
                 Step::Record(table, candidate) => {
@@ -95,6 +97,8 @@ impl Shard {
     }
 
     fn read(&self, endpoint: &mut Taken<'_>, table: &Table, candidate: Candidate) -> Result<Slot> {
+        let address = table.segment(candidate.address.segment)?.at(candidate.address.offset);
+        endpoint.approach(address, candidate.read_length as usize);
         let mut reopens = 0;
         loop {
             let id = post(endpoint, table, candidate)?;

@@ -72,8 +72,9 @@ impl Sub for Counts {
     }
 }
 
-/// Counts that one thread writes and any thread reads.
+/// Counts that one thread writes, with each of its operations, and any thread reads.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct CountsCell {
     round_trips: AtomicU64,
     doorbells: AtomicU64,

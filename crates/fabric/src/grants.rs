@@ -191,8 +191,10 @@ impl Granted<'_> {
         if let Some(Some(grant)) = self.0.get(address.key.index as usize)
             && address.offset < grant.length
         {
-            for line in 0..length.div_ceil(LINE_BYTES).min(PREFETCH_LINES) {
-                grant.region.prefetch(grant.offset + address.offset + (line * LINE_BYTES) as u64);
+            let lines = (0..length).step_by(LINE_BYTES).take(PREFETCH_LINES);
+            // What does not begin with a line ends in one more.
+            for within in lines.chain((length <= PREFETCH_LINES * LINE_BYTES).then(|| length.saturating_sub(1))) {
+                grant.region.prefetch(grant.offset + address.offset + within as u64);
             }
         }
     }

@@ -74,6 +74,7 @@ pub use counters::{Counts, CountsCell, CountsRegistry, Traffic};
 pub use endpoint::{Endpoint, EndpointOptions};
 pub use error::Error;
 pub use grants::{GrantTable, Granted};
+pub use memory::prefetch;
 pub use model::LinkModel;
 pub use queue::WorkQueue;
 pub use region::{Backing, Region};

@@ -160,6 +160,9 @@ pub enum Incoming {
 pub trait Transport: Send {
     /// The doorbell was rung for what is in the queue. Some of it may end at once.
     fn flush(&mut self, queue: &mut WorkQueue);
+    /// A read of `length` bytes at `from` is about to be posted. A back end whose reads are loads may have
+    /// the processor begin with them; nothing is counted, and nothing fails.
+    fn approach(&mut self, _from: RemoteAddress, _length: usize) {}
     /// Makes progress without waiting: with what was rung, and with what the peer asks of this side.
     fn poll(&mut self, queue: &mut WorkQueue);
     /// Sleeps until something may have happened, for at most `limit`.

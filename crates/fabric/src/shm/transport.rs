@@ -10,7 +10,7 @@ use super::link::{Attached, Shared};
 use crate::grants::Granted;
 use crate::inprocess::{perform, prefetch};
 use crate::transport::{Incoming, Operation, Transport};
-use crate::{AccessKey, Error, WorkQueue};
+use crate::{AccessKey, Error, RemoteAddress, WorkQueue};
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -158,6 +158,13 @@ const fn key_of(operation: &Operation) -> Option<&AccessKey> {
 impl Transport for ShmTransport {
     fn flush(&mut self, queue: &mut WorkQueue) {
         self.run(queue);
+    }
+
+    fn approach(&mut self, from: RemoteAddress, length: usize) {
+        let granted = self.attached.known.hold();
+        if granted.knows(&from.key) {
+            granted.prefetch(from, length);
+        }
     }
 
     fn poll(&mut self, queue: &mut WorkQueue) {

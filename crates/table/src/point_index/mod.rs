@@ -285,20 +285,24 @@ impl PointIndex {
         self.image.len() + size_of_val(self.layout.spans.as_slice())
     }
 
-    /// Where the entries of this hash's bucket begin: one load. With [`PointIndex::touch`] this lets a
-    /// caller with several keys wait for all of their memory at once.
+    /// The bytes that [`PointIndex::candidates`] looks at first for this hash: for callers that have
+    /// something else to do while they come near.
     #[inline]
     #[must_use]
-    pub fn first_position(&self, hash: u64) -> u32 {
-        self.layout.bucket_positions(&self.image, bucket(hash, self.layout.bucket_count)).map_or(0, |(first, _)| first)
+    pub fn bucket_bytes(&self, hash: u64) -> &[u8] {
+        let at = self.layout.positions_at + 4 * bucket(hash, self.layout.bucket_count) as usize;
+        self.image.get(at..at + 8).unwrap_or_default()
     }
 
-    /// Loads the entry at a position; what it is says nothing.
+    /// The bytes that it looks at then.
     #[inline]
     #[must_use]
-    pub fn touch(&self, position: u32) -> u64 {
+    pub fn entries_bytes(&self, hash: u64) -> &[u8] {
+        let bucket = bucket(hash, self.layout.bucket_count);
+        let (next, end) = self.layout.bucket_positions(&self.image, bucket).unwrap_or((0, 0));
+        let byte = |entry: u32| (u64::from(entry) * u64::from(self.layout.shape.total_bits()) / 8) as usize;
         let entries = self.image.get(self.layout.entries.clone()).unwrap_or_default();
-        bits::load(entries, position, self.layout.shape.total_bits()).unwrap_or(0)
+        entries.get(byte(next)..byte(end) + 1).unwrap_or_default()
     }
 
     /// The candidates for the key of this hash, see [`key_hash`].
