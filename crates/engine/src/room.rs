@@ -123,17 +123,19 @@ impl Shard {
     /// Why a writer is refused: memory is short, and for a while nothing was found that may free some, nor is it
     /// tried just now. Deletions are refused only when their flush failed too.
     pub(crate) fn given_up(&self, state: &State, frees: bool) -> Option<Error> {
-        let since = state.hopeless_since?;
-        let waited = self.options.clock.now().saturating_sub(since);
-        let is_refused = state.is_short()
-            && state.compactions == 0
-            && waited >= PATIENCE_NANOS
-            && (!frees || state.flush_again_at.is_some());
+        let is_refused =
+            self.is_hopeless(state) && state.compactions == 0 && (!frees || state.flush_again_at.is_some());
         is_refused.then(|| {
             let why = state.full.as_ref().map(|full| format!(" ({full})")).unwrap_or_default();
             let advice = "delete something, which is still accepted, or use a memory node with more memory";
             Error::new(ErrorKind::Full, format!("the memory node is full{why}: {advice}"))
         })
+    }
+
+    /// Whether memory is short, and for a while nothing was found that may free some.
+    pub(crate) fn is_hopeless(&self, state: &State) -> bool {
+        let waited = |since| self.options.clock.now().saturating_sub(since);
+        state.is_short() && state.hopeless_since.is_some_and(|since| waited(since) >= PATIENCE_NANOS)
     }
 
     /// Lets go of a reserve memtable, which a writer found that does not only delete.

@@ -501,7 +501,11 @@ impl Shard {
     fn no_room(&self, view: &View, level0: usize, state: &State, need: Need) -> Option<StallCause> {
         if view.sealed.len() >= self.options.max_immutable_memtables {
             Some(StallCause::Memtables)
-        } else if level0 >= self.options.level0_stop_trigger && !self.options.bulk_load {
+        } else if level0 >= self.options.level0_stop_trigger
+            && !self.options.bulk_load
+            // What would make level 0 smaller has no memory: what only deletes is let in, and its flush tells.
+            && !(need.frees && self.is_hopeless(state))
+        {
             Some(StallCause::Level0Stop)
         } else if state.room.is_none() && !need.frees {
             Some(StallCause::MemoryFull)
