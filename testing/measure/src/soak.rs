@@ -23,8 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Longest call that is no stall.
-const STALL: Duration = Duration::from_secs(1);
 /// How much of the memory node the live data takes, per cent.
 const FILL_PERCENT: u64 = 60;
 /// What a record takes beside key and value: its header and its share of the indexes, bytes.
@@ -48,6 +46,9 @@ pub struct Arguments {
     /// Memory of the memory node, MiB.
     #[arg(long, default_value_t = 1024)]
     memory_mib: u64,
+    /// Longest call that is no stall, milliseconds: more on a busy machine.
+    #[arg(long, default_value_t = 1000)]
+    stall_ms: u64,
     /// Where randomness begins.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -93,6 +94,7 @@ struct Soak {
     seed: u64,
     keys: u64,
     memory_bytes: u64,
+    stall_ns: Nanos,
     values: Vec<Values>,
     stop: AtomicBool,
     operations: AtomicU64,
@@ -110,6 +112,7 @@ impl Soak {
             seed: arguments.seed,
             keys: memory_bytes * FILL_PERCENT / 100 * 10 / of_ten,
             memory_bytes,
+            stall_ns: arguments.stall_ms * 1_000_000,
             values,
             stop: AtomicBool::new(false),
             operations: AtomicU64::new(0),
@@ -128,8 +131,9 @@ impl Soak {
         let result = call();
         let took = self.clock.now().saturating_sub(began);
         self.longest_ns.fetch_max(took, Ordering::Relaxed);
-        if took > STALL.as_nanos() as Nanos {
-            return Err(format!("{what} took {:.2} s", took as f64 / 1e9));
+        if took > self.stall_ns {
+            let shape = shape(self, &self.store.statistics()).unwrap_or_default();
+            return Err(format!("{what} took {:.2} s: {shape}", took as f64 / 1e9));
         }
         result.map_err(|error| format!("{what}: {error}"))
     }
@@ -314,13 +318,14 @@ fn observe(soak: &Soak, until: Nanos) -> Outcome {
         if spaces.len() % 10 == 0 {
             let share = |bytes: u64| bytes as f64 / soak.memory_bytes as f64 * 100.0;
             println!(
-                "{:>6.0} s: {} operations, {} snapshots, held {:.1} %, live {:.1} %, dead {:.1} %, stalls {} of {:.1} s, longest call {:.1} ms",
+                "{:>6.0} s: {} operations, {} snapshots, held {:.1} %, live {:.1} %, dead {:.1} %, pinned {:.1} %, stalls {} of {:.1} s, longest call {:.1} ms",
                 (soak.clock.now() - began) as f64 / 1e9,
                 soak.operations.load(Ordering::Relaxed),
                 soak.snapshots.load(Ordering::Relaxed),
                 share(statistics.remote_bytes),
                 share(statistics.live_bytes),
                 share(statistics.dead_bytes_known),
+                share(statistics.dead_bytes_pinned),
                 statistics.stalls,
                 statistics.stall_nanos as f64 / 1e9,
                 soak.longest_ns.load(Ordering::Relaxed) as f64 / 1e6,
