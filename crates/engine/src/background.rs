@@ -314,7 +314,7 @@ impl Shard {
         if state.compactions > 0 && state.output_bytes.saturating_add(bytes) > room.scratch_bytes {
             return None;
         }
-        state.room.take(bytes, self.options.write_buffer_bytes as u64);
+        state.room.take_outputs(bytes, self.options.write_buffer_bytes as u64);
         state.begin_compaction(&pick);
         Some(Task::Compact(Arc::clone(&view.version), pick))
     }
@@ -342,6 +342,7 @@ impl Shard {
                 Some(pick)
             }
         };
+        self.view.reclaim();
         self.remote.send_frees(MAX_RANGES);
         let mut state = self.lock();
         let is_full = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full);

@@ -20,6 +20,7 @@ use forebay_table::job::{
 };
 use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Reads in flight while records are gathered.
@@ -165,6 +166,8 @@ struct FabricIo<'s> {
     shard: &'s Shard,
     pipeline: Pipeline,
     inputs: HashMap<SegmentId, Arc<Segment>>,
+    /// Numbers that are left for outputs.
+    numbers: Range<u64>,
     created: BTreeMap<SegmentId, Arc<Segment>>,
     read_bytes: u64,
 }
@@ -174,7 +177,7 @@ impl<'s> FabricIo<'s> {
         let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
         let inputs = named.filter_map(|id| Some((id, Arc::clone(version.segment(id)?)))).collect();
         let pipeline = Pipeline::new(shard.remote.background()?);
-        Ok(Self { shard, pipeline, inputs, created: BTreeMap::new(), read_bytes: 0 })
+        Ok(Self { shard, pipeline, inputs, numbers: shard.next_segments(), created: BTreeMap::new(), read_bytes: 0 })
     }
 
     fn read_batch(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()> {
@@ -223,7 +226,8 @@ impl JobIo for FabricIo<'_> {
     }
 
     fn allocate(&mut self, kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {
-        let id = self.shard.next_segment();
+        let number = self.numbers.next();
+        let id = SegmentId(number.ok_or(forebay_table::Error::Invalid("no number is left for an output"))?);
         let segment = self.shard.remote.allocate(id, kind, length, Purpose::Collection).map_err(as_job_error)?;
         if self.shard.has_taken_from_flushes() {
             let message = "what is left of the memory is for the memtables that were let in";

@@ -26,8 +26,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Numbers kept free for the segments of one job: two for each output table.
-const NUMBERS_OF_A_JOB: u64 = 1 << 16;
 /// How long a job may take, and how much longer for each byte of its inputs: as if it were one of many.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_BYTES_PER_SECOND: u64 = 8 << 20;
@@ -59,7 +57,7 @@ impl Shard {
         job.identity.store = shard.key().store.0.into();
         job.identity.shard = shard.key().shard.0.into();
         job.identity.epoch = shard.epoch().0;
-        job.output_segments = self.next_segments(NUMBERS_OF_A_JOB);
+        job.output_segments = self.next_segments();
         let mut arguments = Vec::new();
         job.encode(&mut arguments).map_err(Error::from)?;
         let reply = shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job));

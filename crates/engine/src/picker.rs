@@ -40,20 +40,22 @@
 //! # When memory is short
 //!
 //! With less [`Room`] records are clustered as they come to the last level, so that memtable segments are free early,
-//! and each segment's dead bytes are bounded. The limit of dead bytes sinks, and collection comes before anything else: of the segments of
-//! which least lives. Level 0 is compacted earlier, and by as few of its oldest tables as leave their outputs room.
-//! When it gets tight, records are brought into key order no more: a compaction merges indexes, which takes next to
+//! and each segment's dead bytes are bounded. The limit of dead bytes sinks, and collection, of the segments of which
+//! least lives, comes when it is further behind than any level. Level 0 is compacted earlier, and by as few of its
+//! oldest tables as leave their outputs room. A level is due at its share of what the last one holds, so that what it
+//! hides is bounded by what lives, and none is begun below the last one for some tables that are too many.
+//! With none, records are brought into key order no more: a compaction merges indexes, which takes next to
 //! nothing and finds what is dead, and collection moves what lives in a few segments, which gives back more than it
-//! takes. With none, everything that may free something is due: at last, whatever lies above the last level,
+//! takes. Everything that may free something is due: at last, whatever lies above the last level,
 //! because it may hide what lies there.
 //!
-//! Each segment's memory is rounded up, so short ones of a table are joined when room is tight. And
+//! Each segment's memory is rounded up, so short ones of a table are joined when room is short. And
 //! memory goes from jobs to flushes, and to other databases, in whole extents. So what lies in the sparsest
 //! extent is moved elsewhere, once there is nothing better to do and room is short.
 
 use crate::options::CompactionStyle;
 use crate::room::Room;
-use crate::shard::ManualCompaction;
+use crate::shard::{ManualCompaction, NUMBERS_OF_A_JOB};
 use crate::space::{Space, is_run_past};
 use crate::{Options, manual};
 use forebay_base::{KeyOrder, SegmentId};
@@ -203,13 +205,25 @@ impl<'a> Picker<'a> {
         (0..self.version.levels().len()).rev().find(|&level| !self.version.level(level).is_empty())
     }
 
-    /// Record bytes at which `level`, from 1 on, is compacted.
+    /// Record bytes at which `level`, from 1 on, is compacted. When memory is short, its share of what the last level
+    /// holds, below which none is begun before it is as large as that one were to be.
     fn target_bytes(&self, level: usize) -> u64 {
-        let factor = self
-            .options
-            .level_size_multiplier
-            .saturating_pow(u32::try_from(level).unwrap_or(u32::MAX).saturating_sub(1));
-        self.options.level1_bytes.saturating_mul(factor)
+        let power = |levels: usize| {
+            self.options.level_size_multiplier.saturating_pow(u32::try_from(levels).unwrap_or(u32::MAX))
+        };
+        let target = self.options.level1_bytes.saturating_mul(power(level.saturating_sub(1)));
+        match self.deepest() {
+            Some(last) if level == last && !self.room.is_plenty() => target.saturating_mul(power(1)),
+            Some(last) if level < last && !self.room.is_plenty() => {
+                let share = self.level_bytes(last) / power(last - level);
+                target.min(share.max(self.options.write_buffer_bytes as u64))
+            }
+            _ => target,
+        }
+    }
+
+    fn level_bytes(&self, level: usize) -> u64 {
+        self.version.level(level).iter().map(|table| table.properties.record_bytes).sum()
     }
 
     /// How full a level is, without what is on its way down.
@@ -224,12 +238,17 @@ impl<'a> Picker<'a> {
     /// The most urgent compaction, if any is due and free. When memory is short, what may free some is due
     /// earlier.
     pub(crate) fn pick(&self, cursors: &mut Cursors) -> Option<Pick> {
-        let early = if self.room.is_plenty() { None } else { self.pick_garbage() };
-        let mut scores: Vec<_> = (0..self.options.levels - 1).map(|level| (level, self.score(level))).collect();
+        let mut scores: Vec<_> = (0..self.options.levels - 1).map(|level| (Some(level), self.score(level))).collect();
+        if !self.room.is_plenty() {
+            scores.push((None, self.garbage_score()));
+        }
         scores.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         let mut due = scores.into_iter().filter(|(_, score)| *score >= 1.0);
-        early
-            .or_else(|| due.find_map(|(level, _)| self.pick_level(level, cursors)))
+        let of_score = |level: Option<usize>, cursors: &mut Cursors| match level {
+            Some(level) => self.pick_level(level, cursors),
+            None => self.pick_garbage(),
+        };
+        due.find_map(|(level, _)| of_score(level, cursors))
             .or_else(|| self.pick_range_deletions())
             .or_else(|| self.pick_overdue())
             .or_else(|| self.pick_garbage())
@@ -241,7 +260,7 @@ impl<'a> Picker<'a> {
     /// The table whose short segments waste most of what their memory is rounded up by: they are joined. Each time
     /// records take less memory, so this ends.
     fn pick_short(&self) -> Option<Pick> {
-        if !self.room.is_tight() {
+        if self.room.is_plenty() {
             return None;
         }
         let levels = self.version.levels().iter().enumerate().skip(1);
@@ -258,7 +277,7 @@ impl<'a> Picker<'a> {
     /// A table of the last level with something in a sparse extent, which leaves it. One pass over the tables for
     /// each extent: what comes to lie there again stays.
     fn pick_sparse(&self, cursors: &mut Cursors) -> Option<Pick> {
-        if !self.room.is_tight() || self.room.extent_bytes == 0 {
+        if !self.room.is_none() || self.room.extent_bytes == 0 {
             return None;
         }
         let level = self.deepest()?;
@@ -303,7 +322,7 @@ impl<'a> Picker<'a> {
         }
         let halves = std::iter::successors(Some(tables.len()), |count| (*count > 1).then_some(count / 2));
         let mut picks = halves.map(|count| self.build(0, tables.iter().rev().take(count).rev().cloned().collect()));
-        let share = if self.room.is_tight() { 8 } else { 2 };
+        let share = if self.room.is_none() { 8 } else { 2 };
         let is_small = |pick: &Pick| pick.output_bytes() <= self.room.scratch_bytes / share;
         let first = picks.next()?;
         let pick = if self.room.is_plenty() || is_small(&first) { Some(first) } else { None };
@@ -351,15 +370,14 @@ impl<'a> Picker<'a> {
 
     /// A table of the last level that has too many runs, or too much outside of them.
     fn pick_overdue(&self) -> Option<Pick> {
-        if self.options.compaction_style != CompactionStyle::Clustered || self.room.is_tight() {
+        if self.options.compaction_style != CompactionStyle::Clustered || self.room.is_none() {
             return None;
         }
         let order = self.version.identity().key_order;
         (1..self.version.levels().len()).find_map(|level| {
             let comes_to_rest = self.comes_to_rest(level, 0);
             let is_due = |table: &&Arc<TableMetadata>| {
-                let runs = table.properties.segments.iter().filter(|used| used.is_run).count();
-                let is_due = runs > self.most_runs(table)
+                let is_due = gatherings(table.properties.segments.iter()).len() > self.most_runs(table)
                     || self.room.is_plenty() && comes_to_rest && self.is_unclustered(&[table])
                     || !self.room.is_plenty() && self.has_dead_run(table);
                 is_due && !self.busy.contains(&table.id) && self.is_last(level, &range(order, std::iter::once(*table)))
@@ -369,20 +387,32 @@ impl<'a> Picker<'a> {
         })
     }
 
+    /// Percent of dead bytes from which collection starts.
+    fn most_dead_percent(&self) -> u64 {
+        let early = if self.room.is_plenty() { EARLY_PERCENT } else { EARLY_PERCENT_WHEN_SHORT };
+        self.options.dead_percent * early / 100
+    }
+
+    /// How much is dead, as a part of what may be.
+    fn garbage_score(&self) -> f64 {
+        let most = self.most_dead_percent();
+        let percent = self.room.scale(FULL_DEAD_PERCENT.min(most), most);
+        let slack = self.room.scale(0, self.options.write_buffer_bytes as u64);
+        let most_bytes = self.space.live_bytes() / 100 * percent + slack;
+        self.space.dead_bytes() as f64 / (most_bytes + 1) as f64
+    }
+
     /// When dead bytes exceed their share: the tables, in the highest level that has any above its last,
     /// that name the segment with the most dead bytes.
     fn pick_garbage(&self) -> Option<Pick> {
-        let early = if self.room.is_plenty() { EARLY_PERCENT } else { EARLY_PERCENT_WHEN_SHORT };
-        let most = self.options.dead_percent * early / 100;
-        let percent = self.room.scale(FULL_DEAD_PERCENT.min(most), most);
-        let slack = self.room.scale(0, self.options.write_buffer_bytes as u64);
-        // Short of memory, every run is left of which as much is dead.
-        let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.left_percent);
-        if self.space.dead_bytes() <= self.space.live_bytes() / 100 * percent + slack {
+        if self.garbage_score() < 1.0 {
             return None;
         }
+        // Short of memory, every run is left of which as much is dead.
+        let most = self.most_dead_percent();
+        let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.left_percent);
         let deepest = self.deepest()?;
-        let victims = match self.room.is_tight() {
+        let victims = match self.room.is_none() {
             true => self.space.cheapest(self.room.scratch_bytes / 4),
             false => Vec::new(),
         };
@@ -396,7 +426,7 @@ impl<'a> Picker<'a> {
             let free = |table: &&Arc<TableMetadata>| names(table) && !self.busy.contains(&table.id);
             let tables = self.version.level(level).iter().filter(free).take(MOST_TRIES);
             let mut picks = tables.map(|table| {
-                if self.room.is_tight() {
+                if self.room.is_none() {
                     let of_table = table.properties.segments.iter().map(|used| used.id);
                     let vacated = of_table.filter(|id| victims.contains(id)).collect();
                     self.rewrite_as(level, table, Clustering::None, vacated)
@@ -473,7 +503,7 @@ impl<'a> Picker<'a> {
         let is_due = || {
             let all: Vec<_> = tables.iter().chain(residents).collect();
             let is_late = self.comes_to_rest(output, arriving()) && self.is_unclustered(&all);
-            !self.room.is_tight() && (is_late || !self.room.is_plenty())
+            !self.room.is_none() && (is_late || !self.room.is_plenty())
         };
         match self.options.compaction_style {
             CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
@@ -484,8 +514,8 @@ impl<'a> Picker<'a> {
 
     /// Whether tables stay in a level to which so many bytes more come: it is then not about to be compacted.
     fn comes_to_rest(&self, level: usize, more_bytes: u64) -> bool {
-        let bytes: u64 = self.version.level(level).iter().map(|table| table.properties.record_bytes).sum();
-        level + 1 >= self.options.levels || bytes.saturating_add(more_bytes) <= self.target_bytes(level)
+        level + 1 >= self.options.levels
+            || self.level_bytes(level).saturating_add(more_bytes) <= self.target_bytes(level)
     }
 
     /// Whether more of the tables' bytes lie outside of runs than may. Large records do not count: they stay where
@@ -508,7 +538,7 @@ impl<'a> Picker<'a> {
         residents: &[Arc<TableMetadata>],
     ) -> Work {
         let mut vacated = BTreeSet::new();
-        let is_plain = clustering == Clustering::None && self.room.is_tight();
+        let is_plain = clustering == Clustering::None && self.room.is_none();
         if is_bottommost && !is_plain && clustering != Clustering::Gather(Residents::Rewrite) {
             let all = tables.iter().chain(residents);
             vacated.extend(all.flat_map(|table| self.past_limit(table, self.left_percent, None)));
@@ -542,18 +572,18 @@ impl<'a> Picker<'a> {
     fn too_much(&self, table: &TableMetadata, more: usize) -> BTreeSet<SegmentId> {
         let mut vacated = self.past_limit(table, self.left_percent, None);
         let is_left = |used: &&SegmentUse| used.is_run && !vacated.contains(&used.id);
-        let mut runs: Vec<_> = table.properties.segments.iter().filter(is_left).collect();
+        let mut runs: Vec<_> = gatherings(table.properties.segments.iter().filter(is_left)).into_values().collect();
         let limit = self.most_runs(table);
         if runs.len() + more.max(usize::from(!vacated.is_empty())) > limit {
-            runs.sort_unstable_by_key(|used| used.live_bytes);
+            runs.sort_unstable();
             let (mut sum, mut left) = (0, runs.len());
-            for (taken, run) in runs.into_iter().enumerate() {
+            for (taken, (live_bytes, pieces)) in runs.into_iter().enumerate() {
                 // With the new run as many as may be; one alone would be gathered again and again.
-                if left < limit && taken > 1 && run.live_bytes > sum {
+                if left < limit && taken > 1 && live_bytes > sum {
                     break;
                 }
-                vacated.insert(run.id);
-                sum += run.live_bytes;
+                vacated.extend(pieces);
+                sum += live_bytes;
                 left -= 1;
             }
         }
@@ -575,6 +605,18 @@ impl<'a> Picker<'a> {
         };
         self.version.level(level).iter().filter(shares).cloned().collect()
     }
+}
+
+/// A table's runs, by the job that made them: their live bytes, and their pieces. What one job gathers is in key order
+/// however many pieces of memory it took, so it counts as one run.
+fn gatherings<'t>(segments: impl Iterator<Item = &'t SegmentUse>) -> BTreeMap<u64, (u64, Vec<SegmentId>)> {
+    let mut runs = BTreeMap::<u64, (u64, Vec<SegmentId>)>::new();
+    for used in segments.filter(|used| used.is_run) {
+        let (live_bytes, pieces) = runs.entry(used.id.0 / NUMBERS_OF_A_JOB).or_default();
+        *live_bytes += used.live_bytes;
+        pieces.push(used.id);
+    }
+    runs
 }
 
 /// Whether all of a table's records lie in runs.

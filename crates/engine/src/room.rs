@@ -7,7 +7,7 @@
 //! | room | writers | compactions |
 //! |---|---|---|
 //! | [`PLENTY`] or more | as ever | as ever |
-//! | less | pause at each switch, twice as long for each memtable less | due earlier; the limit of dead bytes sinks; those of level 0 take fewer tables; what their outputs take together is bounded |
+//! | less | pause at each switch, longer and longer until room stays ([`RoomPace`]) | due earlier; the limit of dead bytes sinks; those of level 0 take fewer tables; what their outputs take together is bounded |
 //! | none | puts wait, as long as a compaction may free something, and then fail with `Full` | all that may free something are due |
 //!
 //! Deletions are accepted without room too: in a **reserve** memtable, which takes nothing else and whose flush
@@ -25,6 +25,8 @@ use forebay_env::sync::lock;
 use forebay_memory_client::Purpose;
 use forebay_proto::replies::Statistics;
 use forebay_table::SegmentKind;
+use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,8 +34,10 @@ use std::time::Duration;
 pub(crate) const PLENTY: u64 = 8;
 /// Below this room the node is asked after each piece of background work.
 const MEASURE_BELOW: u64 = 4 * PLENTY;
-/// Pause of a writer that takes the room of the last memtable.
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// Room that writers are paced to keep.
+const KEPT: u64 = PLENTY * 3 / 4;
+/// Shortest and longest pause of a writer that switches memtables for want of room, nanoseconds.
+const PAUSES: RangeInclusive<u64> = 50_000_000..=600_000_000;
 /// How long nothing that may free memory must have been found before writers are refused: readers let go of what
 /// they pin, and the node cleans what was freed.
 pub(crate) const PATIENCE_NANOS: u64 = 500_000_000;
@@ -66,10 +70,6 @@ impl Room {
     }
 
     /// Whether compactions are to take as little as they can.
-    pub(crate) const fn is_tight(self) -> bool {
-        self.memtables < PLENTY / 2
-    }
-
     pub(crate) const fn is_none(self) -> bool {
         self.memtables == 0
     }
@@ -80,15 +80,37 @@ impl Room {
         least + most.saturating_sub(least) * share / PLENTY
     }
 
-    /// How long a writer pauses that has just taken room for a memtable.
-    pub(crate) fn pause(self) -> Duration {
-        if self.is_plenty() { Duration::ZERO } else { LONGEST_PAUSE / (1 << self.memtables.saturating_sub(1)) }
+    /// Takes the room of a memtable of `memtable_bytes`.
+    pub(crate) fn take_memtable(&mut self, memtable_bytes: u64) {
+        self.memtables = self.memtables.saturating_sub(1);
+        self.scratch_bytes = self.scratch_bytes.saturating_sub(memtable_bytes);
     }
 
-    /// Takes the room of outputs of `bytes`, or of a memtable, with memtables of `memtable_bytes`.
-    pub(crate) fn take(&mut self, bytes: u64, memtable_bytes: u64) {
-        self.memtables = self.memtables.saturating_sub(bytes.div_ceil(memtable_bytes.max(1)));
+    /// Takes the room of outputs of `bytes`: from the reserve, and only beyond that from memtables of `memtable_bytes`.
+    pub(crate) fn take_outputs(&mut self, bytes: u64, memtable_bytes: u64) {
         self.scratch_bytes = self.scratch_bytes.saturating_sub(bytes);
+        self.memtables = self.memtables.min(self.scratch_bytes / memtable_bytes.max(1));
+    }
+}
+
+/// How writers are slowed down so that room stays: the pause of each switch grows by a quarter as long as there is less
+/// room than [`KEPT`], and shrinks by a fifth as long as there is more. So it comes to what collection takes for a
+/// memtable, however fast that is.
+#[derive(Debug, Default)]
+pub(crate) struct RoomPace {
+    nanos: u64,
+}
+
+impl RoomPace {
+    /// How long the writer pauses that has just taken room for a memtable and left so much.
+    pub(crate) fn pause(&mut self, room: Room) -> Duration {
+        let next = match room.memtables.cmp(&KEPT) {
+            Ordering::Less => self.nanos.saturating_mul(3) / 2,
+            Ordering::Equal => self.nanos,
+            Ordering::Greater => self.nanos / 5 * 4,
+        };
+        self.nanos = next.clamp(*PAUSES.start(), *PAUSES.end());
+        if room.is_plenty() { Duration::ZERO } else { Duration::from_nanos(self.nanos) }
     }
 }
 
@@ -275,17 +297,30 @@ mod tests {
     fn what_depends_on_room_goes_from_plenty_to_none() {
         let room = |memtables| Room { memtables, scratch_bytes: 0, extent_bytes: 0 };
         assert_eq!([0, 4, 8, 100].map(|memtables| room(memtables).scale(6, 20)), [6, 13, 20, 20]);
-        let pauses: Vec<_> = (0..=PLENTY).rev().map(|memtables| room(memtables).pause()).collect();
-        assert_eq!((pauses[0], pauses[PLENTY as usize]), (Duration::ZERO, LONGEST_PAUSE));
-        assert!(pauses.is_sorted());
+    }
+
+    #[test]
+    fn pauses_grow_until_room_stays() {
+        let room = |memtables| Room { memtables, scratch_bytes: 0, extent_bytes: 0 };
+        let mut pace = RoomPace::default();
+        assert_eq!(pace.pause(room(PLENTY)), Duration::ZERO);
+        let pauses: Vec<_> = (0..30).map(|_| pace.pause(room(KEPT - 1))).collect();
+        assert!(pauses.is_sorted() && pauses[0] < Duration::from_millis(100));
+        assert_eq!(pauses[29], Duration::from_nanos(*PAUSES.end()));
+        assert_eq!(pace.pause(room(KEPT)), pauses[29]);
+        assert!((0..5).map(|_| pace.pause(room(KEPT + 1))).is_sorted_by(|a, b| a > b));
     }
 
     #[test]
     fn room_is_taken_in_whole_memtables() {
         let mut room = Room { memtables: 3, scratch_bytes: 100, extent_bytes: 0 };
-        room.take(11, 10);
-        assert_eq!((room.memtables, room.scratch_bytes), (1, 89));
-        room.take(1000, 10);
+        room.take_memtable(10);
+        assert_eq!((room.memtables, room.scratch_bytes), (2, 90));
+        room.take_outputs(70, 10);
+        assert_eq!((room.memtables, room.scratch_bytes), (2, 20));
+        room.take_outputs(9, 10);
+        assert_eq!((room.memtables, room.scratch_bytes), (1, 11));
+        room.take_outputs(1000, 10);
         assert!(room.is_none() && room.scratch_bytes == 0);
     }
 }

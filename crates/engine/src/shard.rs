@@ -26,7 +26,7 @@ use crate::memory::Buffer;
 use crate::picker::Cursors;
 use crate::planted::{Bug, planted};
 use crate::recovery::Recovered;
-use crate::room::{Need, Room};
+use crate::room::{Need, Room, RoomPace};
 use crate::segment::{Remote, Segment};
 use crate::stall::{Pace, Stall};
 use crate::statistics::{Counters, StallCause};
@@ -53,6 +53,10 @@ const WATCH_INTERVAL: u64 = 1_000_000_000;
 
 /// How much longer a writer that switches memtables pauses for each step that collection lags behind.
 const LAG_STEP: Duration = Duration::from_millis(2);
+
+/// Numbers kept free for the segments of one job, and where they begin a multiple: so a segment's number says whether
+/// the same job made it as another.
+pub(crate) const NUMBERS_OF_A_JOB: u64 = 1 << 16;
 
 /// Longest sleep without a look at the state.
 const NAP: Duration = Duration::from_millis(100);
@@ -84,6 +88,7 @@ pub(crate) struct State {
     pub(crate) flush_again_at: Option<u64>,
     /// What room the memory node has left.
     pub(crate) room: Room,
+    pub(crate) room_pace: RoomPace,
     /// Since when (clock of the options, nanoseconds) memory is short, and nothing was found that may free some, or
     /// has failed since.
     pub(crate) hopeless_since: Option<u64>,
@@ -362,10 +367,13 @@ impl Shard {
         SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Numbers for segments that somebody else makes.
-    pub(crate) fn next_segments(&self, count: u64) -> Range<u64> {
-        let first = self.next_segment.fetch_add(count, Ordering::Relaxed);
-        first..first + count
+    /// Numbers for the segments of one job, which no other job has any of.
+    pub(crate) fn next_segments(&self) -> Range<u64> {
+        let behind = |number: u64| number.next_multiple_of(NUMBERS_OF_A_JOB) + NUMBERS_OF_A_JOB;
+        let update = |number| Some(behind(number));
+        let before = self.next_segment.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+        let end = behind(before.unwrap_or_else(|number| number));
+        end - NUMBERS_OF_A_JOB..end
     }
 
     pub(crate) fn next_table(&self) -> TableId {
@@ -469,12 +477,12 @@ impl Shard {
                 let room = state.room;
                 self.install_next(&view, last, need.bytes, room.is_none())?;
                 let memtable_bytes = self.options.write_buffer_bytes as u64;
-                state.room.take(memtable_bytes, memtable_bytes);
+                state.room.take_memtable(memtable_bytes);
+                let short = if need.frees { Duration::ZERO } else { state.room_pace.pause(room) };
                 drop(state);
                 self.notify();
                 let pause = self.pace.pause(&self.options, level0);
                 let lag = LAG_STEP * self.collection_lag(&view.version);
-                let short = if need.frees { Duration::ZERO } else { room.pause() };
                 let causes = [
                     (StallCause::Level0Slowdown, pause),
                     (StallCause::Collection, lag),

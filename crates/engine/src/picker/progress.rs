@@ -104,9 +104,14 @@ impl Tree {
         self.next
     }
 
-    /// A new segment of records.
+    /// A new segment.
     fn segment(&mut self, kind: SegmentKind, length: u64, edit: &mut VersionEdit) -> SegmentId {
-        let id = SegmentId(self.number());
+        let number = self.number();
+        self.segment_with(number, kind, length, edit)
+    }
+
+    fn segment_with(&mut self, number: u64, kind: SegmentKind, length: u64, edit: &mut VersionEdit) -> SegmentId {
+        let id = SegmentId(number);
         let placement =
             Placement::Memory { node: 1, incarnation: 1, extent: self.random.below(EXTENTS) as u32, offset: 0 };
         edit.added_segments.push((id, SegmentInfo::new(kind, length, vec![placement])));
@@ -142,7 +147,8 @@ impl Tree {
 
     fn apply(&mut self, mut edit: VersionEdit) {
         let next = self.next + 1;
-        (edit.next_table, edit.next_segment, edit.last_sequence) = (Some(next), Some(next), Some(SequenceNumber(next)));
+        edit.next_segment = Some(next * NUMBERS_OF_A_JOB);
+        (edit.next_table, edit.last_sequence) = (Some(next), Some(SequenceNumber(next)));
         self.version.remove_unreferenced(&mut edit).unwrap();
         self.version = self.version.apply(&edit).unwrap();
     }
@@ -254,19 +260,23 @@ impl Tree {
             }
         }
         draft.parts.retain(|part| part.count() > 0);
-        while run.count() > 0 {
+        let first = self.number() * NUMBERS_OF_A_JOB;
+        for number in first.. {
+            if run.count() == 0 {
+                break;
+            }
             let mut piece = self.cut_off(&mut run);
             piece.span_bytes = piece.bytes();
-            piece.id = self.segment(SegmentKind::Run, piece.span_bytes, edit);
+            piece.id = self.segment_with(number, SegmentKind::Run, piece.span_bytes, edit);
             draft.parts.push(piece);
         }
         draft
     }
 
-    /// As much of a run as there is memory for in one piece: all of it, or less when room is tight.
+    /// As much of a run as there is memory for in one piece: all of it, or less when room is short.
     fn cut_off(&mut self, run: &mut Part) -> Part {
         let mut piece = Part { entries: [0; 3], ..run.clone() };
-        let is_short = self.room.is_tight() && self.random.one_in(1, 2);
+        let is_short = !self.room.is_plenty() && self.random.one_in(1, 2);
         let longest = if is_short { LEAST_PIECE_BYTES } else { u64::MAX };
         for (size, bytes) in SIZES.into_iter().enumerate() {
             let fit = run.entries[size].min((longest - piece.bytes()) / bytes);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::manual::Step;
+use crate::room::PLENTY;
 use forebay_base::{SegmentId, SequenceNumber, Tag};
 use forebay_table::{
     Creation, ImageAddress, OwnedKey, Placement, SegmentInfo, SegmentKind, SegmentUse, ShardIdentity, TableId,
@@ -122,7 +123,9 @@ fn version_of_runs(lengths: &[u64]) -> Version {
     edit.removed_tables.push((1, table.id));
     table.id = TableId(50);
     let mut properties = table.properties.as_ref().clone();
-    for (&live_bytes, id) in lengths.iter().zip(100..) {
+    for (&live_bytes, job) in lengths.iter().zip(1..) {
+        let id = job * NUMBERS_OF_A_JOB;
+        edit.next_segment = Some(id + 1);
         let placements = vec![Placement::Memory { node: 1, incarnation: 1, extent: 0, offset: 0 }];
         edit.added_segments.push((SegmentId(id), SegmentInfo::new(SegmentKind::Run, live_bytes, placements)));
         properties.segments.push(SegmentUse { live_bytes, entries: 1, ..SegmentUse::new(SegmentId(id), true) });
@@ -256,7 +259,7 @@ fn runs_are_merged_smallest_first() {
 }
 
 #[test]
-fn short_segments_of_a_table_are_joined_where_room_is_tight() {
+fn short_segments_of_a_table_are_joined_where_room_is_short() {
     let joined = |lengths: &[u64], memtables| {
         let version = version_of_runs(lengths);
         let room = Room { memtables, ..Room::NONE };
@@ -267,8 +270,8 @@ fn short_segments_of_a_table_are_joined_where_room_is_tight() {
         })
     };
     assert_eq!(joined(&[40, 600, 3000], 0), Some(3));
-    assert_eq!(joined(&[40, 600, 3000], 3), Some(3));
-    assert_eq!(joined(&[40, 600, 3000], 4), None);
+    assert_eq!(joined(&[40, 600, 3000], PLENTY - 1), Some(3));
+    assert_eq!(joined(&[40, 600, 3000], PLENTY), None);
     // One page less is taken, but not for moving what would be longer than a piece of memory that there always is.
     assert_eq!(joined(&[40, 12_000, 8000], 0), Some(2));
     assert_eq!(joined(&[40, 4096], 0), None);

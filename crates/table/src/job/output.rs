@@ -4,8 +4,8 @@
 //! follows from the lengths of those before it. When the table ends, its run is allocated in its exact
 //! size and filled batch by batch, and each record is verified on the way.
 //!
-//! Where no free piece of memory is long enough for run or index, the table ends early. A job that does not
-//! bring records into key order, but only leaves segments, gives the table several runs instead.
+//! Where no free piece of memory is long enough for a table's run, its records go to several runs one behind the
+//! other; where none is long enough for its index, it ends early.
 //!
 //! # Where a table ends
 //!
@@ -23,7 +23,7 @@
 use super::input::Io;
 use super::result::OutputTable;
 use super::sources::Source;
-use super::{Clustering, CompactionJob, GatherRead, JobInput};
+use super::{CompactionJob, GatherRead, JobInput};
 use crate::builder::{BuiltTable, TableBuilder};
 use crate::entry::{IndexEntry, RangeTombstone};
 use crate::error::{Error, RecordMismatch, Result};
@@ -38,7 +38,8 @@ use std::sync::Arc;
 
 /// Shortest run or index that a table ends at for want of memory, bytes.
 pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
-/// Outputs are at most this part of the longest free piece: a run and the index of its table, of two jobs.
+/// Outputs are at most this part of the longest free piece: a run and the index of its table, of two jobs. Runs are
+/// moreover a power of two shorter than a table, so that one fits where another was.
 const SHARE_OF_PIECE: u64 = 4;
 
 /// A record that is to be gathered.
@@ -138,9 +139,16 @@ impl<'a> Output<'a> {
     /// Begins a run.
     fn begin_run(&mut self, io: &mut Io<'_>) -> Result<()> {
         self.write_run(io)?;
-        let longest = longest_piece(io, self.job.limits.table_bytes.saturating_mul(2));
+        let wanted = self.job.limits.table_bytes;
+        let longest = longest_piece(io, wanted.saturating_mul(2));
         self.most_image_bytes = self.most_image_bytes.min(longest);
-        self.most_run_bytes = longest;
+        let halves = std::iter::successors(Some(wanted), |bytes| Some(bytes / 2));
+        self.most_run_bytes = match longest {
+            u64::MAX => longest,
+            _ => {
+                halves.take_while(|bytes| *bytes > LEAST_PIECE_BYTES).find(|bytes| *bytes <= longest).unwrap_or(longest)
+            }
+        };
         Ok(())
     }
 
@@ -150,8 +158,7 @@ impl<'a> Output<'a> {
         let bytes = self.builder.record_bytes() + entry.padded_length();
         let is_full = self.builder.entries() >= self.job.limits.table_entries
             || self.builder.image_bytes() > self.most_image_bytes
-            || bytes > self.most_bytes()
-            || (self.is_run_full(entry) && self.job.clustering != Clustering::None);
+            || bytes > self.most_bytes();
         if is_full || self.builder.entries() == 0 {
             self.begin_table(&mut io.borrow_mut(), entry)?;
         }
