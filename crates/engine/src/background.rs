@@ -320,26 +320,16 @@ impl Shard {
     }
 
     fn work_on(&self, task: Task) {
-        let result = match &task {
-            Task::Flush(buffers) => self.flush(buffers).map_err(|error| error.during("flushing memtables")),
+        // What a task names is freed before anybody hears that it is done.
+        let (result, compacted) = match task {
+            Task::Flush(buffers) => (self.flush(&buffers).map_err(|error| error.during("flushing memtables")), None),
             Task::Compact(version, pick) => {
                 let start = self.options.clock.now();
-                let compacted = self.compact(version, pick);
+                let compacted = self.compact(version, &pick);
                 if compacted.is_ok() && pick.inputs.iter().any(|(level, _)| *level == 0) {
                     self.pace.compacted(self.options.clock.now().saturating_sub(start));
                 }
-                compacted.map_err(|error| error.during("compacting"))
-            }
-        };
-        // What it named is freed before anybody hears that it is done.
-        let compacted = match task {
-            Task::Flush(buffers) => {
-                drop(buffers);
-                None
-            }
-            Task::Compact(version, pick) => {
-                drop(version);
-                Some(pick)
+                (compacted.map_err(|error| error.during("compacting")), Some(pick))
             }
         };
         self.view.reclaim();

@@ -31,15 +31,18 @@ impl Shard {
     ///
     /// # Errors
     /// `Full` when the memory node has no room for the outputs: nothing changed; others.
-    pub(crate) fn compact(&self, version: &LiveVersion, pick: &Pick) -> Result<()> {
+    pub(crate) fn compact(&self, version: Arc<LiveVersion>, pick: &Pick) -> Result<()> {
         let mut change = match &pick.work {
             Work::Move => self.moved(pick),
             Work::Merge { is_bottommost, clustering, vacated } => {
-                let mut job = self.job(version, pick, *is_bottommost, *clustering);
+                let inputs = input_segments(&version, pick);
+                let mut job = self.job(&version, &inputs, pick, *is_bottommost, *clustering);
                 job.vacated.clone_from(vacated);
-                let (result, segments) = self.run(version, pick, &mut job)?;
+                // Only the inputs have to stay: what others replace meanwhile is freed.
+                drop(version);
+                let (result, segments) = self.run(&inputs, &mut job)?;
                 self.count(pick, &result);
-                self.merged(version, pick, result, segments)?
+                self.merged(&inputs, pick, result, segments)?
             }
         };
         let removed = pick.inputs.iter().map(|(level, table)| (*level, table.id));
@@ -48,12 +51,7 @@ impl Shard {
     }
 
     /// Runs a job near the data, or here when it is not to run or refused there.
-    fn run(
-        &self,
-        version: &LiveVersion,
-        pick: &Pick,
-        job: &mut CompactionJob,
-    ) -> Result<(CompactionResult, Vec<Arc<Segment>>)> {
+    fn run(&self, inputs: &InputSegments, job: &mut CompactionJob) -> Result<(CompactionResult, Vec<Arc<Segment>>)> {
         if let Some(part) = self.remote.node_part() {
             match self.compact_near_data(part, job) {
                 Ok(made) => {
@@ -68,7 +66,7 @@ impl Shard {
                 Err(NotThere::Failed(error)) => return Err(self.check_open().err().unwrap_or(error)),
             }
         }
-        let mut io = FabricIo::new(self, version, pick)?;
+        let mut io = FabricIo::new(self, inputs)?;
         let result = run_compaction(job, &mut io)?;
         io.pipeline.drain()?;
         statistics::add(&self.counters.compaction_fabric_bytes, io.read_bytes + io.pipeline.written_bytes());
@@ -95,9 +93,14 @@ impl Shard {
         change
     }
 
-    fn job(&self, version: &LiveVersion, pick: &Pick, is_bottommost: bool, clustering: Clustering) -> CompactionJob {
-        let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
-        let segments: BTreeMap<_, _> = named.filter_map(|id| Some((id, version.segment(id)?.info().clone()))).collect();
+    fn job(
+        &self,
+        version: &LiveVersion,
+        inputs: &InputSegments,
+        pick: &Pick,
+        is_bottommost: bool,
+        clustering: Clustering,
+    ) -> CompactionJob {
         CompactionJob {
             identity: self.job_identity(self.next_table().0),
             merge_operator: String::new(),
@@ -106,7 +109,7 @@ impl Shard {
                 .iter()
                 .map(|(level, table)| JobInput { level: *level, table: table.as_ref().clone() })
                 .collect(),
-            segments,
+            segments: inputs.iter().map(|(id, segment)| (*id, segment.info().clone())).collect(),
             output_level: pick.output_level,
             is_bottommost,
             snapshots: self.pinned_numbers(),
@@ -125,7 +128,7 @@ impl Shard {
 
     fn merged(
         &self,
-        version: &LiveVersion,
+        inputs: &InputSegments,
         pick: &Pick,
         result: CompactionResult,
         segments: Vec<Arc<Segment>>,
@@ -137,7 +140,7 @@ impl Shard {
             let id = self.next_table();
             let find = |id| {
                 let new = change.segments.iter().find(|segment| segment.id() == id);
-                new.or_else(|| version.segment(id)).cloned()
+                new.or_else(|| inputs.get(&id)).cloned()
             };
             let cached = CachedTable::parse(&output.tail)?;
             change.tables.push(Arc::new(Table::new(id, cached, output.image, find)?));
@@ -161,11 +164,19 @@ fn deletions_above(version: &LiveVersion, pick: &Pick) -> Vec<RangeTombstone> {
     above.flat_map(|table| table.cached().range_deletions()).filter(is_over_inputs).cloned().collect()
 }
 
+/// The segments that a job reads, held so that they stay.
+type InputSegments = HashMap<SegmentId, Arc<Segment>>;
+
+fn input_segments(version: &LiveVersion, pick: &Pick) -> InputSegments {
+    let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
+    named.filter_map(|id| Some((id, Arc::clone(version.segment(id)?)))).collect()
+}
+
 /// A job's reads and writes, as one-sided operations.
 struct FabricIo<'s> {
     shard: &'s Shard,
     pipeline: Pipeline,
-    inputs: HashMap<SegmentId, Arc<Segment>>,
+    inputs: &'s InputSegments,
     /// Numbers that are left for outputs.
     numbers: Range<u64>,
     created: BTreeMap<SegmentId, Arc<Segment>>,
@@ -173,9 +184,7 @@ struct FabricIo<'s> {
 }
 
 impl<'s> FabricIo<'s> {
-    fn new(shard: &'s Shard, version: &LiveVersion, pick: &Pick) -> Result<Self> {
-        let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());
-        let inputs = named.filter_map(|id| Some((id, Arc::clone(version.segment(id)?)))).collect();
+    fn new(shard: &'s Shard, inputs: &'s InputSegments) -> Result<Self> {
         let pipeline = Pipeline::new(shard.remote.background()?);
         Ok(Self { shard, pipeline, inputs, numbers: shard.next_segments(), created: BTreeMap::new(), read_bytes: 0 })
     }

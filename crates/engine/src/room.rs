@@ -93,7 +93,7 @@ impl Room {
     }
 }
 
-/// How writers are slowed down so that room stays: the pause of each switch grows by a quarter as long as there is less
+/// How writers are slowed down so that room stays: the pause of each switch grows by half as long as there is less
 /// room than [`KEPT`], and shrinks by a fifth as long as there is more. So it comes to what collection takes for a
 /// memtable, however fast that is.
 #[derive(Debug, Default)]

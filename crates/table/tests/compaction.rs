@@ -98,7 +98,7 @@ fn arguments_and_results_round_trip() {
     }
 }
 
-/// No run is longer than a quarter of the longest piece of memory: tables have several runs instead.
+/// No run is longer than a sixteenth of a table, or the longest piece of memory: tables have several runs instead.
 #[test]
 fn where_memory_is_cut_up_runs_are_short() {
     for gather in [false, true] {

@@ -38,9 +38,9 @@ use std::sync::Arc;
 
 /// Shortest run or index that a table ends at for want of memory, bytes.
 pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
-/// Outputs are at most this part of the longest free piece: a run and the index of its table, of two jobs. Runs are
-/// moreover a power of two shorter than a table, so that one fits where another was.
-const SHARE_OF_PIECE: u64 = 4;
+/// Where memory is cut up a table's run is written in about so many pieces, all as long: what one leaves free another
+/// one fits. Pieces that got shorter with what is free would cut it up further, for ever.
+const PIECES_OF_RUN: u64 = 16;
 
 /// A record that is to be gathered.
 #[derive(Debug, Clone, Copy)]
@@ -141,13 +141,10 @@ impl<'a> Output<'a> {
         self.write_run(io)?;
         let wanted = self.job.limits.table_bytes;
         let longest = longest_piece(io, wanted.saturating_mul(2));
-        self.most_image_bytes = self.most_image_bytes.min(longest);
-        let halves = std::iter::successors(Some(wanted), |bytes| Some(bytes / 2));
+        self.most_image_bytes = self.most_image_bytes.min(image_bytes(longest));
         self.most_run_bytes = match longest {
             u64::MAX => longest,
-            _ => {
-                halves.take_while(|bytes| *bytes > LEAST_PIECE_BYTES).find(|bytes| *bytes <= longest).unwrap_or(longest)
-            }
+            _ => longest.min(wanted / PIECES_OF_RUN).max(LEAST_PIECE_BYTES),
         };
         Ok(())
     }
@@ -188,7 +185,7 @@ impl<'a> Output<'a> {
             }
             None => {}
         }
-        self.most_image_bytes = longest_piece(io, self.job.limits.table_bytes);
+        self.most_image_bytes = image_bytes(longest_piece(io, self.job.limits.table_bytes));
         Ok(())
     }
 
@@ -261,10 +258,19 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Bytes that an output may have for want of memory in longer pieces; no limit where there is enough.
+/// Bytes of the longest free piece; no limit where it is longer than anything that is `wanted`.
 fn longest_piece(io: &mut Io<'_>, wanted: u64) -> u64 {
     let longest = io.longest_piece(wanted);
-    if longest < wanted { (longest / SHARE_OF_PIECE).max(LEAST_PIECE_BYTES) } else { u64::MAX }
+    if longest < wanted { longest } else { u64::MAX }
+}
+
+/// Bytes that an index may have: another piece is there for it when a run or another job has taken the longest.
+const fn image_bytes(longest: u64) -> u64 {
+    match longest {
+        u64::MAX => longest,
+        _ if longest / 2 > LEAST_PIECE_BYTES => longest / 2,
+        _ => LEAST_PIECE_BYTES,
+    }
 }
 
 /// Bytes of records of an input of the output level; `None` for one of another.
