@@ -184,7 +184,7 @@ impl Stage {
     fn start_again(&self) {
         let numbers = || (1..).take(self.nodes.len());
         if numbers().any(|number| self.network.running(number).is_none()) {
-            numbers().for_each(|number| self.network.crash(number));
+            self.crash_nodes();
             self.start_nodes();
         }
     }
@@ -193,6 +193,11 @@ impl Stage {
     pub(crate) fn crash_node(&self) {
         let number = 1 + lock(&self.inside).random.below(self.nodes.len() as u64) as u32;
         self.network.crash(number);
+    }
+
+    /// Ends the lives of all nodes.
+    pub(crate) fn crash_nodes(&self) {
+        (1..).take(self.nodes.len()).for_each(|number| self.network.crash(number));
     }
 
     /// Whether each node that `process` knows still lives that life.
