@@ -191,6 +191,27 @@ impl Crew {
     }
 }
 
+/// Ends the work on a shard that panics: nobody is to wait for what it never ends.
+struct FailsWithPanic<'a>(&'a Shard);
+
+impl Drop for FailsWithPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0
+                .failed(Error::new(ErrorKind::Corrupt, "background work panicked: close the database, and report it"));
+        }
+    }
+}
+
+/// Ends a step of a database without threads, also when what runs beside it panics.
+struct StepEnds<'a>(&'a AtomicBool);
+
+impl Drop for StepEnds<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl State {
     fn begin_compaction(&mut self, pick: &Pick) {
         self.compactions += 1;
@@ -214,9 +235,8 @@ impl Shard {
         if self.bell.stepping.swap(true, Ordering::Relaxed) {
             return false;
         }
-        let done = self.step();
-        self.bell.stepping.store(false, Ordering::Relaxed);
-        done
+        let _ends = StepEnds(&self.bell.stepping);
+        self.step()
     }
 
     fn step(&self) -> bool {
@@ -320,6 +340,7 @@ impl Shard {
     }
 
     fn work_on(&self, task: Task) {
+        let _told = FailsWithPanic(self);
         // What a task names is freed before anybody hears that it is done.
         let (result, compacted) = match task {
             Task::Flush(buffers) => (self.flush(&buffers).map_err(|error| error.during("flushing memtables")), None),

@@ -78,11 +78,14 @@ impl Shard {
         let table = self.next_table();
         let mut change = Change::default();
         let filled: Vec<_> = buffers.iter().filter(|buffer| buffer.memtable.filled_prefix_bytes() > 0).collect();
+        let mut written = None;
         if !filled.is_empty() {
-            let mut written = self.write_table(&filled, table, &mut change)?;
-            if !planted(Bug::EditBeforeData) {
-                written.drain()?;
-            }
+            written = Some(self.write_table(&filled, table, &mut change)?);
+        }
+        if let Some(written) = &mut written
+            && !planted(Bug::EditBeforeData)
+        {
+            written.drain()?;
         }
         change.edit.last_sequence = buffers.iter().filter_map(|buffer| buffer.memtable.last_sequence()).max();
         self.commit(change, buffers)?;
