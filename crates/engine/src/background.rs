@@ -291,8 +291,10 @@ impl Shard {
         // Short of memory each is flushed by itself.
         let most_bytes =
             if state.room.is_plenty() && state.full.is_none() { self.options.target_table_bytes } else { 0 };
-        let oldest = view.sealed.len() - joined(&view.sealed, most_bytes);
-        let buffers = view.sealed.get(oldest..).filter(|buffers| !buffers.is_empty())?;
+        let buffers = joined(&view.sealed, most_bytes);
+        if buffers.is_empty() {
+            return None;
+        }
         state.flushing = true;
         Some(Task::Flush(buffers.to_vec()))
     }

@@ -96,20 +96,14 @@ impl Deref for Taken<'_> {
     type Target = Endpoint;
     #[inline]
     fn deref(&self) -> &Endpoint {
-        match &*self.slot {
-            Some(endpoint) => endpoint,
-            None => unreachable!("taken out only when dropped"),
-        }
+        held(&self.slot)
     }
 }
 
 impl DerefMut for Taken<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Endpoint {
-        match &mut *self.slot {
-            Some(endpoint) => endpoint,
-            None => unreachable!("taken out only when dropped"),
-        }
+        held_mut(&mut self.slot)
     }
 }
 
@@ -129,29 +123,20 @@ fn is_clean(endpoint: &Endpoint) -> bool {
     endpoint.failure().is_none() && endpoint.outstanding() == 0
 }
 
-/// An endpoint in use, until its guard is dropped.
-#[derive(Debug)]
-struct InUse(Option<Endpoint>);
-
-impl InUse {
-    #[inline]
-    fn get(&self) -> &Endpoint {
-        match &self.0 {
-            Some(endpoint) => endpoint,
-            None => unreachable!("taken out only when dropped"),
-        }
+/// What a guard holds.
+#[inline]
+fn held(endpoint: &Option<Endpoint>) -> &Endpoint {
+    match endpoint {
+        Some(endpoint) => endpoint,
+        None => unreachable!("taken out only when dropped"),
     }
+}
 
-    #[inline]
-    fn get_mut(&mut self) -> &mut Endpoint {
-        match &mut self.0 {
-            Some(endpoint) => endpoint,
-            None => unreachable!("taken out only when dropped"),
-        }
-    }
-
-    fn take_clean(&mut self) -> Option<Endpoint> {
-        self.0.take().filter(is_clean)
+#[inline]
+fn held_mut(endpoint: &mut Option<Endpoint>) -> &mut Endpoint {
+    match endpoint {
+        Some(endpoint) => endpoint,
+        None => unreachable!("taken out only when dropped"),
     }
 }
 
@@ -167,7 +152,8 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(crate) struct Pooled {
     pool: Arc<Pool>,
-    endpoint: InUse,
+    /// There until it is dropped.
+    endpoint: Option<Endpoint>,
 }
 
 impl Pool {
@@ -182,26 +168,26 @@ impl Pool {
             Some(endpoint) => endpoint,
             None => self.link.endpoint(self.options.clone())?,
         };
-        Ok(Pooled { pool: Arc::clone(self), endpoint: InUse(Some(endpoint)) })
+        Ok(Pooled { pool: Arc::clone(self), endpoint: Some(endpoint) })
     }
 }
 
 impl Deref for Pooled {
     type Target = Endpoint;
     fn deref(&self) -> &Endpoint {
-        self.endpoint.get()
+        held(&self.endpoint)
     }
 }
 
 impl DerefMut for Pooled {
     fn deref_mut(&mut self) -> &mut Endpoint {
-        self.endpoint.get_mut()
+        held_mut(&mut self.endpoint)
     }
 }
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        let Some(endpoint) = self.endpoint.take_clean() else { return };
+        let Some(endpoint) = self.endpoint.take().filter(is_clean) else { return };
         let mut idle = lock(&self.pool.idle);
         if idle.len() < MAX_IDLE {
             idle.push(endpoint);

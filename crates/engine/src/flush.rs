@@ -52,15 +52,15 @@ impl SortedStream for MemtableStream<'_> {
     }
 }
 
-/// How many of the sealed memtables, newest first, a flush takes from the end: the oldest, and as many more as their
-/// table holds.
-pub(crate) fn joined(sealed: &[Arc<Buffer>], target_table_bytes: u64) -> usize {
+/// What a flush takes of the sealed memtables, newest first: the oldest, and as many more as its table holds.
+pub(crate) fn joined(sealed: &[Arc<Buffer>], target_table_bytes: u64) -> &[Arc<Buffer>] {
     let mut bytes = 0u64;
     let fits = |buffer: &&Arc<Buffer>| {
         bytes = bytes.saturating_add(buffer.memtable.filled_prefix_bytes());
         bytes <= target_table_bytes
     };
-    sealed.iter().rev().take_while(fits).count().max(1).min(sealed.len())
+    let count = sealed.iter().rev().take_while(fits).count().max(1);
+    sealed.get(sealed.len().saturating_sub(count)..).unwrap_or_default()
 }
 
 impl Shard {

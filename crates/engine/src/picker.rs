@@ -56,10 +56,9 @@
 use crate::options::CompactionStyle;
 use crate::room::Room;
 use crate::shard::{ManualCompaction, NUMBERS_OF_A_JOB};
-use crate::space::{Space, is_run_past};
+use crate::space::{Space, allocated, is_run_past};
 use crate::{Options, manual};
 use forebay_base::{KeyOrder, SegmentId};
-use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::job::{Clustering, Residents, SizeClasses};
 use forebay_table::{Placement, SegmentInfo, SegmentUse, TableId, TableMetadata, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -251,18 +250,14 @@ impl<'a> Picker<'a> {
         due.find_map(|(level, _)| of_score(level, cursors))
             .or_else(|| self.pick_range_deletions())
             .or_else(|| self.pick_overdue())
-            .or_else(|| self.pick_garbage())
-            .or_else(|| self.pick_short())
+            .or_else(|| if self.room.is_plenty() { self.pick_garbage() } else { self.pick_short() })
             .or_else(|| self.pick_sparse(cursors))
             .or_else(|| self.pick_anything(cursors))
     }
 
-    /// The table whose short segments waste most of what their memory is rounded up by: they are joined. Each time
+    /// When memory is short: the table whose short segments waste most of what their memory is rounded up by: they are joined. Each time
     /// records take less memory, so this ends.
     fn pick_short(&self) -> Option<Pick> {
-        if self.room.is_plenty() {
-            return None;
-        }
         let levels = self.version.levels().iter().enumerate().skip(1);
         let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
         let free = tables.filter(|(_, table)| !self.busy.contains(&table.id));
@@ -284,7 +279,7 @@ impl<'a> Picker<'a> {
         let mut used = BTreeMap::<u32, u64>::new();
         for segment in self.version.segments().values() {
             if let Some(extent) = extent_of(&segment.info) {
-                *used.entry(extent).or_default() += segment.info.length.next_multiple_of(GRANULARITY_BYTES);
+                *used.entry(extent).or_default() += allocated(segment.info.length);
             }
         }
         let is_sparse = |bytes: &u64| *bytes <= self.room.extent_bytes / 100 * SPARSE_PERCENT;
@@ -412,12 +407,9 @@ impl<'a> Picker<'a> {
         let most = self.most_dead_percent();
         let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.left_percent);
         let deepest = self.deepest()?;
-        let victims = match self.room.is_none() {
-            true => self.space.cheapest(self.room.scratch_bytes / 4),
-            false => Vec::new(),
-        };
-        let deadest = if victims.is_empty() { self.space.cheapest(u64::MAX) } else { victims.clone() };
-        deadest.into_iter().take(MOST_TRIES).find_map(|deadest| {
+        let most_bytes = if self.room.is_none() { self.room.scratch_bytes / 4 } else { u64::MAX };
+        let victims = self.space.cheapest(most_bytes);
+        victims.iter().take(MOST_TRIES).find_map(|&deadest| {
             let names = |table: &&Arc<TableMetadata>| table.properties.segments.iter().any(|used| used.id == deadest);
             let level = (0..=deepest).find(|&level| self.version.level(level).iter().any(|table| names(&table)))?;
             if level == 0 {

@@ -69,7 +69,7 @@ impl Room {
         self.memtables >= PLENTY
     }
 
-    /// Whether compactions are to take as little as they can.
+    /// Not for one memtable more.
     pub(crate) const fn is_none(self) -> bool {
         self.memtables == 0
     }

@@ -119,7 +119,7 @@ impl Space {
 }
 
 /// What a segment of `length` bytes takes.
-const fn allocated(length: u64) -> u64 {
+pub(crate) const fn allocated(length: u64) -> u64 {
     length.next_multiple_of(GRANULARITY_BYTES)
 }
 

@@ -33,6 +33,11 @@ fn fill(db: &Db) -> Statistics {
     for i in 0..RECORDS {
         db.put(&key(i), &[i as u8; 400]).unwrap();
     }
+    settled(db)
+}
+
+/// Once all is flushed and no compaction is due.
+fn settled(db: &Db) -> Statistics {
     db.flush().unwrap();
     db.wait_for_compactions().unwrap();
     db.statistics()
@@ -55,9 +60,7 @@ fn fill_in_step(style: CompactionStyle, dead_percent: u64, pace: u64) -> Statist
             db.run_background_step();
         }
     }
-    db.flush().unwrap();
-    db.wait_for_compactions().unwrap();
-    db.statistics()
+    settled(&db)
 }
 
 fn moved_bytes(statistics: &Statistics) -> u64 {

@@ -160,6 +160,10 @@ impl Stage {
         Arc::downgrade(&self.nodes)
     }
 
+    fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
+        (1..).take(self.nodes.len())
+    }
+
     /// Starts the nodes that do not run, with empty memory.
     fn start_nodes(&self) {
         for (node, number) in self.nodes.iter().zip(1..) {
@@ -182,8 +186,7 @@ impl Stage {
 
     /// Has all nodes run. One that was lost has lost a part of the database: then the others go as well.
     fn start_again(&self) {
-        let numbers = || (1..).take(self.nodes.len());
-        if numbers().any(|number| self.network.running(number).is_none()) {
+        if self.numbers().any(|number| self.network.running(number).is_none()) {
             self.crash_nodes();
             self.start_nodes();
         }
@@ -197,7 +200,7 @@ impl Stage {
 
     /// Ends the lives of all nodes.
     pub(crate) fn crash_nodes(&self) {
-        (1..).take(self.nodes.len()).for_each(|number| self.network.crash(number));
+        self.numbers().for_each(|number| self.network.crash(number));
     }
 
     /// Whether each node that `process` knows still lives that life.
@@ -241,7 +244,7 @@ impl Stage {
     fn open_once(&self, takeover: bool) -> Result<Process, Error> {
         let mut links: Vec<Arc<dyn Link>> = Vec::new();
         let mut clients = Vec::new();
-        for number in (1..).take(self.nodes.len()) {
+        for number in self.numbers() {
             let link = self.network.connect(number).map_err(forebay_memory_client::Error::from)?;
             let client = ClientOptions {
                 renew: false,

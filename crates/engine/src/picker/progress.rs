@@ -6,7 +6,7 @@ use super::*;
 use forebay_base::{SequenceNumber, Tag};
 use forebay_env::{HashMap, Random};
 use forebay_table::job::LEAST_PIECE_BYTES;
-use forebay_table::{Creation, ImageAddress, OwnedKey, SegmentKind, ShardIdentity, TableProperties, VersionEdit};
+use forebay_table::{Creation, ImageAddress, OwnedKey, SegmentKind, TableProperties, VersionEdit};
 
 const SEEDS: u64 = 30;
 const FLUSHES: u64 = 60;
@@ -79,14 +79,7 @@ impl Tree {
                 [of([0, 0, 1]) as usize + usize::from(seed.is_multiple_of(8))],
             ..Options::default()
         };
-        let identity = ShardIdentity {
-            store: 1,
-            shard: 0,
-            key_order: KeyOrder::Bytewise,
-            merge_operator: String::new(),
-            lower: None,
-            upper: None,
-        };
+        let identity = crate::version::identity(&options, 1, 0);
         Self {
             random,
             options,

@@ -3,8 +3,8 @@ use crate::manual::Step;
 use crate::room::PLENTY;
 use forebay_base::{SegmentId, SequenceNumber, Tag};
 use forebay_table::{
-    Creation, ImageAddress, OwnedKey, Placement, SegmentInfo, SegmentKind, SegmentUse, ShardIdentity, TableId,
-    TableProperties, VersionEdit,
+    Creation, ImageAddress, OwnedKey, Placement, SegmentInfo, SegmentKind, SegmentUse, TableId, TableProperties,
+    VersionEdit,
 };
 
 fn options() -> Options {
@@ -66,14 +66,7 @@ fn range_deletions_go_down_until_nothing_lies_under_them() {
 /// A version of tables given as (level, id, smallest, largest, live bytes, is a run). Each has a
 /// segment of its own, of `segment_bytes`.
 fn version(tables: &[(u8, u64, &str, &str, u64, bool)], segment_bytes: u64) -> Version {
-    let identity = ShardIdentity {
-        store: 1,
-        shard: 0,
-        key_order: KeyOrder::Bytewise,
-        merge_operator: String::new(),
-        lower: None,
-        upper: None,
-    };
+    let identity = crate::version::identity(&options(), 1, 0);
     let mut edit = VersionEdit {
         next_table: Some(100),
         next_segment: Some(200),

@@ -265,11 +265,10 @@ fn longest_piece(io: &mut Io<'_>, wanted: u64) -> u64 {
 }
 
 /// Bytes that an index may have: another piece is there for it when a run or another job has taken the longest.
-const fn image_bytes(longest: u64) -> u64 {
+fn image_bytes(longest: u64) -> u64 {
     match longest {
         u64::MAX => longest,
-        _ if longest / 2 > LEAST_PIECE_BYTES => longest / 2,
-        _ => LEAST_PIECE_BYTES,
+        _ => (longest / 2).max(LEAST_PIECE_BYTES),
     }
 }
 
