@@ -318,6 +318,22 @@ fn residents_stay_until_their_run_is_vacated() {
 }
 
 #[test]
+fn a_resident_that_has_grown_keeps_its_last_entry() {
+    let mut store = Store::filled(14, 200);
+    let job = job_of(&store, Clustering::None);
+    let first = run_compaction(&job, &mut store).unwrap();
+    let [resident] = first.tables.as_slice() else { panic!("{} tables", first.tables.len()) };
+    store.install(&job, &first, 1);
+    store.put(b"key0000", b"new");
+    store.flush();
+    let mut job = job_of(&store, Clustering::None);
+    job.limits.table_bytes = resident.properties.record_bytes * 9 / 10;
+    let grown = run_compaction(&job, &mut store).unwrap();
+    let entries: Vec<_> = grown.tables.iter().map(|table| table.properties.entries()).collect();
+    assert_eq!(entries.len(), 1, "{entries:?}");
+}
+
+#[test]
 fn a_deletion_that_hides_something_stays() {
     let mut store = Store::new(KeyOrder::Bytewise);
     store.put(b"k", b"old");

@@ -70,6 +70,8 @@ pub(super) struct Output<'a> {
     residents: Vec<Option<u64>>,
     /// The resident whose range the merge is in.
     resident: Option<usize>,
+    /// Bytes of its records from the current entry on, that one included.
+    resident_bytes_left: u64,
     /// Whether the current entry starts it.
     starts_resident: bool,
     /// Memory for gathering.
@@ -91,6 +93,7 @@ impl<'a> Output<'a> {
             segments: Vec::new(),
             residents: job.inputs.iter().map(|input| resident_bytes(job, input)).collect(),
             resident: None,
+            resident_bytes_left: 0,
             starts_resident: false,
             reads: Vec::new(),
             buffer: Vec::new(),
@@ -101,9 +104,12 @@ impl<'a> Output<'a> {
     #[inline]
     pub fn enter(&mut self, input: usize, entry: &IndexEntry<'_>) {
         if let Some(Some(left)) = self.residents.get_mut(input) {
+            self.resident_bytes_left = *left;
             *left = left.saturating_sub(entry.padded_length());
             self.starts_resident |= self.resident != Some(input);
             self.resident = Some(input);
+        } else {
+            self.resident_bytes_left = self.resident.and_then(|resident| *self.residents.get(resident)?).unwrap_or(0);
         }
     }
 
@@ -170,7 +176,7 @@ impl<'a> Output<'a> {
         if self.starts_resident {
             return wanted / 2;
         }
-        let left = self.resident.and_then(|input| *self.residents.get(input)?).unwrap_or(0);
+        let left = self.resident_bytes_left;
         if left > 0 && left <= wanted / 2 { wanted.saturating_mul(2) } else { wanted }
     }
 
