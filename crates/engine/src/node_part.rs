@@ -18,7 +18,8 @@ use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use forebay_memory_client::{Epoch, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
 use forebay_proto::calls::MAX_RANGES;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,7 +38,8 @@ pub(crate) struct NodePart {
     /// Kept while this is.
     _private: Option<Arc<PrivateStore>>,
     freed: Mutex<Vec<Freed>>,
-    held_bytes: AtomicU64,
+    /// Bytes of outputs that are not freed, by the extent that they lie in.
+    held: Mutex<BTreeMap<ExtentId, u64>>,
     /// Requests without a number of their own that were made.
     requests: AtomicU64,
 }
@@ -86,17 +88,26 @@ impl NodePart {
     pub(crate) fn open(store: &Arc<PrivateStore>, id: ShardId) -> Result<Self> {
         let shard = store.0.acquire_shard(id, false)?;
         let owner = Arc::new(Owner::new(store.0.clone(), shard));
-        Ok(Self::new(owner, Some(Arc::clone(store)), 0))
+        Ok(Self::new(owner, Some(Arc::clone(store))))
     }
 
-    /// The share of a shard of a named store, of which its versions name `held_bytes` bytes.
-    pub(crate) fn of_owner(owner: Arc<Owner>, held_bytes: u64) -> Self {
-        Self::new(owner, None, held_bytes)
+    /// The share of a shard of a named store, of which these outputs are in use.
+    pub(crate) fn of_owner(owner: Arc<Owner>, outputs: &BTreeSet<ExtentRange>) -> Self {
+        let part = Self::new(owner, None);
+        part.hold(outputs);
+        part
     }
 
-    fn new(owner: Arc<Owner>, private: Option<Arc<PrivateStore>>, held_bytes: u64) -> Self {
-        let held_bytes = AtomicU64::new(held_bytes);
-        Self { owner, _private: private, freed: Mutex::default(), held_bytes, requests: AtomicU64::new(0) }
+    fn new(owner: Arc<Owner>, private: Option<Arc<PrivateStore>>) -> Self {
+        let (freed, held) = (Mutex::default(), Mutex::default());
+        Self { owner, _private: private, freed, held, requests: AtomicU64::new(0) }
+    }
+
+    fn hold<'r>(&self, ranges: impl IntoIterator<Item = &'r ExtentRange>) {
+        let mut held = lock(&self.held);
+        for range in ranges {
+            *held.entry(range.extent).or_default() += range.length;
+        }
     }
 
     /// The shard at its present epoch.
@@ -138,7 +149,7 @@ impl NodePart {
     /// Takes over the outputs of a job of the shard's epoch, and gets keys to them. When that fails,
     /// they are freed, if the epoch lasts until then.
     pub(crate) fn adopt(&self, shard: &ShardHandle, ranges: &[ExtentRange]) -> Result<()> {
-        self.held_bytes.fetch_add(ranges.iter().map(|range| range.length).sum(), Ordering::Relaxed);
+        self.hold(ranges);
         let extents: BTreeSet<ExtentId> = ranges.iter().map(|range| range.extent).collect();
         // An extent may have been emptied, zeroed and used again since: its key is then another one.
         let extents: Vec<ExtentId> = extents.into_iter().collect();
@@ -155,13 +166,23 @@ impl NodePart {
     }
 
     fn add_freed(&self, range: ExtentRange, epoch: Option<Epoch>) {
-        self.held_bytes.fetch_sub(range.length, Ordering::Relaxed);
+        if let Entry::Occupied(mut extent) = lock(&self.held).entry(range.extent) {
+            *extent.get_mut() = extent.get().saturating_sub(range.length);
+            if *extent.get() == 0 {
+                extent.remove();
+            }
+        }
         lock(&self.freed).push(Freed { range, epoch });
     }
 
     /// Bytes of outputs that are not freed.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.held_bytes.load(Ordering::Relaxed)
+        lock(&self.held).values().sum()
+    }
+
+    /// Free bytes of the extents of `extent_bytes` in which outputs lie: no other shard's jobs can use them.
+    pub(crate) fn free_bytes(&self, extent_bytes: u64) -> u64 {
+        lock(&self.held).values().map(|held| extent_bytes.saturating_sub(*held)).sum()
     }
 
     /// Whether frees wait to be sent.

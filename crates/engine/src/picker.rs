@@ -50,8 +50,9 @@
 //! because it may hide what lies there.
 //!
 //! Each segment's memory is rounded up, so short ones of a table are joined when room is short. And
-//! memory goes from jobs to flushes, and to other databases, in whole extents. So what lies in the sparsest
-//! extent is moved elsewhere, once there is nothing better to do and room is short.
+//! memory goes from jobs to flushes, and to other shards and databases, in whole extents. So what lies in the sparsest
+//! extent is moved elsewhere, once there is nothing better to do and this shard, or another one of the database, has no
+//! room; for another one as long as it takes a quarter of what is free here.
 
 use crate::options::CompactionStyle;
 use crate::room::Room;
@@ -272,7 +273,8 @@ impl<'a> Picker<'a> {
     /// A table of the last level with something in a sparse extent, which leaves it. One pass over the tables for
     /// each extent: what comes to lie there again stays.
     fn pick_sparse(&self, cursors: &mut Cursors) -> Option<Pick> {
-        if !self.room.is_none() || self.room.extent_bytes == 0 {
+        let is_due = self.room.is_none() || self.room.is_wanted;
+        if !is_due || self.room.extent_bytes == 0 {
             return None;
         }
         let level = self.deepest()?;
@@ -282,7 +284,9 @@ impl<'a> Picker<'a> {
                 *used.entry(extent).or_default() += allocated(segment.info.length);
             }
         }
-        let is_sparse = |bytes: &u64| *bytes <= self.room.extent_bytes / 100 * SPARSE_PERCENT;
+        // What is done for another shard is not to take this one's room.
+        let spare = if self.room.is_none() { u64::MAX } else { self.room.scratch_bytes / 4 };
+        let is_sparse = |bytes: &u64| *bytes <= (self.room.extent_bytes / 100 * SPARSE_PERCENT).min(spare);
         let mut sparse: Vec<_> = used.into_iter().map(|(extent, bytes)| (bytes, extent)).collect();
         sparse.retain(|(bytes, _)| is_sparse(bytes));
         sparse.sort_unstable();

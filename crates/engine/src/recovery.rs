@@ -96,10 +96,9 @@ fn try_take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, op
         }
     }
     live.extend(root.iter().filter_map(|root| Left::ranges(root, &client)).flatten());
-    let output_bytes = outputs.iter().map(|range| range.length).sum();
     let allocator = SubAllocator::restore(owner.store(), shard, &live, AllocatorOptions::default());
     let allocator = allocator.map_err(|error| misplaced(error.into()))?;
-    let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, output_bytes));
+    let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs));
     let version = open_version(&remote, version, options)?;
     let left = root.map(|root| Left::hold(root, &remote).map_err(misplaced)).transpose()?;
     let manifest = Manifest::begin(owner, &remote, &version.version, left.as_ref())?;

@@ -51,19 +51,21 @@ pub(crate) struct Room {
     pub(crate) scratch_bytes: u64,
     /// Length of an extent, once it was measured; else zero.
     pub(crate) extent_bytes: u64,
+    /// Another shard of the database has none.
+    pub(crate) is_wanted: bool,
 }
 
 impl Default for Room {
     /// Room that was not measured yet.
     fn default() -> Self {
-        Self { memtables: PLENTY, scratch_bytes: u64::MAX, extent_bytes: 0 }
+        Self { memtables: PLENTY, scratch_bytes: u64::MAX, extent_bytes: 0, is_wanted: false }
     }
 }
 
 impl Room {
     /// None at all.
     #[cfg(test)]
-    pub(crate) const NONE: Self = Self { memtables: 0, scratch_bytes: u64::MAX, extent_bytes: 0 };
+    pub(crate) const NONE: Self = Self { memtables: 0, scratch_bytes: u64::MAX, extent_bytes: 0, is_wanted: false };
 
     pub(crate) const fn is_plenty(self) -> bool {
         self.memtables >= PLENTY
@@ -176,10 +178,10 @@ impl Shard {
     /// Finds out how much room is left, if it may be short, and prepares for what follows from it.
     pub(crate) fn measure_room(&self) {
         let before = self.lock().room;
-        if before.memtables >= MEASURE_BELOW {
+        if before.memtables >= MEASURE_BELOW && !before.is_wanted && !self.remote.do_others_lack() {
             return;
         }
-        if !before.is_plenty() {
+        if !before.is_plenty() || before.is_wanted {
             self.remote.give_back();
         }
         if let Some(room) = self.ask_for_room() {
@@ -206,6 +208,7 @@ impl Shard {
             state.hopeless_since = None;
         }
         let room = state.room;
+        self.remote.set_lacking(state.is_short());
         drop(state);
         if is_back {
             self.notify();
@@ -215,7 +218,8 @@ impl Shard {
 
     /// Whether room is to be measured without other reason: somebody may wait for it.
     pub(crate) fn is_room_short(&self) -> bool {
-        !self.lock().room.is_plenty()
+        let room = self.lock().room;
+        !room.is_plenty() || room.is_wanted || self.remote.do_others_lack()
     }
 
     /// Memory for what a flush writes, in one piece. It was let in, so it may use the headroom in need.
@@ -274,15 +278,18 @@ impl Remote {
             memtables: free.saturating_sub(reserve) / memtable_bytes.max(1),
             scratch_bytes: free,
             extent_bytes: node.extent_bytes,
+            is_wanted: self.do_others_lack(),
         })
     }
 
     /// The node's statistics, and the free bytes that flushes and compactions could use: in what this session leased,
-    /// where outputs of jobs lie, and in what the node has.
+    /// where outputs of this shard's jobs lie, and in what the node has.
     fn free(&self, memtable_bytes: u64) -> Result<(Statistics, u64)> {
         let node = self.memory_node().client().node_statistics()?;
         let extents = node.free_extents.saturating_add(node.recycling_extents).saturating_add(node.kept_extents);
-        let among_outputs = node.job_extents.saturating_mul(node.extent_bytes).saturating_sub(node.job_bytes);
+        // The node counts what jobs write just now, but for all shards.
+        let among_all = node.job_extents.saturating_mul(node.extent_bytes).saturating_sub(node.job_bytes);
+        let among_outputs = self.node_part().map_or(0, |part| part.free_bytes(node.extent_bytes)).min(among_all);
         let own = self.free_bytes(memtable_bytes / MOST_PARTS);
         let free = extents.saturating_mul(node.extent_bytes).saturating_add(among_outputs).saturating_add(own);
         Ok((node, free))
@@ -295,13 +302,13 @@ mod tests {
 
     #[test]
     fn what_depends_on_room_goes_from_plenty_to_none() {
-        let room = |memtables| Room { memtables, scratch_bytes: 0, extent_bytes: 0 };
+        let room = |memtables| Room { memtables, scratch_bytes: 0, ..Room::default() };
         assert_eq!([0, 4, 8, 100].map(|memtables| room(memtables).scale(6, 20)), [6, 13, 20, 20]);
     }
 
     #[test]
     fn pauses_grow_until_room_stays() {
-        let room = |memtables| Room { memtables, scratch_bytes: 0, extent_bytes: 0 };
+        let room = |memtables| Room { memtables, scratch_bytes: 0, ..Room::default() };
         let mut pace = RoomPace::default();
         assert_eq!(pace.pause(room(PLENTY)), Duration::ZERO);
         let pauses: Vec<_> = (0..30).map(|_| pace.pause(room(KEPT - 1))).collect();
@@ -313,7 +320,7 @@ mod tests {
 
     #[test]
     fn room_is_taken_in_whole_memtables() {
-        let mut room = Room { memtables: 3, scratch_bytes: 100, extent_bytes: 0 };
+        let mut room = Room { memtables: 3, scratch_bytes: 100, ..Room::default() };
         room.take_memtable(10);
         assert_eq!((room.memtables, room.scratch_bytes), (2, 90));
         room.take_outputs(70, 10);

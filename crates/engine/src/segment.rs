@@ -16,8 +16,9 @@ use forebay_memory_client::{
 };
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A memory node, as all shards of this database use it whose segments lie there.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Node {
     index_cache: Option<Arc<IndexCache>>,
     /// Records that lie apart and are gathered, from so many on.
     gather_from: Option<usize>,
+    /// Shards of this database that have no room left.
+    lacking: AtomicUsize,
 }
 
 /// A shard's part of the memory node that its segments lie in.
@@ -48,6 +51,8 @@ pub(crate) struct Remote {
     node_part: Option<NodePart>,
     /// The shard of a named store that adopts what versions name.
     owner: Option<Arc<Owner>>,
+    /// This shard has no room left.
+    lacks: AtomicBool,
 }
 
 impl Node {
@@ -60,6 +65,7 @@ impl Node {
             index_cache: options.cached_index_bytes.map(IndexCache::new),
             gather_from: options.gathering.threshold(&client.link().capabilities()),
             runs_jobs: options.compaction_place == CompactionPlace::MemoryNode && client.runs_jobs(),
+            lacking: AtomicUsize::new(0),
             allocator: Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default())),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             scans: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
@@ -104,14 +110,31 @@ impl Remote {
     /// When the memory node is gone.
     pub(crate) fn new(node: &Arc<Node>, store: Option<&Arc<PrivateStore>>, shard: ShardId) -> Result<Self> {
         let node_part = store.map(|store| NodePart::open(store, shard)).transpose()?;
-        Ok(Self { node: Arc::clone(node), allocator: Arc::clone(&node.allocator), node_part, owner: None })
+        Ok(Self {
+            node: Arc::clone(node),
+            allocator: Arc::clone(&node.allocator),
+            node_part,
+            owner: None,
+            lacks: AtomicBool::default(),
+        })
     }
 
     /// The memory of a shard of a named store.
-    pub(crate) fn of_owner(node: &Arc<Node>, owner: Arc<Owner>, allocator: SubAllocator, output_bytes: u64) -> Self {
-        let node_part = NodePart::of_owner(Arc::clone(&owner), output_bytes);
+    pub(crate) fn of_owner(
+        node: &Arc<Node>,
+        owner: Arc<Owner>,
+        allocator: SubAllocator,
+        outputs: &BTreeSet<ExtentRange>,
+    ) -> Self {
+        let node_part = NodePart::of_owner(Arc::clone(&owner), outputs);
         let allocator = Arc::new(allocator);
-        Self { node: Arc::clone(node), allocator, node_part: Some(node_part), owner: Some(owner) }
+        Self {
+            node: Arc::clone(node),
+            allocator,
+            node_part: Some(node_part),
+            owner: Some(owner),
+            lacks: AtomicBool::default(),
+        }
     }
 
     /// The memory node, as all its shards use it.
@@ -122,6 +145,20 @@ impl Remote {
     /// What holds point indexes within a budget; `None` without a budget.
     pub(crate) fn index_cache(&self) -> Option<&Arc<IndexCache>> {
         self.node.index_cache.as_ref()
+    }
+
+    /// Notes whether this shard has no room left.
+    pub(crate) fn set_lacking(&self, lacks: bool) {
+        match (self.lacks.swap(lacks, Ordering::Relaxed), lacks) {
+            (false, true) => drop(self.node.lacking.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.node.lacking.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// Whether another shard of this database has no room left at the node.
+    pub(crate) fn do_others_lack(&self) -> bool {
+        self.node.lacking.load(Ordering::Relaxed) > usize::from(self.lacks.load(Ordering::Relaxed))
     }
 
     /// Where outputs of near-data jobs lie; `None` when compactions run at this node.

@@ -298,7 +298,7 @@ fn picking_comes_to_an_end() {
             tree.flush();
             let memtables = if tree.random.one_in(1, 2) { 100 } else { tree.random.below(10) };
             let scratch_bytes = tree.random.below(1 << 20);
-            tree.room = Room { memtables, scratch_bytes, extent_bytes: 64 << 10 };
+            tree.room = Room { memtables, scratch_bytes, extent_bytes: 64 << 10, is_wanted: tree.random.one_in(1, 2) };
             for table in tree.version.levels().iter().skip(1).flatten() {
                 *tree.crossings.entry(table.id).or_default() += tree.random.below(4) as u32 / 3;
             }

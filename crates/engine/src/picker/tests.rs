@@ -272,6 +272,24 @@ fn short_segments_of_a_table_are_joined_where_room_is_short() {
 }
 
 #[test]
+fn a_sparse_extent_is_emptied_for_another_shard_that_has_no_room() {
+    let version = version(&[(1, 2, "a", "z", 900, true)], 1000);
+    let found = |is_wanted, scratch_bytes| {
+        let room = Room { memtables: PLENTY, scratch_bytes, extent_bytes: 64 << 10, is_wanted };
+        let mut cursors = Cursors::default();
+        let mut pick = || Picker::new(&version, &options(), &BTreeSet::new(), &|_| 0, room).pick(&mut cursors);
+        let first = pick();
+        assert_eq!(pick(), None, "once for each extent");
+        first.map(|pick| ids(&pick))
+    };
+    assert_eq!(found(false, 1 << 20), None);
+    assert_eq!(found(true, 1 << 20), Some(vec![(1, 2)]));
+    // The table and its records take a page each: no more than a quarter of what is free.
+    assert_eq!(found(true, 4 * 8192), Some(vec![(1, 2)]));
+    assert_eq!(found(true, 4 * 8192 - 1), None);
+}
+
+#[test]
 fn busy_tables_are_left_alone() {
     let tables = [
         (0, 9, "a", "z", 10, false),
