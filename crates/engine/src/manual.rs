@@ -70,15 +70,15 @@ fn next_in_level(picker: &Picker<'_>, manual: &ManualCompaction, deepest: usize)
 }
 
 /// Whether a table of the last level is as it is to be. Deletions have nothing to hide there, but may have come while
-/// something lay under them.
+/// something lay under them: a table of nothing else goes.
 fn is_finished(picker: &Picker<'_>, table: &TableMetadata) -> bool {
     let properties = &table.properties;
     let deletes = properties.deletions > 0 || properties.range_deletions > 0;
-    picker.options.compaction_style == CompactionStyle::Unclustered
-        || !deletes
-            && matches!(&properties.segments[..], [run] if run.is_run && run.gap_bytes() == 0)
-            && !is_shared(picker, table)
-        || properties.segments.is_empty()
+    let is_one_run = || matches!(&properties.segments[..], [run] if run.is_run && run.gap_bytes() == 0);
+    match picker.options.compaction_style {
+        CompactionStyle::Unclustered => !properties.segments.is_empty(),
+        _ => !deletes && is_one_run() && !is_shared(picker, table),
+    }
 }
 
 /// Whether the table's first run serves another table too.

@@ -312,6 +312,29 @@ fn busy_tables_are_left_alone() {
 }
 
 #[test]
+fn a_manual_compaction_leaves_no_table_of_range_deletions_alone() {
+    let base = version(&[(1, 1, "a", "z", 10, true)], 10);
+    let mut table = base.level(1)[0].as_ref().clone();
+    let mut edit = VersionEdit { removed_tables: vec![(1, table.id)], ..VersionEdit::default() };
+    let properties = TableProperties {
+        puts: 0,
+        record_bytes: 0,
+        range_deletions: 1,
+        segments: Vec::new(),
+        ..table.properties.as_ref().clone()
+    };
+    (table.id, table.properties) = (TableId(50), properties.into());
+    edit.added_tables.push((1, table));
+    base.remove_unreferenced(&mut edit).unwrap();
+    let version = base.apply(&edit).unwrap();
+    for compaction_style in [CompactionStyle::Clustered, CompactionStyle::Unclustered, CompactionStyle::Classic] {
+        let (options, mut manual) = (Options { compaction_style, ..options() }, ManualCompaction::default());
+        assert_eq!(ids(&pick_manual(&version, &options, &mut manual).unwrap()), [(1, 50)]);
+        assert_eq!(pick_manual(&version, &options, &mut manual), None);
+    }
+}
+
+#[test]
 fn a_manual_compaction_ends_at_the_last_level() {
     let tables = [(0, 3, "a", "c", 10, false), (1, 2, "b", "d", 10, false), (2, 1, "a", "z", 10, true)];
     let version = version(&tables, 10);
