@@ -327,12 +327,8 @@ pub(crate) fn perform<'g>(
             Ok(0)
         }
         Operation::Write { to, payload, .. } => {
-            let (region, mut offset) = check(*to, payload.length() as u64, Rights::WRITE)?;
-            payload.for_each_piece(|piece| {
-                region.write(offset, piece)?;
-                offset += piece.len() as u64;
-                Ok(())
-            })?;
+            let (region, offset) = check(*to, payload.length() as u64, Rights::WRITE)?;
+            payload.write_to(region, offset)?;
             Ok(0)
         }
         Operation::CompareSwap { at, expected, new } => {

@@ -65,6 +65,7 @@ pub mod rpc;
 pub mod shm;
 pub mod sim;
 mod slot;
+mod stream;
 pub mod tcp;
 mod transport;
 

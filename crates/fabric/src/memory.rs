@@ -5,7 +5,7 @@
 //! access is a data race within this process. What another process does to shared pages is outside
 //! the language's model; the machine's is the same. The private side of a copy is ordinary memory.
 
-use crate::Error;
+use crate::{Error, stream};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -14,6 +14,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Mappings are aligned to this as what they map is, so that the system can use 2 MB pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Copies between mappings that are so long or longer go past the caches: nobody reads all of it soon, and what is
+/// in the caches is of more use than what would take its place.
+const STREAMED_BYTES: usize = 64 << 10;
 
 /// A memory mapping, unmapped when dropped.
 #[derive(Debug)]
@@ -239,6 +243,29 @@ impl Mapping {
         true
     }
 
+    /// Copies `length` bytes from `offset` of `source` to `at`. False, and nothing copied, when one of the ranges is
+    /// out of its mapping, or this one read-only.
+    #[must_use]
+    pub(crate) fn copy_from(&self, at: u64, source: &Self, offset: u64, length: usize) -> bool {
+        if !self.contains(at, length as u64) || !source.contains(offset, length as u64) || !self.writable {
+            return false;
+        }
+        // Mappings begin at pages.
+        if length >= STREAMED_BYTES && at % 8 == offset % 8 {
+            // SAFETY: both ranges are within mappings that live as long as `self` and `source`, this one is
+            // writable, and both start at the same place within a word.
+            unsafe {
+                stream::copy(source.base.as_ptr().add(offset as usize), self.base.as_ptr().add(at as usize), length)
+            };
+            return true;
+        }
+        let mut piece = [0u8; 16 << 10];
+        (0..length).step_by(piece.len()).all(|done| {
+            let step = (length - done).min(piece.len());
+            source.read(offset + done as u64, &mut piece[..step]) && self.write(at + done as u64, &piece[..step])
+        })
+    }
+
     /// The aligned word at `offset`. `None` when out of range, misaligned or read-only.
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
@@ -291,7 +318,7 @@ pub fn prefetch(bytes: &[u8]) {
 
 /// Bytes before the next multiple of 8.
 #[inline]
-fn ragged(address: usize, length: usize) -> usize {
+pub(crate) fn ragged(address: usize, length: usize) -> usize {
     (address.wrapping_neg() & 7).min(length)
 }
 

@@ -52,24 +52,29 @@ impl Payload {
         }
     }
 
-    /// Hands the bytes to `sink`, in pieces and in order, until it fails.
+    /// A copy of the bytes.
     ///
     /// # Errors
-    /// What `sink` returns; [`Error::OutOfBounds`] for a range outside its region.
-    pub fn for_each_piece(&self, mut sink: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+    /// [`Error::OutOfBounds`] for a range outside its region.
+    pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
         match self {
-            Self::Slot(slot) => sink(slot),
+            Self::Slot(slot) => Ok(slot.to_vec()),
             Self::Sealed { region, offset, length } => {
-                let mut piece = [0u8; 16 << 10];
-                let mut done = 0;
-                while done < *length {
-                    let step = (length - done).min(piece.len());
-                    region.read(offset + done as u64, &mut piece[..step])?;
-                    sink(&piece[..step])?;
-                    done += step;
-                }
-                Ok(())
+                let mut bytes = vec![0; *length];
+                region.read(*offset, &mut bytes).map(|()| bytes)
             }
+        }
+    }
+
+    /// Copies the bytes to `at` of `region`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] for a range outside its region.
+    #[inline]
+    pub fn write_to(&self, region: &Region, at: u64) -> Result<(), Error> {
+        match self {
+            Self::Slot(slot) => region.write(at, slot),
+            Self::Sealed { region: source, offset, length } => region.copy_from(at, source, *offset, *length),
         }
     }
 }

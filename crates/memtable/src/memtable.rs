@@ -318,8 +318,9 @@ impl Memtable {
         if !self.is_complete() {
             return Ok(None);
         }
-        let mut words: Vec<_> =
-            (0..self.reserved_count()).filter_map(|at| self.lookup.log.listed(at)).map(word).collect();
+        let count = self.reserved_count();
+        let mut words = Vec::with_capacity(count);
+        words.extend((0..count).filter_map(|at| self.lookup.log.listed(at)).map(word));
         sort(&mut words, self.options.order, self.published())?;
         Ok(Some(words))
     }

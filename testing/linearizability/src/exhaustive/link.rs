@@ -83,12 +83,7 @@ impl Seat {
         match operation {
             Operation::Read { from, into } => Verb::Read { at: self.word(*from), words: into.len().div_ceil(8) as u32 },
             Operation::Write { to, payload, .. } => {
-                let mut bytes = Vec::with_capacity(payload.length());
-                let _ = payload.for_each_piece(|piece| {
-                    bytes.extend_from_slice(piece);
-                    Ok(())
-                });
-                Verb::Write { at: self.word(*to), bytes }
+                Verb::Write { at: self.word(*to), bytes: payload.to_vec().expect("a payload within its region") }
             }
             &Operation::CompareSwap { at, expected, new } => Verb::Swap { at: self.word(at), expected, new },
             &Operation::FetchAdd { at, delta } => Verb::Add { at: self.word(at), delta },
