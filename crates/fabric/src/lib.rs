@@ -59,6 +59,11 @@ mod grants;
 pub mod inprocess;
 mod memory;
 mod model;
+#[cfg(not(miri))]
+mod pages;
+#[cfg(miri)]
+#[path = "interpreted_pages.rs"]
+mod pages;
 mod queue;
 mod region;
 pub mod rpc;

@@ -1,19 +1,18 @@
 //! Mapped memory, and copying into and out of memory that somebody else may write at the same time.
 //!
-//! No reference ever points into a mapping. Bytes go in and out through aligned 8-byte atomic words
-//! (relaxed), with single bytes at a ragged front and end, so an aligned word is never torn and no
-//! access is a data race within this process. What another process does to shared pages is outside
+//! No reference to plain bytes ever points into a mapping. Bytes go in and out through aligned 8-byte
+//! atomic words (relaxed) and nothing else: a ragged front or end is a part of its word, read with the
+//! whole word and written by compare and swap. So an aligned word is never torn, bytes beside those
+//! that are written are kept, and no access is a data race within this process: atomic accesses of
+//! different sizes to the same bytes would be one. What another process does to shared pages is outside
 //! the language's model; the machine's is the same. The private side of a copy is ordinary memory.
 
+use crate::pages::{self, HUGE_PAGE_BYTES};
 use crate::{Error, stream};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-/// Mappings are aligned to this as what they map is, so that the system can use 2 MB pages.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Copies between mappings that are so long or longer go past the caches: nobody reads all of it soon, and what is
 /// in the caches is of more use than what would take its place.
@@ -76,54 +75,7 @@ impl Mapping {
         if length == 0 || !length.is_multiple_of(8) || length > isize::MAX as usize - HUGE_PAGE_BYTES {
             return Err(Error::Invalid(format!("a region of {length} bytes: its size must be a multiple of 8")));
         }
-        let page = rustix::param::page_size();
-        let mapped = length.next_multiple_of(page);
-        let reserved = mapped + HUGE_PAGE_BYTES;
-        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a fresh reservation chosen by the kernel; nothing else lives there.
-        let reservation = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                reserved,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        }
-        .map_err(|e| Error::io("reserving address space", e))?;
-        // Aligned as the file's offset is, or huge pages of the file cannot be mapped as such.
-        let front = (offset as usize).wrapping_sub(reservation.addr()) % HUGE_PAGE_BYTES;
-        // SAFETY: `front < HUGE_PAGE_BYTES`, so the result is within the reservation.
-        let base = unsafe { reservation.byte_add(front) };
-        // SAFETY: [base, base + mapped) lies within the reservation made above, which nothing uses.
-        let mapping = unsafe {
-            match &file {
-                Some(file) => {
-                    rustix::mm::mmap(base, mapped, protection, MapFlags::SHARED | MapFlags::FIXED, file.as_fd(), offset)
-                }
-                None => rustix::mm::mmap_anonymous(base, mapped, protection, MapFlags::PRIVATE | MapFlags::FIXED),
-            }
-        };
-        // SAFETY: these are the parts of the reservation around the mapping.
-        unsafe {
-            if front > 0 {
-                let _ = rustix::mm::munmap(reservation, front);
-            }
-            let _ = rustix::mm::munmap(base.byte_add(mapped), HUGE_PAGE_BYTES - front);
-        }
-        let base = match mapping {
-            Ok(base) => base,
-            Err(e) => {
-                // SAFETY: what is left of the reservation.
-                let _ = unsafe { rustix::mm::munmap(base, mapped) };
-                return Err(Error::io("mapping memory", e));
-            }
-        };
-        if mapped >= HUGE_PAGE_BYTES {
-            // Advice only: without it everything works, with more TLB misses.
-            // SAFETY: the range was just mapped.
-            let _ = unsafe { rustix::mm::madvise(base, mapped, Advice::LinuxHugepage) };
-        }
-        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| Error::io("mapping memory", "null"))?;
+        let base = pages::map(length, file.as_ref(), offset, writable)?;
         Ok(Self { base, length, writable, file })
     }
 
@@ -133,28 +85,22 @@ impl Mapping {
     /// [`Error::Io`] when there is not that much memory.
     pub(crate) fn commit(&self) -> Result<(), Error> {
         self.commit_huge();
-        // SAFETY: the range is the mapping, which is writable; its contents stay as they are.
-        let populated = unsafe { libc::madvise(self.base.as_ptr().cast(), self.length, libc::MADV_POPULATE_WRITE) };
-        if populated == 0 {
-            return Ok(());
-        }
-        let error = std::io::Error::last_os_error();
-        match error.raw_os_error() {
+        // SAFETY: the range is the mapping, which the system refuses if it is not writable.
+        match unsafe { pages::populate(self.base, self.length, true) } {
             // Kernels before 5.14 do not know the advice: touch the pages.
-            Some(libc::EINVAL) => {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 (0..self.length as u64).step_by(rustix::param::page_size()).for_each(|at| self.touch(at));
                 Ok(())
             }
-            _ => Err(Error::io("committing memory", error)),
+            populated => populated.map_err(|e| Error::io("committing memory", e)),
         }
     }
 
     /// Maps all pages now, so that no access has to wait for one to be mapped. An old system refuses:
     /// then each is mapped when it is first touched.
     fn populate(&self) {
-        let advice = if self.writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-        // SAFETY: the range is the mapping; its contents stay as they are.
-        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.length, advice) };
+        // SAFETY: the range is the mapping.
+        let _ = unsafe { pages::populate(self.base, self.length, self.writable) };
     }
 
     /// Commits the whole 2 MB pages as such. Without them everything works, with more TLB misses, so
@@ -166,9 +112,8 @@ impl Mapping {
             self.touch(at as u64);
         }
         if whole > 0 {
-            // The advice to the kernel in `map` needs its consent by configuration; this does not.
-            // SAFETY: the range is within the mapping; its contents stay as they are.
-            let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), whole, libc::MADV_COLLAPSE) };
+            // SAFETY: the range is within the mapping.
+            unsafe { pages::collapse(self.base, whole) };
         }
     }
 
@@ -225,8 +170,8 @@ impl Mapping {
         if !self.contains(offset, into.len() as u64) {
             return false;
         }
-        // SAFETY: the source range is within the mapping, which lives as long as `self`; the
-        // destination is a unique slice of the same length.
+        // SAFETY: the source range is within the mapping, which lives as long as `self` and consists
+        // of whole words; the destination is a unique slice of the same length.
         unsafe { copy_out(self.base.as_ptr().add(offset as usize), into.as_mut_ptr(), into.len()) };
         true
     }
@@ -238,7 +183,8 @@ impl Mapping {
         if !self.writable || !self.contains(offset, from.len() as u64) {
             return false;
         }
-        // SAFETY: the destination range is within the writable mapping; the source is a slice.
+        // SAFETY: the destination range is within the writable mapping, which consists of whole words;
+        // the source is a slice.
         unsafe { copy_in(from.as_ptr(), self.base.as_ptr().add(offset as usize), from.len()) };
         true
     }
@@ -290,15 +236,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let mapped = self.length.next_multiple_of(rustix::param::page_size());
         // SAFETY: this value owns the mapping, and nothing borrows from it any more.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), mapped) };
+        unsafe { pages::unmap(self.base, self.length) };
     }
 }
 
 /// Cache lines that a call of [`prefetch`] asks for at most.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const PREFETCH_LINES: usize = 8;
 /// A cache line.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE_BYTES: usize = 64;
 
 /// Asks the processor to load `bytes`, or the first eight cache lines of them, into its caches. It does not
@@ -325,15 +272,16 @@ pub(crate) fn ragged(address: usize, length: usize) -> usize {
 /// Copies from memory that others may write.
 ///
 /// # Safety
-/// `shared` must be valid for `length` bytes and only be accessed atomically by this process;
-/// `private` must be valid for writes of `length` bytes and not overlap.
+/// The aligned words that hold the `length` bytes at `shared` must be valid, and this process must only
+/// access them as atomic words; `private` must be valid for writes of `length` bytes and not overlap.
 #[inline]
 pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize) {
     let front = ragged(shared.addr(), length);
-    // SAFETY: all offsets stay below `length`; words are read where `shared` is aligned.
+    // SAFETY: all offsets stay below `length`; words are read where `shared` is aligned, and a part
+    // never crosses the end of its word.
     unsafe {
-        for i in 0..front {
-            private.add(i).write((*shared.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed));
+        if front > 0 {
+            part_out(shared, private, front);
         }
         let mut at = front;
         let word = |at: usize| (*shared.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
@@ -355,8 +303,8 @@ pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize
             private.add(at).cast::<u64>().write_unaligned(word(at));
             at += 8;
         }
-        for i in at..length {
-            private.add(i).write((*shared.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed));
+        if at < length {
+            part_out(shared.add(at), private.add(at), length - at);
         }
     }
     // Pairs with the release fence of `copy_in`: who read a word that a copy wrote, and acts on
@@ -364,20 +312,36 @@ pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize
     std::sync::atomic::fence(Ordering::Acquire);
 }
 
+/// Copies a part of a word out.
+///
+/// # Safety
+/// As [`copy_out`]; the part lies within one aligned word.
+#[inline]
+unsafe fn part_out(shared: *const u8, private: *mut u8, length: usize) {
+    let skipped = shared.addr() & 7;
+    // SAFETY: the word that the part lies in, and as many bytes of it as there are behind `skipped`.
+    unsafe {
+        let word = (*shared.sub(skipped).cast::<AtomicU64>()).load(Ordering::Relaxed).to_ne_bytes();
+        private.copy_from_nonoverlapping(word.as_ptr().add(skipped), length);
+    }
+}
+
 /// Copies into memory that others may read and write.
 ///
 /// # Safety
-/// `shared` must be valid for writes of `length` bytes and only be accessed atomically by this
-/// process; `private` must be valid for reads of `length` bytes and not overlap.
+/// The aligned words that hold the `length` bytes at `shared` must be valid and writable, and this
+/// process must only access them as atomic words; `private` must be valid for reads of `length` bytes
+/// and not overlap.
 #[inline]
 pub(crate) unsafe fn copy_in(private: *const u8, shared: *mut u8, length: usize) {
     // Pairs with the acquire fence of `copy_out`.
     std::sync::atomic::fence(Ordering::Release);
     let front = ragged(shared.addr(), length);
-    // SAFETY: all offsets stay below `length`; words are written where `shared` is aligned.
+    // SAFETY: all offsets stay below `length`; words are written where `shared` is aligned, and a
+    // part never crosses the end of its word.
     unsafe {
-        for i in 0..front {
-            (*shared.add(i).cast::<AtomicU8>()).store(private.add(i).read(), Ordering::Relaxed);
+        if front > 0 {
+            part_in(private, shared, front);
         }
         let mut at = front;
         let put = |at: usize, word: u64| (*shared.add(at).cast::<AtomicU64>()).store(word, Ordering::Relaxed);
@@ -392,8 +356,31 @@ pub(crate) unsafe fn copy_in(private: *const u8, shared: *mut u8, length: usize)
             put(at, private.add(at).cast::<u64>().read_unaligned());
             at += 8;
         }
-        for i in at..length {
-            (*shared.add(i).cast::<AtomicU8>()).store(private.add(i).read(), Ordering::Relaxed);
+        if at < length {
+            part_in(private.add(at), shared.add(at), length - at);
+        }
+    }
+}
+
+/// Copies a part of a word in. The other bytes of the word stay, or become what another thread or
+/// process makes them meanwhile.
+///
+/// # Safety
+/// As [`copy_in`]; the part lies within one aligned word.
+#[inline]
+unsafe fn part_in(private: *const u8, shared: *mut u8, length: usize) {
+    let skipped = shared.addr() & 7;
+    // SAFETY: the word that the part lies in.
+    let word = unsafe { &*shared.sub(skipped).cast::<AtomicU64>() };
+    let mut before = word.load(Ordering::Relaxed);
+    loop {
+        let mut bytes = before.to_ne_bytes();
+        // SAFETY: as many bytes as there are behind `skipped`.
+        unsafe { bytes.as_mut_ptr().add(skipped).copy_from_nonoverlapping(private, length) };
+        let after = u64::from_ne_bytes(bytes);
+        match word.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => before = now,
         }
     }
 }

@@ -342,9 +342,10 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         /// Posts, doorbells, ends in order and takes of any, against a map.
         #[test]
-        fn every_operation_ends_once(steps in proptest::collection::vec((0u8..5, any::<u64>()), 0..400)) {
+        fn every_operation_ends_once(steps in proptest::collection::vec((0u8..5, any::<u64>()), 0..if cfg!(miri) { 60 } else { 400 })) {
             let mut queue = WorkQueue::default();
             let (mut posted, mut rung, mut done) = (0u64, 0u64, 0u64);
             let mut ended: BTreeMap<u64, u64> = BTreeMap::new();

@@ -200,21 +200,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn starts_as_zeros_and_keeps_its_bounds(backing: Backing) {
+        let region = Region::allocate(4096, backing).unwrap();
+        assert_eq!(region.load(4088), Ok(0));
+        assert_eq!(region.load(4096), Err(Error::OutOfBounds { offset: 4096, length: 8 }));
+        assert_eq!(region.load(4), Err(Error::Misaligned { offset: 4 }));
+        assert_eq!(region.write(4090, &[1; 7]), Err(Error::OutOfBounds { offset: 4090, length: 7 }));
+        assert!(region.read(u64::MAX, &mut [0; 8]).is_err());
+        assert_eq!(region.compare_swap(8, 0, 5), Ok(0));
+        assert_eq!(region.compare_swap(8, 0, 6), Ok(5));
+        assert_eq!(region.fetch_add(8, 2), Ok(5));
+        assert_eq!(region.load(8), Ok(7));
+        assert_eq!(region.file().is_some(), backing == Backing::Shareable);
+    }
+
     #[test]
-    fn a_region_starts_as_zeros_and_keeps_its_bounds() {
-        for backing in [Backing::Private, Backing::Shareable] {
-            let region = Region::allocate(4096, backing).unwrap();
-            assert_eq!(region.load(4088), Ok(0));
-            assert_eq!(region.load(4096), Err(Error::OutOfBounds { offset: 4096, length: 8 }));
-            assert_eq!(region.load(4), Err(Error::Misaligned { offset: 4 }));
-            assert_eq!(region.write(4090, &[1; 7]), Err(Error::OutOfBounds { offset: 4090, length: 7 }));
-            assert!(region.read(u64::MAX, &mut [0; 8]).is_err());
-            assert_eq!(region.compare_swap(8, 0, 5), Ok(0));
-            assert_eq!(region.compare_swap(8, 0, 6), Ok(5));
-            assert_eq!(region.fetch_add(8, 2), Ok(5));
-            assert_eq!(region.load(8), Ok(7));
-            assert_eq!(region.file().is_some(), backing == Backing::Shareable);
-        }
+    #[cfg_attr(miri, ignore = "Miri has no memory files")]
+    fn a_shareable_region_starts_as_zeros_and_keeps_its_bounds() {
+        starts_as_zeros_and_keeps_its_bounds(Backing::Shareable);
+    }
+
+    #[test]
+    fn a_private_region_starts_as_zeros_and_keeps_its_bounds() {
+        starts_as_zeros_and_keeps_its_bounds(Backing::Private);
         assert!(Region::allocate(0, Backing::Private).is_err());
         assert!(Region::allocate(12, Backing::Private).is_err());
     }
@@ -246,6 +254,44 @@ mod tests {
             assert!(target.copy_from(end, &source, 0, length).is_err());
             assert!(target.copy_from(0, &source, end, length).is_err());
         }
+    }
+
+    #[test]
+    fn committed_memory_keeps_its_contents() {
+        let region = Region::allocate((2 << 20) + 8, Backing::Private).unwrap();
+        region.store(4096, 7).unwrap();
+        region.store(2 << 20, 8).unwrap();
+        region.commit().unwrap();
+        assert_eq!((region.load(0), region.load(4096), region.load(2 << 20)), (Ok(0), Ok(7), Ok(8)));
+    }
+
+    /// Three threads write and read ranges that overlap and begin and end within words.
+    #[test]
+    fn threads_tear_no_word_and_lose_no_byte_of_another() {
+        let region = Region::allocate(128, Backing::Private).unwrap();
+        let rounds = if cfg!(miri) { 6 } else { 2_000 };
+        std::thread::scope(|scope| {
+            for writer in 0..3u8 {
+                let region = &region;
+                scope.spawn(move || {
+                    let own = u64::from(writer) * 2 + 1;
+                    for round in 0..rounds {
+                        let round = round as u8;
+                        region.write(11, &[round.wrapping_mul(3) ^ writer; 74]).unwrap();
+                        // The word at 0 has bytes of each of them, which no other ever writes.
+                        region.write(own, &[round, !round]).unwrap();
+                        // Reads whole words where the others write parts of them.
+                        let mut seen = [0; 128];
+                        region.read(0, &mut seen).unwrap();
+                        let whole = seen[16..80].chunks_exact(8);
+                        whole.for_each(|word| assert!(word.iter().all(|byte| *byte == word[0]), "torn: {word:?}"));
+                        let mut kept = [0; 2];
+                        region.read(own, &mut kept).unwrap();
+                        assert_eq!(kept, [round, !round]);
+                    }
+                });
+            }
+        });
     }
 
     proptest! {

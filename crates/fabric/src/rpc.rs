@@ -422,13 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn both_styles_and_both_ways_of_passing_arguments() {
+    fn threads_call_in_both_styles_with_both_ways_of_passing_arguments() {
         let (mut listener, connector) = inprocess::listen(1).unwrap();
         let server = forebay_env::thread::spawn("server", move || while serve_one(&mut listener) {}).unwrap();
         let link = connector.connect().unwrap();
         let mut client = Client::new(link.clone(), EndpointOptions::default(), 1 << 20).unwrap();
         let limit = Duration::from_secs(10);
-        for length in [0, 1, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, 300_000, 5000] {
+        for length in [0, 1, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, if cfg!(miri) { 9000 } else { 300_000 }, 5000] {
             let arguments: Vec<u8> = (0..length).map(|i| i as u8).collect();
             let mut expected = arguments.clone();
             expected.reverse();
@@ -470,6 +470,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
         fn any_bytes_decode_without_panic(mut bytes: Vec<u8>) {
             let _ = Request::decode(&bytes);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// Slots come in powers of two from 64 B.
 const MIN_CLASS_SHIFT: u32 = 6;
 /// A region taken at a time for slots that are smaller.
-const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = if cfg!(miri) { 16 << 10 } else { 1 << 20 };
 
 /// Slots cut from a chunk at a time: an endpoint that lives shortly does not pay for a whole chunk.
 const SLOTS_AT_ONCE: usize = 64;

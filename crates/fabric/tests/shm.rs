@@ -1,6 +1,9 @@
 //! The shared-memory back end: within one process, and with a node in a process of its own that
 //! is killed.
 
+// Miri has no such sockets and no memory files.
+#![cfg(not(miri))]
+
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{
     AccessKey, Backing, Counts, Endpoint, EndpointOptions, Error, Event, Incoming, Link, Listener, Outcome, Peer,

@@ -1,5 +1,8 @@
 //! The TCP back end over loopback, in one process.
 
+// Miri has no such sockets.
+#![cfg(not(miri))]
+
 use forebay_base::ErrorKind;
 use forebay_fabric::rpc::{Client, Request, Style};
 use forebay_fabric::tcp::{self, Options, TcpListener};

@@ -1,5 +1,8 @@
 //! What anybody can send to a TCP node: it closes their connection, and serves the others.
 
+// Miri has no such sockets.
+#![cfg(not(miri))]
+
 use forebay_base::{checksum, checksum_append};
 use forebay_env::Random;
 use forebay_fabric::tcp::{self, Options, TcpListener};

@@ -165,7 +165,6 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri has no such mapping of memory")]
     fn a_block_arrives_as_it_stands() {
         let (mut listener, connector) = inprocess::listen(1).unwrap();
         let link = connector.connect().unwrap();
@@ -200,7 +199,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri has no such mapping of memory")]
     fn blocks_are_made_ahead_up_to_a_number() {
         let pool = BlockPool::new(LEAST_PREPARED_BYTES);
         let first = pool.take(LEAST_PREPARED_BYTES).unwrap();

@@ -266,6 +266,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
         fn any_bytes_decode_without_panic(mut bytes: Vec<u8>, number in 0u8..14) {
             let _ = Frame::decode(&bytes);

@@ -38,7 +38,7 @@ mod link;
 mod offered;
 mod peer;
 mod server;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests;
 mod transport;
 

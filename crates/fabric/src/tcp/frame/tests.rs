@@ -134,6 +134,7 @@ fn failures_come_back_as_they_went() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
     #[test]
     fn any_bytes_decode_without_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0u8..13) {
         let _ = decode(&bytes);
