@@ -37,7 +37,7 @@ fn run(seed: u64, options: SimOptions) -> (Vec<String>, Vec<u8>, u64) {
     let mut random = Random::seeded(seed);
     let mut seen = Vec::new();
     let mut endpoints: Vec<_> = (0..3).map(|_| link.endpoint(EndpointOptions::default()).unwrap()).collect();
-    for _ in 0..2000 {
+    for _ in 0..if cfg!(miri) { 50 } else { 2000 } {
         let which = random.below(3) as usize;
         let endpoint = &mut endpoints[which];
         let at = key.at(random.below(1000) * 8);
@@ -76,18 +76,19 @@ fn run(seed: u64, options: SimOptions) -> (Vec<String>, Vec<u8>, u64) {
 
 #[test]
 fn a_seed_gives_the_same_run() {
+    let seeds = if cfg!(miri) { 3 } else { 10 };
     let faults = Faults { lose_completion: 2000, break_endpoint: 2000, close_link: 100, crash_node: 100 };
     for order in [Order::Total, Order::Writes, Order::None] {
         let options = SimOptions { order, faults, ..SimOptions::default() };
         let mut fingerprints = Vec::new();
-        for seed in 0..10 {
+        for seed in 0..seeds {
             let first = run(seed, options);
             assert!(first == run(seed, options), "seed {seed} with {order:?} gave two runs");
             fingerprints.push(first.2);
         }
         fingerprints.sort_unstable();
         fingerprints.dedup();
-        assert_eq!(fingerprints.len(), 10, "seeds do not differ");
+        assert_eq!(fingerprints.len() as u64, seeds, "seeds do not differ");
     }
 }
 
@@ -107,7 +108,7 @@ fn a_node_on_the_same_thread_is_served_by_the_hook() {
         }
     });
     let mut client = Client::new(link, EndpointOptions::default(), 100_000).unwrap();
-    for length in [0, 10, 1000, 50_000] {
+    for length in [0, 10, 1000, if cfg!(miri) { 5000 } else { 50_000 }] {
         let arguments: Vec<u8> = (0..length).map(|i| i as u8).collect();
         let expected: Vec<u8> = arguments.iter().rev().copied().collect();
         for style in [Style::Poll, Style::Sleep] {
@@ -122,7 +123,7 @@ fn a_node_on_the_same_thread_is_served_by_the_hook() {
 #[test]
 fn an_arrival_that_is_left_alone_does_not_hold_time() {
     let mut timed_out = 0;
-    for seed in 0..40 {
+    for seed in 0..if cfg!(miri) { 4 } else { 40 } {
         let faults = Faults { lose_completion: 1_000_000, ..Faults::default() };
         let Setup { network, listener, link, .. } = setup(seed, SimOptions { faults, ..SimOptions::default() });
         let listener = Mutex::new(listener);
@@ -180,7 +181,8 @@ fn large_writes_are_torn_and_words_are_not() {
         let mut writer = link.endpoint(EndpointOptions::default()).unwrap();
         let mut reader = link.endpoint(EndpointOptions::default()).unwrap();
         let mut torn = 0;
-        for round in 1..=200u8 {
+        let rounds = if cfg!(miri) { 20 } else { 200u8 };
+        for round in 1..=rounds {
             let mut slot = writer.slot(256).unwrap();
             slot.fill(round);
             writer.post_write(key.at(0), slot).unwrap();
@@ -193,7 +195,10 @@ fn large_writes_are_torn_and_words_are_not() {
             torn += u32::from(bytes.iter().any(|byte| *byte != bytes[0]));
             writer.wait().unwrap().result.unwrap();
         }
-        assert!(torn > 20, "only {torn} of 200 reads of a range that is being written were torn");
+        assert!(
+            torn > u32::from(rounds / 10),
+            "only {torn} of {rounds} reads of a range that is being written were torn"
+        );
     }
 }
 
@@ -253,7 +258,7 @@ fn a_frozen_endpoint_stands_still_alone() {
 #[test]
 fn a_write_overtakes_a_read_unless_fenced() {
     let overtaken = |fenced: bool| {
-        (0..100).any(|seed| {
+        (0..if cfg!(miri) { 10 } else { 100 }).any(|seed| {
             let Setup { network: _network, listener: _listener, link, key, .. } = setup(seed, SimOptions::default());
             let mut endpoint = link.endpoint(EndpointOptions::default()).unwrap();
             let into = endpoint.slot(8).unwrap();
@@ -275,7 +280,7 @@ fn a_write_overtakes_a_read_unless_fenced() {
 #[test]
 fn a_cooperative_revocation_takes_time_and_then_holds() {
     let options = SimOptions { revocation: RevocationMode::Cooperative, ..SimOptions::default() };
-    for seed in 0..50 {
+    for seed in 0..if cfg!(miri) { 4 } else { 50 } {
         let Setup { network, listener: _listener, link, peer, region, key } = setup(seed, options);
         let mut endpoint = link.endpoint(EndpointOptions::default()).unwrap();
         for i in 0..4 {

@@ -79,7 +79,7 @@ impl Shard {
 }
 
 #[test]
-fn batches_are_whole_and_numbers_dense() {
+fn threads_write_whole_batches_and_dense_numbers() {
     let shard = Shard::new();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
