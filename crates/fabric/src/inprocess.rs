@@ -66,6 +66,13 @@ impl<T> Queue<T> {
         lock(&self.items).pop_front()
     }
 
+    /// Takes the first item, for which it waits for at most `limit`. A notification may come for an item that was
+    /// taken already: then nothing is there, and the wait goes on.
+    fn pop_within(&self, limit: Duration) -> Option<T> {
+        let waited = self.arrived.wait_timeout_while(lock(&self.items), limit, |items| items.is_empty());
+        waited.unwrap_or_else(PoisonError::into_inner).0.pop_front()
+    }
+
     /// Sleeps until something is there, woken by [`Queue::wake`] too.
     fn sleep(&self, limit: Duration) {
         let items = lock(&self.items);
@@ -430,8 +437,7 @@ impl Listener for InProcessListener {
     }
 
     fn next(&mut self, limit: Duration) -> Result<Option<Event>, Error> {
-        self.node.events.sleep(limit);
-        Ok(self.node.events.pop())
+        Ok(self.node.events.pop_within(limit))
     }
 }
 

@@ -405,7 +405,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// How long the server waits for the next call before it ends: an interpreter takes its time between calls.
-    const IDLE: Duration = if cfg!(miri) { Duration::from_secs(20) } else { Duration::from_millis(200) };
+    const IDLE: Duration = if cfg!(miri) { Duration::from_secs(5) } else { Duration::from_millis(200) };
 
     fn serve_one(listener: &mut impl Listener) -> bool {
         match listener.next(IDLE).unwrap() {
@@ -430,8 +430,8 @@ mod tests {
         let server = forebay_env::thread::spawn("server", move || while serve_one(&mut listener) {}).unwrap();
         let link = connector.connect().unwrap();
         let mut client = Client::new(link.clone(), EndpointOptions::default(), 1 << 20).unwrap();
-        let limit = if cfg!(miri) { 10 * IDLE } else { Duration::from_secs(10) };
-        for length in [0, 1, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, if cfg!(miri) { 9000 } else { 300_000 }, 5000] {
+        let limit = if cfg!(miri) { 100 * IDLE } else { Duration::from_secs(10) };
+        for length in [0, 1, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, if cfg!(miri) { 6000 } else { 300_000 }, 5000] {
             let arguments: Vec<u8> = (0..length).map(|i| i as u8).collect();
             let mut expected = arguments.clone();
             expected.reverse();
