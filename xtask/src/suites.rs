@@ -37,6 +37,24 @@ enum Toolchain {
     Program(&'static str, &'static str),
 }
 
+/// Tests of the crates with unsafe code, in the interpreter.
+const INTERPRETED: &[&str] = &[
+    "miri",
+    "test",
+    "--no-fail-fast",
+    "--package",
+    "forebay-fabric",
+    "--package",
+    "forebay-memtable",
+    "--lib",
+    "--test",
+    "sim",
+    "--test",
+    "model",
+    "--test",
+    "threads",
+];
+
 pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "loom",
@@ -60,12 +78,26 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "miri",
-        about: "the memtable's unsafe code under Miri (nightly)",
-        folder: "crates/memtable",
+        about: "the tests of fabric and memtable, all their unsafe code, under Miri (nightly)",
+        folder: "crates/fabric",
         toolchain: Toolchain::Nightly("miri"),
         environment: &[("MIRIFLAGS", "-Zmiri-disable-isolation"), ("CARGO_TARGET_DIR", "target/miri")],
-        command: &["miri", "test", "--package", "forebay-memtable"],
+        command: INTERPRETED,
         full: &[],
+        slice: None,
+    },
+    Suite {
+        name: "miri-seeds",
+        about: "those with several threads under Miri with tree borrows: eight schedules of each",
+        folder: "crates/fabric",
+        toolchain: Toolchain::Nightly("miri"),
+        environment: &[
+            ("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-many-seeds=0..8"),
+            ("CARGO_TARGET_DIR", "target/miri"),
+        ],
+        command: INTERPRETED,
+        // Such tests have the word in their names.
+        full: &["--", "threads"],
         slice: None,
     },
     Suite {

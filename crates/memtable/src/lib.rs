@@ -56,13 +56,14 @@
 //! cargo test -p forebay-memtable
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p forebay-memtable --release --test loom
 //! RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p forebay-memtable --release --test shuttle
-//! MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri cargo +nightly miri test -p forebay-memtable
+//! cargo xtask miri
+//! cargo xtask miri-seeds
 //! cargo run -p forebay-memtable --release --example insert_rate
 //! ```
 //!
 //! loom explores every interleaving of two or three threads over the kernels (publication,
 //! reservation with switch, inserting into the index), shuttle samples schedules of the whole
-//! write path, Miri checks the unsafe code. Both model checkers are themselves checked with planted
+//! write path, Miri checks the unsafe code, that of the fabric too. Both model checkers are themselves checked with planted
 //! bugs (`planted`).
 
 pub mod block;
