@@ -108,7 +108,7 @@ fn a_node_on_the_same_thread_is_served_by_the_hook() {
         }
     });
     let mut client = Client::new(link, EndpointOptions::default(), 100_000).unwrap();
-    for length in [0, 10, 1000, if cfg!(miri) { 5000 } else { 50_000 }] {
+    for length in [0, 10, 1000, if cfg!(miri) { 2000 } else { 50_000 }] {
         let arguments: Vec<u8> = (0..length).map(|i| i as u8).collect();
         let expected: Vec<u8> = arguments.iter().rev().copied().collect();
         for style in [Style::Poll, Style::Sleep] {
