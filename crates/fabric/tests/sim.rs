@@ -37,7 +37,7 @@ fn run(seed: u64, options: SimOptions) -> (Vec<String>, Vec<u8>, u64) {
     let mut random = Random::seeded(seed);
     let mut seen = Vec::new();
     let mut endpoints: Vec<_> = (0..3).map(|_| link.endpoint(EndpointOptions::default()).unwrap()).collect();
-    for _ in 0..if cfg!(miri) { 50 } else { 2000 } {
+    for _ in 0..if cfg!(miri) { 25 } else { 2000 } {
         let which = random.below(3) as usize;
         let endpoint = &mut endpoints[which];
         let at = key.at(random.below(1000) * 8);
@@ -76,7 +76,7 @@ fn run(seed: u64, options: SimOptions) -> (Vec<String>, Vec<u8>, u64) {
 
 #[test]
 fn a_seed_gives_the_same_run() {
-    let seeds = if cfg!(miri) { 3 } else { 10 };
+    let seeds = if cfg!(miri) { 2 } else { 10 };
     let faults = Faults { lose_completion: 2000, break_endpoint: 2000, close_link: 100, crash_node: 100 };
     for order in [Order::Total, Order::Writes, Order::None] {
         let options = SimOptions { order, faults, ..SimOptions::default() };

@@ -81,7 +81,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
-        fn behaves_as_a_queue(steps in proptest::collection::vec((any::<bool>(), 0usize..if cfg!(miri) { 900 } else { 9000 }), 0..60)) {
+        fn behaves_as_a_queue(steps in proptest::collection::vec((any::<bool>(), 0usize..if cfg!(miri) { 300 } else { 9000 }), 0..if cfg!(miri) { 12 } else { 60 })) {
             let mut buffer = Buffer::default();
             let mut model = VecDeque::new();
             for (i, (append, count)) in steps.into_iter().enumerate() {
