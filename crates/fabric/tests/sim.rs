@@ -181,7 +181,7 @@ fn large_writes_are_torn_and_words_are_not() {
         let mut writer = link.endpoint(EndpointOptions::default()).unwrap();
         let mut reader = link.endpoint(EndpointOptions::default()).unwrap();
         let mut torn = 0;
-        let rounds = if cfg!(miri) { 20 } else { 200u8 };
+        let rounds = if cfg!(miri) { 40 } else { 200u8 };
         for round in 1..=rounds {
             let mut slot = writer.slot(256).unwrap();
             slot.fill(round);
