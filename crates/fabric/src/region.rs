@@ -228,6 +228,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no memory files")]
     fn copies_between_regions_are_exact() {
         const LENGTH: usize = 160 << 10;
         let source = Region::allocate(LENGTH, Backing::Private).unwrap();
