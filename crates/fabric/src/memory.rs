@@ -317,7 +317,7 @@ pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize
 /// # Safety
 /// As [`copy_out`]; the part lies within one aligned word.
 #[inline]
-unsafe fn part_out(shared: *const u8, private: *mut u8, length: usize) {
+pub(crate) unsafe fn part_out(shared: *const u8, private: *mut u8, length: usize) {
     let skipped = shared.addr() & 7;
     // SAFETY: the word that the part lies in, and as many bytes of it as there are behind `skipped`.
     unsafe {
@@ -368,7 +368,7 @@ pub(crate) unsafe fn copy_in(private: *const u8, shared: *mut u8, length: usize)
 /// # Safety
 /// As [`copy_in`]; the part lies within one aligned word.
 #[inline]
-unsafe fn part_in(private: *const u8, shared: *mut u8, length: usize) {
+pub(crate) unsafe fn part_in(private: *const u8, shared: *mut u8, length: usize) {
     let skipped = shared.addr() & 7;
     // SAFETY: the word that the part lies in.
     let word = unsafe { &*shared.sub(skipped).cast::<AtomicU64>() };

@@ -5,28 +5,32 @@
 //! words are not torn, but the processor does not keep them in order with others: that is restored before the copy and
 //! behind it.
 
-use crate::memory::ragged;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::memory::{part_in, part_out, ragged};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Copies between memory that others may read and write, past the caches: the lines that are written are not read
 /// before, and take no place in a cache.
 ///
 /// # Safety
-/// `from` must be valid for reads and `to` for writes of `length` bytes, both only be accessed atomically by this
-/// process, and both lie alike within their words: `from % 8 == to % 8`.
+/// The aligned words that hold the `length` bytes at `from`, and those at `to`, must be valid, the latter writable;
+/// this process must only access them as atomic words; and both lie alike within them: `from % 8 == to % 8`.
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     // As in `copy_in`, also for the stores that pass the caches.
     settle();
     std::sync::atomic::fence(Ordering::Release);
     let front = ragged(to.addr(), length);
-    // SAFETY: all offsets stay below `length`; words are read and written where both are aligned.
+    // SAFETY: all offsets stay below `length`; words are read and written where both are aligned, and a part never
+    // crosses the end of its word.
     unsafe {
-        let byte = |at: usize| {
-            let value = (*from.add(at).cast::<AtomicU8>()).load(Ordering::Relaxed);
-            (*to.add(at).cast::<AtomicU8>()).store(value, Ordering::Relaxed);
+        let part = |at: usize, length: usize| {
+            let mut bytes = [0; 8];
+            part_out(from.add(at), bytes.as_mut_ptr(), length);
+            part_in(bytes.as_ptr(), to.add(at), length);
         };
         let word = |at: usize| (*from.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
-        (0..front).for_each(byte);
+        if front > 0 {
+            part(0, front);
+        }
         let mut at = front;
         while at + 64 <= length {
             let words: [u64; 8] = std::array::from_fn(|i| word(at + 8 * i));
@@ -39,7 +43,9 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
             store_past_caches(to.add(at).cast(), word(at));
             at += 8;
         }
-        (at..length).for_each(byte);
+        if at < length {
+            part(at, length - at);
+        }
     }
     // As in `copy_out`; and whoever is told that the copy is done sees all of it.
     std::sync::atomic::fence(Ordering::Acquire);
