@@ -49,8 +49,10 @@
 //! takes. Everything that may free something is due: at last, whatever lies above the last level,
 //! because it may hide what lies there.
 //!
-//! Each segment's memory is rounded up, so short ones of a table are joined when room is short. And
-//! memory goes from jobs to flushes, and to other shards and databases, in whole extents. So what lies in the sparsest
+//! Each segment's memory is rounded up, so short ones of a table are joined when room is short. Collection, which
+//! takes a segment's records out of each of its tables, would make as many short ones and take more than it gives
+//! back: so what a table gives up when there is no room takes the table's short segments along, as many as fill its
+//! last page. And memory goes from jobs to flushes, and to other shards and databases, in whole extents. So what lies in the sparsest
 //! extent is moved elsewhere, once there is nothing better to do and this shard, or another one of the database, has no
 //! room; for another one as long as it takes a quarter of what is free here.
 
@@ -302,8 +304,7 @@ impl<'a> Picker<'a> {
             let mut tables = self.version.level(level).iter().filter(is_next);
             let table = tables.find(|table| table.segments().any(|id| lies_there(&id)))?;
             cursors.extents.insert(extent, table.properties.largest.user_key.clone());
-            let vacated = table.properties.segments.iter().map(|used| used.id).filter(lies_there).collect();
-            Some(self.rewrite_as(level, table, Clustering::None, vacated))
+            Some(self.move_out(level, table, lies_there))
         })
     }
 
@@ -423,9 +424,7 @@ impl<'a> Picker<'a> {
             let tables = self.version.level(level).iter().filter(free).take(MOST_TRIES);
             let mut picks = tables.map(|table| {
                 if self.room.is_none() {
-                    let of_table = table.properties.segments.iter().map(|used| used.id);
-                    let vacated = of_table.filter(|id| victims.contains(id)).collect();
-                    self.rewrite_as(level, table, Clustering::None, vacated)
+                    self.move_out(level, table, |id| victims.contains(id))
                 } else if level == deepest {
                     self.rewrite(level, table, self.past_limit(table, of_run, Some(deadest)))
                 } else {
@@ -451,6 +450,14 @@ impl<'a> Picker<'a> {
             CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
         };
         self.rewrite_as(level, table, clustering, vacated)
+    }
+
+    /// A compaction of a table into itself that moves what lives in some of its segments, and brings nothing else into
+    /// key order. It takes short ones along: their records fill the last page of the new run.
+    fn move_out(&self, level: usize, table: &Arc<TableMetadata>, is_moved: impl Fn(&SegmentId) -> bool) -> Pick {
+        let segments = &table.properties.segments;
+        let vacated = segments.iter().map(|used| used.id).filter(is_moved).collect();
+        self.rewrite_as(level, table, Clustering::None, self.space.filled(segments, vacated))
     }
 
     pub(crate) fn rewrite_as(

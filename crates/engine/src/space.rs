@@ -6,7 +6,7 @@
 //! counts as live.
 //!
 //! A short segment also takes what its memory is rounded up by. Where memory is short, a table's short segments are
-//! joined for it: see [`Space::to_join`].
+//! joined for it: see [`Space::to_join`] and [`Space::filled`].
 
 use forebay_base::SegmentId;
 use forebay_env::HashMap;
@@ -55,23 +55,44 @@ impl Space {
     /// Short segments of a table that take less memory as one run, and how much less. No other table names them,
     /// and the run is no longer than any node has a piece for: so they are freed, and the run is one.
     pub(crate) fn to_join(&self, segments: &[SegmentUse]) -> Option<(u64, BTreeSet<SegmentId>)> {
+        let mut joined = BTreeSet::new();
+        let (moved, freed) = self.join(segments, JOINED_BYTES, &mut joined);
+        let won = freed.checked_sub(allocated(moved)).filter(|won| *won > 0)?;
+        Some((won, joined))
+    }
+
+    /// `vacated` segments of a table, with those of its short ones that their run has room for in what its memory is
+    /// rounded up by: it takes no more for them, and theirs is freed.
+    pub(crate) fn filled(&self, segments: &[SegmentUse], mut vacated: BTreeSet<SegmentId>) -> BTreeSet<SegmentId> {
+        let is_moved = |used: &&SegmentUse| vacated.contains(&used.id);
+        let moved: u64 = segments.iter().filter(is_moved).map(|used| used.live_bytes).sum();
+        // A longer run is cut in pieces, each of which is rounded up.
+        if moved <= JOINED_BYTES {
+            self.join(segments, allocated(moved) - moved, &mut vacated);
+        }
+        vacated
+    }
+
+    /// Adds a table's short segments that no other table names, shortest first, as many as `most_bytes` hold. Returns
+    /// what lives in them, and what their memory comes to.
+    fn join(&self, segments: &[SegmentUse], most_bytes: u64, joined: &mut BTreeSet<SegmentId>) -> (u64, u64) {
         let own = |used: &SegmentUse| {
             let (length, live) = self.segments.get(&used.id).copied().unwrap_or_default();
-            (used.live_bytes == live && live <= JOINED_BYTES).then_some((live, length, used.id))
+            let is_short = used.live_bytes == live && live <= most_bytes && !joined.contains(&used.id);
+            is_short.then_some((live, length, used.id))
         };
         let mut own: Vec<_> = segments.iter().filter_map(own).collect();
         own.sort_unstable();
-        let (mut moved, mut freed, mut joined) = (0, 0, BTreeSet::new());
+        let (mut moved, mut freed) = (0, 0);
         for (live, length, id) in own {
-            if moved + live > JOINED_BYTES {
+            if moved + live > most_bytes {
                 break;
             }
             moved += live;
             freed += allocated(length);
             joined.insert(id);
         }
-        let won = freed.checked_sub(allocated(moved)).filter(|won| *won > 0)?;
-        Some((won, joined))
+        (moved, freed)
     }
 
     /// Whether more than `percent` of the segment is dead.

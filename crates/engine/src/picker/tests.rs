@@ -108,19 +108,24 @@ fn version(tables: &[(u8, u64, &str, &str, u64, bool)], segment_bytes: u64) -> V
     Version::empty(identity).apply(&edit).unwrap()
 }
 
-/// A version of one table of level 1 with runs of these lengths.
+/// A version of one table of level 1 with runs of these lengths, all of which lives.
 fn version_of_runs(lengths: &[u64]) -> Version {
+    version_of_parts(&lengths.iter().map(|&length| (length, length)).collect::<Vec<_>>())
+}
+
+/// A version of one table of level 1 with runs, each given as its live bytes and its length.
+fn version_of_parts(runs: &[(u64, u64)]) -> Version {
     let base = version(&[(1, 1, "a", "z", 10, true)], 10);
     let mut edit = VersionEdit::default();
     let mut table = base.level(1)[0].as_ref().clone();
     edit.removed_tables.push((1, table.id));
     table.id = TableId(50);
     let mut properties = table.properties.as_ref().clone();
-    for (&live_bytes, job) in lengths.iter().zip(1..) {
+    for (&(live_bytes, length), job) in runs.iter().zip(1..) {
         let id = job * NUMBERS_OF_A_JOB;
         edit.next_segment = Some(id + 1);
         let placements = vec![Placement::Memory { node: 1, incarnation: 1, extent: 0, offset: 0 }];
-        edit.added_segments.push((SegmentId(id), SegmentInfo::new(SegmentKind::Run, live_bytes, placements)));
+        edit.added_segments.push((SegmentId(id), SegmentInfo::new(SegmentKind::Run, length, placements)));
         properties.segments.push(SegmentUse { live_bytes, entries: 1, ..SegmentUse::new(SegmentId(id), true) });
     }
     properties.segments.remove(0);
@@ -269,6 +274,23 @@ fn short_segments_of_a_table_are_joined_where_room_is_short() {
     assert_eq!(joined(&[40, 12_000, 8000], 0), Some(2));
     assert_eq!(joined(&[40, 4096], 0), None);
     assert_eq!(joined(&[40], 0), None);
+}
+
+#[test]
+fn what_is_collected_without_room_fills_its_last_page_with_short_segments() {
+    let moved = |runs: &[(u64, u64)]| {
+        let found = pick(&version_of_parts(runs), &options(), &mut Cursors::default(), true).unwrap();
+        let Work::Merge { clustering: Clustering::None, vacated, .. } = found.work else { panic!("{found:?}") };
+        vacated.into_iter().map(|id| id.0 / NUMBERS_OF_A_JOB).collect::<Vec<_>>()
+    };
+    // The first segment is collected; of the others 3796 bytes fill its page.
+    assert_eq!(moved(&[(300, 6000), (900, 900), (3000, 3000), (600, 600)]), [1, 2, 4]);
+    assert_eq!(moved(&[(300, 6000), (3796, 3796)]), [1, 2]);
+    assert_eq!(moved(&[(300, 6000), (3797, 3797)]), [1]);
+    // Its second page, where it has one.
+    assert_eq!(moved(&[(4097, 9000), (4000, 4000), (4096, 4096)]), [1, 2]);
+    // A run of several pieces is rounded up more than once.
+    assert_eq!(moved(&[(17_000, 90_000), (40, 40)]), [1]);
 }
 
 #[test]
