@@ -78,10 +78,10 @@ impl Shard {
         let table = self.next_table();
         let mut change = Change::default();
         let filled: Vec<_> = buffers.iter().filter(|buffer| buffer.memtable.filled_prefix_bytes() > 0).collect();
-        let mut written = None;
-        if !filled.is_empty() {
-            written = Some(self.write_table(&filled, table, &mut change)?);
-        }
+        let mut written = match filled.is_empty() {
+            true => None,
+            false => Some(self.write_table(&filled, table, &mut change)?),
+        };
         if let Some(written) = &mut written
             && !planted(Bug::EditBeforeData)
         {

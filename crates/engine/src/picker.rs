@@ -52,9 +52,9 @@
 //! Each segment's memory is rounded up, so short ones of a table are joined when room is short. Collection, which
 //! takes a segment's records out of each of its tables, would make as many short ones and take more than it gives
 //! back: so what a table gives up when there is no room takes the table's short segments along, as many as fill its
-//! last page. And memory goes from jobs to flushes, and to other shards and databases, in whole extents. So what lies in the sparsest
-//! extent is moved elsewhere, once there is nothing better to do and this shard, or another one of the database, has no
-//! room; for another one as long as it takes a quarter of what is free here.
+//! last page. And memory goes from jobs to flushes, and to other shards and databases, in whole extents. So what lies in
+//! the sparsest extent is moved elsewhere, once there is nothing better to do and this shard, or another one of the
+//! database, has no room; for another one as long as it takes a quarter of what is free here.
 
 use crate::options::CompactionStyle;
 use crate::room::Room;
@@ -258,8 +258,8 @@ impl<'a> Picker<'a> {
             .or_else(|| self.pick_anything(cursors))
     }
 
-    /// When memory is short: the table whose short segments waste most of what their memory is rounded up by: they are joined. Each time
-    /// records take less memory, so this ends.
+    /// When memory is short: the table whose short segments waste most of what their memory is rounded up by. They are
+    /// joined; each time records take less memory, so this ends.
     fn pick_short(&self) -> Option<Pick> {
         let levels = self.version.levels().iter().enumerate().skip(1);
         let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
