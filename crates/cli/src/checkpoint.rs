@@ -67,7 +67,8 @@ pub fn write(arguments: &Arguments) -> Result<(), Failure> {
     arguments.check()?;
     let options = Store::options_of(arguments.memory.all(), &arguments.db);
     let store = arguments.open(options.map_err(|error| arguments.starting(&error))?)?;
-    let summary = store.checkpoint(&arguments.file).map_err(running)?;
+    let written = store.checkpoint(&arguments.file);
+    let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;
     arguments.tell("written", summary)
 }
 

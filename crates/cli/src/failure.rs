@@ -2,6 +2,7 @@
 //! (`docs/reference/exit-codes.md`).
 
 use forebay_base::ErrorKind;
+use forebay_workload::StoreError;
 use std::fmt::Display;
 
 /// How far the command had come.
@@ -45,6 +46,11 @@ impl Failure {
     /// An error of a workload.
     pub fn workload(stage: Stage) -> impl Fn(forebay_workload::Error) -> Self {
         move |error| Self::new(error.kind(), stage, error)
+    }
+
+    /// A store that could not be closed: what it held back is lost.
+    pub fn closing(cause: StoreError) -> Self {
+        Self::workload(Stage::Running)(forebay_workload::Error::Store { what: "closing the store", cause })
     }
 
     /// An error of the fabric.

@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Unit in which memory is leased; by default it follows from --memory.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     extent_size: Option<u64>,
+    /// How long a client may be silent before its session ends and what it had for itself is freed.
+    #[arg(long, default_value = "10s", value_parser = units::duration, value_name = "DURATION")]
+    lease: Duration,
     /// Commit memory only when it is first used: a quicker start, slower first writes, and a shortage
     /// that shows late.
     #[arg(long)]
@@ -87,6 +90,7 @@ fn start(arguments: &Arguments) -> Result<Handle, Failure> {
         .map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let options = Options {
         extent_bytes: arguments.extent_size,
+        lease: arguments.lease,
         threads: arguments.threads,
         commit: !arguments.lazy,
         whole_process: true,

@@ -7,7 +7,7 @@ use crate::stores::{self, EngineArguments};
 use crate::{nodes, units};
 use forebay_base::ErrorKind;
 use forebay_env::SystemClock;
-use forebay_workload::{Error, Report, Run, render_header, render_phase, render_summary, replay};
+use forebay_workload::{Error, Report, Run, Store, render_header, render_phase, render_summary, replay};
 use std::path::PathBuf;
 
 /// Which trace, how, and where.
@@ -59,6 +59,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let result = replay::replay(&settings, &store, &mut run);
     progress.clear();
     let report = result.map_err(failure)?;
+    store.close().map_err(Failure::closing)?;
     if arguments.report.format == Format::Json {
         let json = serde_json::to_string(&Report { benchmarks: vec![report] });
         return output::line(&json.map_err(|error| Failure::io("printing the report")(error.into()))?);

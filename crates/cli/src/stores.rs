@@ -296,6 +296,10 @@ impl Store for EngineStore {
         let nodes = self.0.node_statistics().map_err(failed)?;
         Ok(format!("{:#?}\n{nodes:#?}\n", self.0.statistics()))
     }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.0.close().map_err(failed)
+    }
 }
 
 /// A position in the engine's keys.

@@ -176,6 +176,7 @@ fn measure<S: Store>(
     let result = ycsb::run(clients, workloads, settings, &mut run, &mut tell);
     progress.borrow_mut().clear();
     let phases = result.map_err(Failure::workload(Stage::Running))?;
+    clients.iter().try_for_each(Store::close).map_err(Failure::closing)?;
     printed?;
     if table {
         return output::line(&format!("\n{}", render_summary(&phases)));

@@ -120,3 +120,33 @@ fn a_stopped_process_wakes_up_after_a_takeover() {
         assert_eq!(read["benchmarks"][0]["found"], 30000, "{read}");
     }
 }
+
+/// A process that gets too little time loses its session at any moment, its last flush included: it
+/// fails, or all that it wrote is there.
+fn starve(seed: u64) -> bool {
+    let mut random = Random::seeded(seed);
+    let (_node, address) = start_node(&places()[0], "--memory=256MiB --lease=100ms");
+    let flags = format!("{FLAGS} --num=30000 --memory={address} --db=db --format=json");
+    let mut load = start(&format!("bench {flags} --benchmarks=fillseq"));
+    load.pause(Duration::from_micros(random.below(30_000)));
+    while !load.has_ended() {
+        load.signal(Signal::STOP);
+        load.pause(Duration::from_millis(random.below(150)));
+        load.signal(Signal::CONT);
+        load.pause(Duration::from_micros(random.below(30_000)));
+    }
+    let ended = load.wait();
+    if ended.code != Some(0) {
+        assert!([Some(3), Some(4), Some(7)].contains(&ended.code), "seed {seed}: {ended:?}");
+        return false;
+    }
+    let read = run(&format!("bench {flags} --use_existing_db --benchmarks=readrandom")).expect(0).json();
+    assert_eq!(read["benchmarks"][0]["found"], 30000, "seed {seed}: {read}");
+    true
+}
+
+#[test]
+fn a_process_that_starves_loses_nothing_in_silence() {
+    let well = (0..20).filter(|&seed| starve(seed)).count();
+    println!("{well} of 20 ended well");
+}

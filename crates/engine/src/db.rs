@@ -363,29 +363,23 @@ impl Db {
         statistics
     }
 
-    /// Ends the database: background work stops, later calls on any clone fail with `Closed`, and
-    /// its memory is given back, but for what iterators still hold. Says what background work had
-    /// failed with, if it had.
+    /// Ends the database: what a named one has in memtables is flushed, background work stops, later
+    /// calls on any clone fail with `Closed`, and its memory is given back, but for what iterators still
+    /// hold. All of it is done even if a part fails. A database that is dropped ends the same way, but
+    /// can only log what is lost.
     ///
     /// # Errors
-    /// The failure of background work.
+    /// What background work had failed with, or the last flush: then what memtables held is lost.
     pub fn close(&self) -> Result<()> {
-        self.inner.stop();
-        let own = |failure: &mut Error| failure.kind() != ErrorKind::Closed;
-        let failures = self.shards().iter().filter_map(|shard| shard.lock().failure.take_if(own));
-        // All are taken: a second call finds none.
-        failures.reduce(|first, _| first).map_or(Ok(()), Err)
+        self.inner.stop()
     }
 }
 
 impl Inner {
-    fn stop(&self) {
+    /// A second call finds all done and no error.
+    fn stop(&self) -> Result<()> {
         let shards = self.router.shards();
-        for shard in &**shards {
-            if let Err(error) = shard.leave_tidy() {
-                tracing::warn!(%error, "what memtables hold is lost");
-            }
-        }
+        let left = shards.iter().map(|shard| shard.leave_tidy()).fold(Ok(()), Result::and);
         shards.iter().for_each(|shard| shard.close());
         shards.iter().for_each(|shard| shard.stop_near_data());
         self.rebalancer.iter().for_each(Rebalancer::stop);
@@ -393,12 +387,18 @@ impl Inner {
         self.router.wait_moved();
         self.background.stop();
         shards.iter().for_each(|shard| shard.clear());
+        let own = |failure: &mut Error| failure.kind() != ErrorKind::Closed;
+        let failures = shards.iter().filter_map(|shard| shard.lock().failure.take_if(own));
+        // All are taken.
+        failures.reduce(|first, _| first).map_or(left, Err)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.stop();
+        if let Err(error) = self.stop() {
+            tracing::warn!(%error, "nobody closed the database; what memtables held may be lost");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Cluster, eventually, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{CompactionPlace, Db, Options, ShardBounds, WriteBatch};
+use forebay_engine::{CompactionPlace, Db, Error, Options, ShardBounds, WriteBatch};
 use forebay_fabric::Link;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_table::{StoreConfig, StorePart};
@@ -72,6 +72,30 @@ fn a_database_is_there_after_it_was_closed() {
         assert!(Db::list(std::slice::from_ref(&process.client)).unwrap().is_empty());
         drop(process);
         cluster.expect_nothing_leased();
+    }
+}
+
+/// What was written since the last flush is lost when the memory node cannot be reached: the process
+/// may not end as if it were there.
+#[test]
+fn closing_says_what_could_not_be_flushed() {
+    let options = named("db");
+    for (lost, flushed_first) in [(false, true), (true, false)] {
+        let cluster = Cluster::start(64 << 20);
+        let process = Process::start(&cluster);
+        let db = process.open(options.clone()).unwrap();
+        fill(&db, 0..100);
+        if flushed_first {
+            db.flush().unwrap();
+        }
+        process.link.close();
+        let closed = db.close();
+        assert_eq!(closed.as_ref().err().map(Error::kind), lost.then_some(ErrorKind::Unavailable), "{closed:?}");
+        db.close().unwrap();
+        drop((db, process));
+        let process = Process::start(&cluster);
+        let db = process.open(Options { takeover: true, ..options.clone() }).unwrap();
+        assert_eq!(db.get(&key(99)).unwrap().is_none(), lost);
     }
 }
 

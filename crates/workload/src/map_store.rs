@@ -87,6 +87,11 @@ impl Store for MapStore {
     fn describe(&self) -> Result<String, StoreError> {
         Ok(format!("a map of {} records\n", self.len()))
     }
+
+    /// What was written stays there for who holds a clone.
+    fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// A position in a [`MapStore`]. It sees later writes.

@@ -101,6 +101,11 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// # Errors
     /// The store's.
     fn describe(&self) -> Result<String, StoreError>;
+    /// Ends the store for all its handles, after writing what it holds back and is to outlive it.
+    ///
+    /// # Errors
+    /// The store's, when something of that is lost.
+    fn close(&self) -> Result<(), StoreError>;
 }
 
 /// A position in a store's keys.

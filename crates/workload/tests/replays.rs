@@ -1,12 +1,13 @@
 //! Replay of traces: the model, and that it notices a store that errs.
 
+mod common;
+
+use common::{Fault, Faulty};
 use forebay_base::ErrorKind;
 use forebay_env::{Random, SystemClock};
 use forebay_workload::replay::{Settings, replay};
-use forebay_workload::{Error, Figures, MapStore, PhaseReport, Run, Store, StoreError};
+use forebay_workload::{Error, MapStore, PhaseReport, Run, Store};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 fn run(settings: &Settings, store: &impl Store) -> Result<PhaseReport, Error> {
     replay(settings, store, &mut Run { clock: SystemClock::shared(), model: None, progress: &mut |_| () })
@@ -71,77 +72,6 @@ fn a_malformed_line_ends_the_replay() {
     assert_eq!(missing.kind(), ErrorKind::Io);
 }
 
-/// How a store errs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    LosesAWrite,
-    LosesAllOfABatchButOne,
-    SwapsAnswers,
-    FlipsABit,
-}
-
-/// A store that errs once, after some calls: a planted bug that the model must notice.
-#[derive(Debug, Clone)]
-struct Faulty {
-    inner: MapStore,
-    fault: Fault,
-    countdown: Arc<AtomicU64>,
-}
-
-impl Faulty {
-    fn due(&self) -> bool {
-        self.countdown.fetch_sub(1, Ordering::Relaxed) == 1
-    }
-}
-
-impl Store for Faulty {
-    type Cursor<'a> = <MapStore as Store>::Cursor<'a>;
-
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        if self.fault == Fault::LosesAWrite && self.due() { Ok(()) } else { self.inner.put(key, value) }
-    }
-    fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
-        self.inner.delete(key)
-    }
-    fn put_batch(&self, records: &[(&[u8], &[u8])]) -> Result<(), StoreError> {
-        let lost = self.fault == Fault::LosesAllOfABatchButOne && records.len() > 1 && self.due();
-        self.inner.put_batch(if lost { &records[..1] } else { records })
-    }
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let mut value = self.inner.get(key)?;
-        if let Some(last) = value.as_mut().and_then(|value| value.last_mut())
-            && self.fault == Fault::FlipsABit
-            && self.due()
-        {
-            *last ^= 0x80;
-        }
-        Ok(value)
-    }
-    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let mut values = self.inner.multi_get(keys)?;
-        let distinct = values.len() > 1 && values.first() != values.last();
-        if self.fault == Fault::SwapsAnswers && distinct && self.due() {
-            values.reverse();
-        }
-        Ok(values)
-    }
-    fn cursor(&self) -> Result<Self::Cursor<'_>, StoreError> {
-        self.inner.cursor()
-    }
-    fn compact(&self) -> Result<(), StoreError> {
-        self.inner.compact()
-    }
-    fn wait_for_compactions(&self) -> Result<(), StoreError> {
-        self.inner.wait_for_compactions()
-    }
-    fn figures(&self) -> Result<Figures, StoreError> {
-        self.inner.figures()
-    }
-    fn describe(&self) -> Result<String, StoreError> {
-        self.inner.describe()
-    }
-}
-
 #[test]
 fn planted_faults_are_noticed() {
     let (pages, blocks) = (page_trace("faulty.lis"), block_trace("faulty.csv"));
@@ -153,7 +83,7 @@ fn planted_faults_are_noticed() {
         (Fault::LosesAllOfABatchButOne, &blocks),
         (Fault::SwapsAnswers, &blocks),
     ] {
-        let store = Faulty { inner: MapStore::new(), fault, countdown: Arc::new(AtomicU64::new(150)) };
+        let store = Faulty::after(150, fault);
         let error = run(&Settings::new(path), &store).expect_err(&format!("{fault:?} was not noticed"));
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{fault:?}: {error}");
     }

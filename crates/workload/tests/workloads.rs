@@ -1,5 +1,8 @@
 //! The workloads against a store in a map: what they write, read and report.
 
+mod common;
+
+use common::{Fault, Faulty};
 use forebay_base::ErrorKind;
 use forebay_env::SystemClock;
 use forebay_workload::bench::{self, Benchmark, Outcome, Planned, Settings};
@@ -152,6 +155,21 @@ fn results_are_told_as_they_come() {
     };
     with_run(|run| bench::run(&benchmarks, &small(), run, false, &mut || Ok(MapStore::new()), &mut tell)).unwrap();
     assert_eq!(told, ["fillseq", "a map of 1000 records\n", "readseq"]);
+}
+
+/// A store that holds writes back may lose them at its end, whether a run or the next store ends it.
+#[test]
+fn a_store_that_cannot_be_closed_fails_the_run() {
+    for closed in [1, 2] {
+        let faulty = Faulty::after(closed, Fault::CannotBeClosed);
+        let mut told = 0;
+        let mut tell = |_: Outcome<'_>| told += 1;
+        let fills = [Benchmark::FillSeq, Benchmark::FillRandom];
+        let error = with_run(|run| bench::run(&fills, &small(), run, false, &mut || Ok(faulty.clone()), &mut tell))
+            .unwrap_err();
+        assert_eq!((error.kind(), told), (ErrorKind::Fenced, closed), "{error}");
+        assert_eq!(error.to_string(), "closing the store: the last flush was refused");
+    }
 }
 
 #[test]

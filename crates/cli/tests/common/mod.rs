@@ -105,6 +105,11 @@ impl Running {
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Time since the start.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(self.clock.now() - self.started)

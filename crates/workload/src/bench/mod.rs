@@ -289,7 +289,8 @@ pub enum Outcome<'a> {
 }
 
 /// Runs `benchmarks` in order. `open` gives an empty store: it is called once before the first, and
-/// again for each that needs an empty store and comes after writes; with `keep`, only once.
+/// again for each that needs an empty store and comes after writes; with `keep`, only once. Each
+/// is closed.
 ///
 /// # Errors
 /// The first that occurs. What was done before was told to `tell`.
@@ -309,8 +310,8 @@ pub fn run<S: Store>(
         let planned: Planned = planned.into();
         let benchmark = planned.benchmark;
         if benchmark.needs_empty_store() && !untouched && !keep {
-            // The old store is closed before the new one takes its place.
-            store = None;
+            // Before the new one takes its place.
+            close(store.take())?;
         }
         let opened = match store.take() {
             Some(store) => store,
@@ -326,7 +327,12 @@ pub fn run<S: Store>(
         }
         store = Some(opened);
     }
+    close(store)?;
     Ok(reports)
+}
+
+fn close(store: Option<impl Store>) -> Result<(), Error> {
+    store.map_or(Ok(()), |store| store.close().map_err(Error::store("closing the store")))
 }
 
 fn run_one<S: Store>(
