@@ -403,34 +403,37 @@ mod tests {
     use crate::inprocess;
     use crate::transport::{Event, Listener};
     use proptest::prelude::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// How long the server waits for the next call before it ends: an interpreter takes its time between calls.
-    const IDLE: Duration = if cfg!(miri) { Duration::from_secs(5) } else { Duration::from_millis(200) };
-
-    fn serve_one(listener: &mut impl Listener) -> bool {
-        match listener.next(IDLE).unwrap() {
-            Some(Event::Message { peer, endpoint, bytes }) => {
-                let request = Request::decode(&bytes).unwrap();
-                let mut arguments = request.arguments(&*peer, endpoint).unwrap();
-                arguments.reverse();
-                let result = match request.procedure {
-                    1 => Ok(&arguments[..]),
-                    _ => Err((ErrorKind::Full, "no more")),
-                };
-                request.reply(&*peer, endpoint, result).unwrap();
-                true
-            }
-            other => other.is_some(),
+    /// Answers the next call, if one comes soon.
+    fn serve_one(listener: &mut impl Listener) {
+        if let Some(Event::Message { peer, endpoint, bytes }) = listener.next(Duration::from_millis(20)).unwrap() {
+            let request = Request::decode(&bytes).unwrap();
+            let mut arguments = request.arguments(&*peer, endpoint).unwrap();
+            arguments.reverse();
+            let result = match request.procedure {
+                1 => Ok(&arguments[..]),
+                _ => Err((ErrorKind::Full, "no more")),
+            };
+            request.reply(&*peer, endpoint, result).unwrap();
         }
     }
 
     #[test]
     fn threads_call_in_both_styles_with_both_ways_of_passing_arguments() {
         let (mut listener, connector) = inprocess::listen(1).unwrap();
-        let server = forebay_env::thread::spawn("server", move || while serve_one(&mut listener) {}).unwrap();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let is_stopping = Arc::clone(&stopping);
+        let serve = move || {
+            while !is_stopping.load(Ordering::Relaxed) {
+                serve_one(&mut listener)
+            }
+        };
+        let server = forebay_env::thread::spawn("server", serve).unwrap();
         let link = connector.connect().unwrap();
         let mut client = Client::new(link.clone(), EndpointOptions::default(), 1 << 20).unwrap();
-        let limit = if cfg!(miri) { 100 * IDLE } else { Duration::from_secs(10) };
+        // An interpreter takes its time.
+        let limit = Duration::from_secs(600);
         for length in [0, 1, MAX_INLINE_BYTES, MAX_INLINE_BYTES + 1, if cfg!(miri) { 6000 } else { 300_000 }, 5000] {
             let arguments: Vec<u8> = (0..length).map(|i| i as u8).collect();
             let mut expected = arguments.clone();
@@ -446,6 +449,7 @@ mod tests {
         let mut small = Client::new(link, EndpointOptions::default(), 64).unwrap();
         let error = small.call(1, &[7; 5000], Style::Sleep, limit).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
+        stopping.store(true, Ordering::Relaxed);
         server.join().unwrap();
         let error = client.call(1, b"", Style::Sleep, limit).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
