@@ -152,7 +152,8 @@ impl LevelCursor {
     /// Lets go of what was read of a table.
     fn close_table(&mut self) {
         if let Some(index) = self.index.take() {
-            self.pace.index_bytes = index.next_bytes();
+            // Not larger than the last: a block is that of many records, of which the next table may have few.
+            self.pace.index_bytes = index.next_bytes() / 2;
         }
         if let Some(run) = self.run.take() {
             self.pace.run_bytes = run.next_bytes();
