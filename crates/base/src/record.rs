@@ -84,6 +84,30 @@ impl RecordHeader {
     /// [`RecordError`].
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        match Self::decode_usual(bytes) {
+            Some(header) => Ok(header),
+            None => Self::decode_any(bytes),
+        }
+    }
+
+    /// The usual header: a key below 128 bytes, a value below 16 KiB, no expiry. `None` for any other, and where
+    /// fewer than 16 bytes are there.
+    #[inline]
+    fn decode_usual(bytes: &[u8]) -> Option<Self> {
+        let head = u128::from_le_bytes(*bytes.first_chunk()?);
+        let [key_length, low, high, _] = ((head >> 96) as u32).to_le_bytes();
+        let (value_length, key_offset) = match (low, high) {
+            (..0x80, _) => (usize::from(low), FIXED_BYTES + 2),
+            (_, 1..0x80) => (usize::from(low & 0x7f) | usize::from(high) << 7, FIXED_BYTES + 3),
+            _ => return None,
+        };
+        let tag = Tag::from_word((head >> 32) as u64).filter(|tag| !tag.has_expiry() && key_length < 0x80)?;
+        let key_length = key_length.into();
+        Some(Self { tag, key_offset, key_length, value_length, expiry_ms: None, checksum: head as u32 })
+    }
+
+    #[cold]
+    fn decode_any(bytes: &[u8]) -> Result<Self, RecordError> {
         let mut reader = Reader::new(bytes);
         let checksum = reader.u32()?;
         let word = reader.u64()?;
@@ -308,6 +332,7 @@ mod tests {
             prop_assert_eq!(&written, &out);
             prop_assert_eq!(Record::decode(&out).unwrap(), record);
             prop_assert_eq!(record.length(), RecordHeader::decode(&out).unwrap().length());
+            prop_assert_eq!(RecordHeader::decode(&out).unwrap(), RecordHeader::decode_any(&out).unwrap());
             for cut in 0..RecordHeader::decode(&out).unwrap().length() {
                 prop_assert!(Record::decode(&out[..cut]).is_err());
             }
@@ -316,6 +341,19 @@ mod tests {
         #[test]
         fn any_bytes_decode_without_panic(bytes: Vec<u8>) {
             let _ = Record::decode(&bytes);
+        }
+
+        #[test]
+        fn any_header_decodes_the_same_way(
+            tag: [u8; 8], key: u8, value in prop::array::uniform4(prop::sample::select(vec![0u8, 1, 0x7f, 0x80, 0x81, 0xff])),
+            rest: Vec<u8>,
+        ) {
+            let lengths = [&[key][..], &value].concat();
+            let plain = [tag[0] & 0x13, tag[1]];
+            for kind in [&tag[..2], &plain] {
+                let bytes = [&[1, 2, 3, 4], kind, &tag[2..], &lengths, &rest].concat();
+                prop_assert_eq!(RecordHeader::decode(&bytes), RecordHeader::decode_any(&bytes));
+            }
         }
     }
 }
