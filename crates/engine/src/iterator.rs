@@ -121,16 +121,19 @@ impl ShardIterator {
     }
 
     /// Whether the iterator stands on a key.
+    #[inline]
     pub(crate) fn valid(&self) -> bool {
         self.position < self.batch.len()
     }
 
     /// The current key; empty when the iterator stands nowhere.
+    #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         self.batch.key(self.position).unwrap_or_default()
     }
 
     /// The current value; empty when the iterator stands nowhere.
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         self.batch.value(self.position).unwrap_or_default()
     }
@@ -140,6 +143,7 @@ impl ShardIterator {
     /// # Errors
     /// See [`ShardIterator::seek_to_first`].
     #[allow(clippy::should_implement_trait)]
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         self.step(Direction::Forward)
     }
@@ -148,6 +152,7 @@ impl ShardIterator {
     ///
     /// # Errors
     /// See [`ShardIterator::seek_to_first`].
+    #[inline]
     pub(crate) fn prev(&mut self) -> Result<()> {
         self.step(Direction::Backward)
     }

@@ -14,7 +14,7 @@ use crate::scan_batch::ScanBatch;
 use crate::scan_endpoint::SharedEndpoint;
 use crate::table::Table;
 use crate::version::LiveVersion;
-use crate::visibility::{Verdict, Visibility};
+use crate::visibility::Visibility;
 use crate::{Error, Result};
 use forebay_base::{InternalKey, LogicalAddress};
 use forebay_table::{BlockIterator, Direction};
@@ -213,24 +213,11 @@ impl LevelCursor {
         limit: usize,
     ) -> Result<Filled> {
         let Some(run) = &mut self.run else { return Ok(Filled::Not) };
-        while let Some(key) = run.key()
-            && batch.has_room(limit)
-        {
-            match visibility.decide(key) {
-                Verdict::Shown => {
-                    if let Some(record) = run.current() {
-                        batch.add_record(run, record);
-                    }
-                }
-                Verdict::Hidden => {}
-                Verdict::Outside => return Ok(Filled::End),
-            }
-            run.advance()?;
-        }
+        let filled = run.fill(batch, visibility, limit)?;
         if run.current().is_none() {
             self.open_table(self.following(self.position), None)?;
         }
-        Ok(Filled::Some)
+        Ok(filled)
     }
 
     /// Goes to the first entry of `block` from `target` on; if there is none, to the first one of the

@@ -71,10 +71,12 @@ impl RangeDeletions {
     }
 
     /// The number of the newest deletion of `user_key` that `number` covers.
+    #[inline]
     pub(crate) fn newest_over(&self, user_key: &[u8], number: SequenceNumber) -> Option<SequenceNumber> {
-        if self.is_empty() {
-            return None;
-        }
+        if self.is_empty() { None } else { self.search(user_key, number) }
+    }
+
+    fn search(&self, user_key: &[u8], number: SequenceNumber) -> Option<SequenceNumber> {
         let ends_behind = |deletion: &RangeTombstone| self.order.compare(user_key, &deletion.end).is_lt();
         let started = self.started_by(user_key);
         let candidates = self.sorted.iter().zip(&self.furthest).take(started).rev();

@@ -11,12 +11,15 @@
 //! Records are self-describing, so no index is read forward. Where the record before begins is not
 //! seen from the one behind it: backward, the table's index says where each record is.
 
+use crate::cursor::Filled;
 use crate::read_ahead::ReadAhead;
+use crate::scan_batch::ScanBatch;
 use crate::scan_endpoint::SharedEndpoint;
 use crate::segment::Segment;
+use crate::visibility::{Verdict, Visibility};
 use crate::{Error, Result};
 use forebay_base::record::MAX_HEADER_BYTES;
-use forebay_base::{InternalKey, LogicalAddress, RecordHeader, Tag};
+use forebay_base::{InternalKey, LogicalAddress, RecordError, RecordHeader, Tag};
 use forebay_fabric::Slot;
 use forebay_table::entry::UNIT_BYTES;
 use forebay_table::{Direction, IndexEntry};
@@ -34,6 +37,7 @@ pub(crate) struct RunReader {
     passed: usize,
     /// The current record, if it lies across chunks.
     assembled: Vec<u8>,
+    is_assembled: bool,
     current: Option<RunRecord>,
 }
 
@@ -43,7 +47,6 @@ pub(crate) struct RunRecord {
     pub(crate) tag: Tag,
     pub(crate) key: Range<usize>,
     pub(crate) value: Range<usize>,
-    is_assembled: bool,
 }
 
 impl RunReader {
@@ -58,7 +61,16 @@ impl RunReader {
         first_bytes: u64,
     ) -> Self {
         let ahead = ReadAhead::new(segment, endpoint, direction, records.clone(), likely, first_bytes);
-        Self { ahead, records, chunk_start: 0, chunk: None, passed: 0, assembled: Vec::new(), current: None }
+        Self {
+            ahead,
+            records,
+            chunk_start: 0,
+            chunk: None,
+            passed: 0,
+            assembled: Vec::new(),
+            is_assembled: false,
+            current: None,
+        }
     }
 
     /// How many bytes the next read would have.
@@ -72,21 +84,21 @@ impl RunReader {
         self.current.as_ref()
     }
 
-    /// The chunk that a record lies in; `None` when it lies across chunks.
+    /// The chunk that the current record lies in; `None` when it lies across chunks.
     #[inline]
-    pub(crate) fn chunk_of(&self, record: &RunRecord) -> Option<&Arc<Slot>> {
-        if record.is_assembled { None } else { self.chunk.as_ref() }
+    pub(crate) fn whole_in(&self) -> Option<&Arc<Slot>> {
+        if self.is_assembled { None } else { self.chunk.as_ref() }
     }
 
-    /// The bytes that a record's parts are ranges of.
+    /// The bytes that the current record's parts are ranges of.
     #[inline]
-    pub(crate) fn bytes_of(&self, record: &RunRecord) -> &[u8] {
-        if record.is_assembled { &self.assembled } else { self.chunk.as_ref().map_or(&[], |chunk| chunk) }
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.is_assembled { &self.assembled } else { self.chunk.as_ref().map_or(&[], |chunk| chunk) }
     }
 
     pub(crate) fn key(&self) -> Option<InternalKey<'_>> {
         let record = self.current.as_ref()?;
-        Some(InternalKey { user_key: self.bytes_of(record).get(record.key.clone())?, tag: record.tag })
+        Some(InternalKey { user_key: self.bytes().get(record.key.clone())?, tag: record.tag })
     }
 
     /// Goes to the next record, or behind the last.
@@ -95,20 +107,94 @@ impl RunReader {
     /// Those of the fabric; `Corrupt`. The reader is then behind the last record.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<()> {
-        let left = self.chunk.as_ref().and_then(|chunk| chunk.get(self.passed..)).unwrap_or_default();
-        match RecordHeader::decode(left) {
-            Ok(header) if header.padded_length() <= left.len() => {
-                if let Err(error) = header.verify(left) {
-                    return Err(self.bad(error.into()));
-                }
-                self.current = Some(RunRecord::new(&header, self.passed, false));
-                self.passed += header.padded_length();
+        let chunk = self.chunk.as_ref().map_or(&[][..], |chunk| chunk);
+        match next_in(chunk, &mut self.passed) {
+            Ok(None) => self.assemble(),
+            Ok(next) => {
+                (self.current, self.is_assembled) = (next, false);
                 Ok(())
             }
-            Err(error) if left.len() >= MAX_HEADER_BYTES => Err(self.bad(error.into())),
-            // The chunk ends within the record; a header that is cut off by it cannot be decoded.
-            Ok(_) | Err(_) => self.assemble(),
+            Err(error) => Err(self.bad(error.into())),
         }
+    }
+
+    /// Goes forward from the current record, adding what is shown to `batch`, up to `limit` entries of it.
+    ///
+    /// # Errors
+    /// As [`RunReader::advance`].
+    pub(crate) fn fill(
+        &mut self,
+        batch: &mut ScanBatch,
+        visibility: &mut Visibility<'_>,
+        limit: usize,
+    ) -> Result<Filled> {
+        let mut filled = Filled::Some;
+        while filled == Filled::Some && batch.has_room(limit) && self.current.is_some() {
+            filled = if self.is_assembled {
+                self.fill_assembled(batch, visibility)?
+            } else {
+                self.fill_from_chunk(batch, visibility, limit)?
+            };
+        }
+        Ok(filled)
+    }
+
+    /// As [`RunReader::fill`], from the chunk, in which the current record lies. The loop depends on nothing that it
+    /// stores, so that the processor verifies several records at a time.
+    fn fill_from_chunk(
+        &mut self,
+        batch: &mut ScanBatch,
+        visibility: &mut Visibility<'_>,
+        limit: usize,
+    ) -> Result<Filled> {
+        let Some(chunk) = self.chunk.take() else { return Ok(Filled::Not) };
+        let bytes: &[u8] = &chunk;
+        let (mut current, mut passed) = (self.current.take(), self.passed);
+        let (mut buffer, mut last) = (None, None);
+        let mut filled = Filled::Some;
+        while let Some(record) = &current
+            && batch.has_room(limit)
+        {
+            let user_key = bytes.get(record.key.clone()).unwrap_or_default();
+            let key = InternalKey { user_key, tag: record.tag };
+            match visibility.decide_behind(last, key) {
+                Verdict::Shown => {
+                    let buffer = *buffer.get_or_insert_with(|| batch.share(&chunk));
+                    batch.add_shared(buffer, record);
+                }
+                Verdict::Hidden => {}
+                Verdict::Outside => {
+                    filled = Filled::End;
+                    break;
+                }
+            }
+            if visibility.covers(key) {
+                last = Some(user_key);
+            }
+            current = next_in(bytes, &mut passed).map_err(|error| self.bad(error.into()))?;
+        }
+        if let Some(last) = last {
+            visibility.pass(last);
+        }
+        (self.chunk, self.current, self.passed) = (Some(chunk), current, passed);
+        if self.current.is_none() {
+            self.assemble()?;
+        }
+        Ok(filled)
+    }
+
+    /// As [`RunReader::fill`], of the current record alone, which lies across chunks.
+    #[cold]
+    fn fill_assembled(&mut self, batch: &mut ScanBatch, visibility: &mut Visibility<'_>) -> Result<Filled> {
+        if let (Some(key), Some(record)) = (self.key(), self.current()) {
+            match visibility.decide(key) {
+                Verdict::Shown => batch.add_record(self, record),
+                Verdict::Hidden => {}
+                Verdict::Outside => return Ok(Filled::End),
+            }
+        }
+        self.advance()?;
+        Ok(Filled::Some)
     }
 
     /// Goes to the next record, which begins at the chunk's end or is cut off by it.
@@ -141,7 +227,7 @@ impl RunReader {
         if let Err(error) = header.verify(&self.assembled) {
             return Err(self.bad(error.into()));
         }
-        self.current = Some(RunRecord::new(&header, 0, true));
+        (self.current, self.is_assembled) = (Some(RunRecord::new(&header, 0)), true);
         Ok(())
     }
 
@@ -176,17 +262,15 @@ impl RunReader {
             return Err(self.bad(Error::corrupt("an entry's record lies outside of the run")));
         }
         while (self.chunk.is_none() || self.chunk_start >= end) && self.next_chunk()? {}
-        let (start, is_assembled) = match offset.checked_sub(self.chunk_start) {
-            Some(start) => (start as usize, false),
-            None => {
-                self.assemble_back(offset, end)?;
-                (0, true)
-            }
-        };
-        let bytes = if is_assembled { &self.assembled } else { self.chunk.as_ref().map_or(&[][..], |chunk| chunk) };
-        let bytes = bytes.get(start..).and_then(|bytes| bytes.get(..length)).unwrap_or_default();
+        let start = offset.checked_sub(self.chunk_start);
+        self.is_assembled = start.is_none();
+        if self.is_assembled {
+            self.assemble_back(offset, end)?;
+        }
+        let start = start.unwrap_or_default() as usize;
+        let bytes = self.bytes().get(start..).and_then(|bytes| bytes.get(..length)).unwrap_or_default();
         match RecordHeader::decode(bytes).and_then(|header| header.verify(bytes).map(|()| header)) {
-            Ok(header) => self.current = Some(RunRecord::new(&header, start, is_assembled)),
+            Ok(header) => self.current = Some(RunRecord::new(&header, start)),
             Err(error) => return Err(self.bad(error.into())),
         }
         if self.key() != Some(entry.key) {
@@ -251,11 +335,30 @@ impl Drop for RunReader {
     }
 }
 
+/// The record of `chunk` behind what was `passed` of it, verified and passed as well; `None` when the chunk ends
+/// before the record does. A header that is cut off by the chunk's end cannot be decoded.
+///
+/// Inlined: what it returns would go through memory, and a scan waits for that with every record.
+#[inline(always)]
+fn next_in(chunk: &[u8], passed: &mut usize) -> Result<Option<RunRecord>, RecordError> {
+    let left = chunk.get(*passed..).unwrap_or_default();
+    match RecordHeader::decode(left) {
+        Ok(header) if header.padded_length() <= left.len() => {
+            header.verify(left)?;
+            let record = RunRecord::new(&header, *passed);
+            *passed += header.padded_length();
+            Ok(Some(record))
+        }
+        Err(error) if left.len() >= MAX_HEADER_BYTES => Err(error),
+        Ok(_) | Err(_) => Ok(None),
+    }
+}
+
 impl RunRecord {
     #[inline]
-    fn new(header: &RecordHeader, start: usize, is_assembled: bool) -> Self {
+    fn new(header: &RecordHeader, start: usize) -> Self {
         let key = start + header.key_offset..start + header.key_offset + header.key_length;
         let value = key.end..key.end + header.value_length;
-        Self { tag: header.tag, key, value, is_assembled }
+        Self { tag: header.tag, key, value }
     }
 }

@@ -162,16 +162,27 @@ impl ScanBatch {
     /// Adds the entry that a run's record is, without a copy unless it lies across chunks.
     #[inline]
     pub(crate) fn add_record(&mut self, reader: &RunReader, record: &RunRecord) {
-        let Some(chunk) = reader.chunk_of(record) else {
-            let bytes = reader.bytes_of(record);
+        let Some(chunk) = reader.whole_in() else {
+            let bytes = reader.bytes();
             let part = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
             return self.add_local(part(&record.key), part(&record.value));
         };
+        let buffer = self.share(chunk);
+        self.add_shared(buffer, record);
+    }
+
+    /// The buffer that `chunk` is, for what is added next.
+    pub(crate) fn share(&mut self, chunk: &Arc<Slot>) -> usize {
         match self.buffers.last() {
             Some(Buffer::Chunk(last)) if Arc::ptr_eq(last, chunk) => {}
             _ => self.buffers.push(Buffer::Chunk(Arc::clone(chunk))),
         }
-        let buffer = self.buffers.len();
+        self.buffers.len()
+    }
+
+    /// Adds the entry that a record of a shared buffer is.
+    #[inline]
+    pub(crate) fn add_shared(&mut self, buffer: usize, record: &RunRecord) {
         self.push(Place::new(buffer, &record.key), Place::new(buffer, &record.value));
     }
 

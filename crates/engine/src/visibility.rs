@@ -30,14 +30,27 @@ impl Visibility<'_> {
     /// Decides on an entry.
     #[inline]
     pub(crate) fn decide(&mut self, key: InternalKey<'_>) -> Verdict {
-        if self.passed.as_deref() == Some(key.user_key) {
-            return Verdict::Hidden;
-        }
-        let verdict = self.decide_new(key);
-        if verdict != Verdict::Outside && key.tag.sequence() <= self.number {
+        let verdict = self.decide_behind(None, key);
+        if verdict != Verdict::Outside && self.covers(key) {
             self.pass(key.user_key);
         }
         verdict
+    }
+
+    /// Decides on an entry behind those of `last`; `None` if those are of the key that was passed. What it decides
+    /// on is not passed thereby.
+    #[inline]
+    pub(crate) fn decide_behind(&self, last: Option<&[u8]>, key: InternalKey<'_>) -> Verdict {
+        match last.or(self.passed.as_deref()) {
+            Some(last) if is_same(last, key.user_key) => Verdict::Hidden,
+            _ => self.decide_new(key),
+        }
+    }
+
+    /// Whether the scan's number covers an entry.
+    #[inline]
+    pub(crate) fn covers(&self, key: InternalKey<'_>) -> bool {
+        key.tag.sequence() <= self.number
     }
 
     /// Decides on an entry of a key of which none was decided on before.
@@ -45,7 +58,7 @@ impl Visibility<'_> {
     pub(crate) fn decide_new(&self, key: InternalKey<'_>) -> Verdict {
         if self.bounds.is_left(Direction::Forward, key) {
             Verdict::Outside
-        } else if key.tag.sequence() <= self.number && is_value(key, self.deletions, self.number) {
+        } else if self.covers(key) && is_value(key, self.deletions, self.number) {
             Verdict::Shown
         } else {
             Verdict::Hidden
@@ -59,6 +72,13 @@ impl Visibility<'_> {
         passed.clear();
         passed.extend_from_slice(user_key);
     }
+}
+
+/// Whether two keys are the same one. Keys that follow each other rarely are, and mostly differ in their first or last
+/// bytes: two words tell what takes a call to compare in full.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last_chunk::<8>() == b.last_chunk() && a.first_chunk::<8>() == b.first_chunk() && a == b
 }
 
 /// Whether the entry sets a value that no range deletion hides.
