@@ -47,8 +47,14 @@ impl Fences {
     /// The place of the one table that may hold `user_key`.
     #[inline]
     pub(crate) fn find(&self, tables: &impl Tables, user_key: &[u8]) -> Option<usize> {
-        let Some(rest) = user_key.strip_prefix(self.shared.as_slice()) else {
-            return self.find_by_key(tables, user_key);
+        let rest = match self.shared.as_slice() {
+            // To compare no bytes would take longest: an empty vector has no memory, and libc loads from there
+            // under a mask, which processors are slow at where no page is mapped.
+            [] => user_key,
+            shared => match user_key.strip_prefix(shared) {
+                Some(rest) => rest,
+                None => return self.find_by_key(tables, user_key),
+            },
         };
         let word = self.order.prefix(rest);
         let mut at = self.last.partition_point(|&last| last < word);
