@@ -50,9 +50,13 @@ impl Shard {
         self.commit(change, &[])
     }
 
-    /// Runs a job near the data, or here when it is not to run or refused there.
+    /// Runs a job near the data, or here when it is not to run or refused there. What merges neighbours of level 0 runs
+    /// here, for here is the memory that was held for it.
     fn run(&self, inputs: &InputSegments, job: &mut CompactionJob) -> Result<(CompactionResult, Vec<Arc<Segment>>)> {
-        if let Some(part) = self.remote.node_part() {
+        let is_join = job.output_level == 0;
+        if is_join {
+            self.release_for_join();
+        } else if let Some(part) = self.remote.node_part() {
             match self.compact_near_data(part, job) {
                 Ok(made) => {
                     statistics::add(&self.counters.near_data_compactions, 1);
@@ -66,7 +70,7 @@ impl Shard {
                 Err(NotThere::Failed(error)) => return Err(self.check_open().err().unwrap_or(error)),
             }
         }
-        let mut io = FabricIo::new(self, inputs)?;
+        let mut io = FabricIo::new(self, inputs, is_join)?;
         let result = run_compaction(job, &mut io)?;
         io.pipeline.drain()?;
         statistics::add(&self.counters.compaction_fabric_bytes, io.read_bytes + io.pipeline.written_bytes());
@@ -177,6 +181,8 @@ struct FabricIo<'s> {
     shard: &'s Shard,
     pipeline: Pipeline,
     inputs: &'s InputSegments,
+    /// It may take what flushes need, for it gives back more.
+    is_join: bool,
     /// Numbers that are left for outputs.
     numbers: Range<u64>,
     created: BTreeMap<SegmentId, Arc<Segment>>,
@@ -184,9 +190,9 @@ struct FabricIo<'s> {
 }
 
 impl<'s> FabricIo<'s> {
-    fn new(shard: &'s Shard, inputs: &'s InputSegments) -> Result<Self> {
-        let pipeline = Pipeline::new(shard.remote.background()?);
-        Ok(Self { shard, pipeline, inputs, numbers: shard.next_segments(), created: BTreeMap::new(), read_bytes: 0 })
+    fn new(shard: &'s Shard, inputs: &'s InputSegments, is_join: bool) -> Result<Self> {
+        let (pipeline, numbers) = (Pipeline::new(shard.remote.background()?), shard.next_segments());
+        Ok(Self { shard, pipeline, inputs, is_join, numbers, created: BTreeMap::new(), read_bytes: 0 })
     }
 
     fn read_batch(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()> {
@@ -238,7 +244,7 @@ impl JobIo for FabricIo<'_> {
         let number = self.numbers.next();
         let id = SegmentId(number.ok_or(forebay_table::Error::Invalid("no number is left for an output"))?);
         let segment = self.shard.remote.allocate(id, kind, length, Purpose::Collection).map_err(as_job_error)?;
-        if self.shard.has_taken_from_flushes() {
+        if !self.is_join && self.shard.has_taken_from_flushes() {
             let message = "what is left of the memory is for the memtables that were let in";
             return Err(as_job_error(Error::new(ErrorKind::Full, message)));
         }

@@ -55,6 +55,9 @@
 //! last page. And memory goes from jobs to flushes, and to other shards and databases, in whole extents. So what lies in
 //! the sparsest extent is moved elsewhere, once there is nothing better to do and this shard, or another one of the
 //! database, has no room; for another one as long as it takes a quarter of what is free here.
+//!
+//! Deletions that were flushed without room leave small tables in level 0, which take two pages each, and what they
+//! overlap further down may be too much to be merged with any of them. Then neighbours are merged where they are.
 
 use crate::options::CompactionStyle;
 use crate::room::Room;
@@ -62,7 +65,8 @@ use crate::shard::{ManualCompaction, NUMBERS_OF_A_JOB};
 use crate::space::{Space, allocated, is_run_past};
 use crate::{Options, manual};
 use forebay_base::{KeyOrder, SegmentId};
-use forebay_table::job::{Clustering, Residents, SizeClasses};
+use forebay_proto::ranges::GRANULARITY_BYTES;
+use forebay_table::job::{Clustering, LEAST_PIECE_BYTES, Residents, SizeClasses};
 use forebay_table::{Placement, SegmentInfo, SegmentUse, TableId, TableMetadata, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -256,6 +260,7 @@ impl<'a> Picker<'a> {
             .or_else(|| if self.room.is_plenty() { self.pick_garbage() } else { self.pick_short() })
             .or_else(|| self.pick_sparse(cursors))
             .or_else(|| self.pick_anything(cursors))
+            .or_else(|| self.pick_neighbours())
     }
 
     /// When memory is short: the table whose short segments waste most of what their memory is rounded up by. They are
@@ -265,7 +270,7 @@ impl<'a> Picker<'a> {
         let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
         let free = tables.filter(|(_, table)| !self.busy.contains(&table.id));
         let joined = free.filter_map(|(level, table)| {
-            let (won, segments) = self.space.to_join(&table.properties.segments)?;
+            let (won, segments) = self.space.to_join(&table.properties.segments, LEAST_PIECE_BYTES)?;
             Some((won, level, table, segments))
         });
         let (_, level, table, segments) = joined.max_by_key(|(won, ..)| *won)?;
@@ -312,6 +317,43 @@ impl<'a> Picker<'a> {
     fn pick_anything(&self, cursors: &mut Cursors) -> Option<Pick> {
         let deepest = self.deepest().filter(|_| self.room.is_none())?;
         (0..deepest).rev().find_map(|level| self.pick_level(level, cursors))
+    }
+
+    /// Without room, at last: tables of level 0, one behind the other, that take less memory as one. Each time there are
+    /// fewer tables, so this ends.
+    fn pick_neighbours(&self) -> Option<Pick> {
+        if !self.room.is_none() {
+            return None;
+        }
+        // A page each for index and records is held for this (see `room`).
+        let most_bytes = (self.room.scratch_bytes / 4).clamp(GRANULARITY_BYTES, LEAST_PIECE_BYTES);
+        let (mut groups, mut sum) = (vec![Vec::new()], 0);
+        for table in self.version.level(0) {
+            let is_busy = self.busy.contains(&table.id);
+            if is_busy || sum + table.image.length > most_bytes {
+                groups.push(Vec::new());
+                sum = 0;
+            }
+            if let Some(group) = groups.last_mut().filter(|_| !is_busy) {
+                group.push(Arc::clone(table));
+                sum += table.image.length;
+            }
+        }
+        let several = groups.into_iter().filter(|group| group.len() > 1);
+        let (_, pick) = several.filter_map(|group| self.join(group, most_bytes)).max_by_key(|(won, _)| *won)?;
+        Some(pick)
+    }
+
+    /// Merges neighbours of level 0 into one table, with their short segments as one run of at most `most_bytes`.
+    /// Returns how much less memory that takes, if any.
+    fn join(&self, tables: Vec<Arc<TableMetadata>>, most_bytes: u64) -> Option<(u64, Pick)> {
+        let images = || tables.iter().map(|table| table.image.length);
+        let segments = tables.iter().flat_map(|table| &table.properties.segments);
+        let (won, vacated) = self.space.to_join(segments, most_bytes).unwrap_or_default();
+        let images = images().map(allocated).sum::<u64>().checked_sub(allocated(images().sum()))?;
+        let work = Work::Merge { is_bottommost: false, clustering: Clustering::None, vacated };
+        let inputs = tables.into_iter().map(|table| (0, table)).collect();
+        (won + images > 0).then_some((won + images, Pick { inputs, output_level: 0, work }))
     }
 
     /// The oldest tables of level 0: all, or as many as leave their outputs room. One alone is tried.

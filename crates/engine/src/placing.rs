@@ -68,7 +68,7 @@ impl Shard {
                     start = end;
                 }
                 Err(error) if error.kind() == ErrorKind::Full && longest > least => longest = (longest / 2).max(least),
-                Err(error) if error.kind() == ErrorKind::Full && self.release_reserve() => longest = length,
+                Err(error) if error.kind() == ErrorKind::Full && self.release_for_flush() => longest = length,
                 Err(error) => return Err(error),
             }
         }
@@ -99,7 +99,7 @@ impl Shard {
     pub(crate) fn place_image(&self, image: &[u8], pipeline: &mut Pipeline) -> Result<Arc<Segment>> {
         let kind = SegmentKind::TableImage;
         match self.place_bytes(kind, image, |segment| pipeline.write(segment, 0, image)) {
-            Err(full) if full.kind() == ErrorKind::Full && self.release_reserve() => {
+            Err(full) if full.kind() == ErrorKind::Full && self.release_for_flush() => {
                 self.place_bytes(kind, image, |segment| pipeline.write(segment, 0, image))
             }
             placed => placed,

@@ -11,8 +11,8 @@
 //! | none | puts wait, as long as a compaction may free something, and then fail with `Full` | all that may free something are due |
 //!
 //! Deletions are accepted without room too: in a **reserve** memtable, which takes nothing else and whose flush
-//! may use the headroom, and memory that the shard holds for it while room is short. So a full database can be
-//! emptied by deleting.
+//! may use the headroom, and memory that the shard holds for it while room is short ([`Reserve`]). So a full database
+//! can be emptied by deleting.
 //!
 //! The node is asked when room gets short; until then it is estimated from what was installed since.
 
@@ -23,6 +23,7 @@ use crate::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_memory_client::Purpose;
+use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_proto::replies::Statistics;
 use forebay_table::SegmentKind;
 use std::cmp::Ordering;
@@ -114,6 +115,16 @@ impl RoomPace {
         self.nanos = next.clamp(*PAUSES.start(), *PAUSES.end());
         if room.is_plenty() { Duration::ZERO } else { Duration::from_nanos(self.nanos) }
     }
+}
+
+/// Memory that a shard holds while memory is short, so that there is a piece of the right length however the rest is
+/// divided.
+#[derive(Debug, Default)]
+pub(crate) struct Reserve {
+    /// For the flush of deletions.
+    flush: Option<Arc<Segment>>,
+    /// For neighbours of level 0 that are merged: a page for their index, and one for their records.
+    join: Vec<Arc<Segment>>,
 }
 
 /// What a writer needs of the memtable that it waits for.
@@ -232,8 +243,13 @@ impl Shard {
     }
 
     /// Lets go of the memory that was held for one flush. False when there was none.
-    pub(crate) fn release_reserve(&self) -> bool {
-        lock(&self.reserve).take().is_some()
+    pub(crate) fn release_for_flush(&self) -> bool {
+        lock(&self.reserve).flush.take().is_some()
+    }
+
+    /// Lets go of the memory that was held for merging neighbours of level 0.
+    pub(crate) fn release_for_join(&self) {
+        lock(&self.reserve).join.clear();
     }
 
     /// Whether there is no room left for the flushes of all memtables that were let in, where a compaction could
@@ -242,23 +258,32 @@ impl Shard {
         if self.remote.node_part().is_none() || self.lock().room.is_plenty() {
             return false;
         }
-        let held = u64::from(lock(&self.reserve).is_some());
+        let held = u64::from(lock(&self.reserve).flush.is_some());
         let left = self.remote.room_for_flushes(self.options.write_buffer_bytes as u64).unwrap_or(0);
         left + held < 1 + self.view.load().sealed.len() as u64
     }
 
-    /// Holds memory for one flush while memory is short, so that there is a piece of the right length for the
-    /// flush of deletions however the rest is divided.
+    /// Holds the [`Reserve`] while memory is short.
     fn hold_reserve(&self, room: Room) {
         if room.is_plenty() {
-            drop(lock(&self.reserve).take());
-        } else if lock(&self.reserve).is_none() {
-            // The node is asked without the lock.
-            let bytes = self.options.write_buffer_bytes as u64;
+            drop(std::mem::take(&mut *lock(&self.reserve)));
+            return;
+        }
+        // The node is asked without the lock.
+        let hold = |bytes| {
             let (id, kind) = (self.next_segment(), SegmentKind::MemtableBlock);
-            let held = self.remote.allocate(id, kind, bytes + bytes / 4, Purpose::Flush).ok();
-            let replaced = std::mem::replace(&mut *lock(&self.reserve), held);
-            drop(replaced);
+            self.remote.allocate(id, kind, bytes, Purpose::Flush).ok()
+        };
+        let is_missing = |reserve: &Reserve| (reserve.flush.is_none(), reserve.join.is_empty());
+        let (for_flush, for_join) = is_missing(&lock(&self.reserve));
+        if for_flush {
+            let bytes = self.options.write_buffer_bytes as u64;
+            let held = hold(bytes + bytes / 4);
+            lock(&self.reserve).flush = held;
+        }
+        if for_join {
+            let held: Option<Vec<_>> = [GRANULARITY_BYTES; 2].into_iter().map(hold).collect();
+            lock(&self.reserve).join = held.unwrap_or_default();
         }
     }
 }

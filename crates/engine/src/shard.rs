@@ -26,8 +26,8 @@ use crate::memory::Buffer;
 use crate::picker::Cursors;
 use crate::planted::{Bug, planted};
 use crate::recovery::Recovered;
-use crate::room::{Need, Room, RoomPace};
-use crate::segment::{Remote, Segment};
+use crate::room::{Need, Reserve, Room, RoomPace};
+use crate::segment::Remote;
 use crate::stall::{Pace, Stall};
 use crate::statistics::{Counters, StallCause};
 use crate::version::{Change, LiveVersion};
@@ -135,8 +135,8 @@ pub(crate) struct Shard {
     blocks: Arc<BlockPool>,
     pub(crate) counters: Counters,
     pub(crate) pace: Pace,
-    /// Memory for one flush, held while memory is short.
-    pub(crate) reserve: Mutex<Option<Arc<Segment>>>,
+    /// Held while memory is short.
+    pub(crate) reserve: Mutex<Reserve>,
     /// Held while a version is made, recorded and installed.
     commit: Mutex<()>,
     /// What the shard was found at when it was opened.
@@ -297,7 +297,7 @@ impl Shard {
             Err(error) => tracing::warn!(%error, "the memory is kept until the database is dropped"),
         }
         self.view.reclaim();
-        lock(&self.reserve).take();
+        drop(std::mem::take(&mut *lock(&self.reserve)));
         self.remote.give_back();
         self.remote.release();
     }

@@ -15,9 +15,6 @@ use forebay_table::job::LEAST_PIECE_BYTES;
 use forebay_table::{SegmentKind, SegmentUse, Version};
 use std::collections::BTreeSet;
 
-/// Most bytes that are joined into one run.
-const JOINED_BYTES: u64 = LEAST_PIECE_BYTES;
-
 /// Dead and live bytes of a version's records.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
@@ -52,11 +49,16 @@ impl Space {
         self.length_bytes.saturating_sub(self.live_bytes)
     }
 
-    /// Short segments of a table that take less memory as one run, and how much less. No other table names them,
-    /// and the run is no longer than any node has a piece for: so they are freed, and the run is one.
-    pub(crate) fn to_join(&self, segments: &[SegmentUse]) -> Option<(u64, BTreeSet<SegmentId>)> {
+    /// Short segments of a table, or of several that are merged, which take less memory as one run of at most
+    /// `most_bytes`, and how much less. No other table names them, and the run is no longer than there is a piece of
+    /// memory for: so they are freed, and the run is one.
+    pub(crate) fn to_join<'s>(
+        &self,
+        segments: impl IntoIterator<Item = &'s SegmentUse>,
+        most_bytes: u64,
+    ) -> Option<(u64, BTreeSet<SegmentId>)> {
         let mut joined = BTreeSet::new();
-        let (moved, freed) = self.join(segments, JOINED_BYTES, &mut joined);
+        let (moved, freed) = self.join(segments, most_bytes, &mut joined);
         let won = freed.checked_sub(allocated(moved)).filter(|won| *won > 0)?;
         Some((won, joined))
     }
@@ -67,7 +69,7 @@ impl Space {
         let is_moved = |used: &&SegmentUse| vacated.contains(&used.id);
         let moved: u64 = segments.iter().filter(is_moved).map(|used| used.live_bytes).sum();
         // A longer run is cut in pieces, each of which is rounded up.
-        if moved <= JOINED_BYTES {
+        if moved <= LEAST_PIECE_BYTES {
             self.join(segments, allocated(moved) - moved, &mut vacated);
         }
         vacated
@@ -75,13 +77,18 @@ impl Space {
 
     /// Adds a table's short segments that no other table names, shortest first, as many as `most_bytes` hold. Returns
     /// what lives in them, and what their memory comes to.
-    fn join(&self, segments: &[SegmentUse], most_bytes: u64, joined: &mut BTreeSet<SegmentId>) -> (u64, u64) {
+    fn join<'s>(
+        &self,
+        segments: impl IntoIterator<Item = &'s SegmentUse>,
+        most_bytes: u64,
+        joined: &mut BTreeSet<SegmentId>,
+    ) -> (u64, u64) {
         let own = |used: &SegmentUse| {
             let (length, live) = self.segments.get(&used.id).copied().unwrap_or_default();
             let is_short = used.live_bytes == live && live <= most_bytes && !joined.contains(&used.id);
             is_short.then_some((live, length, used.id))
         };
-        let mut own: Vec<_> = segments.iter().filter_map(own).collect();
+        let mut own: Vec<_> = segments.into_iter().filter_map(own).collect();
         own.sort_unstable();
         let (mut moved, mut freed) = (0, 0);
         for (live, length, id) in own {

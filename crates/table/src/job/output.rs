@@ -19,6 +19,8 @@
 //! | is within a resident of which more than `t / 2` is left | `t` |
 //! | is within a resident of which less is left | `2 t` |
 //! | is not within a resident | `t` |
+//!
+//! What is merged within level 0 stays one table, however large: its tables are in order of their sequence numbers.
 
 use super::input::Io;
 use super::result::OutputTable;
@@ -162,7 +164,7 @@ impl<'a> Output<'a> {
         let is_full = self.builder.entries() >= self.job.limits.table_entries
             || self.builder.image_bytes() > self.most_image_bytes
             || bytes > self.most_bytes();
-        if is_full || self.builder.entries() == 0 {
+        if is_full && self.job.output_level > 0 || self.builder.entries() == 0 {
             self.begin_table(&mut io.borrow_mut(), entry)?;
         }
         self.starts_resident = false;
