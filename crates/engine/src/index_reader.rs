@@ -39,9 +39,9 @@ impl IndexReader {
         Ok(Self { table, ahead, start: 0, piece: None })
     }
 
-    /// How many bytes the next piece would have.
-    pub(crate) const fn next_bytes(&self) -> u64 {
-        self.ahead.next_bytes()
+    /// How many bytes were wanted of the last piece.
+    pub(crate) const fn last_bytes(&self) -> u64 {
+        self.ahead.last_bytes()
     }
 
     /// Copies `block` into `into`. Blocks are asked for in the reader's direction.

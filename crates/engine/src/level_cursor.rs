@@ -45,7 +45,8 @@ pub(crate) struct LevelCursor {
     pace: Pace,
 }
 
-/// Bytes of the first reads in the next table: a scan that streams goes on streaming there.
+/// Bytes of the first reads in the next table: a scan that streams goes on streaming there. Not larger than the last,
+/// for the scan may end soon.
 #[derive(Clone, Copy)]
 struct Pace {
     index_bytes: u64,
@@ -152,11 +153,10 @@ impl LevelCursor {
     /// Lets go of what was read of a table.
     fn close_table(&mut self) {
         if let Some(index) = self.index.take() {
-            // Not larger than the last: a block is that of many records, of which the next table may have few.
-            self.pace.index_bytes = index.next_bytes() / 2;
+            self.pace.index_bytes = index.last_bytes();
         }
         if let Some(run) = self.run.take() {
-            self.pace.run_bytes = run.next_bytes();
+            self.pace.run_bytes = run.last_bytes();
         }
         self.entries = None;
     }

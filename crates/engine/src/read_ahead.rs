@@ -38,6 +38,8 @@ pub(crate) struct ReadAhead {
     /// How much of it the scan needs, as far as is known.
     likely_bytes: u64,
     next_bytes: u64,
+    /// What was wanted of the last piece: its range's end may have made it shorter.
+    last_bytes: u64,
     asked: VecDeque<(u64, Asked)>,
 }
 
@@ -57,7 +59,16 @@ impl ReadAhead {
             Direction::Backward => range.end.saturating_sub(likely.start),
         };
         let asked = VecDeque::new();
-        Self { segment, endpoint, direction, rest: range, likely_bytes, next_bytes: first_bytes, asked }
+        Self {
+            segment,
+            endpoint,
+            direction,
+            rest: range,
+            likely_bytes,
+            next_bytes: first_bytes,
+            last_bytes: first_bytes,
+            asked,
+        }
     }
 
     pub(crate) const fn segment(&self) -> &Arc<Segment> {
@@ -68,9 +79,9 @@ impl ReadAhead {
         self.direction
     }
 
-    /// How many bytes the next piece would have: who goes on elsewhere need not begin small.
-    pub(crate) const fn next_bytes(&self) -> u64 {
-        self.next_bytes
+    /// How many bytes were wanted of the last piece: who goes on elsewhere need not begin small, nor is to leap.
+    pub(crate) const fn last_bytes(&self) -> u64 {
+        self.last_bytes
     }
 
     /// The next piece, and where in the segment it begins; `None` behind the last. `cut` moves the far end
@@ -96,7 +107,8 @@ impl ReadAhead {
                 Direction::Backward => self.rest.end = piece.start,
             }
             self.likely_bytes = self.likely_bytes.saturating_sub(bytes);
-            self.next_bytes = (self.next_bytes.max(bytes) * 2).min(MAX_PIECE_BYTES);
+            self.last_bytes = self.next_bytes.max(bytes).min(MAX_PIECE_BYTES);
+            self.next_bytes = (self.last_bytes * 2).min(MAX_PIECE_BYTES);
         }
         endpoint.flush();
         let Some((start, asked)) = self.asked.pop_front() else { return Ok(None) };

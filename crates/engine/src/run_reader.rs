@@ -73,9 +73,9 @@ impl RunReader {
         }
     }
 
-    /// How many bytes the next read would have.
-    pub(crate) const fn next_bytes(&self) -> u64 {
-        self.ahead.next_bytes()
+    /// How many bytes were wanted of the last read.
+    pub(crate) const fn last_bytes(&self) -> u64 {
+        self.ahead.last_bytes()
     }
 
     /// The current record.
