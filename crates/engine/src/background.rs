@@ -16,10 +16,10 @@ use crate::manual::Step;
 use crate::memory::Buffer;
 use crate::picker::{Cursors, Pick, Picker};
 use crate::room::PATIENCE_NANOS;
-use crate::shard::{RETRY_PAUSE, Shard, State, View};
+use crate::shard::{ManualCompaction, RETRY_PAUSE, Shard, State, View};
 use crate::version::LiveVersion;
 use crate::{Error, Result};
-use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_base::{ErrorKind, KeyOrder, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, lock};
 use forebay_env::thread::JoinHandle;
 use forebay_proto::calls::MAX_RANGES;
@@ -87,7 +87,13 @@ struct Crew {
 /// Something to do.
 enum Task {
     Flush(Vec<Arc<Buffer>>),
-    Compact(Arc<LiveVersion>, Pick),
+    Compact { version: Arc<LiveVersion>, pick: Pick, step_of: Option<StepOf> },
+}
+
+/// The compaction that somebody asked for and that a task is a step of: its number, and how it stood before.
+struct StepOf {
+    number: u64,
+    before: ManualCompaction,
 }
 
 /// In which order work is looked for.
@@ -151,7 +157,7 @@ impl Crew {
                 return;
             }
             if let Some((shard, task)) = self.next_task() {
-                let is_compaction = matches!(task, Task::Compact(..));
+                let is_compaction = matches!(task, Task::Compact { .. });
                 shard.work_on(task);
                 if is_compaction {
                     self.compactions.fetch_sub(1, Ordering::Relaxed);
@@ -224,6 +230,15 @@ impl State {
         self.output_bytes -= pick.output_bytes();
         for (_, table) in &pick.inputs {
             self.busy.remove(&table.id);
+        }
+    }
+
+    /// Has a step that was not done be taken again, if the compaction that it belongs to still goes on.
+    fn take_again(&mut self, order: KeyOrder, step_of: Option<StepOf>) {
+        if let (Some(manual), Some(StepOf { number, before })) = (&mut self.manual, step_of)
+            && number == self.manuals
+        {
+            manual.go_back(order, before);
         }
     }
 }
@@ -316,29 +331,40 @@ impl Shard {
         let busy = state.busy.union(&state.too_large).copied().collect();
         let room = state.room_for_compactions();
         let picker = Picker::new(&view.version.version, &self.options, &busy, &crossings, room);
-        let mut pick = None;
-        if let Some(manual) = &mut state.manual {
-            match picker.pick_manual(manual) {
-                Step::Do(step) => pick = Some(step),
-                Step::Wait => {}
-                Step::Done => {
-                    state.manual = None;
-                    self.notify();
-                }
-            }
-        }
-        let Some(pick) = pick.or_else(|| self.pick(&picker, &mut state.cursors)) else {
+        // What somebody asked for comes first, but without room what may make some: a step of the other may need a lot.
+        let pick = |state: &mut State| Some((self.pick(&picker, &mut state.cursors)?, None));
+        let picked = match room.is_none() {
+            true => pick(state).or_else(|| self.next_step(&picker, state)),
+            false => self.next_step(&picker, state).or_else(|| pick(state)),
+        };
+        let Some((pick, step_of)) = picked else {
             is_hopeless(state);
             return None;
         };
         // Beside others only what there is room for; alone it may try.
         let bytes = pick.output_bytes();
         if state.compactions > 0 && state.output_bytes.saturating_add(bytes) > room.scratch_bytes {
+            state.take_again(self.options.key_order, step_of);
             return None;
         }
         state.room.take_outputs(bytes, self.options.write_buffer_bytes as u64);
         state.begin_compaction(&pick);
-        Some(Task::Compact(Arc::clone(&view.version), pick))
+        Some(Task::Compact { version: Arc::clone(&view.version), pick, step_of })
+    }
+
+    /// The next step of the compaction that somebody asked for, if one goes on and can.
+    fn next_step(&self, picker: &Picker<'_>, state: &mut State) -> Option<(Pick, Option<StepOf>)> {
+        let manual = state.manual.as_mut()?;
+        let before = manual.clone();
+        match picker.pick_manual(manual) {
+            Step::Do(step) => Some((step, Some(StepOf { number: state.manuals, before }))),
+            Step::Wait => None,
+            Step::Done => {
+                state.manual = None;
+                self.notify();
+                None
+            }
+        }
     }
 
     fn work_on(&self, task: Task) {
@@ -346,13 +372,13 @@ impl Shard {
         // What a task names is freed before anybody hears that it is done.
         let (result, compacted) = match task {
             Task::Flush(buffers) => (self.flush(&buffers).map_err(|error| error.during("flushing memtables")), None),
-            Task::Compact(version, pick) => {
+            Task::Compact { version, pick, step_of } => {
                 let start = self.options.clock.now();
                 let compacted = self.compact(version, &pick);
                 if compacted.is_ok() && pick.inputs.iter().any(|(level, _)| *level == 0) {
                     self.pace.compacted(self.options.clock.now().saturating_sub(start));
                 }
-                (compacted.map_err(|error| error.during("compacting")), Some(pick))
+                (compacted.map_err(|error| error.during("compacting")), Some((pick, step_of)))
             }
         };
         self.view.reclaim();
@@ -366,16 +392,15 @@ impl Shard {
                     state.flush_again_at = Some(self.options.clock.now().saturating_add(RETRY_PAUSE));
                 }
             }
-            Some(pick) => {
+            Some((pick, step_of)) => {
                 state.end_compaction(&pick);
                 if is_full {
                     state.too_large.extend(pick.chosen());
                 }
+                if result.is_err() {
+                    state.take_again(self.options.key_order, step_of);
+                }
             }
-        }
-        // A step of a manual compaction may be what failed: it is taken again.
-        if let (Err(_), Some(manual)) = (&result, &mut state.manual) {
-            (manual.level, manual.cursor) = (0, None);
         }
         drop(state);
         if let Err(error) = result {

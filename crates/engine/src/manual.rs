@@ -4,6 +4,9 @@
 //! Level by level, table by table in order of keys, so that the memory needed on the way is that of few
 //! tables. Only the tables of level 0 go together: they overlap, and an older one must not stay above a
 //! newer one.
+//!
+//! A step that fails, for want of memory for one, is taken again, and not those before it: without room a table of the
+//! last level gets several runs, is never as it is to be, and would be rewritten again and again.
 
 use crate::options::CompactionStyle;
 use crate::picker::{Pick, Picker, Work};

@@ -319,18 +319,16 @@ impl<'a> Picker<'a> {
         (0..deepest).rev().find_map(|level| self.pick_level(level, cursors))
     }
 
-    /// Without room, at last: tables of level 0, one behind the other, that take less memory as one. Each time there are
-    /// fewer tables, so this ends.
+    /// Without room, at last: tables of level 0, one behind the other, that take less memory as one. A page for its
+    /// index, and one for records, are held for this (see `room`). Each time there are fewer tables, so this ends.
     fn pick_neighbours(&self) -> Option<Pick> {
         if !self.room.is_none() {
             return None;
         }
-        // A page each for index and records is held for this (see `room`).
-        let most_bytes = (self.room.scratch_bytes / 4).clamp(GRANULARITY_BYTES, LEAST_PIECE_BYTES);
         let (mut groups, mut sum) = (vec![Vec::new()], 0);
         for table in self.version.level(0) {
             let is_busy = self.busy.contains(&table.id);
-            if is_busy || sum + table.image.length > most_bytes {
+            if is_busy || sum + table.image.length > GRANULARITY_BYTES {
                 groups.push(Vec::new());
                 sum = 0;
             }
@@ -340,16 +338,16 @@ impl<'a> Picker<'a> {
             }
         }
         let several = groups.into_iter().filter(|group| group.len() > 1);
-        let (_, pick) = several.filter_map(|group| self.join(group, most_bytes)).max_by_key(|(won, _)| *won)?;
+        let (_, pick) = several.filter_map(|group| self.join(group)).max_by_key(|(won, _)| *won)?;
         Some(pick)
     }
 
-    /// Merges neighbours of level 0 into one table, with their short segments as one run of at most `most_bytes`.
-    /// Returns how much less memory that takes, if any.
-    fn join(&self, tables: Vec<Arc<TableMetadata>>, most_bytes: u64) -> Option<(u64, Pick)> {
+    /// Merges neighbours of level 0 into one table, with their short segments as one run of at most a page. Returns how
+    /// much less memory that takes, if any.
+    fn join(&self, tables: Vec<Arc<TableMetadata>>) -> Option<(u64, Pick)> {
         let images = || tables.iter().map(|table| table.image.length);
         let segments = tables.iter().flat_map(|table| &table.properties.segments);
-        let (won, vacated) = self.space.to_join(segments, most_bytes).unwrap_or_default();
+        let (won, vacated) = self.space.to_join(segments, GRANULARITY_BYTES).unwrap_or_default();
         let images = images().map(allocated).sum::<u64>().checked_sub(allocated(images().sum()))?;
         let work = Work::Merge { is_bottommost: false, clustering: Clustering::None, vacated };
         let inputs = tables.into_iter().map(|table| (0, table)).collect();
@@ -551,9 +549,9 @@ impl<'a> Picker<'a> {
             !self.room.is_none() && (is_late || !self.room.is_plenty())
         };
         match self.options.compaction_style {
-            CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
+            CompactionStyle::Classic if !self.room.is_none() => Clustering::Gather(Residents::Rewrite),
             CompactionStyle::Clustered if is_bottommost && is_due() => Clustering::Gather(Residents::Keep),
-            CompactionStyle::Clustered | CompactionStyle::Unclustered => Clustering::None,
+            _ => Clustering::None,
         }
     }
 

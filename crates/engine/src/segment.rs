@@ -195,10 +195,11 @@ impl Remote {
     }
 
     /// What a failure means: a refused epoch or key may be a successor's doing, or nobody's; and bytes
-    /// that are not what they should be may be another's, in memory that is no longer this process's.
+    /// that are not what they should be, or an extent that the node does not know as this shard's, may be another's by
+    /// now.
     pub(crate) fn judged(&self, error: Error) -> Error {
-        let is_damage = error.kind() == ErrorKind::Corrupt;
-        if !is_damage && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
+        let stands = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid);
+        if !stands && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
             return error;
         }
         if let Err(ended) = self.node.client.renew()
@@ -213,7 +214,7 @@ impl Remote {
         };
         match checked {
             Err(fenced) if fenced.kind() == ErrorKind::Fenced => fenced,
-            _ if is_damage => error,
+            _ if stands => error,
             // It is still this process's: the same may succeed now.
             _ => Error::new(ErrorKind::Unavailable, error.to_string()),
         }

@@ -33,7 +33,7 @@ use crate::statistics::{Counters, StallCause};
 use crate::version::{Change, LiveVersion};
 use crate::{Error, Options, Result};
 use forebay_base::record::MIN_RECORD_BYTES;
-use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
+use forebay_base::{ErrorKind, KeyOrder, SegmentId, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use forebay_memtable::{BlockPool, Guard, Publication, Switch};
 use forebay_table::TableId;
@@ -123,6 +123,20 @@ pub(crate) struct ManualCompaction {
     pub(crate) level: usize,
     /// Where that level is done up to.
     pub(crate) cursor: Option<Vec<u8>>,
+}
+
+impl ManualCompaction {
+    /// Has the step be taken again that was taken when the compaction stood as `before`, unless it stands before that.
+    pub(crate) fn go_back(&mut self, order: KeyOrder, before: Self) {
+        let cursor_is_earlier = || match (&before.cursor, &self.cursor) {
+            (None, _) => true,
+            (Some(before), Some(now)) => order.compare(before, now).is_lt(),
+            (Some(_), None) => false,
+        };
+        if before.level < self.level || before.level == self.level && cursor_is_earlier() {
+            *self = before;
+        }
+    }
 }
 
 /// See the module.

@@ -333,6 +333,21 @@ fn a_resident_that_has_grown_keeps_its_last_entry() {
     assert_eq!(entries.len(), 1, "{entries:?}");
 }
 
+/// Tables of level 0 are in order of their numbers: what is merged within it must not become two of the same numbers.
+#[test]
+fn what_is_merged_within_level_0_stays_one_table() {
+    let mut store = Store::filled(15, 200);
+    let mut job = job_of(&store, Clustering::Gather(Residents::Keep));
+    (job.limits.table_bytes, job.is_bottommost) = (100, false);
+    store.longest_piece = 500;
+    assert!(run_compaction(&job, &mut store).unwrap().tables.len() > 1);
+    job.output_level = 0;
+    let merged = run_compaction(&job, &mut store).unwrap();
+    assert_eq!(merged.tables.len(), 1);
+    store.install(&job, &merged, 0);
+    store.check(15);
+}
+
 #[test]
 fn a_deletion_that_hides_something_stays() {
     let mut store = Store::new(KeyOrder::Bytewise);

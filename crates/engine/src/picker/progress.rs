@@ -1,6 +1,6 @@
 //! Picking comes to an end: what makes a compaction due is gone once that compaction is done.
 //!
-//! The picker meets random trees; of a compaction only what picks look at is made.
+//! The picker meets random trees; of a compaction only what picks look at is made. Without room some find none.
 
 use super::*;
 use forebay_base::{SequenceNumber, Tag};
@@ -46,6 +46,7 @@ impl Part {
 struct Draft {
     smallest: u64,
     largest: u64,
+    sequences: (u64, u64),
     range_deletions: u64,
     parts: Vec<Part>,
 }
@@ -58,6 +59,8 @@ struct Tree {
     crossings: HashMap<TableId, u32>,
     parts: HashMap<TableId, Vec<Part>>,
     room: Room,
+    /// Tables whose compaction found no room.
+    too_large: BTreeSet<TableId>,
     next: u64,
 }
 
@@ -88,6 +91,7 @@ impl Tree {
             crossings: HashMap::default(),
             parts: HashMap::default(),
             room: Room::default(),
+            too_large: BTreeSet::new(),
             next: 1,
         }
     }
@@ -122,8 +126,8 @@ impl Tree {
             creation: Creation { job: id, attempt: 1, level },
             smallest: bound(draft.smallest),
             largest: bound(draft.largest),
-            smallest_sequence: SequenceNumber(id),
-            largest_sequence: SequenceNumber(id),
+            smallest_sequence: SequenceNumber(draft.sequences.0),
+            largest_sequence: SequenceNumber(draft.sequences.1),
             deletions: 0,
             puts: draft.parts.iter().map(Part::count).sum(),
             range_deletions: draft.range_deletions,
@@ -157,16 +161,17 @@ impl Tree {
         part.id = self.segment(SegmentKind::MemtableBlock, length, &mut edit);
         let (a, b) = (self.random.below(KEYS), self.random.below(KEYS));
         let range_deletions = u64::from(self.random.one_in(1, 8));
-        let draft = Draft { smallest: a.min(b), largest: a.max(b), range_deletions, parts: vec![part] };
+        let sequence = self.number();
+        let sequences = (sequence, sequence);
+        let draft = Draft { smallest: a.min(b), largest: a.max(b), sequences, range_deletions, parts: vec![part] };
         self.add(0, draft, &mut edit);
         self.apply(edit);
         self.cursors.begin_moves();
     }
 
     fn pick(&mut self) -> Option<Pick> {
-        let busy = BTreeSet::new();
         let crossings = |table| self.crossings.get(&table).copied().unwrap_or(0);
-        Picker::new(&self.version, &self.options, &busy, &crossings, self.room).pick(&mut self.cursors)
+        Picker::new(&self.version, &self.options, &self.too_large, &crossings, self.room).pick(&mut self.cursors)
     }
 
     fn compact(&mut self, pick: &Pick) {
@@ -181,7 +186,8 @@ impl Tree {
             }
             Work::Merge { is_bottommost, .. } => {
                 let draft = self.merged(pick, *is_bottommost);
-                for draft in self.cut(draft) {
+                let drafts = if pick.output_level > 0 { self.cut(draft) } else { vec![draft] };
+                for draft in drafts {
                     let draft = self.gathered(draft, pick, &mut edit);
                     if !draft.parts.is_empty() {
                         self.add(pick.output_level, draft, &mut edit);
@@ -210,6 +216,10 @@ impl Tree {
         Draft {
             smallest: tables().map(|properties| key(&properties.smallest)).min().unwrap(),
             largest: tables().map(|properties| key(&properties.largest)).max().unwrap(),
+            sequences: (
+                tables().map(|properties| properties.smallest_sequence.0).min().unwrap(),
+                tables().map(|properties| properties.largest_sequence.0).max().unwrap(),
+            ),
             range_deletions: if is_bottommost {
                 0
             } else {
@@ -283,7 +293,13 @@ impl Tree {
     fn settle(&mut self, seed: u64) -> usize {
         for picks in 0..MOST_PICKS {
             let Some(pick) = self.pick() else { return picks };
-            self.compact(&pick);
+            // What merges neighbours has its memory held for it.
+            if self.room.is_none() && pick.output_level > 0 && self.random.one_in(1, 4) {
+                self.too_large.extend(pick.chosen());
+            } else {
+                self.compact(&pick);
+                self.too_large.clear();
+            }
         }
         panic!("seed {seed}: {:?} with room {:?} goes on and on", self.pick(), self.room);
     }

@@ -334,6 +334,47 @@ fn busy_tables_are_left_alone() {
 }
 
 #[test]
+fn neighbours_of_level_0_are_merged_where_nothing_else_finds_room() {
+    let found = |tables: std::ops::RangeInclusive<u64>, busy: &[u64], room: Room| {
+        let tables: Vec<_> = tables.rev().map(|id| (0, id, "a", "z", 10, false)).collect();
+        let busy = busy.iter().map(|id| TableId(*id)).collect();
+        let pick = Picker::new(&version(&tables, 10), &options(), &busy, &|_| 0, room).pick(&mut Cursors::default())?;
+        assert_eq!(pick.output_level, 0);
+        let Work::Merge { is_bottommost: false, clustering: Clustering::None, vacated } = &pick.work else {
+            panic!("{pick:?}")
+        };
+        // Their records, too, as one run.
+        assert_eq!(*vacated, pick.inputs.iter().map(|(_, table)| SegmentId(table.id.0 * 2)).collect());
+        Some(pick.inputs.iter().map(|(_, table)| table.id.0).collect::<Vec<_>>())
+    };
+    assert_eq!(found(3..=5, &[3], Room::NONE), Some(vec![5, 4]));
+    assert_eq!(found(3..=5, &[3], Room { memtables: 1, ..Room::NONE }), None);
+    // None that is busy stays between them, and none is merged alone.
+    assert_eq!(found(3..=5, &[4], Room::NONE), None);
+    assert_eq!(found(2..=6, &[4], Room::NONE).map(|ids| ids.len()), Some(2));
+    // As many as have an index of one page.
+    assert_eq!(found(1..=44, &[1], Room::NONE).map(|ids| ids.len()), Some(40));
+}
+
+#[test]
+fn nothing_is_rewritten_for_its_order_without_room() {
+    let tables = [(0, 3, "a", "b", 300, false), (1, 2, "a", "b", 700, true)];
+    let clustering = |style, memtables| {
+        let options = Options { compaction_style: style, level0_compaction_trigger: 1, ..options() };
+        let room = Room { memtables, ..Room::NONE };
+        let version = version(&tables, 1000);
+        match Picker::new(&version, &options, &BTreeSet::new(), &|_| 0, room).build(0, version.level(0).to_vec()).work {
+            Work::Merge { clustering, .. } => clustering,
+            Work::Move => panic!("it overlaps"),
+        }
+    };
+    assert_eq!(clustering(CompactionStyle::Clustered, 1), GATHER);
+    assert_eq!(clustering(CompactionStyle::Classic, 1), Clustering::Gather(Residents::Rewrite));
+    assert_eq!(clustering(CompactionStyle::Clustered, 0), Clustering::None);
+    assert_eq!(clustering(CompactionStyle::Classic, 0), Clustering::None);
+}
+
+#[test]
 fn a_manual_compaction_leaves_no_table_of_range_deletions_alone() {
     let base = version(&[(1, 1, "a", "z", 10, true)], 10);
     let mut table = base.level(1)[0].as_ref().clone();
@@ -354,6 +395,26 @@ fn a_manual_compaction_leaves_no_table_of_range_deletions_alone() {
         assert_eq!(ids(&pick_manual(&version, &options, &mut manual).unwrap()), [(1, 50)]);
         assert_eq!(pick_manual(&version, &options, &mut manual), None);
     }
+}
+
+#[test]
+fn a_step_of_a_manual_compaction_that_failed_is_taken_again() {
+    let at = |level, cursor: Option<&[u8]>| ManualCompaction {
+        level,
+        cursor: cursor.map(<[u8]>::to_vec),
+        ..ManualCompaction::default()
+    };
+    // Level 0 has no keys to go by, only whether it was done.
+    let ascending = [at(0, None), at(0, Some(b"")), at(1, None), at(1, Some(b"a")), at(1, Some(b"b")), at(2, None)];
+    for (now, before) in ascending.iter().flat_map(|now| ascending.iter().map(move |before| (now, before))) {
+        let mut manual = now.clone();
+        manual.go_back(KeyOrder::Bytewise, before.clone());
+        let position = |of: &ManualCompaction| (of.level, of.cursor.clone());
+        assert_eq!(position(&manual), position(now).min(position(before)));
+    }
+    let mut manual = at(1, Some(b"b"));
+    manual.go_back(KeyOrder::ReverseBytewise, at(1, Some(b"a")));
+    assert_eq!(manual.cursor, Some(b"b".to_vec()));
 }
 
 #[test]
