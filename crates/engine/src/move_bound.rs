@@ -247,14 +247,15 @@ impl Move<'_> {
     /// Records the bound in the manifest of the shard behind it.
     fn record(&self, bound: &[u8]) -> Result<(), Failure> {
         let behind = self.router.shard(self.at + 1)?;
-        let Err(mut error) = behind.set_first_key(bound) else { return Ok(()) };
+        let set = || behind.set_first_key(bound).map_err(|error| behind.judged(error));
+        let Err(mut error) = set() else { return Ok(()) };
         if matches!(error.kind(), ErrorKind::Full | ErrorKind::Fenced) {
             return Err(Failure::Undone(error));
         }
         // Perhaps it counts: the next attempt decides.
         for _ in 0..RETRIES {
             behind.options.clock.sleep(PAUSE);
-            match behind.set_first_key(bound) {
+            match set() {
                 Ok(()) => return Ok(()),
                 Err(again) => error = again,
             }
