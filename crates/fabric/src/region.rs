@@ -228,6 +228,21 @@ mod tests {
     }
 
     #[test]
+    fn reads_of_any_length_are_exact() {
+        const LENGTH: usize = 40 << 10;
+        let region = Region::allocate(LENGTH, Backing::Private).unwrap();
+        let bytes: Vec<u8> = (0..LENGTH).map(|i| (i * 7 + i / 251) as u8).collect();
+        region.write(0, &bytes).unwrap();
+        // Around a line, and around where a long copy begins and ends to ask ahead.
+        let lengths = [0, 1, 7, 8, 9, 63, 64, 65, 8_191, 8_192, 8_193, 8_256, 16_384, 30_001, LENGTH - 16];
+        for (from, length) in [0, 1, 8, 13].into_iter().flat_map(|from| lengths.map(|length| (from, length))) {
+            let mut read = vec![0; length];
+            region.read(from as u64, &mut read).unwrap();
+            assert!(read == bytes[from..from + length], "{length} bytes from {from}");
+        }
+    }
+
+    #[test]
     #[cfg_attr(miri, ignore = "Miri has no memory files")]
     fn copies_between_regions_are_exact() {
         const LENGTH: usize = 160 << 10;

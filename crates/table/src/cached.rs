@@ -28,7 +28,7 @@ impl CachedTable {
         let section = |range: &std::ops::Range<usize>| tail.get(range.clone()).unwrap_or_default();
         let properties = TableProperties::decode(section(&layout.properties))?;
         let sparse_index = SparseIndex::parse(section(&layout.sparse_index).into())?;
-        let point_index = PointIndex::parse(section(&layout.point_index).into())?;
+        let point_index = PointIndex::parse(section(&layout.point_index))?;
         let range_deletions = match &layout.range_deletions {
             Some(range) => decode_tombstones(section(range))?,
             None => Vec::new(),

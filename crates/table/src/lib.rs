@@ -39,7 +39,7 @@ pub use entry::{IndexEntry, OwnedKey, RangeTombstone, RecordAddress};
 pub use error::{Error, RecordMismatch, Result};
 pub use manifest::{ManifestRoot, StoreConfig, StorePart};
 pub use merge::{Direction, Merge, SortedStream};
-pub use point_index::{Candidate, PointIndex, PointIndexLayout, PointIndexOptions, key_hash};
+pub use point_index::{Candidate, PointIndex, PointIndexOptions, key_hash};
 pub use properties::{Creation, SegmentUse, TableProperties};
 pub use segments::{Placement, SegmentInfo, SegmentKind};
 pub use sparse_index::{BlockAddress, SparseIndex};

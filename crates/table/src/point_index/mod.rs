@@ -1,7 +1,7 @@
 //! The point index: from a key's hash to where its record is.
 //!
 //! An immutable hash table over all entries of a table (range deletions excepted), built once by
-//! whoever writes the table, cached at compute nodes, or probed where the image lies. It knows no
+//! whoever writes the table, and cached at compute nodes. It knows no
 //! keys: it answers candidates, and whoever reads a candidate's record verifies key and sequence
 //! number.
 //!
@@ -32,13 +32,15 @@
 //!
 //! **Cost.** A lookup touches one line of bucket positions and one or two of entries. **Size**: `(f + l
 //! + c) / 8 + 4 / load` bytes a key, for 435 B records of one size in 64 MiB: (12 + 23 + 0) / 8 + 0.5 =
-//! 4.9; with lengths of 8 bits in 64 segments of 64 MiB: (12 + 29 + 8) / 8 + 0.5 = 6.6. **False
+//! 4.9; with lengths of 8 bits in 64 segments of 64 MiB: (12 + 29 + 8) / 8 + 0.5 = 6.6. In a compute
+//! node's memory, where bucket positions are packed (see `buckets`), a third of a byte less. **False
 //! positives**: a key that is absent meets about `load` entries, each of which matches by chance with
 //! probability 2^-f: `load / 2^f` = 8 / 4096 = 0.2 % a table.
 //!
 //! What it is for, and which test pins it: `docs/formats/point-index.md`.
 
 mod bits;
+mod buckets;
 mod build;
 pub mod length_code;
 
@@ -48,7 +50,8 @@ pub(crate) use build::build;
 
 use crate::entry::{MAX_OFFSET_UNITS, UNIT_BYTES};
 use crate::error::{Context, Error, Result};
-use crate::frame::{FrameKind, HEADER_BYTES};
+use crate::frame::FrameKind;
+use buckets::Buckets;
 use forebay_base::{DecodeError, LogicalAddress, Reader, SegmentId};
 use length_code::LengthCoding;
 use std::ops::Range;
@@ -97,19 +100,6 @@ struct PlacedSpan {
     base_units: u64,
 }
 
-/// What the head of an image says: all that a lookup needs beside the image itself.
-#[derive(Debug, Clone)]
-pub struct PointIndexLayout {
-    entry_count: u32,
-    bucket_count: u32,
-    shape: EntryShape,
-    coding: LengthCoding,
-    spans: Vec<PlacedSpan>,
-    /// Where the bucket positions and the entries are in the image.
-    positions_at: usize,
-    entries: Range<usize>,
-}
-
 /// Widths of an entry's parts in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryShape {
@@ -136,8 +126,48 @@ pub(crate) fn bucket(hash: u64, bucket_count: u32) -> u32 {
     ((u128::from(hash) * u128::from(bucket_count)) >> 64) as u32
 }
 
-impl PointIndexLayout {
-    /// Verifies an image: its checksum, and that its parts fit each other.
+/// Iterator over the candidates for a key, the newest version of a key first.
+#[derive(Debug, Clone)]
+pub struct Candidates<'a> {
+    index: &'a PointIndex,
+    fingerprint: u64,
+    next: u32,
+    end: u32,
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = Candidate;
+
+    #[inline]
+    fn next(&mut self) -> Option<Candidate> {
+        let shape = self.index.shape;
+        while self.next < self.end {
+            let entry = bits::load(&self.index.entries, self.next, shape.total_bits())?;
+            self.next += 1;
+            if entry & bits::mask(shape.fingerprint_bits) == self.fingerprint {
+                return self.index.candidate(entry);
+            }
+        }
+        None
+    }
+}
+
+/// A verified point index, as a compute node keeps it: what its image says, with the positions of
+/// its buckets in a third of the bytes (see `buckets`).
+#[derive(Debug, Clone)]
+pub struct PointIndex {
+    entry_count: u32,
+    bucket_count: u32,
+    shape: EntryShape,
+    coding: LengthCoding,
+    spans: Vec<PlacedSpan>,
+    buckets: Buckets,
+    /// The entries and the bytes behind them.
+    entries: Arc<[u8]>,
+}
+
+impl PointIndex {
+    /// Verifies an image, its checksum and that its parts fit each other, and keeps what it says.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Inconsistent`] or [`Error::Unknown`].
@@ -176,15 +206,14 @@ impl PointIndexLayout {
             spans.push(PlacedSpan { span, base_units });
             base_units = base_units.checked_add(span.span_units).ok_or(bad("span of a segment", span.span_units))?;
         }
-        let positions_at = HEADER_BYTES + reader.offset();
         let positions_bytes = 4 * (u64::from(bucket_count) + 1);
         let entries_bytes = (u64::from(entry_count) * u64::from(shape.total_bits())).div_ceil(8);
         if reader.remaining() as u64 != positions_bytes + entries_bytes + PADDING_BYTES as u64 {
             return Err(bad("length of a point index", reader.remaining() as u64));
         }
-        let entries_at = positions_at + positions_bytes as usize;
-        let entries = entries_at..entries_at + entries_bytes as usize + PADDING_BYTES;
-        Ok(Self { entry_count, bucket_count, shape, coding, spans, positions_at, entries })
+        let buckets = Buckets::new(reader.bytes(positions_bytes as usize)?);
+        let entries = reader.rest().into();
+        Ok(Self { entry_count, bucket_count, shape, coding, spans, buckets, entries })
     }
 
     /// Number of entries.
@@ -193,26 +222,39 @@ impl PointIndexLayout {
         self.entry_count
     }
 
-    /// The candidates for the key of this hash, in the image that this layout was parsed from.
-    /// Another image gives wrong candidates or none, and no panic.
-    #[inline]
-    pub fn candidates<'a>(&'a self, image: &'a [u8], hash: u64) -> Candidates<'a> {
-        let (next, end) = self.bucket_positions(image, bucket(hash, self.bucket_count)).unwrap_or((0, 0));
-        Candidates {
-            layout: self,
-            entries: image.get(self.entries.clone()).unwrap_or_default(),
-            fingerprint: self.shape.fingerprint(hash),
-            next,
-            end: end.min(self.entry_count),
-        }
+    /// Bytes that the index takes in memory.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.entries.len() + self.buckets.size_bytes() + size_of_val(self.spans.as_slice())
     }
 
+    /// The bytes that [`PointIndex::candidates`] looks at first for this hash: for callers that have
+    /// something else to do while they come near.
     #[inline]
-    fn bucket_positions(&self, image: &[u8], bucket: u32) -> Option<(u32, u32)> {
-        let at = self.positions_at + 4 * bucket as usize;
-        let both: &[u8; 8] = image.get(at..)?.first_chunk()?;
-        let both = u64::from_le_bytes(*both);
-        Some((both as u32, (both >> 32) as u32))
+    #[must_use]
+    pub fn bucket_bytes(&self, hash: u64) -> &[u8] {
+        self.buckets.line(bucket(hash, self.bucket_count))
+    }
+
+    /// The bytes that it looks at then.
+    #[inline]
+    #[must_use]
+    pub fn entries_bytes(&self, hash: u64) -> &[u8] {
+        let Range { start, end } = self.buckets.entries(bucket(hash, self.bucket_count));
+        let byte = |entry: u32| (u64::from(entry) * u64::from(self.shape.total_bits()) / 8) as usize;
+        self.entries.get(byte(start)..byte(end) + 1).unwrap_or_default()
+    }
+
+    /// The candidates for the key of this hash, see [`key_hash`].
+    #[inline]
+    pub fn candidates(&self, hash: u64) -> Candidates<'_> {
+        let Range { start, end } = self.buckets.entries(bucket(hash, self.bucket_count));
+        Candidates {
+            index: self,
+            fingerprint: self.shape.fingerprint(hash),
+            next: start,
+            end: end.min(self.entry_count),
+        }
     }
 
     #[inline]
@@ -227,88 +269,6 @@ impl PointIndexLayout {
         let read_length = u64::from(self.coding.decode(code)?).min(left_bytes) as u32;
         let offset = (span.first_unit + within) * UNIT_BYTES;
         Some(Candidate { address: LogicalAddress { segment: span.id, offset }, read_length })
-    }
-}
-
-/// Iterator over the candidates for a key, the newest version of a key first.
-#[derive(Debug, Clone)]
-pub struct Candidates<'a> {
-    layout: &'a PointIndexLayout,
-    entries: &'a [u8],
-    fingerprint: u64,
-    next: u32,
-    end: u32,
-}
-
-impl Iterator for Candidates<'_> {
-    type Item = Candidate;
-
-    #[inline]
-    fn next(&mut self) -> Option<Candidate> {
-        let shape = self.layout.shape;
-        while self.next < self.end {
-            let entry = bits::load(self.entries, self.next, shape.total_bits())?;
-            self.next += 1;
-            if entry & bits::mask(shape.fingerprint_bits) == self.fingerprint {
-                return self.layout.candidate(entry);
-            }
-        }
-        None
-    }
-}
-
-/// A verified point index with its image.
-#[derive(Debug, Clone)]
-pub struct PointIndex {
-    layout: PointIndexLayout,
-    image: Arc<[u8]>,
-}
-
-impl PointIndex {
-    /// Verifies an image and keeps it.
-    ///
-    /// # Errors
-    /// As [`PointIndexLayout::parse`].
-    pub fn parse(image: Arc<[u8]>) -> Result<Self> {
-        Ok(Self { layout: PointIndexLayout::parse(&image)?, image })
-    }
-
-    /// Number of entries.
-    #[must_use]
-    pub const fn entry_count(&self) -> u32 {
-        self.layout.entry_count
-    }
-
-    /// Bytes that the index takes in memory.
-    #[must_use]
-    pub fn size_bytes(&self) -> usize {
-        self.image.len() + size_of_val(self.layout.spans.as_slice())
-    }
-
-    /// The bytes that [`PointIndex::candidates`] looks at first for this hash: for callers that have
-    /// something else to do while they come near.
-    #[inline]
-    #[must_use]
-    pub fn bucket_bytes(&self, hash: u64) -> &[u8] {
-        let at = self.layout.positions_at + 4 * bucket(hash, self.layout.bucket_count) as usize;
-        self.image.get(at..at + 8).unwrap_or_default()
-    }
-
-    /// The bytes that it looks at then.
-    #[inline]
-    #[must_use]
-    pub fn entries_bytes(&self, hash: u64) -> &[u8] {
-        let bucket = bucket(hash, self.layout.bucket_count);
-        let (next, end) = self.layout.bucket_positions(&self.image, bucket).unwrap_or((0, 0));
-        let byte = |entry: u32| (u64::from(entry) * u64::from(self.layout.shape.total_bits()) / 8) as usize;
-        let entries = self.image.get(self.layout.entries.clone()).unwrap_or_default();
-        entries.get(byte(next)..byte(end) + 1).unwrap_or_default()
-    }
-
-    /// The candidates for the key of this hash, see [`key_hash`].
-    #[inline]
-    pub fn candidates(&self, hash: u64) -> Candidates<'_> {
-        self.layout.candidates(&self.image, hash)
     }
 }
 
