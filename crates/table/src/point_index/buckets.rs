@@ -11,7 +11,7 @@
 //! ```
 //!
 //! An index in which a group has more than 255 entries (a key with many versions) keeps the image's
-//! positions instead.
+//! positions instead. The image's layout: `docs/formats/point-index.md`.
 
 use std::ops::Range;
 use std::sync::Arc;
