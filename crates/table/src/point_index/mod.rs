@@ -1,9 +1,8 @@
 //! The point index: from a key's hash to where its record is.
 //!
 //! An immutable hash table over all entries of a table (range deletions excepted), built once by
-//! whoever writes the table, and cached at compute nodes. It knows no
-//! keys: it answers candidates, and whoever reads a candidate's record verifies key and sequence
-//! number.
+//! whoever writes the table, and cached at compute nodes. It knows no keys: it answers candidates, and
+//! whoever reads a candidate's record verifies key and sequence number.
 //!
 //! ```text
 //!  frame "FBpi" (see `frame`), body:
