@@ -42,6 +42,9 @@
 //!   must be opened. Arguments that are wrong on their face (misaligned atomics, too large) are
 //!   refused at the post and break nothing.
 //! * When a link's node is lost, every operation ends with [`Error::PeerLost`] in bounded time.
+//!   Until the client notices, a back end whose operations need nobody at the node
+//!   ([`RevocationMode::Cooperative`]) may still complete some, on memory that is lost: the node
+//!   counts as lost when its links notice, and a later life of it has other memory and keys.
 //!   Whether an operation that ended with an error took effect is unknown.
 //!
 //! # Counting

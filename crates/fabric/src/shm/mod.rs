@@ -29,7 +29,8 @@
 //! ends first, that is as good.
 //!
 //! **A dead node's memory would still answer**, so the end of the sockets is what tells: it fails
-//! every endpoint of the link with [`Error::PeerLost`].
+//! every endpoint of the link with [`Error::PeerLost`]. The link's thread sees that end as soon as
+//! it runs; until then operations still succeed, on memory that no later life of the node has.
 
 mod channel;
 mod events;

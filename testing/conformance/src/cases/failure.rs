@@ -5,7 +5,7 @@ use crate::{Connection, Fixture, case_list};
 use forebay_base::ErrorKind;
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::rpc::{Client, Style};
-use forebay_fabric::{AccessKey, Endpoint, EndpointId, EndpointOptions, Error, Outcome, Rights};
+use forebay_fabric::{AccessKey, Endpoint, EndpointId, EndpointOptions, Error, Outcome, RevocationMode, Rights};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -187,6 +187,10 @@ fn a_node_comes_back_as_another(fixture: &Fixture) {
     assert_ne!(before.incarnation, after.incarnation);
     let (new, region, new_key) = fixture.granted(4096, Rights::ALL);
     assert_eq!((old.link.node(), new.link.node()), (before, after));
+    if fixture.capabilities().revocation == RevocationMode::Cooperative {
+        // Until the client notices, it writes to memory that has died with its node.
+        eventually("the end of the old link", || !old.link.is_alive());
+    }
     let error = old_endpoint.write(old_key.at(0), &[7; 8]).unwrap_err();
     assert!(is_lost(&error), "{error}");
     let error = new.endpoint().write(old_key.at(0), &[7; 8]).unwrap_err();
