@@ -121,8 +121,11 @@ fn a_stopped_process_wakes_up_after_a_takeover() {
     }
 }
 
+/// How a process ends that got too little time.
+const STARVED: [Option<i32>; 3] = [Some(3), Some(4), Some(7)];
+
 /// A process that gets too little time loses its session at any moment, its last flush included: it
-/// fails, or all that it wrote is there.
+/// fails, or all that it wrote is there. The one that looks may starve as well, on a busy machine.
 fn starve(seed: u64) -> bool {
     let mut random = Random::seeded(seed);
     let (_node, address) = start_node(&places()[0], "--memory=256MiB --lease=100ms");
@@ -137,10 +140,12 @@ fn starve(seed: u64) -> bool {
     }
     let ended = load.wait();
     if ended.code != Some(0) {
-        assert!([Some(3), Some(4), Some(7)].contains(&ended.code), "seed {seed}: {ended:?}");
+        assert!(STARVED.contains(&ended.code), "seed {seed}: {ended:?}");
         return false;
     }
-    let read = run(&format!("bench {flags} --use_existing_db --benchmarks=readrandom")).expect(0).json();
+    let check = format!("bench {flags} --use_existing_db --takeover --benchmarks=readrandom");
+    let read = (0..50).map(|_| run(&check)).find(|read| !STARVED.contains(&read.code));
+    let read = read.expect("a reader that gets enough time").expect(0).json();
     assert_eq!(read["benchmarks"][0]["found"], 30000, "seed {seed}: {read}");
     true
 }
