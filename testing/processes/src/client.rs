@@ -2,7 +2,7 @@
 
 use crate::journal::Journal;
 use crate::records::{self, CLIENTS, SHARED, key, number_of, parse_key, parse_value, place_of, value};
-use crate::{Outcome, TREE, session};
+use crate::{Outcome, READY, TREE, session, wait_for_the_end};
 use forebay::tree::{Entry, Range};
 use forebay::{NodeAddress, Tree, TreeClient, TreeOptions};
 use forebay_env::Random;
@@ -34,12 +34,13 @@ pub struct Arguments {
     pub seed: u64,
 }
 
-/// Runs until all operations are done.
+/// Runs until all operations are done and the driver has seen it.
 ///
 /// # Errors
 /// The first answer that is wrong.
 pub fn execute(arguments: &Arguments) -> Outcome {
     let sessions = session(&arguments.memory, &format!("client-{}-{}", arguments.number, arguments.life))?;
+    println!("{READY}");
     let tree = Tree::open(&sessions, TREE, TreeOptions::default()).map_err(|error| error.to_string())?;
     let (number, keys, life) = (arguments.number, arguments.keys, arguments.life);
     let mut own: Vec<_> = (0..keys).map(|index| (key(number_of(number, index)), index)).collect();
@@ -59,7 +60,10 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let result = client.live();
     let kept = client.journal.note_progress();
     result.map_err(|error| format!("after {} operations, seed {}: {error}", client.done(), arguments.seed))?;
-    kept
+    kept?;
+    // A session that ended in order would not be one of a killed client.
+    wait_for_the_end();
+    Ok(())
 }
 
 struct Client {

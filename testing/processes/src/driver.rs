@@ -2,13 +2,13 @@
 
 use crate::journal::{Journal, Progress};
 use crate::records::{CLIENTS, SHARED, key, number_of, parse_key, parse_value, place_of, value};
-use crate::{Outcome, TREE, session};
+use crate::{Outcome, READY, TREE, session};
 use forebay::tree::{Range, TreeStatistics};
 use forebay::{MemoryClient, NodeAddress, Tree, TreeClient, TreeOptions};
 use forebay_env::{Clock, Random, SystemClock};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,11 +74,26 @@ impl Process {
         started.map(Self).map_err(|error| format!("a process cannot be started: {error}"))
     }
 
-    /// Kills it (`kill -9`) and waits until it is gone.
-    fn kill(&mut self) {
-        // It may have ended by itself.
+    /// Waits until it says that it is ready. Returns what else it says.
+    fn wait_ready(&mut self, who: &str) -> Outcome<String> {
+        let mut line = String::new();
+        let out = self.0.stdout.take().ok_or_else(|| format!("{who} has no output"))?;
+        BufReader::new(out).read_line(&mut line).map_err(|error| error.to_string())?;
+        let said = line.trim().strip_prefix(READY).ok_or_else(|| format!("{who} did not start"))?;
+        Ok(said.trim().to_owned())
+    }
+
+    /// Tells it to end, and waits until it has.
+    fn end(&mut self) -> Outcome<ExitStatus> {
+        drop(self.0.stdin.take());
+        self.0.wait().map_err(|error| error.to_string())
+    }
+
+    /// Kills it (`kill -9`) and waits until it is gone. Returns how it ended if it had done so by itself.
+    fn kill(&mut self) -> Option<ExitStatus> {
+        // Fails when it has ended.
         let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.wait().ok().filter(|status| status.code().is_some())
     }
 }
 
@@ -132,10 +147,7 @@ impl<'a> Run<'a> {
             Fabric::Shm | Fabric::Both => format!("shm:{}", folder.0.join("node").display()),
         };
         let mut node = Process::start(&["node".into(), listen, (arguments.memory_mib << 20).to_string()])?;
-        let mut ready = String::new();
-        let out = node.0.stdout.take().ok_or("the memory node has no output")?;
-        BufReader::new(out).read_line(&mut ready).map_err(|error| error.to_string())?;
-        let address = ready.trim().strip_prefix("ready ").ok_or("the memory node did not start")?;
+        let address = node.wait_ready("the memory node")?;
         let address: NodeAddress = address.parse().map_err(|error: forebay::Error| error.to_string())?;
         let sessions = session(&address, "driver")?;
         let tree = Tree::create(&sessions, TREE, TreeOptions::default()).and_then(|tree| tree.client());
@@ -165,11 +177,18 @@ impl<'a> Run<'a> {
         self.folder.0.join(format!("journal-{number}"))
     }
 
+    /// Operations of each client.
+    fn share(&self) -> u64 {
+        self.arguments.operations / CLIENTS
+    }
+
+    /// Starts a client. It has a session when this returns, and until it is told to end or is killed.
     fn start_client(&self, number: u64, life: u64) -> Outcome<Process> {
-        let operations = self.arguments.operations / CLIENTS;
         let mut words = vec!["client".into(), self.address.to_string(), self.journal(number).display().to_string()];
-        words.extend([number, life, self.keys, operations, self.arguments.seed].map(|word| word.to_string()));
-        Process::start(&words)
+        words.extend([number, life, self.keys, self.share(), self.arguments.seed].map(|word| word.to_string()));
+        let mut process = Process::start(&words)?;
+        process.wait_ready(&format!("client {number} in life {life}"))?;
+        Ok(process)
     }
 
     /// Kills and restarts until all clients are done; then checks the tree. Says what there was.
@@ -219,11 +238,17 @@ impl<'a> Run<'a> {
         mean / 2 + self.random.below(mean)
     }
 
-    /// Whether all clients ended, each without a failure.
+    /// Ends the clients that have done their share. Whether all ended, each without a failure.
     fn are_done(&mut self) -> Outcome<bool> {
-        for (number, client) in self.clients.iter_mut().enumerate() {
+        for number in 0..CLIENTS {
+            let is_done = Progress::read(&self.journal(number))?.done >= self.share();
+            let client = &mut self.clients[number as usize];
             let Some(process) = &mut client.process else { continue };
-            match process.0.try_wait().map_err(|error| error.to_string())? {
+            let ended = match process.0.try_wait().map_err(|error| error.to_string())? {
+                None if is_done => Some(process.end()?),
+                ended => ended,
+            };
+            match ended {
                 None => {}
                 Some(status) if status.success() => client.process = None,
                 Some(status) => return Err(format!("client {number} failed ({status}), see above")),
@@ -237,10 +262,9 @@ impl<'a> Run<'a> {
         let number = self.random.below(CLIENTS);
         let client = &mut self.clients[number as usize];
         let Some(process) = &mut client.process else { return Ok(()) };
-        if process.0.try_wait().map_err(|error| error.to_string())?.is_some() {
-            return Ok(());
+        if let Some(status) = process.kill() {
+            return Err(format!("client {number} failed ({status}), see above"));
         }
-        process.kill();
         client.life += 1;
         let life = client.life;
         self.kills += 1;
@@ -274,7 +298,7 @@ impl<'a> Run<'a> {
     fn progress(&self) -> Outcome<Progress> {
         let mut sum = Progress::default();
         for number in 0..CLIENTS {
-            let Progress { done, checks, read_back } = self.open_journal(number)?.progress;
+            let Progress { done, checks, read_back } = Progress::read(&self.journal(number))?;
             sum.done += done;
             sum.checks += checks;
             sum.read_back += read_back;

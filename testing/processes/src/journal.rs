@@ -11,6 +11,7 @@
 
 use crate::Outcome;
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -37,6 +38,30 @@ pub struct Progress {
     pub read_back: u64,
 }
 
+impl Progress {
+    /// What the journal at `path` says. Nothing was done where there is none yet.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(path: &Path) -> Outcome<Self> {
+        let mut header = [0; HEADER_BYTES];
+        match File::open(path).and_then(|file| file.read_at(&mut header, 0)) {
+            Ok(HEADER_BYTES) => Ok(Self::decode(&header)),
+            Ok(_) => Ok(Self::default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
+    }
+
+    fn decode(header: &[u8]) -> Self {
+        Self { done: word(header, 0), checks: word(header, 8), read_back: word(header, 16) }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..].first_chunk().copied().map_or(0, u64::from_le_bytes)
+}
+
 /// A client's journal: its file, and the same in memory.
 #[derive(Debug)]
 pub struct Journal {
@@ -58,11 +83,9 @@ impl Journal {
         let mut bytes = vec![0; HEADER_BYTES + ENTRY_BYTES * keys as usize];
         file.set_len(bytes.len() as u64).map_err(failed)?;
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        let word = |bytes: &[u8], at: usize| bytes[at..].first_chunk().copied().map_or(0, u64::from_le_bytes);
         let (header, entries) = bytes.split_at(HEADER_BYTES);
         let entries = entries.chunks_exact(ENTRY_BYTES).map(|b| Entry { before: word(b, 0), after: word(b, 8) });
-        let progress = Progress { done: word(header, 0), checks: word(header, 8), read_back: word(header, 16) };
-        Ok(Self { file, entries: entries.collect(), progress })
+        Ok(Self { file, entries: entries.collect(), progress: Progress::decode(header) })
     }
 
     /// The entry of a key.

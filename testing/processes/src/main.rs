@@ -39,6 +39,8 @@ type Outcome<T = ()> = Result<T, String>;
 
 /// The name of the tree.
 const TREE: &str = "tree-kill";
+/// What a process says once it can be used.
+const READY: &str = "ready";
 
 /// Kills clients of a shared tree.
 #[derive(Debug, Parser)]
@@ -85,13 +87,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Serves until the driver closes standard input, or is gone.
+/// Returns when the driver closes standard input, or is gone.
+fn wait_for_the_end() {
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Serves until the driver has enough.
 fn serve(arguments: &NodeArguments) -> Outcome {
     let listener = forebay::listen(&arguments.listen, 1, false).map_err(|error| error.to_string())?;
     let options = MemoryNodeOptions::with_memory(arguments.memory_bytes);
     let node = MemoryNode::start(listener, options).map_err(|error| error.to_string())?;
-    println!("ready {}", node.address());
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    println!("{READY} {}", node.address());
+    wait_for_the_end();
     node.shutdown().map_err(|error| error.to_string())
 }
 
