@@ -76,19 +76,24 @@ fn live_data_that_fits_is_never_refused() {
     cluster.expect_nothing_leased();
 }
 
-/// Puts until it is refused. Returns how many were accepted.
+/// Puts until it is refused, and refused again: on a busy machine background work may free some memory between the
+/// two. Returns how many were accepted.
 fn fill(db: &Db) -> u64 {
-    for i in 0.. {
-        match db.put(&key(i), &value(i, 1)) {
-            Ok(()) => assert!(i * VALUE_BYTES < MEMORY, "more than there is memory"),
+    let (mut accepted, mut refused) = (0, 0);
+    while refused < 2 {
+        match db.put(&key(accepted), &value(accepted, 1)) {
+            Ok(()) => {
+                assert!(accepted * VALUE_BYTES < MEMORY, "more than there is memory");
+                (accepted, refused) = (accepted + 1, 0);
+            }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Full, "{error}");
                 assert!(error.to_string().contains("delete something"), "{error}");
-                return i;
+                refused += 1;
             }
         }
     }
-    unreachable!()
+    accepted
 }
 
 /// Calls until there is room again: collection may take a while on a busy machine.
@@ -111,7 +116,6 @@ fn a_full_database_accepts_deletions_and_comes_back() {
         let db = cluster.open(options());
         let filled = fill(&db);
         assert!(filled * RECORD_BYTES > MEMORY / 2, "{filled} records were accepted: {:?}", db.statistics());
-        assert!(db.put(b"another", &[0; 400]).is_err());
         let deleted = |i: u64| if by_range { key(i)[0] < 128 } else { i.is_multiple_of(2) };
         if by_range {
             let mut batch = WriteBatch::new();
