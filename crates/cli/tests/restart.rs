@@ -105,6 +105,7 @@ fn a_stopped_process_wakes_up_after_a_takeover() {
         zombie.until_open();
         zombie.pause(Duration::from_millis(400));
         zombie.signal(Signal::STOP);
+        let stopped = zombie.age();
         let busy = run(&format!("bench {flags} {num} --use_existing_db --benchmarks=readrandom"));
         assert_eq!(busy.code, Some(1), "{busy:?}");
         let check =
@@ -114,7 +115,10 @@ fn a_stopped_process_wakes_up_after_a_takeover() {
         run(&format!("bench {flags} {num} --use_existing_db --takeover --benchmarks=overwrite,compact")).expect(0);
         zombie.signal(Signal::CONT);
         let woken = zombie.age();
-        let ended = zombie.wait().expect(7);
+        // A node gives up a connection that takes nothing in for ten seconds: then its end may be seen first.
+        let ended = zombie.wait();
+        let lost = woken - stopped >= Duration::from_secs(10) && ended.code == Some(4);
+        let ended = ended.expect(if lost { 4 } else { 7 });
         assert!(ended.took - woken < Duration::from_secs(10), "{ended:?}");
         let read = run(&check).expect(0).json();
         assert_eq!(read["benchmarks"][0]["found"], 30000, "{read}");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Cluster, SetWhenDropped, small_options};
+use common::{Cluster, SetWhenDropped, expect_remote_bytes, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Options, WriteBatch};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +58,7 @@ fn a_found_key_costs_one_round_trip_and_an_absent_one_none() {
     assert!(absent.round_trips as f64 <= 0.01 * f64::from(count), "{absent:?}");
     let statistics = db.statistics();
     assert!(statistics.cached_index_bytes <= 8 * u64::from(count), "{statistics:?}");
-    assert!(statistics.remote_bytes <= u64::from(count) * (420 * 11 / 10 + 48), "{statistics:?}");
+    expect_remote_bytes(&db, u64::from(count) * (420 * 11 / 10 + 48));
     let keys: Vec<Vec<u8>> = (0..64).map(|i| key(i * 2)).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let before = db.statistics().foreground;
@@ -132,8 +132,8 @@ fn space_of_overwritten_records_comes_back() {
         db.delete(&i.to_be_bytes()).unwrap();
     }
     db.compact_range(None, None).unwrap();
-    let statistics = db.statistics();
-    assert_eq!((statistics.remote_bytes, statistics.live_bytes), (0, 0), "{statistics:?}");
+    expect_remote_bytes(&db, 0);
+    assert_eq!(db.statistics().live_bytes, 0);
 }
 
 #[test]

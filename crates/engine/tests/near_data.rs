@@ -118,8 +118,7 @@ fn outputs_come_back_while_the_database_is_open() {
         db.delete(&key(i)).unwrap();
     }
     db.compact_range(None, None).unwrap();
-    let statistics = db.statistics();
-    assert_eq!(statistics.remote_bytes, 0, "{statistics:?}");
+    common::expect_remote_bytes(&db, 0);
     // Frees are sent in batches, by the threads behind.
     common::eventually("the node has its part back", || {
         let node = client.node_statistics().unwrap();

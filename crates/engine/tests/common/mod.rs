@@ -66,6 +66,15 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("it never came true that {what}");
 }
 
+/// Waits until the database takes at most so many bytes at the node: a background thread that looked at a version
+/// when it was replaced, and has not run since, still holds it.
+pub fn expect_remote_bytes(db: &Db, most: u64) {
+    eventually("what compactions replaced is given back", || {
+        db.wait_for_compactions().unwrap();
+        db.statistics().remote_bytes <= most
+    });
+}
+
 /// Options that flush and compact all the time.
 pub fn small_options() -> Options {
     Options {
