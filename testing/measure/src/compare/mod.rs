@@ -17,7 +17,7 @@ use crate::{Outcome, machine};
 use groups::{Figure, GROUPS, Group};
 use rocksdb::Mode;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use table::{Comparison, Measured};
 
 /// Operations a second of each figure.
@@ -31,10 +31,13 @@ fn best_of(best: &mut Figures, others: &Figures) {
     }
 }
 
+/// Where the comparison is kept that the documents cite.
+const KEPT: &str = "docs/reference";
+
 /// What is compared, and how long.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A fifth of the records, for a first look; the results are printed and not written.
+    /// A fifth of the records, for a first look.
     #[arg(long)]
     quick: bool,
     /// Groups of rows, separated by commas; by default all.
@@ -52,12 +55,21 @@ pub struct Arguments {
     /// Only Forebay.
     #[arg(long)]
     forebay_only: bool,
-    /// Folder that gets `comparison.md` and `comparison.json`.
-    #[arg(long, default_value = "docs/reference", value_name = "FOLDER")]
-    output: PathBuf,
+    /// Folder that gets `comparison.md` and `comparison.json`; by default `docs/reference` for all rows of both, and
+    /// nothing is written of a part.
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
     /// Where randomness begins.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+impl Arguments {
+    /// Where the results are written, if anywhere: a part does not replace the whole that is kept.
+    fn folder(&self) -> Option<&Path> {
+        let whole = self.rows.is_empty() && !self.forebay_only && !self.quick;
+        self.output.as_deref().or_else(|| whole.then(|| Path::new(KEPT)))
+    }
 }
 
 /// Measures and prints the table.
@@ -91,8 +103,8 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             comparison.rows.push(measured);
         }
         // After each group: what a long run has measured outlives its being stopped.
-        if !arguments.quick {
-            comparison.write(&arguments.output)?;
+        if let Some(folder) = arguments.folder() {
+            comparison.write(folder)?;
         }
     }
     println!("{}", comparison.table());
@@ -157,6 +169,28 @@ fn medians(runs: &[Figures]) -> Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_does_not_replace_what_is_kept() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let folder = |line: &str| {
+            let line = <Line as clap::Parser>::parse_from(line.split_whitespace());
+            line.arguments.folder().map(Path::to_path_buf)
+        };
+        assert_eq!(folder("compare --repeat 3"), Some(PathBuf::from(KEPT)));
+        for part in ["--rows bulk", "--forebay-only", "--quick"] {
+            assert_eq!(folder(&format!("compare {part}")), None, "{part}");
+            assert_eq!(
+                folder(&format!("compare {part} --output elsewhere")),
+                Some(PathBuf::from("elsewhere")),
+                "{part}"
+            );
+        }
+    }
 
     #[test]
     fn medians_and_the_better_of_two() {
