@@ -243,30 +243,57 @@ impl Client {
         if region.load(8)? != number {
             return Ok(None);
         }
-        let mut header = [0; REPLY_HEADER_BYTES];
-        region.read(0, &mut header)?;
-        let mut reader = Reader::new(&header);
-        let decoded = (|| Ok::<_, DecodeError>((reader.u32()?, reader.u32()?, reader.u64()?, reader.u8()?)))();
-        let Ok((crc, length, _, status)) = decoded else { return Ok(None) };
+        // Only how much to copy is taken from this: the next look may find other bytes.
+        let mut head = [0; 8];
+        region.read(0, &mut head)?;
+        let [.., a, b, c, d] = head;
+        let length = u32::from_le_bytes([a, b, c, d]);
         if u64::from(length) > region.length() - REPLY_HEADER_BYTES as u64 {
             return Ok(None);
         }
         let mut whole = vec![0; REPLY_HEADER_BYTES + length as usize];
         region.read(0, &mut whole)?;
-        // A mismatch is a reply that is still being written: look again.
-        if whole.get(4..).is_none_or(|covered| envelope_checksum(covered) != crc) {
-            return Ok(None);
-        }
-        Ok(Some(Reply { status, body: whole.split_off(REPLY_HEADER_BYTES) }))
+        Ok(Reply::decode(whole, number))
     }
 }
 
+#[derive(Debug, PartialEq, Eq)]
 struct Reply {
     status: u8,
     body: Vec<u8>,
 }
 
 impl Reply {
+    /// The bytes of a reply to request `number`.
+    fn encode(number: u64, status: u8, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(REPLY_HEADER_BYTES + body.len());
+        out.put_u32(0);
+        out.put_u32(body.len() as u32);
+        out.put_u64(number);
+        out.put_u8(status);
+        out.extend_from_slice(&[0; 7]);
+        out.extend_from_slice(body);
+        let crc = envelope_checksum(out.get(4..).unwrap_or_default());
+        if let Some(head) = out.first_chunk_mut() {
+            *head = crc.to_le_bytes();
+        }
+        out
+    }
+
+    /// The reply to request `number` that these bytes are, from its header to its end. `None` when they
+    /// are not: then it is still being written.
+    fn decode(mut bytes: Vec<u8>, number: u64) -> Option<Self> {
+        let mut reader = Reader::new(&bytes);
+        let crc = reader.u32().ok()?;
+        let length = reader.u32().ok()?;
+        let found = reader.u64().ok()?;
+        let status = reader.u8().ok()?;
+        let is_whole = bytes.len().checked_sub(REPLY_HEADER_BYTES)? == length as usize
+            && found == number
+            && envelope_checksum(bytes.get(4..)?) == crc;
+        is_whole.then(|| Self { status, body: bytes.split_off(REPLY_HEADER_BYTES) })
+    }
+
     fn len(&self) -> usize {
         self.body.len()
     }
@@ -381,19 +408,8 @@ impl Request {
             Ok(_) => (ErrorKind::Invalid.code(), &b"the result does not fit into the caller's reply buffer"[..]),
             Err((kind, text)) => (kind.code(), text.as_bytes()),
         };
-        let body = &body[..body.len().min(room)];
-        let mut out = Vec::with_capacity(REPLY_HEADER_BYTES + body.len());
-        out.put_u32(0);
-        out.put_u32(body.len() as u32);
-        out.put_u64(self.number);
-        out.put_u8(status);
-        out.extend_from_slice(&[0; 7]);
-        out.extend_from_slice(body);
-        let crc = envelope_checksum(out.get(4..).unwrap_or_default());
-        if let Some(head) = out.first_chunk_mut() {
-            *head = crc.to_le_bytes();
-        }
-        peer.write(endpoint, self.reply_to, &out, self.immediate)
+        let reply = Reply::encode(self.number, status, &body[..body.len().min(room)]);
+        peer.write(endpoint, self.reply_to, &reply, self.immediate)
     }
 }
 
@@ -453,6 +469,70 @@ mod tests {
         server.join().unwrap();
         let error = client.call(1, b"", Style::Sleep, limit).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+
+    /// What a caller sees while a reply is being written has words of the last reply among its own.
+    #[test]
+    fn a_reply_is_read_while_it_is_written() {
+        let replies: u64 = if cfg!(miri) { 20 } else { 300_000 };
+        let (_listener, connector) = inprocess::listen(1).unwrap();
+        let client = Client::new(connector.connect().unwrap(), EndpointOptions::default(), 64).unwrap();
+        let region = client.reply.region.clone();
+        let asked = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let status = |number: u64| [0, ErrorKind::Fenced.code()][number as usize % 2];
+        let write = {
+            let asked = Arc::clone(&asked);
+            move || {
+                for number in 1..=replies {
+                    let mut round = 0;
+                    while asked.load(Ordering::Acquire) != number {
+                        forebay_env::sync::relax(&mut round);
+                    }
+                    region.write(0, &Reply::encode(number, status(number), b"as long as the last")).unwrap();
+                }
+            }
+        };
+        let writer = forebay_env::thread::spawn("writer", write).unwrap();
+        for number in 1..=replies {
+            client.reply.region.store(8, 0).unwrap();
+            asked.store(number, Ordering::Release);
+            let mut round = 0;
+            let reply = loop {
+                match client.read_reply(number).unwrap() {
+                    Some(reply) => break reply,
+                    None => forebay_env::sync::relax(&mut round),
+                }
+            };
+            assert_eq!(
+                reply,
+                Reply { status: status(number), body: b"as long as the last".to_vec() },
+                "reply {number}"
+            );
+        }
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn of_a_torn_reply_nothing_is_taken() {
+        let old = Reply::encode(3, 0, b"eighteen bytes: ok");
+        let new = Reply::encode(4, 7, b"eighteen bytes: no");
+        let torn_at = |end: usize| [&new[..end], &old[end..]].concat();
+        for end in (0..new.len()).step_by(8) {
+            assert_eq!(Reply::decode(torn_at(end), 4), None, "{end} bytes");
+        }
+        assert_eq!(Reply::decode(old, 4), None);
+        for end in 0..new.len() {
+            assert_eq!(Reply::decode(new[..end].to_vec(), 4), None, "{end} bytes");
+        }
+        assert_eq!(Reply::decode(new, 4), Some(Reply { status: 7, body: b"eighteen bytes: no".to_vec() }));
+    }
+
+    #[test]
+    fn golden_reply() {
+        let mut bytes = vec![0, 0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, b'n', b'o'];
+        let crc = envelope_checksum(&bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Reply::encode(9, ErrorKind::Busy.code(), b"no"), bytes);
     }
 
     #[test]
