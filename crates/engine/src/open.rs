@@ -7,7 +7,8 @@ use crate::routing::{KeyRange, Routing};
 use crate::segment::{Node, Remote};
 use crate::shard::Shard;
 use crate::version::identity;
-use crate::{Error, Options, Result, named, recovery};
+use crate::{Error, Options, Result, named, recovery, segment};
+use forebay_base::ErrorKind;
 use forebay_memory_client::{MemoryClient, ShardId};
 use forebay_table::StoreConfig;
 use std::sync::Arc;
@@ -31,9 +32,28 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, bell: &Arc<
     let options = options.clone().fitted_to(smallest);
     // Nodes without a shard are not used.
     let used = clients.get(..options.shards).unwrap_or(clients);
-    match &options.name {
+    let opened = match &options.name {
         Some(name) => open_named(name, used, &options, bell),
         None => open_private(nodes(used.iter(), &options), &options, bell),
+    };
+    opened.map_err(|error| judged(used, error))
+}
+
+/// What a failure to open means, as [`Remote::judged`] says of later ones: the end of a session, or another process's
+/// doing.
+fn judged(clients: &[Arc<MemoryClient>], error: Error) -> Error {
+    match error.kind() {
+        kind @ (ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::Fenced | ErrorKind::AccessDenied) => {
+            let ended = clients.iter().find_map(|client| segment::ended(client));
+            ended.unwrap_or_else(|| match kind {
+                ErrorKind::AccessDenied => Error::new(
+                    ErrorKind::Unavailable,
+                    format!("the memory node withdrew its memory, try again: {error}"),
+                ),
+                _ => error,
+            })
+        }
+        _ => error,
     }
 }
 
@@ -139,4 +159,32 @@ fn tidy(shards: &[Arc<Shard>], routing: &Routing) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_fabric::inprocess;
+    use forebay_memory_client::ClientOptions;
+    use forebay_memory_node::MemoryNode;
+    use forebay_proto::calls::CloseSession;
+
+    #[test]
+    fn keys_are_refused_because_a_session_ended_or_for_somebody_else() {
+        let (listener, connector) = inprocess::listen(1).unwrap();
+        let options = forebay_memory_node::Options::with_memory(64 << 20);
+        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
+        let options = ClientOptions { renew: false, ..ClientOptions::default() };
+        let connect = || MemoryClient::connect(connector.connect().unwrap(), "process", options.clone()).unwrap();
+        let clients = [connect(), connect()];
+        let judged = |kind| judged(&clients, Error::new(kind, "a key")).kind();
+        assert_eq!(judged(ErrorKind::AccessDenied), ErrorKind::Unavailable);
+        assert_eq!(judged(ErrorKind::Corrupt), ErrorKind::Corrupt);
+        // As when it lapses: the client is not told.
+        let [_, second] = &clients;
+        second.call(&CloseSession { session: second.session() }).unwrap();
+        assert_eq!(judged(ErrorKind::AccessDenied), ErrorKind::Fenced);
+        assert_eq!(judged(ErrorKind::Corrupt), ErrorKind::Fenced);
+        assert_eq!(judged(ErrorKind::Full), ErrorKind::Full);
+    }
 }

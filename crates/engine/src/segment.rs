@@ -55,6 +55,13 @@ pub(crate) struct Remote {
     lacks: AtomicBool,
 }
 
+/// Why the session of `client` ended, if its node says now that it did.
+pub(crate) fn ended(client: &MemoryClient) -> Option<Error> {
+    // A renewal that fails is told by the session if it ended; any other failure may pass.
+    let _ = client.renew();
+    client.check().err().map(Error::from)
+}
+
 impl Node {
     /// The memory node behind `client`.
     pub(crate) fn new(number: usize, client: Arc<MemoryClient>, options: &Options) -> Arc<Self> {
@@ -202,10 +209,8 @@ impl Remote {
         if !stands && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
             return error;
         }
-        if let Err(ended) = self.node.client.renew()
-            && self.node.client.check().is_err()
-        {
-            return ended.into();
+        if let Some(ended) = ended(&self.node.client) {
+            return ended;
         }
         let Some(owner) = &self.owner else { return error };
         let checked = match owner.check() {
