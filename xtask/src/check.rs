@@ -4,18 +4,35 @@ use crate::command::{Workspace, run_all};
 use crate::rules::{self, Severity, Tree};
 use crate::{Failure, Outcome};
 
+/// A part of the check.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Workspace) -> Outcome,
+}
+
+pub(crate) const STEPS: &[Step] = &[
+    Step { name: "rules", run: rules },
+    Step { name: "format", run: format },
+    Step { name: "clippy", run: clippy },
+    Step { name: "documentation", run: documentation },
+];
+
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
-    run_all([
-        rules(workspace),
-        workspace.cargo().arguments(["fmt", "--all", "--check"]).run(),
-        workspace.cargo().arguments(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run(),
-        // Of libraries only: the binary `forebay` would be documented over the library of that name.
-        workspace
-            .cargo()
-            .arguments(["doc", "--workspace", "--no-deps", "--lib"])
-            .environment("RUSTDOCFLAGS", "--deny warnings")
-            .run(),
-    ])
+    run_all(STEPS.iter().map(|step| (step.run)(workspace)))
+}
+
+fn format(workspace: &Workspace) -> Outcome {
+    workspace.cargo().arguments(["fmt", "--all", "--check"]).run()
+}
+
+fn clippy(workspace: &Workspace) -> Outcome {
+    workspace.cargo().arguments(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()
+}
+
+/// Of libraries only: the binary `forebay` would be documented over the library of that name.
+fn documentation(workspace: &Workspace) -> Outcome {
+    let step = workspace.cargo().arguments(["doc", "--workspace", "--no-deps", "--lib"]);
+    step.environment("RUSTDOCFLAGS", "--deny warnings").run()
 }
 
 /// The rules over every file that is tracked or about to be.

@@ -2,8 +2,9 @@
 
 use crate::{Failure, Outcome};
 use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 /// Builds use at most this many cores: the smallest machine that Forebay is checked on has two.
@@ -13,11 +14,18 @@ pub(crate) const MAX_JOBS: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
+    /// The folder for temporary files of what is started, if not the system's.
+    temporary: Option<PathBuf>,
 }
 
 impl Workspace {
     pub(crate) fn at(root: PathBuf) -> Self {
-        Self { root }
+        Self { root, temporary: None }
+    }
+
+    /// The same, but what is started has its temporary files in this folder.
+    pub(crate) fn with_temporary(&self, folder: &Path) -> Self {
+        Self { root: self.root.clone(), temporary: Some(folder.into()) }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -38,6 +46,9 @@ impl Workspace {
     pub(crate) fn program(&self, name: impl AsRef<OsStr>) -> Step {
         let mut command = Command::new(name);
         command.current_dir(&self.root).stdin(Stdio::null()).env("CARGO_BUILD_JOBS", jobs().to_string());
+        if let Some(folder) = &self.temporary {
+            command.env("TMPDIR", folder);
+        }
         Step { command }
     }
 }
@@ -67,12 +78,29 @@ impl Step {
     }
 
     /// Runs it with its output shown.
-    pub(crate) fn run(mut self) -> Outcome {
+    pub(crate) fn run(self) -> Outcome {
+        self.run_as(|command| command.status())
+    }
+
+    /// Runs it with its output shown, and each line of its errors noted.
+    pub(crate) fn run_noting(self, mut note: impl FnMut(&str)) -> Outcome {
+        self.run_as(|command| {
+            let mut child = command.stderr(Stdio::piped()).spawn()?;
+            for line in child.stderr.take().into_iter().flat_map(|errors| BufReader::new(errors).split(b'\n')) {
+                let line = String::from_utf8_lossy(&line?).into_owned();
+                eprintln!("{line}");
+                note(&line);
+            }
+            child.wait()
+        })
+    }
+
+    fn run_as(mut self, run: impl FnOnce(&mut Command) -> std::io::Result<ExitStatus>) -> Outcome {
         let line = self.line();
         eprintln!("\n==> {line}");
         let start = Instant::now();
         let status =
-            self.command.status().map_err(|error| Failure::Failed(format!("cannot start `{line}`: {error}")))?;
+            run(&mut self.command).map_err(|error| Failure::Failed(format!("cannot start `{line}`: {error}")))?;
         let seconds = start.elapsed().as_secs_f64();
         if status.success() {
             eprintln!("==> done in {seconds:.1} s");
@@ -95,7 +123,10 @@ impl Step {
 
     /// The command as one would type it, with the variables that change what is built.
     fn line(&self) -> String {
-        let variables = self.command.get_envs().filter(|(name, _)| *name != "CARGO_BUILD_JOBS");
+        let variables = self
+            .command
+            .get_envs()
+            .filter(|(name, _)| !["CARGO_BUILD_JOBS", "TMPDIR"].contains(&&*name.to_string_lossy()));
         let mut words: Vec<String> = variables
             .map(|(name, value)| format!("{}={:?}", name.display(), value.unwrap_or_default().display().to_string()))
             .collect();

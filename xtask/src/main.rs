@@ -11,7 +11,10 @@
 //!   reading files. Pure functions over a [`rules::Tree`]; each is tested with a planted violation.
 //! - [`check`]: the rules and the tools of the toolchain.
 //! - [`suites`]: the long suites, one row each.
+//! - [`bindings`]: the Python wheel, and what reads cost through C and Python.
 //! - [`setup`]: what the machine needs.
+//! - [`costs`]: which step of `cargo xtask test`, and which program of tests, took how long; it is told at the end.
+//! - [`scratch`]: the folder for temporary files, in which a run may leave nothing.
 //!
 //! Exit codes: 0 all is well, 1 something failed, 2 the command line is wrong. No dependencies, so
 //! that the checks build in seconds and on a machine without a network.
@@ -19,26 +22,20 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "measures how long steps take; nothing of Forebay runs in here")]
 
+mod bindings;
 mod check;
 mod command;
+mod costs;
+mod outcome;
 mod rules;
+mod scratch;
 mod setup;
 mod suites;
 mod test;
 
+use outcome::{Failure, Outcome};
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// Why a command ended without success.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// Something that was checked is not as it should be, or could not be run.
-    Failed(String),
-    /// The command line is wrong.
-    Usage(String),
-}
-
-pub(crate) type Outcome = Result<(), Failure>;
 
 /// A command with a name of its own; the long suites come in addition.
 struct Command {
@@ -51,6 +48,16 @@ const COMMANDS: &[Command] = &[
     Command { name: "setup", about: "install what the tests need; does nothing when all is there", run: setup::run },
     Command { name: "rules", about: "the rules that are checked by reading files: seconds", run: check::rules },
     Command { name: "check", about: "rules, formatting, clippy, documentation", run: check::run },
+    Command {
+        name: "python",
+        about: "builds the Python wheel in a virtual environment and tests it",
+        run: bindings::python,
+    },
+    Command {
+        name: "bindings-bench",
+        about: "reads through C against Rust, and through Python against plyvel",
+        run: bindings::bench,
+    },
     Command { name: "test", about: "setup, check, every test, short slices of the long suites", run: test::run },
 ];
 

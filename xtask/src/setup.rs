@@ -13,14 +13,71 @@ struct Package {
     why: &'static str,
 }
 
-const PACKAGES: &[Package] = &[Package { name: "build-essential", why: "rustc links with the C compiler" }];
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "build-essential",
+        why: "rustc links with the C compiler, and tests compile programs in C and C++",
+    },
+    Package { name: "pkg-config", why: "these programs ask it for the installed library" },
+    Package { name: "redis-server", why: "tests compare the Redis protocol with it" },
+];
 
 /// Components of the Rust toolchain, by the cargo command that each provides.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     packages(workspace)?;
-    components(workspace)
+    components(workspace)?;
+    servers(workspace)
+}
+
+/// Where the tests of `testing/storage` look for servers, below the repository's folder.
+const SERVERS: &str = "target/servers";
+/// The S3 server: a Python package.
+const S3: &str = "moto[server,s3]==5.2.1";
+/// What lists the Java packages of HDFS.
+const HDFS: &str = "testing/storage/servers/hdfs/pom.xml";
+
+/// Servers that tests of storage run on loopback, installed below `target`.
+fn servers(workspace: &Workspace) -> Outcome {
+    let folder = workspace.root().join(SERVERS);
+    let (s3, hdfs) = (folder.join("s3"), folder.join("hdfs"));
+    // Each is marked as whole by a copy of what says its versions.
+    let is_there = |marks: &Path, wanted: &str| std::fs::read_to_string(marks).is_ok_and(|found| found == wanted);
+    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", folder.display()));
+    let mark_s3 = s3.join("installed");
+    if !is_there(&mark_s3, S3) {
+        println!("setup: installing moto, which is S3 to the tests of storage");
+        provide_python(workspace)?;
+        workspace.program("python3").arguments(["-m", "venv"]).arguments([&s3]).run()?;
+        let options = ["install", "--quiet", "--disable-pip-version-check", S3];
+        workspace.program(s3.join("bin/pip")).arguments(options).run()?;
+        std::fs::write(mark_s3, S3).map_err(failed)?;
+    }
+    let mark_hdfs = hdfs.join("installed");
+    let versions = std::fs::read_to_string(workspace.root().join(HDFS)).map_err(failed)?;
+    if !is_there(&mark_hdfs, &versions) {
+        println!("setup: installing a small HDFS for the tests of storage");
+        provide(workspace, "javac", "default-jdk-headless", "tests run HDFS")?;
+        provide(workspace, "mvn", "maven", "it gets HDFS")?;
+        let copy = ["--quiet", "--batch-mode", "--file", HDFS, "dependency:copy-dependencies"];
+        let output = format!("-DoutputDirectory={}", hdfs.display());
+        workspace.program("mvn").arguments(copy).arguments([output]).run()?;
+        std::fs::write(mark_hdfs, &versions).map_err(failed)?;
+    }
+    println!("setup: the servers for the tests of storage are there");
+    Ok(())
+}
+
+/// Makes Python available, with what makes virtual environments.
+pub(crate) fn provide_python(workspace: &Workspace) -> Outcome {
+    if workspace.program("python3").arguments(["-c", "import ensurepip, venv"]).succeeds() {
+        return Ok(());
+    }
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return Err(Failure::Failed("python3 with venv is missing (tests need it): install it".into()));
+    }
+    install(workspace, &[Package { name: "python3-venv", why: "tests run moto, and test the wheel" }])
 }
 
 fn packages(workspace: &Workspace) -> Outcome {

@@ -2,7 +2,7 @@
 //! `cargo xtask test`.
 //!
 //! A suite that builds with flags of its own gets a target folder of its own, so that it does not
-//! throw away what the others built.
+//! throw away what the others built. Those with a slice share the profile `seeds`, so that a run builds few profiles.
 
 use crate::command::{Step, Workspace};
 use crate::{Failure, Outcome, setup};
@@ -25,16 +25,39 @@ pub(crate) struct Suite {
     slice: Option<&'static [&'static str]>,
 }
 
+impl Suite {
+    /// Whether a part of it runs in `cargo xtask test`.
+    pub(crate) fn has_slice(&self) -> bool {
+        self.slice.is_some()
+    }
+}
+
 /// The toolchain that a suite needs.
 #[derive(Debug, Clone, Copy)]
 enum Toolchain {
     Stable,
     /// Nightly with this component.
     Nightly(&'static str),
+    /// Nightly, and the cargo subcommand `fuzz`, installed from the registry when it is missing.
+    Fuzzer,
     /// Stable with this cargo subcommand, installed from the registry when it is missing.
     Subcommand(&'static str),
     /// Stable, and this program from this Debian package.
     Program(&'static str, &'static str),
+}
+
+/// A target of `fuzz/`, for an hour.
+const fn fuzz(name: &'static str, about: &'static str, command: &'static [&'static str]) -> Suite {
+    Suite {
+        name,
+        about,
+        folder: "fuzz",
+        toolchain: Toolchain::Fuzzer,
+        environment: &[],
+        command,
+        full: &["-max_total_time=3600"],
+        slice: None,
+    }
 }
 
 /// Tests of the crates with unsafe code, in the interpreter.
@@ -147,6 +170,46 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: Some(&["--seeds", "20", "--operations", "20000"]),
     },
     Suite {
+        name: "tenant-seeds",
+        about: "the memory node's state with two tenants of which one is hostile: 10000 seeds",
+        folder: "crates/memory-node",
+        toolchain: Toolchain::Stable,
+        environment: &[("FOREBAY_SEEDS", "10000")],
+        command: &["test", "--profile", "seeds", "--package", "forebay-memory-node", "--lib", "a_hostile_tenant"],
+        full: &[],
+        slice: None,
+    },
+    Suite {
+        name: "storage-servers",
+        about: "storage on S3 and HDFS, which the tests start on loopback",
+        folder: "testing/storage",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &[
+            "test",
+            "--profile",
+            "servers",
+            "--package",
+            "forebay-storage-conformance",
+            "--features",
+            "servers",
+            "--test",
+            "servers",
+        ],
+        full: &[],
+        slice: Some(&[]),
+    },
+    Suite {
+        name: "redis-differential",
+        about: "random commands to a real Redis and to the server: a million of each family (--family NAME)",
+        folder: "testing/redis",
+        toolchain: Toolchain::Program("redis-server", "redis-server"),
+        environment: &[],
+        command: &["run", "--release", "--package", "forebay-redis-differential", "--"],
+        full: &["--commands", "1000000"],
+        slice: None,
+    },
+    Suite {
         name: "tree-seeds",
         about: "the shared tree: 10000 seeds of eight clients' histories in the simulated fabric, with faults",
         folder: "testing/linearizability",
@@ -177,6 +240,42 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: None,
     },
     Suite {
+        name: "hostile",
+        about: "all lasting attacks on a memory node at once, beside an honest tenant that is measured (--seconds N --only NAMES --check)",
+        folder: "testing/hostile",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["run", "--profile", "seeds", "--package", "forebay-hostile", "--bin", "hostile", "--"],
+        full: &["--seconds", "30", "--check"],
+        slice: Some(&["--seconds", "1"]),
+    },
+    Suite {
+        name: "tls",
+        about: "what TLS costs: reads and writes of 64 B over TCP, plain and encrypted by turns (BYTES DEPTH)",
+        folder: "crates/fabric",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["run", "--release", "--package", "forebay-fabric", "--example", "tls_rate", "--"],
+        full: &["64", "1"],
+        slice: None,
+    },
+    fuzz(
+        "fuzz-tcp-frames",
+        "the frame parser of TCP, fuzzed for an hour (nightly; -max_total_time=SECONDS)",
+        &["fuzz", "run", "tcp-frames", "--"],
+    ),
+    fuzz("fuzz-tcp-node", "a node's side of hello and admission", &["fuzz", "run", "tcp-node", "--"]),
+    fuzz("fuzz-tcp-client", "a client's side of the same", &["fuzz", "run", "tcp-client", "--"]),
+    fuzz("fuzz-shm-frame", "frames of shared memory", &["fuzz", "run", "shm-frame", "--"]),
+    fuzz("fuzz-envelope", "the envelope of requests", &["fuzz", "run", "envelope", "--"]),
+    fuzz("fuzz-reply-envelope", "that of replies", &["fuzz", "run", "reply-envelope", "--"]),
+    fuzz("fuzz-requests", "the bodies of requests", &["fuzz", "run", "requests", "--"]),
+    fuzz("fuzz-replies", "those of replies", &["fuzz", "run", "replies", "--"]),
+    fuzz("fuzz-gather", "the arguments of a gather", &["fuzz", "run", "gather", "--"]),
+    fuzz("fuzz-compaction-job", "those of a compaction", &["fuzz", "run", "compaction-job", "--"]),
+    fuzz("fuzz-compaction-result", "the result of a compaction", &["fuzz", "run", "compaction-result", "--"]),
+    fuzz("fuzz-redis", "requests of Redis's protocol", &["fuzz", "run", "redis", "--"]),
+    Suite {
         name: "kill",
         about: "kill -9 of the memory node under load, over every fabric between processes",
         folder: "crates/cli",
@@ -192,7 +291,7 @@ pub(crate) const SUITES: &[Suite] = &[
         folder: "testing/processes",
         toolchain: Toolchain::Stable,
         environment: &[],
-        command: &["run", "--release", "--package", "forebay-processes", "--bin", "tree-kill", "--"],
+        command: &["run", "--profile", "seeds", "--package", "forebay-processes", "--bin", "tree-kill", "--"],
         full: &["--operations", "20000000"],
         slice: Some(&["--operations", "100000", "--kill-every-ms", "400"]),
     },
@@ -279,7 +378,7 @@ fn is_there(workspace: &Workspace, suite: &Suite) -> bool {
 
 fn step(workspace: &Workspace, suite: &Suite) -> Step {
     let cargo = match suite.toolchain {
-        Toolchain::Nightly(_) => workspace.nightly_cargo(),
+        Toolchain::Nightly(_) | Toolchain::Fuzzer => workspace.nightly_cargo(),
         Toolchain::Stable | Toolchain::Subcommand(_) | Toolchain::Program(..) => workspace.cargo(),
     };
     let cargo = cargo.arguments(suite.command);
@@ -290,6 +389,7 @@ fn prepare(workspace: &Workspace, toolchain: Toolchain) -> Outcome {
     match toolchain {
         Toolchain::Stable => Ok(()),
         Toolchain::Nightly(component) => nightly(workspace, component),
+        Toolchain::Fuzzer => subcommand(workspace, "fuzz"),
         Toolchain::Subcommand(name) => subcommand(workspace, name),
         Toolchain::Program(program, package) => setup::provide(workspace, program, package, "this suite runs it"),
     }
@@ -318,6 +418,14 @@ fn subcommand(workspace: &Workspace, name: &str) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slices_need_no_release_build() {
+        let own = |suite: &&Suite| suite.environment.iter().any(|entry| entry.0 == "CARGO_TARGET_DIR");
+        for suite in SUITES.iter().filter(|suite| suite.has_slice() && !own(suite)) {
+            assert!(!suite.command.contains(&"--release"), "{}", suite.name);
+        }
+    }
 
     #[test]
     fn suites_with_flags_of_their_own_have_a_target_of_their_own() {

@@ -1,15 +1,33 @@
 //! `cargo xtask test`: everything that must pass before a change is merged.
 
-use crate::command::Workspace;
+use crate::command::{Workspace, run_all};
+use crate::costs::{Costs, Programs};
+use crate::scratch::Scratch;
 use crate::{Outcome, check, setup, suites};
 
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
-    setup::run(workspace)?;
-    check::run(workspace)?;
-    workspace.cargo().arguments(["test", "--workspace"]).run()?;
-    for suite in suites::SUITES {
-        suites::run_slice(workspace, suite)?;
-    }
-    println!("\nAll checks and tests passed.");
+    let (mut costs, mut programs) = (Costs::default(), Programs::default());
+    let outcome = steps(workspace, &mut costs, &mut programs);
+    println!("\n{}\n{}", programs.table(), costs.table());
+    outcome?;
+    println!("All checks and tests passed.");
     Ok(())
+}
+
+fn steps(workspace: &Workspace, costs: &mut Costs, programs: &mut Programs) -> Outcome {
+    costs.note("setup", || setup::run(workspace))?;
+    run_all(check::STEPS.iter().map(|step| costs.note(step.name, || (step.run)(workspace))))?;
+    let scratch = Scratch::new()?;
+    let workspace = &workspace.with_temporary(scratch.path());
+    let tests = ["test", "--workspace"];
+    costs.note("build of tests", || workspace.cargo().arguments(tests).arguments(["--no-run"]).run())?;
+    costs.note("tests", || {
+        let outcome = workspace.cargo().arguments(tests).run_noting(|line| programs.note(line));
+        programs.end();
+        outcome
+    })?;
+    for suite in suites::SUITES.iter().filter(|suite| suite.has_slice()) {
+        costs.note(suite.name, || suites::run_slice(workspace, suite))?;
+    }
+    scratch.check()
 }

@@ -1,9 +1,9 @@
-//! Logical addresses: where a record is within a shard.
+//! Logical addresses: the place of a record within a shard.
 
 use std::fmt;
 
-/// A segment of a shard: contiguous remote memory that holds records or a table's index. Numbers
-/// are never reused within a shard.
+/// A segment of a shard: contiguous remote memory that holds records or a table's index. Its number
+/// is never reused within a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u64);
 
@@ -13,7 +13,7 @@ impl fmt::Display for SegmentId {
     }
 }
 
-/// Where a record is: a segment and an offset in it. The segment map of a version resolves it.
+/// The place of a record: a segment and an offset in it. The segment map of a version resolves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogicalAddress {
     /// The segment.

@@ -1,8 +1,8 @@
 //! Little-endian coding with checked reads.
 //!
-//! A [`Reader`] never panics on any input; a [`Writer`] is a thin view of a `Vec<u8>`. Variable
-//! length integers are LEB128: seven bits a byte, least significant first, the high bit set on all
-//! bytes but the last; the shortest form is the only one accepted.
+//! A [`Reader`] never panics on any input. A [`Writer`] is a thin view of a `Vec<u8>`.
+//! Variable-length integers are LEB128: seven bits per byte, least significant first, the high bit
+//! set on all bytes except the last. Only the shortest form is accepted.
 
 use thiserror::Error;
 
@@ -24,13 +24,13 @@ pub enum DecodeError {
     BadValue {
         /// The field's name.
         what: &'static str,
-        /// What was found.
+        /// The value found.
         found: u64,
     },
     /// A checksum does not match.
     #[error("{what}: the checksum is {found:#010x}, expected {expected:#010x}")]
     BadChecksum {
-        /// What is checksummed.
+        /// The checksummed item.
         what: &'static str,
         /// The checksum stored.
         expected: u32,
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         self.offset
     }
 
-    /// Bytes that are left.
+    /// Bytes left.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.bytes.len()
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A variable-length integer of several bytes, of which up to eight are decoded as one word.
+    /// A variable-length integer of several bytes. Up to eight of them are decoded as one word.
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
         const LAST: u64 = 0x8080_8080_8080_8080;
         let Some((word, ends)) = self.bytes.first_chunk().and_then(|word| {
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
         let length = (bits / 8) as usize;
         self.bytes = self.bytes.get(length..).unwrap_or_default();
         self.offset += length;
-        // Seven bits a byte, moved together: pairs of bytes, of two bytes, of four.
+        // Seven bits per byte, merged in steps: pairs of bytes, then of two bytes, then of four.
         let word = word & !LAST;
         let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
         let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Reads bytes behind their length (varint32).
+    /// Reads bytes that follow their length (varint32).
     ///
     /// # Errors
     /// [`DecodeError`] when truncated.
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         self.bytes(length)
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = std::mem::take(&mut self.bytes);
         self.offset += rest.len();
@@ -216,7 +216,7 @@ pub trait Writer {
     fn put_u128(&mut self, value: u128);
     /// Appends a variable-length integer.
     fn put_varint(&mut self, value: u64);
-    /// Appends bytes behind their length (varint32). `bytes` must be shorter than 4 GiB.
+    /// Appends bytes after their length (varint32). `bytes` must be shorter than 4 GiB.
     fn put_prefixed(&mut self, bytes: &[u8]);
 }
 

@@ -1,16 +1,16 @@
-//! Kinds of errors, by what the caller must do.
+//! Kinds of errors, by the action that the caller must take.
 
 use std::fmt;
 
-/// What the caller of a failed operation must do.
+/// The action that the caller of a failed operation must take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The call is wrong: change its arguments. Nothing was done.
     Invalid,
-    /// What was named does not exist.
+    /// The named object does not exist.
     NotFound,
-    /// What was to be created exists already.
+    /// The object to be created exists already.
     AlreadyExists,
     /// Memory (or another bounded resource) is used up: free some or add some.
     Full,
@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Fenced,
     /// The access key is forged, revoked, stale, or lacks the right.
     AccessDenied,
-    /// Bytes that were read are not the bytes that were written: restore.
+    /// The bytes read are not the bytes written: restore.
     Corrupt,
     /// The deadline passed. Whether the operation took effect is unknown.
     TimedOut,
@@ -32,10 +32,12 @@ pub enum ErrorKind {
     Io,
     /// This back end, build or version cannot do it.
     Unsupported,
+    /// A condition of the call does not hold any more: read again, and decide anew. Nothing was done.
+    Conflict,
 }
 
 impl ErrorKind {
-    /// The kind's name as it is logged and documented.
+    /// The kind's name in logs and documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,10 +54,11 @@ impl ErrorKind {
             Self::Closed => "closed",
             Self::Io => "i/o",
             Self::Unsupported => "unsupported",
+            Self::Conflict => "conflict",
         }
     }
 
-    /// Number on the wire (`docs/formats/error-kind.md`). Zero is success and no kind.
+    /// Number on the wire (`docs/formats/error-kind.md`). Zero is success, which is not a kind.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -72,6 +75,7 @@ impl ErrorKind {
             Self::Closed => 11,
             Self::Io => 12,
             Self::Unsupported => 13,
+            Self::Conflict => 14,
         }
     }
 
@@ -92,6 +96,7 @@ impl ErrorKind {
             11 => Self::Closed,
             12 => Self::Io,
             13 => Self::Unsupported,
+            14 => Self::Conflict,
             _ => return None,
         })
     }
@@ -109,16 +114,16 @@ mod tests {
 
     #[test]
     fn golden_codes() {
-        let names: Vec<_> = (1..=13).filter_map(ErrorKind::from_code).map(ErrorKind::name).collect();
+        let names: Vec<_> = (1..=14).filter_map(ErrorKind::from_code).map(ErrorKind::name).collect();
         let expected = "invalid, not found, already exists, full, busy, unavailable, fenced, access denied, \
-                        corrupt, timed out, closed, i/o, unsupported";
+                        corrupt, timed out, closed, i/o, unsupported, conflict";
         assert_eq!(names.join(", "), expected);
     }
 
     #[test]
     fn codes_are_distinct_and_round_trip() {
         let kinds: Vec<_> = (0..=u8::MAX).filter_map(ErrorKind::from_code).collect();
-        assert_eq!(kinds.len(), 13);
+        assert_eq!(kinds.len(), 14);
         for (i, kind) in kinds.iter().enumerate() {
             assert_eq!(usize::from(kind.code()), i + 1);
         }

@@ -1,5 +1,5 @@
-//! What every other crate of Forebay agrees on: the record format, sequence numbers, logical
-//! addresses, key order, coding of bytes, and the kinds of errors. No I/O, no unsafe code.
+//! The common ground of all other crates of Forebay: the record format, sequence numbers, logical addresses, key order,
+//! coding of bytes, and the kinds of errors. No I/O, no unsafe code.
 
 #![forbid(unsafe_code)]
 
@@ -26,19 +26,19 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CRC32C, bytes) as u32
 }
 
-/// CRC-32 (ISO-HDLC) of `bytes`: for an envelope whose content may end in its own CRC32C. A CRC32C over such
-/// content depends on its length only, so it would not tell one whole content from another.
+/// CRC-32 (ISO-HDLC) of `bytes`, for an envelope whose content may end in its own CRC32C. A CRC32C over such content
+/// depends only on its length, so it could not distinguish one whole content from another.
 #[inline]
 #[must_use]
 pub fn envelope_checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }
 
-/// CRC32C of the concatenation of what `checksum` already covers and `bytes`.
+/// CRC32C of the bytes that `checksum` covers followed by `bytes`.
 #[inline]
 #[must_use]
 pub fn checksum_append(checksum: u32, bytes: &[u8]) -> u32 {
-    // A digest's state is the complement of the checksum of what went into it.
+    // A digest's state is the complement of the checksum so far.
     let mut digest = crc_fast::Digest::new_with_init_state(CRC32C, u64::from(!checksum));
     digest.update(bytes);
     digest.finalize() as u32

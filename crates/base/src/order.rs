@@ -1,6 +1,6 @@
 //! Order of keys.
 //!
-//! Entries are sorted by user key in the database's order and, within a key, newest first. An
+//! Entries are sorted by user key in the database's order. Within a key, the newest comes first. An
 //! [`InternalKey`] is a user key and a [`Tag`].
 
 use crate::sequence::Tag;
@@ -28,7 +28,7 @@ impl KeyOrder {
         }
     }
 
-    /// Compares two internal keys: user key, then newest first.
+    /// Compares two internal keys: first the user keys, then the newest first.
     #[inline]
     #[must_use]
     pub fn compare_internal(self, a: InternalKey<'_>, b: InternalKey<'_>) -> Ordering {
@@ -36,7 +36,8 @@ impl KeyOrder {
     }
 
     /// The first eight bytes of `key`, big-endian and padded with zeros, arranged so that
-    /// `prefix(a) < prefix(b)` implies `a < b` in this order. Equal prefixes decide nothing.
+    /// `prefix(a) < prefix(b)` implies `a < b` in this order. If prefixes are equal, compare the
+    /// keys.
     #[inline]
     #[must_use]
     pub fn prefix(self, key: &[u8]) -> u64 {
@@ -82,7 +83,7 @@ impl KeyOrder {
 /// A user key and its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InternalKey<'a> {
-    /// The key as the user gave it.
+    /// The key as given by the user.
     pub user_key: &'a [u8],
     /// Sequence number and kind.
     pub tag: Tag,

@@ -1,7 +1,7 @@
 //! The record: one write, self-describing.
 //!
-//! A record is the same bytes in a memtable's block, in remote memory and in storage, so a flush
-//! and a replication copy it as it stands, and whoever reads it alone can verify it.
+//! A record has the same bytes in a memtable's block, in remote memory and in storage. So a flush and a replication
+//! copy it as it stands, and a reader can verify it alone.
 //!
 //! ```text
 //!  offset  size  field
@@ -60,7 +60,7 @@ pub struct Record<'a> {
     pub value: &'a [u8],
 }
 
-/// What a record's header says, before its body is there.
+/// The contents of a record's header, available before the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Sequence number and kind.
@@ -77,8 +77,8 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Decodes the header at the front of `bytes`, which may be longer or end anywhere after the
-    /// header. Lengths are checked against the limits, the checksum is not.
+    /// Decodes the header at the front of `bytes`, which may be longer or end anywhere after the header. Checks the
+    /// lengths against the limits, but not the checksum.
     ///
     /// # Errors
     /// [`RecordError`].
@@ -90,8 +90,8 @@ impl RecordHeader {
         }
     }
 
-    /// The usual header: a key below 128 bytes, a value below 16 KiB, no expiry. `None` for any other, and where
-    /// fewer than 16 bytes are there.
+    /// Decodes the usual header: a key below 128 bytes, a value below 16 KiB, no expiry. `None` for any other header,
+    /// and for fewer than 16 bytes.
     #[inline]
     fn decode_usual(bytes: &[u8]) -> Option<Self> {
         let head = u128::from_le_bytes(*bytes.first_chunk()?);
@@ -137,7 +137,7 @@ impl RecordHeader {
         pad(self.length())
     }
 
-    /// Verifies the checksum of the record at the front of `bytes`, whose header this is.
+    /// Verifies the checksum of the record at the front of `bytes`, which has this header.
     ///
     /// # Errors
     /// [`RecordError`], also when `bytes` ends before the record does.
@@ -152,6 +152,13 @@ impl RecordHeader {
         }
         Ok(())
     }
+}
+
+/// Whether a record with this expiry counts as deleted at `now_ms`, both in milliseconds since 1970.
+#[inline]
+#[must_use]
+pub const fn is_expired(expiry_ms: Option<u64>, now_ms: u64) -> bool {
+    matches!(expiry_ms, Some(expiry_ms) if expiry_ms < now_ms)
 }
 
 /// `length` rounded up to a multiple of [`ALIGNMENT`].
@@ -173,8 +180,7 @@ impl<'a> Record<'a> {
         Self { tag: Tag::new(sequence, Kind::Delete, false), expiry_ms: None, key, value: &[] }
     }
 
-    /// Length in bytes of a record of these lengths, with padding. The limits on keys and values
-    /// are the caller's to check.
+    /// Length in bytes of a record with these lengths, with padding. The caller checks the limits on keys and values.
     #[inline]
     #[must_use]
     pub const fn encoded_length(key_length: usize, value_length: usize, has_expiry: bool) -> usize {
@@ -192,9 +198,9 @@ impl<'a> Record<'a> {
         FIXED_BYTES + lengths + expiry + self.key.len() + self.value.len()
     }
 
-    /// Hands the record's parts to `sink` in order: offset from the record's start, and bytes. The
-    /// parts together are exactly [`Record::encoded_length`] bytes. This lets a record be written
-    /// into shared memory without an intermediate copy.
+    /// Passes the record's parts to `sink` in order, each with its offset from the record's start. The parts together
+    /// are exactly [`Record::encoded_length`] bytes. So a record can be written into shared memory without an
+    /// intermediate copy.
     #[inline]
     pub fn write_parts(&self, mut sink: impl FnMut(usize, &[u8])) {
         let mut header = [0u8; MAX_HEADER_BYTES];
@@ -221,8 +227,8 @@ impl<'a> Record<'a> {
         sink(length, &[0; ALIGNMENT][..pad(length) - length]);
     }
 
-    /// Writes the record, padded, to `out`, which has that length. One checksum over what then lies
-    /// there costs half of what three over the parts do.
+    /// Writes the record, padded, to `out`, which has that length. One checksum over the written bytes costs half as
+    /// much as three over the parts.
     ///
     /// # Panics
     /// When `out` has another length than [`Record::encoded_length`].
@@ -265,8 +271,8 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
-    /// Decodes the record at the front of `bytes` without verifying its checksum: for bytes that
-    /// never left this process.
+    /// Decodes the record at the front of `bytes` without verifying its checksum, for bytes that never left this
+    /// process.
     ///
     /// # Errors
     /// [`RecordError`].

@@ -28,10 +28,13 @@ pub enum Kind {
     Delete = 0,
     /// Sets the key's value.
     Put = 1,
-    /// Removes all keys from the key up to (not with) the value.
+    /// Removes all keys from the key (included) to the value (excluded).
     RangeDelete = 2,
     /// Operand for a merge operator. Reserved: nothing writes it yet.
     Merge = 3,
+    /// Does nothing to any key. It has the numbers and the bytes of a write that was reserved and then not wanted, so
+    /// that numbers stay dense.
+    Nothing = 4,
 }
 
 impl Kind {
@@ -43,6 +46,7 @@ impl Kind {
             1 => Self::Put,
             2 => Self::RangeDelete,
             3 => Self::Merge,
+            4 => Self::Nothing,
             _ => return None,
         })
     }
@@ -55,7 +59,7 @@ impl Kind {
 ///  ┌───────────────────────────┬───────┬──────┐
 ///  │ sequence number           │ flags │ kind │
 ///  └───────────────────────────┴───────┴──────┘
-///    flags: bit 4 the record has an expiry; bits 5–7 zero
+///    flags: bit 4 the record has an expiry; bit 5 its batch goes on with the next number; bits 6 and 7 zero
 /// ```
 ///
 /// Tags of one key order by sequence number, newest last; see [`crate::order`]. The tag is a field of
@@ -65,6 +69,7 @@ pub struct Tag(u64);
 
 impl Tag {
     const EXPIRY: u64 = 1 << 4;
+    const GOES_ON: u64 = 1 << 5;
     /// Sorts before every entry of the same key.
     pub const MAX: Self = Self(u64::MAX);
 
@@ -72,6 +77,13 @@ impl Tag {
     #[must_use]
     pub const fn new(sequence: SequenceNumber, kind: Kind, has_expiry: bool) -> Self {
         Self(sequence.0 << 8 | if has_expiry { Self::EXPIRY } else { 0 } | kind as u64)
+    }
+
+    /// This tag, for a record whose batch continues with the next number. A log that ends with such a record ends
+    /// inside a batch.
+    #[must_use]
+    pub const fn going_on(self) -> Self {
+        Self(self.0 | Self::GOES_ON)
     }
 
     /// The tag that sorts before every entry that `snapshot` sees and after every entry that it
@@ -84,7 +96,7 @@ impl Tag {
     /// Decodes a tag.
     #[must_use]
     pub const fn from_word(word: u64) -> Option<Self> {
-        if word & 0xe0 != 0 || Kind::from_number((word & 0xf) as u8).is_none() {
+        if word & 0xc0 != 0 || Kind::from_number((word & 0xf) as u8).is_none() {
             return None;
         }
         Some(Self(word))
@@ -116,6 +128,12 @@ impl Tag {
     pub const fn has_expiry(self) -> bool {
         self.0 & Self::EXPIRY != 0
     }
+
+    /// Whether the record's batch goes on with the next number.
+    #[must_use]
+    pub const fn goes_on(self) -> bool {
+        self.0 & Self::GOES_ON != 0
+    }
 }
 
 #[cfg(test)]
@@ -126,14 +144,17 @@ mod tests {
     fn tag_golden_word() {
         assert_eq!(Tag::new(SequenceNumber(0x0102_0304), Kind::Put, false).word(), 0x01_0203_0401);
         assert_eq!(Tag::new(SequenceNumber(5), Kind::RangeDelete, true).word(), 0x512);
-        assert_eq!(Tag::from_word(0x520), None);
-        assert_eq!(Tag::from_word(0x504), None);
+        assert_eq!(Tag::new(SequenceNumber(5), Kind::Put, false).going_on().word(), 0x521);
+        assert!(Tag::from_word(0x521).is_some_and(|tag| tag.goes_on() && tag.kind() == Kind::Put));
+        assert_eq!(Tag::from_word(0x540), None);
+        assert_eq!(Tag::from_word(0x504).map(Tag::kind), Some(Kind::Nothing));
+        assert_eq!(Tag::from_word(0x505), None);
     }
 
     #[test]
     fn seek_separates_visible_from_invisible() {
         let seek = Tag::seek(SequenceNumber(7));
-        assert!(seek > Tag::new(SequenceNumber(7), Kind::Merge, true));
+        assert!(seek > Tag::new(SequenceNumber(7), Kind::Merge, true).going_on());
         assert!(seek < Tag::new(SequenceNumber(8), Kind::Delete, false));
     }
 }

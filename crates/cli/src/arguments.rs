@@ -1,5 +1,7 @@
 //! Flags that several commands share.
 
+use crate::access::AccessArguments;
+use crate::failure::Failure;
 use crate::output::Format;
 use crate::units;
 use clap::builder::BoolishValueParser;
@@ -9,16 +11,25 @@ use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where the memory is.
+/// The memory that a command uses.
 #[derive(Debug, Clone, clap::Args)]
 pub struct MemoryArguments {
-    /// Where the memory node is: local (in this process), shm:<path> or tcp://<host>:<port>; several,
-    /// separated by commas.
+    /// Address of the memory node: local (in this process), shm:<path> or tcp://<host>:<port>; several are separated by
+    /// commas.
     #[arg(long, default_value = "local")]
     pub memory: NodeAddresses,
+    #[command(flatten)]
+    pub access: AccessArguments,
     /// Memory of the node with --memory=local.
     #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
     pub local_memory_size: u64,
+}
+
+impl MemoryArguments {
+    /// The addresses, and how they are to be reached.
+    pub fn parts(&mut self) -> (&mut NodeAddresses, &AccessArguments) {
+        (&mut self.memory, &self.access)
+    }
 }
 
 /// Addresses of memory nodes, separated by commas; at least one.
@@ -26,17 +37,36 @@ pub struct MemoryArguments {
 pub struct NodeAddresses(Vec<NodeAddress>);
 
 impl NodeAddresses {
-    /// All of them.
+    /// All addresses.
     pub fn all(&self) -> &[NodeAddress] {
         &self.0
     }
 
-    /// The first.
+    /// The first address.
     pub fn first(&self) -> &NodeAddress {
         self.0.first().unwrap_or(&NodeAddress::Local)
     }
 
-    /// Whether the memory node is of this process.
+    /// Lets the nodes be reached as flags and variables say.
+    ///
+    /// # Errors
+    /// When flags are of no use there, or a variable does not hold what it should.
+    pub fn set_access(&mut self, access: &AccessArguments) -> Result<(), Failure> {
+        if !self.0.iter().any(|address| matches!(address, NodeAddress::Tcp { .. })) {
+            return if access.is_given() {
+                Err(Failure::usage("certificates and secrets are for nodes at tcp:// addresses, and --memory has none"))
+            } else {
+                Ok(())
+            };
+        }
+        let options = access.options()?;
+        for address in &mut self.0 {
+            *address = address.clone().with_access(options.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether the memory node is in this process.
     pub fn is_local(&self) -> bool {
         matches!(self.0[..], [NodeAddress::Local])
     }
@@ -57,14 +87,14 @@ impl Display for NodeAddresses {
     }
 }
 
-/// What is looked at in every operation of a benchmark.
+/// Checks and timing of every operation of a benchmark.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CheckArguments {
     /// Check every value that is read. If not, `bench` makes values as cheaply as db_bench makes them.
     #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     pub verify: bool,
-    /// Time every call; if not, one of 64, which costs less.
+    /// Time every call; if not, one call in 64, which costs less.
     #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     histogram: bool,
@@ -77,26 +107,26 @@ impl CheckArguments {
     }
 }
 
-/// How results are given.
+/// The form of the results.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ReportArguments {
     /// How results are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Model a network of this round-trip time, such as 2us.
+    /// Model a network with this round-trip time, such as 2us.
     #[arg(long, value_parser = units::duration, value_name = "TIME")]
     link_rtt: Option<Duration>,
-    /// Model a network of this bandwidth, such as 100Gbps.
+    /// Model a network with this bandwidth, such as 100Gbps.
     #[arg(long, value_parser = units::bandwidth, value_name = "BANDWIDTH")]
     link_bandwidth: Option<f64>,
-    /// Model a network adapter of so many operations a second, such as 30M.
+    /// Model a network adapter with this many operations per second, such as 30M.
     #[arg(long, value_parser = units::rate, value_name = "RATE")]
     link_rate: Option<f64>,
 }
 
 impl ReportArguments {
-    /// The network to model; none if no flag asks for one. What is not given is as usual: 2 us,
-    /// 100 Gb/s, 30 million operations a second.
+    /// The network to model; none if no flag requests one. Defaults for the others: 2 us, 100 Gb/s, 30 million
+    /// operations a second.
     pub fn model(&self) -> Option<LinkModel> {
         if self.link_rtt.is_none() && self.link_bandwidth.is_none() && self.link_rate.is_none() {
             return None;

@@ -13,21 +13,21 @@ use forebay_workload::{PhaseReport, Report, Run, render_header, render_page, ren
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 
-/// Workloads, how much of each, and where.
+/// The workloads, their sizes, and their place.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Workloads and steps, in order: fillseq, fillrandom, overwrite, readrandom, multireadrandom,
-    /// readmissing, readseq, seekrandom, readrandomwriterandom, deleterandom; compact,
-    /// waitforcompaction, stats. With @NUMBER behind it, a workload has that many threads.
+    /// readmissing, readseq, seekrandom, readrandomwriterandom, readwhilewriting, readwhilescanning,
+    /// deleterandom; compact, waitforcompaction, stats. A workload followed by @NUMBER runs with that many threads.
     #[arg(long, value_delimiter = ',', default_value = "fillrandom,readrandom", value_name = "NAMES")]
     benchmarks: Vec<Planned>,
-    /// Number of keys, and of the writes of each thread.
+    /// Number of keys, and number of writes of each thread.
     #[arg(long, default_value_t = 1_000_000)]
     num: u64,
     /// Reads of each thread; negative: as many as --num.
     #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     reads: i64,
-    /// Threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Length of a key.
@@ -36,38 +36,38 @@ pub struct Arguments {
     /// Length of a value.
     #[arg(long, default_value = "400", value_parser = units::length, value_name = "SIZE")]
     value_size: usize,
-    /// Where randomness begins; the same seed gives the same operations.
+    /// Seed; the same seed gives the same operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keys of a call of multireadrandom.
+    /// Keys per call of multireadrandom.
     #[arg(long, default_value_t = 16)]
     batch_size: usize,
     /// Whether multireadrandom reads its keys in one call; if not, one by one.
     #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     multiread_batched: bool,
-    /// Distance of the keys of such a call; 0: each is drawn by itself.
+    /// Distance between the keys of such a call; 0: each is drawn independently.
     #[arg(long, default_value_t = 0)]
     multiread_stride: u64,
     /// Steps after each seek of seekrandom.
     #[arg(long, default_value_t = 0)]
     seek_nexts: u64,
-    /// Reads of 100 operations of readrandomwriterandom.
+    /// Reads per 100 operations of readrandomwriterandom.
     #[arg(long, default_value_t = 90)]
     readwritepercent: u32,
-    /// Go on with the store that is there, also for fillseq and fillrandom.
+    /// Keep the contents of the store, also for fillseq and fillrandom.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     use_existing_db: bool,
     #[command(flatten)]
     checks: CheckArguments,
     #[command(flatten)]
-    memory: MemoryArguments,
+    pub memory: MemoryArguments,
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
     report: ReportArguments,
-    /// Also write the results with plots to this file, as one page of HTML.
+    /// Also write the results with plots to this file, as a page of HTML.
     #[arg(long = "report", value_name = "FILE")]
     page: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ impl Arguments {
     /// The workloads' settings.
     ///
     /// # Errors
-    /// Usage, when they make no sense.
+    /// Usage, when they are invalid.
     pub fn settings(&self) -> Result<Settings, Failure> {
         let settings = Settings {
             num: self.num,
@@ -101,7 +101,7 @@ impl Arguments {
 /// Runs the workloads and prints their results.
 ///
 /// # Errors
-/// The first that occurs.
+/// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings()?;
     let model = arguments.report.model();
@@ -162,7 +162,7 @@ fn introduction(arguments: &Arguments, place: &str) -> String {
     )
 }
 
-/// What the figures mean, for who sees them for the first time.
+/// The meaning of the figures, for new users.
 fn explanation(arguments: &Arguments, phases: &[PhaseReport]) -> String {
     let mut text = String::new();
     if arguments.checks.verify && phases.iter().any(|phase| phase.found.is_some_and(|found| found > 0)) {

@@ -1,32 +1,37 @@
-//! `forebay checkpoint` and `forebay restore`: a named database to a file, and back.
+//! `forebay checkpoint` and `forebay restore`: write a named database to a file, and load it again.
 
+use crate::access::AccessArguments;
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::nodes::with_hint;
-use crate::output;
-use forebay::{CheckpointLayout, CheckpointSummary, Db, ErrorKind, NodeAddress, Options, ShardBounds, Store};
+use crate::{durability, output};
+use forebay::{CheckpointLayout, CheckpointSummary, Db, ErrorKind, NodeAddress, Options, ShardBounds, Storage, Store};
 use std::path::PathBuf;
 
-/// Which database, and which file.
+/// The database and the file.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Where the memory nodes are: shm:<path> or tcp://<host>:<port>, all that the database lies on,
-    /// separated by commas.
+    /// Addresses of all memory nodes that hold the database: shm:<path> or tcp://<host>:<port>, separated by commas.
     #[arg(long)]
-    memory: NodeAddresses,
-    /// Name of the database in the memory nodes.
+    pub memory: NodeAddresses,
+    #[command(flatten)]
+    pub access: AccessArguments,
+    /// Name of the database on the memory nodes, or in --storage.
     #[arg(long, value_name = "NAME")]
     db: String,
+    /// Storage in which the database lies.
+    #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
+    storage: Option<Storage>,
     /// The file.
     file: PathBuf,
 }
 
-/// The same, and how the database is to be divided.
+/// The same, and the division of the database.
 #[derive(Debug, clap::Args)]
 pub struct RestoreArguments {
     #[command(flatten)]
-    place: Arguments,
-    /// Key ranges with an LSM-tree each, of about the same size; as many as memory nodes if not given.
+    pub place: Arguments,
+    /// Number of key ranges with an LSM-tree each, of about the same size; by default as many as memory nodes.
     #[arg(long, value_name = "NUMBER")]
     shards: Option<usize>,
 }
@@ -40,7 +45,7 @@ impl Arguments {
     }
 
     fn open(&self, options: Options) -> Result<Store, Failure> {
-        let options = Options { name: Some(self.db.clone()), ..options };
+        let options = Options { name: Some(self.db.clone()), storage: self.storage.clone(), ..options };
         Store::connect_all(self.memory.all(), options).map_err(|error| self.starting(&error))
     }
 
@@ -62,10 +67,13 @@ fn running(error: impl Into<forebay::Error>) -> Failure {
 /// Writes the database to the file.
 ///
 /// # Errors
-/// The first that occurs.
+/// The first error.
 pub fn write(arguments: &Arguments) -> Result<(), Failure> {
     arguments.check()?;
-    let options = Store::options_of(arguments.memory.all(), &arguments.db);
+    let options = match &arguments.storage {
+        Some(storage) => Store::options_of_stored(storage, &arguments.db),
+        None => Store::options_of(arguments.memory.all(), &arguments.db),
+    };
     let store = arguments.open(options.map_err(|error| arguments.starting(&error))?)?;
     let written = store.checkpoint(&arguments.file);
     let summary = written.and_then(|summary| store.close().map(|()| summary)).map_err(running)?;
@@ -75,7 +83,7 @@ pub fn write(arguments: &Arguments) -> Result<(), Failure> {
 /// Creates the database from the file.
 ///
 /// # Errors
-/// The first that occurs.
+/// The first error.
 pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
     let RestoreArguments { place: arguments, shards } = arguments;
     arguments.check()?;
@@ -89,8 +97,12 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
         Ok(summary) => arguments.tell("restored", summary),
         Err(error) => {
             drop(store);
-            // Half a database would bear the name.
-            match Store::destroy(arguments.memory.all(), &arguments.db) {
+            // Otherwise half a database would have the name.
+            let dropped = match &arguments.storage {
+                Some(storage) => Store::destroy_stored(storage, arguments.memory.all(), &arguments.db),
+                None => Store::destroy(arguments.memory.all(), &arguments.db),
+            };
+            match dropped {
                 Err(left) if left.kind() != ErrorKind::NotFound => output::complain(&left.to_string()),
                 _ => {}
             }

@@ -1,11 +1,11 @@
-//! How a command ends when it fails: one line on standard error and an exit code
+//! The result of a failed command: one line on standard error and an exit code
 //! (`docs/reference/exit-codes.md`).
 
 use forebay_base::ErrorKind;
 use forebay_workload::StoreError;
 use std::fmt::Display;
 
-/// How far the command had come.
+/// The progress of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Reading the command line.
@@ -19,16 +19,16 @@ pub enum Stage {
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What kind of error it was.
+    /// The kind of the error.
     pub kind: ErrorKind,
-    /// How far the command had come.
+    /// The progress of the command.
     pub stage: Stage,
     /// The line for standard error.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure of this kind.
+    /// A failure of the given kind.
     pub fn new(kind: ErrorKind, stage: Stage, message: impl Display) -> Self {
         Self { kind, stage, message: message.to_string() }
     }
@@ -38,7 +38,7 @@ impl Failure {
         exit_code(self.kind, self.stage)
     }
 
-    /// A command line that makes no sense; the message says what would be right.
+    /// An invalid command line; the message says what would be valid.
     pub fn usage(message: impl Display) -> Self {
         Self::new(ErrorKind::Invalid, Stage::Arguments, message)
     }
@@ -48,7 +48,7 @@ impl Failure {
         move |error| Self::new(error.kind(), stage, error)
     }
 
-    /// A store that could not be closed: what it held back is lost.
+    /// A store that could not be closed: its buffered data is lost.
     pub fn closing(cause: StoreError) -> Self {
         Self::workload(Stage::Running)(forebay_workload::Error::Store { what: "closing the store", cause })
     }
@@ -64,7 +64,7 @@ impl Failure {
     }
 }
 
-/// The exit code of an error of this kind at this stage: the table in one place.
+/// The exit code of an error of this kind at this stage. This is the only table of them.
 const fn exit_code(kind: ErrorKind, stage: Stage) -> u8 {
     match (kind, stage) {
         (ErrorKind::Invalid, Stage::Arguments | Stage::Start) => 2,

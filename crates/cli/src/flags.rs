@@ -1,8 +1,8 @@
-//! The spelling of flags: dashes and underscores mean the same, as `db_bench`'s users expect.
+//! The spelling of flags: dashes and underscores are equivalent, as `db_bench`'s users expect.
 
 use std::ffi::OsString;
 
-/// Replaces underscores by dashes in the names of long flags, and in nothing else.
+/// Replaces underscores by dashes in the names of long flags, and nowhere else.
 pub fn normalise(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut only_values = false;
     arguments

@@ -2,25 +2,31 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `fabric_test`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `serve`, `tenants`, `fabric_test`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
-//! | `flags`, `units` | how flags, sizes, durations and rates are written |
+//! | `access` | how this process and memory nodes prove themselves to each other |
+//! | `flags`, `units` | the formats of flags, sizes, durations and rates |
 //! | `nodes`, `stores`, `tree_store` | reaching a memory node and opening a database or a tree on it |
-//! | `output`, `failure` | results, progress, errors and exit codes |
+//! | `output`, `failure`, `log` | results, progress, errors and exit codes, the log |
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod arguments;
 mod bench;
 mod checkpoint;
+mod durability;
 mod fabric_test;
 mod failure;
 mod flags;
+mod log;
 mod memory_node;
 mod nodes;
 mod output;
 mod replay;
+mod serve;
 mod stores;
+mod tenants;
 mod tree_store;
 mod units;
 mod ycsb;
@@ -41,9 +47,11 @@ struct CommandLine {
 enum Command {
     /// Offer memory until SIGTERM or SIGINT.
     MemoryNode(memory_node::Arguments),
+    /// Serve a store to clients of Redis until SIGTERM or SIGINT.
+    Serve(Box<serve::Arguments>),
     /// Run db_bench's workloads; without flags, load and read a million records.
     Bench(Box<bench::Arguments>),
-    /// Run YCSB's workloads, or those of published statistics.
+    /// Run YCSB's workloads, or workloads from published statistics.
     Ycsb(Box<ycsb::Arguments>),
     /// Replay a recorded trace and check every value that is read.
     Replay(Box<replay::Arguments>),
@@ -51,24 +59,50 @@ enum Command {
     Checkpoint(checkpoint::Arguments),
     /// Create a named database from such a file.
     Restore(checkpoint::RestoreArguments),
+    /// Show who uses a memory node, and how much of it.
+    Tenants(tenants::Arguments),
     /// Measure latency and rate of each operation of the fabric.
     FabricTest(fabric_test::Arguments),
     /// Print the version.
     Version,
 }
 
+impl Command {
+    /// Lets the addresses of memory nodes know how they are to be reached.
+    fn resolve(&mut self) -> Result<(), Failure> {
+        let (memory, access) = match self {
+            Self::Serve(arguments) => arguments.memory.parts(),
+            Self::Bench(arguments) => arguments.memory.parts(),
+            Self::Ycsb(arguments) => arguments.memory.parts(),
+            Self::Replay(arguments) => arguments.memory.parts(),
+            Self::FabricTest(arguments) => arguments.memory.parts(),
+            Self::Checkpoint(place) | Self::Restore(checkpoint::RestoreArguments { place, .. }) => {
+                (&mut place.memory, &place.access)
+            }
+            Self::Tenants(tenants::Arguments { memory, access, .. }) => (memory, &*access),
+            Self::MemoryNode(_) | Self::Version => return Ok(()),
+        };
+        memory.set_access(access)
+    }
+}
+
 fn main() -> ExitCode {
-    let command_line = match CommandLine::try_parse_from(flags::normalise(std::env::args_os())) {
+    let mut command_line = match CommandLine::try_parse_from(flags::normalise(std::env::args_os())) {
         Ok(command_line) => command_line,
         Err(error) => return refuse(&error),
     };
+    if let Err(failure) = command_line.command.resolve() {
+        return end(&failure);
+    }
     let result = match command_line.command {
         Command::MemoryNode(arguments) => memory_node::execute(&arguments),
+        Command::Serve(arguments) => serve::execute(&arguments),
         Command::Bench(arguments) => bench::execute(&arguments),
         Command::Ycsb(arguments) => ycsb::execute(&arguments),
         Command::Replay(arguments) => replay::execute(&arguments),
         Command::Checkpoint(arguments) => checkpoint::write(&arguments),
         Command::Restore(arguments) => checkpoint::restore(&arguments),
+        Command::Tenants(arguments) => tenants::execute(&arguments),
         Command::FabricTest(arguments) => fabric_test::execute(&arguments),
         Command::Version => output::line(concat!("forebay ", env!("CARGO_PKG_VERSION"))),
     };
@@ -83,7 +117,7 @@ fn end(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code())
 }
 
-/// Help and version on standard output, or one line that says what is wrong with the arguments.
+/// Prints help or the version on standard output, or one line about the faulty arguments.
 fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     if matches!(error.kind(), ClapKind::DisplayHelp | ClapKind::DisplayVersion) {
@@ -99,7 +133,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     end(&Failure::usage(one_line(&text)))
 }
 
-/// What clap says, in one line and without the usage.
+/// Clap's message in one line, without the usage.
 fn one_line(text: &str) -> String {
     let said = text.split("\n\nUsage:").next().unwrap_or(text).trim_start_matches("error: ");
     let parts: Vec<_> = said

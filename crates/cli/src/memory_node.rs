@@ -1,20 +1,21 @@
-//! `forebay memory-node`: offers memory until it is told to stop.
+//! `forebay memory-node`: offers memory until it is stopped.
 
+use crate::access::AdmissionArguments;
 use crate::failure::{Failure, Stage};
-use crate::{output, units};
-use forebay::NodeAddress;
-use forebay_base::ErrorKind;
+use crate::log::{self, LogForm};
+use crate::{output, tenants, units};
+use forebay::admission::Admission;
+use forebay::{ListenOptions, NodeAddress};
 use forebay_env::{Clock, SystemClock};
 use forebay_memory_node::{Handle, MemoryNode, Options};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
 
-/// How often signals and the node are looked at.
+/// Interval between checks for signals and of the node.
 const LOOK: Duration = Duration::from_millis(20);
-/// The variable that says what is logged, such as `debug` or `forebay_memory_node=trace`.
-const LOG_VARIABLE: &str = "FOREBAY_LOG";
 
 /// Where to listen, and what to offer.
 #[derive(Debug, clap::Args)]
@@ -34,43 +35,50 @@ pub struct Arguments {
     /// Unit in which memory is leased; by default it follows from --memory.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     extent_size: Option<u64>,
-    /// How long a client may be silent before its session ends and what it had for itself is freed.
+    /// How long a client may be silent before its session ends and its own memory is freed.
     #[arg(long, default_value = "10s", value_parser = units::duration, value_name = "DURATION")]
     lease: Duration,
-    /// Commit memory only when it is first used: a quicker start, slower first writes, and a shortage
-    /// that shows late.
+    /// Commit memory only when it is first used: a quicker start, but slower first writes, and a shortage shows late.
     #[arg(long)]
     lazy: bool,
-    /// Allow TCP addresses that are not loopback. Nothing is encrypted.
+    #[command(flatten)]
+    admission: AdmissionArguments,
+    /// Allow TCP addresses that are not loopback although connections are not encrypted, or clients do not prove who
+    /// they are.
     #[arg(long)]
     allow_remote: bool,
+    /// A file that says who shares the node, and what each may have; SIGHUP has it read again. Without it, those who
+    /// need not prove who they are share all of it.
+    #[arg(long, value_name = "FILE")]
+    tenants: Option<PathBuf>,
     /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
     #[arg(long, value_enum, default_value_t = LogForm::Text)]
     log: LogForm,
 }
 
-/// Forms of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum LogForm {
-    /// Lines for people.
-    Text,
-    /// A JSON object a line.
-    Json,
-}
-
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates and secrets again.
 ///
 /// # Errors
 /// When the node cannot start, or stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    start_log(arguments.log)?;
-    // From here on a signal is a request and not the end: the socket's file is to be removed.
+    log::start(arguments.log)?;
+    // From here on a signal is only a request, so that the socket's file can be removed.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
-    let handle = start(arguments)?;
+    let admission = arguments.admission.load()?;
+    if admission.is_some() || arguments.tenants.is_some() {
+        // Without anything to read again, it ends the process, as by default.
+        signals.add_signal(SIGHUP).map_err(Failure::io("preparing for signals"))?;
+    }
+    let handle = start(arguments, admission.clone())?;
     output::line(&format!("ready {}", handle.address()))?;
     let clock = SystemClock::new();
     loop {
-        if let Some(signal) = signals.pending().next() {
+        let (again, stopping): (Vec<_>, Vec<_>) = signals.pending().partition(|signal| *signal == SIGHUP);
+        if !again.is_empty() {
+            admission.iter().for_each(|admission| reload(admission));
+            read_again(arguments, &handle);
+        }
+        if let Some(&signal) = stopping.first() {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
             tracing::info!(signal = name, "stopping");
             break;
@@ -85,10 +93,40 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start(arguments: &Arguments) -> Result<Handle, Failure> {
-    let listener = forebay::listen(&arguments.listen, arguments.node, arguments.allow_remote)
+/// Reads the file of tenants again. What is wrong with it changes nothing.
+fn read_again(arguments: &Arguments, handle: &Handle) {
+    let Some(path) = &arguments.tenants else { return };
+    let configured = tenants::read(path).and_then(|tenants| {
+        handle.configure(&tenants).map_err(|error| Failure::new(error.kind(), Stage::Running, error))
+    });
+    match configured {
+        Ok(()) => tracing::info!(file = ?path, "the tenants were read again"),
+        Err(failure) => tracing::error!(reason = failure.message, "the tenants stay as they were"),
+    }
+}
+
+fn reload(admission: &Admission) {
+    match admission.reload() {
+        Ok(()) => tracing::info!("certificates and secrets were read again"),
+        Err(error) => tracing::error!(%error, "certificates and secrets stay as they were"),
+    }
+}
+
+fn start(arguments: &Arguments, admission: Option<Arc<Admission>>) -> Result<Handle, Failure> {
+    let tenants = arguments.tenants.as_deref().map(tenants::read).transpose()?.unwrap_or_default();
+    if let Some(admission) = &admission {
+        tracing::info!(encrypts = admission.encrypts(), asks = admission.asks(), "who connects is looked at");
+    }
+    let listen_options = ListenOptions {
+        node: arguments.node,
+        admission,
+        allow_remote: arguments.allow_remote,
+        users: arguments.admission.users(),
+    };
+    let listener = forebay::listen(&arguments.listen, listen_options)
         .map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let options = Options {
+        tenants,
         extent_bytes: arguments.extent_size,
         lease: arguments.lease,
         threads: arguments.threads,
@@ -97,18 +135,4 @@ fn start(arguments: &Arguments) -> Result<Handle, Failure> {
         ..Options::with_memory(arguments.memory)
     };
     MemoryNode::start(listener, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))
-}
-
-fn start_log(form: LogForm) -> Result<(), Failure> {
-    let filter = match std::env::var(LOG_VARIABLE) {
-        Ok(wanted) => EnvFilter::try_new(&wanted)
-            .map_err(|error| Failure::usage(format_args!("{LOG_VARIABLE}={wanted}: {error}")))?,
-        Err(_) => EnvFilter::new("info"),
-    };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = match form {
-        LogForm::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
-        LogForm::Json => log.json().try_init(),
-    };
-    started.map_err(|error| Failure::new(ErrorKind::Io, Stage::Start, format_args!("starting the log: {error}")))
 }

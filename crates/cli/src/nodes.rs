@@ -1,4 +1,4 @@
-//! Memory nodes: the one of this process, and reaching others.
+//! Memory nodes: starting one in this process, and reaching others.
 
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
@@ -9,7 +9,7 @@ use forebay_memory_node::Handle;
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// A link to a memory node; the node too, if it is of this process.
+/// A link to a memory node, and the node if it is in this process.
 #[derive(Debug)]
 pub struct Reached {
     /// The link.
@@ -18,7 +18,7 @@ pub struct Reached {
     pub node: Option<Handle>,
 }
 
-/// Opens a link, after starting a node of `local_bytes` if it is to be in this process.
+/// Opens a link. First starts a node of `local_bytes` if it should be in this process.
 ///
 /// # Errors
 /// When the node cannot be started or reached.
@@ -35,7 +35,7 @@ pub fn reach(memory: &NodeAddress, local_bytes: u64) -> Result<Reached, Failure>
     Ok(Reached { link: connector.connect().map_err(&fabric)?, node: Some(node) })
 }
 
-/// A memory node that several links are opened to, or that is of this process.
+/// A memory node for several links, or one in this process.
 #[derive(Debug)]
 pub struct Nodes {
     address: NodeAddress,
@@ -43,7 +43,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Starts a node of `local_bytes`, if it is to be in this process.
+    /// Starts a node of `local_bytes` if it should be in this process.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -58,7 +58,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// One more link.
+    /// Opens one more link.
     ///
     /// # Errors
     /// When the node cannot be reached.
@@ -72,7 +72,7 @@ impl Nodes {
     }
 }
 
-/// An error of reaching a memory node, with what may be the matter.
+/// An error of reaching a memory node, with its likely cause.
 pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &impl Display) -> String {
     match kind {
         ErrorKind::Unavailable | ErrorKind::TimedOut => format!("{error}; is a memory node running at {memory}?"),
@@ -80,7 +80,7 @@ pub fn with_hint(kind: ErrorKind, error: &impl Display, memory: &impl Display) -
     }
 }
 
-/// Where the memory is, for people.
+/// The place of the memory, for people.
 pub fn describe(memory: &NodeAddresses) -> String {
     if memory.is_local() { "in this process".into() } else { memory.to_string() }
 }

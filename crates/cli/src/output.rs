@@ -13,10 +13,10 @@ pub enum Format {
     Json,
 }
 
-/// Prints a line on standard output, at once.
+/// Prints a line on standard output, without buffering.
 ///
 /// # Errors
-/// When it cannot be written, as when the reader of a pipe is gone.
+/// When it cannot be written, for example because the reader of a pipe is gone.
 pub fn line(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
@@ -25,12 +25,12 @@ pub fn line(text: &str) -> Result<(), Failure> {
         .map_err(Failure::io("writing to standard output"))
 }
 
-/// Prints a line on standard error. That it cannot be written is no reason to fail.
+/// Prints a line on standard error. A failure to write it is ignored.
 pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Shows progress on standard error, if that is a terminal.
+/// Shows progress on standard error, if it is a terminal.
 pub struct ProgressLine {
     on_terminal: bool,
     shown: bool,
@@ -42,7 +42,7 @@ impl ProgressLine {
         Self { on_terminal: std::io::stderr().is_terminal(), shown: false }
     }
 
-    /// Shows where a phase is.
+    /// Shows the progress of a phase.
     pub fn show(&mut self, progress: &Progress<'_>) {
         if !self.on_terminal {
             return;
@@ -57,7 +57,7 @@ impl ProgressLine {
         self.shown = true;
     }
 
-    /// Removes what is shown, before something else is printed.
+    /// Removes the line before something else is printed.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

@@ -10,13 +10,13 @@ use forebay_env::SystemClock;
 use forebay_workload::{Error, Report, Run, Store, render_header, render_phase, render_summary, replay};
 use std::path::PathBuf;
 
-/// Which trace, how, and where.
+/// The trace, its settings, and the place.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// A block trace (first line `version,time,op,size,lbn`) or a page trace (lines `start count
     /// ignore request`), plain or compressed with zstd.
     trace: PathBuf,
-    /// End after so many requests.
+    /// End after this many requests.
     #[arg(long, value_name = "REQUESTS")]
     limit: Option<u64>,
     /// Length of a key.
@@ -25,11 +25,11 @@ pub struct Arguments {
     /// Length of a page of a page trace.
     #[arg(long, default_value = "4096", value_parser = units::length, value_name = "SIZE")]
     page_size: usize,
-    /// References of 100 to known pages that write.
+    /// Of 100 references to known pages, the number that write.
     #[arg(long, default_value_t = 30)]
     write_percent: u32,
     #[command(flatten)]
-    memory: MemoryArguments,
+    pub memory: MemoryArguments,
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub struct Arguments {
 /// Replays the trace and prints the result.
 ///
 /// # Errors
-/// The first that occurs.
+/// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let settings = replay::Settings {
         path: arguments.trace.clone(),
@@ -72,7 +72,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     ))
 }
 
-/// A trace that cannot be understood is the command line's fault, however late it shows.
+/// An invalid trace is a fault of the command line, however late it shows.
 fn failure(error: Error) -> Failure {
     let stage = if error.kind() == ErrorKind::Invalid && matches!(error, Error::Trace { .. }) {
         Stage::Arguments

@@ -1,58 +1,63 @@
-//! The engine as a store under test, opened where the command line says.
+//! The engine as a store under test, opened according to the command line.
 
 use crate::arguments::MemoryArguments;
+use crate::durability::{self, DurabilityArguments};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay::{
-    CompactionPlace, CompactionStyle, DbIterator, ErrorKind, Gathering, LevelStatistics, NodeAddress, Options,
-    ShardBounds, Store as Database, WriteBatch,
+    CompactionPlace, CompactionStyle, Compression, DbIterator, Durability, EngineError, ErrorKind, FlushOrder,
+    Gathering, LevelStatistics, NodeAddress, Options, Recovery, ShardBounds, Storage, StorageCounts, StorageOptions,
+    Store as Database, Syncing, WriteBatch,
 };
 use forebay_workload::keys::KeyBuffer;
-use forebay_workload::{Cursor, Error, Figures, LevelFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
+use forebay_workload::{
+    Cursor, Error, Figures, LevelFigures, LogFigures, LsmFigures, MemoryNodeFigures, RecoveryFigures, StorageFigures,
+    Store, StoreError,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The engine's options, with db_bench's names.
 #[derive(Debug, Clone, clap::Args)]
 pub struct EngineArguments {
-    /// Name of the database in the memory node. It outlives the command; without a name it ends with it.
-    #[arg(long, value_name = "NAME")]
-    db: Option<String>,
+    #[command(flatten)]
+    place: DurabilityArguments,
     /// Take the named database from another process that has it open.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
     takeover: bool,
-    /// Key ranges with an LSM-tree each; sizes and triggers are those of one.
+    /// Key ranges with an LSM-tree each; sizes and triggers apply to one.
     #[arg(long, value_name = "NUMBER")]
     shards: Option<usize>,
     /// Size of a memtable.
     #[arg(long, value_parser = units::length, value_name = "SIZE")]
     write_buffer_size: Option<usize>,
-    /// Memtables, the one that is written included.
+    /// Number of memtables, including the active one.
     #[arg(long, value_name = "NUMBER")]
     max_write_buffer_number: Option<usize>,
     /// Threads for flushes and compactions.
     #[arg(long, value_name = "NUMBER")]
     max_background_jobs: Option<usize>,
-    /// Record bytes at which a table ends.
+    /// A table ends at this many record bytes.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     target_file_size_base: Option<u64>,
-    /// Record bytes at which level 1 is compacted.
+    /// Level 1 is compacted at this many record bytes.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     max_bytes_for_level_base: Option<u64>,
     /// How many times larger each further level may be.
     #[arg(long, value_name = "FACTOR")]
     max_bytes_for_level_multiplier: Option<u64>,
-    /// Levels, level 0 included.
+    /// Number of levels, level 0 included.
     #[arg(long, value_name = "NUMBER")]
     num_levels: Option<usize>,
-    /// Tables of level 0 at which it is compacted.
+    /// Number of tables of level 0 at which it is compacted.
     #[arg(long, value_name = "TABLES")]
     level0_file_num_compaction_trigger: Option<usize>,
-    /// Tables of level 0 at which writers are slowed down.
+    /// Number of tables of level 0 at which writers are slowed down.
     #[arg(long, value_name = "TABLES")]
     level0_slowdown_writes_trigger: Option<usize>,
-    /// Tables of level 0 at which writers wait.
+    /// Number of tables of level 0 at which writers wait.
     #[arg(long, value_name = "TABLES")]
     level0_stop_writes_trigger: Option<usize>,
     /// Load without triggers of level 0: nothing is compacted until `compact`.
@@ -62,14 +67,26 @@ pub struct EngineArguments {
     /// Memory for the cached indexes of tables; by default no limit.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     cached_index_size: Option<u64>,
+    /// Keep the tables of this level and below in --storage, and not in memory.
+    #[arg(long, value_name = "LEVEL", requires = "storage")]
+    storage_from_level: Option<usize>,
+    /// Memory for what is read from storage; by default 64 MiB.
+    #[arg(long, value_parser = units::size, value_name = "SIZE", requires = "storage")]
+    block_cache: Option<u64>,
+    /// How objects in storage are compressed: none, lz4, zstd or zstd=LEVEL; by default lz4.
+    #[arg(long, value_name = "COMPRESSION", requires = "storage")]
+    compression: Option<Compression>,
     /// Where compactions run.
     #[arg(long, value_enum, default_value_t = Place::Memory)]
     compaction_place: Place,
     /// What compactions do with records.
     #[arg(long, value_enum, default_value_t = Style::Clustered)]
     compaction_style: Style,
-    /// Records of a scan that lie apart: from so many in a batch on, the memory node gathers them; 0 for never. By
-    /// default 64 where reads take its processor anyway, as over TCP.
+    /// In which order a flush writes its records.
+    #[arg(long, value_enum, default_value_t = Order::AsWritten)]
+    flush_order: Order,
+    /// Let the memory node gather a scan's records that lie apart when a batch has this many or more; 0 for never. By
+    /// default 64 where reads use its processor anyway, as over TCP.
     #[arg(long, value_name = "RECORDS")]
     gather_records: Option<usize>,
 }
@@ -77,12 +94,21 @@ pub struct EngineArguments {
 /// What compactions do with records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Style {
-    /// They bring records into key order in the last level, once enough of a table is not.
+    /// Bring records into key order in the last level, once enough of a table is not.
     Clustered,
-    /// They leave records where they were written.
+    /// Leave records where they were written.
     Unclustered,
-    /// They rewrite every record.
+    /// Rewrite every record.
     Classic,
+}
+
+/// In which order a flush writes its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Order {
+    /// As they were written, without a copy.
+    AsWritten,
+    /// In key order, for scans, with one copy more.
+    ByKey,
 }
 
 /// Where compactions run.
@@ -90,16 +116,37 @@ enum Style {
 enum Place {
     /// At the compute node, over the fabric.
     Compute,
-    /// At the memory node, near the data; at the compute node when that refuses.
+    /// At the memory node, near the data; at the compute node when the memory node refuses.
     Memory,
 }
 
 impl EngineArguments {
-    fn options(&self) -> Options {
+    /// The engine's options. Unless a flag says where the database lies or what its writes survive, it lies in `usual`,
+    /// synced each interval.
+    ///
+    /// # Errors
+    /// When that storage cannot be opened.
+    pub fn options_stored_in(&self, usual: &str, interval: Duration) -> Result<Options, forebay::Error> {
+        let options = self.options();
+        if !self.place.say_nothing() {
+            return Ok(options);
+        }
+        Ok(Options {
+            name: Some(durability::USUAL_NAME.to_owned()),
+            storage: Some(Storage::open(usual, StorageOptions::default()).map_err(EngineError::from)?),
+            durability: Durability::Storage(Syncing::Interval(interval)),
+            ..options
+        })
+    }
+
+    /// The engine's options.
+    pub fn options(&self) -> Options {
         let usual = Options::default();
         Options {
-            name: self.db.clone(),
+            name: self.place.name(),
             takeover: self.takeover,
+            storage: self.place.storage(),
+            durability: self.place.durability(),
             shards: self.shards.unwrap_or(usual.shards),
             write_buffer_bytes: self.write_buffer_size.unwrap_or(usual.write_buffer_bytes),
             max_immutable_memtables: self
@@ -117,6 +164,9 @@ impl EngineArguments {
             level0_stop_trigger: self.level0_stop_writes_trigger.unwrap_or(usual.level0_stop_trigger),
             bulk_load: self.bulk_load,
             cached_index_bytes: self.cached_index_size,
+            storage_from_level: self.storage_from_level,
+            block_cache_bytes: self.block_cache.unwrap_or(usual.block_cache_bytes),
+            compression: self.compression.unwrap_or(usual.compression),
             compaction_place: match self.compaction_place {
                 Place::Compute => CompactionPlace::ComputeNode,
                 Place::Memory => CompactionPlace::MemoryNode,
@@ -125,6 +175,10 @@ impl EngineArguments {
                 Style::Clustered => CompactionStyle::Clustered,
                 Style::Unclustered => CompactionStyle::Unclustered,
                 Style::Classic => CompactionStyle::Classic,
+            },
+            flush_order: match self.flush_order {
+                Order::AsWritten => FlushOrder::AsWritten,
+                Order::ByKey => FlushOrder::ByKey,
             },
             gathering: match self.gather_records {
                 None => usual.gathering,
@@ -136,18 +190,18 @@ impl EngineArguments {
     }
 }
 
-/// What becomes of a named database that is there.
+/// What happens to an existing named database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It must be there, and is gone on with.
+    /// It must exist, and is kept.
     Required,
-    /// It is gone on with.
+    /// It is kept.
     Kept,
-    /// An empty one takes its place.
+    /// An empty one replaces it.
     Replaced,
 }
 
-/// Opens stores; those without a name are empty.
+/// Opens stores. Stores without a name are empty.
 #[derive(Debug)]
 pub struct Opener {
     memory: MemoryArguments,
@@ -156,14 +210,14 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Stores with these memory nodes and options.
+    /// An opener for stores with these memory nodes and options.
     pub fn new(memory: &MemoryArguments, engine: &EngineArguments, existing: Existing) -> Self {
         let mut options = engine.options();
         options.create_if_missing = existing != Existing::Required;
         Self { memory: memory.clone(), options, existing }
     }
 
-    /// Bounds between shards that divide `count` keys of `key_size` bytes that stand for numbers evenly.
+    /// Sets bounds between shards that evenly divide `count` keys of `key_size` bytes that represent numbers.
     ///
     /// # Errors
     /// When the keys are too short for so many.
@@ -180,14 +234,14 @@ impl Opener {
     /// Opens a store.
     ///
     /// # Errors
-    /// When no memory node is there, or the options do not fit each other.
+    /// When no memory node is reachable, or the options conflict.
     pub fn open(&self) -> Result<EngineStore, Error> {
-        let MemoryArguments { memory, local_memory_size } = &self.memory;
-        let opened = if memory.is_local() {
-            Database::embedded(*local_memory_size, self.options.clone())
-        } else {
-            self.make_room(memory.all()).and_then(|()| Database::connect_all(memory.all(), self.options.clone()))
-        };
+        let MemoryArguments { memory, local_memory_size, .. } = &self.memory;
+        let addresses = if memory.is_local() { &[] } else { memory.all() };
+        let opened = self.make_room(addresses).and_then(|()| match memory.is_local() {
+            true => Database::embedded(*local_memory_size, self.options.clone()),
+            false => Database::connect_all(addresses, self.options.clone()),
+        });
         let store = opened.map_err(|error| {
             let message = nodes::with_hint(error.kind(), &error, memory);
             Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
@@ -197,10 +251,14 @@ impl Opener {
 }
 
 impl Opener {
-    /// Drops the database that an empty one is to replace.
+    /// Drops the database that an empty one will replace.
     fn make_room(&self, addresses: &[NodeAddress]) -> Result<(), forebay::Error> {
         let (Some(name), Existing::Replaced) = (&self.options.name, self.existing) else { return Ok(()) };
-        match Database::destroy(addresses, name) {
+        let dropped = match &self.options.storage {
+            Some(storage) => Database::destroy_stored(storage, addresses, name),
+            None => Database::destroy(addresses, name),
+        };
+        match dropped {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             dropped => dropped,
         }
@@ -289,6 +347,10 @@ impl Store for EngineStore {
                 dead_bytes_known: db.dead_bytes_known,
                 levels: db.levels.iter().map(level).collect(),
             }),
+            storage: self.0.has_storage().then(|| storage_figures(db.storage)),
+            log: (db.log.groups > 0)
+                .then(|| LogFigures::new(db.log.bytes, db.log.records, db.log.groups, db.log.waits)),
+            recovery: self.0.recovery().map(recovery_figures),
         })
     }
 
@@ -299,6 +361,24 @@ impl Store for EngineStore {
 
     fn close(&self) -> Result<(), StoreError> {
         self.0.close().map_err(failed)
+    }
+}
+
+fn storage_figures(counts: StorageCounts) -> StorageFigures {
+    let StorageCounts { objects_read, objects_written, objects_deleted, bytes_read, bytes_written, syncs } = counts;
+    StorageFigures { objects_read, objects_written, objects_deleted, bytes_read, bytes_written, syncs }
+}
+
+fn recovery_figures(found: &Recovery) -> RecoveryFigures {
+    RecoveryFigures {
+        records_replayed: found.replayed(),
+        logs: found.logs,
+        log_bytes: found.log_bytes,
+        cut_bytes: found.cuts.iter().map(|cut| cut.bytes).sum(),
+        segments_held: found.segments_held,
+        segments_loaded: found.segments_loaded,
+        bytes_loaded: found.bytes_loaded,
+        objects_swept: found.objects_swept,
     }
 }
 

@@ -10,28 +10,30 @@ use forebay_workload::{Cursor, Error, Figures, MemoryNodeFigures, Store, StoreEr
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Entries that a cursor reads at once.
+/// Number of entries that a cursor reads at once.
 const CURSOR_ENTRIES: usize = 1000;
 
-/// A client of a tree, with a session and a cache of its own. Each handle has what belongs to a
-/// thread in it, so that threads do not wait for one another as long as each has a handle.
+/// A client of a tree, with its own session and cache. Each handle contains its thread's own state,
+/// so threads with separate handles do not wait for one another.
 #[derive(Debug)]
 pub struct TreeStore {
     tree: Arc<Tree>,
     sessions: Arc<[Arc<MemoryClient>]>,
     own: Mutex<Option<TreeClient>>,
+    /// What reading the figures has cost: no part of what is measured.
+    figures_counts: Mutex<Counts>,
 }
 
 impl Clone for TreeStore {
     fn clone(&self) -> Self {
-        Self { tree: Arc::clone(&self.tree), sessions: Arc::clone(&self.sessions), own: Mutex::new(None) }
+        Self::new(Arc::clone(&self.tree), Arc::clone(&self.sessions))
     }
 }
 
-/// Creates a tree and opens it for so many clients.
+/// Creates a tree and opens it for this many clients.
 ///
 /// # Errors
-/// When no memory node is there, or has no memory.
+/// When no memory node is reachable, or it has no memory.
 pub fn open(
     memory: &MemoryArguments,
     nodes: &nodes::Nodes,
@@ -56,7 +58,7 @@ pub fn open(
             Tree::open(&sessions, name, options.clone())
         };
         let tree = opened.map_err(|error| failed("opening the tree")(error.kind(), error.to_string()))?;
-        stores.push(TreeStore { tree, sessions, own: Mutex::new(None) });
+        stores.push(TreeStore::new(tree, sessions));
     }
     Ok(stores)
 }
@@ -66,7 +68,11 @@ fn failed(error: tree::Error) -> StoreError {
 }
 
 impl TreeStore {
-    /// Does `call` with this handle's client.
+    fn new(tree: Arc<Tree>, sessions: Arc<[Arc<MemoryClient>]>) -> Self {
+        Self { tree, sessions, own: Mutex::new(None), figures_counts: Mutex::default() }
+    }
+
+    /// Runs `call` with this handle's client.
     #[inline]
     fn with<T>(&self, call: impl FnOnce(&mut TreeClient) -> Result<T, tree::Error>) -> Result<T, StoreError> {
         let mut own: MutexGuard<'_, _> = self.own.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,19 +136,25 @@ impl Store for TreeStore {
     }
 
     fn figures(&self) -> Result<Figures, StoreError> {
-        let mut memory_node = MemoryNodeFigures::default();
+        let (memory, counts) = self.with(|client| {
+            let before = client.counts();
+            Ok((client.memory()?, client.counts() - before))
+        })?;
+        let mut figures_counts = self.figures_counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *figures_counts += counts;
+        let mut memory_node = MemoryNodeFigures { live_bytes: memory.live_bytes(), ..MemoryNodeFigures::default() };
         for session in self.sessions.iter() {
             let node = session.node_statistics().map_err(|error| StoreError::new(error.kind(), error))?;
             memory_node.cpu_seconds += node.cpu_us as f64 / 1e6;
             memory_node.allocated_bytes += node.allocated_bytes;
         }
         Ok(Figures {
-            foreground: self.counted(Traffic::Foreground),
+            foreground: self.counted(Traffic::Foreground) - *figures_counts,
             background: self.counted(Traffic::Background),
             cached_index_bytes: self.tree.cached_bytes() as u64,
             memtable_bytes: 0,
             memory_node,
-            lsm: None,
+            ..Figures::default()
         })
     }
 
@@ -150,7 +162,7 @@ impl Store for TreeStore {
         self.with(TreeClient::verify).map(|statistics| format!("{statistics:#?}\n"))
     }
 
-    /// Nothing is held back: what was written is in the memory node.
+    /// Nothing is buffered: all writes are on the memory node.
     fn close(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! Sizes, durations and rates as people write them.
+//! Formats of sizes, durations and rates on the command line.
 //!
 //! | what | examples | units |
 //! |---|---|---|
 //! | size | `4096`, `64KiB`, `512MB`, `8GiB`, `8G` | B; KiB, MiB, GiB, TiB (1024) and K, M, G, T for them; kB, MB, GB, TB (1000) |
 //! | duration | `2us`, `1.5ms`, `10s` | ns, us, ms, s |
-//! | bandwidth | `100Gbps`, `100Gb/s`, `12.5GB/s` | bits (b) or bytes (B) a second; k, M, G, T |
+//! | bandwidth | `100Gbps`, `100Gb/s`, `12.5GB/s` | bits (b) or bytes (B) per second; k, M, G, T |
 //! | rate | `30M`, `1500000` | k, M, G |
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ const MULTIPLES: [(&str, f64); 5] = [("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e
 /// A number of bytes.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn size(text: &str) -> Result<u64, String> {
     let right = "a size is a number of bytes with or without a unit, such as 4096, 64KiB, 512MB or 8GiB";
     let bytes = scaled(text, &SIZES).ok_or_else(|| right.to_owned())?;
@@ -40,7 +40,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// A number of bytes that fits into memory.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn length(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| "more than this machine can address".to_owned())
 }
@@ -48,17 +48,17 @@ pub fn length(text: &str) -> Result<usize, String> {
 /// A span of time.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let right = "a duration is a number with a unit, such as 500ns, 2us, 1.5ms or 10s";
     let nanos = scaled(text, &DURATIONS).ok_or_else(|| right.to_owned())?;
     if nanos < 1e18 { Ok(Duration::from_nanos(nanos.round() as u64)) } else { Err(format!("too long; {right}")) }
 }
 
-/// Bits a second.
+/// Bits per second.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn bandwidth(text: &str) -> Result<f64, String> {
     let right = "a bandwidth is bits or bytes a second, such as 100Gbps, 100Gb/s or 12.5GB/s".to_owned();
     let parsed = || {
@@ -70,10 +70,10 @@ pub fn bandwidth(text: &str) -> Result<f64, String> {
     parsed().filter(|bits| *bits > 0.0).ok_or(right)
 }
 
-/// Operations a second.
+/// Operations per second.
 ///
 /// # Errors
-/// What would be right.
+/// What would be valid.
 pub fn rate(text: &str) -> Result<f64, String> {
     let right = "a rate is operations a second, such as 1500000 or 30M".to_owned();
     scaled(text, &MULTIPLES).filter(|rate| *rate > 0.0).ok_or(right)

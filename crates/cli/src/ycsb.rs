@@ -12,73 +12,73 @@ use forebay_workload::{PhaseReport, Report, Run, Store, render_header, render_ph
 use std::cell::RefCell;
 use std::path::PathBuf;
 
-/// What is measured.
+/// The engine to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Engine {
-    /// The LSM engine: one client, who writes.
+    /// The LSM engine: one client, which writes.
     Lsm,
     /// The shared tree: any number of clients.
     Tree,
 }
 
-/// Workloads, how much of each, and where.
+/// The workloads, their sizes, and their place.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// What is measured.
+    /// Engine to measure.
     #[arg(long, value_enum, default_value_t = Engine::Lsm)]
     engine: Engine,
     /// Workloads, in order: a, b, c, d, e, f, range-only, range-write.
     #[arg(long, value_delimiter = ',', default_value = "a", value_name = "NAMES")]
     workload: Vec<Workload>,
-    /// A table of statistics of clusters; its --cluster takes the place of --workload.
+    /// A table of statistics of clusters; --cluster then replaces --workload.
     #[arg(long, value_name = "FILE", requires = "cluster")]
     profile: Option<PathBuf>,
     /// The cluster: a number or a name.
     #[arg(long, value_name = "CLUSTER", requires = "profile")]
     cluster: Option<String>,
-    /// Records that are loaded.
+    /// Number of records to load.
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
-    /// Operations of each workload, of all threads together.
+    /// Operations of each workload, over all threads.
     #[arg(long, default_value_t = 1_000_000)]
     operations: u64,
-    /// Operations before the first workload, reported apart.
+    /// Operations before the first workload, reported separately.
     #[arg(long, default_value_t = 100_000, value_name = "OPERATIONS")]
     warm_up: u64,
-    /// How records are drawn: uniform, zipfian, latest; by default as the workload says.
+    /// Distribution of records: uniform, zipfian, latest; by default the workload's.
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
-    /// Skew of zipfian and latest; by default 0.99, or what the profile says.
+    /// Skew of zipfian and latest; by default 0.99 or the profile's.
     #[arg(long)]
     theta: Option<f64>,
     /// Threads of each client.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Clients: sessions of their own, with caches of their own.
+    /// Number of clients, each with its own session and cache.
     #[arg(long, default_value_t = 1)]
     clients: usize,
-    /// Length of a key; by default 8 B, or what the profile says.
+    /// Length of a key; by default 8 B or the profile's.
     #[arg(long, value_parser = units::length, value_name = "SIZE")]
     key_size: Option<usize>,
-    /// Length of a value; by default 8 B, or what the profile says.
+    /// Length of a value; by default 8 B or the profile's.
     #[arg(long, value_parser = units::length, value_name = "SIZE")]
     value_size: Option<usize>,
     /// Longest scan.
     #[arg(long, default_value_t = 100, value_name = "RECORDS")]
     scan_length: u64,
-    /// All scans have this length.
+    /// Give all scans this length.
     #[arg(long)]
     fixed_scans: bool,
-    /// Memory for the inner nodes of a tree that each client remembers.
+    /// Memory for the inner nodes of a tree that each client caches.
     #[arg(long, default_value = "256MiB", value_parser = units::length, value_name = "SIZE")]
     tree_cache_size: usize,
-    /// Where randomness begins; the same seed gives the same operations.
+    /// Seed; the same seed gives the same operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     checks: CheckArguments,
     #[command(flatten)]
-    memory: MemoryArguments,
+    pub memory: MemoryArguments,
     #[command(flatten)]
     engine_options: EngineArguments,
     #[command(flatten)]
@@ -125,7 +125,7 @@ impl Arguments {
 /// Runs the workloads and prints their results.
 ///
 /// # Errors
-/// The first that occurs.
+/// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let (workloads, settings) = arguments.plan()?;
     match arguments.engine {
@@ -133,7 +133,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             Err(Failure::usage("--clients: an LSM database has one client, who writes; use --threads"))
         }
         Engine::Lsm => {
-            // Keys begin with words that are spread over all there are.
+            // Keys begin with words that are spread over the whole range.
             let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options, stores::Existing::Kept)
                 .with_numbered_keys(settings.key_size, u64::MAX)
                 .map_err(Failure::workload(Stage::Arguments))?;

@@ -6,7 +6,7 @@ use common::{places, run, start, start_node};
 use rustix::process::Signal;
 use std::path::PathBuf;
 
-/// The recorded traces, where they are: beside the checkout or beside the directory around it.
+/// The recorded traces, if present: beside the checkout or beside the directory around it.
 fn traces() -> Option<PathBuf> {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let found = here.ancestors().map(|above| above.join("shared/traces")).find(|path| path.is_dir());
@@ -34,6 +34,28 @@ fn load_and_read() {
     }
 }
 
+/// The shared tree says what its nodes and values take, wherever its memory is.
+#[test]
+fn memory_of_the_shared_tree() {
+    let check = |address: &str| {
+        let line = "ycsb --engine=tree --records=20000 --value_size=8 --operations=1 --workload=c --format=json";
+        let report = run(&format!("{line} --memory={address}")).expect(0).json();
+        for entry in report["benchmarks"].as_array().unwrap() {
+            let memory = &entry["memory_node"];
+            let [allocated, live] = ["allocated_bytes", "live_bytes"].map(|name| memory[name].as_u64().unwrap());
+            // 25 bytes a record, and what the client has in stock.
+            assert!((20_000 * 16..20_000 * 27 + (1 << 20)).contains(&live) && live <= allocated, "{memory}");
+        }
+    };
+    check("local");
+    for place in places() {
+        let (node, address) = start_node(&place, "--memory=512MiB");
+        check(&address);
+        node.signal(Signal::TERM);
+        node.wait_stopped();
+    }
+}
+
 #[test]
 fn replay_of_traces() {
     let made = common::fresh_path(".csv");
@@ -45,8 +67,9 @@ fn replay_of_traces() {
     let recorded = traces().map(|folder| [folder.join("cloudphysics-io.csv"), folder.join("oltp.lis.zst")]);
     for place in places() {
         let (_node, address) = start_node(&place, "--memory=1GiB");
-        for trace in recorded.iter().flatten().chain([&made]) {
-            // Memtables so small that writers wait for flushes: some are done when the replay ends.
+        for trace in recorded.iter().flatten().chain([&*made]) {
+            // Memtables so small that writers wait for flushes. Some flushes are done when the
+            // replay ends.
             let flags = "--limit=10000 --write_buffer_size=256KiB --format=json";
             let report = run(&format!("replay {} --memory={address} {flags}", trace.display())).expect(0).json();
             let entry = &report["benchmarks"][0];

@@ -1,5 +1,5 @@
-//! The memory node is killed under load, over each back end between processes: the compute side says
-//! so within seconds, with the documented exit code and without a panic.
+//! The memory node is killed under load, over each back end between processes. The compute side reports it within
+//! seconds, with the documented exit code and without a panic.
 
 mod common;
 

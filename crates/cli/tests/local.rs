@@ -55,7 +55,7 @@ fn the_same_seed_gives_the_same_counts() {
     };
     let first = counts();
     assert_eq!(first, counts());
-    // Each found key costs one read; a key that is not there costs none but for a false match.
+    // Each found key costs one read. An absent key costs none, except for a false match.
     let found = first.0.as_u64().unwrap();
     assert!((found..=found + found / 10).contains(&first.1["reads"].as_u64().unwrap()), "{first:?}");
 }

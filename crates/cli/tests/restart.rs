@@ -1,4 +1,4 @@
-//! The compute process is killed, stopped or taken over; named databases go on in the next one.
+//! The compute process is killed, suspended or taken over. The next process continues with its named databases.
 
 mod common;
 
@@ -31,7 +31,6 @@ fn what_one_process_wrote_the_next_one_reads() {
         std::fs::write(&file, b"no checkpoint").unwrap();
         run(&format!("restore --db=other {at}")).expect(6);
         run(&format!("checkpoint --db=other {at}")).expect(1);
-        std::fs::remove_file(&file).unwrap();
     }
 }
 
@@ -43,7 +42,7 @@ fn a_database_over_several_nodes_goes_to_a_file_and_comes_back() {
     bench("--db=db --shards=4 --benchmarks=fillrandom,compact");
     let file = fresh_path(".checkpoint");
     run(&format!("checkpoint --db=db {memory} {}", file.display())).expect(0);
-    // One node has a part of it only.
+    // One node has only a part of it.
     let part = run(&format!("checkpoint --db=db --memory={} {}", nodes[0].1, file.display()));
     assert!(part.error.contains("lies on 2 memory nodes"), "{part:?}");
     let found = |db: &str, shards: u32| {
@@ -56,7 +55,6 @@ fn a_database_over_several_nodes_goes_to_a_file_and_comes_back() {
         run(&format!("restore --db={name} {memory} {flag} {}", file.display())).expect(0);
         assert_eq!(found(name, shards), before);
     }
-    std::fs::remove_file(&file).unwrap();
 }
 
 /// Kills a process that writes, and reads everything in the next one.
@@ -74,7 +72,7 @@ fn kill_at_random(seed: u64) {
         load.pause(Duration::from_micros(random.below(800_000)));
         load.signal(Signal::KILL);
         load.wait();
-        // The first keys are all there, each with a value that was written.
+        // The first keys all exist, each with a value that was written.
         let check = format!("bench {flags} {num} --use_existing_db --benchmarks=readrandom,readseq --format=json");
         let read = run(&check).expect(0).json();
         assert_eq!(read["benchmarks"][0]["found"], 30000, "{read}");
@@ -92,8 +90,7 @@ fn killed_at_many_random_moments() {
     (100..140).for_each(kill_at_random);
 }
 
-/// A process that was stopped, and goes on after another one took over, does no harm and says why it
-/// ends.
+/// A suspended process that resumes after a takeover does no harm, and reports why it ends.
 #[test]
 fn a_stopped_process_wakes_up_after_a_takeover() {
     for place in places() {
@@ -115,7 +112,7 @@ fn a_stopped_process_wakes_up_after_a_takeover() {
         run(&format!("bench {flags} {num} --use_existing_db --takeover --benchmarks=overwrite,compact")).expect(0);
         zombie.signal(Signal::CONT);
         let woken = zombie.age();
-        // A node gives up a connection that takes nothing in for ten seconds: then its end may be seen first.
+        // A node gives up a connection that takes nothing for ten seconds, so the process may see that end first.
         let ended = zombie.wait();
         let lost = woken - stopped >= Duration::from_secs(10) && ended.code == Some(4);
         let ended = ended.expect(if lost { 4 } else { 7 });
@@ -125,11 +122,11 @@ fn a_stopped_process_wakes_up_after_a_takeover() {
     }
 }
 
-/// How a process ends that got too little time.
+/// Exit codes of a process that got too little time.
 const STARVED: [Option<i32>; 3] = [Some(3), Some(4), Some(7)];
 
-/// A process that gets too little time loses its session at any moment, its last flush included: it
-/// fails, or all that it wrote is there. The one that looks may starve as well, on a busy machine.
+/// A process that gets too little time may lose its session at any moment, including during its last flush. Either it
+/// fails, or everything that it wrote exists. On a busy machine, the process that checks may starve as well.
 fn starve(seed: u64) -> bool {
     let mut random = Random::seeded(seed);
     let (_node, address) = start_node(&places()[0], "--memory=256MiB --lease=100ms");

@@ -1,4 +1,4 @@
-//! Command lines, right and wrong, and what they end with.
+//! Valid and invalid command lines, and their results.
 
 mod common;
 
@@ -32,6 +32,15 @@ fn wrong_command_lines_say_what_would_be_right() {
         ("memory-node --listen=4000", "tcp://<host>:<port>"),
         ("memory-node --listen=local", "shm:<path>"),
         ("memory-node --listen=tcp://0.0.0.0:0", "--allow-remote"),
+        ("memory-node --listen=tcp://127.0.0.1:0 --tls-certificate=/nowhere", "key"),
+        ("memory-node --listen=tcp://127.0.0.1:0 --tls-client-authority=/nowhere", "within TLS only"),
+        ("memory-node --listen=tcp://127.0.0.1:0 --secrets-file=/nowhere/secrets", "/nowhere/secrets"),
+        ("memory-node --listen=tcp://127.0.0.1:0 --allow-uid=1", "certificates or secrets"),
+        ("memory-node --listen=shm:/tmp/forebay-never --allow-uid=root", "--allow-uid"),
+        ("bench --secret-file=/nowhere", "tcp://"),
+        ("bench --memory=tcp://127.0.0.1:1 --secret-file=/nowhere/secret", "/nowhere/secret"),
+        ("bench --memory=tcp://127.0.0.1:1 --tls-name=node", "authority"),
+        ("checkpoint --memory=tcp://127.0.0.1:1 --db=x --tls-key=/nowhere /nowhere/file", "certificate"),
         ("memory-node --listen=tcp://127.0.0.1:0 --memory=1GiB --extent-size=5", "4096"),
         ("benhc", "bench"),
     ] {

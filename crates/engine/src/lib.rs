@@ -1,94 +1,79 @@
 //! The LSM engine: an ordered key-value database whose tables live in remote memory.
 //!
-//! It implements dLSM on the joined design of `ARCHITECTURE.md`: records are written once, as they
-//! will be read, into a memtable's block; a flush ships the block as it stands and adds an index; a
-//! compaction merges indexes; a read probes cached point indexes and fetches exactly one record.
+//! It implements dLSM within the design of `ARCHITECTURE.md`. A record is written once, in the form in which it is
+//! read, into a memtable's block. A flush ships the block as it stands, or the records in key order, and adds an index. A compaction merges indexes.
+//! A read probes cached point indexes and fetches exactly one record.
 //!
-//! | module | what |
-//! |---|---|
-//! | `db` | the public interface |
-//! | `router`, `routing`, `split`, `cut` | the shards behind it, and what spans several of them |
-//! | `move_bound`, `rebalance`, `weights` | which shard has which keys, and when that changes |
-//! | `shard` | what the threads of one LSM-tree share, and when the view changes |
-//! | `write`, `read`, `multi_get`, `probe`, `lookup`, `index_cache`, `range_deletions` | the paths of callers |
-//! | `db_iterator`, `iterator`, `bounds`, `visibility`, `cursor`, `level_cursor`, `index_reader`, `run_reader`, `read_ahead`, `scan_batch`, `scan_endpoint` | iteration |
-//! | `flush`, `compaction`, `near_data`, `picker`, `background` | what goes on behind them |
-//! | `version`, `table`, `segment`, `node_part` | the tree, held open; remote memory freed when nothing names it |
-//! | `named`, `manifest`, `recovery`, `owner` | what outlives the process, and who may change it |
-//! | `checkpoint` | a database in a file |
-//! | `statistics`, `property` | what a database tells of itself |
+//! The engine names no fabric back end and does not depend on the memory node.
 //!
-//! The engine names no back end of the fabric and depends on no memory node.
+//! # Rooms
+//!
+//! Each folder is a room. A room uses only the rooms below it:
+//!
+//! ```text
+//!   api                   what users see
+//!   sharding              several shards as one
+//!   write                 the write path
+//!   work                  background work: does what the planner says
+//!   read, scan            point reads and iteration
+//!   durable               what outlives the process
+//!   plan                  what to do next: pure
+//!   tree                  the LSM-tree as it stands
+//!   remote                remote memory
+//!   terms                 errors, options, bounds, counters
+//! ```
+//!
+//! # Locks and their order
+//!
+//! A thread that holds a lock of this list takes only locks that come later in it. Reads take none of these locks.
+//! Writes take them only when their memtable has ended.
+//!
+//! | | lock | guards |
+//! |---|---|---|
+//! | 1 | `Router::moving` | the move of a bound |
+//! | 2 | `Router::present` | the number of the current assignment |
+//! | 3 | `Cut::gate`, then `Cut::turn` | batches that cross shards |
+//! | 4 | `Commits::turn`, then `Manifest::log` | the change of a version |
+//! | 4 | `StorageLog::shipping`, then `Register::state`, which may also follow `Commits::turn` | the log and the commits in storage |
+//! | 5 | `Shard::state` | the bookkeeping of background work |
+//! | 6 | `Shard::reserve` | memory held back while memory is short |
+//! | 7 | `Tree::changing` | the change of a view |
+//! | 8 | `Tree::snapshots` | the pinned numbers |
+//! | 9 | the locks of `remote`: an owner's epoch, the contents of a node's part, idle endpoints, cached indexes | |
+//! | 10 | `Bell::rings` | the background threads' sleep |
+//!
+//! While a thread waits for the fabric, it may hold only locks 1 to 4 and locks that belong to one iterator or one
+//! endpoint; the same holds for storage. Lock 5 is never held while indexes are merged.
 
 #![forbid(unsafe_code)]
 
-mod background;
-mod batch;
-mod bounds;
-mod checkpoint;
-mod collection;
-mod compaction;
-mod cursor;
-mod cut;
-mod db;
-mod db_iterator;
-mod endpoints;
-mod error;
-mod fences;
-mod flush;
-mod index_cache;
-mod index_reader;
-mod iterator;
-mod level_cursor;
-mod lookup;
-mod manifest;
-mod manual;
-mod memory;
-mod move_bound;
-mod multi_get;
-mod named;
-mod near_data;
-mod node_part;
-mod open;
-mod options;
-mod owner;
-mod picker;
-mod pipeline;
-mod placing;
-#[cfg(feature = "planted")]
-pub mod planted;
-#[cfg(not(feature = "planted"))]
-mod planted;
-mod probe;
-mod property;
-mod range_deletions;
+mod api;
+mod durable;
+mod plan;
 mod read;
-mod read_ahead;
-mod rebalance;
-mod recovery;
-mod room;
-mod router;
-mod routing;
-mod run_reader;
-mod scan_batch;
-mod scan_endpoint;
-mod segment;
-mod shard;
-mod space;
-mod split;
-mod stall;
-mod statistics;
-mod table;
-mod version;
-mod visibility;
-mod weights;
+mod remote;
+mod scan;
+mod sharding;
+mod terms;
+mod tree;
+mod work;
 mod write;
 
-pub use batch::{MAX_BATCH_BYTES, WriteBatch};
-pub use bounds::IterOptions;
-pub use checkpoint::{CheckpointLayout, CheckpointSummary};
-pub use db::{Db, Snapshot};
-pub use db_iterator::DbIterator;
-pub use error::{Error, Result};
-pub use options::{CompactionPlace, CompactionStyle, Gathering, Options, ShardBounds};
-pub use statistics::{IndexCacheStatistics, LevelStatistics, Stalls, StallsByCause, Statistics};
+#[cfg(feature = "planted")]
+pub use terms::planted;
+
+pub use api::checkpoint::{CheckpointLayout, CheckpointSummary};
+pub use api::db::Db;
+pub use api::db_iterator::{DbIterator, IterOptions};
+pub use api::keyspace::{Keyspace, KeyspaceBatch, KeyspaceIterator};
+pub use api::keyspaces::Keyspaces;
+pub use api::snapshot::Snapshot;
+pub use forebay_storage::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
+pub use terms::entry::{Entry, Stamp};
+pub use terms::error::{Error, Result};
+pub use terms::options::{
+    CompactionPlace, CompactionStyle, Durability, FlushOrder, Gathering, Options, ShardBounds, Syncing, WriteOptions,
+};
+pub use terms::recovery::{LogCut, Recovery, ShardRecovery};
+pub use terms::statistics::{IndexCacheStatistics, LevelStatistics, LogStatistics, Stalls, StallsByCause, Statistics};
+pub use write::batch::{BatchWrite, MAX_BATCH_BYTES, WriteBatch};

@@ -1,4 +1,4 @@
-//! What a user of the database relies on, beyond the model.
+//! Behaviour that users rely on, beyond the model.
 
 mod common;
 
@@ -122,7 +122,7 @@ fn space_of_overwritten_records_comes_back() {
         most = most.max(db.statistics().remote_bytes);
     }
     db.wait_for_compactions().unwrap();
-    // 0.9 MB live; 36 MB written. Writers may be ahead by what level 0 holds when it stops them, 9 MB.
+    // 0.9 MB live; 36 MB written. Writers may be ahead by 9 MB, the contents of level 0 when it stops them.
     assert!(most < 20 << 20, "at most {most} bytes");
     let statistics = db.statistics();
     assert!(statistics.remote_bytes < 4 << 20, "{statistics:?}");
@@ -210,10 +210,10 @@ fn memtables_that_wait_are_flushed_into_one_table() {
         ..small_options()
     };
     let db = cluster.open(options);
-    // After the first flush it is known how much room there is.
+    // After the first flush the available room is known.
     db.put(b"", b"").unwrap();
     db.flush().unwrap();
-    // Five memtables: keys up to three times, deleted in between one by one and by a range.
+    // Five memtables: keys up to three times, and in between deletions of single keys and of a range.
     let put = |round: u32, keys: std::ops::Range<u32>| {
         keys.for_each(|i| db.put(&i.to_be_bytes(), &[round as u8; 100]).unwrap());
     };

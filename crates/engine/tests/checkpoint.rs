@@ -1,4 +1,4 @@
-//! Checkpoints: consistent while others write, the same after loading, and refused when damaged.
+//! Checkpoints are consistent while others write, equal after loading, and refused when damaged.
 
 mod common;
 
@@ -9,7 +9,7 @@ use forebay_env::Random;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A folder that is removed in the end.
+/// A folder that is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -112,7 +112,7 @@ fn what_is_loaded_is_what_was_there() {
     restored.close().unwrap();
     drop(restored);
     assert!(contents(&Db::open(&[client], named).unwrap()) == before);
-    // In another order of keys it holds the same.
+    // With another key order it holds the same.
     let reverse = cluster.open(Options { key_order: KeyOrder::ReverseBytewise, ..options });
     reverse.load(&file).unwrap();
     let mut found = contents(&reverse);

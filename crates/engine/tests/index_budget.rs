@@ -1,4 +1,4 @@
-//! A budget for cached indexes changes what reads cost, never what they answer.
+//! A budget for cached indexes changes the cost of reads, never their answers.
 
 mod common;
 
@@ -113,7 +113,7 @@ fn what_is_used_comes_back() {
     assert!(after.cached_index_bytes <= whole / 2, "{after:?}");
 }
 
-/// Random operations, the same for each budget; what was read.
+/// Random operations, the same for each budget. Returns what was read.
 fn run(seed: u64, cached_index_bytes: Option<u64>) -> Vec<Option<Vec<u8>>> {
     let cluster = Cluster::start(64 << 20);
     let db = cluster.open(Options { cached_index_bytes, ..small_options() });

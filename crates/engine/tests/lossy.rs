@@ -1,5 +1,6 @@
-//! A database over a network that loses completions, breaks endpoints and delays what is in flight:
-//! the link lives on, so calls go on over other endpoints, and nothing that is read is wrong.
+//! A database over a network that loses completions, breaks endpoints and delays operations in
+//! flight. The link lives on, so calls continue over other endpoints, and no read returns wrong
+//! data.
 
 mod common;
 
@@ -18,7 +19,7 @@ fn start(seed: u64, faults: Faults, memory_bytes: u64, options: Options) -> (Sim
     let network = SimNetwork::new(seed, SimOptions { order, faults, time: Time::Real, ..SimOptions::default() });
     let node_options = forebay_memory_node::Options::with_memory(memory_bytes);
     let node = MemoryNode::start(Box::new(network.listen(1).unwrap()), node_options).unwrap();
-    // Connecting and opening may fail: what is tested is a database that is open.
+    // Connecting and opening may fail: the test is about an open database.
     let open = |_| {
         let client = MemoryClient::connect(network.connect(1).unwrap(), "lossy", ClientOptions::default()).ok()?;
         answered(Db::open(&[client], options.clone()), seed)
@@ -31,7 +32,7 @@ fn options() -> Options {
     Options { fabric_timeout: Duration::from_millis(100), ..small_options() }
 }
 
-/// Whether the call had an answer. A failure is one of the network's.
+/// The answer of a call, if there was one. A failure must come from the network.
 fn answered<T>(result: Result<T, Error>, seed: u64) -> Option<T> {
     match result {
         Ok(answer) => Some(answer),

@@ -3,25 +3,32 @@
 
 mod common;
 
-use common::{Cluster, small_options};
+use common::{Cluster, SetClock, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{CompactionPlace, Db, DbIterator, IterOptions, Options, ShardBounds, Snapshot, WriteBatch};
-use forebay_env::Random;
+use forebay_engine::{
+    CompactionPlace, CompactionStyle, Db, DbIterator, FlushOrder, IterOptions, Options, ShardBounds, Snapshot,
+    WriteBatch,
+};
+use forebay_env::{Clock, Random};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 struct Run {
     random: Random,
+    clock: Arc<SetClock>,
     db: Db,
     model: Model,
+    /// When keys of the model expire.
+    expiries: BTreeMap<Vec<u8>, u64>,
     snapshots: Vec<(Snapshot, Model)>,
     order: KeyOrder,
     keys: u64,
     max_value_bytes: u64,
 }
 
-/// What a model holds, in the database's order.
+/// The contents of a model, in the database's order.
 fn entries(model: &Model, order: KeyOrder) -> Vec<(&[u8], &[u8])> {
     let mut entries: Vec<_> = model.iter().map(|(key, value)| (&key[..], &value[..])).collect();
     if order == KeyOrder::ReverseBytewise {
@@ -46,22 +53,69 @@ impl Run {
         value
     }
 
+    fn set(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.expiries.remove(&key);
+        self.model.insert(key, value);
+    }
+
+    fn set_expiring(&mut self, key: Vec<u8>, value: Vec<u8>, expiry_ms: u64) {
+        self.expiries.insert(key.clone(), expiry_ms);
+        self.model.insert(key, value);
+        self.expire();
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        self.expiries.remove(key);
+        self.model.remove(key);
+    }
+
+    /// Removes what has expired.
+    fn expire(&mut self) {
+        let now = self.db.time_ms();
+        for (key, _) in self.expiries.extract_if(.., |_, expiry_ms| *expiry_ms < now) {
+            self.model.remove(&key);
+        }
+    }
+
+    /// An expiry that comes soon, or has passed.
+    fn expiry_ms(&mut self) -> u64 {
+        (self.db.time_ms() + self.random.below(40)).saturating_sub(1)
+    }
+
+    /// Sets the clock, mostly forward.
+    fn pass_time(&mut self) {
+        let now = self.clock.wall_ms();
+        let step = self.random.below(20);
+        self.clock.set(if self.random.one_in(1, 5) { now.saturating_sub(step) } else { now + step });
+        self.expire();
+    }
+
     fn step(&mut self) {
-        match self.random.below(100) {
+        match self.random.below(116) {
+            100..108 => {
+                let (key, value, expiry_ms) = (self.key(), self.value(), self.expiry_ms());
+                self.db.put_expiring(&key, &value, expiry_ms).unwrap();
+                self.set_expiring(key, value, expiry_ms);
+            }
+            108..110 => self.pass_time(),
+            110..116 => self.write_if(),
             0..40 => {
                 let (key, value) = (self.key(), self.value());
                 self.db.put(&key, &value).unwrap();
-                self.model.insert(key, value);
+                self.set(key, value);
             }
             40..52 => {
                 let key = self.key();
                 self.db.delete(&key).unwrap();
-                self.model.remove(&key);
+                self.remove(&key);
             }
             52..60 => self.batch(),
             60..80 => {
                 let key = self.key();
                 assert_eq!(self.db.get(&key).unwrap(), self.model.get(&key).cloned());
+                let entry = self.db.get_entry(&key).unwrap();
+                assert_eq!(entry.as_ref().map(|entry| &entry.value), self.model.get(&key));
+                assert_eq!(entry.and_then(|entry| entry.expiry_ms), self.expiries.get(&key).copied());
             }
             80..85 => {
                 let keys: Vec<Vec<u8>> = (0..self.random.below(20)).map(|_| self.key()).collect();
@@ -102,17 +156,69 @@ impl Run {
             let key = self.key();
             if self.random.one_in(1, 3) {
                 batch.delete(&key);
-                self.model.remove(&key);
+                self.remove(&key);
+            } else if self.random.one_in(1, 5) {
+                let (value, expiry_ms) = (self.value(), self.expiry_ms());
+                batch.put_expiring(&key, &value, expiry_ms);
+                self.set_expiring(key, value, expiry_ms);
             } else {
                 let value = self.value();
                 batch.put(&key, &value);
-                self.model.insert(key, value);
+                self.set(key, value);
             }
         }
         self.db.write(&batch).unwrap();
     }
 
-    /// Moves a bound between shards, if there are several, to where it can be.
+    /// Writes under conditions on another key.
+    fn write_if(&mut self) {
+        let (key, value, other) = (self.key(), self.value(), self.key());
+        let now = self.model.get(&other);
+        let mut batch = WriteBatch::new();
+        batch.put(&key, &value);
+        // What follows from the condition: whether it holds, if the model knows.
+        let expected = match self.random.below(4) {
+            0 => {
+                batch.require_present(&other);
+                Some(now.is_some())
+            }
+            1 => {
+                batch.require_absent(&other).require_absent(&other);
+                Some(now.is_none())
+            }
+            2 => match self.db.get_entry(&other).unwrap() {
+                Some(entry) => {
+                    batch.require_stamp(&other, entry.stamp);
+                    if self.random.one_in(1, 2) {
+                        self.db.put(&other, &entry.value).unwrap();
+                        self.set(other, entry.value);
+                        Some(false)
+                    } else {
+                        Some(true)
+                    }
+                }
+                None => return,
+            },
+            _ => {
+                let Some((snapshot, past)) = self.snapshots.last() else { return };
+                batch.require_unchanged(&other, snapshot);
+                // Another write may have set the same value.
+                (past.get(&other) != now).then_some(false)
+            }
+        };
+        match self.db.write(&batch) {
+            Ok(()) => {
+                assert_ne!(expected, Some(false));
+                self.set(key, value);
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                assert_ne!(expected, Some(true));
+            }
+        }
+    }
+
+    /// Moves a bound between shards, if there are several, to an allowed key.
     fn move_bound(&mut self) {
         let (bounds, to) = (self.db.shard_bounds(), self.key());
         if bounds.is_empty() {
@@ -147,9 +253,9 @@ impl Run {
             let (key, value) = (from.clone(), self.value());
             let mut batch = WriteBatch::new();
             self.db.write(batch.put(&to, &value).delete_range(&from, &to).put(&key, &value)).unwrap();
-            self.model.insert(to.clone(), value.clone());
+            self.set(to.clone(), value.clone());
             self.remove_range(&from, &to);
-            self.model.insert(key, value);
+            self.set(key, value);
         }
         if from != to {
             assert_eq!(self.db.delete_range(&to, &from).unwrap_err().kind(), ErrorKind::Invalid);
@@ -158,7 +264,9 @@ impl Run {
 
     fn remove_range(&mut self, from: &[u8], to: &[u8]) {
         let order = self.order;
-        self.model.retain(|key, _| order.compare(key, from).is_lt() || order.compare(key, to).is_ge());
+        let stays = |key: &[u8]| order.compare(key, from).is_lt() || order.compare(key, to).is_ge();
+        self.model.retain(|key, _| stays(key));
+        self.expiries.retain(|key, _| stays(key));
     }
 
     fn scan(&mut self) {
@@ -171,16 +279,17 @@ impl Run {
         for (key, value) in entries[first..].iter().take(limit) {
             assert!(iterator.valid());
             assert_eq!((iterator.key(), iterator.value()), (*key, *value));
+            assert_eq!(iterator.expiry_ms(), self.expiries.get(*key).copied());
             iterator.next().unwrap();
         }
     }
 
-    /// Some option or none.
+    /// A key or none.
     fn maybe_key(&mut self) -> Option<Vec<u8>> {
         self.random.one_in(1, 3).then(|| self.key())
     }
 
-    /// Goes to and fro within random bounds, now or as of a snapshot.
+    /// Moves back and forth within random bounds, now or as of a snapshot.
     fn walk(&mut self) {
         let (lower, upper) = (self.maybe_key(), self.maybe_key());
         let prefix = self.maybe_key().map(|key| key[..key.len().min(2)].to_vec());
@@ -248,7 +357,7 @@ impl Run {
     }
 }
 
-/// Checks that the iterator stands on the entry at `at`, or nowhere if there is none.
+/// Checks that the iterator is at the entry at `at`, or has no position if there is none.
 fn expect(iterator: &DbIterator, entries: &[(&[u8], &[u8])], at: &mut Option<usize>) {
     let expected = at.and_then(|at| entries.get(at));
     if expected.is_none() {
@@ -278,6 +387,8 @@ fn run(seed: u64, steps: u32, options: Options, keys: u64, max_value_bytes: u64)
 }
 
 fn run_on(nodes: usize, seed: u64, steps: u32, options: Options, keys: u64, max_value_bytes: u64) {
+    let clock = Arc::new(SetClock::default());
+    let options = Options { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..options };
     println!("seed {seed}, {} shards on {nodes} nodes", options.shards);
     let clusters: Vec<_> = (0..nodes).map(|_| Cluster::start(512 << 20)).collect();
     let order = options.key_order;
@@ -287,14 +398,15 @@ fn run_on(nodes: usize, seed: u64, steps: u32, options: Options, keys: u64, max_
     let db = Db::open(&clients, options).unwrap();
     drop(clients);
     let random = Random::seeded(seed);
-    let mut run = Run { random, db, model: Model::new(), snapshots: Vec::new(), order, keys, max_value_bytes };
+    let (model, expiries, snapshots) = (Model::new(), BTreeMap::new(), Vec::new());
+    let mut run = Run { random, clock, db, model, expiries, snapshots, order, keys, max_value_bytes };
     for _ in 0..steps {
         run.step();
     }
     run.db.wait_for_compactions().unwrap();
     let statistics = run.db.statistics();
     assert!(statistics.flushes > 2 && statistics.compactions > 0, "{statistics:?}");
-    // The outputs of each shard lie in extents of its own: a small node may be out of them.
+    // The outputs of each shard lie in its own extents, and a small node may run out of them.
     assert!(has_many_shards || statistics.refused_compactions == 0, "{statistics:?}");
     let near_data = statistics.compactions - statistics.refused_compactions;
     assert_eq!(statistics.near_data_compactions, if is_near_data { near_data } else { 0 });
@@ -327,6 +439,17 @@ fn many_keys() {
 #[test]
 fn values_larger_than_a_memtable() {
     run_at_both_places(3, 4_000, 500, 100_000);
+}
+
+#[test]
+fn styles_and_orders() {
+    let styles = [CompactionStyle::Classic, CompactionStyle::Unclustered];
+    for (i, compaction_style) in styles.into_iter().enumerate() {
+        for flush_order in [FlushOrder::AsWritten, FlushOrder::ByKey] {
+            println!("{compaction_style:?}, {flush_order:?}");
+            run(30 + i as u64, 4_000, Options { compaction_style, flush_order, ..small_options() }, 300, 3000);
+        }
+    }
 }
 
 /// Bounds that divide the keys of the model, which begin with a digit or a zero.

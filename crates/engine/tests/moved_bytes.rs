@@ -1,9 +1,10 @@
-//! What compactions move, against the baseline that rewrites every record, and what is left of it.
+//! The bytes that compactions move, compared with the baseline that rewrites every record, and the dead bytes that
+//! stay.
 
 mod common;
 
 use common::Cluster;
-use forebay_engine::{CompactionStyle, Db, Options, Statistics};
+use forebay_engine::{CompactionStyle, Db, FlushOrder, Options, Statistics};
 
 const MIB: u64 = 1 << 20;
 const RECORDS: u64 = 60_000;
@@ -28,7 +29,7 @@ fn key(i: u64) -> Vec<u8> {
     key
 }
 
-/// Writes at random until quiet.
+/// Writes at random until the database is quiet.
 fn fill(db: &Db) -> Statistics {
     for i in 0..RECORDS {
         db.put(&key(i), &[i as u8; 400]).unwrap();
@@ -36,18 +37,22 @@ fn fill(db: &Db) -> Statistics {
     settled(db)
 }
 
-/// Once all is flushed and no compaction is due.
+/// Returns once everything is flushed and no compaction is due.
 fn settled(db: &Db) -> Statistics {
     db.flush().unwrap();
     db.wait_for_compactions().unwrap();
     db.statistics()
 }
 
-/// The same, of more records and always in the same steps: one flush or compaction for each `pace` records, the rest
-/// at the end. So runs can be compared, whatever else the machine does.
+/// The same with more records and always in the same steps: one flush or compaction for each `pace` records, the rest
+/// at the end. So runs are comparable, whatever else the machine does.
 fn fill_in_step(style: CompactionStyle, dead_percent: u64, pace: u64) -> Statistics {
+    fill_with(Options { dead_percent, ..options(style) }, pace)
+}
+
+fn fill_with(options: Options, pace: u64) -> Statistics {
     let cluster = Cluster::start(512 * MIB);
-    let db = cluster.open(Options { background_threads: 0, dead_percent, ..options(style) });
+    let db = cluster.open(Options { background_threads: 0, ..options });
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for i in 0..SCALED_RECORDS {
         random ^= random << 13;
@@ -97,6 +102,18 @@ fn compactions_move_half_of_what_classic_ones_do() {
 #[test]
 fn compactions_that_lag_behind_move_half_of_what_classic_ones_do() {
     check_moved(1200);
+}
+
+#[test]
+fn compactions_move_the_same_when_flushes_write_by_key() {
+    for pace in [300, 1200] {
+        let [as_written, by_key] = [FlushOrder::AsWritten, FlushOrder::ByKey].map(|flush_order| {
+            let options = Options { flush_order, ..options(CompactionStyle::Clustered) };
+            moved_bytes(&fill_with(options, pace))
+        });
+        println!("moved: as written {as_written}, by key {by_key}");
+        assert!(by_key * 20 <= as_written * 21, "{by_key} against {as_written}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn named(name: &str) -> Options {
     Options { name: Some(name.to_owned()), ..small_options() }
 }
 
-/// A process: what ends when it is killed.
+/// A process: everything that ends when it is killed.
 struct Process {
     link: Arc<dyn Link>,
     client: Arc<MemoryClient>,
@@ -75,8 +75,8 @@ fn a_database_is_there_after_it_was_closed() {
     }
 }
 
-/// What was written since the last flush is lost when the memory node cannot be reached: the process
-/// may not end as if it were there.
+/// When the memory node cannot be reached, writes since the last flush are lost. The process must not end as if they
+/// were not.
 #[test]
 fn closing_says_what_could_not_be_flushed() {
     let options = named("db");
@@ -157,7 +157,7 @@ fn an_open_database_is_opened_again_only_to_take_it_over() {
     check(&new, 0..2000);
     assert_eq!(new.get(&key(5000)).unwrap(), None);
     fill(&new, 2000..4000);
-    // The first one learns of it, and does nothing any more.
+    // The first one learns of the takeover and stops acting.
     let error = old.flush().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     for error in [
@@ -214,7 +214,7 @@ impl Wide {
     }
 }
 
-/// Five shards, of which the last owns nothing at first.
+/// Five shards; the last one owns nothing at first.
 fn wide() -> Options {
     let bounds = (1..4).map(|shard| key(shard * 1000)).collect();
     Options { shards: 5, shard_bounds: ShardBounds::Given(bounds), ..named("db") }
@@ -279,7 +279,7 @@ fn a_node_that_is_missing_is_named() {
         assert!(kind == ErrorKind::NotFound && text.contains("1 of 2 memory nodes have no part"), "{text}");
     }
     assert_eq!(error(&[a, b], Options { error_if_exists: true, ..wide() }).0, ErrorKind::AlreadyExists);
-    // Another database of the name.
+    // Another database of the same name.
     let other = Wide::start([c]);
     other.open(wide()).unwrap().close().unwrap();
     assert_eq!(error(&[a, c], wide()).0, ErrorKind::Invalid);
@@ -305,7 +305,7 @@ fn a_database_on_several_nodes_is_taken_over() {
     check(&new, 0..4000);
 }
 
-/// Bounds move to and fro, and the process ends in the middle of it, or tidily.
+/// Bounds move back and forth, and the process ends in the middle of a move, or properly.
 #[test]
 fn moved_bounds_outlive_the_process() {
     let clusters = clusters(2);
@@ -397,7 +397,7 @@ fn a_session_that_lapsed_is_fenced() {
     }
 }
 
-/// What a process that was taken over still finds in its indexes may have been freed, and be another's.
+/// Memory that a process still finds in its indexes after a takeover may have been freed and belong to another process.
 #[test]
 fn who_was_taken_over_reads_nothing() {
     for round in 0..3 {

@@ -1,5 +1,4 @@
-//! Compactions that the memory node does: what they cost on the fabric, and what happens when it does
-//! not.
+//! Compactions at the memory node: their cost on the fabric, and what happens when the node does not run them.
 
 mod common;
 
@@ -20,7 +19,7 @@ fn key(i: u32) -> Vec<u8> {
     format!("{:020}", i.wrapping_mul(2_654_435_761)).into_bytes()
 }
 
-/// Writes and overwrites, reads all of it back, and returns what was counted.
+/// Writes and overwrites, reads everything back, and returns the counts.
 fn fill(db: &Db, keys: u32, value_bytes: usize) -> Statistics {
     for round in 0..2u8 {
         for i in 0..keys {
@@ -36,7 +35,7 @@ fn fill(db: &Db, keys: u32, value_bytes: usize) -> Statistics {
     statistics
 }
 
-/// Memtables and tables of 2 MiB: of each table, what is not its entries is small beside them.
+/// Memtables and tables of 2 MiB, so that the entries are most of each table.
 fn medium_options() -> Options {
     Options {
         write_buffer_bytes: 2 << 20,
@@ -69,7 +68,7 @@ fn a_compaction_near_the_data_moves_few_bytes_an_entry() {
 
 #[test]
 fn a_refused_compaction_runs_at_the_compute_node() {
-    let cluster = node(|options| options.queued_jobs = 0);
+    let cluster = node(|options| options.tenants.others.jobs = Some(0));
     let db = cluster.open(small_options());
     let statistics = fill(&db, 3000, 100);
     assert!(statistics.compactions > 0 && statistics.near_data_compactions == 0, "{statistics:?}");
@@ -119,7 +118,7 @@ fn outputs_come_back_while_the_database_is_open() {
     }
     db.compact_range(None, None).unwrap();
     common::expect_remote_bytes(&db, 0);
-    // Frees are sent in batches, by the threads behind.
+    // Background threads send frees in batches.
     common::eventually("the node has its part back", || {
         let node = client.node_statistics().unwrap();
         (node.job_bytes, node.job_extents, node.kept_extents) == (0, 0, 1)
@@ -150,7 +149,7 @@ fn a_node_lost_during_a_compaction_is_an_error() {
         db.put(&key(i), &[1; 400]).unwrap();
     }
     cluster.stop();
-    // Once in some hundred runs nothing is under way: then it is the flush that finds nobody.
+    // About once in a hundred runs nothing is in progress. Then the flush finds the node gone.
     let result = db.wait_for_compactions().and_then(|()| db.flush());
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(db.close().is_err());

@@ -1,5 +1,5 @@
-//! Bugs planted in the engine that show between threads: readers find batches that are not whole. What
-//! shows on one thread is found by the simulation (`testing/simulation/tests/planted.rs`).
+//! Bugs planted in the engine that show between threads: readers find batches that are not whole. The simulation
+//! (`testing/simulation/tests/planted.rs`) finds the bugs that show on one thread.
 
 mod common;
 
@@ -9,9 +9,9 @@ use forebay_engine::{Db, Options, ShardBounds, WriteBatch};
 use forebay_env::{Clock, SystemClock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How long a bug is looked for.
+/// How long to look for a bug.
 const PATIENCE_NANOS: u64 = 60_000_000_000;
-/// How long nothing may be found without one.
+/// How long to check that nothing is found without one.
 const TRIAL_NANOS: u64 = 2_000_000_000;
 const WRITERS: u32 = 2;
 /// Pairs that are written together: both in the first shard, and one in each.
@@ -53,7 +53,7 @@ fn finds_half_a_batch(db: &Db, for_nanos: u64) -> bool {
     found.into_inner()
 }
 
-/// In one test, one after the other: bugs are planted for the whole process. It has a process of its own.
+/// One test for all bugs, in sequence: a bug is planted for the whole process. The test has its own process.
 #[test]
 fn planted_bugs_are_found() {
     for bug in [None].into_iter().chain(Bug::OF_THREADS.map(Some)) {

@@ -1,4 +1,4 @@
-//! Range deletions: races, snapshots, what they free and what they cost.
+//! Range deletions: races, snapshots, the memory they free, and their cost.
 
 mod common;
 
@@ -19,7 +19,8 @@ fn delete_groups(db: &Db, from: u64, to: u64) {
     db.delete_range(&member(from, 0), &member(to, 0)).unwrap();
 }
 
-/// What a snapshot holds, forward and backward; each group is there as one or not at all.
+/// The contents of a snapshot, forward and backward. Each group must be present as a whole or not
+/// at all.
 fn contents(db: &Db, snapshot: &Snapshot) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut iterator = db.iter_at(snapshot).unwrap();
     let mut entries = Vec::new();
@@ -68,7 +69,7 @@ fn groups_are_whole_while_ranges_are_deleted() {
                 })
             })
             .collect();
-        // This one's groups are nobody else's: it sees what it did.
+        // No other thread uses this one's groups, so it sees its own effects.
         let owner = scope.spawn(move || {
             for round in 0..1500u64 {
                 let (key, end) = (member(5000, round % 7), member(5000, 9999));
@@ -116,7 +117,7 @@ fn what_is_hidden_is_freed_unless_a_snapshot_sees_it() {
     delete_groups(&db, 0, 10_000);
     assert_eq!(db.get(&member(7, 1)).unwrap(), None);
     db.put(&member(7, 1), b"again").unwrap();
-    // Nothing but a range deletion in a memtable, and what came after it in the next.
+    // One memtable with only a range deletion, and later writes in the next.
     db.flush().unwrap();
     for _ in 0..2 {
         assert_eq!(db.get(&member(7, 1)).unwrap().as_deref(), Some(&b"again"[..]));

@@ -1,4 +1,4 @@
-//! Bytes of remote memory change under a database: what it answers is right, or `Corrupt`.
+//! Bytes of remote memory change under a database. Each answer is right or `Corrupt`.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Changes bytes of the extents that a session divides. Those of the node's own part it cannot write.
+/// Changes bytes of the extents that a session divides. It cannot write those of the node's own part.
 struct Rot {
     client: Arc<MemoryClient>,
     endpoint: Endpoint,
@@ -31,7 +31,7 @@ impl Rot {
         Self { client: Arc::clone(client), endpoint, extents, random: Random::seeded(seed) }
     }
 
-    /// Flips a bit within the first `used_bytes` of each extent, and calls `then`, and mends it again.
+    /// Flips a bit within the first `used_bytes` of each extent, calls `then`, and restores the bit.
     fn flip(&mut self, bits: usize, used_bytes: u64, then: impl FnOnce()) {
         let mut flipped = Vec::new();
         for _ in 0..bits {
@@ -118,7 +118,7 @@ fn read_everything(db: &Db, model: &Model) -> u32 {
 fn reads_notice_flipped_bits() {
     let mut corrupt = 0;
     for seed in 0..4 {
-        // Scans ask for tables of fewer runs: with one there is nothing that they could set going.
+        // Scans request tables with fewer runs. With one run, they cannot cause compactions.
         let options = Options { compaction_place: CompactionPlace::ComputeNode, last_level_runs: 1, ..small_options() };
         let (_cluster, client, db, model) = open(seed, options);
         if seed % 2 == 0 {
@@ -140,7 +140,7 @@ fn reads_notice_flipped_bits() {
 fn compactions_notice_flipped_bits() {
     let mut failed = [0; 2];
     for seed in 0..40 {
-        // Near the data only what was flushed can be changed from here: it is to be there still.
+        // Near the data, only flushed data can be changed from here, so it must still exist.
         let level0_compaction_trigger = [4, 20][seed as usize % 2];
         let compaction_place = [CompactionPlace::ComputeNode, CompactionPlace::MemoryNode][seed as usize % 2];
         let (_cluster, client, db, model) =
@@ -150,7 +150,7 @@ fn compactions_notice_flipped_bits() {
         rot.flip(1 + seed as usize % 8, 300 << 10, || {
             right_or_corrupt(db.compact_range(None, None), &mut failed[seed as usize % 2], |()| true);
         });
-        // What was mended was not copied: nothing that is corrupt may look right now.
+        // Restored bytes were not copied: nothing corrupt may look right now.
         read_everything(&db, &model);
     }
     println!("{failed:?} compactions failed, at the compute node and at the memory node");

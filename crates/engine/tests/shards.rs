@@ -1,4 +1,4 @@
-//! What spans shards: batches, snapshots, reads of several keys, and memory nodes that are lost.
+//! Operations that span shards: batches, snapshots, reads of several keys, and lost memory nodes.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn a_batch_that_crosses_shards_is_seen_whole() {
     cross_shards(&db, |_| {});
 }
 
-/// The same while the bounds move, to and fro over the keys of the batches.
+/// The same while the bounds move back and forth over the keys of the batches.
 #[test]
 fn a_batch_is_seen_whole_while_bounds_move() {
     let (_clusters, db) = open(2, Options { max_immutable_memtables: 1, ..options() });
@@ -126,7 +126,8 @@ fn cross_shards(db: &Db, mut meanwhile: impl FnMut(&Db) + Send) {
     db.close().unwrap();
 }
 
-/// Writers read their own writes, and deletes, while their keys go to and fro among many others.
+/// Writers read their own writes and deletes while their keys move back and forth among many
+/// others.
 #[test]
 fn writers_lose_nothing_while_their_keys_move() {
     let (_clusters, db) = open(2, options());
@@ -158,7 +159,7 @@ fn writers_lose_nothing_while_their_keys_move() {
             });
         }
         for i in 0..30 {
-            // The keys are of shard 1 or of shard 0, in part or all.
+            // The keys belong to shard 1 or to shard 0, in part or all.
             db.move_bound(0, &key([3000, 700, 2000, 0, 1500, 1][i % 6])).unwrap();
         }
         drop(ends);
@@ -166,7 +167,7 @@ fn writers_lose_nothing_while_their_keys_move() {
     db.close().unwrap();
 }
 
-/// All that an iterator shows.
+/// Everything that an iterator shows.
 fn walk(mut iterator: forebay_engine::DbIterator) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     iterator.seek_to_first().unwrap();
@@ -365,7 +366,7 @@ fn keys_of_any_shards_cost_the_same_round_trips() {
         assert_eq!(trips(&|| assert!(db.get(key).unwrap().is_some())), 1);
     }
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    // One doorbell a node, all rung before any is waited for.
+    // One doorbell per node, all rung before any wait.
     assert_eq!(trips(&|| assert!(db.multi_get(&keys).unwrap().iter().all(Option::is_some))), 2);
     assert_eq!(trips(&|| assert!(db.get(b"absent").unwrap().is_none())), 0);
 }
@@ -386,7 +387,7 @@ fn a_lost_node_fails_its_own_shards_only() {
             assert_eq!(got.unwrap_err().kind(), ErrorKind::Unavailable);
         }
     }
-    // Shards of the node that is left flush and compact on.
+    // Shards of the remaining node continue to flush and compact.
     for i in 0..2000u32 {
         db.put(&key(0, &i.to_string()), &[1; 100]).unwrap();
     }

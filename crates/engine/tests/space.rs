@@ -1,10 +1,11 @@
-//! A memory node that fills up: slower first, then an answer; and how a full database comes back.
+//! A memory node that fills up: first slower, then refusals; and how a full database recovers.
 
 mod common;
 
 use common::Cluster;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, WriteBatch};
+use forebay_memory_node::{Identify, Identity, Limits, TenantOptions, TenantsOptions};
 
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 64 * MIB;
@@ -23,7 +24,7 @@ fn options() -> Options {
 
 fn key(i: u64) -> [u8; 20] {
     let mut key = [b'0'; 20];
-    // In no order of writing.
+    // Independent of the order of writing.
     key[..8].copy_from_slice(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
     key
 }
@@ -76,8 +77,8 @@ fn live_data_that_fits_is_never_refused() {
     cluster.expect_nothing_leased();
 }
 
-/// Puts until it is refused, and refused again: on a busy machine background work may free some memory between the
-/// two. Returns how many were accepted.
+/// Puts until a put is refused, and then refused again, because on a busy machine background work may free some memory
+/// in between. Returns how many were accepted.
 fn fill(db: &Db) -> u64 {
     let (mut accepted, mut refused) = (0, 0);
     while refused < 2 {
@@ -96,7 +97,7 @@ fn fill(db: &Db) -> u64 {
     accepted
 }
 
-/// Calls until there is room again: collection may take a while on a busy machine.
+/// Calls until there is room again. On a busy machine, collection may take a while.
 fn in_time(cluster: &Cluster, db: &Db, call: impl Fn() -> forebay_engine::Result<()>) {
     for _ in 0..2000 {
         match call() {
@@ -109,10 +110,23 @@ fn in_time(cluster: &Cluster, db: &Db, call: impl Fn() -> forebay_engine::Result
     panic!("no room: {}", report(cluster, db));
 }
 
+/// A tenant that may have half of a node of twice the memory: what fills up is its limit.
+fn limited() -> Cluster {
+    let identity = Identity::new("secret:limited").unwrap();
+    let limits = Limits { memory_bytes: Some(MEMORY), ..Limits::default() };
+    let known = vec![TenantOptions { limits, ..TenantOptions::new("limited", vec![identity.clone()]) }];
+    Cluster::start_with(forebay_memory_node::Options {
+        extent_bytes: Some(forebay_memory_node::Options::default_extent_bytes(MEMORY)),
+        tenants: TenantsOptions { known, others: Limits::default() },
+        identify: Identify::new(move |_| identity.clone()),
+        ..forebay_memory_node::Options::with_memory(2 * MEMORY)
+    })
+}
+
 #[test]
 fn a_full_database_accepts_deletions_and_comes_back() {
-    for by_range in [false, true] {
-        let cluster = Cluster::start(MEMORY);
+    let clusters = [(false, Cluster::start(MEMORY)), (true, Cluster::start(MEMORY)), (false, limited())];
+    for (by_range, cluster) in clusters {
         let db = cluster.open(options());
         let filled = fill(&db);
         assert!(filled * RECORD_BYTES > MEMORY / 2, "{filled} records were accepted: {:?}", db.statistics());

@@ -1,4 +1,4 @@
-//! Why writers wait, counted by cause; and the mode in which they never wait for level 0.
+//! The waits of writers, counted by cause, and the mode in which they never wait for level 0.
 
 mod common;
 

@@ -1,8 +1,8 @@
 //! Everything at once, over memtables so small that a second flushes and compacts hundreds of times.
 //!
-//! Each writer owns keys of its own and knows what they hold, so it can check every read of them;
-//! readers check that what they see was written, in order, and that nothing comes and goes.
-//! `FOREBAY_STRESS_SECONDS` makes the runs longer, `FOREBAY_STRESS_SEED` picks their first seed.
+//! Each writer owns its own keys and knows their contents, so it can check every read of them. Readers check that what
+//! they see was written, in order, and that nothing appears and disappears. `FOREBAY_STRESS_SECONDS` makes the runs
+//! longer, `FOREBAY_STRESS_SEED` picks their first seed.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What keys hold.
+/// The contents of keys.
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -56,7 +56,7 @@ fn key(writer: u64, number: u64) -> Vec<u8> {
     format!("{:0width$}-{writer}", number, width = 1 + (number % 30) as usize).into_bytes()
 }
 
-/// A value that says which key's it is and which version, and that shows when a byte is wrong.
+/// A value that contains its key and version, and reveals any wrong byte.
 fn value(key: &[u8], version: u64, length: usize) -> Vec<u8> {
     let mut bytes = version.to_le_bytes().to_vec();
     bytes.extend_from_slice(key);
@@ -73,7 +73,7 @@ fn version_of(key: &[u8], bytes: &[u8]) -> u64 {
     version
 }
 
-/// What one writer does: writes, and knows what it wrote.
+/// One writer: writes, and remembers what it wrote.
 fn writer(db: &Db, seed: u64, number: u64, keys: u64, done: &AtomicBool) -> Result<Model, Error> {
     let mut random = Random::seeded(seed ^ number << 48);
     let mut model = Model::new();
@@ -170,7 +170,7 @@ fn housekeeper(db: &Db, seed: u64, writers: u64, keys: u64, done: &AtomicBool) -
     Ok(())
 }
 
-/// Runs everything until `end` says so; then the writers' models, or what anybody failed with.
+/// Runs everything until `end` returns. Returns the writers' models, or the first failure.
 fn everything(db: &Db, seed: u64, keys: u64, end: impl FnOnce()) -> Result<Vec<Model>, Error> {
     const WRITERS: u64 = 3;
     let done = AtomicBool::new(false);
@@ -305,7 +305,7 @@ fn a_flush_ends_while_others_write() {
             db.compact_range(None, None).unwrap();
             let compacted = written.load(Ordering::Relaxed) - before - flushed;
             println!("{flushed} writes during a flush, {compacted} during a compaction");
-            // Some dozens of memtables on a busy machine, where whoever waits is not woken at once.
+            // Some dozens of memtables, because on a busy machine a waiting thread is not woken at once.
             assert!(flushed < 20_000 && compacted < 20_000, "{flushed} and {compacted} writes");
         }
     });
@@ -339,8 +339,8 @@ fn more_threads_than_slots_read() {
     db.close().unwrap();
 }
 
-/// Each write ends a memtable, and all the writers see it end: who comes second must not install the
-/// next one before the first has said where it ends, or numbers would be given out twice.
+/// Each write ends a memtable, and all the writers see it end. The second writer must not install the next memtable
+/// before the first has stored the end, or numbers would be given out twice.
 #[test]
 fn numbers_are_dense_across_memtables() {
     const WRITERS: u64 = 8;
@@ -361,8 +361,8 @@ fn numbers_are_dense_across_memtables() {
     db.close().unwrap();
 }
 
-/// Live records take a part of the node's memory and are overwritten all the time: the node may be full
-/// for a moment, never for good.
+/// Live records take part of the node's memory and are constantly overwritten. The node may be full for a moment, but
+/// never for good.
 #[test]
 fn overwriting_goes_on_in_a_node_that_is_nearly_full() {
     for share in [20, 30] {

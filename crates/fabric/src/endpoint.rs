@@ -1,8 +1,9 @@
 //! A thread's queue of operations on a link.
 
+use crate::connection::{Incoming, Transport};
+use crate::operation::{Completion, Operation, Outcome, Payload, WorkId};
 use crate::queue::WorkQueue;
-use crate::transport::{Completion, Incoming, Operation, Outcome, Payload, Transport, WorkId};
-use crate::{Arena, Capabilities, CountsCell, Error, Region, RemoteAddress, Slot, Traffic};
+use crate::{AccessKey, Arena, Capabilities, CountsCell, Error, Region, RemoteAddress, Slot, Traffic};
 use forebay_env::{Clock, Nanos, SystemClock};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -130,6 +131,17 @@ impl Endpoint {
     #[inline]
     pub fn approach(&mut self, from: RemoteAddress, length: usize) {
         self.transport.approach(from, length);
+    }
+
+    /// Confirms that the writes under this key that have completed took effect before the node began to take the
+    /// grant back. Where revocation is enforced, a completion says that already. Where it is cooperative, a thread
+    /// that stood still in the middle of a copy may end it long after: its completion alone says nothing.
+    ///
+    /// # Errors
+    /// [`Error::AccessDenied`] when the node has begun to take the grant back, [`Error::PeerLost`].
+    #[inline]
+    pub fn confirm(&mut self, key: &AccessKey) -> Result<(), Error> {
+        self.transport.confirm(key)
     }
 
     /// Queues a read of `into.len()` bytes.

@@ -52,6 +52,15 @@ pub enum Error {
     /// The peer sent what the protocol does not allow.
     #[error("protocol violation: {0}")]
     Protocol(String),
+    /// One side does not take the other for who it should be, or has no room for it. Trying again is of no use
+    /// before something was changed.
+    #[error("no link to {node}: {cause}")]
+    NotAdmitted {
+        /// The node's address.
+        node: String,
+        /// Why.
+        cause: Denial,
+    },
     /// The address or an argument is wrong.
     #[error("{0}")]
     Invalid(String),
@@ -76,7 +85,45 @@ pub enum Error {
     Unsupported(&'static str),
 }
 
+/// Why there is no link although the node is there.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Denial {
+    /// The node refuses the proof, and does not say what of it is wrong.
+    #[error("the node does not take this process's name and secret")]
+    Secret,
+    /// The node asks for the proof of a secret.
+    #[error("the node asks for a secret, and this process has none (--secret-file)")]
+    SecretMissing,
+    /// The node asks for no proof, or cannot prove to have the secret as well.
+    #[error("the node does not prove that it has this process's secret as well: it may be another node")]
+    NodeSecret,
+    /// The node serves TLS only.
+    #[error("the node serves TLS only: say which authority signed its certificate (--tls-authority)")]
+    Plain,
+    /// The node does not serve TLS.
+    #[error("what answers there does not serve TLS, which --tls-authority asks for")]
+    Tls,
+    /// The node's certificate is not one that this process trusts.
+    #[error("the node's certificate is not trusted: {0}")]
+    NodeCertificate(String),
+    /// The node asks for a certificate.
+    #[error("the node asks for a certificate, and this process has none (--tls-certificate, --tls-key)")]
+    CertificateMissing,
+    /// The node refuses this process's certificate.
+    #[error("the node does not take this process's certificate: {0}")]
+    Certificate(String),
+    /// The node has too many connections, in all or of this identity.
+    #[error("the node has no room for another connection")]
+    Crowded,
+}
+
 impl Error {
+    /// Nobody is let in, or trusted.
+    pub fn denied(node: impl std::fmt::Display, cause: Denial) -> Self {
+        Self::NotAdmitted { node: node.to_string(), cause }
+    }
+
     /// An operating system error while trying `what`.
     pub fn io(what: &'static str, cause: impl std::fmt::Display) -> Self {
         Self::Io { what, cause: cause.to_string() }
@@ -91,7 +138,8 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::AccessDenied => ErrorKind::AccessDenied,
+            Self::NotAdmitted { cause: Denial::Crowded, .. } => ErrorKind::Busy,
+            Self::AccessDenied | Self::NotAdmitted { .. } => ErrorKind::AccessDenied,
             Self::OutOfBounds { .. } | Self::Misaligned { .. } | Self::TooLarge { .. } | Self::Invalid(_) => {
                 ErrorKind::Invalid
             }

@@ -3,6 +3,7 @@
 //! Operations take effect at the doorbell, in order, after the same checks as on any other back
 //! end. It is the embedded default and the reference for the others.
 
+use crate::admission::Origin;
 use crate::counters::CountsRegistry;
 use crate::grants::Granted;
 use crate::transport::{Event, Incoming, Link, Listener, Operation, Peer, Revocation, Transport};
@@ -69,6 +70,9 @@ impl<T> Queue<T> {
     /// Takes the first item, for which it waits for at most `limit`. A notification may come for an item that was
     /// taken already: then nothing is there, and the wait goes on.
     fn pop_within(&self, limit: Duration) -> Option<T> {
+        if limit.is_zero() {
+            return self.pop();
+        }
         let waited = self.arrived.wait_timeout_while(lock(&self.items), limit, |items| items.is_empty());
         waited.unwrap_or_else(PoisonError::into_inner).0.pop_front()
     }
@@ -240,6 +244,10 @@ impl InProcessPeer {
 impl Peer for InProcessPeer {
     fn id(&self) -> PeerId {
         self.0.id
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::here()
     }
 
     fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {

@@ -9,6 +9,8 @@
 //! once a node, and an [`Endpoint`] on it for each thread (dLSM X-B: a queue pair a thread). At
 //! the node the other end of a link is a [`Peer`].
 //!
+//! Who may open links, and how both sides prove who they are, says [`admission`].
+//!
 //! # Memory
 //!
 //! A [`Region`] is registered memory. Either side gives the other a *grant* to a range of a region
@@ -19,7 +21,8 @@
 //! Where [`Capabilities::revocation`] is enforced, [`Peer::revoke`] returns when no operation under
 //! the key is in progress and none can begin. Where it is cooperative (shared memory), the peer is
 //! asked to let go, and the memory must not be used for anything else until
-//! [`Revocation::is_complete`].
+//! [`Revocation::is_complete`]. There an operation may complete after the revocation has begun:
+//! [`Endpoint::confirm`] tells.
 //!
 //! # Operations
 //!
@@ -54,19 +57,25 @@
 //! for before. An RPC counts one. The counts are equal on all back ends for equal calls.
 
 mod address;
+pub mod admission;
 mod capability;
+mod connection;
 mod counters;
+#[cfg(feature = "decoders")]
+pub mod decoders;
 mod endpoint;
 mod error;
 mod grants;
 pub mod inprocess;
 mod memory;
 mod model;
+mod operation;
 #[cfg(not(miri))]
 mod pages;
 #[cfg(miri)]
 #[path = "interpreted_pages.rs"]
 mod pages;
+mod prefetch;
 mod queue;
 mod region;
 pub mod rpc;
@@ -76,18 +85,19 @@ mod slot;
 mod stream;
 pub mod tcp;
 mod transport;
+mod words;
 
 pub use address::{AccessKey, EndpointId, NodeIdentity, PeerId, RemoteAddress, Rights};
 pub use capability::{Atomics, Capabilities, RevocationMode};
+pub use connection::{Incoming, Transport};
 pub use counters::{Counts, CountsCell, CountsRegistry, Traffic};
 pub use endpoint::{Endpoint, EndpointOptions};
-pub use error::Error;
+pub use error::{Denial, Error};
 pub use grants::{GrantTable, Granted};
-pub use memory::prefetch;
 pub use model::LinkModel;
+pub use operation::{Completion, Operation, Outcome, Payload, Work, WorkId};
+pub use prefetch::{prefetch, prefetch_line};
 pub use queue::WorkQueue;
 pub use region::{Backing, Region};
 pub use slot::{Arena, Slot};
-pub use transport::{
-    Completion, Event, Incoming, Link, Listener, Operation, Outcome, Payload, Peer, Revocation, Transport, Work, WorkId,
-};
+pub use transport::{Event, Link, Listener, Peer, Pull, Revocation};

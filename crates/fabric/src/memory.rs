@@ -1,13 +1,10 @@
-//! Mapped memory, and copying into and out of memory that somebody else may write at the same time.
+//! Mapped memory that somebody else may read and write at the same time.
 //!
-//! No reference to plain bytes ever points into a mapping. Bytes go in and out through aligned 8-byte
-//! atomic words (relaxed) and nothing else: a ragged front or end is a part of its word, read with the
-//! whole word and written by compare and swap. So an aligned word is never torn, bytes beside those
-//! that are written are kept, and no access is a data race within this process: atomic accesses of
-//! different sizes to the same bytes would be one. What another process does to shared pages is outside
-//! the language's model; the machine's is the same. The private side of a copy is ordinary memory.
+//! No reference to plain bytes ever points into a mapping: bytes go in and out as `words` says.
 
 use crate::pages::{self, HUGE_PAGE_BYTES};
+use crate::prefetch::prefetch_line;
+use crate::words::{copy_in, copy_out};
 use crate::{Error, stream};
 use rustix::fd::OwnedFd;
 use rustix::fs::MemfdFlags;
@@ -150,17 +147,9 @@ impl Mapping {
     /// Asks the processor to load the cache line at `offset`; does nothing out of range.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
         if offset < self.length as u64 {
-            // SAFETY: the address is within the mapping; a prefetch reads nothing architecturally.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                    self.base.as_ptr().add(offset as usize).cast(),
-                );
-            }
+            prefetch_line(self.base.as_ptr().wrapping_add(offset as usize));
         }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = offset;
     }
 
     /// Copies out `into.len()` bytes from `offset`. False, and nothing copied, when out of range.
@@ -238,174 +227,5 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this value owns the mapping, and nothing borrows from it any more.
         unsafe { pages::unmap(self.base, self.length) };
-    }
-}
-
-/// Cache lines that a call of [`prefetch`] asks for at most.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const PREFETCH_LINES: usize = 8;
-/// A cache line.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const LINE_BYTES: usize = 64;
-
-/// Asks the processor to load `bytes`, or the first eight cache lines of them, into its caches. It does not
-/// wait: what is done between this and their use is done while they are on their way.
-#[inline]
-pub fn prefetch(bytes: &[u8]) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for offset in (0..bytes.len()).step_by(LINE_BYTES).take(PREFETCH_LINES).chain(bytes.len().checked_sub(1)) {
-        // SAFETY: the address is within the slice; a prefetch reads nothing architecturally.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(bytes.as_ptr().add(offset).cast());
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = bytes;
-}
-
-/// How far ahead of itself a long copy asks for lines. The processor's own prefetching ends with each
-/// page of 4 KiB.
-const AHEAD_BYTES: usize = 8 << 10;
-
-/// Asks the processor for the line at `address`, which is looked at once: what is copied there stays
-/// in the caches, not what it was copied from.
-#[inline]
-fn prefetch_once(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing architecturally.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(address.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
-}
-
-/// Bytes before the next multiple of 8.
-#[inline]
-pub(crate) fn ragged(address: usize, length: usize) -> usize {
-    (address.wrapping_neg() & 7).min(length)
-}
-
-/// Copies from memory that others may write.
-///
-/// # Safety
-/// The aligned words that hold the `length` bytes at `shared` must be valid, and this process must only
-/// access them as atomic words; `private` must be valid for writes of `length` bytes and not overlap.
-#[inline]
-pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize) {
-    let front = ragged(shared.addr(), length);
-    // SAFETY: all offsets stay below `length`; words are read where `shared` is aligned, and a part
-    // never crosses the end of its word.
-    unsafe {
-        if front > 0 {
-            part_out(shared, private, front);
-        }
-        let mut at = front;
-        let word = |at: usize| (*shared.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
-        let eight_words = |at: usize| {
-            let words = [
-                word(at),
-                word(at + 8),
-                word(at + 16),
-                word(at + 24),
-                word(at + 32),
-                word(at + 40),
-                word(at + 48),
-                word(at + 56),
-            ];
-            private.add(at).cast::<[u64; 8]>().write_unaligned(words);
-        };
-        while at + AHEAD_BYTES < length {
-            prefetch_once(shared.add(at + AHEAD_BYTES));
-            eight_words(at);
-            at += 64;
-        }
-        while at + 64 <= length {
-            eight_words(at);
-            at += 64;
-        }
-        while at + 8 <= length {
-            private.add(at).cast::<u64>().write_unaligned(word(at));
-            at += 8;
-        }
-        if at < length {
-            part_out(shared.add(at), private.add(at), length - at);
-        }
-    }
-    // Pairs with the release fence of `copy_in`: who read a word that a copy wrote, and acts on
-    // it, also sees what was written before that copy.
-    std::sync::atomic::fence(Ordering::Acquire);
-}
-
-/// Copies a part of a word out.
-///
-/// # Safety
-/// As [`copy_out`]; the part lies within one aligned word.
-#[inline]
-pub(crate) unsafe fn part_out(shared: *const u8, private: *mut u8, length: usize) {
-    let skipped = shared.addr() & 7;
-    // SAFETY: the word that the part lies in, and as many bytes of it as there are behind `skipped`.
-    unsafe {
-        let word = (*shared.sub(skipped).cast::<AtomicU64>()).load(Ordering::Relaxed).to_ne_bytes();
-        private.copy_from_nonoverlapping(word.as_ptr().add(skipped), length);
-    }
-}
-
-/// Copies into memory that others may read and write.
-///
-/// # Safety
-/// The aligned words that hold the `length` bytes at `shared` must be valid and writable, and this
-/// process must only access them as atomic words; `private` must be valid for reads of `length` bytes
-/// and not overlap.
-#[inline]
-pub(crate) unsafe fn copy_in(private: *const u8, shared: *mut u8, length: usize) {
-    // Pairs with the acquire fence of `copy_out`.
-    std::sync::atomic::fence(Ordering::Release);
-    let front = ragged(shared.addr(), length);
-    // SAFETY: all offsets stay below `length`; words are written where `shared` is aligned, and a
-    // part never crosses the end of its word.
-    unsafe {
-        if front > 0 {
-            part_in(private, shared, front);
-        }
-        let mut at = front;
-        let put = |at: usize, word: u64| (*shared.add(at).cast::<AtomicU64>()).store(word, Ordering::Relaxed);
-        while at + 64 <= length {
-            let words = private.add(at).cast::<[u64; 8]>().read_unaligned();
-            for (i, word) in words.into_iter().enumerate() {
-                put(at + 8 * i, word);
-            }
-            at += 64;
-        }
-        while at + 8 <= length {
-            put(at, private.add(at).cast::<u64>().read_unaligned());
-            at += 8;
-        }
-        if at < length {
-            part_in(private.add(at), shared.add(at), length - at);
-        }
-    }
-}
-
-/// Copies a part of a word in. The other bytes of the word stay, or become what another thread or
-/// process makes them meanwhile.
-///
-/// # Safety
-/// As [`copy_in`]; the part lies within one aligned word.
-#[inline]
-pub(crate) unsafe fn part_in(private: *const u8, shared: *mut u8, length: usize) {
-    let skipped = shared.addr() & 7;
-    // SAFETY: the word that the part lies in.
-    let word = unsafe { &*shared.sub(skipped).cast::<AtomicU64>() };
-    let mut before = word.load(Ordering::Relaxed);
-    loop {
-        let mut bytes = before.to_ne_bytes();
-        // SAFETY: as many bytes as there are behind `skipped`.
-        unsafe { bytes.as_mut_ptr().add(skipped).copy_from_nonoverlapping(private, length) };
-        let after = u64::from_ne_bytes(bytes);
-        match word.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => before = now,
-        }
     }
 }

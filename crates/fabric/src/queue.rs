@@ -13,7 +13,7 @@
 //! nobody has taken; younger ones may have been taken already.
 
 use crate::Error;
-use crate::transport::{Completion, Operation, Outcome, Work, WorkId};
+use crate::operation::{Completion, Operation, Outcome, Work, WorkId};
 use std::collections::VecDeque;
 
 /// Operations that an endpoint has room for at first. The room doubles when it is full.

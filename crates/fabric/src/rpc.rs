@@ -26,7 +26,7 @@
 //!         20 access key, 8 offset, 4 length, 4 CRC-32 of the arguments
 //! ```
 
-use crate::transport::{Incoming, Link, Peer};
+use crate::transport::{Incoming, Link, Peer, Pull};
 use crate::{AccessKey, Endpoint, EndpointId, EndpointOptions, Error, Region, RemoteAddress, Rights};
 use forebay_base::{DecodeError, ErrorKind, Reader, Writer, envelope_checksum};
 use std::sync::Arc;
@@ -299,6 +299,24 @@ impl Reply {
     }
 }
 
+/// Bytes in a caller's buffer that should be the reply to the request that the first eight name: as they are, and with
+/// the right checksum, without which nothing behind it is looked at.
+///
+/// # Panics
+/// When a reply that was decoded is not encoded as it was, but for what pads it.
+#[cfg(feature = "decoders")]
+pub fn decode_any_reply(bytes: &[u8]) {
+    let Some((number, bytes)) = bytes.split_first_chunk() else { return };
+    let number = u64::from_le_bytes(*number);
+    let repaired = || [&envelope_checksum(bytes).to_le_bytes()[..], bytes].concat();
+    for bytes in [bytes.to_vec(), repaired()] {
+        if let Some(Reply { status, body }) = Reply::decode(bytes.clone(), number) {
+            let again = Reply::encode(number, status, &body);
+            assert_eq!((again.len(), again.get(REPLY_HEADER_BYTES..)), (bytes.len(), Some(&body[..])));
+        }
+    }
+}
+
 /// A request as the node received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -315,6 +333,27 @@ pub struct Request {
 enum Arguments {
     Inline(Vec<u8>),
     Reference { at: RemoteAddress, length: u32, crc: u32 },
+}
+
+/// Arguments that are being pulled.
+#[derive(Debug)]
+pub struct PulledArguments {
+    pull: Box<dyn Pull>,
+    crc: u32,
+}
+
+impl PulledArguments {
+    /// The arguments, once; `None` before they are there.
+    ///
+    /// # Errors
+    /// As for [`Request::arguments`].
+    pub fn poll(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        let pulled = self.pull.poll()?;
+        Some(pulled.and_then(|bytes| match envelope_checksum(&bytes) == self.crc {
+            true => Ok(bytes),
+            false => Err(Error::Protocol("pulled arguments do not have the announced checksum".into())),
+        }))
+    }
 }
 
 impl Request {
@@ -386,16 +425,49 @@ impl Request {
         }
     }
 
+    /// The arguments, if they are in the request.
+    #[must_use]
+    pub fn inline_arguments(&self) -> Option<&[u8]> {
+        match &self.arguments {
+            Arguments::Inline(bytes) => Some(bytes),
+            Arguments::Reference { .. } => None,
+        }
+    }
+
+    /// Length of the arguments, bytes.
+    #[must_use]
+    pub fn argument_bytes(&self) -> usize {
+        match &self.arguments {
+            Arguments::Inline(bytes) => bytes.len(),
+            Arguments::Reference { length, .. } => *length as usize,
+        }
+    }
+
+    /// Begins to pull arguments that are not in the request; `None` when they are.
+    ///
+    /// # Errors
+    /// As for [`Peer::pull`].
+    pub fn pull_arguments(&self, peer: &dyn Peer, endpoint: EndpointId) -> Result<Option<PulledArguments>, Error> {
+        match &self.arguments {
+            Arguments::Inline(_) => Ok(None),
+            Arguments::Reference { at, length, crc } => {
+                let pull = peer.pull(endpoint, *at, *length as usize)?;
+                Ok(Some(PulledArguments { pull, crc: *crc }))
+            }
+        }
+    }
+
     /// Longest result that fits into the caller's buffer, bytes.
     #[must_use]
     pub fn most_result_bytes(&self) -> usize {
         (self.reply_bytes as usize).saturating_sub(REPLY_HEADER_BYTES)
     }
 
-    /// Writes the reply into the caller's buffer, and wakes the caller if it sleeps.
+    /// Writes the reply into the caller's buffer, and wakes the caller if it sleeps. Does not wait for the caller to
+    /// take it: see [`Peer::unsent`].
     ///
     /// # Errors
-    /// As for [`Peer::write`]. A result that does not fit is replaced by an error that says so.
+    /// As for [`Peer::post`]. A result that does not fit is replaced by an error that says so.
     pub fn reply(
         &self,
         peer: &dyn Peer,
@@ -409,7 +481,7 @@ impl Request {
             Err((kind, text)) => (kind.code(), text.as_bytes()),
         };
         let reply = Reply::encode(self.number, status, &body[..body.len().min(room)]);
-        peer.write(endpoint, self.reply_to, &reply, self.immediate)
+        peer.post(endpoint, self.reply_to, &reply, self.immediate)
     }
 }
 

@@ -5,7 +5,7 @@
 //! words are not torn, but the processor does not keep them in order with others: that is restored before the copy and
 //! behind it.
 
-use crate::memory::{part_in, part_out, ragged};
+use crate::words::{part_in, part_out, ragged};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Copies between memory that others may read and write, past the caches: the lines that are written are not read

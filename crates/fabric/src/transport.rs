@@ -4,180 +4,18 @@
 //! a back end moves bytes. The object-safe traits here are also how the layers above hold links and
 //! peers without naming a back end.
 
+pub use crate::connection::{Incoming, Transport};
+pub use crate::operation::{Completion, Operation, Outcome, Payload, Work, WorkId};
+
+use crate::admission::{AdmissionCounts, Origin};
 use crate::{
     AccessKey, Capabilities, Counts, Endpoint, EndpointId, EndpointOptions, Error, NodeIdentity, PeerId, Region,
-    RemoteAddress, Rights, Slot, Traffic, WorkQueue,
+    RemoteAddress, Rights, Traffic,
 };
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Number of a posted operation: ascending within an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkId(pub u64);
-
-/// The local side of a write.
-#[derive(Debug)]
-pub enum Payload {
-    /// A slot of the arena; the completion gives it back.
-    Slot(Slot),
-    /// A range of a registered region that nobody writes until the completion.
-    Sealed {
-        /// The region.
-        region: Region,
-        /// Start of the range, bytes.
-        offset: u64,
-        /// Length of the range, bytes.
-        length: usize,
-    },
-}
-
-impl Payload {
-    /// Length in bytes.
-    #[must_use]
-    pub fn length(&self) -> usize {
-        match self {
-            Self::Slot(slot) => slot.len(),
-            Self::Sealed { length, .. } => *length,
-        }
-    }
-
-    /// The slot, if it is one.
-    #[must_use]
-    pub fn into_slot(self) -> Option<Slot> {
-        match self {
-            Self::Slot(slot) => Some(slot),
-            Self::Sealed { .. } => None,
-        }
-    }
-
-    /// A copy of the bytes.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] for a range outside its region.
-    pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
-        match self {
-            Self::Slot(slot) => Ok(slot.to_vec()),
-            Self::Sealed { region, offset, length } => {
-                let mut bytes = vec![0; *length];
-                region.read(*offset, &mut bytes).map(|()| bytes)
-            }
-        }
-    }
-
-    /// Copies the bytes to `at` of `region`.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] for a range outside its region.
-    #[inline]
-    pub fn write_to(&self, region: &Region, at: u64) -> Result<(), Error> {
-        match self {
-            Self::Slot(slot) => region.write(at, slot),
-            Self::Sealed { region: source, offset, length } => region.copy_from(at, source, *offset, *length),
-        }
-    }
-}
-
-/// An operation.
-#[derive(Debug)]
-pub enum Operation {
-    /// Reads `into.len()` bytes.
-    Read {
-        /// Where from.
-        from: RemoteAddress,
-        /// Where to.
-        into: Slot,
-    },
-    /// Writes; with an immediate, the target's endpoint is woken by it after the bytes are there.
-    Write {
-        /// Where to.
-        to: RemoteAddress,
-        /// What.
-        payload: Payload,
-        /// Delivered behind the bytes.
-        immediate: Option<u32>,
-    },
-    /// Swaps the word for `new` if it is `expected`; completes with the word before.
-    CompareSwap {
-        /// The word.
-        at: RemoteAddress,
-        /// What it must be.
-        expected: u64,
-        /// What it becomes.
-        new: u64,
-    },
-    /// Adds to the word, wrapping; completes with the word before.
-    FetchAdd {
-        /// The word.
-        at: RemoteAddress,
-        /// What is added.
-        delta: u64,
-    },
-    /// A message to the node.
-    Message(Slot),
-}
-
-/// An operation that a back end takes away from its endpoint's queue.
-#[derive(Debug)]
-pub struct Work {
-    /// Its number.
-    pub id: WorkId,
-    /// It starts only when all earlier operations of the endpoint are complete.
-    pub fenced: bool,
-    /// What is to be done.
-    pub operation: Operation,
-}
-
-/// What a completed operation gives.
-#[derive(Debug)]
-pub enum Outcome {
-    /// A read: the slot with the bytes.
-    Read(Slot),
-    /// A write or a message: the slot, if it was one.
-    Done(Option<Slot>),
-    /// An atomic operation: the word before.
-    Word(u64),
-}
-
-/// The end of an operation.
-#[derive(Debug)]
-pub struct Completion {
-    /// Which operation.
-    pub id: WorkId,
-    /// What it gives, or why it failed.
-    pub result: Result<Outcome, Error>,
-}
-
-/// What arrives at an endpoint without being asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Incoming {
-    /// The immediate of a write to this side.
-    Immediate(u32),
-    /// A message.
-    Message(Vec<u8>),
-}
-
-/// An endpoint's connection. Owned by one thread.
-///
-/// After an operation fails, the transport ends what is rung behind it, then and later, with
-/// [`Error::Flushed`]; when the node is lost, everything with [`Error::PeerLost`].
-pub trait Transport: Send {
-    /// The doorbell was rung for what is in the queue. Some of it may end at once.
-    fn flush(&mut self, queue: &mut WorkQueue);
-    /// A read of `length` bytes at `from` is about to be posted. A back end whose reads are loads may have
-    /// the processor begin with them; nothing is counted, and nothing fails.
-    fn approach(&mut self, _from: RemoteAddress, _length: usize) {}
-    /// Makes progress without waiting: with what was rung, and with what the peer asks of this side.
-    fn poll(&mut self, queue: &mut WorkQueue);
-    /// Sleeps until something may have happened, for at most `limit`.
-    fn block(&mut self, limit: Duration);
-    /// The next unasked-for arrival.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`] when nothing can arrive any more.
-    fn receive(&mut self) -> Result<Option<Incoming>, Error>;
-}
 
 /// A process's connection to a node.
 pub trait Link: Send + Sync + Debug {
@@ -217,6 +55,8 @@ pub trait Link: Send + Sync + Debug {
 pub trait Peer: Send + Sync + Debug {
     /// The link's number at this node.
     fn id(&self) -> PeerId;
+    /// Who is there, as was proven before the link was opened, and where.
+    fn origin(&self) -> Origin;
     /// Lets the peer touch a range of a region of this node.
     ///
     /// # Errors
@@ -239,6 +79,27 @@ pub trait Peer: Send + Sync + Debug {
     /// As for endpoints.
     fn write(&self, endpoint: EndpointId, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>)
     -> Result<(), Error>;
+    /// As [`Peer::write`], but never waits for the peer to take what was written before: what it does not take now is
+    /// kept until it does. How much that is, [`Peer::unsent`] says.
+    ///
+    /// # Errors
+    /// As for endpoints.
+    fn post(&self, endpoint: EndpointId, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
+        self.write(endpoint, to, bytes, immediate)
+    }
+    /// Bytes that an endpoint has yet to take.
+    fn unsent(&self, _endpoint: EndpointId) -> usize {
+        0
+    }
+    /// As [`Peer::read`], but does not wait for the bytes.
+    ///
+    /// # Errors
+    /// As for endpoints.
+    fn pull(&self, endpoint: EndpointId, from: RemoteAddress, length: usize) -> Result<Box<dyn Pull>, Error> {
+        let mut bytes = vec![0; length];
+        let result = self.read(endpoint, from, &mut bytes).map(|()| bytes);
+        Ok(Box::new(Pulled(Some(result))))
+    }
     /// A message to one of the peer's endpoints.
     ///
     /// # Errors
@@ -248,6 +109,22 @@ pub trait Peer: Send + Sync + Debug {
     fn is_alive(&self) -> bool;
     /// Ends the link from this side.
     fn close(&self);
+}
+
+/// A read of the peer's memory that is under way. Who drops it wants it no more.
+pub trait Pull: Send + Debug {
+    /// What it gave, once; `None` before that.
+    fn poll(&mut self) -> Option<Result<Vec<u8>, Error>>;
+}
+
+/// A read that was done at once.
+#[derive(Debug)]
+struct Pulled(Option<Result<Vec<u8>, Error>>);
+
+impl Pull for Pulled {
+    fn poll(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        self.0.take()
+    }
 }
 
 /// What happens at a node.
@@ -281,6 +158,10 @@ pub trait Listener: Send {
     fn identity(&self) -> NodeIdentity;
     /// What the back end promises.
     fn capabilities(&self) -> Capabilities;
+    /// How many were let in and turned away. Back ends that let in whoever comes count nothing.
+    fn admission_counts(&self) -> AdmissionCounts {
+        AdmissionCounts::default()
+    }
     /// Memory that can be granted to peers.
     ///
     /// # Errors

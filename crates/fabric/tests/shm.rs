@@ -9,6 +9,7 @@ use forebay_fabric::{
     AccessKey, Backing, Counts, Endpoint, EndpointOptions, Error, Event, Incoming, Link, Listener, Outcome, Peer,
     Region, Rights, Traffic, rpc, shm,
 };
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,14 +17,37 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(10);
 
-fn socket_path() -> PathBuf {
+/// The path of a socket. A node that is killed leaves its socket; this removes it in the end.
+struct SocketPath(PathBuf);
+
+impl Deref for SocketPath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for SocketPath {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn socket_path() -> SocketPath {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("forebay-{}-{number}.socket", std::process::id()))
+    SocketPath(std::env::temp_dir().join(format!("forebay-{}-{number}.socket", std::process::id())))
 }
 
 struct Pair {
-    path: PathBuf,
+    path: SocketPath,
     listener: shm::ShmListener,
     peer: Arc<dyn Peer>,
     link: Arc<dyn Link>,
@@ -353,7 +377,6 @@ fn what_is_no_socket_is_not_replaced() {
     std::fs::write(&path, b"precious").unwrap();
     assert!(matches!(shm::listen(&path, 1), Err(Error::Invalid(_))));
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
-    std::fs::remove_file(&path).unwrap();
     assert!(matches!(shm::listen(Path::new(&"long/".repeat(40)), 1), Err(Error::Invalid(_))));
 }
 
@@ -466,6 +489,5 @@ mod process {
         let mut word = [9; 8];
         endpoint.read(fresh.at(0), &mut word).unwrap();
         assert_eq!(word, [0; 8]);
-        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -1,13 +1,14 @@
 //! Addresses of memory nodes, and the back end that each form chooses.
 
 use crate::Error;
+use forebay_fabric::admission::{Access, AccessOptions, Admission, Users};
 use forebay_fabric::{Link, Listener, shm, tcp};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Where a memory node is.
+/// The address of a memory node.
 ///
 /// ```text
 ///   local                in this process
@@ -20,8 +21,25 @@ pub enum NodeAddress {
     Local,
     /// Over shared memory.
     SharedMemory(PathBuf),
-    /// Over TCP: host and port.
-    Tcp(String),
+    /// Over TCP.
+    Tcp {
+        /// Host and port.
+        place: String,
+        /// How this process proves itself there, and what it asks of the node; by default plainly and nothing.
+        access: AccessOptions,
+    },
+}
+
+impl NodeAddress {
+    /// The same address, to be reached so. Files are read when a link is opened, so those that were replaced by then
+    /// are the ones that count. Only TCP has such a thing: who may reach other nodes, the system decides.
+    #[must_use]
+    pub fn with_access(self, access: AccessOptions) -> Self {
+        match self {
+            Self::Tcp { place, .. } => Self::Tcp { place, access },
+            other => other,
+        }
+    }
 }
 
 impl FromStr for NodeAddress {
@@ -37,7 +55,9 @@ impl FromStr for NodeAddress {
         }
         let Some(place) = text.strip_prefix("tcp://") else { return Err(wrong("is no address of a memory node")) };
         match place.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self::Tcp(place.into())),
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self::Tcp { place: place.into(), access: AccessOptions::default() })
+            }
             Some(_) => Err(wrong("needs a host and a port from 0 to 65535")),
             None => Err(wrong("has no port")),
         }
@@ -49,7 +69,7 @@ impl fmt::Display for NodeAddress {
         match self {
             Self::Local => f.write_str("local"),
             Self::SharedMemory(path) => write!(f, "shm:{}", path.display()),
-            Self::Tcp(place) => write!(f, "tcp://{place}"),
+            Self::Tcp { place, .. } => write!(f, "tcp://{place}"),
         }
     }
 }
@@ -57,33 +77,57 @@ impl fmt::Display for NodeAddress {
 /// Opens a link to a memory node of another process.
 ///
 /// # Errors
-/// `Unavailable` when nobody serves there; `Invalid` for `local`, which is no other process.
+/// `Unavailable` when no node serves there; `AccessDenied` when the node does not let this process in, or is not one
+/// that this process trusts; `Invalid` for `local`, which is not another process, and for files of an
+/// [`AccessOptions`] that do not hold what they should.
 pub fn connect(address: &NodeAddress) -> Result<Arc<dyn Link>, Error> {
     Ok(match address {
         NodeAddress::Local => {
             return Err(Error::Address("a node in this process is not connected to: use Store::embedded".into()));
         }
         NodeAddress::SharedMemory(path) => shm::connect(path)?,
-        NodeAddress::Tcp(place) => tcp::connect(place, tcp::Options::default())?,
+        NodeAddress::Tcp { place, access } => {
+            tcp::connect(place, tcp::Options { access: Access::load(access)?, ..tcp::Options::default() })?
+        }
     })
 }
 
-/// Opens the listener of a memory node with this number. TCP listens beyond loopback only if
-/// `allow_remote`, because it is not encrypted.
+/// How a memory node listens.
+#[derive(Debug, Clone, Default)]
+pub struct ListenOptions {
+    /// The node's number.
+    pub node: u32,
+    /// TCP: what is asked of those who connect, and how the node proves itself.
+    pub admission: Option<Arc<Admission>>,
+    /// TCP: listen beyond loopback, although connections are not encrypted or clients do not prove who they are.
+    pub allow_remote: bool,
+    /// Shared memory: whose processes may connect. By default those of the node's own user.
+    pub users: Users,
+}
+
+/// Opens the listener of a memory node.
 ///
 /// # Errors
-/// `Invalid` for an address that cannot be listened on, `Io` when the system refuses.
-pub fn listen(address: &NodeAddress, node: u32, allow_remote: bool) -> Result<Box<dyn Listener>, Error> {
+/// `Invalid` for an address that cannot be listened on so; `Io` when the system refuses.
+pub fn listen(address: &NodeAddress, options: ListenOptions) -> Result<Box<dyn Listener>, Error> {
+    let ListenOptions { node, admission, allow_remote, users } = options;
+    let wrong = |text: &str| Err(Error::Address(format!("{address}: {text}")));
     Ok(match address {
         NodeAddress::Local => {
             return Err(Error::Address("other processes cannot reach local: listen on shm:<path> or tcp://".into()));
         }
-        NodeAddress::SharedMemory(path) => Box::new(shm::listen(path, node)?),
-        NodeAddress::Tcp(place) => {
+        NodeAddress::SharedMemory(_) if admission.is_some() => {
+            return wrong("certificates and secrets are for tcp://; shm: lets in users and groups of the machine");
+        }
+        NodeAddress::Tcp { .. } if !users.is_empty() => {
+            return wrong("users and groups are for shm:; tcp:// asks for certificates or secrets");
+        }
+        NodeAddress::SharedMemory(path) => Box::new(shm::listen_for(path, node, users)?),
+        NodeAddress::Tcp { place, .. } => {
             let address = place
                 .parse()
                 .map_err(|_| Error::Address(format!("{place}: listen on an IP address and a port, as 127.0.0.1:0")))?;
-            let options = tcp::Options { allow_remote, ..tcp::Options::default() };
+            let options = tcp::Options { allow_remote, admission, ..tcp::Options::default() };
             Box::new(tcp::listen(address, node, options)?)
         }
     })
@@ -105,6 +149,27 @@ mod tests {
             assert!(error.contains("tcp://<host>:<port>"), "{error}");
         }
         assert!(connect(&NodeAddress::Local).is_err());
-        assert!(listen(&NodeAddress::Local, 1, false).is_err());
+        assert!(listen(&NodeAddress::Local, ListenOptions::default()).is_err());
+    }
+
+    #[test]
+    fn each_back_end_has_its_own_way_of_asking() {
+        let said = |address: &str, options: ListenOptions| {
+            listen(&address.parse().unwrap(), options).map(|_| ()).unwrap_err().to_string()
+        };
+        let admission = Some(Arc::new(Admission::load(Default::default()).unwrap()));
+        let users = Users { uids: vec![1], gids: vec![] };
+        let asks = ListenOptions { admission, ..ListenOptions::default() };
+        assert!(said("shm:/tmp/never-there", asks).contains("users and groups"));
+        assert!(said("tcp://127.0.0.1:0", ListenOptions { users, ..ListenOptions::default() }).contains("secrets"));
+    }
+
+    #[test]
+    fn only_tcp_has_access() {
+        let access = AccessOptions { node_name: Some("node".into()), ..AccessOptions::default() };
+        let with = |text: &str| text.parse::<NodeAddress>().unwrap().with_access(access.clone());
+        assert!(matches!(with("tcp://h:1"), NodeAddress::Tcp { access: given, .. } if given == access));
+        assert_eq!(with("local"), NodeAddress::Local);
+        assert_eq!(with("shm:/x").to_string(), "shm:/x");
     }
 }

@@ -1,19 +1,19 @@
-//! Errors of this crate: those of the layers below, and of addresses.
+//! Errors of this crate: those of the layers below, and errors about addresses.
 
 use forebay_base::ErrorKind;
 
-/// Why a call failed; [`Error::kind`] says what to do.
+/// Why a call failed. [`Error::kind`] says what the caller must do.
 #[derive(Debug, Clone)]
 pub enum Error {
-    /// An address is wrong.
+    /// An address is invalid.
     Address(String),
     /// The database failed.
     Engine(forebay_engine::Error),
     /// The layers below failed before there was a database.
     Below {
-        /// What to do.
+        /// The action that the caller must take.
         kind: ErrorKind,
-        /// What failed.
+        /// The failed action.
         message: String,
     },
 }

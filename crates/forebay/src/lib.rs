@@ -12,28 +12,58 @@
 //! # }
 //! ```
 //!
-//! With a memory node in another process, use [`Store::connect`]. A [`Store`] gives all of
-//! [`Db`]'s methods.
+//! To outlive the process and the memory, a database needs storage, which a URL names:
+//!
+//! ```no_run
+//! use forebay::{Durability, Options, Storage, Store, Syncing};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let storage = Storage::open("file:///var/lib/example", Default::default())?;
+//! let options = Options {
+//!     name: Some("orders".to_owned()),
+//!     storage: Some(storage),
+//!     durability: Durability::Storage(Syncing::Sync),
+//!     ..Options::default()
+//! };
+//! let store = Store::embedded(64 << 20, options)?;
+//! store.put(b"key", b"value")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For a memory node in another process, use [`Store::connect`]. A [`Store`] has all of [`Db`]'s
+//! methods.
 
 #![forbid(unsafe_code)]
 
 mod address;
+mod embedded;
+mod entries;
 mod error;
+mod local;
 mod store;
 
-pub use address::{NodeAddress, connect, listen};
+pub use address::{ListenOptions, NodeAddress, connect, listen};
+pub use entries::Entries;
 pub use error::Error;
 pub use forebay_base::{ErrorKind, KeyOrder};
+/// An error of the database itself.
+pub use forebay_engine::Error as EngineError;
 pub use forebay_engine::{
-    CheckpointLayout, CheckpointSummary, CompactionPlace, CompactionStyle, Db, DbIterator, Gathering,
-    IndexCacheStatistics, IterOptions, LevelStatistics, MAX_BATCH_BYTES, Options, ShardBounds, Snapshot, Stalls,
-    StallsByCause, Statistics, WriteBatch,
+    BatchWrite, CheckpointLayout, CheckpointSummary, CompactionPlace, CompactionStyle, Db, DbIterator, Durability,
+    Entry, FlushOrder, Gathering, IndexCacheStatistics, IterOptions, Keyspace, KeyspaceBatch, KeyspaceIterator,
+    Keyspaces, LevelStatistics, LogCut, LogStatistics, MAX_BATCH_BYTES, Options, Recovery, ShardBounds, ShardRecovery,
+    Snapshot, Stalls, StallsByCause, Stamp, Statistics, Syncing, WriteBatch, WriteOptions,
 };
+/// Where a database keeps what survives everything else.
+pub use forebay_engine::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
+/// Who may connect to a memory node, and how both sides prove who they are.
+pub use forebay_fabric::admission;
 pub use forebay_fabric::{Counts, LinkModel};
-/// A session at a memory node: what a [`Tree`] is created and opened with.
+/// A session at a memory node, for creating and opening a [`Tree`].
 pub use forebay_memory_client::{ClientOptions, MemoryClient};
 pub use forebay_memory_node::{MemoryNode, Options as MemoryNodeOptions};
-/// The shared tree: an index that any number of clients read and write by one-sided operations.
+/// The shared tree: an index that any number of clients read and write with one-sided operations.
 pub use forebay_tree as tree;
 pub use forebay_tree::{Tree, TreeClient, TreeOptions};
 pub use store::{NodeStatistics, Store};

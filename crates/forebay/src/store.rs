@@ -1,92 +1,99 @@
-//! A database with the memory node behind it.
+//! A database with its memory node.
 
+use crate::embedded::{Node, client};
 use crate::{Error, NodeAddress, connect};
-use forebay_engine::{Db, Options};
-use forebay_fabric::{Link, inprocess};
+use forebay_engine::{Db, Options, Storage};
 use forebay_memory_client::{ClientOptions, MemoryClient};
-use forebay_memory_node::{Handle, MemoryNode};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What a memory node tells of itself.
+/// Statistics of a memory node.
 pub type NodeStatistics = forebay_proto::replies::Statistics;
 
-/// A database and the session, or the embedded node, that its memory is in. Derefs to [`Db`].
+/// A database, and the session or embedded node that holds its memory. Derefs to [`Db`].
 #[derive(Debug)]
 pub struct Store {
-    // In the order in which they must be dropped.
+    // The fields are in the order in which they must be dropped.
     db: Db,
     clients: Vec<Arc<MemoryClient>>,
-    node: Option<Handle>,
+    node: Option<Node>,
 }
 
 impl Store {
-    /// A database in this process: its memory node is a thread that offers `memory_bytes`.
+    /// A database in this process. Its memory node is a thread that offers `memory_bytes`. With [`Options::storage`] the
+    /// database outlives the process there.
     ///
     /// # Errors
-    /// `Invalid` for options or sizes that do not fit each other, `Io` when there is no memory.
+    /// `Invalid` for options or sizes that conflict; `Io` when there is no memory.
     pub fn embedded(memory_bytes: u64, options: Options) -> Result<Self, Error> {
-        let (listener, connector) = inprocess::listen(0)?;
-        let node_options = forebay_memory_node::Options {
-            clock: Arc::clone(&options.clock),
-            ..forebay_memory_node::Options::with_memory(memory_bytes)
-        };
-        let node = MemoryNode::start(Box::new(listener), node_options)?;
-        Self::over(&[connector.connect()?], options, Some(node))
+        Self::on(&Node::start(memory_bytes, &options)?, options)
     }
 
-    /// A database in the memory of a node of another process.
+    /// A database on a node of this process.
+    pub(crate) fn on(node: &Node, options: Options) -> Result<Self, Error> {
+        Self::over(vec![node.client(&options)?], options, Some(node.clone()))
+    }
+
+    /// A database in the memory of a node in another process.
     ///
     /// # Errors
-    /// `Unavailable` when nobody serves at the address; as [`Store::embedded`].
+    /// `Unavailable` when no node serves at the address; as [`Store::embedded`].
     pub fn connect(address: &NodeAddress, options: Options) -> Result<Self, Error> {
         Self::connect_all(std::slice::from_ref(address), options)
     }
 
-    /// Options to open the named database `name` with, whatever it was created with: it must exist.
+    /// Options that open the named database `name` with the settings it was created with. The database must exist.
     ///
     /// # Errors
-    /// `NotFound` when there is none; `Unavailable` when nobody serves at an address.
+    /// `NotFound` when it does not exist; `Unavailable` when no node serves at an address.
     pub fn options_of(addresses: &[NodeAddress], name: &str) -> Result<Options, Error> {
         Ok(Db::options_of(&clients(addresses)?, name)?)
     }
 
-    /// Drops the named database `name` with all that is in it, of the memory of these nodes.
+    /// As [`Store::options_of`], for a database in storage.
     ///
     /// # Errors
-    /// `NotFound` when there is none; `Busy` while a process has it open; `Unavailable`.
+    /// `NotFound` when it is not there; those of the storage.
+    pub fn options_of_stored(storage: &Storage, name: &str) -> Result<Options, Error> {
+        Ok(Db::options_of_stored(storage, name)?)
+    }
+
+    /// Drops the named database `name` and all its data from these memory nodes.
+    ///
+    /// # Errors
+    /// `NotFound` when it does not exist; `Busy` while a process has it open; `Unavailable`.
     pub fn destroy(addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
         Ok(Db::destroy(&clients(addresses)?, name)?)
     }
 
-    /// Names of the databases in the memory of nodes.
+    /// Drops the database `name` and all its data from storage, and from these memory nodes what they hold of it; there
+    /// may be none.
     ///
     /// # Errors
-    /// `Unavailable` when nobody serves at an address.
+    /// `NotFound` when it is not in storage; `Busy` while a process has it open; `Unavailable`; those of the storage.
+    pub fn destroy_stored(storage: &Storage, addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
+        Ok(Db::destroy_stored(storage, &clients(addresses)?, name)?)
+    }
+
+    /// Names of the databases on the memory nodes.
+    ///
+    /// # Errors
+    /// `Unavailable` when no node serves at an address.
     pub fn list(addresses: &[NodeAddress]) -> Result<Vec<String>, Error> {
         Ok(Db::list(&clients(addresses)?)?)
     }
 
-    /// A database in the memory of several nodes of other processes: shard `i` lies on node `i` modulo
-    /// their number. One with a name is opened on the nodes that it was created on, in any order.
+    /// A database in the memory of several nodes in other processes. Shard `i` lies on node `i` modulo the number of
+    /// nodes. A named database opens on the nodes that it was created on, in any order.
     ///
     /// # Errors
     /// As [`Store::connect`].
     pub fn connect_all(addresses: &[NodeAddress], options: Options) -> Result<Self, Error> {
-        let links = addresses.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        Self::over(&links, options, None)
+        let clients = addresses.iter().map(|address| client(connect(address)?, &options));
+        Self::over(clients.collect::<Result<_, _>>()?, options, None)
     }
 
-    fn over(links: &[Arc<dyn Link>], options: Options, node: Option<Handle>) -> Result<Self, Error> {
-        let client = |link: &Arc<dyn Link>| {
-            let client_options = ClientOptions {
-                timeout: options.fabric_timeout,
-                clock: Arc::clone(&options.clock),
-                ..ClientOptions::default()
-            };
-            MemoryClient::connect(Arc::clone(link), "forebay", client_options)
-        };
-        let clients = links.iter().map(client).collect::<Result<Vec<_>, _>>()?;
+    fn over(clients: Vec<Arc<MemoryClient>>, options: Options, node: Option<Node>) -> Result<Self, Error> {
         let db = Db::open(&clients, options)?;
         Ok(Self { db, clients, node })
     }
@@ -103,10 +110,10 @@ impl Store {
         self.node.is_some()
     }
 
-    /// What each memory node tells of itself.
+    /// Statistics of each memory node.
     ///
     /// # Errors
-    /// `Unavailable` when one is gone.
+    /// `Unavailable` when a node is gone.
     pub fn node_statistics(&self) -> Result<Vec<NodeStatistics>, Error> {
         self.clients.iter().map(|client| Ok(client.node_statistics()?)).collect()
     }

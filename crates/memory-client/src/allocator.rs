@@ -1,15 +1,13 @@
-//! Dividing leased extents into allocations (dLSM V-A), so that most allocations and frees need no
-//! call.
+//! Divides leased extents into allocations (dLSM V-A), so that most allocations and frees need no call.
 //!
-//! Extents are leased one by one when no free range holds an allocation, and
-//! [given back](SubAllocator::give_back_spare) when more than [`AllocatorOptions::spare_extents`] are
-//! empty. Freeing makes no call, so it may happen anywhere, also where locks are held. What the shard
-//! adopted is released, what it did not is returned. Adopted or not, the owner goes on dividing an
-//! extent: after a takeover the next owner learns from its version what an extent holds and
-//! [restores](SubAllocator::restore) the rest.
+//! Extents are leased one by one when no free range fits an allocation. They are [given
+//! back](SubAllocator::give_back_spare) when more than [`AllocatorOptions::spare_extents`] are empty. Freeing makes no
+//! call, so it may happen anywhere, even while locks are held. Extents that the shard adopted are released, others are
+//! returned. The owner keeps dividing an extent whether or not it is adopted. After a takeover, the next owner learns
+//! from its version what an extent holds and [restores](SubAllocator::restore) the rest.
 //!
-//! An extent that is on its way in or out is not in the allocator, so nobody can allocate from it;
-//! the lock is never held over a call.
+//! An extent that is being leased or given back is not in the allocator, so nobody can allocate from it. The lock is
+//! never held during a call.
 
 use crate::{Error, MemoryClient, ShardHandle, StoreHandle};
 use forebay_base::ErrorKind;
@@ -21,7 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a new owner waits for the one before to let go.
+/// How long a new owner waits for the previous one to let go.
 const HELD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Memory in a leased extent.
@@ -30,9 +28,9 @@ pub type Allocation = ExtentRange;
 /// How an allocator behaves.
 #[derive(Debug, Clone, Copy)]
 pub struct AllocatorOptions {
-    /// Empty extents that are kept. When there are more, all but half of as many go back.
+    /// Empty extents to keep. When there are more, all but half of this number go back.
     pub spare_extents: usize,
-    /// How long an allocation waits for memory that is being cleaned.
+    /// How long an allocation waits for memory that is being zeroed.
     pub patience: Duration,
 }
 
@@ -42,10 +40,10 @@ impl Default for AllocatorOptions {
     }
 }
 
-/// Figures of an allocator.
+/// Statistics of an allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AllocatorStatistics {
-    /// Extents, and how full they are.
+    /// Extents and their fill.
     pub ranges: RangeStatistics,
     /// Extents that the shard adopted.
     pub adopted_extents: u64,
@@ -56,13 +54,13 @@ pub struct AllocatorStatistics {
 #[derive(Debug)]
 struct Extents {
     ranges: RangeAllocator,
-    /// Extents that an earlier owner may still write to: what they hold is kept and freed, but nothing
-    /// is put there.
+    /// Extents that an earlier owner may still write to. Their contents are kept and can be freed, but nothing is
+    /// allocated from them.
     held: RangeAllocator,
     adopted: BTreeSet<ExtentId>,
-    /// Of the free bytes, those that are known to be beyond the headroom.
+    /// The part of the free bytes known to be beyond the headroom.
     surplus_bytes: u64,
-    /// Whether something was freed since extents were last given back.
+    /// Whether anything was freed since extents were last given back.
     freed: bool,
 }
 
@@ -73,7 +71,7 @@ pub struct SubAllocator {
     shard: Option<Mutex<ShardHandle>>,
     options: AllocatorOptions,
     extents: Mutex<Extents>,
-    /// Held while extents are leased, so that several threads do not lease for one shortage.
+    /// Held while extents are leased, so that only one thread leases for a shortage.
     growing: Mutex<()>,
 }
 
@@ -88,12 +86,12 @@ impl SubAllocator {
         Self { client, shard, options, extents, growing: Mutex::new(()) }
     }
 
-    /// An allocator over what the shard adopted in the past, of which `live` is in use: for a new
-    /// owner. What is empty goes back. Outputs of jobs are not touched. What an earlier owner does not
-    /// let go of within a second is only read and freed, never allocated from.
+    /// An allocator for a new owner, over the extents that the shard adopted in the past, of which `live` is in use.
+    /// Empty extents go back. Outputs of jobs are not touched. Memory that an earlier owner does not release within a
+    /// second is only read and freed, never allocated from.
     ///
     /// # Errors
-    /// [`Error::Range`] when `live` names what is not the shard's, or overlaps.
+    /// [`Error::Range`] when ranges in `live` overlap or do not belong to the shard.
     pub fn restore(
         store: &StoreHandle,
         shard: ShardHandle,
@@ -131,7 +129,7 @@ impl SubAllocator {
         Ok(allocator)
     }
 
-    /// Goes on at a later epoch of its shard.
+    /// Continues at a later epoch of its shard.
     pub fn follow(&self, next: &ShardHandle) {
         if let Some(shard) = &self.shard {
             *lock(shard) = next.clone();
@@ -142,7 +140,7 @@ impl SubAllocator {
         Some(lock(self.shard.as_ref()?).clone())
     }
 
-    /// Gives back what an earlier owner may still write to and nothing is kept in.
+    /// Gives back empty extents that an earlier owner may still write to.
     fn release_held(&self) {
         let Some(shard) = self.shard() else { return };
         let empty: Vec<ExtentId> = {
@@ -175,8 +173,8 @@ impl SubAllocator {
         self.allocate_for(Purpose::Flush, length)
     }
 
-    /// Allocates `length` bytes, rounded up to 4 KiB. Only garbage collection may use the headroom,
-    /// whether it is still at the node or was leased for an earlier collection.
+    /// Allocates `length` bytes, rounded up to 4 KiB. Only garbage collection may use the headroom, both at the node
+    /// and in extents leased for an earlier collection.
     ///
     /// # Errors
     /// As [`SubAllocator::allocate`].
@@ -194,7 +192,7 @@ impl SubAllocator {
             self.ask_for_surplus()?;
         }
         loop {
-            // Whoever grew before may have left enough.
+            // The thread that grew before may have left enough.
             if let Some(range) = self.take(purpose, length) {
                 return Ok(range);
             }
@@ -203,8 +201,8 @@ impl SubAllocator {
             for extent in leased {
                 extents.ranges.add(extent)?;
             }
-            // What the node leases for flushes is beyond the headroom, which it has; a collection may
-            // have taken from it.
+            // Memory that the node leases for flushes is beyond the headroom, which the node still has. A collection
+            // may have taken from the headroom.
             extents.surplus_bytes = match purpose {
                 Purpose::Flush => extents.ranges.statistics().free_bytes(),
                 Purpose::Collection => 0,
@@ -212,7 +210,7 @@ impl SubAllocator {
         }
     }
 
-    /// Takes what is free here; for a flush, no more than the surplus.
+    /// Takes from the free memory here; for a flush, no more than the surplus.
     fn take(&self, purpose: Purpose, length: u64) -> Option<Allocation> {
         let mut extents = lock(&self.extents);
         let left = extents.surplus_bytes.checked_sub(extents.ranges.rounded(length)?);
@@ -222,7 +220,7 @@ impl SubAllocator {
         Some(range)
     }
 
-    /// Asks the node how much of what is free here is beyond the headroom, if anything is free here.
+    /// Asks the node how much of the free memory here is beyond the headroom, if any is free here.
     fn ask_for_surplus(&self) -> Result<(), Error> {
         let free_bytes = lock(&self.extents).ranges.statistics().free_bytes();
         if free_bytes > 0 {
@@ -234,7 +232,7 @@ impl SubAllocator {
         Ok(())
     }
 
-    /// Leases an extent, waiting for one that is being cleaned.
+    /// Leases an extent; waits for one that is being zeroed.
     fn lease_one(&self, purpose: Purpose) -> Result<Vec<ExtentId>, Error> {
         match self.client.patiently(self.options.patience, || self.client.lease(1, purpose)) {
             Ok(leased) if leased.is_empty() => Err(Error::Full("the node granted nothing".into())),
@@ -245,7 +243,7 @@ impl SubAllocator {
         }
     }
 
-    /// Frees an allocation, which makes no call. Nobody may read it any more.
+    /// Frees an allocation, without a call. Nobody may read it any more.
     ///
     /// # Errors
     /// [`Error::Range`] when it is not allocated.
@@ -253,10 +251,10 @@ impl SubAllocator {
         self.free_all(&[allocation])
     }
 
-    /// Frees allocations in one go.
+    /// Frees several allocations.
     ///
     /// # Errors
-    /// As [`SubAllocator::free`]; those before the one that is not allocated are freed.
+    /// As [`SubAllocator::free`]; the allocations before the invalid one are freed.
     pub fn free_all(&self, allocations: &[Allocation]) -> Result<(), Error> {
         let mut extents = lock(&self.extents);
         for &allocation in allocations {
@@ -270,7 +268,7 @@ impl SubAllocator {
         Ok(())
     }
 
-    /// Whether what was freed left extents empty that are to be given back.
+    /// Whether frees have left empty extents that should be given back.
     #[must_use]
     pub fn has_spare(&self) -> bool {
         let extents = lock(&self.extents);
@@ -278,15 +276,15 @@ impl SubAllocator {
         extents.freed && (spare || extents.held.empty_extents().next().is_some())
     }
 
-    /// Whether an extent is divided by this allocator.
+    /// Whether this allocator divides an extent.
     #[must_use]
     pub fn contains(&self, extent: ExtentId) -> bool {
         let extents = lock(&self.extents);
         extents.ranges.contains(extent) || extents.held.contains(extent)
     }
 
-    /// Passes the extents of these allocations to the shard: call it before the version that names
-    /// them counts. Makes a call only for extents that are not adopted yet.
+    /// Passes the extents of these allocations to the shard. Call this before the version that names them counts. Makes
+    /// a call only for extents that are not adopted yet.
     ///
     /// # Errors
     /// [`Error::Invalid`] without a shard; as [`ShardHandle::adopt`].
@@ -306,7 +304,7 @@ impl SubAllocator {
         Ok(())
     }
 
-    /// The remote address of an allocation's first byte.
+    /// The remote address of the first byte of an allocation.
     ///
     /// # Errors
     /// As [`MemoryClient::resolve`].
@@ -315,7 +313,7 @@ impl SubAllocator {
         self.client.resolve(allocation.extent, allocation.offset)
     }
 
-    /// Figures.
+    /// Statistics.
     #[must_use]
     pub fn statistics(&self) -> AllocatorStatistics {
         let extents = lock(&self.extents);
@@ -325,7 +323,7 @@ impl SubAllocator {
         AllocatorStatistics { ranges, adopted_extents: extents.adopted.len() as u64, fragmentation }
     }
 
-    /// Free bytes of what is leased that lie in pieces of at least `least` bytes, the headroom's part included.
+    /// Free leased bytes in pieces of at least `least` bytes, including the headroom's part.
     #[must_use]
     pub fn free_in_pieces(&self, least: u64) -> u64 {
         lock(&self.extents).ranges.free_in_pieces(least)
@@ -345,8 +343,7 @@ impl SubAllocator {
         Ok(wanted.min(if has_another { self.client.extent_bytes() } else { own }))
     }
 
-    /// Gives empty extents back when there are too many, and those that an earlier owner may still
-    /// write to.
+    /// Gives back surplus empty extents, and empty extents that an earlier owner may still write to.
     ///
     /// # Errors
     /// As [`SubAllocator::give_back`].
@@ -361,7 +358,7 @@ impl SubAllocator {
     /// Gives empty extents back until `keep` are left.
     ///
     /// # Errors
-    /// [`Error`]; what could not be given back stays.
+    /// [`Error`]; extents that could not be given back stay.
     pub fn give_back(&self, keep: usize) -> Result<(), Error> {
         let (adopted, leased): (Vec<_>, Vec<_>) = {
             let mut extents = lock(&self.extents);
@@ -383,11 +380,11 @@ impl SubAllocator {
         returned.and(released)
     }
 
-    /// Takes extents in again that the node did not take.
+    /// Takes back extents that the node did not accept.
     fn put_back(&self, refused: Option<&Vec<ExtentId>>, adopted: bool) -> Result<(), Error> {
         let mut extents = lock(&self.extents);
         for &extent in refused.into_iter().flatten() {
-            // Without a key it was taken, or its page of the list was: it is not ours any more.
+            // Without a key, the node took it, or took its page of the list: it is not ours any more.
             if self.client.rights(extent).is_some() {
                 extents.ranges.add(extent)?;
                 if adopted {
@@ -399,8 +396,8 @@ impl SubAllocator {
     }
 }
 
-/// Gets keys to a shard's extents for its new owner. Returns those that an earlier owner has not let
-/// go of: there the keys are to read.
+/// Gets keys to a shard's extents for its new owner. Returns the extents that an earlier owner has not released; for
+/// those the keys only allow reading.
 fn map_for_new_owner(shard: &ShardHandle, extents: &[ExtentId]) -> Result<BTreeSet<ExtentId>, Error> {
     let (client, key) = (shard.client(), shard.key());
     match client.map_for(key, extents, true, HELD_PATIENCE) {

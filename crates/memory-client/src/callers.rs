@@ -1,6 +1,6 @@
-//! RPC connections to the node, used by one thread at a time and kept for the next.
+//! RPC connections to the node. One thread at a time uses a connection; it is kept for the next.
 //!
-//! Calls of several threads do not wait for each other: a job that runs for seconds holds up no
+//! Calls of several threads do not wait for each other, so a job that runs for seconds delays no
 //! renewal. A connection whose call timed out is dropped, because its late reply may still come.
 
 use crate::Error;
@@ -12,7 +12,7 @@ use forebay_proto::{Call, Message};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connections that are kept when nobody uses them.
+/// Maximum number of idle connections.
 const KEPT: usize = 8;
 
 /// A pool of RPC connections.
@@ -32,7 +32,7 @@ impl Callers {
 
     /// Makes a call.
     pub fn call<C: Call>(&self, call: &C, style: Style, limit: Duration) -> Result<C::Reply, Error> {
-        // Taken in a statement of its own: the lock must not be held while a connection is opened.
+        // A separate statement: the lock must not be held while a connection is opened.
         let idle = lock(&self.idle).pop();
         let mut client = match idle {
             Some(client) => client,

@@ -1,53 +1,21 @@
 //! A compute node's connection to a memory node.
 
 use crate::session::{ReadGuard, Reader, Session};
-use crate::{Error, StoreHandle};
+use crate::{ClientOptions, Error};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{JoinHandle, spawn};
-use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{Link, NodeIdentity, RemoteAddress, Rights};
 use forebay_proto::calls::{
-    Call, CreateStore, DropStore, GetStatistics, LeaseExtents, ListStores, MapExtents, OpenStore, ReturnExtents,
+    Call, DropStore, GetStatistics, LeaseExtents, ListStores, ListTenants, MapExtents, ReturnExtents,
 };
-use forebay_proto::replies::{ExtentsGranted, Statistics, capabilities};
-use forebay_proto::{Blob, ExtentId, GrantedExtent, MAX_LIST, Purpose, SessionId, ShardKey, StoreId, Text};
+use forebay_proto::replies::{ExtentsGranted, Statistics, TenantFigures, TenantPage, capabilities};
+use forebay_proto::{ExtentId, GrantedExtent, MAX_LIST, Purpose, SessionId, ShardKey, StoreId, Text};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait before what the node was not ready for is tried again.
+/// Pause before retrying a call that the node was not ready for.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// How a client behaves.
-#[derive(Debug, Clone)]
-pub struct ClientOptions {
-    /// Whose stores and quota.
-    pub tenant: String,
-    /// How long a call may take, but for jobs.
-    pub timeout: Duration,
-    /// Longest result of a job, bytes.
-    pub job_reply_bytes: usize,
-    /// The session reads memory that other sessions may free; see [`MemoryClient::begin_read`].
-    pub foreign_reads: bool,
-    /// Renew the session on a thread. Without it, whoever uses the client calls
-    /// [`MemoryClient::renew`], for simulation.
-    pub renew: bool,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        Self {
-            tenant: String::new(),
-            timeout: Duration::from_secs(5),
-            job_reply_bytes: 16 << 20,
-            foreign_reads: false,
-            renew: true,
-            clock: SystemClock::shared(),
-        }
-    }
-}
 
 /// A session at a memory node. Dropping it closes the session.
 #[derive(Debug)]
@@ -90,7 +58,7 @@ impl MemoryClient {
         self.session.link()
     }
 
-    /// Which node, and which life of it.
+    /// The node's identity and incarnation.
     #[must_use]
     pub fn node(&self) -> NodeIdentity {
         self.session.link().node()
@@ -102,13 +70,13 @@ impl MemoryClient {
         self.session.id()
     }
 
-    /// Length of an extent and so of the longest allocation, bytes.
+    /// Length of an extent in bytes, and so of the longest allocation.
     #[must_use]
     pub fn extent_bytes(&self) -> u64 {
         self.session.opened().extent_bytes
     }
 
-    /// Extents of the node.
+    /// Number of extents of the node.
     #[must_use]
     pub fn extents(&self) -> u32 {
         self.session.opened().extents
@@ -131,7 +99,7 @@ impl MemoryClient {
     /// Renews the session now.
     ///
     /// # Errors
-    /// [`Error::Lapsed`] and [`Error::Lost`] when it has ended; other errors may pass.
+    /// [`Error::Lapsed`] and [`Error::Lost`] when the session has ended; other errors may be temporary.
     pub fn renew(&self) -> Result<(), Error> {
         self.session.renew()
     }
@@ -139,7 +107,7 @@ impl MemoryClient {
     /// Makes any call.
     ///
     /// # Errors
-    /// [`Error`]; what the node refuses is a [`Remote`](forebay_fabric::Error::Remote) error.
+    /// [`Error`]; a refusal by the node is a [`Remote`](forebay_fabric::Error::Remote) error.
     pub fn call<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
         self.session.call(call)
     }
@@ -155,7 +123,7 @@ impl MemoryClient {
     /// The remote address of `offset` in an extent. Takes no lock.
     ///
     /// # Errors
-    /// [`Error::NotMapped`]; why the session ended, if it did.
+    /// [`Error::NotMapped`]; the reason why the session ended, if it did.
     #[inline]
     pub fn resolve(&self, extent: ExtentId, offset: u64) -> Result<RemoteAddress, Error> {
         match self.session.keys.resolve(extent, offset) {
@@ -164,15 +132,14 @@ impl MemoryClient {
         }
     }
 
-    /// What the session's key to an extent allows; `None` without one.
+    /// The rights of the session's key to an extent; `None` without one.
     #[must_use]
     pub fn rights(&self, extent: ExtentId) -> Option<Rights> {
         self.session.keys.resolve(extent, 0).map(|(_, rights)| rights)
     }
 
-    /// Begins a read of memory that other sessions may free (with
-    /// [`ClientOptions::foreign_reads`]): what is not freed yet is not used again while the guard
-    /// lives.
+    /// Begins a read of memory that other sessions may free (with [`ClientOptions::foreign_reads`]). Memory that is not
+    /// freed yet is not reused while the guard lives.
     #[must_use]
     pub fn begin_read(&self) -> ReadGuard {
         self.session.begin_read()
@@ -190,9 +157,9 @@ impl MemoryClient {
         self.session.reader()
     }
 
-    /// Begins a new reading epoch. Returns the one that this ended and the oldest in which any session
-    /// of the node may still read: what nobody could reach when the first ended may be used again when
-    /// the second, of a later call, is behind it.
+    /// Begins a new reading epoch. Returns the epoch that this ended and the oldest epoch in which any session of the
+    /// node may still read. Memory that nobody could reach any more when the first epoch ended may be reused once the
+    /// oldest epoch of a later call is past it.
     ///
     /// # Errors
     /// [`Error`].
@@ -200,13 +167,12 @@ impl MemoryClient {
         self.session.pass_readers()
     }
 
-    /// Leases up to `count` extents and remembers their keys. They belong to the session until they
-    /// are returned or adopted. If the call times out, what was leased comes back with the session's
-    /// end.
+    /// Leases up to `count` extents and remembers their keys. They belong to the session until they are returned or
+    /// adopted. If the call times out, the leased extents come back when the session ends.
     ///
     /// # Errors
-    /// Of kind [`Full`](forebay_base::ErrorKind::Full) when there is none,
-    /// [`Busy`](forebay_base::ErrorKind::Busy) when some will be free soon.
+    /// Of kind [`Full`](forebay_base::ErrorKind::Full) when there are none, [`Busy`](forebay_base::ErrorKind::Busy)
+    /// when some will be free soon.
     pub fn lease(&self, count: u32, purpose: Purpose) -> Result<Vec<ExtentId>, Error> {
         let call = LeaseExtents { session: self.session(), count, purpose };
         Ok(self.remember(&self.call(&call)?))
@@ -224,8 +190,8 @@ impl MemoryClient {
         Ok(())
     }
 
-    /// Gets and remembers keys to a shard's extents, to write if this session owns the shard, else
-    /// to read. Waits for an earlier owner to let go, at most [`ClientOptions::timeout`].
+    /// Gets and remembers keys to a shard's extents: to write if this session owns the shard, otherwise to read. Waits
+    /// at most [`ClientOptions::timeout`] for an earlier owner to let go.
     ///
     /// # Errors
     /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when an earlier owner does not let go.
@@ -233,7 +199,7 @@ impl MemoryClient {
         self.map_for(shard, extents, true, self.session.options().timeout)
     }
 
-    /// As [`MemoryClient::map`], but to read only, which no earlier owner stands in the way of.
+    /// As [`MemoryClient::map`], but only to read, which no earlier owner can prevent.
     ///
     /// # Errors
     /// [`Error`].
@@ -256,7 +222,7 @@ impl MemoryClient {
         Ok(())
     }
 
-    /// Repeats what the node is not ready for, at most for `patience`.
+    /// Retries calls that the node is not ready for, for at most `patience`.
     pub(crate) fn patiently<T>(
         &self,
         patience: Duration,
@@ -282,8 +248,8 @@ impl MemoryClient {
         granted.extents.iter().filter(known).map(|granted| granted.extent).collect()
     }
 
-    /// Forgets the keys to extents that `call` gives up; if it fails, they are remembered again.
-    /// They are forgotten before, because the same extents may be leased again at once.
+    /// Forgets the keys to extents that `call` gives up, and restores them if it fails. They are forgotten first
+    /// because the same extents may be leased again at once.
     pub(crate) fn giving_up(
         &self,
         extents: &[ExtentId],
@@ -297,39 +263,6 @@ impl MemoryClient {
             }
         }
         result
-    }
-
-    /// Creates a store of this name and opens it. `config` is what its users must agree on, at most
-    /// 4 KiB.
-    ///
-    /// # Errors
-    /// Of kind [`AlreadyExists`](forebay_base::ErrorKind::AlreadyExists) when there is one.
-    pub fn create_store(self: &Arc<Self>, name: &str, config: &[u8]) -> Result<StoreHandle, Error> {
-        let too_long = || Error::Invalid(format!("a configuration of {} bytes: use 4096 at most", config.len()));
-        let config = Blob::new(config).ok_or_else(too_long)?;
-        if name.is_empty() {
-            return Err(Error::Invalid("a store's name has at least one byte".into()));
-        }
-        let opened = self.call(&CreateStore { session: self.session(), name: store_name(name)?, config })?;
-        Ok(StoreHandle::new(Arc::clone(self), name, &opened))
-    }
-
-    /// Creates a store that nobody else can open and that is dropped with the session.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn create_private_store(self: &Arc<Self>) -> Result<StoreHandle, Error> {
-        let call = CreateStore { session: self.session(), name: Text::default(), config: Blob::default() };
-        Ok(StoreHandle::new(Arc::clone(self), "", &self.call(&call)?))
-    }
-
-    /// Opens the store of this name.
-    ///
-    /// # Errors
-    /// Of kind [`NotFound`](forebay_base::ErrorKind::NotFound) when there is none.
-    pub fn open_store(self: &Arc<Self>, name: &str) -> Result<StoreHandle, Error> {
-        let opened = self.call(&OpenStore { session: self.session(), name: store_name(name)? })?;
-        Ok(StoreHandle::new(Arc::clone(self), name, &opened))
     }
 
     /// The tenant's stores by name.
@@ -358,15 +291,29 @@ impl MemoryClient {
         self.call(&DropStore { session: self.session(), store }).map(drop)
     }
 
-    /// The node's figures.
+    /// The node's statistics.
     ///
     /// # Errors
     /// [`Error`].
     pub fn node_statistics(&self) -> Result<Statistics, Error> {
         self.call(&GetStatistics { session: self.session() })
     }
-}
 
-fn store_name(name: &str) -> Result<Text, Error> {
-    Text::new(name).ok_or_else(|| Error::Invalid("a store's name has 128 bytes at most".into()))
+    /// The figures of all the node's tenants, in the order of their names, and of who came to the node.
+    ///
+    /// # Errors
+    /// Of kind [`AccessDenied`](forebay_base::ErrorKind::AccessDenied) when the session's tenant does not administer
+    /// the node.
+    pub fn list_tenants(&self) -> Result<TenantPage, Error> {
+        let mut tenants: Vec<TenantFigures> = Vec::new();
+        loop {
+            let after = tenants.last().map(|tenant| tenant.name.clone()).unwrap_or_default();
+            let page = self.call(&ListTenants { session: self.session(), after })?;
+            let more = page.more && !page.tenants.is_empty();
+            tenants.extend(page.tenants);
+            if !more {
+                return Ok(TenantPage { tenants, more, door: page.door });
+            }
+        }
+    }
 }

@@ -8,8 +8,8 @@ use forebay_proto::ranges::RangeError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The fabric failed, or the node refused: then it is a
-    /// [`Remote`](forebay_fabric::Error::Remote) error with the node's kind and words.
+    /// The fabric failed, or the node refused. A refusal is a
+    /// [`Remote`](forebay_fabric::Error::Remote) error with the node's kind and text.
     #[error(transparent)]
     Fabric(#[from] forebay_fabric::Error),
     /// The session lapsed: the node took back what no shard had adopted.
@@ -17,13 +17,13 @@ pub enum Error {
     Lapsed {
         /// The node.
         node: String,
-        /// How that was noticed.
+        /// How the lapse was noticed.
         cause: String,
     },
     /// The node, or the connection to it, is gone.
     #[error("the memory node is gone: {0}")]
     Lost(String),
-    /// The node's reply makes no sense.
+    /// The node's reply is invalid.
     #[error("the memory node's reply cannot be understood: {0}")]
     Reply(#[from] DecodeError),
     /// No memory is left at the node.
@@ -32,21 +32,21 @@ pub enum Error {
     /// An allocation that no extent can hold.
     #[error("an allocation of {length} bytes: at most {extent_bytes} bytes, an extent, are possible")]
     TooLong {
-        /// What was asked for, bytes.
+        /// The requested length in bytes.
         length: u64,
-        /// What is possible, bytes.
+        /// The possible length in bytes.
         extent_bytes: u64,
     },
     /// There is no key to the extent: map it first.
     #[error("{0} is not mapped in this session")]
     NotMapped(ExtentId),
-    /// A range was freed twice, or is not of this allocator.
+    /// A range was freed twice, or does not belong to this allocator.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// An argument is wrong; says what would be right.
+    /// An argument is invalid; the text says what would be valid.
     #[error("{0}")]
     Invalid(String),
-    /// The operating system gave no thread.
+    /// The operating system could not start a thread.
     #[error("starting a thread: {0}")]
     Thread(String),
 }

@@ -1,7 +1,7 @@
-//! The keys to a node's extents, looked up without a lock.
+//! The keys to a node's extents, with lock-free lookup.
 //!
-//! One slot an extent. A slot is a sequence lock: its version is odd while the one writer (writers
-//! exclude each other by `writing`) changes it.
+//! There is one slot per extent. A slot is a sequence lock: its version is odd while the writer
+//! changes it (`writing` excludes other writers).
 //!
 //! ```text
 //!  writer                               reader
@@ -12,8 +12,8 @@
 //!                                        before = again, even: the words are of one key
 //! ```
 //!
-//! A reader that sees any word of a change also sees the odd version before it, because of the two
-//! fences, and looks again. Readers never wait for long: a change is five stores.
+//! Because of the two fences, a reader that sees any word of a change also sees the odd version
+//! before it, and retries. Readers never wait long: a change is five stores.
 
 use forebay_env::sync::atomic::{AtomicU64, Ordering, fence};
 use forebay_env::sync::{Mutex, lock, relax};
@@ -23,7 +23,7 @@ use forebay_proto::{ExtentId, GrantedExtent};
 #[derive(Debug, Default)]
 struct Slot {
     version: AtomicU64,
-    /// Index of the key, rights and whether there is a key: `index << 16 | rights << 8 | present`.
+    /// Index of the key, rights, and whether there is a key: `index << 16 | rights << 8 | present`.
     head: AtomicU64,
     secret: [AtomicU64; 2],
 }
@@ -40,7 +40,7 @@ impl KeyTable {
         Self { slots: (0..extents).map(|_| Slot::default()).collect(), writing: Mutex::new(()) }
     }
 
-    /// The address of `offset` in the extent, and what its key allows.
+    /// The address of `offset` in the extent, and the rights of its key.
     #[inline]
     pub fn resolve(&self, extent: ExtentId, offset: u64) -> Option<(RemoteAddress, Rights)> {
         let slot = self.slots.get(extent.0 as usize)?;
@@ -62,7 +62,7 @@ impl KeyTable {
         }
     }
 
-    /// Remembers a key. False when the node names an extent that it does not have.
+    /// Remembers a key. Returns false when the node names an extent that it does not have.
     pub fn set(&self, granted: &GrantedExtent) -> bool {
         let head = u64::from(granted.key.index) << 16 | u64::from(granted.rights.bits()) << 8 | 1;
         self.store(granted.extent, head, granted.key.secret())

@@ -1,4 +1,4 @@
-//! What a compute node needs of a memory node: a session, memory, stores and shards, jobs.
+//! The compute node's side of a memory node: a session, memory, stores and shards, jobs.
 //!
 //! | part | holds |
 //! |---|---|
@@ -6,12 +6,12 @@
 //! | [`SubAllocator`] | divides leased extents into allocations (dLSM V-A) |
 //! | [`StoreHandle`], [`ShardHandle`] | the node's directory, owners and epochs, jobs |
 //!
-//! All calls are RPCs off the data path: they count as background traffic. The data path only
-//! resolves an extent and an offset to a [`RemoteAddress`](forebay_fabric::RemoteAddress), which
-//! takes no lock.
+//! All calls are RPCs off the data path and count as background traffic. The data path only
+//! resolves an extent and an offset to a [`RemoteAddress`](forebay_fabric::RemoteAddress), without
+//! a lock.
 //!
-//! When the session ends, by whatever cause, every call fails with the cause and nothing resolves
-//! any more.
+//! When the session ends, for whatever reason, every call fails with that reason and nothing
+//! resolves any more.
 
 #![forbid(unsafe_code)]
 
@@ -20,12 +20,15 @@ mod callers;
 mod client;
 mod error;
 mod keys;
+mod options;
 mod session;
 mod store;
 
 pub use allocator::{Allocation, AllocatorOptions, AllocatorStatistics, SubAllocator};
-pub use client::{ClientOptions, MemoryClient};
+pub use client::MemoryClient;
 pub use error::Error;
+pub use forebay_proto::replies::{DoorFigures, TenantFigures, TenantPage};
 pub use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardId, ShardKey, StoreId};
+pub use options::ClientOptions;
 pub use session::{ReadGuard, Reader};
 pub use store::{MAX_STORED_BYTES, ShardHandle, StoreHandle};

@@ -1,12 +1,12 @@
-//! The session: opened, renewed, ended.
+//! The session: opening, renewal, end.
 //!
-//! The session is renewed three times a lease. It ends here, before it can end at the node, when
-//! no renewal succeeded for a whole lease; and at once when the link or the node says so.
+//! The client renews the session three times per lease. The session ends here, before it can end at the node, when no
+//! renewal succeeded for a whole lease. It ends at once when the link or the node says so.
 
 use crate::Error;
 use crate::callers::Callers;
-use crate::client::ClientOptions;
 use crate::keys::KeyTable;
+use crate::options::ClientOptions;
 use forebay_base::{DecodeError, ErrorKind};
 use forebay_env::Nanos;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// Room for the longest reply but a job's: a page of the directory.
+/// Room for the longest reply except a job's: a page of the directory.
 const REPLY_BYTES: usize = 64 << 10;
-/// How often the renewing thread looks whether the link is there.
+/// How often the renewing thread checks that the link exists.
 const WATCH: Duration = Duration::from_millis(200);
 /// How long closing a session may take.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub(crate) struct Session {
     opened: SessionOpened,
     callers: Callers,
     jobs: Callers,
-    /// For what readers wait for.
+    /// For calls that readers wait for.
     gathers: Callers,
     pub keys: KeyTable,
     reading: Reading,
@@ -112,7 +112,7 @@ impl Session {
         self.noticing(self.callers.call(call, Style::Poll, self.options.timeout))
     }
 
-    /// Makes a call that brings what a reader waits for.
+    /// Makes a call for data that a reader waits for.
     pub fn call_to_read<C: Call>(&self, call: &C) -> Result<C::Reply, Error> {
         self.check()?;
         self.noticing(self.gathers.call(call, Style::Poll, self.options.timeout))
@@ -127,7 +127,7 @@ impl Session {
     /// Ends the session when a call shows that the node is gone, or that the session is.
     fn noticing<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         match result {
-            // It may be the shard's epoch that has passed, or the session: the node tells.
+            // Either the shard's epoch has passed or the session has ended; the node knows which.
             Err(error) if error.kind() == ErrorKind::Fenced => match self.renew() {
                 Err(ended @ Error::Lapsed { .. }) => Err(ended),
                 _ => Err(error),
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// Ends the session on this side and returns the first cause of its end.
+    /// Ends the session on this side, and returns the first cause of its end.
     fn end(&self, cause: Error) -> Error {
         let first = self.ended.get_or_init(|| {
             tracing::warn!(session = self.id().0, %cause, "the session at the memory node ended");
@@ -201,7 +201,7 @@ impl Session {
             }
             drop(stopping);
             if self.since_renewal() >= interval || !self.link.is_alive() {
-                // A failure that ends the session is remembered; after any other, there is a next time.
+                // A failure that ends the session is remembered. Any other failure is retried at the next renewal.
                 let _ = self.renew();
             }
             stopping = lock(&self.stopping);
@@ -214,7 +214,7 @@ impl Session {
         self.stop.notify_all();
     }
 
-    /// Says goodbye to the node.
+    /// Closes the session at the node.
     pub fn close(&self) {
         if self.ended.get().is_none() && self.link.is_alive() {
             let limit = FAREWELL.min(self.options.timeout);
@@ -231,7 +231,7 @@ impl Session {
         Reader { session: Arc::clone(self), cell: self.reading.register() }
     }
 
-    /// Begins a new reading epoch; returns the one that ended and the oldest in which anybody reads.
+    /// Begins a new reading epoch. Returns the epoch that ended and the oldest epoch in which anybody reads.
     pub fn pass_readers(&self) -> Result<(u64, u64), Error> {
         let reading_epoch = self.reading.oldest();
         let passed = self.call(&PassReaders { session: self.id(), reading_epoch })?;
@@ -245,26 +245,26 @@ impl Session {
     }
 }
 
-/// Which reads of memory that others may free are going on.
+/// Current reads of memory that others may free.
 #[derive(Debug)]
 struct Reading {
     foreign: bool,
     state: Mutex<ReadingState>,
-    /// The node's reading epoch when it was last heard, as in the state, for readers without a lock.
+    /// The node's reading epoch as last reported, as in the state, for readers without a lock.
     known: AtomicU64,
 }
 
 #[derive(Debug)]
 struct ReadingState {
-    /// The node's reading epoch when it was last heard.
+    /// The node's reading epoch as last reported.
     known: u64,
     /// Reads by the epoch in which they began.
     active: BTreeMap<u64, u64>,
-    /// Cells of the readers: the epoch in which a read began, or [`IDLE`].
+    /// Readers' cells: the epoch in which a read began, or [`IDLE`].
     readers: Vec<Weak<AtomicU64>>,
 }
 
-/// What the cell of a reader holds that does not read.
+/// The value in the cell of a reader that is not reading.
 const IDLE: u64 = u64::MAX;
 
 impl Reading {
@@ -293,7 +293,7 @@ impl Reading {
     fn advance(&self, known: u64) {
         let mut state = lock(&self.state);
         state.known = state.known.max(known);
-        // Sequentially consistent, as all accesses to it and to the readers' cells: see `Reader::begin`.
+        // Sequentially consistent, like all accesses to it and to the readers' cells: see `Reader::begin`.
         self.known.store(state.known, Ordering::SeqCst);
     }
 
@@ -305,8 +305,8 @@ impl Reading {
         cell
     }
 
-    /// What to announce. A session that reads foreign memory at all announces the last known epoch
-    /// even when it does not read: a read may begin before the next renewal.
+    /// The epoch to announce. A session that reads foreign memory announces the last known epoch even when it is not
+    /// reading, because a read may begin before the next renewal.
     fn oldest(&self) -> u64 {
         let state = lock(&self.state);
         let idle = if self.foreign { state.known } else { u64::MAX };
@@ -316,7 +316,7 @@ impl Reading {
     }
 }
 
-/// Begins and ends reads as [`ReadGuard`] does, many times and without a lock: for one thread.
+/// Begins and ends reads like [`ReadGuard`], many times and without a lock, for one thread.
 #[derive(Debug)]
 pub struct Reader {
     session: Arc<Session>,
@@ -324,16 +324,16 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Begins a read, and returns the reading epoch in which it began. What is not freed yet is not
-    /// used again until [`Reader::end`].
+    /// Begins a read, and returns the reading epoch in which it began. Memory that is not freed yet is not reused until
+    /// [`Reader::end`].
     #[inline]
     pub fn begin(&self) -> u64 {
         let known = &self.session.reading.known;
         loop {
             let epoch = known.load(Ordering::SeqCst);
             self.cell.store(epoch, Ordering::SeqCst);
-            // If the known epoch has not moved, the store comes before any later one is learnt, so
-            // whoever announces that one sees this cell.
+            // If the known epoch has not moved, the store precedes the arrival of any later epoch. So a thread that
+            // announces a later epoch sees this cell.
             if known.load(Ordering::SeqCst) == epoch {
                 return epoch;
             }
@@ -346,8 +346,8 @@ impl Reader {
         self.cell.store(IDLE, Ordering::SeqCst);
     }
 
-    /// Leaves the read open for as long as the session lives, whatever becomes of the reader: what was
-    /// posted in it failed, and may land at any time until the session's keys are revoked.
+    /// Leaves the read open while the session lives, even after the reader is gone. An operation posted in it failed,
+    /// and may land at any time until the session's keys are revoked.
     pub fn abandon(&self) {
         let epoch = self.cell.load(Ordering::SeqCst);
         if epoch != IDLE {
@@ -363,8 +363,8 @@ impl Drop for Reader {
     }
 }
 
-/// A read of memory that others may free. What was not freed before it began is not used again
-/// while it lives.
+/// A read of memory that others may free. Memory that was not freed before the read began is not reused while this
+/// lives.
 #[derive(Debug)]
 pub struct ReadGuard {
     session: Arc<Session>,

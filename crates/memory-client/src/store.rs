@@ -4,17 +4,58 @@ use crate::{Error, MemoryClient};
 use forebay_base::Reader;
 use forebay_fabric::rpc::MAX_ARGUMENT_BYTES;
 use forebay_proto::calls::{
-    AcquireShard, AdoptExtents, AdoptRanges, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES, ReleaseExtents,
-    ReleaseShard, SetRoot, ShareExtents, SubmitJob,
+    AcquireShard, AdoptExtents, AdoptRanges, CreateStore, FreeBatch, GetRoot, ListExtents, ListRanges, MAX_RANGES,
+    MAX_ZEROED_BYTES, OpenStore, ReleaseExtents, ReleaseShard, SetRoot, ShareExtents, SubmitJob, ZeroRange,
 };
 use forebay_proto::field::Field;
 use forebay_proto::replies::StoreOpened;
-use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId, gather, job_kind};
+use forebay_proto::{
+    Blob, Epoch, ExtentId, ExtentRange, MAX_LIST, Rest, ShardId, ShardKey, StoreId, Text, gather, job_kind,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most bytes that a [store](ShardHandle::store) takes: what a request has room for, beside its other fields.
+/// Maximum number of bytes that a [store](ShardHandle::store) takes: the room in a request beside its other fields.
 pub const MAX_STORED_BYTES: usize = MAX_ARGUMENT_BYTES - 256;
+
+impl MemoryClient {
+    /// Creates a store of this name and opens it. `config` is the configuration that its users must agree on, at most 4
+    /// KiB.
+    ///
+    /// # Errors
+    /// Of kind [`AlreadyExists`](forebay_base::ErrorKind::AlreadyExists) when the store exists.
+    pub fn create_store(self: &Arc<Self>, name: &str, config: &[u8]) -> Result<StoreHandle, Error> {
+        let too_long = || Error::Invalid(format!("a configuration of {} bytes: use 4096 at most", config.len()));
+        let config = Blob::new(config).ok_or_else(too_long)?;
+        if name.is_empty() {
+            return Err(Error::Invalid("a store's name has at least one byte".into()));
+        }
+        let opened = self.call(&CreateStore { session: self.session(), name: store_name(name)?, config })?;
+        Ok(StoreHandle::new(Arc::clone(self), name, &opened))
+    }
+
+    /// Creates a store that nobody else can open and that is dropped with the session.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn create_private_store(self: &Arc<Self>) -> Result<StoreHandle, Error> {
+        let call = CreateStore { session: self.session(), name: Text::default(), config: Blob::default() };
+        Ok(StoreHandle::new(Arc::clone(self), "", &self.call(&call)?))
+    }
+
+    /// Opens the store of this name.
+    ///
+    /// # Errors
+    /// Of kind [`NotFound`](forebay_base::ErrorKind::NotFound) when it does not exist.
+    pub fn open_store(self: &Arc<Self>, name: &str) -> Result<StoreHandle, Error> {
+        let opened = self.call(&OpenStore { session: self.session(), name: store_name(name)? })?;
+        Ok(StoreHandle::new(Arc::clone(self), name, &opened))
+    }
+}
+
+fn store_name(name: &str) -> Result<Text, Error> {
+    Text::new(name).ok_or_else(|| Error::Invalid("a store's name has 128 bytes at most".into()))
+}
 
 /// An open store.
 #[derive(Debug, Clone)]
@@ -48,26 +89,24 @@ impl StoreHandle {
         self.id
     }
 
-    /// What it was created with.
+    /// The configuration that it was created with.
     #[must_use]
     pub fn config(&self) -> &[u8] {
         &self.config
     }
 
-    /// Becomes the owner of a shard, with the next epoch. With `takeover`, also when another
-    /// session is: that one is fenced.
+    /// Becomes the owner of a shard, with the next epoch. With `takeover`, fences another session that owns it.
     ///
     /// # Errors
-    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when another session is and is not to be
-    /// fenced.
+    /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when another session owns it and `takeover` is not set.
     pub fn acquire_shard(&self, shard: ShardId, takeover: bool) -> Result<ShardHandle, Error> {
         let key = ShardKey { store: self.id, shard };
         let acquired = self.client.call(&AcquireShard { session: self.client.session(), shard: key, takeover })?;
         Ok(ShardHandle { client: Arc::clone(&self.client), key, epoch: acquired.epoch })
     }
 
-    /// Passes leased extents to a shard that nobody owns: every session that opened the store may map
-    /// them and write them, and they live as long as the store.
+    /// Passes leased extents to a shard that nobody owns. Every session that opened the store may map and write them,
+    /// and they live as long as the store.
     ///
     /// # Errors
     /// Of kind [`Busy`](forebay_base::ErrorKind::Busy) when the shard has, or had, an owner.
@@ -79,17 +118,17 @@ impl StoreHandle {
         Ok(())
     }
 
-    /// What recovery of a shard starts from, and the epoch that set it; `None` if none did.
+    /// The root of a shard, from which recovery starts, and the epoch that set it; `None` if none was set.
     ///
     /// # Errors
-    /// Of kind [`NotFound`](forebay_base::ErrorKind::NotFound) when nobody ever acquired it.
+    /// Of kind [`NotFound`](forebay_base::ErrorKind::NotFound) when the shard was never acquired.
     pub fn root(&self, shard: ShardId) -> Result<Option<(Epoch, Vec<u8>)>, Error> {
         let shard = ShardKey { store: self.id, shard };
         let root = self.client.call(&GetRoot { session: self.client.session(), shard })?;
         Ok((root.epoch > Epoch(0)).then(|| (root.epoch, root.root.into_bytes())))
     }
 
-    /// The extents of a shard: adopted ones and those with outputs of jobs, in ascending order.
+    /// The extents of a shard, both adopted ones and those with outputs of jobs, in ascending order.
     ///
     /// # Errors
     /// [`Error`].
@@ -126,7 +165,7 @@ impl StoreHandle {
     }
 }
 
-/// A shard that this session owns, at an epoch. Dropping it does not give the shard up.
+/// A shard that this session owns, at an epoch. Dropping the handle does not release the shard.
 ///
 /// Every call fails with [`Fenced`](forebay_base::ErrorKind::Fenced) once the epoch has passed.
 #[derive(Debug, Clone)]
@@ -143,7 +182,7 @@ impl ShardHandle {
         &self.client
     }
 
-    /// Which shard.
+    /// The shard's number.
     #[must_use]
     pub fn key(&self) -> ShardKey {
         self.key
@@ -172,7 +211,7 @@ impl ShardHandle {
         self.client.call(&AdoptExtents { session, shard, epoch, extents: Vec::new() }).map(drop)
     }
 
-    /// Passes leased extents to the shard: they outlive the session. Doing it again does no harm.
+    /// Passes leased extents to the shard, so that they outlive the session. Repeating the call does no harm.
     ///
     /// # Errors
     /// [`Error`].
@@ -197,7 +236,7 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Passes outputs of jobs to the shard: they outlive the session.
+    /// Passes outputs of jobs to the shard, so that they outlive the session.
     ///
     /// # Errors
     /// [`Error`].
@@ -221,7 +260,24 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Sets what recovery of the shard starts from, at most 4 KiB.
+    /// Fills a range with zeros that the shard has adopted, or that this session has leased. Nobody may read or write it
+    /// meanwhile. One call for each [`MAX_ZEROED_BYTES`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn zero_range(&self, range: ExtentRange) -> Result<(), Error> {
+        let (session, shard, epoch) = self.names();
+        let mut done = 0;
+        while done < range.length {
+            let length = (range.length - done).min(MAX_ZEROED_BYTES);
+            let range = ExtentRange { extent: range.extent, offset: range.offset + done, length };
+            self.client.call(&ZeroRange { session, shard, epoch, range })?;
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Sets the root of the shard, from which recovery starts, at most 4 KiB.
     ///
     /// # Errors
     /// [`Error`].
@@ -232,10 +288,10 @@ impl ShardHandle {
         self.client.call(&SetRoot { session, shard, epoch, root }).map(drop)
     }
 
-    /// Runs a job at the node and sleeps until it has ended (dLSM X-D2), at most `limit`.
+    /// Runs a job at the node, and sleeps until it has ended (dLSM X-D2), for at most `limit`.
     ///
     /// # Errors
-    /// The job's own; of kind [`Busy`](forebay_base::ErrorKind::Busy) when the node's queue is full,
+    /// The job's own errors; of kind [`Busy`](forebay_base::ErrorKind::Busy) when the node's queue is full,
     /// [`Fenced`](forebay_base::ErrorKind::Fenced) when the shard was taken over meanwhile.
     pub fn submit_job(&self, attempt: u64, kind: u16, arguments: &[u8], limit: Duration) -> Result<Vec<u8>, Error> {
         let (session, shard, epoch) = self.names();
@@ -244,9 +300,9 @@ impl ShardHandle {
         Ok(self.client.call_slowly(&call, limit)?.result.0)
     }
 
-    /// Has the node bring ranges of the shard's memory in one piece, one behind the other: at most
-    /// [`gather::MAX_RANGES`] of [`gather::MAX_BYTES`] bytes. No two attempts of one epoch that run
-    /// at the same time may have the same number.
+    /// Asks the node to bring ranges of the shard's memory in one piece, one after another: at most
+    /// [`gather::MAX_RANGES`] of [`gather::MAX_BYTES`] bytes. Concurrent attempts of one epoch must have different
+    /// numbers.
     ///
     /// # Errors
     /// As [`ShardHandle::submit_job`].
@@ -257,18 +313,18 @@ impl ShardHandle {
         Ok(self.client.call_to_read(&call)?.result.0)
     }
 
-    /// Has the node keep `bytes` among the outputs of jobs, where they are pending until they are
-    /// [adopted](ShardHandle::adopt_ranges). `attempt` as for [`ShardHandle::gather`].
+    /// Asks the node to keep `bytes` among the outputs of jobs, where they are pending until they are
+    /// [adopted](ShardHandle::adopt_ranges). `attempt` is as for [`ShardHandle::gather`].
     ///
     /// # Errors
-    /// As [`ShardHandle::submit_job`], for more than [`MAX_STORED_BYTES`] too; [`Error::Full`] when no free piece is
+    /// As [`ShardHandle::submit_job`], also for more than [`MAX_STORED_BYTES`]; [`Error::Full`] when no free piece is
     /// long enough.
     pub fn store(&self, attempt: u64, bytes: &[u8], limit: Duration) -> Result<ExtentRange, Error> {
         let result = self.submit_job(attempt, job_kind::STORE, bytes, limit)?;
         Ok(ExtentRange::take(&mut Reader::new(&result))?)
     }
 
-    /// Gives the shard up. Its memory can be mapped again, to read.
+    /// Releases the shard. Its memory can be mapped again, to read.
     ///
     /// # Errors
     /// [`Error`].

@@ -1,13 +1,13 @@
 //! Compaction near the data (dLSM V): the job function of `table`, over the node's own memory.
 //!
-//! The arguments come from another process. Before anything is sized by them, every segment that they
-//! name is checked: it must lie in this life of this node, in memory that the job may read, as long as
-//! the arguments say. Outputs go into the node's own part (dLSM V-A) under the numbers that the
-//! shard's owner kept free for them. The reply carries the tables' tails, so that the owner needs no
-//! read before it installs them; where they do not fit, the last tables come without.
+//! The arguments come from another process. Before their sizes are used, every segment that they name is checked: it
+//! must lie in this life of this node, in memory that the job may read, with the stated length. Outputs go into the
+//! node's own part (dLSM V-A) under the numbers that the shard's owner reserved for them. The reply carries the tables'
+//! tails, so the owner needs no read before it installs them. If the tails do not fit, those of the last tables are
+//! left out.
 //!
-//! A job is cut by key range into as many parts as there are threads without another job, and the parts
-//! run beside each other. They share the budget and the numbers; when one fails, the others stop.
+//! A job is cut by key range into as many parts as there are threads without another job, and the parts run in
+//! parallel. They share the budget and the numbers. When one fails, the others stop.
 
 use crate::job::{JobError, JobMemory, JobRunner};
 use crate::state::Job;
@@ -39,7 +39,7 @@ impl JobRunner for Compaction {
     }
 }
 
-/// Runs a part of the job. When it fails, the others are told to stop.
+/// Runs a part of the job. If it fails, the other parts are told to stop.
 fn run_part(part: &CompactionJob, shared: &Shared<'_>) -> forebay_table::Result<CompactionResult> {
     let result = run_compaction(part, &mut LocalIo::new(shared));
     if result.is_err() {
@@ -48,7 +48,7 @@ fn run_part(part: &CompactionJob, shared: &Shared<'_>) -> forebay_table::Result<
     result
 }
 
-/// What the parts made, or why one failed: those that were told to stop only say so.
+/// The results of all parts, or the cause of a failure: parts that were told to stop do not count as the cause.
 fn all_or_cause(
     results: Vec<Option<forebay_table::Result<CompactionResult>>>,
 ) -> Result<Vec<CompactionResult>, JobError> {
@@ -78,7 +78,7 @@ fn check_identity(job: &Job, arguments: &CompactionJob) -> Result<(), JobError> 
     }
 }
 
-/// Encodes a result into at most `most_bytes`, if leaving tails out can do that.
+/// Encodes a result into at most `most_bytes`, if leaving out tails makes that possible.
 fn encode(mut result: CompactionResult, most_bytes: usize) -> forebay_table::Result<Vec<u8>> {
     loop {
         let mut bytes = Vec::new();
@@ -97,21 +97,21 @@ fn encode(mut result: CompactionResult, most_bytes: usize) -> forebay_table::Res
             shortened = true;
         }
         if !shortened {
-            // The caller is told that it does not fit.
+            // The caller learns that it does not fit.
             return Ok(bytes);
         }
     }
 }
 
-/// What the parts of a job share.
+/// The state that the parts of a job share.
 struct Shared<'a> {
     memory: &'a dyn JobMemory,
     node: NodeIdentity,
     inputs: BTreeMap<SegmentId, ExtentRange>,
-    /// Numbers that are left for outputs.
+    /// The next number for an output, below `end_number`.
     next_number: AtomicU64,
     end_number: u64,
-    /// Bytes that outputs may still have together.
+    /// Bytes that all outputs together may still take.
     budget_bytes: AtomicU64,
     has_failed: AtomicBool,
 }
@@ -153,7 +153,7 @@ impl<'a> Shared<'a> {
         self.memory.read(range.extent, range.offset + offset, into)
     }
 
-    /// A number for an output. The counters are for themselves: nothing is ordered by them.
+    /// A number for an output. Relaxed: the counters order nothing else.
     fn number(&self) -> Option<u64> {
         let next = |number: u64| (number < self.end_number).then(|| number + 1);
         self.next_number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
@@ -181,7 +181,7 @@ impl<'a> LocalIo<'a> {
     }
 }
 
-/// Where a segment lies in this life of this node.
+/// The place of a segment in this life of this node.
 fn place(info: &SegmentInfo, here: NodeIdentity) -> Option<ExtentRange> {
     info.placements.iter().find_map(|placement| match *placement {
         Placement::Memory { node, incarnation, extent, offset } if (NodeIdentity { node, incarnation }) == here => {

@@ -1,32 +1,35 @@
-//! What the threads of a node share: the state behind one lock, the memory, and the keys.
+//! State that the threads of a node share: the state machine behind one lock, the memory, and the
+//! keys.
 //!
 //! Every event goes through [`Core::with_state`] or [`Core::call`], which carry out the state's
-//! commands before they return: keys are revoked at once (where that takes time, [`Core::tick`]
-//! asks again), zeroing is queued for [`Core::zero_slice`]. The lock is never held while memory is
-//! zeroed, pulled or read by a job.
+//! commands before they return. Keys are revoked at once (where that takes time, [`Core::tick`]
+//! asks again); zeroing is queued for [`Core::zero_slice`]. The lock is never held while an extent
+//! is zeroed, or while memory is pulled or read by a job. Only a short range is zeroed under it.
 
-use crate::state::{Answer, Command, Job, JobId, Refusal, Settings, State};
+use crate::state::tenants::Tenant;
+use crate::state::{Answer, Command, EndedSession, Figures, Job, Refusal, Settings, State, TenantId, Waiting};
+use crate::tenants::{Identity, TenantsOptions};
 use forebay_base::ErrorKind;
-use forebay_env::Clock;
-use forebay_env::HashMap;
 use forebay_env::sync::lock;
+use forebay_env::{Clock, HashMap, Nanos};
+use forebay_fabric::admission::AdmissionCounts;
 use forebay_fabric::{AccessKey, Listener, NodeIdentity, Peer, PeerId, Region, Revocation, Rights};
-use forebay_proto::replies::{ExtentsGranted, Statistics};
+use forebay_proto::replies::{Done, DoorFigures, ExtentsGranted, Statistics, TenantFigures, TenantPage};
 use forebay_proto::{ExtentId, GrantedExtent, Message, Request, SessionId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Bytes zeroed before something else gets a turn.
+/// Bytes to zero before other work gets a turn.
 const ZERO_SLICE_BYTES: u64 = 2 << 20;
 
-/// What a call leads to: a reply, or a job.
+/// The outcome of a call: a reply or a job.
 pub(crate) enum Called {
     Reply(Vec<u8>),
     Job(Job),
 }
 
-/// Why a call failed, as the caller is told.
+/// Why a call failed, as reported to the caller.
 pub(crate) struct CallError {
     pub kind: ErrorKind,
     pub message: String,
@@ -35,6 +38,20 @@ pub(crate) struct CallError {
 impl From<Refusal> for CallError {
     fn from(refusal: Refusal) -> Self {
         Self { kind: refusal.kind(), message: refusal.to_string() }
+    }
+}
+
+/// Arguments or a result that are kept for a tenant, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    core: Arc<Core>,
+    tenant: TenantId,
+    bytes: u64,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.core.with_state(|state| state.bytes_gone(self.tenant, self.bytes));
     }
 }
 
@@ -54,30 +71,15 @@ struct Revoking {
 
 struct Inner {
     state: State,
+    links: HashMap<u64, Arc<dyn Peer>>,
+    /// Links that were closed as they came.
+    refused_links: u64,
+    /// Who came to the node, when time was last looked at.
+    door: DoorFigures,
     keys: HashMap<(SessionId, ExtentId), Key>,
     revoking: Vec<Revoking>,
-    /// Extents to be zeroed, and how far each is, bytes.
+    /// Extents to be zeroed, and the progress of each in bytes.
     zeroing: VecDeque<(ExtentId, u64)>,
-}
-
-/// Counts that any thread adds to.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub calls: AtomicU64,
-    pub refused_calls: AtomicU64,
-    pub malformed_messages: AtomicU64,
-    pub lapsed_sessions: AtomicU64,
-    pub queued_jobs: AtomicU64,
-    pub running_jobs: AtomicU64,
-    pub completed_jobs: AtomicU64,
-    pub failed_jobs: AtomicU64,
-    /// Processor time of the node's threads that have said so, nanoseconds.
-    pub cpu_nanos: AtomicU64,
-}
-
-/// Adds one. The counts are figures: nothing is ordered by them.
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// What the threads of a node share.
@@ -88,7 +90,8 @@ pub(crate) struct Core {
     clock: Arc<dyn Clock>,
     started: u64,
     whole_process: bool,
-    pub counters: Counters,
+    /// Processor time of the node's threads that have said so, nanoseconds.
+    pub cpu_nanos: AtomicU64,
 }
 
 impl Core {
@@ -96,20 +99,35 @@ impl Core {
     pub fn new(
         listener: &dyn Listener,
         settings: Settings,
+        tenants: &TenantsOptions,
         clock: Arc<dyn Clock>,
         whole_process: bool,
     ) -> Result<Self, forebay_fabric::Error> {
         let length = usize::try_from(settings.extent_bytes).unwrap_or(usize::MAX);
         let regions = (0..settings.extents).map(|_| listener.allocate(length)).collect::<Result<_, _>>()?;
+        let door = door_figures(listener.admission_counts());
         let inner = Inner {
-            state: State::new(settings),
+            state: State::new(settings, tenants),
+            links: HashMap::default(),
+            refused_links: 0,
+            door,
             keys: HashMap::default(),
             revoking: Vec::new(),
             zeroing: VecDeque::new(),
         };
         let started = clock.now();
-        let counters = Counters::default();
-        Ok(Self { inner: Mutex::new(inner), regions, settings, clock, started, whole_process, counters })
+        let cpu_nanos = AtomicU64::new(0);
+        Ok(Self { inner: Mutex::new(inner), regions, settings, clock, started, whole_process, cpu_nanos })
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// How long a session lives without a call.
+    pub fn lease(&self) -> Nanos {
+        self.settings.lease
     }
 
     pub fn extent_bytes(&self) -> u64 {
@@ -134,7 +152,7 @@ impl Core {
         self.regions.iter().try_for_each(Region::commit)
     }
 
-    /// Tells the state something and carries out what follows.
+    /// Passes an event to the state, and carries out the resulting commands.
     pub fn with_state<T>(&self, event: impl FnOnce(&mut State) -> T) -> T {
         let mut inner = lock(&self.inner);
         let result = event(&mut inner.state);
@@ -142,17 +160,33 @@ impl Core {
         result
     }
 
-    /// Decides a call and carries out what follows.
+    /// Decides a call, and carries out the resulting commands.
     pub fn call(&self, peer: &Arc<dyn Peer>, request: Request) -> Result<Called, CallError> {
-        let statistics = matches!(request, Request::GetStatistics(_));
         let now = self.clock.now();
         let mut inner = lock(&self.inner);
         let answer = inner.state.call(now, peer.id(), request);
         inner.carry_out();
-        match answer? {
-            Answer::Reply(_) if statistics => Ok(Called::Reply(self.complete(inner.state.statistics()).encode())),
+        let answer = answer.inspect_err(|refusal| inner.report(peer.id(), refusal))?;
+        match answer {
+            Answer::Statistics { figures, whole: true } => Ok(Called::Reply(self.complete(*figures).encode())),
+            Answer::Statistics { figures, whole: false } => {
+                Ok(Called::Reply(Statistics { uptime_ms: self.uptime_ms(), ..*figures }.encode()))
+            }
+            Answer::Tenants { tenants, more } => {
+                let door = inner.door.clone();
+                Ok(Called::Reply(TenantPage { tenants, more, door }.encode()))
+            }
             Answer::Reply(bytes) => Ok(Called::Reply(bytes)),
             Answer::Job(job) => Ok(Called::Job(job)),
+            // Under the lock, so that the range is still the caller's. It is short.
+            Answer::Zero(range) => {
+                let missing = || forebay_fabric::Error::Invalid(format!("{} has no memory", range.extent));
+                let region = self.region(range.extent).ok_or_else(missing);
+                let zeroed = region.and_then(|region| region.zero(range.offset, range.length));
+                let failed =
+                    |error: forebay_fabric::Error| CallError { kind: error.kind(), message: error.to_string() };
+                zeroed.map(|()| Called::Reply(Done {}.encode())).map_err(failed)
+            }
             Answer::Grant(session, wanted) => {
                 let granted = inner.make_keys(peer, session, &wanted, &self.regions);
                 inner.carry_out();
@@ -161,9 +195,49 @@ impl Core {
         }
     }
 
+    /// A call came and must wait for its turn.
+    pub fn call_waits(&self, peer: PeerId) -> Result<Waiting, CallError> {
+        let mut inner = lock(&self.inner);
+        let waits = inner.state.call_waits(peer.0);
+        Ok(waits.inspect_err(|refusal| inner.report(peer, refusal))?)
+    }
+
+    /// A link was opened. Returns whose it is, unless it was closed again at once.
+    pub fn link_opened(&self, peer: &Arc<dyn Peer>, identity: &Identity) -> Option<TenantId> {
+        let mut inner = lock(&self.inner);
+        let opened = inner.state.link_opened(peer.id().0, identity);
+        match &opened {
+            Ok(_) => drop(inner.links.insert(peer.id().0, Arc::clone(peer))),
+            Err(refusal) => {
+                inner.refused_links += 1;
+                let refused = inner.refused_links;
+                if is_told(refused) {
+                    tracing::warn!(peer = peer.id().0, %identity, %refusal, refused, "a link is refused");
+                }
+                peer.close();
+            }
+        }
+        inner.carry_out();
+        opened.ok()
+    }
+
+    /// The node closes a link.
+    pub fn close_link(&self, peer: &dyn Peer, why: &str) {
+        let mut inner = lock(&self.inner);
+        if let Some(tenant) = inner.state.tenant_of(peer.id().0) {
+            inner.state.count(tenant, |figures| figures.closed_links += 1);
+            if let Some(tenant) = inner.state.tenant(tenant) {
+                closed(peer.id().0, tenant, why);
+            }
+        }
+        drop(inner);
+        peer.close();
+    }
+
     /// A link ended.
     pub fn link_ended(&self, peer: PeerId) {
         let mut inner = lock(&self.inner);
+        inner.links.remove(&peer.0);
         inner.keys.retain(|_, key| key.peer.id() != peer);
         let Inner { state, revoking, .. } = &mut *inner;
         revoking.retain(|entry| {
@@ -173,10 +247,43 @@ impl Core {
             entry.peer != peer
         });
         if let Some(ended) = state.link_ended(peer.0) {
-            tracing::info!(session = ended.session.0, name = %ended.name, "a session lapsed: its link ended");
-            count(&self.counters.lapsed_sessions);
+            lapsed(state, &ended, "its link ended");
         }
         inner.carry_out();
+    }
+
+    /// Counts something for the tenant of a link.
+    pub fn count(&self, peer: PeerId, add: impl FnOnce(&mut Figures)) {
+        let mut inner = lock(&self.inner);
+        if let Some(tenant) = inner.state.tenant_of(peer.0) {
+            inner.state.count(tenant, add);
+        }
+    }
+
+    /// Keeps arguments so long for a tenant.
+    pub fn keep_arguments(self: &Arc<Self>, tenant: TenantId, bytes: u64) -> Result<Kept, CallError> {
+        self.with_state(|state| state.keep_bytes(tenant, bytes))?;
+        Ok(Kept { core: Arc::clone(self), tenant, bytes })
+    }
+
+    /// Keeps a result so long for a tenant, which may be more than it may have.
+    pub fn keep_result(self: &Arc<Self>, tenant: TenantId, bytes: u64) -> Kept {
+        self.with_state(|state| state.bytes_kept(tenant, bytes));
+        Kept { core: Arc::clone(self), tenant, bytes }
+    }
+
+    /// Other tenants, or limits, from now on.
+    pub fn configure(&self, tenants: &TenantsOptions) {
+        self.with_state(|state| {
+            for ended in state.configure(tenants) {
+                lapsed(state, &ended, "its link's identity is of another tenant now");
+            }
+        });
+    }
+
+    /// The figures of all tenants.
+    pub fn tenants(&self) -> Vec<TenantFigures> {
+        lock(&self.inner).state.all_tenants()
     }
 
     /// Whether keys are being revoked.
@@ -184,10 +291,11 @@ impl Core {
         !lock(&self.inner).revoking.is_empty()
     }
 
-    /// Lets time pass, and asks whether keys that were being revoked are gone.
-    pub fn tick(&self) {
+    /// Lets time pass, and checks whether keys that were being revoked are gone. `counts` says who came to the node.
+    pub fn tick(&self, counts: AdmissionCounts) {
         let now = self.clock.now();
         let mut inner = lock(&self.inner);
+        inner.door = door_figures(counts);
         let Inner { state, revoking, .. } = &mut *inner;
         revoking.retain(|entry| {
             let complete = entry.revocation.is_complete();
@@ -197,13 +305,12 @@ impl Core {
             !complete
         });
         for ended in state.tick(now) {
-            tracing::warn!(session = ended.session.0, name = %ended.name, "a session lapsed: its lease ran out");
-            count(&self.counters.lapsed_sessions);
+            lapsed(state, &ended, "its lease ran out");
         }
         inner.carry_out();
     }
 
-    /// Zeroes a slice of an extent that is to be zeroed. False when there is none.
+    /// Zeroes a slice of an extent. Returns false when there is none to zero.
     pub fn zero_slice(&self) -> bool {
         let Some((extent, done)) = lock(&self.inner).zeroing.pop_front() else { return false };
         let slice = ZERO_SLICE_BYTES.min(self.settings.extent_bytes.saturating_sub(done));
@@ -211,7 +318,8 @@ impl Core {
         let done = done + slice;
         let mut inner = lock(&self.inner);
         if !zeroed {
-            // Cannot be within the node's own memory. Better a lost extent than a leaked byte.
+            // This cannot happen within the node's own memory. Losing an extent is better than
+            // leaking a byte.
             tracing::error!(extent = extent.0, "an extent could not be zeroed and is not used again");
         } else if done < self.settings.extent_bytes {
             inner.zeroing.push_back((extent, done));
@@ -227,40 +335,73 @@ impl Core {
         !lock(&self.inner).zeroing.is_empty()
     }
 
-    /// A job ended. Whether its result counts.
-    pub fn job_ended(&self, job: JobId, well: bool) -> bool {
-        self.with_state(|state| state.job_ended(job, well))
-    }
-
     pub fn statistics(&self) -> Statistics {
         self.complete(lock(&self.inner).state.statistics())
     }
 
     fn complete(&self, mut statistics: Statistics) -> Statistics {
-        let counters = &self.counters;
-        for (field, counter) in [
-            (&mut statistics.calls, &counters.calls),
-            (&mut statistics.refused_calls, &counters.refused_calls),
-            (&mut statistics.malformed_messages, &counters.malformed_messages),
-            (&mut statistics.lapsed_sessions, &counters.lapsed_sessions),
-            (&mut statistics.queued_jobs, &counters.queued_jobs),
-            (&mut statistics.running_jobs, &counters.running_jobs),
-            (&mut statistics.completed_jobs, &counters.completed_jobs),
-            (&mut statistics.failed_jobs, &counters.failed_jobs),
-        ] {
-            *field = counter.load(Ordering::Relaxed);
-        }
         let cpu_nanos = match self.whole_process {
             true => forebay_env::cpu::process_nanos(),
-            false => counters.cpu_nanos.load(Ordering::Relaxed),
+            false => self.cpu_nanos.load(Ordering::Relaxed),
         };
         statistics.cpu_us = cpu_nanos / 1000;
-        statistics.uptime_ms = self.clock.now().saturating_sub(self.started) / 1_000_000;
+        statistics.uptime_ms = self.uptime_ms();
         statistics
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        self.clock.now().saturating_sub(self.started) / 1_000_000
     }
 }
 
+fn door_figures(counts: AdmissionCounts) -> DoorFigures {
+    let AdmissionCounts { admitted, refused, shown_out, late, crowded, withdrawn } = counts;
+    DoorFigures { admitted, refused, shown_out, late, crowded, withdrawn }
+}
+
+/// Counts a session that lapsed, and says so: each of a tenant's first ones, then ever fewer of them.
+fn lapsed(state: &mut State, ended: &EndedSession, why: &str) {
+    let mut lapsed = 0;
+    state.count(ended.tenant, |figures| {
+        figures.lapsed_sessions += 1;
+        lapsed = figures.lapsed_sessions;
+    });
+    if is_told(lapsed) {
+        let tenant = state.tenant(ended.tenant).map_or("", |tenant| tenant.name.as_str());
+        let name = ended.name.as_str();
+        tracing::warn!(tenant, session = ended.session.0, ?name, why, lapsed, "a session lapsed");
+    }
+}
+
+/// Says that the node has closed a link, which is counted already: each of a tenant's first ones, then ever fewer.
+fn closed(peer: u64, tenant: &Tenant, why: &str) {
+    let closed = tenant.figures.closed_links;
+    if is_told(closed) {
+        tracing::warn!(tenant = tenant.name.as_str(), peer, why, closed, "a link is closed");
+    }
+}
+
+/// Whether the `count`th occurrence of something gets a line in the log, which nobody can fill by doing wrong often.
+pub(crate) const fn is_told(count: u64) -> bool {
+    count <= 8 || count.is_power_of_two()
+}
+
 impl Inner {
+    /// Says that a limit was reached, or something denied.
+    fn report(&self, peer: PeerId, refusal: &Refusal) {
+        let tenant = self.state.tenant_of(peer.0).and_then(|tenant| self.state.tenant(tenant));
+        let Some(tenant) = tenant else { return };
+        let figures = &tenant.figures;
+        let (count, what) = match refusal {
+            refusal if refusal.is_limit() => (figures.limited, "a limit was reached"),
+            refusal if refusal.is_denial() => (figures.denied, "a call was denied"),
+            _ => return,
+        };
+        if is_told(count) {
+            tracing::warn!(tenant = tenant.name.as_str(), peer = peer.0, count, %refusal, what);
+        }
+    }
+
     fn carry_out(&mut self) {
         loop {
             let commands = self.state.take_commands();
@@ -271,6 +412,14 @@ impl Inner {
                 match command {
                     Command::Zero { extent } => self.zeroing.push_back((extent, 0)),
                     Command::Revoke { session, extent } => self.revoke(session, extent),
+                    Command::Close { peer, tenant, why } => {
+                        if let Some(tenant) = self.state.tenant(tenant) {
+                            closed(peer, tenant, why);
+                        }
+                        if let Some(link) = self.links.remove(&peer) {
+                            link.close();
+                        }
+                    }
                 }
             }
         }
@@ -285,7 +434,8 @@ impl Inner {
             Ok(revocation) if !revocation.is_complete() => {
                 self.revoking.push(Revoking { session, extent, peer: key.peer.id(), revocation });
             }
-            // Refused means that there is no such grant: the link has ended, and its keys with it.
+            // A refusal means that there is no such grant: the link has ended, and its keys with
+            // it.
             Ok(_) | Err(_) => self.state.revoked(session, extent),
         }
     }
@@ -312,7 +462,7 @@ impl Inner {
         Ok(granted)
     }
 
-    /// The session's key to an extent, made if there is none with these rights.
+    /// The session's key to an extent; makes one if none has these rights.
     fn make_key(
         &mut self,
         peer: &Arc<dyn Peer>,
@@ -323,7 +473,8 @@ impl Inner {
     ) -> Result<AccessKey, forebay_fabric::Error> {
         match self.keys.get(&(session, extent)) {
             Some(known) if known.rights == rights => return Ok(known.key),
-            // The same session's own memory: it need not have let go before it gets more rights.
+            // The memory belongs to the same session: it need not let go before it gets more
+            // rights.
             Some(known) => drop(known.peer.revoke(known.key)),
             None => {}
         }

@@ -2,26 +2,26 @@
 
 use forebay_base::ErrorKind;
 
-/// Why a memory node cannot start, or stopped.
+/// Why a memory node cannot start, or why it stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An option is wrong; says what would be right.
+    /// An option is invalid; the text says what would be valid.
     #[error("{0}")]
     Options(String),
     /// The fabric failed.
     #[error("{what}: {cause}")]
     Fabric {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
         /// The fabric's error.
         cause: forebay_fabric::Error,
     },
-    /// The operating system gave no thread.
+    /// The operating system could not start a thread.
     #[error("starting a thread: {0}")]
     Thread(String),
-    /// The node's thread ended by a panic.
-    #[error("the node's thread ended by a panic")]
+    /// A thread of the node ended by a panic.
+    #[error("a thread of the node ended by a panic")]
     Panicked,
 }
 

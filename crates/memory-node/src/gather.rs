@@ -1,9 +1,13 @@
-//! Records that lie apart, brought together for a scan: one request and one reply for what would be a read each.
+//! Gathers records that lie apart for a scan: one request and one reply instead of one read per record.
 
-use crate::job::{JobError, JobMemory, JobRunner};
+use crate::job::{JobError, JobMemory, JobRunner, Pace};
 use crate::state::Job;
 use forebay_base::ErrorKind;
 use forebay_proto::gather;
+
+/// Most ranges and bytes that are gathered while other calls wait.
+const MOST_AT_ONCE: usize = 128;
+const BYTES_AT_ONCE: usize = 64 << 10;
 
 /// Copies the ranges of its arguments into its result, one behind the other.
 #[derive(Debug)]
@@ -27,7 +31,11 @@ impl JobRunner for Gather {
         Ok(result)
     }
 
-    fn is_short(&self) -> bool {
-        true
+    fn pace(&self, arguments: &[u8]) -> Pace {
+        // The arguments are a byte and 20 for each range; how long the ranges are together is looked up only if these
+        // are few.
+        let is_little = arguments.len() <= 1 + 20 * MOST_AT_ONCE
+            && gather::decode(arguments).ok().and_then(|ranges| gather::total_bytes(&ranges)) <= Some(BYTES_AT_ONCE);
+        if is_little { Pace::AtOnce } else { Pace::Soon }
     }
 }

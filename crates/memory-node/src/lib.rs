@@ -1,11 +1,12 @@
-//! A memory node: it hands out memory, checks who may touch it, and runs jobs.
+//! A memory node: it leases memory, checks who may touch it, and runs jobs.
 //!
 //! | part | holds |
 //! |---|---|
 //! | [`state`] | what the node decides: a pure state machine |
+//! | `tenants` | who uses the node, and how much of it, as the operator says |
 //! | `core` | the state behind a lock, the memory and the keys |
-//! | [`server`] | the loop over the fabric's events |
-//! | `workers` | threads for jobs and for upkeep: zeroing, pulling long arguments |
+//! | [`server`] | the loop over the fabric's events: takes calls in, and serves them in turns |
+//! | `workers` | threads for jobs, which take turns too, and for upkeep: zeroing |
 //! | [`job`] | what a job is, and what memory it may touch |
 //! | `compaction` | the job that compacts tables where they lie |
 //!
@@ -26,12 +27,18 @@ mod error;
 mod gather;
 pub mod job;
 mod options;
+mod registry;
 pub mod server;
 pub mod state;
+mod tenants;
 mod workers;
 
 pub use error::Error;
-pub use job::{JobError, JobMemory, JobRegistry, JobRunner};
+pub use job::{JobError, JobMemory, JobRunner, Pace};
 pub use options::{MIN_EXTENTS, Options};
+pub use registry::JobRegistry;
 pub use server::{Handle, MemoryNode};
 pub use state::Job;
+pub use tenants::{
+    Identify, Identity, Limits, MAX_NAME_BYTES, MAX_TENANTS, MAX_WEIGHT, TenantOptions, TenantRights, TenantsOptions,
+};

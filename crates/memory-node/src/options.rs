@@ -1,8 +1,9 @@
-//! How a memory node is set up.
+//! Options of a memory node.
 
 use crate::Error;
-use crate::job::JobRegistry;
+use crate::registry::JobRegistry;
 use crate::state::Settings;
+use crate::tenants::{Identify, TenantsOptions};
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::NodeIdentity;
 use forebay_proto::MAX_EXTENTS;
@@ -10,39 +11,41 @@ use forebay_proto::ranges::GRANULARITY_BYTES;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Fewest extents of a node.
+/// Minimum number of extents of a node.
 pub const MIN_EXTENTS: u64 = 4;
+/// Most threads for jobs.
+pub const MAX_THREADS: usize = 1024;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
-/// How a memory node is set up.
+/// Options of a memory node.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Memory to offer, bytes; rounded down to whole extents.
+    /// Memory to offer in bytes, rounded down to whole extents.
     pub memory_bytes: u64,
-    /// Length of an extent, bytes; a multiple of 4 KiB. What is allocated in one piece fits into an
-    /// extent, so by default it is large: a sixteenth of the memory but at most 256 MiB, or a 512th
-    /// where that is more, in whole 2 MiB pages.
+    /// Length of an extent in bytes, a multiple of 4 KiB. A single allocation must fit into an
+    /// extent, so extents are large by default: a sixteenth of the memory but at most 256 MiB, or a
+    /// 512th where that is more, in whole 2 MiB pages.
     pub extent_bytes: Option<u64>,
-    /// Memory that only garbage collection gets, bytes. By default a 16th.
+    /// Memory in bytes that only garbage collection gets. By default a 16th.
     pub headroom_bytes: Option<u64>,
-    /// Memory kept for the node's own jobs, bytes (dLSM V-A). By default a 16th.
+    /// Memory in bytes kept for the node's own jobs (dLSM V-A). By default a 16th.
     pub job_bytes: Option<u64>,
-    /// Most memory of a tenant, bytes.
-    pub tenant_quota_bytes: Option<u64>,
+    /// Who shares the node, and how.
+    pub tenants: TenantsOptions,
+    /// Tells who a link is.
+    pub identify: Identify,
     /// How long a session lives without a call. At least 10 ms.
     pub lease: Duration,
-    /// Threads for jobs. With none, jobs are refused.
+    /// Number of threads for jobs. With none, jobs are refused.
     pub threads: usize,
-    /// Most jobs that wait for a thread.
-    pub queued_jobs: usize,
-    /// Commit all memory at the start, as registering it with a network card does: a shortage shows
-    /// then and not later, and no write waits for a page to be zeroed.
+    /// Commit all memory at the start, as registering it with a network card does. A shortage then
+    /// shows at once, and no write waits for a page to be zeroed.
     pub commit: bool,
     /// Nothing else runs in the process: count all its processor time as the node's.
     pub whole_process: bool,
-    /// What runs jobs.
+    /// The runners of jobs.
     pub jobs: JobRegistry,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -53,10 +56,10 @@ impl Default for Options {
             extent_bytes: None,
             headroom_bytes: None,
             job_bytes: None,
-            tenant_quota_bytes: None,
+            tenants: TenantsOptions::default(),
+            identify: Identify::default(),
             lease: Duration::from_secs(10),
             threads: 1,
-            queued_jobs: 64,
             commit: false,
             whole_process: false,
             jobs: JobRegistry::standard(),
@@ -72,14 +75,14 @@ impl Options {
         Self { memory_bytes, ..Self::default() }
     }
 
-    /// Length of an extent when none is asked for, bytes.
+    /// Default length of an extent in bytes.
     #[must_use]
     pub fn default_extent_bytes(memory_bytes: u64) -> u64 {
         let share = (memory_bytes / 16).min(256 << 20).max(memory_bytes / 512);
         (share - share % HUGE_PAGE_BYTES).max(HUGE_PAGE_BYTES)
     }
 
-    /// What the state machine needs to know.
+    /// The settings of the state machine.
     pub(crate) fn settings(&self, identity: NodeIdentity) -> Result<Settings, Error> {
         let extent_bytes = self.extent_bytes.unwrap_or_else(|| Self::default_extent_bytes(self.memory_bytes));
         if extent_bytes == 0 || !extent_bytes.is_multiple_of(GRANULARITY_BYTES) {
@@ -106,6 +109,10 @@ impl Options {
         if self.lease < Duration::from_millis(10) {
             return Err(Error::Options(format!("a lease of {:?}: use 10 ms at least", self.lease)));
         }
+        if self.threads > MAX_THREADS {
+            return Err(Error::Options(format!("{} threads for jobs: use at most {MAX_THREADS}", self.threads)));
+        }
+        self.tenants.check()?;
         Ok(Settings {
             node: identity.node,
             incarnation: identity.incarnation,
@@ -113,7 +120,6 @@ impl Options {
             extents: extents as u32,
             headroom_extents: headroom as u32,
             kept_extents: kept as u32,
-            quota_extents: self.tenant_quota_bytes.map(|bytes| bytes / extent_bytes),
             lease: u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX),
             jobs: self.threads > 0,
         })
@@ -149,5 +155,6 @@ mod tests {
         assert!(with(|o| o.extent_bytes = Some(0)).contains("multiple of 4096"));
         assert!(with(|o| o.headroom_bytes = Some(u64::MAX)).contains("smaller"));
         assert!(with(|o| o.lease = Duration::ZERO).contains("10 ms"));
+        assert!(with(|o| o.threads = 100_000).contains("at most 1024"));
     }
 }

@@ -1,36 +1,94 @@
 //! The node's loop: events of the fabric in, replies out.
+//!
+//! Calls are taken in as they come and wait for their turn, by tenant and link ([`crate::state::turns`]). Control calls
+//! (those that keep, end or look at a session) have turns of their own, one before each other call. Nothing here waits
+//! for a client: arguments are pulled meanwhile, and a reply is posted. A link whose replies are not taken is not
+//! served, and is closed when that lasts for a lease.
 
-use crate::core::{Core, count};
-use crate::workers::{Caller, ThreadTime, Workers};
+use crate::core::{CallError, Called, Core, Kept};
+use crate::state::TenantId;
+use crate::state::turns::{Turn, Turns};
+use crate::tenants::{Identify, TenantsOptions};
+use crate::workers::{Caller, ThreadTime, Workers, has_room, refuse};
 use crate::{Error, Options};
-use forebay_env::HashMap;
+use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
-use forebay_fabric::{Event, Listener, NodeIdentity, Peer, PeerId, rpc};
-use forebay_proto::replies::Statistics;
+use forebay_env::{HashMap, Nanos};
+use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, rpc};
+use forebay_proto::replies::{Statistics, TenantFigures};
+use forebay_proto::{Procedure, Request};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long the loop sleeps when nothing happens.
 const IDLE: Duration = Duration::from_millis(20);
-/// The same while keys are being revoked.
+/// The same, while keys are being revoked.
 const IMPATIENT: Duration = Duration::from_millis(1);
-/// Events handled before time is looked at.
-const EVENTS_PER_TICK: u32 = 64;
+/// Longest sleep while arguments are pulled or replies not taken.
+const WATCHFUL: Duration = Duration::from_millis(2);
+/// Events handled before a call is served.
+const MOST_EVENTS: u32 = 64;
+/// Calls of a link that may wait: no link takes all that its tenant may have.
+const MOST_WAITING: u32 = 256;
+/// Calls of a link that are refused, because too many wait, before the link is closed.
+const MOST_CROWDING: u32 = 64;
+/// Steps before time is looked at.
+const STEPS_PER_TICK: u32 = 64;
+/// What a call costs at least, nanoseconds.
+const LEAST_COST: u64 = 1000;
 /// Messages that are no requests before a link is closed.
 const MAX_MALFORMED: u32 = 16;
 
+/// A call that waits for its turn.
+#[derive(Debug)]
+struct Call {
+    caller: Caller,
+    /// Its arguments, if they had to be pulled and are here.
+    pulled: Option<(Vec<u8>, Kept)>,
+}
+
+/// Arguments on their way.
+#[derive(Debug)]
+struct Pulling {
+    caller: Caller,
+    arguments: rpc::PulledArguments,
+    kept: Kept,
+    since: Nanos,
+}
+
+/// A link, as the loop knows it.
+#[derive(Debug)]
+struct LinkState {
+    peer: Arc<dyn Peer>,
+    tenant: TenantId,
+    /// Messages that were no requests.
+    malformed: u32,
+    /// Calls that wait.
+    waiting: u32,
+    /// Calls refused because too many wait, since one was served.
+    crowding: u32,
+    /// Since when its replies are not taken.
+    stuck_since: Option<Nanos>,
+}
+
 /// A memory node.
 ///
-/// [`MemoryNode::start`] runs it on threads. [`MemoryNode::new`] and [`MemoryNode::step`] run it on
-/// the caller's, for simulation.
+/// [`MemoryNode::start`] runs it on its own threads. [`MemoryNode::new`] and [`MemoryNode::step`]
+/// run it on the caller's thread, for simulation.
 pub struct MemoryNode {
     listener: Box<dyn Listener>,
     core: Arc<Core>,
     workers: Arc<Workers>,
     threads: Vec<JoinHandle<()>>,
-    malformed: HashMap<PeerId, u32>,
+    identify: Identify,
+    links: HashMap<u64, LinkState>,
+    control: Turns<Call>,
+    calls: Turns<Call>,
+    pulling: Vec<Pulling>,
+    /// Something was served in the last step, so more may be.
+    is_serving: bool,
     since_tick: u32,
     cpu: ThreadTime,
 }
@@ -53,26 +111,31 @@ impl MemoryNode {
     fn with_job_threads(listener: Box<dyn Listener>, options: Options, job_threads: usize) -> Result<Self, Error> {
         let settings = options.settings(listener.identity())?;
         let fabric = |what| move |cause| Error::Fabric { what, cause };
-        let core = Core::new(&*listener, settings, Arc::clone(&options.clock), options.whole_process)
+        let core = Core::new(&*listener, settings, &options.tenants, Arc::clone(&options.clock), options.whole_process)
             .map_err(fabric("registering memory"))?;
         if options.commit {
             core.commit().map_err(fabric("touching memory"))?;
         }
         let core = Arc::new(core);
-        let workers = Arc::new(Workers::new(Arc::clone(&core), options.jobs, options.queued_jobs, job_threads));
+        let workers = Arc::new(Workers::new(Arc::clone(&core), options.jobs, job_threads));
         Ok(Self {
             listener,
             core,
             workers,
             threads: Vec::new(),
-            malformed: HashMap::default(),
+            identify: options.identify,
+            links: HashMap::default(),
+            control: Turns::default(),
+            calls: Turns::default(),
+            pulling: Vec::new(),
+            is_serving: false,
             since_tick: 0,
             cpu: ThreadTime::default(),
         })
     }
 
-    /// Starts a node on threads of its own: one for the loop, one for upkeep, and
-    /// [`Options::threads`] for jobs.
+    /// Starts a node on its own threads: one for the loop, one for upkeep, and [`Options::threads`]
+    /// for jobs.
     ///
     /// # Errors
     /// As [`MemoryNode::new`]; [`Error::Thread`].
@@ -111,41 +174,69 @@ impl MemoryNode {
     }
 
     fn run(mut self, stop: &AtomicBool) -> Result<(), Error> {
-        // Pairs with the store in `Handle::request_stop`; nothing else is ordered by it.
+        // Pairs with the store in `Handle::shutdown`; it orders nothing else.
         while !stop.load(Ordering::Relaxed) {
             self.step(if self.core.is_revoking() { IMPATIENT } else { IDLE })?;
         }
         Ok(())
     }
 
-    /// Handles the next event, waiting for it for at most `limit`, and lets time pass. Without
-    /// threads, also does a bit of upkeep and runs a job. Returns whether anything was done.
+    /// Handles the events that are there, waiting for one for at most `limit`, serves a call or two, and lets time
+    /// pass. Without threads, also does a bit of upkeep and runs a job. Returns whether anything was done.
     ///
     /// # Errors
-    /// [`Error::Fabric`] when the node can serve no more.
+    /// [`Error::Fabric`] when the node can no longer serve.
     pub fn step(&mut self, limit: Duration) -> Result<bool, Error> {
-        let event = self.listener.next(limit).map_err(|cause| Error::Fabric { what: "serving", cause })?;
-        let mut busy = event.is_some();
+        let mut busy = self.take_events(limit)?;
+        busy |= self.poll_pulled();
+        self.is_serving = self.serve();
+        busy |= self.is_serving;
         self.since_tick += 1;
-        if let Some(event) = event {
-            self.handle(event);
-        }
-        if !busy || self.since_tick >= EVENTS_PER_TICK {
+        if !busy || self.since_tick >= STEPS_PER_TICK {
             self.since_tick = 0;
-            self.core.tick();
+            // They end only when the node does, or by a panic.
+            if self.threads.iter().any(JoinHandle::is_finished) {
+                return Err(Error::Panicked);
+            }
+            self.core.tick(self.listener.admission_counts());
+            self.close_stuck();
             // Without threads it is the caller's processor time, whatever that does besides.
             if !self.threads.is_empty() {
-                self.cpu.report(&self.core.counters.cpu_nanos);
-            }
-            if self.core.has_zeroing() {
-                self.workers.wake();
+                self.cpu.report(&self.core.cpu_nanos);
             }
         }
         if self.threads.is_empty() {
             busy |= self.workers.upkeep();
             busy |= self.workers.run_job();
+        } else if self.core.has_zeroing() {
+            self.workers.wake();
         }
         Ok(busy)
+    }
+
+    /// Handles the events that are there. Sleeps only when nothing else is to be done.
+    fn take_events(&mut self, limit: Duration) -> Result<bool, Error> {
+        let waits = !self.pulling.is_empty() || !self.control.is_empty() || !self.calls.is_empty();
+        let mut limit = match (self.is_serving, waits) {
+            (true, _) => Duration::ZERO,
+            (false, true) => limit.min(self.watchful()),
+            (false, false) => limit,
+        };
+        for taken in 0..MOST_EVENTS {
+            let event = self.listener.next(limit).map_err(|cause| Error::Fabric { what: "serving", cause })?;
+            let Some(event) = event else { return Ok(taken > 0) };
+            self.handle(event);
+            limit = Duration::ZERO;
+        }
+        Ok(true)
+    }
+
+    /// How long to sleep at most while others are waited for: the shorter, the younger what is waited for.
+    fn watchful(&self) -> Duration {
+        let now = self.core.now();
+        let youngest = self.pulling.iter().map(|pulling| now.saturating_sub(pulling.since)).min();
+        let patience = Duration::from_nanos(youngest.unwrap_or(Nanos::MAX) / 8);
+        patience.clamp(Duration::from_micros(20), WATCHFUL)
     }
 
     /// The node's figures.
@@ -154,33 +245,273 @@ impl MemoryNode {
         self.core.statistics()
     }
 
+    /// The figures of the node's tenants.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<TenantFigures> {
+        self.core.tenants()
+    }
+
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Joined(peer) => tracing::info!(peer = peer.id().0, "a link was opened"),
+            Event::Joined(peer) => {
+                let identity = self.identify.of(&*peer);
+                tracing::debug!(peer = peer.id().0, %identity, source = %peer.origin().source, "a link was opened");
+                if let Some(tenant) = self.core.link_opened(&peer, &identity) {
+                    let number = peer.id().0;
+                    let link = LinkState { peer, tenant, malformed: 0, waiting: 0, crowding: 0, stuck_since: None };
+                    self.links.insert(number, link);
+                }
+            }
+            // What a link sent before it was closed.
+            Event::Message { peer, .. } if !self.links.contains_key(&peer.id().0) => {}
             Event::Message { peer, endpoint, bytes } => match rpc::Request::decode(&bytes) {
-                Ok(request) => self.workers.accept(Caller { peer, endpoint, request }),
+                Ok(request) => self.accept(peer, endpoint, request),
                 Err(error) => self.malformed(&*peer, &error),
             },
             Event::Left { peer, cause } => {
-                tracing::info!(peer = peer.0, %cause, "a link ended");
-                self.malformed.remove(&peer);
-                self.core.link_ended(peer);
-                self.workers.wake();
+                tracing::debug!(peer = peer.0, %cause, "a link ended");
+                self.forget(peer);
             }
+        }
+    }
+
+    /// A link ended: nothing of it waits any more.
+    fn forget(&mut self, peer: PeerId) {
+        self.pulling.retain(|pulling| pulling.caller.peer.id() != peer);
+        if let Some(LinkState { tenant, .. }) = self.links.remove(&peer.0) {
+            let turn = Turn { tenant, link: peer.0 };
+            let mut waited = self.control.forget(turn);
+            waited.append(&mut self.calls.forget(turn));
+            for call in waited.iter().filter(|call| call.pulled.is_none()) {
+                self.core.with_state(|state| state.call_taken(call.caller.waiting.tenant));
+            }
+            self.workers.link_ended(turn);
+        }
+        self.core.link_ended(peer);
+        self.workers.wake();
+    }
+
+    /// Whether the link has had so many calls refused, since one of it was served, that it does not matter what
+    /// else it wants.
+    fn is_flooding(&mut self, peer: PeerId) -> bool {
+        self.links.get_mut(&peer.0).is_none_or(|link| {
+            link.crowding += 1;
+            link.crowding > MOST_CROWDING
+        })
+    }
+
+    /// Lets a call wait for its turn.
+    fn accept(&mut self, peer: Arc<dyn Peer>, endpoint: EndpointId, request: rpc::Request) {
+        let Some(link) = self.links.get_mut(&peer.id().0) else { return };
+        let waits = match link.waiting {
+            MOST_WAITING.. => {
+                self.core.count(peer.id(), |figures| {
+                    figures.calls += 1;
+                    figures.refused_calls += 1;
+                    figures.limited += 1;
+                });
+                let message = format!("the link has its most waiting calls: {MOST_WAITING}");
+                Err(CallError { kind: ErrorKind::Busy, message })
+            }
+            _ => self.core.call_waits(peer.id()),
+        };
+        match waits {
+            Ok(waiting) => {
+                link.waiting += 1;
+                let is_control = is_control(&request);
+                let caller = Caller { peer, endpoint, request, waiting };
+                let turns = if is_control { &mut self.control } else { &mut self.calls };
+                turns.push(caller.turn(), waiting.weight, Call { caller, pulled: None });
+            }
+            // Refusing costs as much as serving. Who makes much of it, or reads no refusals, is a flood.
+            Err(_) if self.is_flooding(peer.id()) || peer.unsent(endpoint) > 0 => {
+                self.core.close_link(&*peer, "it sends more calls than may wait");
+                self.forget(peer.id());
+            }
+            Err(error) => {
+                if let Err(error) = request.reply(&*peer, endpoint, Err((error.kind, &error.message))) {
+                    tracing::debug!(peer = peer.id().0, %error, "a reply could not be delivered");
+                }
+            }
+        }
+    }
+
+    /// Serves a control call and another one, of those whose turn it is. False when none could be served.
+    fn serve(&mut self) -> bool {
+        let mut served = false;
+        for is_control in [true, false] {
+            let Self { links, control, calls, core, .. } = self;
+            let turns = if is_control { control } else { calls };
+            let next = turns.next(|turn, call| is_ready(core, links, turn, call));
+            if let Some((turn, call)) = next {
+                served = true;
+                let began = self.core.now();
+                let moved = self.serve_one(call);
+                let took = self.core.now().saturating_sub(began);
+                let turns = if is_control { &mut self.control } else { &mut self.calls };
+                turns.charge(turn, took.max(moved).saturating_add(LEAST_COST));
+                self.core.with_state(|state| {
+                    state.count(turn.tenant, |figures| {
+                        figures.moved_bytes += moved;
+                        figures.busy_nanos += took;
+                    });
+                });
+            }
+        }
+        served
+    }
+
+    /// Serves a call, or has its arguments pulled. Returns the bytes that this moved.
+    fn serve_one(&mut self, call: Call) -> u64 {
+        let Call { caller, pulled } = call;
+        let bytes = caller.request.argument_bytes() as u64;
+        let (arguments, kept) = match (pulled, caller.request.inline_arguments()) {
+            (Some((arguments, kept)), _) => (arguments, Some(kept)),
+            (None, Some(arguments)) => {
+                let arguments = arguments.to_vec();
+                self.call_taken(&caller);
+                (arguments, None)
+            }
+            (None, None) => {
+                self.call_taken(&caller);
+                self.pull(caller, bytes);
+                return 0;
+            }
+        };
+        let procedure = Procedure::from_number(caller.request.procedure);
+        let called = procedure
+            .ok_or_else(|| CallError {
+                kind: ErrorKind::Unsupported,
+                message: format!("there is no procedure {}", caller.request.procedure),
+            })
+            .and_then(|procedure| {
+                Request::decode(procedure, &arguments).map_err(|error| CallError {
+                    kind: ErrorKind::Invalid,
+                    message: format!("{}: {error}", procedure.name()),
+                })
+            });
+        drop(arguments);
+        match called {
+            Err(error) => {
+                refuse(&self.core, &caller, &error);
+                bytes
+            }
+            Ok(request) => match self.core.call(&caller.peer, request) {
+                Ok(Called::Reply(reply)) => {
+                    caller.reply(Ok(&reply));
+                    bytes + reply.len() as u64
+                }
+                Ok(Called::Job(mut job)) => {
+                    // A result travels behind the version byte of its message.
+                    job.most_result_bytes = caller.request.most_result_bytes().saturating_sub(1);
+                    self.workers.accept(caller, job, kept);
+                    bytes
+                }
+                Err(error) => {
+                    caller.reply(Err((error.kind, &error.message)));
+                    bytes
+                }
+            },
+        }
+    }
+
+    /// A call waits no more.
+    fn call_taken(&mut self, caller: &Caller) {
+        if let Some(link) = self.links.get_mut(&caller.peer.id().0) {
+            link.waiting = link.waiting.saturating_sub(1);
+            link.crowding = 0;
+        }
+        self.core.with_state(|state| state.call_taken(caller.waiting.tenant));
+    }
+
+    /// Begins to pull a call's arguments.
+    fn pull(&mut self, caller: Caller, bytes: u64) {
+        let pulled = match self.core.keep_arguments(caller.waiting.tenant, bytes) {
+            Ok(kept) => caller.request.pull_arguments(&*caller.peer, caller.endpoint).map(|pull| (pull, kept)),
+            Err(error) => return refuse(&self.core, &caller, &error),
+        };
+        match pulled {
+            Ok((Some(arguments), kept)) => {
+                let since = self.core.now();
+                self.pulling.push(Pulling { caller, arguments, kept, since });
+                self.poll_pulled();
+            }
+            Ok((None, _)) => {}
+            Err(error) => refuse(&self.core, &caller, &pull_failed(&error)),
+        }
+    }
+
+    /// Takes in the arguments that have come. A link that does not let them be pulled within a lease is closed: it
+    /// must not hold memory for good.
+    fn poll_pulled(&mut self) -> bool {
+        let (now, lease) = (self.core.now(), self.core.lease());
+        let mut worked = false;
+        for mut pulling in std::mem::take(&mut self.pulling) {
+            match pulling.arguments.poll() {
+                Some(Ok(arguments)) => {
+                    let Pulling { caller, kept, .. } = pulling;
+                    let (turn, weight) = (caller.turn(), caller.waiting.weight);
+                    self.calls.push(turn, weight, Call { caller, pulled: Some((arguments, kept)) });
+                    worked = true;
+                }
+                Some(Err(error)) => {
+                    refuse(&self.core, &pulling.caller, &pull_failed(&error));
+                    worked = true;
+                }
+                None if now.saturating_sub(pulling.since) > lease => {
+                    self.core.close_link(&*pulling.caller.peer, "its arguments cannot be pulled");
+                    worked = true;
+                }
+                None => self.pulling.push(pulling),
+            }
+        }
+        worked
+    }
+
+    /// Closes the links that have not taken their replies for a lease.
+    fn close_stuck(&mut self) {
+        let (now, lease) = (self.core.now(), self.core.lease());
+        let is_stuck = |link: &LinkState| link.stuck_since.is_some_and(|since| now.saturating_sub(since) > lease);
+        let stuck: Vec<_> =
+            self.links.values().filter(|link| is_stuck(link)).map(|link| Arc::clone(&link.peer)).collect();
+        for peer in stuck {
+            self.core.close_link(&*peer, "it does not take its replies");
         }
     }
 
     /// A message that is no request cannot be answered. Who sends many is not one of ours.
     fn malformed(&mut self, peer: &dyn Peer, error: &forebay_base::DecodeError) {
-        count(&self.core.counters.malformed_messages);
-        let strikes = self.malformed.entry(peer.id()).or_default();
-        *strikes += 1;
-        tracing::warn!(peer = peer.id().0, %error, "a message that is no request");
-        if *strikes >= MAX_MALFORMED {
-            tracing::warn!(peer = peer.id().0, "the link is closed: too many messages that are no requests");
-            peer.close();
+        self.core.count(peer.id(), |figures| figures.malformed_messages += 1);
+        let Some(link) = self.links.get_mut(&peer.id().0) else { return };
+        link.malformed += 1;
+        let strikes = link.malformed;
+        tracing::debug!(peer = peer.id().0, %error, "a message that is no request");
+        if strikes == MAX_MALFORMED {
+            self.core.close_link(peer, "too many messages that are no requests");
         }
     }
+}
+
+/// Whether the call keeps, ends or looks at a session, by its number.
+fn is_control(request: &rpc::Request) -> bool {
+    let control = [Procedure::Renew, Procedure::CloseSession, Procedure::GetStatistics];
+    request.inline_arguments().is_some()
+        && Procedure::from_number(request.procedure).is_some_and(|procedure| control.contains(&procedure))
+}
+
+/// Whether the call can be served now: its link takes replies, and there is room for its arguments.
+fn is_ready(core: &Core, links: &mut HashMap<u64, LinkState>, turn: Turn, call: &Call) -> bool {
+    let takes = has_room(&call.caller);
+    if let Some(link) = links.get_mut(&turn.link) {
+        link.stuck_since = if takes { None } else { link.stuck_since.or_else(|| Some(core.now())) };
+    }
+    let is_here = call.pulled.is_some() || call.caller.request.inline_arguments().is_some();
+    let bytes = call.caller.request.argument_bytes() as u64;
+    takes && (is_here || core.with_state(|state| state.may_keep_bytes(turn.tenant, bytes)))
+}
+
+fn pull_failed(error: &forebay_fabric::Error) -> CallError {
+    CallError { kind: ErrorKind::Invalid, message: format!("pulling the arguments: {error}") }
 }
 
 impl Drop for MemoryNode {
@@ -206,22 +537,39 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The address that links are opened with.
+    /// The address for opening links.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Which node it is.
+    /// The node's identity.
     #[must_use]
     pub fn identity(&self) -> NodeIdentity {
         self.identity
     }
 
-    /// The node's figures.
+    /// The node's statistics.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()
+    }
+
+    /// The figures of its tenants.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<TenantFigures> {
+        self.core.tenants()
+    }
+
+    /// Other tenants, or limits, from now on. Who has more than it may keeps what it has. Links of identities that
+    /// are of another tenant now end.
+    ///
+    /// # Errors
+    /// [`Error::Options`]; then everything stays as it was.
+    pub fn configure(&self, tenants: &TenantsOptions) -> Result<(), Error> {
+        tenants.check()?;
+        self.core.configure(tenants);
+        Ok(())
     }
 
     /// False when the node has stopped, by itself or because it was told to.
@@ -230,11 +578,11 @@ impl Handle {
         lock(&self.thread).as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Stops the node: jobs are told to stop, links end, memory is given back. Returns when that is
-    /// done.
+    /// Stops the node: jobs are told to stop, links end, memory is given back. Returns when all
+    /// that is done.
     ///
     /// # Errors
-    /// Why the node had stopped by itself, if it had.
+    /// The reason why the node had stopped by itself, if it had.
     pub fn shutdown(&self) -> Result<(), Error> {
         self.stop.store(true, Ordering::Relaxed);
         match lock(&self.thread).take() {

@@ -1,35 +1,44 @@
 //! Work that must not hold up the node's loop.
 //!
-//! *Upkeep* zeroes freed extents in slices and pulls arguments that are too long for a message;
-//! *jobs* run on threads of their own. Without threads (simulation) the node's step does a bit of
-//! both. A job that is short runs at once, where its request was taken in: it must not wait behind long ones.
+//! *Upkeep* zeroes freed extents in slices and runs the jobs that take milliseconds; *long jobs* run on threads of their
+//! own. Both wait in turns, by tenant and link ([`crate::state::turns`]). Without threads (simulation) the node's step
+//! does a bit of both. A job that takes microseconds runs at once, where its request was taken in.
 
-use crate::core::{CallError, Called, Core, count};
-use crate::job::{JobRegistry, PinnedMemory};
-use crate::state::Job;
+use crate::core::{CallError, Core, Kept, is_told};
+use crate::job::{JobError, Pace, PinnedMemory};
+use crate::registry::JobRegistry;
+use crate::state::turns::{Turn, Turns};
+use crate::state::{Figures, Job, Waiting};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_fabric::{EndpointId, Peer, rpc};
 use forebay_proto::replies::JobDone;
-use forebay_proto::{Message, Procedure, Request, Rest};
-use std::collections::VecDeque;
+use forebay_proto::{Message, Rest};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most requests whose arguments wait to be pulled.
-const MAX_PULLS: usize = 256;
 /// How long a worker sleeps before it looks around by itself.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// What a job is charged when it begins, nanoseconds: others come first meanwhile.
+const ADVANCE: u64 = 1_000_000;
 
 /// A request and where its reply goes.
+#[derive(Debug)]
 pub(crate) struct Caller {
     pub peer: Arc<dyn Peer>,
     pub endpoint: EndpointId,
     pub request: rpc::Request,
+    pub waiting: Waiting,
 }
 
 impl Caller {
+    /// Whose turn it is.
+    pub fn turn(&self) -> Turn {
+        Turn { tenant: self.waiting.tenant, link: self.peer.id().0 }
+    }
+
     /// Replies. A caller that is gone is none of the node's trouble: its link's end is an event.
     pub fn reply(&self, result: Result<&[u8], (ErrorKind, &str)>) {
         if let Err(error) = self.request.reply(&*self.peer, self.endpoint, result) {
@@ -38,33 +47,72 @@ impl Caller {
     }
 }
 
-#[derive(Default)]
+/// A job that waits for a thread.
+#[derive(Debug)]
+struct QueuedJob {
+    caller: Caller,
+    job: Job,
+    /// Its arguments count until it has run.
+    _kept: Option<Kept>,
+}
+
+/// A result that its caller has not taken.
+#[derive(Debug)]
+struct Untaken {
+    peer: Arc<dyn Peer>,
+    endpoint: EndpointId,
+    /// It counts until it is taken.
+    _kept: Kept,
+}
+
+#[derive(Debug, Default)]
 struct Queues {
-    pulls: VecDeque<Caller>,
-    jobs: VecDeque<(Caller, Job)>,
+    soon: Turns<QueuedJob>,
+    long: Turns<QueuedJob>,
+    /// Changes whenever there may be something to do.
+    arrivals: u64,
     stopping: bool,
+}
+
+impl Queues {
+    fn of(&mut self, pace: Pace) -> &mut Turns<QueuedJob> {
+        match pace {
+            Pace::Long => &mut self.long,
+            Pace::AtOnce | Pace::Soon => &mut self.soon,
+        }
+    }
 }
 
 /// The queues of work and what works on them.
 pub(crate) struct Workers {
     core: Arc<Core>,
     registry: JobRegistry,
-    most_jobs: usize,
     /// Threads that run jobs; none when the node is stepped.
     job_threads: usize,
+    running: AtomicU64,
+    /// Results that their callers have not taken yet.
+    untaken: Mutex<Vec<Untaken>>,
     queues: Mutex<Queues>,
     arrived: Condvar,
 }
 
 impl Workers {
-    pub fn new(core: Arc<Core>, registry: JobRegistry, most_jobs: usize, job_threads: usize) -> Self {
-        Self { core, registry, most_jobs, job_threads, queues: Mutex::default(), arrived: Condvar::new() }
+    pub fn new(core: Arc<Core>, registry: JobRegistry, job_threads: usize) -> Self {
+        let running = AtomicU64::new(0);
+        Self {
+            core,
+            registry,
+            job_threads,
+            running,
+            untaken: Mutex::default(),
+            queues: Mutex::default(),
+            arrived: Condvar::new(),
+        }
     }
 
-    /// Wakes whoever sleeps: there is something to do.
+    /// Wakes sleeping threads: there is work.
     pub fn wake(&self) {
-        // Taking the lock orders this after a sleeper's check: it cannot miss the wake-up.
-        drop(lock(&self.queues));
+        lock(&self.queues).arrivals += 1;
         self.arrived.notify_all();
     }
 
@@ -73,102 +121,85 @@ impl Workers {
         self.arrived.notify_all();
     }
 
-    /// Takes a request in.
-    pub fn accept(&self, caller: Caller) {
-        if !caller.request.is_by_reference() {
-            return self.serve(&caller);
+    /// Takes a job in: runs it now if it takes microseconds, else lets it wait.
+    pub fn accept(&self, caller: Caller, job: Job, kept: Option<Kept>) {
+        let pace = self.registry.pace(&job);
+        if pace == Pace::AtOnce {
+            return self.run(&caller, &job, 1);
         }
+        let tenant = caller.waiting.tenant;
+        // A job counts as queued before a thread can take it, as that thread counts it out.
+        self.core.with_state(|state| state.count(tenant, |figures| figures.queued_jobs += 1));
         let mut queues = lock(&self.queues);
-        if queues.pulls.len() >= MAX_PULLS {
-            drop(queues);
-            return caller.reply(Err((ErrorKind::Busy, "too many requests with long arguments wait")));
-        }
-        queues.pulls.push_back(caller);
+        let (turn, weight) = (caller.turn(), caller.waiting.weight);
+        queues.of(pace).push(turn, weight, QueuedJob { caller, job, _kept: kept });
+        queues.arrivals += 1;
         drop(queues);
         self.arrived.notify_all();
     }
 
-    /// Decides a request, which may become a job.
-    fn serve(&self, caller: &Caller) {
-        count(&self.core.counters.calls);
-        let result = match self.call(caller) {
-            Ok(Called::Reply(bytes)) => return caller.reply(Ok(&bytes)),
-            Ok(Called::Job(mut job)) => {
-                // A result travels behind the version byte of its message.
-                job.most_result_bytes = caller.request.most_result_bytes().saturating_sub(1);
-                match self.registry.is_short(job.kind) {
-                    true => {
-                        self.run(caller, &job, 1);
-                        Ok(())
-                    }
-                    false => self.queue_job(caller, job),
-                }
-            }
-            Err(error) => Err(error),
+    /// A link ended: its jobs that wait are fenced, and nobody waits for them.
+    pub fn link_ended(&self, turn: Turn) {
+        let waited = {
+            let mut queues = lock(&self.queues);
+            let mut waited = queues.soon.forget(turn);
+            waited.append(&mut queues.long.forget(turn));
+            waited
         };
-        if let Err(error) = result {
-            count(&self.core.counters.refused_calls);
-            caller.reply(Err((error.kind, &error.message)));
+        for queued in &waited {
+            self.core.with_state(|state| {
+                state.job_ended(queued.job.id, false);
+                state.count(turn.tenant, |figures| {
+                    figures.queued_jobs -= 1;
+                    figures.failed_jobs += 1;
+                });
+            });
         }
-        if self.core.has_zeroing() {
-            self.wake();
-        }
+        self.wake();
     }
 
-    fn call(&self, caller: &Caller) -> Result<Called, CallError> {
-        let refuse = |kind, message: String| CallError { kind, message };
-        let number = caller.request.procedure;
-        let procedure = Procedure::from_number(number)
-            .ok_or_else(|| refuse(ErrorKind::Unsupported, format!("there is no procedure {number}")))?;
-        let arguments = caller.request.arguments(&*caller.peer, caller.endpoint).map_err(|error| {
-            if error.kind() == ErrorKind::TimedOut {
-                // One that does not answer must not hold up the others a second time.
-                tracing::warn!(peer = caller.peer.id().0, "the link is closed: its arguments cannot be pulled");
-                caller.peer.close();
-            }
-            refuse(ErrorKind::Invalid, format!("pulling the arguments: {error}"))
-        })?;
-        let request = Request::decode(procedure, &arguments)
-            .map_err(|error| refuse(ErrorKind::Invalid, format!("{}: {error}", procedure.name())))?;
-        self.core.call(&caller.peer, request)
-    }
-
-    fn queue_job(&self, caller: &Caller, job: Job) -> Result<(), CallError> {
-        let mut queues = lock(&self.queues);
-        if queues.jobs.len() >= self.most_jobs {
-            drop(queues);
-            self.core.job_ended(job.id, false);
-            let message = "the node's queue of jobs is full".into();
-            return Err(CallError { kind: ErrorKind::Busy, message });
-        }
-        let caller =
-            Caller { peer: Arc::clone(&caller.peer), endpoint: caller.endpoint, request: caller.request.clone() };
-        queues.jobs.push_back((caller, job));
-        drop(queues);
-        count(&self.core.counters.queued_jobs);
-        self.arrived.notify_all();
-        Ok(())
-    }
-
-    /// Does a bit of upkeep. False when there is nothing to do.
+    /// Does a bit of upkeep. Returns false when there is nothing to do.
     pub fn upkeep(&self) -> bool {
-        let pull = lock(&self.queues).pulls.pop_front();
-        if let Some(caller) = &pull {
-            self.serve(caller);
-        }
-        self.core.zero_slice() || pull.is_some()
+        let ran = self.run_next(Pace::Soon);
+        self.core.zero_slice() || ran
     }
 
-    /// Runs a job. False when none waits.
+    /// Runs a long job. False when none waits.
     pub fn run_job(&self) -> bool {
-        let Some((caller, job)) = lock(&self.queues).jobs.pop_front() else { return false };
-        let counters = &self.core.counters;
-        counters.queued_jobs.fetch_sub(1, Ordering::Relaxed);
-        count(&counters.running_jobs);
-        let running = counters.running_jobs.load(Ordering::Relaxed) as usize;
-        let threads = (1 + self.job_threads).saturating_sub(running).max(1);
-        self.run(&caller, &job, threads);
-        counters.running_jobs.fetch_sub(1, Ordering::Relaxed);
+        self.run_next(Pace::Long)
+    }
+
+    fn run_next(&self, pace: Pace) -> bool {
+        lock(&self.untaken).retain(|it| it.peer.is_alive() && it.peer.unsent(it.endpoint) > 0);
+        let next = {
+            let mut queues = lock(&self.queues);
+            let turns = queues.of(pace);
+            let may_keep = |turn: Turn| self.core.with_state(|state| state.may_keep_bytes(turn.tenant, 1));
+            let next = turns.next(|turn, queued| has_room(&queued.caller) && may_keep(turn));
+            next.inspect(|(turn, _)| turns.charge(*turn, ADVANCE))
+        };
+        let Some((turn, queued)) = next else { return false };
+        let count = |add: fn(&mut Figures)| self.core.with_state(|state| state.count(turn.tenant, add));
+        count(|figures| {
+            figures.queued_jobs -= 1;
+            figures.running_jobs += 1;
+        });
+        let running = self.running.fetch_add(1, Ordering::Relaxed) as usize + 1;
+        let threads = match pace {
+            Pace::Long => (1 + self.job_threads).saturating_sub(running).max(1),
+            Pace::AtOnce | Pace::Soon => 1,
+        };
+        let began = self.core.now();
+        self.run(&queued.caller, &queued.job, threads);
+        let took = self.core.now().saturating_sub(began);
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        self.core.with_state(|state| {
+            state.count(turn.tenant, |figures| {
+                figures.running_jobs -= 1;
+                figures.busy_nanos += took;
+            });
+        });
+        lock(&self.queues).of(pace).charge(turn, took.saturating_sub(ADVANCE));
         if self.core.has_zeroing() {
             self.wake();
         }
@@ -177,16 +208,39 @@ impl Workers {
 
     /// Runs a job on this thread and up to `threads - 1` others, and replies.
     fn run(&self, caller: &Caller, job: &Job, threads: usize) {
-        let counters = &self.core.counters;
-        let result = self.registry.run(job, &PinnedMemory::new(&self.core, job.id, threads));
-        let is_fenced = self.core.with_state(|state| !state.job_may_go_on(job.id));
-        let counts = self.core.job_ended(job.id, result.is_ok());
-        count(if counts { &counters.completed_jobs } else { &counters.failed_jobs });
+        let memory = PinnedMemory::new(&self.core, job.id, threads);
+        // A job that panics fails its caller, and nobody else: the thread goes on. What the job shares with others is
+        // behind locks, and whole between any two statements.
+        let result = catch_unwind(AssertUnwindSafe(|| self.registry.run(job, &memory)))
+            .unwrap_or_else(|_| Err(JobError::new(ErrorKind::Io, "the job panicked, which is an error of the node")));
+        let mut failed = 0;
+        let (is_fenced, counts) = self.core.with_state(|state| {
+            let is_fenced = !state.job_may_go_on(job.id);
+            let counts = state.job_ended(job.id, result.is_ok());
+            let moved = job.arguments.len() + result.as_ref().map_or(0, Vec::len);
+            state.count(job.tenant, |figures| {
+                *(if counts { &mut figures.completed_jobs } else { &mut figures.failed_jobs }) += 1;
+                figures.moved_bytes += moved as u64;
+                failed = figures.failed_jobs;
+            });
+            (is_fenced, counts)
+        });
         match result {
-            Ok(result) if counts => caller.reply(Ok(&JobDone { result: Rest(result) }.encode())),
+            Ok(result) if counts => {
+                let bytes = result.len() as u64;
+                caller.reply(Ok(&JobDone { result: Rest(result) }.encode()));
+                if !has_room(caller) {
+                    let _kept = self.core.keep_result(job.tenant, bytes);
+                    let (peer, endpoint) = (Arc::clone(&caller.peer), caller.endpoint);
+                    lock(&self.untaken).push(Untaken { peer, endpoint, _kept });
+                }
+            }
             _ if lock(&self.queues).stopping => caller.reply(Err((ErrorKind::Unavailable, "the node stops"))),
             Err(error) if !is_fenced => {
-                tracing::warn!(shard = %job.shard, attempt = job.attempt, kind = job.kind, %error, "a job failed");
+                if is_told(failed) {
+                    let Job { shard, attempt, kind, .. } = job;
+                    tracing::warn!(%shard, attempt, kind, failed, error = ?error.message, "a job failed");
+                }
                 caller.reply(Err((error.kind, &error.message)));
             }
             Ok(_) | Err(_) => caller.reply(Err((ErrorKind::Fenced, "the job's session or shard epoch ended"))),
@@ -195,30 +249,49 @@ impl Workers {
 
     /// The body of a thread that does upkeep.
     pub fn upkeep_thread(&self) {
-        self.thread(|workers| workers.upkeep(), |queues, core| !queues.pulls.is_empty() || core.has_zeroing());
+        self.thread(Self::upkeep);
     }
 
     /// The body of a thread that runs jobs.
     pub fn job_thread(&self) {
-        self.thread(|workers| workers.run_job(), |queues, _| !queues.jobs.is_empty());
+        self.thread(Self::run_job);
     }
 
-    fn thread(&self, work: impl Fn(&Self) -> bool, waits: impl Fn(&Queues, &Core) -> bool) {
+    fn thread(&self, work: impl Fn(&Self) -> bool) {
         let mut cpu = ThreadTime::default();
         loop {
+            let seen = lock(&self.queues).arrivals;
             while !lock(&self.queues).stopping && work(self) {
-                cpu.report(&self.core.counters.cpu_nanos);
+                cpu.report(&self.core.cpu_nanos);
             }
-            cpu.report(&self.core.counters.cpu_nanos);
+            cpu.report(&self.core.cpu_nanos);
             let queues = lock(&self.queues);
             if queues.stopping {
                 return;
             }
-            if !waits(&queues, &self.core) {
+            if queues.arrivals == seen {
                 drop(self.arrived.wait_timeout(queues, PATIENCE).unwrap_or_else(PoisonError::into_inner));
             }
         }
     }
+}
+
+/// Bytes of replies that an endpoint may leave unread before the next call of it is served. A tenant may have hundreds
+/// of endpoints.
+const MOST_UNSENT_BYTES: usize = 64 << 10;
+
+/// Whether the caller takes its replies.
+pub(crate) fn has_room(caller: &Caller) -> bool {
+    caller.peer.unsent(caller.endpoint) < MOST_UNSENT_BYTES
+}
+
+/// Refuses a call.
+pub(crate) fn refuse(core: &Core, caller: &Caller, error: &CallError) {
+    core.count(caller.peer.id(), |figures| {
+        figures.calls += 1;
+        figures.refused_calls += 1;
+    });
+    caller.reply(Err((error.kind, &error.message)));
 }
 
 /// Adds a thread's processor time to a sum.

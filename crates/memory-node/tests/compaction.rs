@@ -1,4 +1,4 @@
-//! Compactions near the data, asked for by somebody who is not to be trusted.
+//! Near-data compactions requested by an untrusted client.
 
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_env::Random;
@@ -142,10 +142,10 @@ fn what_is_not_the_shards_is_refused() {
     assert_eq!(fixture.refused(|job| set_place(job, |_, _, extent, _| *extent = u32::MAX)), ErrorKind::Invalid);
     assert_eq!(fixture.refused(|job| set_place(job, |_, _, _, offset| *offset = 256 << 10)), ErrorKind::Invalid);
     assert_eq!(fixture.refused(|job| set_place(job, |_, _, _, offset| *offset = u64::MAX)), ErrorKind::Invalid);
-    // Another node, or an earlier life of this one: it may be had elsewhere.
+    // Another node, or an earlier life of this one: the segment may be available elsewhere.
     assert_eq!(fixture.refused(|job| set_place(job, |node, _, _, _| *node += 1)), ErrorKind::Unsupported);
     assert_eq!(fixture.refused(|job| set_place(job, |_, life, _, _| *life ^= 1)), ErrorKind::Unsupported);
-    // What buffers are sized by is bounded by what is there.
+    // Buffer sizes are limited by the existing data.
     for length in [257 << 10, 1 << 40, u64::MAX] {
         let refused = fixture.refused(|job| {
             job.segments.get_mut(&IMAGE).unwrap().length = length;
@@ -185,7 +185,8 @@ fn damaged_arguments_are_refused() {
             1 => random.fill(&mut damaged[8..]),
             _ => damaged[random.below(arguments.len() as u64) as usize] ^= 1 + random.below(255) as u8,
         }
-        // The checksum is made to fit half of the time, so that what is behind it is reached.
+        // Half of the time the checksum is made to fit, so that the code after the check is
+        // reached.
         if attempt % 2 == 0 && damaged.len() > 12 {
             let end = damaged.len() - 4;
             let crc = forebay_base::checksum(&damaged[..end]);

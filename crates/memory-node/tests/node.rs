@@ -1,4 +1,4 @@
-//! A memory node and its clients, over every back end but the simulated one.
+//! A memory node and its clients, over every back end except the simulated one.
 
 use forebay_base::ErrorKind;
 use forebay_env::Clock;
@@ -7,7 +7,10 @@ use forebay_fabric::{EndpointOptions, Link, Listener, RevocationMode, Rights, in
 use forebay_memory_client::{
     AllocatorOptions, ClientOptions, Error, ExtentId, MAX_STORED_BYTES, MemoryClient, Purpose, ShardId, SubAllocator,
 };
-use forebay_memory_node::{Handle, MemoryNode, Options};
+use forebay_memory_node::{
+    Handle, Identify, Identity, Job, JobError, JobMemory, JobRegistry, JobRunner, Limits, MemoryNode, Options, Pace,
+    TenantOptions, TenantsOptions,
+};
 use forebay_proto::{ExtentRange, job_kind};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -92,6 +95,7 @@ over_every_back_end! {
     allocations_are_divided_among_extents,
     what_comes_back_is_zeroed_before_the_next_gets_it,
     a_session_that_ends_frees_what_no_shard_adopted,
+    an_owner_has_its_memory_zeroed,
     a_takeover_fences_the_owner_before,
     tenants_do_not_see_each_other,
     jobs_run_near_the_data,
@@ -106,7 +110,7 @@ fn connect(connector: &Connector, name: &str) -> Arc<MemoryClient> {
     MemoryClient::connect(connector.connect().unwrap(), name, ClientOptions::default()).unwrap()
 }
 
-/// Waits for something that other threads bring about.
+/// Waits until other threads make the condition true.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = SystemClock::new();
     for _ in 0..5000 {
@@ -176,7 +180,7 @@ fn allocations_are_divided_among_extents(back_end: BackEnd) {
     }
     assert_eq!(allocator.allocate(extent).unwrap_err().kind(), ErrorKind::Full);
     assert_eq!(allocator.statistics().ranges.allocated_bytes, 28 * extent);
-    // What a collection leased of the headroom is for collections still.
+    // Headroom that a collection leased remains reserved for collections.
     let collected = allocator.allocate_for(Purpose::Collection, 4096).unwrap();
     assert_eq!(allocator.allocate(4096).unwrap_err().kind(), ErrorKind::Full);
     allocator.free(collected).unwrap();
@@ -205,7 +209,7 @@ fn what_comes_back_is_zeroed_before_the_next_gets_it(back_end: BackEnd) {
     let mut endpoint = first.link().endpoint(EndpointOptions::default()).unwrap();
     let mut is_refused = || endpoint.write(stale, &[1; 8]).is_err_and(|error| error.kind() == ErrorKind::AccessDenied);
     match first.link().capabilities().revocation {
-        // The node waits until the link has let go of the key, which may come after the answer.
+        // The node waits until the link has let go of the key, which may be after the reply.
         RevocationMode::Cooperative => eventually("the key is gone", is_refused),
         RevocationMode::Enforced => assert!(is_refused()),
     }
@@ -258,6 +262,36 @@ fn a_session_that_ends_frees_what_no_shard_adopted(back_end: BackEnd) {
     eventually("all is free", || node.statistics().free_extents == 30);
 }
 
+fn an_owner_has_its_memory_zeroed(back_end: BackEnd) {
+    let (_node, connector) = start(back_end, options());
+    let (old, other) = (connect(&connector, "old"), connect(&connector, "other"));
+    let store = old.create_store("db", b"").unwrap();
+    let shard = store.acquire_shard(SHARD, false).unwrap();
+    let extents = old.lease(2, Purpose::Flush).unwrap();
+    let foreign = other.lease(1, Purpose::Flush).unwrap()[0];
+    let bytes = vec![7; old.extent_bytes() as usize];
+    for &extent in &extents {
+        write(&old, ExtentRange { extent, offset: 0, length: 0 }, &bytes).unwrap();
+    }
+    // One leased, one adopted.
+    shard.adopt(&extents[..1]).unwrap();
+    for &extent in &extents {
+        let range = ExtentRange { extent, offset: 4096, length: old.extent_bytes() - 8192 };
+        shard.zero_range(range).unwrap();
+        let found = read(&old, ExtentRange { extent, offset: 0, length: old.extent_bytes() });
+        let (start, end) = (4096, found.len() - 4096);
+        assert!(found[..start].iter().chain(&found[end..]).all(|byte| *byte == 7));
+        assert!(found[start..end].iter().all(|byte| *byte == 0));
+    }
+    for (extent, offset, length) in [(foreign, 0, 8), (ExtentId(99), 0, 8), (extents[0], old.extent_bytes(), 8)] {
+        let refused = shard.zero_range(ExtentRange { extent, offset, length }).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{extent} {offset}");
+    }
+    let _taken = other.open_store("db").unwrap().acquire_shard(SHARD, true).unwrap();
+    let range = ExtentRange { extent: extents[0], offset: 0, length: 8 };
+    assert_eq!(shard.zero_range(range).unwrap_err().kind(), ErrorKind::Fenced);
+}
+
 fn a_takeover_fences_the_owner_before(back_end: BackEnd) {
     let (_node, connector) = start(back_end, options());
     let old = connect(&connector, "old");
@@ -294,13 +328,23 @@ fn a_takeover_fences_the_owner_before(back_end: BackEnd) {
 }
 
 fn tenants_do_not_see_each_other(back_end: BackEnd) {
-    let quota = Options { tenant_quota_bytes: Some(MIB), ..options() };
-    let (_node, connector) = start(back_end, quota);
+    // Links are numbered as they come.
+    let identify = Identify::new(|peer| Identity::new(["b", "a"][peer.id().0 as usize % 2]).unwrap());
+    let limits = Limits { memory_bytes: Some(MIB), ..Limits::default() };
+    let tenants = TenantsOptions { known: Vec::new(), others: limits };
+    let (node, connector) = start(back_end, Options { identify, tenants, ..options() });
     let tenant = |name: &str| {
         let options = ClientOptions { tenant: name.into(), ..ClientOptions::default() };
-        MemoryClient::connect(connector.connect().unwrap(), "client", options).unwrap()
+        MemoryClient::connect(connector.connect().unwrap(), "client", options)
     };
-    let (a, b) = (tenant("a"), tenant("b"));
+    let (a, b) = (tenant("a").unwrap(), tenant("").unwrap());
+    // Saying so does not make it one.
+    for claimed in ["b", "anonymous", "a\nb"] {
+        let error = tenant(claimed).map(drop);
+        let _even = connector.connect().unwrap();
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+    }
     for i in 0..100 {
         a.create_store(&format!("store-{i:03}"), b"").unwrap();
     }
@@ -313,8 +357,20 @@ fn tenants_do_not_see_each_other(back_end: BackEnd) {
         assert_eq!(a.create_store(name, b"").unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert_eq!(a.lease(10, Purpose::Flush).unwrap().len(), 4);
-    assert!(a.lease(1, Purpose::Flush).unwrap_err().to_string().contains("quota"));
+    let full = a.lease(1, Purpose::Flush).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Full);
+    assert!(full.to_string().contains("tenant a has its most extents: 4"), "{full}");
     assert_eq!(b.lease(10, Purpose::Flush).unwrap().len(), 4);
+    // Each sees its own.
+    let (of_a, of_b) = (a.node_statistics().unwrap(), b.node_statistics().unwrap());
+    assert_eq!((of_a.stores, of_a.leased_extents, of_a.sessions), (100, 4, 1));
+    assert_eq!((of_b.stores, of_b.leased_extents, of_b.free_extents), (0, 4, 0));
+    assert_eq!(a.list_tenants().unwrap_err().kind(), ErrorKind::AccessDenied);
+    assert_eq!(node.statistics().stores, 100);
+    let figures = node.tenants();
+    let of = |name: &str| figures.iter().find(|figures| figures.name.as_str() == name).unwrap();
+    assert_eq!((of("a").stores, of("a").extents, of("a").denied_calls), (100, 4, 4));
+    assert_eq!((of("b").stores, of("b").extents, of("b").limited_calls), (0, 4, 0));
 }
 
 fn jobs_run_near_the_data(back_end: BackEnd) {
@@ -324,7 +380,7 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
     let store = client.create_store("db", b"").unwrap();
     let shard = store.acquire_shard(SHARD, false).unwrap();
     let limit = Duration::from_secs(10);
-    // Arguments that travel in the request, and such as are pulled.
+    // Arguments that travel in the request, and arguments that are pulled.
     for length in [10, 100_000] {
         let arguments: Vec<u8> = (0..length).map(|i| i as u8).collect();
         let result = shard.submit_job(length, job_kind::ECHO, &arguments, limit).unwrap();
@@ -349,7 +405,7 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
         assert_eq!(read(&client, ExtentRange { length, ..stored }), arguments);
         shard.adopt_ranges(&[stored]).unwrap();
         shard.free_ranges(&[stored]).unwrap();
-        // It gets there, and there it is longer than an extent.
+        // It arrives, but is longer than an extent there.
         let too_long = shard.store(u64::MAX, &vec![0; MAX_STORED_BYTES], limit).unwrap_err();
         assert!(too_long.to_string().contains("extent"), "{too_long}");
         let outside = ExtentRange { extent: ExtentId(extent.0 + 1), ..output };
@@ -367,7 +423,7 @@ fn jobs_run_near_the_data(back_end: BackEnd) {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let elsewhere = [0xff; 20];
     assert_eq!(shard.submit_job(9, job_kind::CHECKSUM, &elsewhere, limit).unwrap_err().kind(), ErrorKind::Invalid);
-    // An output that nobody adopts goes with its session.
+    // An output that nobody adopts ends with its session.
     shard.submit_job(10, job_kind::ECHO, b"orphan", limit).unwrap();
     assert_eq!(node.statistics().job_extents, 1);
     let taken = store.acquire_shard(SHARD, true).unwrap();
@@ -390,7 +446,7 @@ fn nonsense_is_refused_and_harms_nobody(back_end: BackEnd) {
         if let Some(version) = bytes.first_mut() {
             *version = 1;
         }
-        // Half of the bodies name the victim's session, which is not this link's.
+        // Half of the bodies name the victim's session, which does not belong to this link.
         if bytes.len() > 9 && random.one_in(1, 2) {
             bytes[1..9].copy_from_slice(&victim.session().0.to_le_bytes());
         }
@@ -400,7 +456,7 @@ fn nonsense_is_refused_and_harms_nobody(back_end: BackEnd) {
         let expected = [ErrorKind::Invalid, ErrorKind::Fenced, ErrorKind::Unsupported];
         assert!(expected.contains(&error.kind()), "seed 7: {error}");
     }
-    // Messages that are no requests at all end the link.
+    // Messages that are not requests end the link.
     let mut raw = hostile.endpoint(EndpointOptions::default()).unwrap();
     for _ in 0..16 {
         let id = raw.post_message(b"what?").unwrap();
@@ -484,7 +540,7 @@ fn threads_share_an_allocator(back_end: BackEnd) {
 
 fn a_lost_session_is_noticed_by_its_lease(back_end: BackEnd) {
     let (node, connector) = start(back_end, Options { lease: Duration::from_millis(600), ..options() });
-    // Nobody renews this one: as if its process were stopped.
+    // Nobody renews this session, as if its process were suspended.
     let stopped = ClientOptions { renew: false, ..ClientOptions::default() };
     let stopped = MemoryClient::connect(connector.connect().unwrap(), "stopped", stopped).unwrap();
     let alive = connect(&connector, "alive");
@@ -528,4 +584,60 @@ fn a_node_without_threads_is_driven_by_steps() {
     while node.step(Duration::ZERO).unwrap() {}
     let figures = node.statistics();
     assert_eq!((figures.sessions, figures.free_extents, figures.kept_extents), (0, 30, 2));
+}
+
+/// Fails as bugs do.
+#[derive(Debug)]
+struct Panicking(Pace);
+
+impl JobRunner for Panicking {
+    fn run(&self, _: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        memory.allocate(4096)?;
+        panic!("a job panics, as this test wants it to");
+    }
+
+    fn pace(&self, _: &[u8]) -> Pace {
+        self.0
+    }
+}
+
+#[test]
+fn a_job_that_panics_fails_its_caller_and_nobody_else() {
+    let paces = [(100, Pace::AtOnce), (101, Pace::Soon), (102, Pace::Long)];
+    let jobs =
+        paces.iter().fold(JobRegistry::standard(), |jobs, &(kind, pace)| jobs.with(kind, Arc::new(Panicking(pace))));
+    let (node, connector) = start(BackEnd::InProcess, Options { jobs, ..options() });
+    let client = connect(&connector, "compute-1");
+    let shard = client.create_store("db", b"").unwrap().acquire_shard(SHARD, false).unwrap();
+    for (kind, _) in paces {
+        let error = shard.submit_job(1, kind, b"", Duration::from_secs(60)).unwrap_err();
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("panicked"), "{error}");
+    }
+    assert_eq!(shard.submit_job(2, job_kind::ECHO, b"still", Duration::from_secs(60)).unwrap()[20..], *b"still");
+    let of_jobs = || {
+        let it = node.statistics();
+        (it.failed_jobs, it.completed_jobs, it.queued_jobs, it.running_jobs, it.job_bytes)
+    };
+    // What they allocated is free, and the output of the last one is there. A job runs until its reply is gone.
+    eventually("none runs any more", || of_jobs() == (3, 1, 0, 0, 4096));
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn users_of_the_machine_are_tenants_where_the_node_lists_them() {
+    let uid = rustix::process::geteuid().as_raw();
+    let listed = Identity::new(&format!("uid:{uid}")).unwrap();
+    let with = |known| TenantsOptions { known, others: Limits::default() };
+    let name = |node: &Handle| node.tenants().iter().map(|it| it.name.as_str().to_owned()).collect::<Vec<_>>();
+    let (node, connector) = start(BackEnd::Shm, options());
+    let client = connect(&connector, "compute-1");
+    assert_eq!(name(&node), ["anonymous"], "the node's own user proves nothing, and shares all of it");
+    // From now on it is somebody; who is in as somebody else loses the link.
+    node.configure(&with(vec![TenantOptions::new("local", vec![listed])])).unwrap();
+    eventually("the link ends", || client.renew().is_err());
+    let client = connect(&connector, "compute-2");
+    client.renew().unwrap();
+    let of = |tenant: &str| node.tenants().into_iter().find(|it| it.name.as_str() == tenant).unwrap();
+    assert_eq!((of("local").sessions, of("anonymous").sessions, of("anonymous").closed_links), (1, 0, 1));
+    node.shutdown().unwrap();
 }

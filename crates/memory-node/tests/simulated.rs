@@ -1,5 +1,5 @@
-//! A memory node and its clients on one thread, over the simulated back end: whoever waits runs the
-//! node.
+//! A memory node and its clients on one thread, over the simulated back end. A waiting client runs
+//! the node.
 
 use forebay_base::ErrorKind;
 use forebay_env::Random;
@@ -84,7 +84,7 @@ fn scenario(seed: u64) {
     allocator.adopt(&live).unwrap();
     first.renew().unwrap();
 
-    // Another takes over and finds everything as it was.
+    // Another session takes over and finds everything as it was.
     let second = connect(&network, "second").unwrap();
     let store = second.open_store("db").unwrap();
     let taken = store.acquire_shard(SHARD, true).unwrap();
@@ -99,7 +99,7 @@ fn scenario(seed: u64) {
     }
     work(&restored, &mut random, 40);
 
-    // The node dies. Everybody hears of it, and nothing of its earlier life is believed.
+    // The node dies. Every session notices, and nobody trusts anything from its earlier life.
     let stale = restored.allocate(4096).unwrap();
     network.crash(1);
     drop(lock(&node).take());
@@ -122,8 +122,8 @@ fn takeover_and_restart_on_one_thread() {
     }
 }
 
-/// Calls over a network that loses completions, breaks endpoints and ends links: each ends with an
-/// answer or a typed error, and when everybody is gone nothing but what was adopted is missing.
+/// Calls over a network that loses completions, breaks endpoints and ends links. Each call ends
+/// with an answer or a typed error. When all sessions are gone, only adopted memory is missing.
 fn lossy(seed: u64) {
     let mut random = Random::seeded(seed);
     let faults = Faults { lose_completion: 10_000, break_endpoint: 20_000, close_link: 5_000, crash_node: 0 };
@@ -154,7 +154,7 @@ fn lossy(seed: u64) {
             Err(error) => {
                 failed += 1;
                 let expected = [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Full, ErrorKind::Busy];
-                // A store may be there because the reply that it was created got lost.
+                // The store may exist because the reply to its creation was lost.
                 let lost_reply = error.kind() == ErrorKind::AlreadyExists;
                 let lapsed = matches!(error, Error::Lapsed { .. });
                 assert!(lapsed || lost_reply || expected.contains(&error.kind()), "{error}");
@@ -166,7 +166,7 @@ fn lossy(seed: u64) {
     network.settle();
     let mut node = lock(&node);
     let node = node.as_mut().expect("a node");
-    // Leases run out where no link's end says so.
+    // Leases run out where no link's end is reported.
     for _ in 0..8 {
         network.clock().sleep(Duration::from_secs(3));
         while node.step(Duration::ZERO).expect("the node serves") {}

@@ -1,5 +1,5 @@
-//! Prints what inserts and lookups of 20 B keys with 400 B values cost, in nanoseconds of processor
-//! time, which other work on the machine disturbs less than elapsed time.
+//! Prints the cost of inserts and lookups of 20 B keys with 400 B values, in nanoseconds of
+//! processor time. Other work on the machine disturbs processor time less than elapsed time.
 
 use forebay_base::{KeyOrder, Kind, Record, SequenceNumber};
 use forebay_env::Random;
@@ -14,7 +14,7 @@ const VALUE: [u8; 400] = [b'v'; 400];
 
 type Key = [u8; KEY_BYTES];
 
-/// Memory that one memtable after another uses, as a pool's is.
+/// Memory that successive memtables reuse, as with a pool.
 struct Reused(Arc<HeapMemory>);
 
 // SAFETY: as `HeapMemory`; a round's memtable is dropped before the next one is made.
@@ -63,7 +63,7 @@ fn main() -> Result<(), MemtableError> {
         let mut random = Random::seeded(7);
         let mut keys = vec![[b'0'; KEY_BYTES]; RECORDS as usize];
         for (i, key) in (0u64..).zip(&mut keys) {
-            // As db_bench's keys: a big-endian number, filled up with zeros.
+            // Like db_bench's keys: a big-endian number, padded with zeros.
             let number = if order == "sequential" { i } else { random.below(RECORDS * 10) };
             let at = if order == "one prefix" { KEY_BYTES - 8 } else { 0 };
             key[at..at + 8].copy_from_slice(&number.to_be_bytes());

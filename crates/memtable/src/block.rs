@@ -1,5 +1,5 @@
-//! The key-value block (O3-LSM 4.2; dLSM IV): contiguous memory that many writers fill with
-//! records at disjoint reserved ranges, and that readers read where records are published.
+//! The key-value block (O3-LSM 4.2; dLSM IV): contiguous memory that many writers fill with records at disjoint
+//! reserved ranges. Readers read it where records are published.
 //!
 //! # Who owns which bytes
 //!
@@ -12,25 +12,25 @@
 //! # Invariants
 //!
 //! 1. Reservations are disjoint (one fetch-and-add hands them out, [`crate::reservation`]).
-//! 2. A record's bytes are written before its node is linked (release), and read only by whoever
-//!    reached that node (acquire), or saw its piece complete (`pieces`).
-//! 3. A shared reference never covers bytes of another, perhaps unwritten, record: a reader sizes a
-//!    record from copied bytes of its own header first.
+//! 2. A record's bytes are written before its node is linked (release). A thread reads them only after it reached that
+//!    node (acquire), or saw their piece complete (`pieces`).
+//! 3. A shared reference never covers bytes of another record, which may be unwritten: a reader first determines a
+//!    record's size from a copy of its header.
 
 use crate::error::{IndexError, MemtableError};
-use crate::index::Records;
+use crate::prefetch::prefetch;
+use crate::records::Records;
 use forebay_base::record::{ALIGNMENT, MIN_RECORD_BYTES, pad};
 use forebay_base::{DecodeError, InternalKey, Record, RecordError, RecordHeader};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Memory that can carry a block, for instance registered with a fabric.
+/// Memory for a block, for instance registered with a fabric.
 ///
 /// # Safety
-/// From the moment a block is made of it until the value is dropped, [`base`](Self::base) and
-/// [`len`](Self::len) do not change, and `len` bytes from `base` on are initialised, valid
-/// for reads and writes of this process, and written by nobody but the block.
+/// From the creation of a block until the value is dropped, [`base`](Self::base) and [`len`](Self::len) do not change.
+/// `len` bytes from `base` are initialised, valid for reads and writes of this process, and written only by the block.
 /// Peers may be granted reads.
 pub unsafe trait BlockMemory: Send + Sync {
     /// The first byte; a multiple of 8.
@@ -69,7 +69,7 @@ unsafe impl BlockMemory for HeapMemory {
     }
 }
 
-/// A record where it lies in a block.
+/// A record at its place in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordRef<'m> {
     /// The record, borrowing from the block.
@@ -127,7 +127,7 @@ impl Block {
         record.encode_into(bytes);
     }
 
-    /// The record at `offset`, its checksum not verified: it never left this process.
+    /// The record at `offset`. Its checksum is not verified, because it never left this process.
     ///
     /// # Safety
     /// A record was written at `offset`, and that write happened before this call.
@@ -151,9 +151,8 @@ impl Block {
         })
     }
 
-    /// Decodes a header from a copy of the record's first bytes: 16, which every record has; 24
-    /// or 32 only if the header turned out to be longer than what was copied, because then the
-    /// record is at least that long too.
+    /// Decodes a header from a copy of the record's first 16 bytes, which every record has. Copies 24 or 32 bytes only
+    /// if the header turned out to be longer than the copy, because then the record is at least that long too.
     ///
     /// # Safety
     /// As for [`Block::record`].
@@ -191,27 +190,14 @@ impl fmt::Debug for Block {
     }
 }
 
-/// Asks for the line at `address`, which may be any.
-#[inline]
-pub(crate) fn prefetch(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
-    {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, which touches nothing whatever the address is.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
-    let _ = address;
-}
-
-/// The linked records of a block, as the index asks for their keys.
+/// The linked records of a block, for the index to look up their keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published<'m>(&'m Block);
 
 impl<'m> Published<'m> {
     /// # Safety
-    /// Whatever offset this is asked for is that of a record that the caller wrote itself, or that
-    /// was read from a node of the index after an acquiring load of a link to that node.
+    /// Every offset passed to this is that of a record that the caller wrote itself, or that was read from a node of
+    /// the index after an acquiring load of a link to that node.
     pub(crate) const unsafe fn new(block: &'m Block) -> Self {
         Self(block)
     }
@@ -223,13 +209,12 @@ impl<'m> Published<'m> {
         unsafe { self.0.record(record as usize * ALIGNMENT) }
     }
 
-    /// Asks for the lines of the first `length` bytes of a record, at most 64; nothing happens if there are
-    /// none.
+    /// Prefetches the lines of the first `length` bytes of a record. Does nothing if there are none.
     #[inline]
     pub(crate) fn prefetch(&self, record: u32, length: usize) {
         let start = self.0.base.as_ptr().wrapping_add(record as usize * ALIGNMENT);
-        prefetch(start);
-        prefetch(start.wrapping_add(length.saturating_sub(1)));
+        let last = length.saturating_sub(1);
+        (0..last).step_by(64).chain([last]).for_each(|at| prefetch(start.wrapping_add(at)));
     }
 }
 

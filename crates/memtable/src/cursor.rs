@@ -1,16 +1,26 @@
-//! Walking over an index in both directions.
+//! Cursors: walks over an index in both directions.
 //!
-//! A step goes to the next slot of the leaf, or to the next leaf; backward from the first slot of a
-//! leaf, and whenever the leaf has changed since the cursor came to it, the step is a search by the
-//! key of the record that the cursor is at, O(log n). No step allocates. A cursor over a live index
-//! sees what was inserted when it steps there.
+//! A step goes to the next slot of the leaf, or to the next leaf. A backward step from the first
+//! slot of a leaf is a search by the key of the current record, O(log n). So is any step after the
+//! leaf has changed since the cursor came to it. No step allocates. A cursor over a live index sees
+//! records that are present when it steps there.
 
 use crate::error::IndexError;
-use crate::index::Records;
-use crate::walk::{Edge, Goal, Place, Target, Walk};
+use crate::index::Index;
+use crate::records::Records;
+use crate::target::{Edge, Target};
+use crate::walk::{Goal, Place, Walk};
 use forebay_base::InternalKey;
 
-/// A place in an index, or nowhere.
+impl Index {
+    /// A cursor without a position.
+    #[must_use]
+    pub const fn cursor<R: Records>(&self, records: R) -> Cursor<'_, R> {
+        Cursor::new(self.walk(records))
+    }
+}
+
+/// A place in an index, or no position.
 #[derive(Debug, Clone)]
 pub struct Cursor<'a, R> {
     walk: Walk<'a, R>,
@@ -31,7 +41,7 @@ impl<'a, R: Records> Cursor<'a, R> {
     /// Goes to the first record.
     ///
     /// # Errors
-    /// [`IndexError`] on a damaged index, as for all moves; the cursor is nowhere then.
+    /// [`IndexError`] on a damaged index, as for all moves; the cursor then has no position.
     pub fn seek_to_first(&mut self) -> Result<(), IndexError> {
         self.go(self.walk.at_or_after(Goal::First))
     }
@@ -62,7 +72,8 @@ impl<'a, R: Records> Cursor<'a, R> {
         self.go(self.walk.before(Goal::Key(&target), Edge::After))
     }
 
-    /// Goes one record forward; nowhere after the last, and from nowhere.
+    /// Goes one record forward. There is no position after the last record; without a position,
+    /// nothing happens.
     ///
     /// # Errors
     /// [`IndexError`].
@@ -75,7 +86,8 @@ impl<'a, R: Records> Cursor<'a, R> {
         }
     }
 
-    /// Goes one record back; nowhere before the first, and from nowhere.
+    /// Goes one record back. There is no position before the first record; without a position,
+    /// nothing happens.
     ///
     /// # Errors
     /// [`IndexError`].
@@ -86,14 +98,14 @@ impl<'a, R: Records> Cursor<'a, R> {
         }
     }
 
-    /// Offset, divided by 8, of the record here; `None` when nowhere.
+    /// Offset, divided by 8, of the current record; `None` without a position.
     #[inline]
     #[must_use]
     pub fn record(&self) -> Option<u32> {
         self.place.as_ref().map(Place::record)
     }
 
-    /// A record some steps ahead, if it is in the same leaf and the leaf is as it was: a hint.
+    /// A record some steps ahead, if it is in the same leaf and the leaf is unchanged: a hint.
     #[inline]
     pub(crate) fn record_ahead(&self, steps: u32) -> Option<u32> {
         let place = self.place.as_ref()?;

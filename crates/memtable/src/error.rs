@@ -15,7 +15,7 @@ pub enum IndexError {
         /// Number of the node.
         node: u32,
     },
-    /// What a slot points at is no record.
+    /// A slot does not point to a record.
     #[error("no record at offset {offset} of the block")]
     BadRecord {
         /// Bytes from the block's start.
@@ -42,9 +42,9 @@ pub enum MemtableError {
         "a block of {capacity} bytes does not fit into {memory} bytes of memory, or is no multiple of 8 above zero"
     )]
     BadCapacity {
-        /// Capacity asked for, in bytes.
+        /// The requested capacity in bytes.
         capacity: usize,
-        /// Memory given, in bytes.
+        /// The size of the memory in bytes.
         memory: usize,
     },
     /// The memory does not start at a multiple of 8.
@@ -53,10 +53,10 @@ pub enum MemtableError {
     /// The sequence numbers of the memtable would exceed the largest one.
     #[error("sequence numbers are used up")]
     SequenceExhausted,
-    /// A reservation that no set of records can have, or beyond the limits.
+    /// A reservation that no set of records can have, or one beyond the limits.
     #[error("a reservation of {count} records in {bytes} bytes is not possible")]
     BadReservation {
-        /// Records.
+        /// Number of records.
         count: u64,
         /// Bytes.
         bytes: u64,
@@ -66,7 +66,7 @@ pub enum MemtableError {
     Oversize {
         /// Capacity in bytes.
         capacity: u64,
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: u64,
     },
     /// The key or the value is longer than allowed.
@@ -77,7 +77,7 @@ pub enum MemtableError {
         /// Length of the value in bytes.
         value: usize,
     },
-    /// The records inserted do not add up to what was reserved.
+    /// The inserted records do not add up to the reservation.
     #[error("a record of {length} bytes does not fit the {left} bytes that are left of its reservation")]
     NotReserved {
         /// Length of the record with padding, in bytes.

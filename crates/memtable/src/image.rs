@@ -1,8 +1,8 @@
-//! An index as bytes, to be searched where it was sent: a memory node that holds a memtable's
-//! block may answer lookups from it (O3-LSM 4.4).
+//! An index as bytes, to be searched where it was sent. A memory node that holds a memtable's block may answer lookups
+//! from it (O3-LSM 4.4).
 //!
-//! A memtable that takes no more inserts needs no tree: the image is its records' prefixes and offsets,
-//! in order, and a search is a binary search.
+//! A memtable that takes no more inserts needs no tree. The image is the prefixes and offsets of its records, in order,
+//! and a search is a binary search.
 //!
 //! ```text
 //!  offset     size   field
@@ -16,12 +16,12 @@
 //!  16 + 8n    4 × n  offsets of the records in the block, divided by 8
 //! ```
 //!
-//! All integers are little-endian. Nothing follows the offsets. The checksum finds damage, not
-//! malice: a search looks at no more slots than there are and checks every offset, and what it finds
-//! is only as good as the record, which carries its own checksum.
+//! All integers are little-endian. Nothing follows the offsets. The checksum detects damage, not malice: a search
+//! visits no more slots than there are and checks every offset. A result can be trusted only as far as the record,
+//! which carries its own checksum.
 
 use crate::error::{IndexError, MemtableError};
-use crate::index::Records;
+use crate::records::Records;
 use forebay_base::record::ALIGNMENT;
 use forebay_base::{DecodeError, InternalKey, KeyOrder, Reader, Record, SequenceNumber, Tag, Writer, checksum};
 use std::cmp::Ordering;
@@ -31,7 +31,7 @@ const HEADER_BYTES: usize = 16;
 const PREFIX_BYTES: usize = size_of::<u64>();
 const RECORD_BYTES: usize = size_of::<u32>();
 
-/// Encodes slots, which are in order: the prefix of a key, and its record's offset divided by 8.
+/// Encodes slots that are in order: the prefix of a key, and its record's offset divided by 8.
 pub(crate) fn encode(order: KeyOrder, slots: impl Iterator<Item = (u64, u32)>) -> Vec<u8> {
     let (mut prefixes, mut offsets) = (Vec::new(), Vec::new());
     for (prefix, record) in slots {
@@ -52,7 +52,7 @@ pub(crate) fn encode(order: KeyOrder, slots: impl Iterator<Item = (u64, u32)>) -
     out
 }
 
-/// An index that came from outside. Its bytes must not change while it is in use.
+/// An index from outside this process. Its bytes must not change while it is in use.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexImage<'a> {
     prefixes: &'a [u8],
@@ -104,20 +104,20 @@ impl<'a> IndexImage<'a> {
         self.offsets.len() / RECORD_BYTES
     }
 
-    /// Whether there are none.
+    /// Whether there are no records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.offsets.is_empty()
     }
 
-    /// A cursor over the records of `block`, nowhere at first.
+    /// A cursor over the records of `block`, without a position.
     #[must_use]
     pub const fn cursor(self, block: BlockBytes<'a>) -> ImageCursor<'a> {
         ImageCursor { image: self, block, slot: None }
     }
 
-    /// The newest record of `key` in `block` that `snapshot` covers, of whatever kind, and its
-    /// offset in bytes. The record's checksum is verified.
+    /// The newest record of `key` in `block` that `snapshot` covers, of any kind, and its offset in bytes. The record's
+    /// checksum is verified.
     ///
     /// # Errors
     /// [`IndexError`] when the image or the block is damaged.
@@ -134,7 +134,7 @@ impl<'a> IndexImage<'a> {
         Ok((record.key == key).then_some((offset, record)))
     }
 
-    /// Number of slots before `key`, and with `or_equal` those equal to it too.
+    /// Number of slots before `key`; with `or_equal`, also those equal to it.
     fn rank(&self, block: BlockBytes<'_>, key: InternalKey<'_>, or_equal: bool) -> Result<usize, IndexError> {
         let prefix = self.order.prefix(key.user_key);
         let (mut low, mut high) = (0, self.len());
@@ -163,7 +163,7 @@ impl<'a> IndexImage<'a> {
     }
 }
 
-/// A place in an image, or nowhere.
+/// A place in an image, or no position.
 #[derive(Debug, Clone)]
 pub struct ImageCursor<'a> {
     image: IndexImage<'a>,
@@ -189,7 +189,7 @@ impl ImageCursor<'_> {
     /// Goes to the first record whose key is not before `key`.
     ///
     /// # Errors
-    /// [`IndexError`] when the image or the block is damaged; the cursor is nowhere then.
+    /// [`IndexError`] when the image or the block is damaged; the cursor then has no position.
     pub fn seek(&mut self, key: InternalKey<'_>) -> Result<(), IndexError> {
         self.slot = None;
         let rank = self.image.rank(self.block, key, false)?;
@@ -208,25 +208,25 @@ impl ImageCursor<'_> {
         Ok(())
     }
 
-    /// Goes one record forward; nowhere after the last, and from nowhere.
+    /// Goes one record forward. There is no position after the last record; without a position, nothing happens.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) {
         self.go(self.slot.map(|slot| slot + 1));
     }
 
-    /// Goes one record back; nowhere before the first, and from nowhere.
+    /// Goes one record back. There is no position before the first record; without a position, nothing happens.
     pub fn prev(&mut self) {
         self.go(self.slot.and_then(|slot| slot.checked_sub(1)));
     }
 
-    /// Offset, divided by 8, of the record here; `None` when nowhere.
+    /// Offset, divided by 8, of the current record; `None` without a position.
     #[must_use]
     pub fn record(&self) -> Option<u32> {
         self.slot.and_then(|slot| self.image.record(slot))
     }
 }
 
-/// The bytes of a block that came from outside. They must not change while they are in use.
+/// The bytes of a block from outside this process. They must not change while they are in use.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockBytes<'a>(pub &'a [u8]);
 
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One slot, for the key "key" whose record is at the block's start.
+    /// One slot, for the key "key". Its record is at the start of the block.
     #[rustfmt::skip]
     const GOLDEN: [u8; 28] = [
         0xd0, 0x32, 0xca, 0x48, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, // checksum, version, order, records
@@ -313,7 +313,7 @@ mod tests {
             let _ = IndexImage::decode(&bytes);
         }
 
-        /// Slots in any order that mostly point somewhere, over a block that holds records.
+        /// Slots in any order that mostly point to some place, over a block with records.
         #[test]
         fn any_slots_are_searched_without_panic(
             slots in prop::collection::vec(

@@ -1,9 +1,9 @@
-//! The ordered index of a memtable: a B+-tree from internal keys to records, which many threads
-//! fill and read at once (optimistic lock coupling; `docs/decisions/0014`).
+//! The ordered index of a memtable: a B+-tree from internal keys to records that many threads fill and read at once
+//! (optimistic lock coupling; `docs/decisions/0014`).
 //!
-//! Nodes (`node`) live in an array and name each other by number. A slot carries the first
-//! twelve bytes of its key, which decide most comparisons without a look at the record, that is
-//! without a cache miss. Nodes and slots are only ever added.
+//! Nodes (`node`) live in an array and refer to each other by number. A slot carries the first twelve bytes of its key.
+//! They decide most comparisons without a look at the record, which would be a cache miss. Nodes and slots are only
+//! ever added.
 //!
 //! # An insert
 //!
@@ -14,88 +14,51 @@
 //!   else:                 lock the leaf if it is unchanged, shift, insert, unlock
 //! ```
 //!
-//! Whatever was changed by somebody else meanwhile is noticed by the snapshot, and the insert starts
-//! again. No latch is held while a record is written or compared, and nobody waits for a latch while
-//! holding another: taking one fails when the node has changed or is locked.
+//! The snapshot detects changes by other threads, and the insert starts again. No latch is held while a record is
+//! written or compared. A thread that holds a latch never waits for another one: taking a latch fails when the node has
+//! changed or is locked.
 //!
 //! # Invariants
 //!
-//! 1. A node is reached only from a parent (or leaf before it, or root word) that was unchanged
-//!    after the node's snapshot was taken. So at the time of the snapshot the node held exactly the
-//!    keys of its separators' range.
-//! 2. A record is read only if its slot was in an unchanged node: whoever inserted it had written the
-//!    record before, and the snapshot acquires from it.
-//! 3. A leaf but the first is never empty. A leaf but the last and an inner node but those on the
-//!    right edge are at least half full, so `nodes_for` bounds the nodes that there can be. At the right edge a
-//!    split moves nothing, so keys that ascend leave full nodes behind.
+//! 1. A node is reached only from a parent (or previous leaf, or root word) that was unchanged after the node's
+//!    snapshot was taken. So at the time of the snapshot the node held exactly the keys of its separators' range.
+//! 2. A record is read only if its slot was in an unchanged node. The inserter wrote the record before the slot, and
+//!    the snapshot acquires from the inserter.
+//! 3. Except for the first leaf, no leaf is empty. Leaves except the last, and inner nodes except those on the right
+//!    edge, are at least half full, so `nodes_for` bounds the number of nodes. At the right edge a split moves nothing,
+//!    so ascending keys leave full nodes.
 //! 4. No two slots of leaves have the same internal key (sequence numbers are unique).
 
 use crate::error::IndexError;
 use crate::node::{Arena, NONE, Node, SLOTS, Snapshot, lower, payload, upper};
 use crate::planted::{Bug, planted};
-use crate::walk::{Edge, Goal, Place, Target, Walk};
+use crate::target::{Edge, Stop, Target, Visit, retry};
 use forebay_base::record::MIN_RECORD_BYTES;
 use forebay_base::{InternalKey, KeyOrder};
 use forebay_env::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Release},
 };
-use forebay_env::sync::relax;
 
-pub use crate::cursor::Cursor;
+pub use crate::records::Records;
 
-/// Where an index finds the keys of its records.
-pub trait Records: Copy {
-    /// The key of the record at `record` times 8 bytes.
-    ///
-    /// # Errors
-    /// [`IndexError::BadRecord`].
-    fn key_at(&self, record: u32) -> Result<InternalKey<'_>, IndexError>;
-}
-
-/// Why an attempt ended without an answer.
-pub(crate) enum Stop {
-    /// A node changed meanwhile: try again.
-    Changed,
-    Failed(IndexError),
-}
-
-impl From<IndexError> for Stop {
-    fn from(error: IndexError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// Tries until no node changes meanwhile.
-#[inline]
-pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, IndexError> {
-    let mut round = 0;
-    loop {
-        match attempt() {
-            Ok(answer) => return Ok(answer),
-            Err(Stop::Failed(error)) => return Err(error),
-            Err(Stop::Changed) => relax(&mut round),
-        }
-    }
-}
-
-/// Nodes that hold any records of a block of `capacity_bytes` (invariant 3).
+/// Number of nodes that can hold all records of a block of `capacity_bytes` (invariant 3).
 pub(crate) const fn nodes_for(capacity_bytes: usize) -> usize {
     let records = capacity_bytes / MIN_RECORD_BYTES;
     let leaves = records / (SLOTS / 2) + 2;
-    // Inner nodes of each level are fewer than the nodes below divided by half a node's children.
+    // Each inner level has fewer nodes than the level below divided by half a node's children.
     let inner = if SLOTS > 6 { leaves / (SLOTS / 2 - 1) * 2 } else { leaves * 2 };
     leaves + inner + MAX_HEIGHT
 }
 
-/// More levels than there can be: each halves the nodes at least.
+/// More levels than possible: each level at least halves the number of nodes.
 const MAX_HEIGHT: usize = 32;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Index {
     arena: Arena,
-    /// Number of the root and, in the upper half, inner levels above the leaves.
+    /// Number of the root and, in the upper half, the number of inner levels above the leaves.
     root: AtomicU64,
     order: KeyOrder,
 }
@@ -117,13 +80,13 @@ impl Index {
         Ok(root)
     }
 
-    /// An index that nothing can be inserted into and that takes no memory.
+    /// An index without memory, into which nothing can be inserted.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn without_memory(order: KeyOrder) -> Self {
         Self { arena: Arena::empty(), root: AtomicU64::new(payload(0, NONE)), order }
     }
 
-    /// Makes it empty and keeps the memory.
+    /// Empties the index and keeps the memory.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn clear(&mut self) -> Result<(), IndexError> {
         self.arena.clear();
@@ -143,11 +106,11 @@ impl Index {
         self.arena.used() * size_of::<Node>()
     }
 
-    /// Inserts a slot for the record at `record` times 8 bytes, whose internal key is `key`. The
-    /// record's bytes must be written.
+    /// Inserts a slot for the record at `record` times 8 bytes, which has the internal key `key`. The record's bytes
+    /// must be written.
     ///
     /// # Errors
-    /// [`IndexError::Full`]; the others only if memory was overwritten.
+    /// [`IndexError::Full`]; other errors only if memory was overwritten.
     #[inline]
     pub fn insert<R: Records>(&self, records: R, key: InternalKey<'_>, record: u32) -> Result<(), IndexError> {
         let target = Target::new(self.order, key);
@@ -186,27 +149,7 @@ impl Index {
         Ok(())
     }
 
-    /// Offset, divided by 8, of the first record whose key is not before `key`.
-    ///
-    /// # Errors
-    /// Only if memory was overwritten.
-    #[inline]
-    pub fn seek<R: Records>(&self, records: R, key: InternalKey<'_>) -> Result<Option<u32>, IndexError> {
-        let target = Target::new(self.order, key);
-        Ok(self.walk(records).at_or_after(Goal::Key(&target))?.map(|place| place.record()))
-    }
-
-    /// A cursor, nowhere at first.
-    #[must_use]
-    pub const fn cursor<R: Records>(&self, records: R) -> Cursor<'_, R> {
-        Cursor::new(self.walk(records))
-    }
-
-    pub(crate) const fn walk<R: Records>(&self, records: R) -> Walk<'_, R> {
-        Walk { index: self, records }
-    }
-
-    /// The root, with a snapshot of when it was the root.
+    /// The root, with a snapshot from a time when it was the root.
     #[inline]
     pub(crate) fn root(&self) -> Result<Visit<'_>, Stop> {
         // Acquire: pairs with the release in `insert_above`.
@@ -216,7 +159,7 @@ impl Index {
         if self.root.load(Acquire) == word { Ok(visit) } else { Err(Stop::Changed) }
     }
 
-    /// Child `i` of an inner node, with a snapshot of when it was that.
+    /// Child `i` of an inner node, with a snapshot from a time when it was that child.
     #[inline]
     pub(crate) fn child(&self, of: Visit<'_>, i: usize) -> Result<Visit<'_>, Stop> {
         let number = of.node.child(i);
@@ -228,7 +171,7 @@ impl Index {
         Ok(visit)
     }
 
-    /// The leaf behind a leaf, with a snapshot of when it was that.
+    /// The leaf after a leaf, with a snapshot from a time when it was the next one.
     pub(crate) fn next_leaf(&self, of: Visit<'_>) -> Result<Option<Visit<'_>>, Stop> {
         let number = of.node.link();
         of.check()?;
@@ -245,7 +188,7 @@ impl Index {
         Ok(Visit { number, node: self.arena.get(number)?, snapshot, level: 0 })
     }
 
-    /// Locks a node and what is above it.
+    /// Locks a node and its parent.
     fn lock_with_parent<'a>(&'a self, path: &Path<'a>) -> Result<Locked<'a>, Stop> {
         if let Some((parent, _)) = path.parent
             && !parent.node.lock(parent.snapshot)
@@ -253,7 +196,7 @@ impl Index {
             return Err(Stop::Changed);
         }
         let locked = path.at.node.lock(path.at.snapshot);
-        // Without a parent: whoever makes another root changes this one, so it is the root still.
+        // There is no parent. A thread that makes another root changes this node, so it is still the root.
         if !locked {
             if let Some((parent, _)) = path.parent {
                 parent.node.unlock_unchanged(parent.snapshot);
@@ -274,7 +217,7 @@ impl Index {
         Ok(Locked { right, right_node: self.arena.get(right)?, root })
     }
 
-    /// Inserts a new node above a node that was split, and unlocks that level.
+    /// Inserts a new node above a split node, and unlocks that level.
     fn insert_above(&self, path: &Path<'_>, locked: &Locked<'_>, prefix: u64, separator: u32) -> Result<(), Stop> {
         let value = payload(separator, locked.right);
         match (path.parent, locked.root) {
@@ -313,7 +256,7 @@ impl Index {
         above
     }
 
-    /// Puts the first slot beyond a full last leaf into a new one.
+    /// Puts the first slot that does not fit into a full last leaf into a new leaf.
     #[cold]
     fn append_leaf(&self, path: &Path<'_>, target: &Target<'_>, record: u32) -> Result<(), Stop> {
         let locked = self.lock_with_parent(path)?;
@@ -325,7 +268,7 @@ impl Index {
         above
     }
 
-    /// Moves the upper half of a full inner node into a new one, but for one separator, which goes up.
+    /// Moves the upper half of a full inner node into a new one, except one separator, which moves up.
     #[cold]
     fn split_inner(&self, path: &Path<'_>) -> Result<(), Stop> {
         let locked = self.lock_with_parent(path)?;
@@ -343,42 +286,16 @@ impl Index {
     }
 }
 
-/// A node as it was at the time of a snapshot.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Visit<'a> {
-    pub(crate) number: u32,
-    pub(crate) node: &'a Node,
-    pub(crate) snapshot: Snapshot,
-    /// Levels below.
-    pub(crate) level: u32,
-}
-
-impl Visit<'_> {
-    /// Stops unless what was read of the node belongs together.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<(), Stop> {
-        if self.node.is_unchanged(self.snapshot) { Ok(()) } else { Err(Stop::Changed) }
-    }
-
-    /// The place of slot `slot` of a leaf.
-    #[inline]
-    pub(crate) fn place(&self, slot: usize) -> Result<Place, Stop> {
-        let payload = self.node.payload(slot);
-        self.check()?;
-        Ok(Place { leaf: self.number, slot: slot as u32, snapshot: self.snapshot, payload })
-    }
-}
-
-/// Where an insert is.
+/// The position of an insert.
 struct Path<'a> {
-    /// The node above, which is not full, and which of its children `at` is.
+    /// The node above, which is not full, and the index of the child `at` in it.
     parent: Option<(Visit<'a>, usize)>,
     at: Visit<'a>,
-    /// Whether no key is beyond those of this node.
+    /// Whether no key lies beyond those of this node.
     on_right_edge: bool,
 }
 
-/// The new nodes of a split whose old ones are locked.
+/// The new nodes of a split, whose old nodes are locked.
 struct Locked<'a> {
     right: u32,
     right_node: &'a Node,

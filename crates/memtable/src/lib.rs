@@ -1,13 +1,12 @@
-//! What one shard of the engine writes into: key-value blocks, the concurrent ordered index over
-//! them, and the reservation and publication of sequence numbers. Knows neither tables nor the
-//! network.
+//! The structures that one shard of the engine writes into: key-value blocks, the concurrent ordered index over them,
+//! and the reservation and publication of sequence numbers. Knows neither tables nor the network.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`mod@block`] | the key-value block and the memory that carries it |
 //! | [`reservation`] | one fetch-and-add for bytes and sequence numbers |
 //! | [`log`] | a slot for each record, and chains of slots by hash |
-//! | [`index`] | the B+-tree from internal keys to records, for whoever wants order |
+//! | [`index`] | the B+-tree from internal keys to records, for readers that need order |
 //! | `sorted` | the records of a complete memtable in order |
 //! | [`image`] | an index as bytes, searched where it was sent |
 //! | `pieces` | which bytes of a block are complete |
@@ -15,11 +14,11 @@
 //! | [`publication`] | the published number of a shard |
 //! | [`mod@switch`] | the current memtable, loaded without a lock |
 //!
-//! Glossary: a **reservation** is the range of bytes and sequence numbers that one writer fills; a
-//! record's **ordinal** is its number among the memtable's records, from 0; a memtable's **end** is
-//! its final count of records and bytes; a record is **listed** when its slot of the log says so; a **piece** is a part of the block that may leave by
-//! itself; a **mark** says that a reservation is finished; a **slot** is an entry of the log, or of a
-//! **node** of the index; a **snapshot** of a node is its latch as it was.
+//! Glossary: a **reservation** is the range of bytes and sequence numbers that one writer fills. A record's **ordinal**
+//! is its number among the memtable's records, from 0. A memtable's **end** is its final count of records and bytes. A
+//! record is **listed** when its slot of the log is in use. A **piece** is a part of the block that may leave by
+//! itself. A **mark** shows that a reservation is finished. A **slot** is an entry of the log, or of a **node** of the
+//! index. A **snapshot** of a node is the value of its latch at one moment.
 //!
 //! # A write
 //!
@@ -61,10 +60,9 @@
 //! cargo run -p forebay-memtable --release --example insert_rate
 //! ```
 //!
-//! loom explores every interleaving of two or three threads over the kernels (publication,
-//! reservation with switch, inserting into the index), shuttle samples schedules of the whole
-//! write path, Miri checks the unsafe code, that of the fabric too. Both model checkers are themselves checked with planted
-//! bugs (`planted`).
+//! loom explores every interleaving of two or three threads over the kernels (publication, reservation with switch,
+//! inserting into the index). shuttle samples schedules of the whole write path. Miri checks the unsafe code, including
+//! that of the fabric. Planted bugs check both model checkers (`planted`).
 
 pub mod block;
 mod cursor;
@@ -81,15 +79,19 @@ mod pieces;
 pub mod planted;
 #[cfg(not(any(loom, shuttle)))]
 mod planted;
+mod prefetch;
 pub mod publication;
+mod records;
 #[cfg(not(any(loom, shuttle)))]
 mod registered;
 pub mod reservation;
 mod sorted;
 pub mod switch;
+mod target;
 mod walk;
 
 pub use block::{BlockMemory, HeapMemory, RecordRef};
+pub use cursor::Cursor;
 pub use error::{IndexError, MemtableError};
 pub use image::{BlockBytes, ImageCursor, IndexImage};
 #[cfg(not(any(loom, shuttle)))]

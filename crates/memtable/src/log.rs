@@ -1,53 +1,53 @@
-//! The log of a memtable: a slot for each record, in the order of their numbers, and chains of slots
-//! whose keys have the same hash.
+//! The log of a memtable: a slot for each record, in the order of their numbers, and chains of slots whose keys have
+//! the same hash.
 //!
-//! A writer only appends here: its slot is where its number says, and putting the slot into a chain is
-//! one compare-and-swap. Lookups follow the chain of their key. Order among keys is made later, and only
-//! where somebody asks for it ([`crate::memtable`]).
+//! A writer only appends here: its number determines its slot, and adding the slot to a chain is one compare-and-swap.
+//! Lookups follow the chain of their key. Order among keys is made later, and only when a reader needs it
+//! ([`crate::memtable`]).
 //!
 //! ```text
 //!  slot   u64  prefix: key bytes 0 … 7
 //!         u64  payload: key bytes 8 … 11, record + 1; zero while the slot is not in use
 //!         u32  hash: upper half of the key's hash
-//!         u32  next: name of the slot behind this one in its chain, 0 at the end
+//!         u32  next: name of the slot after this one in its chain, 0 at the end
 //! ```
 //!
-//! A slot's **name** is its ordinal plus 1, and so its record's number less the memtable's base. A record
-//! is named by its offset divided by 8.
+//! A slot's **name** is its ordinal plus 1, which is its record's number minus the memtable's base. A record's name is
+//! its offset divided by 8.
 //!
 //! # Who writes what
 //!
 //! | word | by | readers |
 //! |---|---|---|
 //! | prefix, hash, payload of a slot | the one writer of its record, before anything leads to the slot; the payload last | after an acquiring load that leads to the slot, or of its payload |
-//! | head of a chain, next of a slot in a chain | whoever puts a slot there, by compare-and-swap (release) | acquire |
+//! | head of a chain, next of a slot in a chain | the writer that adds a slot there, by compare-and-swap (release) | acquire |
 //!
 //! # Invariants
 //!
-//! 1. A chain's names descend. A slot goes behind those with higher names, which only writers that are
-//!    at work at the same time can have put there before it. Slots are never taken out, so a place that
-//!    was found is lost only to another slot that was put there.
-//! 2. A record is written before its slot's payload, and that before the slot is in a chain. So the
-//!    chain of a key holds all its records up to any published number, and the first of them
-//!    that a snapshot covers is the newest.
+//! 1. A chain's names descend. A slot goes after those with higher names, which only concurrent writers can have added.
+//!    Slots are never removed, so a place in a chain can be lost only to another slot added there.
+//! 2. A record is written before its slot's payload, and the payload before the slot is in a chain. So the chain of a
+//!    key holds all its records up to any published number, and the first of them that a snapshot covers is the newest.
 
-use crate::block::prefetch;
 use crate::error::IndexError;
 use crate::node::{lower, payload, upper};
 use crate::planted::{Bug, planted};
+use crate::prefetch::prefetch;
 use forebay_base::record::MIN_RECORD_BYTES;
 use forebay_env::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Slots of a chain that a lookup looks at. Where it has to look at more (many versions, an old snapshot),
-/// a search of the ordered index is faster.
+/// Maximum number of slots of a chain that a lookup visits. Beyond that (many versions, an old snapshot), a search of
+/// the ordered index is faster.
 const MAX_STEPS: usize = if cfg!(any(loom, shuttle, miri)) { 4 } else { 64 };
 /// Bytes of a block for each chain.
 const BYTES_A_CHAIN: usize = 256;
-/// Ends a chain.
+/// The end of a chain.
 const END: u32 = 0;
+/// In a payload, beside a record that nobody is to find. Offsets of records, divided by 8, are far below.
+const VOID: u32 = 1 << 31;
 
 /// See the module.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Slot {
 
 const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Slot>() == 24);
 
-/// A record that is listed, with what decides most comparisons of its key.
+/// A listed record, with the bytes that decide most comparisons of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     /// Key bytes 0 … 7 as a number in the order of keys.
@@ -71,12 +71,12 @@ pub struct Listed {
     pub record: u32,
 }
 
-/// What a chain says of a key.
+/// The answer of a chain for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The newest record that is covered.
+    /// The newest covered record.
     Record(u32),
-    /// There is none.
+    /// There is no record.
     Absent,
     /// The chain is too long to tell.
     TooLong,
@@ -86,7 +86,7 @@ pub enum Answer {
 #[derive(Debug, Default)]
 pub struct Log {
     slots: Box<[Slot]>,
-    /// A power of two of them.
+    /// The number of heads is a power of two.
     heads: Box<[AtomicU32]>,
 }
 
@@ -109,7 +109,7 @@ fn zeroed(count: usize) -> Box<[Slot]> {
 }
 
 impl Log {
-    /// An empty log of what a block of `capacity_bytes` can hold.
+    /// An empty log for the records of a block of `capacity_bytes`.
     #[must_use]
     pub fn new(capacity_bytes: usize) -> Self {
         let chains = (capacity_bytes / BYTES_A_CHAIN).next_power_of_two();
@@ -119,7 +119,7 @@ impl Log {
         }
     }
 
-    /// Makes a log, of which the first `count` slots at most were used, an empty one.
+    /// Empties a log of which at most the first `count` slots were used.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn clear(&mut self, count: usize) {
         let count = count.min(self.slots.len());
@@ -148,7 +148,7 @@ impl Log {
         self.heads.get(at).ok_or(IndexError::BadLink { node: END })
     }
 
-    /// Asks for the memory that listing a key with this hash needs, so that it comes while the record is written.
+    /// Prefetches the memory for listing a key with this hash, so that it arrives while the record is written.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         if let Ok(head) = self.head(hash) {
@@ -156,7 +156,7 @@ impl Log {
         }
     }
 
-    /// Lists a record, which is written, of a key with this hash. Called once for each ordinal.
+    /// Lists a written record of a key with this hash. Called once for each ordinal.
     ///
     /// # Errors
     /// [`IndexError::Full`] for an ordinal that the block has no room for.
@@ -170,8 +170,8 @@ impl Log {
         slot.payload.store(payload(listed.tail, listed.record + 1), Release);
         let mut before = self.head(hash)?;
         loop {
-            // Acquire: whoever comes to the slots behind through this one is to see them too; the
-            // release below passes them on.
+            // Acquire: a thread that reaches the later slots through this one must see them too; the release below
+            // passes them on.
             let after = before.load(Acquire);
             if after > name && !planted(Bug::UnorderedChain) {
                 before = &self.slot(after)?.next;
@@ -185,6 +185,25 @@ impl Log {
         }
     }
 
+    /// Notes that nobody is to find the record of an ordinal. Called in place of [`Log::add`].
+    ///
+    /// # Errors
+    /// As [`Log::add`].
+    pub fn add_void(&self, ordinal: u32, record: u32) -> Result<(), IndexError> {
+        let slot = self.slot(ordinal + 1).map_err(|_| IndexError::Full(self.slots.len()))?;
+        // Release: pairs with `record`.
+        slot.payload.store(payload(0, VOID | (record + 1)), Release);
+        Ok(())
+    }
+
+    /// The record of an ordinal, listed or void, once it is written.
+    #[inline]
+    #[must_use]
+    pub fn record(&self, ordinal: usize) -> Option<u32> {
+        // Acquire: pairs with `add` and `add_void`.
+        (lower(self.slots.get(ordinal)?.payload.load(Acquire)) & !VOID).checked_sub(1)
+    }
+
     /// The record of ordinal `ordinal`, if it is listed.
     #[inline]
     #[must_use]
@@ -192,15 +211,15 @@ impl Log {
         let slot = self.slots.get(ordinal)?;
         // Acquire: pairs with `add`.
         let payload = slot.payload.load(Acquire);
-        let record = lower(payload).checked_sub(1)?;
+        let record = lower(payload).checked_sub(1).filter(|record| record & VOID == 0)?;
         Some(Listed { prefix: slot.prefix.load(Relaxed), tail: upper(payload), record })
     }
 
-    /// Asks a chain for the newest record that `is_key` holds for, among those with names up to
-    /// `newest`. A number up to the published one is such a name, when the base is taken off.
+    /// Asks a chain for the newest record for which `is_key` holds, among those with names up to `newest`. A number up
+    /// to the published one, minus the base, is such a name.
     ///
     /// # Errors
-    /// Those of `is_key`; [`IndexError::BadLink`] if memory was overwritten.
+    /// Errors of `is_key`; [`IndexError::BadLink`] if memory was overwritten.
     #[inline]
     pub fn find(
         &self,
@@ -236,7 +255,7 @@ mod tests {
         Listed { prefix: 5, tail: 6, record }
     }
 
-    /// All in one chain, of one hash.
+    /// All slots in one chain, of one hash.
     fn chained(ordinals: &[u32]) -> Log {
         let log = Log::new(16 * 16);
         for ordinal in ordinals {
@@ -268,6 +287,16 @@ mod tests {
         assert_eq!(log.find(0, u64::MAX, |record| Ok(record == 1)).unwrap(), Answer::Record(1));
         assert_eq!(log.find(0, u64::MAX, |record| Ok(record == 0)).unwrap(), Answer::TooLong);
         assert_eq!(log.add(steps + 1, 0, listed(0)), Err(IndexError::Full(MAX_STEPS + 1)));
+    }
+
+    #[test]
+    fn a_void_is_passed_over() {
+        let log = chained(&[0, 2]);
+        assert_eq!(log.record(1), None);
+        log.add_void(1, 10).unwrap();
+        assert_eq!((log.record(1), log.listed(1), log.record(2)), (Some(10), None, Some(20)));
+        assert_eq!(log.find(7, 2, |_| Ok(true)).unwrap(), Answer::Record(0));
+        assert_eq!(log.add_void(99, 0), Err(IndexError::Full(16)));
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! What finds the records of a memtable: the log, and an ordered index that is filled when somebody wants
-//! order. One memtable after another uses the same memory: committing fresh pages costs more than
-//! clearing what was used.
+//! Memory for finding the records of a memtable: the log, and an ordered index that is filled on demand. Successive
+//! memtables reuse the same memory, because committing fresh pages costs more than clearing used ones.
 
 use crate::error::IndexError;
 use crate::index::{Index, nodes_for};
@@ -12,7 +11,7 @@ use forebay_env::sync::{Mutex, lock};
 #[cfg(not(any(loom, shuttle)))]
 use std::sync::Arc;
 
-/// Idle memory that a pool keeps.
+/// Maximum number of idle entries in a pool.
 #[cfg(not(any(loom, shuttle)))]
 const MAX_IDLE: usize = 4;
 
@@ -24,19 +23,19 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// For the records of a block of `capacity_bytes`.
+    /// Memory for the records of a block of `capacity_bytes`.
     pub(crate) fn new(order: KeyOrder, capacity_bytes: usize) -> Result<Self, IndexError> {
         Ok(Self { log: Log::new(capacity_bytes), ordered: Index::new(order, nodes_for(capacity_bytes))? })
     }
 
-    /// Without memory, for a memtable that gives its own back.
+    /// A placeholder without memory, for a memtable that gives its own back.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn without_memory(order: KeyOrder) -> Self {
         Self { log: Log::default(), ordered: Index::without_memory(order) }
     }
 }
 
-/// Memory for finding the records of blocks of one size and one order of keys.
+/// A pool of such memory for blocks of one size and one key order.
 #[cfg(not(any(loom, shuttle)))]
 #[derive(Debug)]
 pub struct LookupPool {
@@ -61,7 +60,7 @@ impl LookupPool {
         }
     }
 
-    /// Takes back memory in which at most `count` records were listed.
+    /// Takes memory back. At most `count` records were listed in it.
     pub(crate) fn give_back(&self, mut lookup: Lookup, capacity_bytes: usize, count: usize) {
         if capacity_bytes != self.block_bytes || lock(&self.idle).len() >= MAX_IDLE {
             return;

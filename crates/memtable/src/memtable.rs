@@ -1,6 +1,5 @@
-//! The memtable: what a shard's recent writes are in. It joins a block ([`crate::block`]), the
-//! counter that hands out its ranges ([`crate::reservation`]), the ordered index
-//! ([`crate::index`]) and the counters of complete bytes (`pieces`).
+//! The memtable: the recent writes of a shard. It combines a block ([`crate::block`]), the counter that hands out its
+//! ranges ([`crate::reservation`]), the ordered index ([`crate::index`]) and the counters of complete bytes (`pieces`).
 //!
 //! # States of a memtable
 //!
@@ -10,8 +9,8 @@
 //!
 //! | state | reservations | inserts | its block may leave |
 //! |---|---|---|---|
-//! | open | yes | yes | the complete prefix, in pieces |
-//! | sealed | no | those that were reserved | the complete prefix, in pieces |
+//! | open | yes | yes | the complete prefix, in pieces; as a log, record by record ([`Memtable::inserted`]) |
+//! | sealed | no | those already reserved | the same |
 //! | complete | no | no | whole, with its index |
 //!
 //! # Steps of an insert, in order
@@ -24,21 +23,20 @@
 //!
 //! # Finding and order
 //!
-//! | who asks | is answered by | which was made by |
+//! | operation | data structure | filled by |
 //! |---|---|---|
 //! | a lookup of a key | the chain of its hash (`log`) | the writer, with one compare-and-swap |
-//! | a lookup whose chain is long, a cursor | the ordered index ([`crate::index`]) | the askers, from the log, before they search |
-//! | a flush, an image | a sorted copy of the log ([`SortedRecords`]) | the asker |
+//! | a lookup whose chain is long, a cursor | the ordered index ([`crate::index`]) | the readers, from the log, before they search |
+//! | a flush, an image | a sorted copy of the log ([`SortedRecords`]) | the flush or image itself |
 //!
-//! So writers do not pay for an order that nobody may want before the flush. The first cursor over a
-//! memtable puts all records into the ordered index, in key order; later ones put what was
-//! written since. One thread does that at a time, and others who want it done wait.
+//! So writers do not pay for an order that nobody may need before the flush. The first cursor over a memtable puts all
+//! records into the ordered index, in key order. Later cursors add what was written since. One thread at a time does
+//! that, and others that need it wait.
 
 use crate::block::{Block, BlockMemory, Published, RecordRef};
 use crate::cursor::Cursor;
 use crate::error::{IndexError, MemtableError};
 use crate::image;
-use crate::index::Records;
 use crate::log::{Answer, Listed};
 use crate::lookup::Lookup;
 #[cfg(not(any(loom, shuttle)))]
@@ -46,14 +44,15 @@ use crate::lookup::LookupPool;
 use crate::padded::Padded;
 use crate::pieces::Pieces;
 use crate::planted::{Bug, planted};
+use crate::records::Records;
 use crate::reservation::{Extent, MAX_RESERVATION_COUNT, Outcome, Reservations};
 use crate::sorted::{SortedRecords, prefix_of, record_of, sort, word};
-use crate::walk::Target;
+use crate::target::Target;
 use forebay_base::record::ALIGNMENT;
 use forebay_base::{InternalKey, KeyOrder, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Record, SequenceNumber, Tag};
 use forebay_env::sync::atomic::{
     AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use forebay_env::sync::{Mutex, lock, relax};
 use xxhash_rust::xxh3::xxh3_64;
@@ -61,22 +60,22 @@ use xxhash_rust::xxh3::xxh3_64;
 #[cfg(not(any(loom, shuttle)))]
 use std::sync::{Arc, Weak};
 
-/// What a memtable is made with.
+/// Parameters of a memtable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemtableOptions {
     /// Order of the keys.
     pub order: KeyOrder,
-    /// The number before the memtable's first: the base of the one before plus its final count.
+    /// The number before the memtable's first: the previous memtable's base plus its final count.
     pub base: SequenceNumber,
-    /// Bytes of records that fit; a multiple of 8. Above 256 MiB it must be exactly the size of
-    /// the one batch that the memtable is for.
+    /// Bytes of records that fit; a multiple of 8. Above 256 MiB it must be exactly the size of the one batch that the
+    /// memtable is for.
     pub capacity_bytes: usize,
-    /// Pieces in which the block may leave before the memtable is sealed.
+    /// Size of the pieces in which the block may leave before the memtable is sealed.
     pub piece_bytes: usize,
 }
 
 impl MemtableOptions {
-    /// Pieces that suit one-sided writes: 1 MiB.
+    /// A piece size that suits one-sided writes: 1 MiB.
     pub const DEFAULT_PIECE_BYTES: usize = 1 << 20;
 }
 
@@ -86,9 +85,11 @@ pub struct Memtable {
     options: MemtableOptions,
     block: Block,
     lookup: Lookup,
+    /// The gapless prefix of records known to be inserted, and their bytes: a word as in a reservation.
+    inserted: AtomicU64,
     /// Ordinals below this are in the ordered index.
     ordered: AtomicU32,
-    /// Held by whoever fills the ordered index.
+    /// Held by the thread that fills the ordered index.
     ordering: Mutex<()>,
     #[cfg(not(any(loom, shuttle)))]
     pool: Weak<LookupPool>,
@@ -100,16 +101,16 @@ pub struct Memtable {
 
 const OPEN: u64 = u64::MAX;
 
-/// What became of a reservation in a memtable.
+/// The outcome of a reservation in a memtable.
 #[derive(Debug)]
 #[must_use]
 pub enum Reserved<'m> {
     /// Insert the records.
     Fits(Reservation<'m>),
-    /// This caller ended the memtable, here, and must install the next one, based at
-    /// [`Memtable::base`] plus this count.
+    /// This caller ended the memtable at this count, and must install the next one, based at [`Memtable::base`] plus
+    /// this count.
     Crossed(Extent),
-    /// Wait until the current memtable is another one and try there.
+    /// Wait until another memtable is current, and try there.
     Full,
 }
 
@@ -117,14 +118,13 @@ impl Memtable {
     /// An empty memtable over `memory`.
     ///
     /// # Errors
-    /// [`MemtableError`] if the options or the memory are not usable.
+    /// [`MemtableError`] if the options or the memory are unusable.
     pub fn new(options: MemtableOptions, memory: Box<dyn BlockMemory>) -> Result<Self, MemtableError> {
         let make = || Ok(Lookup::new(options.order, options.capacity_bytes)?);
         Self::with_lookup(options, memory, make)
     }
 
-    /// An empty memtable over `memory`, which uses what memtables before it used for finding records, and
-    /// leaves that to others in the end.
+    /// An empty memtable over `memory`. It reuses the lookup memory of earlier memtables, and leaves it to later ones.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -154,6 +154,7 @@ impl Memtable {
             options,
             block: Block::new(memory, capacity)?,
             lookup: make()?,
+            inserted: AtomicU64::new(0),
             ordered: AtomicU32::new(0),
             ordering: Mutex::new(()),
             #[cfg(not(any(loom, shuttle)))]
@@ -170,19 +171,19 @@ impl Memtable {
         self.options.base
     }
 
-    /// What the memtable was made with.
+    /// The parameters of the memtable.
     #[must_use]
     pub const fn options(&self) -> &MemtableOptions {
         &self.options
     }
 
-    /// The memory of the block, as it was given to [`new`](Self::new).
+    /// The memory of the block, as passed to [`new`](Self::new).
     #[must_use]
     pub fn memory(&self) -> &dyn BlockMemory {
         self.block.memory()
     }
 
-    /// Bytes that finding the records takes: log, chains, and the ordered index as far as it was wanted.
+    /// Bytes of lookup memory: log, chains, and the ordered index as far as it was needed.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.lookup.log.used_bytes(self.reserved_count()) + self.lookup.ordered.used_bytes()
@@ -193,10 +194,9 @@ impl Memtable {
         self.end().unwrap_or_else(|| self.reservations.0.reserved()).count as usize
     }
 
-    /// Reserves room and numbers for `count` records whose padded lengths
-    /// ([`Record::encoded_length`]) add up to `bytes`. A reservation that is not filled keeps the
-    /// memtable from ever being complete, and later numbers from being published: check keys and
-    /// values before.
+    /// Reserves room and numbers for `count` records whose padded lengths ([`Record::encoded_length`]) add up to
+    /// `bytes`. An unfilled reservation prevents the memtable from ever being complete, and later numbers from being
+    /// published. So check keys and values first.
     ///
     /// # Errors
     /// [`MemtableError::BadReservation`], [`MemtableError::Oversize`]: nothing was reserved.
@@ -215,8 +215,8 @@ impl Memtable {
         })
     }
 
-    /// Ends the memtable though it has room left, for instance for a flush that was asked for.
-    /// `None` if it has ended already; else the caller must install the next one.
+    /// Ends the memtable although it has room left, for instance for a requested flush. `None` if it has ended already;
+    /// otherwise the caller must install the next one.
     pub fn end_early(&self) -> Option<Extent> {
         match self.reservations.0.end() {
             Outcome::Crossed(end) => {
@@ -233,7 +233,7 @@ impl Memtable {
         Reserved::Crossed(end)
     }
 
-    /// Records and bytes that the sealed memtable has in the end; `None` while it is open.
+    /// Final records and bytes of the sealed memtable; `None` while it is open.
     #[must_use]
     pub fn end(&self) -> Option<Extent> {
         // Pairs with `set_end`.
@@ -249,9 +249,9 @@ impl Memtable {
         self.end().map(|end| SequenceNumber(self.options.base.0 + end.count))
     }
 
-    /// The last number of a memtable that has ended, at which the next one is based. Whoever finds it
-    /// [`Reserved::Full`] may be ahead of the caller who ended it and is about to say where: this
-    /// waits for that.
+    /// The last number of a memtable that has ended; the next memtable is based at it. A thread that finds the memtable
+    /// [`Reserved::Full`] may be faster than the thread that ended it, which is about to store the end. This waits for
+    /// that.
     #[must_use]
     pub fn wait_last_sequence(&self) -> SequenceNumber {
         let mut round = 0;
@@ -263,8 +263,8 @@ impl Memtable {
         }
     }
 
-    /// Whether every record of the memtable's range is inserted and no other will be. Whoever sees
-    /// this sees all records and the whole index.
+    /// Whether every record of the memtable's range is inserted. A thread that sees this sees all records and the whole
+    /// index.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.end().is_some_and(|end| self.pieces.all_filled(end))
@@ -279,8 +279,8 @@ impl Memtable {
         }
     }
 
-    /// The bytes from the block's start that are complete: whole pieces, and all once the memtable
-    /// is complete. They never change again, so they may leave as they stand.
+    /// The complete bytes from the block's start: whole pieces, or everything once the memtable is complete. They never
+    /// change again, so they may leave as they stand.
     #[must_use]
     pub fn filled_prefix(&self) -> &[u8] {
         let length = self.pieces.filled_prefix_bytes(self.end());
@@ -295,8 +295,48 @@ impl Memtable {
         self.pieces.filled_prefix_bytes(self.end())
     }
 
-    /// The index as bytes that can be searched elsewhere, over the same records; `None` unless the
-    /// memtable is complete.
+    /// The gapless prefix of inserted records up to number `limit`: their count, and their bytes from the block's
+    /// start. These bytes never change again, so they may leave as they stand. If `limit` is a published number, the
+    /// prefix reaches it and ends with a batch.
+    ///
+    /// # Errors
+    /// Only if memory was overwritten.
+    pub fn inserted(&self, limit: SequenceNumber) -> Result<Extent, IndexError> {
+        let wanted = limit.0.saturating_sub(self.options.base.0);
+        // Acquire: pairs with the release below.
+        let known = Extent::from_word(self.inserted.load(Acquire));
+        let mut last = None;
+        for ordinal in known.count..wanted {
+            // Acquires: a thread that finds a record listed sees its bytes.
+            let Some(record) = self.lookup.log.record(ordinal as usize) else { break };
+            last = Some((ordinal + 1, record));
+        }
+        let Some((count, record)) = last else { return Ok(known) };
+        let found = self.published().record(record)?;
+        let bytes = found.offset.saturating_add(found.padded_length.into());
+        let inserted = Extent { count, bytes };
+        // Release: a thread that learns that these records are inserted sees them. Words grow with the records that
+        // they count.
+        self.inserted.fetch_max(inserted.to_word(), AcqRel);
+        Ok(inserted)
+    }
+
+    /// The bytes of the records that [`inserted`](Self::inserted) has found.
+    #[must_use]
+    pub fn inserted_prefix(&self) -> &[u8] {
+        // SAFETY: at most the capacity; the records there were listed after they were written, and were found to be
+        // by acquiring loads, which the load below acquires in turn.
+        unsafe { self.block.prefix(self.known_inserted_bytes() as usize) }
+    }
+
+    /// Bytes from the block's start that [`inserted`](Self::inserted) has found to be complete.
+    pub(crate) fn known_inserted_bytes(&self) -> u64 {
+        // Acquire: pairs with the release there.
+        Extent::from_word(self.inserted.load(Acquire)).bytes
+    }
+
+    /// The index as bytes that can be searched elsewhere, over the same records; `None` unless the memtable is
+    /// complete.
     ///
     /// # Errors
     /// Only if memory was overwritten.
@@ -326,24 +366,25 @@ impl Memtable {
     }
 
     fn published(&self) -> Published<'_> {
-        // SAFETY: the offsets come from the log and the ordered index of this memtable. What is in the
-        // log was put there by `Reservation::insert`, after the record was written, and reached by
-        // acquiring loads; what is in the index was in the log.
+        // SAFETY: the offsets come from the log and the ordered index of this memtable. `Reservation::insert` put them
+        // into the log after the record was written, and they were reached by acquiring loads. Everything in the index
+        // was in the log.
         unsafe { Published::new(&self.block) }
     }
 
-    /// Puts what is listed into the ordered index, up to the first record that is not: so all records
-    /// that a published number covers are in it.
+    /// Puts listed records into the ordered index, up to the first record that is not listed. So all records that a
+    /// published number covers are in it.
     fn put_in_order(&self) -> Result<(), IndexError> {
         let log = &self.lookup.log;
         // Acquire: pairs with the release below.
-        if log.listed(self.ordered.load(Acquire) as usize).is_none() {
+        if log.record(self.ordered.load(Acquire) as usize).is_none() {
             return Ok(());
         }
         let ordering = lock(&self.ordering);
         let from = self.ordered.load(Relaxed) as usize;
-        let mut words: Vec<_> = (from..).map_while(|ordinal| log.listed(ordinal)).map(word).collect();
-        // Neighbours share the way to their leaf.
+        let known = (from..).take_while(|ordinal| log.record(*ordinal).is_some()).count();
+        let mut words: Vec<_> = (from..from + known).filter_map(|ordinal| log.listed(ordinal)).map(word).collect();
+        // Neighbours share the path to their leaf.
         words.sort_unstable();
         let records = self.published();
         for (at, word) in words.iter().enumerate() {
@@ -353,12 +394,12 @@ impl Memtable {
             let record = record_of(*word);
             self.lookup.ordered.insert(records, records.key_at(record)?, record)?;
         }
-        self.ordered.store((from + words.len()) as u32, Release);
+        self.ordered.store((from + known) as u32, Release);
         drop(ordering);
         Ok(())
     }
 
-    /// The newest record of `key` that `snapshot` covers, of whatever kind.
+    /// The newest record of `key` that `snapshot` covers, of any kind.
     ///
     /// # Errors
     /// Only if memory was overwritten ([`forebay_base::ErrorKind::Corrupt`]).
@@ -367,7 +408,7 @@ impl Memtable {
         let records = self.published();
         let newest = snapshot.0.saturating_sub(self.options.base.0);
         if newest == 0 {
-            // All records have later numbers: the chain, a line that nobody has near, need not be looked at.
+            // All records have later numbers, so the chain, a likely cache miss, need not be read.
             return Ok(None);
         }
         let is_key = |record| Ok(records.record(record)?.record.key == key);
@@ -389,8 +430,8 @@ impl Memtable {
         Ok((found.record.key == key).then_some(found))
     }
 
-    /// A cursor, nowhere at first, over all records that were inserted when it is last sent anywhere by
-    /// a key or to an end, and perhaps later ones.
+    /// A cursor without a position. It covers all records that were inserted when it was last moved by a key or to an
+    /// end, and perhaps later ones.
     #[must_use]
     pub fn cursor(&self) -> MemtableCursor<'_> {
         let records = self.published();
@@ -413,7 +454,7 @@ impl Drop for Memtable {
 #[must_use]
 pub struct Reservation<'m> {
     memtable: &'m Memtable,
-    /// Records of the memtable before the next one.
+    /// Number of records in the memtable before the next one.
     ordinal: u32,
     records_left: u32,
     offset: usize,
@@ -439,7 +480,7 @@ impl Reservation<'_> {
         self.records_left
     }
 
-    /// Inserts the next record and returns where it lies.
+    /// Inserts the next record and returns its place.
     ///
     /// # Errors
     /// [`MemtableError::TooLong`], [`MemtableError::NotReserved`]: nothing was inserted. Others
@@ -466,7 +507,10 @@ impl Reservation<'_> {
             return Err(MemtableError::NotReserved { length, left });
         }
         let sequence = self.next_sequence();
-        let record = Record { tag: Tag::new(sequence, kind, expiry_ms.is_some()), expiry_ms, key, value };
+        let tag = Tag::new(sequence, kind, expiry_ms.is_some());
+        // All records of a reservation are one batch.
+        let tag = if self.records_left > 1 { tag.going_on() } else { tag };
+        let record = Record { tag, expiry_ms, key, value };
         let offset = self.offset;
         self.ordinal += 1;
         self.records_left -= 1;
@@ -476,7 +520,7 @@ impl Reservation<'_> {
     }
 }
 
-/// Where a record was inserted.
+/// The place of an inserted record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordAt {
     /// The record's number.
@@ -488,12 +532,15 @@ pub struct RecordAt {
 }
 
 impl Memtable {
-    /// Steps 2 to 4. Called once for each record of a reservation, with the bytes that are next.
+    /// Steps 2 to 4. Called once for each record of a reservation, with the next bytes.
     #[inline]
     fn insert(&self, record: &Record<'_>, offset: usize, length: usize) -> Result<(), IndexError> {
         let target = Target::new(self.options.order, InternalKey { user_key: record.key, tag: record.tag });
         let listed = Listed { prefix: target.prefix, tail: target.tail, record: (offset / ALIGNMENT) as u32 };
         let ordinal = (record.tag.sequence().0 - self.options.base.0 - 1) as u32;
+        if record.tag.kind() == Kind::Nothing {
+            return self.insert_void(record, ordinal, offset, length);
+        }
         let hash = xxh3_64(record.key);
         self.lookup.log.prefetch(hash);
         let link = || self.lookup.log.add(ordinal, hash, listed);
@@ -513,11 +560,23 @@ impl Memtable {
     }
 }
 
-/// Steps ahead of a cursor at which records are asked for, so that a walk does not wait for each: they
-/// lie in the order in which they were written.
+impl Memtable {
+    /// The same for a record that nobody is to find.
+    #[cold]
+    fn insert_void(&self, record: &Record<'_>, ordinal: u32, offset: usize, length: usize) -> Result<(), IndexError> {
+        // SAFETY: as in `insert`.
+        unsafe { self.block.write(offset, record) };
+        self.lookup.log.add_void(ordinal, (offset / ALIGNMENT) as u32)?;
+        self.pieces.add(offset as u64, length as u64);
+        Ok(())
+    }
+}
+
+/// Number of steps ahead of a cursor at which records are prefetched, so that a walk does not wait for each. Records
+/// lie in the order of writing.
 const AHEAD: u32 = 8;
 
-/// A place in a memtable, or nowhere. Records of one key come newest first.
+/// A place in a memtable, or no position. Records of one key come newest first.
 #[derive(Debug, Clone)]
 pub struct MemtableCursor<'m> {
     memtable: &'m Memtable,
@@ -562,7 +621,7 @@ impl<'m> MemtableCursor<'m> {
         self.cursor.seek_for_prev(key)
     }
 
-    /// Goes one record forward; nowhere after the last.
+    /// Goes one record forward. There is no position after the last record.
     ///
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
@@ -575,7 +634,7 @@ impl<'m> MemtableCursor<'m> {
         self.cursor.next()
     }
 
-    /// Goes one record back, in O(log n); nowhere before the first.
+    /// Goes one record back, in O(log n). There is no position before the first record.
     ///
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
@@ -583,7 +642,7 @@ impl<'m> MemtableCursor<'m> {
         self.cursor.prev()
     }
 
-    /// The record here; `None` when nowhere.
+    /// The current record; `None` without a position.
     ///
     /// # Errors
     /// See [`seek_to_first`](Self::seek_to_first).
@@ -606,7 +665,7 @@ pub struct OwnedCursor {
 
 #[cfg(not(any(loom, shuttle)))]
 impl OwnedCursor {
-    /// A cursor over all records of `memtable`, nowhere at first.
+    /// A cursor over all records of `memtable`, without a position.
     #[must_use]
     pub fn new(memtable: Arc<Memtable>) -> Self {
         let borrowed: *const Memtable = Arc::as_ptr(&memtable);

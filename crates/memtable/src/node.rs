@@ -1,4 +1,4 @@
-//! The nodes of the ordered index: an arena of B+-tree nodes that name each other by number.
+//! The nodes of the ordered index: an arena of B+-tree nodes that refer to each other by number.
 //!
 //! ```text
 //!  word              a leaf                                  an inner node
@@ -8,27 +8,26 @@
 //!  65 … 127          payloads: key bytes 8 … 11, record      payloads: record, child
 //! ```
 //!
-//! A payload is two halves of 32 bits, upper half first. Prefixes and key bytes are big-endian,
-//! padded with zeros and inverted for the reverse order, so that they compare as numbers. Slots are
-//! in order. A separator is the internal key of a record; child i of an inner node holds the keys
-//! from separator i - 1 (with it) up to separator i (without it). Node 0 is not used.
+//! A payload is two halves of 32 bits, upper half first. Prefixes and key bytes are big-endian, padded with zeros and
+//! inverted for the reverse order, so that they compare as numbers. Slots are in order. A separator is the internal key
+//! of a record. Child i of an inner node holds the keys from separator i - 1 (included) to separator i (excluded). Node
+//! 0 is not used.
 //!
 //! # The latch
 //!
-//! | latch | who may write the node's other words | becomes the next by |
+//! | latch | who may write the node's other words | next state by |
 //! |---|---|---|
 //! | unlocked | nobody | compare-and-swap (acquire) by a writer: locked |
 //! | locked | the one writer | store (release): unlocked, the version one higher if anything changed |
 //!
-//! Readers take no latch. A reader loads the latch (acquire; its [`Snapshot`]), reads words
-//! (relaxed), and then checks that the latch is still the same ([`Node::is_unchanged`]). Only then
-//! does it act on what it read: follow a child, look at a record. A word of a later writer cannot
-//! slip in: that writer put a release fence between taking the latch and writing, the reader an
-//! acquire fence between reading and checking, so the check sees the latch taken.
+//! Readers take no latch. A reader loads the latch (acquire; its [`Snapshot`]), reads words (relaxed), and then checks
+//! that the latch is still the same ([`Node::is_unchanged`]). Only then does it act on the words: follow a child, look
+//! at a record. A word of a later writer cannot slip in. That writer put a release fence between taking the latch and
+//! writing, and the reader an acquire fence between reading and checking, so the check sees the latch taken.
 
-use crate::block::prefetch;
 use crate::error::IndexError;
 use crate::planted::{Bug, planted};
+use crate::prefetch::prefetch;
 use forebay_env::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -36,9 +35,10 @@ use forebay_env::sync::atomic::{
 };
 use forebay_env::sync::relax;
 
-/// Slots of a node; one less than a power of two. Few where every step is explored or slow.
+/// Slots of a node; one less than a power of two. Few under the model checkers and Miri, where every step is explored
+/// or slow.
 pub(crate) const SLOTS: usize = if cfg!(any(loom, shuttle, miri)) { 3 } else { 63 };
-/// Says that there is no node.
+/// The number for "no node".
 pub(crate) const NONE: u32 = 0;
 
 const LOCKED: u64 = 1;
@@ -60,12 +60,12 @@ pub(crate) struct Node {
 
 const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Node>() == 8 * (2 + 2 * SLOTS));
 
-/// An unlocked latch, as it was when it was loaded.
+/// The value of an unlocked latch when it was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot(u64);
 
 impl Snapshot {
-    /// Slots in use.
+    /// Number of slots in use.
     #[inline]
     pub(crate) const fn count(self) -> usize {
         (self.0 >> COUNT_SHIFT & COUNT_MASK) as usize
@@ -76,13 +76,13 @@ impl Snapshot {
         self.count() >= SLOTS
     }
 
-    /// The latch of the same node, changed, with `count` slots in use.
+    /// The node's next latch after a change, with `count` slots in use.
     const fn next(self, count: usize) -> u64 {
         (self.0 & !(ONE_VERSION - 1)).wrapping_add(ONE_VERSION) | (count as u64) << COUNT_SHIFT
     }
 }
 
-/// Two halves as one word.
+/// Combines two halves into one word.
 #[inline]
 pub(crate) const fn payload(upper: u32, lower: u32) -> u64 {
     (upper as u64) << 32 | lower as u64
@@ -109,13 +109,13 @@ impl Node {
         }
     }
 
-    /// Waits until nobody has the latch.
+    /// Waits until the latch is free.
     #[inline]
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut round = 0;
         loop {
-            // Acquire: pairs with the release by which a writer unlocks; what it wrote, and the
-            // record that it wrote before, is seen.
+            // Acquire: pairs with the release by which a writer unlocks. Its writes, and the record that it wrote
+            // before, are visible.
             let word = self.latch.load(if planted(Bug::RelaxedLatch) { Relaxed } else { Acquire });
             if word & LOCKED == 0 {
                 return Snapshot(word);
@@ -124,7 +124,7 @@ impl Node {
         }
     }
 
-    /// Whether what was read since `snapshot` was taken belongs together.
+    /// Whether the words read since `snapshot` belong together.
     #[inline]
     pub(crate) fn is_unchanged(&self, snapshot: Snapshot) -> bool {
         // Pairs with the fence in `lock`.
@@ -144,18 +144,18 @@ impl Node {
         taken
     }
 
-    /// Gives the latch back after a change that left `count` slots in use.
+    /// Releases the latch after a change that left `count` slots in use.
     #[inline]
     pub(crate) fn unlock(&self, snapshot: Snapshot, count: usize) {
         self.latch.store(snapshot.next(count), Release);
     }
 
-    /// Gives the latch back when nothing was changed.
+    /// Releases the latch when nothing was changed.
     pub(crate) fn unlock_unchanged(&self, snapshot: Snapshot) {
         self.latch.store(snapshot.0, Release);
     }
 
-    /// Makes a new node, which nobody else knows yet, one with `count` slots in use.
+    /// Initialises a new node, which no other thread knows yet, with `count` slots in use.
     pub(crate) fn start(&self, link: u32, count: usize) {
         self.set_link(link);
         self.latch.store(Snapshot(0).next(count), Relaxed);
@@ -190,8 +190,8 @@ impl Node {
         }
     }
 
-    /// Number of the first `count` prefixes that are below `prefix`: a search of constant length
-    /// without branches that depend on what is found.
+    /// Number of the first `count` prefixes that are below `prefix`. The search has constant length, and no branch
+    /// depends on the data.
     #[inline]
     pub(crate) fn prefixes_below(&self, count: usize, prefix: u64) -> usize {
         let mut below = 0;
@@ -225,7 +225,7 @@ impl Node {
         self.set(at, prefix, payload);
     }
 
-    /// Asks for the lines that a search of this node looks at.
+    /// Prefetches the lines that a search of this node reads.
     #[inline]
     pub(crate) fn prefetch(&self) {
         for line in 0..(8 * (2 + SLOTS)).div_ceil(64) {
@@ -234,7 +234,7 @@ impl Node {
     }
 }
 
-/// Nodes, handed out one after another and never taken back.
+/// Nodes, allocated one after another and never freed individually.
 #[derive(Debug)]
 pub(crate) struct Arena {
     nodes: Box<[Node]>,
@@ -259,8 +259,8 @@ impl Arena {
         Self { nodes: zeroed(nodes.saturating_add(1).min(u32::MAX as usize)), used: AtomicU32::new(1) }
     }
 
-    /// The number of a new node. Only counts: relaxed. Each caller is one of a few writers that hold
-    /// a latch, so the count cannot wrap.
+    /// The number of a new node. Relaxed: it only counts. Each caller is one of a few writers that hold a latch, so the
+    /// count cannot wrap.
     pub(crate) fn allocate(&self) -> Result<u32, IndexError> {
         let number = self.used.fetch_add(1, Relaxed);
         if (number as usize) < self.nodes.len() {
@@ -275,19 +275,19 @@ impl Arena {
         self.nodes.get(number as usize).ok_or(IndexError::BadLink { node: number })
     }
 
-    /// No nodes at all, and no memory.
+    /// An arena without nodes and without memory.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn empty() -> Self {
         Self { nodes: Box::default(), used: AtomicU32::new(1) }
     }
 
-    /// Takes all nodes back. What is in them stays: a node is made a new one when it is handed out.
+    /// Takes all nodes back. Their contents stay: a node is initialised when it is allocated.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn clear(&mut self) {
         *self.used.get_mut() = 1;
     }
 
-    /// Nodes handed out.
+    /// Number of allocated nodes.
     pub(crate) fn used(&self) -> usize {
         (self.used.load(Relaxed) as usize - 1).min(self.nodes.len().saturating_sub(1))
     }

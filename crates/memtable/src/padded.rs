@@ -1,7 +1,7 @@
-//! A value on a cache line of its own.
+//! A value with a cache line of its own.
 
-/// Keeps what many threads write from sharing a line (two, with adjacent-line prefetch) with
-/// anything else.
+/// Separates a value that many threads write from everything else on its cache line (two lines,
+/// with adjacent-line prefetch).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);

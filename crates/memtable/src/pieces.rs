@@ -1,13 +1,14 @@
-//! Which bytes of a block are complete: a counter of bytes for each piece of the block.
+//! The complete bytes of a block: a counter of bytes for each piece of the block.
 //!
-//! Reservations cover the block without a gap, each record is counted once in every piece it
+//! Reservations cover the block without a gap. Each record is counted once in every piece it
 //! overlaps, with the bytes that lie there. So a piece is complete when its counter equals its
 //! length, and the memtable is complete when the counters add up to its final bytes.
 //!
 //! # Invariants
 //!
 //! 1. A record is counted after its bytes are written and its node is linked on all levels
-//!    (release), so whoever finds a piece complete (acquire) sees all of its records and nodes.
+//!    (release). So a thread that finds a piece complete (acquire) sees all of its records and
+//!    nodes.
 //! 2. Counters only grow, and never beyond the bytes reserved in their piece.
 
 use crate::reservation::Extent;
@@ -40,8 +41,8 @@ impl Pieces {
             let piece = at / self.piece_bytes;
             let piece_end = end.min((piece + 1) * self.piece_bytes);
             if let Some(filled) = self.filled.get(piece as usize) {
-                // Pairs with the acquiring loads below. Adding continues the release sequence of
-                // those who added before, so a load of the sum acquires from all of them.
+                // Pairs with the acquiring loads below. The addition continues the release sequence
+                // of earlier additions, so a load of the sum acquires from all of them.
                 filled.fetch_add(piece_end - at, Release);
             }
             at = piece_end;
@@ -54,8 +55,8 @@ impl Pieces {
         filled == end.bytes
     }
 
-    /// Bytes from the start that are complete: whole pieces, and the last, shorter one if the end
-    /// of the memtable is known.
+    /// Complete bytes from the start: whole pieces, and the last, shorter one if the end of the
+    /// memtable is known.
     pub(crate) fn filled_prefix_bytes(&self, end: Option<Extent>) -> u64 {
         let end = end.map_or(self.capacity_bytes, |end| end.bytes);
         let mut prefix = 0;

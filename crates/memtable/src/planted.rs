@@ -1,31 +1,31 @@
-//! Bugs that a test plants to see that the model checkers find them: a checker counts only once
-//! it has failed. They exist only under `--cfg loom` and `--cfg shuttle`; elsewhere asking for one
-//! is the constant `false`.
+//! Bugs that a test plants to see that the model checkers find them: a checker counts only once it
+//! has failed. They exist only under `--cfg loom` and `--cfg shuttle`. Elsewhere a query for one is
+//! the constant `false`.
 
 /// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     /// A latch is loaded without acquire, so a node's words and records may not be visible.
     RelaxedLatch,
-    /// What was read of a node is believed though the node changed meanwhile.
+    /// Words of a node are trusted although the node changed meanwhile.
     UncheckedSnapshot,
     /// A writer changes a node without its latch.
     SkippedLatch,
-    /// A leaf is split and the one before it does not lead to the new one.
+    /// A leaf is split, and the previous leaf does not lead to the new one.
     UnlinkedLeaf,
     /// A record is linked before its bytes are written.
     LinkBeforeWrite,
     /// The published number jumps to a writer's last number, past unfinished writers.
     PublishMaximum,
-    /// A finished writer does not order its mark before it looks at the others' marks.
+    /// A finished writer does not order its mark before its look at the others' marks.
     PublishWithoutFence,
     /// Every writer that does not fit installs a memtable, not only the one that crosses.
     EveryoneCrosses,
-    /// The current value is used without checking that it is still current once it is protected.
+    /// The current value is used without a check that it is still current once it is protected.
     UncheckedHazard,
     /// A slot is put at the front of its chain, whatever is there.
     UnorderedChain,
-    /// A slot is put into its chain without release, so what it says may not be visible.
+    /// A slot is put into its chain without release, so its contents may not be visible.
     RelaxedChain,
 }
 

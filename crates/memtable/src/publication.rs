@@ -1,9 +1,9 @@
-//! Publication: writers finish in any order; the published number is the end of the contiguous
-//! prefix of finished reservations. A snapshot is a published number, so it never sees half of a
-//! batch; a write returns once the published number covers it, so a caller sees its own writes.
+//! Publication: writers finish in any order. The published number is the end of the contiguous prefix of finished
+//! reservations. A snapshot is a published number, so it never sees half of a batch. A write returns once the published
+//! number covers it, so a caller sees its own writes.
 //!
-//! A ring has a slot for each of the last N sequence numbers. A finished writer of the reservation
-//! `first … last` stores `last` in slot `first mod N` (its mark). Then it, or anybody, advances:
+//! A ring has a slot for each of the last N sequence numbers. A finished writer of the reservation `first … last`
+//! stores `last` in slot `first mod N` (its mark). Then it, or any other thread, advances:
 //!
 //! ```text
 //!   loop   p = published; m = slot[(p + 1) mod N]
@@ -11,28 +11,26 @@
 //!          m >  p:  the reservation p + 1 … m is finished: published: p -> m by compare-and-swap
 //! ```
 //!
-//! A writer whose reservation is the next one to be published leaves no mark: it moves the published
-//! number over its reservation itself, and then advances over the marks of those who came before it.
+//! A writer whose reservation is next leaves no mark: it moves the published number over its reservation itself, and
+//! then advances over the marks that other writers left.
 //!
 //! | word | states | who writes |
 //! |---|---|---|
 //! | slot | mark of an earlier lap (≤ published) → mark (> published) → … | the one writer of the reservation that starts there |
-//! | published | p → end of the reservation p + 1 … | its writer, or anybody who finds its mark, by compare-and-swap |
+//! | published | p → end of the reservation p + 1 … | its writer, or any thread that finds its mark, by compare-and-swap |
 //!
 //! # Invariants
 //!
-//! 1. A writer stores its mark only when `first <= published + N`. So every number that shares its
-//!    slot in an earlier lap is published, a mark that nobody has consumed is never overwritten,
-//!    and no slot holds a mark of a later lap that could be mistaken for the one looked for: the
-//!    slot of p + 1 can hold such a mark only when p + 1 is published already, and then the
-//!    compare-and-swap from p fails.
-//! 2. Nothing is lost. Each writer puts a sequentially consistent fence between storing its mark
-//!    and looking for others'. Of the writers of a finished prefix, the one whose fence is last in
-//!    the order of fences sees the marks of all of them and advances over them, unless others did.
-//!    A writer that publishes its own reservation does so by a sequentially consistent
-//!    compare-and-swap before a sequentially consistent load of the next mark, which takes the
-//!    fence's part: either that load sees the next writer's mark, or that writer, behind its
-//!    fence, sees the published number.
+//! 1. A writer stores its mark only when `first <= published + N`. So every number that shares its slot in an earlier
+//!    lap is published, and a mark that nobody has consumed is never overwritten. No slot holds a mark of a later lap
+//!    that could be mistaken for the expected one: the slot of p + 1 can hold such a mark only when p + 1 is published
+//!    already, and then the compare-and-swap from p fails.
+//! 2. Nothing is lost. Each writer puts a sequentially consistent fence between storing its mark and looking for
+//!    others'. Of the writers of a finished prefix, the one whose fence is last in the order of fences sees the marks
+//!    of all of them and advances over them, unless others did. A writer that publishes its own reservation does so by
+//!    a sequentially consistent compare-and-swap before a sequentially consistent load of the next mark. These replace
+//!    the fence: either that load sees the next writer's mark, or that writer, after its fence, sees the published
+//!    number.
 //! 3. Work is linear: a compare-and-swap that succeeds consumes a reservation; one that fails means
 //!    another succeeded.
 
@@ -54,12 +52,11 @@ pub struct Publication {
 }
 
 impl Publication {
-    /// Slots that suit a shard: 256 KiB, so writers wait for others only when one is 32,768
-    /// sequence numbers behind.
+    /// Number of slots that suits a shard: 256 KiB, so writers wait for others only when one is 32,768 sequence numbers
+    /// behind.
     pub const DEFAULT_SLOTS: usize = 1 << 15;
 
-    /// A shard whose numbers up to `published` are inserted. `slots` is rounded up to a power of
-    /// two.
+    /// A shard whose numbers up to `published` are inserted. `slots` is rounded up to a power of two.
     #[must_use]
     pub fn new(published: SequenceNumber, slots: usize) -> Self {
         let slots = (0..slots.next_power_of_two()).map(|_| AtomicU64::new(0)).collect();
@@ -70,7 +67,7 @@ impl Publication {
     #[inline]
     #[must_use]
     pub fn published(&self) -> SequenceNumber {
-        // Pairs with the compare-and-swap in `advance`: whoever sees a number sees what its writer
+        // Pairs with the compare-and-swap in `advance`: a thread that sees a number sees the records that its writer
         // inserted.
         SequenceNumber(self.published.0.load(Acquire))
     }
@@ -80,13 +77,13 @@ impl Publication {
         &self.slots[sequence as usize & (self.slots.len() - 1)]
     }
 
-    /// Says that the records of the reservation `first … last` are inserted. Waits when the writer
-    /// is a whole ring ahead of the slowest; otherwise does not wait.
+    /// Reports that the records of the reservation `first … last` are inserted. Waits only when the writer is a whole
+    /// ring ahead of the slowest.
     #[inline]
     pub fn publish(&self, first: SequenceNumber, last: SequenceNumber) {
-        // Release: pairs with `published`. Nobody else can move the number from here: there is no mark.
+        // Release: pairs with `published`. No other thread can move the number from here, because there is no mark.
         if self.published.0.compare_exchange(first.0 - 1, last.0, SeqCst, Relaxed).is_ok() {
-            // loom takes sequentially consistent accesses for weaker ones.
+            // loom treats sequentially consistent accesses as weaker ones.
             #[cfg(loom)]
             if !planted(Bug::PublishWithoutFence) {
                 fence(SeqCst);
@@ -117,14 +114,14 @@ impl Publication {
     #[inline]
     fn advance_from(&self, mut published: u64) {
         loop {
-            // Acquire: pairs with the mark's release, so that the release below passes on what the
-            // mark's writer inserted. Sequentially consistent: invariant 2.
+            // Acquire: pairs with the mark's release, so that the release below passes on the records of the mark's
+            // writer. Sequentially consistent: invariant 2.
             let mark = self.slot(published + 1).load(SeqCst);
             if mark <= published {
                 return;
             }
-            // Release: pairs with `published`. Acquire is not needed to pass on older inserts,
-            // because a compare-and-swap continues the release sequences that it follows.
+            // Release: pairs with `published`. Older inserts need no acquire, because a compare-and-swap continues the
+            // release sequences that it follows.
             published = match self.published.0.compare_exchange(published, mark, Release, Relaxed) {
                 Ok(_) => mark,
                 Err(newer) => newer,
@@ -132,7 +129,7 @@ impl Publication {
         }
     }
 
-    /// Waits until `sequence` is published: spins a little, then gives way.
+    /// Waits until `sequence` is published: spins briefly, then yields.
     #[inline]
     pub fn wait_published(&self, sequence: SequenceNumber) {
         let mut round = 0;

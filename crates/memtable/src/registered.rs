@@ -1,4 +1,4 @@
-//! Blocks in memory that is registered with the fabric, so that they leave without a copy.
+//! Blocks in memory that is registered with the fabric, so that they can be sent without a copy.
 
 use crate::Memtable;
 use crate::block::BlockMemory;
@@ -9,18 +9,18 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Idle memory that a pool keeps.
+/// Maximum number of idle blocks in a pool.
 const MAX_IDLE: usize = 4;
-/// Smallest blocks that are made ahead.
+/// Size of the smallest blocks that are made ahead.
 const LEAST_PREPARED_BYTES: usize = 2 << 20;
 
-/// Registered memory for blocks of one size, used again and again: committing fresh pages costs
-/// about as much as filling them with records.
+/// Registered memory for blocks of one size, reused: committing fresh pages costs about as much as filling them with
+/// records.
 #[derive(Debug)]
 pub struct BlockPool {
     block_bytes: usize,
     idle: Mutex<Vec<Region>>,
-    /// Blocks of the pool's own size that are there, lent ones included.
+    /// Number of existing blocks of the pool's own size, including lent ones.
     blocks: AtomicUsize,
     lookups: Arc<LookupPool>,
 }
@@ -29,7 +29,7 @@ pub struct BlockPool {
 #[derive(Debug)]
 pub struct RegisteredBlock(Arc<Lent>);
 
-/// The right to send a block's bytes. It can read them and nothing else.
+/// The right to send a block's bytes. It allows reading them and nothing else.
 #[derive(Debug)]
 pub struct SealedBlock(Arc<Lent>);
 
@@ -48,14 +48,14 @@ impl BlockPool {
         Arc::new(Self { block_bytes, idle, blocks, lookups: LookupPool::new(block_bytes) })
     }
 
-    /// What memtables over such blocks find their records with.
+    /// Lookup memory for memtables over such blocks.
     #[must_use]
     pub fn lookups(&self) -> &Arc<LookupPool> {
         &self.lookups
     }
 
-    /// Registered memory of `length_bytes`, a multiple of 8, and the right to send it. What is in it
-    /// is whatever was. Only blocks of the pool's own size are used again.
+    /// Registered memory of `length_bytes`, a multiple of 8, and the right to send it. Its contents are arbitrary. Only
+    /// blocks of the pool's own size are reused.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad length, [`Error::Io`] when there is no memory.
@@ -74,8 +74,8 @@ impl BlockPool {
         Ok((RegisteredBlock(Arc::clone(&lent)), SealedBlock(lent)))
     }
 
-    /// Makes one more block, committed, unless there are `most`: whoever takes it meets no page that is yet to be
-    /// allocated and zeroed. False when nothing was done, as for blocks so small that it would gain nothing.
+    /// Makes and commits one more block, unless there are `most`. Its user then meets no page that must still be
+    /// allocated and zeroed. Returns false when nothing was done, as for blocks so small that there is no gain.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no memory.
@@ -106,8 +106,8 @@ impl Drop for Lent {
         if self.region.length() != pool.block_bytes as u64 {
             return;
         }
-        // An operation that is still in flight, because its endpoint broke, keeps a clone: then the
-        // memory must not be written again.
+        // An operation that is still in flight because its endpoint broke keeps a clone. Then the memory must not be
+        // written again.
         let mut idle = lock(&pool.idle);
         if self.region.is_unshared() && idle.len() < MAX_IDLE {
             idle.push(self.region.clone());
@@ -132,12 +132,11 @@ unsafe impl BlockMemory for RegisteredBlock {
 }
 
 impl SealedBlock {
-    /// Queues a write of `length` bytes from `offset` of the block of `memtable` to `to`, without a
-    /// copy.
+    /// Queues a write of `length` bytes from `offset` of the block of `memtable` to `to`, without a copy.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the block is another memtable's or the bytes are not complete
-    /// ([`Memtable::filled_prefix_bytes`]); as [`Endpoint::post_write_sealed`].
+    /// [`Error::Invalid`] when the block belongs to another memtable or the bytes are not complete
+    /// ([`Memtable::filled_prefix_bytes`], [`Memtable::inserted`]); as [`Endpoint::post_write_sealed`].
     pub fn post(
         &self,
         memtable: &Memtable,
@@ -146,9 +145,9 @@ impl SealedBlock {
         offset: usize,
         length: usize,
     ) -> Result<WorkId, Error> {
-        // Reading what is still being written would be a data race.
-        let is_complete =
-            (offset as u64).checked_add(length as u64).is_some_and(|end| end <= memtable.filled_prefix_bytes());
+        // Reading bytes that are still being written would be a data race.
+        let complete = |end| end <= memtable.known_inserted_bytes() || end <= memtable.filled_prefix_bytes();
+        let is_complete = (offset as u64).checked_add(length as u64).is_some_and(complete);
         if memtable.memory().base() != self.0.region.as_ptr() || !is_complete {
             return Err(Error::Invalid(format!("{length} bytes at {offset} of a block are not complete")));
         }

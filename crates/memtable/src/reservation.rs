@@ -1,5 +1,5 @@
-//! Reservation: one fetch-and-add hands out bytes of the block and sequence numbers together, so
-//! numbers are dense and bytes are bounded (dLSM IV, whose fixed range of numbers bounds neither).
+//! Reservation: one fetch-and-add hands out bytes of the block and sequence numbers together. So numbers are dense and
+//! bytes are bounded (dLSM IV, whose fixed range of numbers bounds neither).
 //!
 //! ```text
 //!   63               39 38                                    0
@@ -17,17 +17,17 @@
 //! # Invariants
 //!
 //! 1. The word only grows, so it passes the capacity once: exactly one caller gets `Crossed`.
-//! 2. Ranges of `Fits` are disjoint and cover `0 … final bytes` and `1 … final count` without a
-//!    gap: each starts where the one before ended, and nothing fits after the crossing.
-//! 3. Neither half overflows. Bytes: a caller adds only after it has seen the word not beyond the
-//!    capacity, so after the crossing each thread adds at most once, at most 1 GiB (and 8 B); 39 bits
-//!    hold 4 TiB, so it takes some 4,090 threads inside this function at once to reach the limit. Count: what
-//!    fits is at most 256 MiB / 16 B = 2^24 records, within 25 bits; what is added beyond the
-//!    crossing may wrap at the top, where nobody looks at it any more.
+//! 2. Ranges of `Fits` are disjoint and cover `0 … final bytes` and `1 … final count` without a gap: each starts where
+//!    the previous one ended, and nothing fits after the crossing.
+//! 3. Neither half overflows. Bytes: a caller adds only after it has seen the word within the capacity, so after the
+//!    crossing each thread adds at most once, at most 1 GiB (and 8 B). 39 bits hold 4 TiB, so some 4,090 threads would
+//!    have to be inside this function at once to reach the limit. Count: what fits is at most 256 MiB / 16 B = 2^24
+//!    records, within 25 bits. Additions beyond the crossing may wrap at the top, where nobody looks at the count any
+//!    more.
 //! 4. A batch beyond [`MAX_CAPACITY_BYTES`] goes into a memtable made for it. That one takes a
 //!    single reservation, of exactly its capacity, so invariant 3 holds for it too.
 //!
-//! The word is only counted on, it publishes no data: all orderings are relaxed.
+//! The word is only a counter and publishes no data: all orderings are relaxed.
 
 use crate::error::MemtableError;
 use crate::planted::{Bug, planted};
@@ -67,10 +67,10 @@ impl Extent {
     }
 }
 
-/// What became of a reservation.
+/// The outcome of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The caller owns the range that starts behind these records and bytes.
+    /// The caller owns the range that starts after these records and bytes.
     Fits(Extent),
     /// The caller, and no other, ends the memtable at these records and bytes.
     Crossed(Extent),
@@ -86,7 +86,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// A counter over `capacity_bytes`.
+    /// A counter for `capacity_bytes`.
     ///
     /// # Errors
     /// [`MemtableError::BadReservation`] beyond [`MAX_RESERVATION_BYTES`].
@@ -97,7 +97,7 @@ impl Reservations {
         Ok(Self { word: AtomicU64::new(0), capacity_bytes })
     }
 
-    /// Reserves `count` records of `bytes` bytes together.
+    /// Reserves `count` records of `bytes` bytes in total.
     ///
     /// # Errors
     /// [`MemtableError::BadReservation`], [`MemtableError::Oversize`]: nothing was reserved.
@@ -116,12 +116,12 @@ impl Reservations {
         Ok(self.add(Extent { count, bytes }))
     }
 
-    /// Ends the memtable though it has room left. `Crossed` if this call did it, else `Full`.
+    /// Ends the memtable although it has room left. `Crossed` if this call did it, otherwise `Full`.
     pub fn end(&self) -> Outcome {
         self.add(Extent { count: 0, bytes: self.capacity_bytes + UNIT })
     }
 
-    /// What is reserved now. Beyond the capacity it says no more than that.
+    /// The current reservations. Beyond the capacity, the value only shows that the memtable has ended.
     #[must_use]
     pub fn reserved(&self) -> Extent {
         Extent::from_word(self.word.load(Relaxed))

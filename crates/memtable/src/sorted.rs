@@ -1,23 +1,25 @@
-//! The records of a complete memtable in order, as a flush wants them: sorted when it asks.
+//! The records of a complete memtable in order, for a flush, which sorts them when it starts.
 //!
-//! Sorting costs a tenth of what it costs to insert each record into the ordered index at its place,
-//! and nobody waits for it. A word of 128 bits stands for a record: its key's first twelve bytes, which
-//! decide most comparisons, and the complement of its offset, so that of equal ones the newest comes first.
+//! Sorting costs a tenth of inserting each record at its place in the ordered index, and nobody waits for it. A record
+//! is represented by a word of 128 bits: its key's first twelve bytes, which decide most comparisons, and the
+//! complement of its offset. So among equal keys the newest comes first.
 
 use crate::block::{Published, RecordRef};
 use crate::error::IndexError;
-use crate::index::Records;
 use crate::log::Listed;
+use crate::records::Records;
 use forebay_base::KeyOrder;
 
-/// Records ahead at which memory is asked for: they lie in the order in which they were written.
+/// Number of records ahead to prefetch: records lie in the order of writing.
 const AHEAD: usize = 12;
-/// Bytes of a record's start that are asked for: header and a short key may lie on two lines.
+/// Bytes to prefetch of each record's start: the header and a short key may lie on two lines.
 const HEAD_BYTES: usize = 64;
+/// Bytes to prefetch of a record that is copied, at most: the processor sees by itself that a copy of more goes on.
+const MAX_AHEAD_BYTES: usize = 1 << 10;
 
 const KEY_SHIFT: u32 = u32::BITS;
 
-/// A record as a number that sorts as its key's first twelve bytes do, newer ones first.
+/// A record as a number that sorts like its key's first twelve bytes, newer ones first.
 pub(crate) const fn word(listed: Listed) -> u128 {
     (listed.prefix as u128) << 64 | (listed.tail as u128) << KEY_SHIFT | !listed.record as u128
 }
@@ -58,11 +60,22 @@ pub struct SortedRecords<'m> {
     words: Vec<u128>,
     next: usize,
     records: Published<'m>,
+    /// Bytes to prefetch of each record.
+    ahead_bytes: usize,
 }
 
 impl<'m> SortedRecords<'m> {
     pub(crate) const fn new(words: Vec<u128>, records: Published<'m>) -> Self {
-        Self { words, next: 0, records }
+        Self { words, next: 0, records, ahead_bytes: HEAD_BYTES }
+    }
+
+    /// For who copies the records and does not only look at their heads: prefetches as much of each as the mean of
+    /// them has, when all have `block_bytes`.
+    #[must_use]
+    pub fn to_copy(mut self, block_bytes: usize) -> Self {
+        let mean_bytes = block_bytes.div_ceil(self.words.len().max(1));
+        self.ahead_bytes = mean_bytes.clamp(HEAD_BYTES, MAX_AHEAD_BYTES);
+        self
     }
 }
 
@@ -73,7 +86,7 @@ impl<'m> Iterator for SortedRecords<'m> {
     fn next(&mut self) -> Option<Self::Item> {
         let word = *self.words.get(self.next)?;
         if let Some(ahead) = self.words.get(self.next + AHEAD) {
-            self.records.prefetch(record_of(*ahead), HEAD_BYTES);
+            self.records.prefetch(record_of(*ahead), self.ahead_bytes);
         }
         self.next += 1;
         Some(self.records.record(record_of(word)))

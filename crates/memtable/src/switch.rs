@@ -1,10 +1,9 @@
-//! A shared value that is replaced now and then and loaded all the time: a shard's current
-//! memtable, or the set of its memtables.
+//! A shared value that is replaced occasionally and loaded constantly: a shard's current memtable, or the set of its
+//! memtables.
 //!
-//! Loading takes no lock and writes only a line that no other thread writes at that time: a hazard
-//! slot, in which the reader says which value it uses. Whoever replaces a value keeps the old one
-//! until no slot names it. (A reference count would do too, but all threads would write its line
-//! twice for each operation.)
+//! Loading takes no lock and writes only one line that no other thread writes at that time: a hazard slot, in which the
+//! reader announces the value that it uses. A thread that replaces a value keeps the old one until no slot names it. (A
+//! reference count would also work, but all threads would write its line twice for each operation.)
 //!
 //! The kernel of the write path:
 //!
@@ -26,15 +25,15 @@
 //!
 //! # Invariants
 //!
-//! 1. A reader uses a value only after it has put it into its slot, then a sequentially consistent
-//!    fence, then seen that it is still current.
-//! 2. A value is dropped only after it stopped being current, then a sequentially consistent fence,
-//!    then no slot was seen to hold it. Of the two fences one is first: if the reader's, the
-//!    reclaimer sees the slot; if the reclaimer's, the reader sees that the value is not current.
-//! 3. A slot is cleared with release after the last use; the reclaimer's load acquires. So uses
-//!    happen before the drop. A slot that went on to another value, of the same or another reader,
-//!    was written by the same thread or by a compare-and-swap that continues the release sequence.
-//! 4. A value's address is not reused while a slot names it, so comparing addresses is enough.
+//! 1. A reader uses a value only after three steps: it has put the value into its slot, executed a sequentially
+//!    consistent fence, and then seen that the value is still current.
+//! 2. A value is dropped only after three steps: it stopped being current, then came a sequentially consistent fence,
+//!    then no slot was seen to hold it. One of the two fences is first. If it is the reader's, the reclaimer sees the
+//!    slot. If it is the reclaimer's, the reader sees that the value is not current.
+//! 3. A slot is cleared with release after the last use, and the reclaimer's load acquires. So uses happen before the
+//!    drop. If a slot went on to another value, of the same or another reader, it was written by the same thread or by
+//!    a compare-and-swap that continues the release sequence.
+//! 4. A value's address is not reused while a slot names it, so comparing addresses suffices.
 
 use crate::padded::Padded;
 use crate::planted::{Bug, planted};
@@ -49,7 +48,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr;
 
-/// Loads at one time. More wait for each other.
+/// Maximum number of concurrent loads. More wait for each other.
 #[cfg(not(loom))]
 const SLOTS: usize = 64;
 #[cfg(loom)]
@@ -62,14 +61,14 @@ pub struct Switch<T> {
     retired: Mutex<Vec<Retired<T>>>,
 }
 
-/// A value that is no longer current. Owned by the list that it is in.
+/// A value that is no longer current. The list that contains it owns it.
 struct Retired<T>(*mut Arc<T>);
 
 // SAFETY: it owns an `Arc<T>`, which may be sent if `T` may be shared and sent.
 unsafe impl<T: Send + Sync> Send for Retired<T> {}
 
-/// A loaded value, which stays alive while the guard does. To be held shortly: while it is held it
-/// keeps one of 64 slots, and the value's memory. Clone the `Arc` to keep the value longer.
+/// A loaded value, which stays alive while the guard does. Hold it only briefly: it occupies one of 64 slots and keeps
+/// the value's memory. Clone the `Arc` to keep the value longer.
 #[must_use]
 pub struct Guard<'s, T> {
     switch: &'s Switch<T>,
@@ -91,13 +90,13 @@ impl<T: Send + Sync> Switch<T> {
     /// The current value.
     #[inline]
     pub fn load(&self) -> Guard<'_, T> {
-        // Not used before it is checked below, so relaxed.
+        // Relaxed: not used before it is checked below.
         let mut value = self.current.0.load(Relaxed);
         let slot = self.claim(value);
         loop {
             // Pairs with the fence in `reclaim` (invariant 2).
             fence(SeqCst);
-            // Acquire: pairs with the release in `replace`, so that the value's content is seen.
+            // Acquire: pairs with the release in `replace`, so that the value's contents are visible.
             let now = self.current.0.load(Acquire);
             if now == value || planted(Bug::UncheckedHazard) {
                 return Guard { switch: self, slot, value };
@@ -124,13 +123,12 @@ impl<T: Send + Sync> Switch<T> {
         }
     }
 
-    /// Makes `value` the current one and returns the one before, which is dropped when nobody
-    /// uses it any more.
+    /// Makes `value` the current one and returns the previous one, which is dropped when nobody uses it any more.
     pub fn replace(&self, value: Arc<T>) -> Arc<T> {
         let new = Box::into_raw(Box::new(value));
         let old = {
             let mut retired = lock(&self.retired);
-            // Release: pairs with `load`. Acquire: what `old` points at was written by others.
+            // Release: pairs with `load`. Acquire: other threads wrote the target of `old`.
             let old = self.current.0.swap(new, AcqRel);
             retired.push(Retired(old));
             // SAFETY: `old` was current until now, and nobody drops what is retired without the
@@ -141,8 +139,8 @@ impl<T: Send + Sync> Switch<T> {
         old
     }
 
-    /// Drops replaced values that no guard uses. `replace` does so too; call it where the memory of
-    /// the last replaced value should not wait for the next replacement.
+    /// Drops replaced values that no guard uses. `replace` does so too. Call this where the memory of the last replaced
+    /// value should not wait for the next replacement.
     pub fn reclaim(&self) {
         let mut unused = Vec::new();
         {
@@ -170,7 +168,7 @@ impl<T> Guard<'_, T> {
     /// Whether another value has become current.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
-        // Acquire: what led to the replacement is seen. Addresses are unique (invariant 4).
+        // Acquire: events that led to the replacement are visible. Addresses are unique (invariant 4).
         self.switch.current.0.load(Acquire) != self.value
     }
 
@@ -224,7 +222,7 @@ impl<T: fmt::Debug> fmt::Debug for Guard<'_, T> {
     }
 }
 
-/// Where this thread starts to look for a free slot, so that threads rarely meet.
+/// The index at which this thread starts to look for a free slot, so that threads rarely collide.
 fn slot_hint() -> usize {
     static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     std::thread_local! {

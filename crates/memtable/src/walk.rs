@@ -1,45 +1,13 @@
 //! Finding places in the index without latches.
 
 use crate::error::IndexError;
-use crate::index::{Index, Records, Stop, Visit, retry};
-use crate::node::{Snapshot, lower, upper};
-use forebay_base::{InternalKey, KeyOrder};
-use std::cmp::Ordering;
+use crate::index::Index;
+use crate::node::{Snapshot, lower};
+use crate::records::Records;
+use crate::target::{Edge, Stop, Target, Visit, retry};
+use forebay_base::InternalKey;
 
-/// A key to compare slots with.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target<'k> {
-    /// Key bytes 0 … 7 as a number in the index's order.
-    pub(crate) prefix: u64,
-    /// Key bytes 8 … 11 likewise.
-    pub(crate) tail: u32,
-    key: InternalKey<'k>,
-    order: KeyOrder,
-}
-
-impl<'k> Target<'k> {
-    #[inline]
-    pub(crate) fn new(order: KeyOrder, key: InternalKey<'k>) -> Self {
-        let rest = key.user_key.get(8..).unwrap_or_default();
-        Self { prefix: order.prefix(key.user_key), tail: (order.prefix(rest) >> 32) as u32, key, order }
-    }
-
-    /// How a record's key compares with the target.
-    fn compare<R: Records>(&self, records: R, record: u32) -> Result<Ordering, IndexError> {
-        Ok(self.order.compare_internal(records.key_at(record)?, self.key))
-    }
-}
-
-/// Which slots come before a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Edge {
-    /// Those whose key is before the target.
-    Before,
-    /// Those too whose key is the target.
-    After,
-}
-
-/// What a descent looks for.
+/// The goal of a descent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal<'t, 'k> {
     First,
@@ -47,7 +15,7 @@ pub(crate) enum Goal<'t, 'k> {
     Key(&'t Target<'k>),
 }
 
-/// A slot of a leaf, as it was at the time of a snapshot.
+/// A slot of a leaf at the time of a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) leaf: u32,
@@ -64,51 +32,32 @@ impl Place {
 }
 
 impl Visit<'_> {
-    /// Number of slots before the place of `target`, on the given side of an equal key.
+    /// The place of slot `slot` of a leaf.
     #[inline]
-    pub(crate) fn rank<R: Records>(&self, records: R, target: &Target<'_>, edge: Edge) -> Result<usize, Stop> {
-        let count = self.snapshot.count();
-        let below = self.node.prefixes_below(count, target.prefix);
-        if below < count && self.node.prefix(below) == target.prefix {
-            return self.rank_of_equals(below, records, target, edge);
-        }
+    pub(crate) fn place(&self, slot: usize) -> Result<Place, Stop> {
+        let payload = self.node.payload(slot);
         self.check()?;
-        Ok(below)
-    }
-
-    /// The rank when slots from `first` on have the target's prefix.
-    fn rank_of_equals<R: Records>(
-        &self,
-        first: usize,
-        records: R,
-        target: &Target<'_>,
-        edge: Edge,
-    ) -> Result<usize, Stop> {
-        let count = self.snapshot.count();
-        let end = target.prefix.checked_add(1).map_or(count, |next| self.node.prefixes_below(count, next));
-        let (mut low, mut high) = (first, end);
-        while low < high {
-            let middle = low.midpoint(high);
-            let payload = self.node.payload(middle);
-            // Before the record is looked at.
-            self.check()?;
-            let order = match self.level {
-                0 if upper(payload) != target.tail => upper(payload).cmp(&target.tail),
-                0 => target.compare(records, lower(payload))?,
-                _ => target.compare(records, upper(payload))?,
-            };
-            if order == Ordering::Less || order == Ordering::Equal && edge == Edge::After {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        self.check()?;
-        Ok(low)
+        Ok(Place { leaf: self.number, slot: slot as u32, snapshot: self.snapshot, payload })
     }
 }
 
-/// An index to be searched.
+impl Index {
+    /// Offset, divided by 8, of the first record whose key is not before `key`.
+    ///
+    /// # Errors
+    /// Only if memory was overwritten.
+    #[inline]
+    pub fn seek<R: Records>(&self, records: R, key: InternalKey<'_>) -> Result<Option<u32>, IndexError> {
+        let target = Target::new(self.order(), key);
+        Ok(self.walk(records).at_or_after(Goal::Key(&target))?.map(|place| place.record()))
+    }
+
+    pub(crate) const fn walk<R: Records>(&self, records: R) -> Walk<'_, R> {
+        Walk { index: self, records }
+    }
+}
+
+/// An index to search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walk<'a, R> {
     pub(crate) index: &'a Index,
@@ -120,7 +69,8 @@ struct Gap<'a> {
     leaf: Visit<'a>,
     /// Slots of the leaf before the gap.
     before: usize,
-    /// The lowest inner node that has a child before the one on the way to the leaf, and which.
+    /// The lowest inner node that has a child before the one on the path to the leaf, and that
+    /// child.
     left: Option<(Visit<'a>, usize)>,
 }
 
@@ -133,7 +83,7 @@ impl<'a, R: Records> Walk<'a, R> {
         }
     }
 
-    /// Descends from `at` to the gap that `goal` and `edge` name.
+    /// Descends from `at` to the gap that `goal` and `edge` determine.
     #[inline]
     fn descend(&self, mut at: Visit<'a>, goal: Goal<'_, '_>, edge: Edge) -> Result<Gap<'a>, Stop> {
         let mut left = None;
@@ -159,7 +109,7 @@ impl<'a, R: Records> Walk<'a, R> {
         self.slot_or_next(gap.leaf, gap.before)
     }
 
-    /// The place of a slot, or the first of the next leaf if that is one too many.
+    /// The place of a slot, or the first place of the next leaf if the slot is one too far.
     #[inline]
     fn slot_or_next(&self, leaf: Visit<'a>, slot: usize) -> Result<Option<Place>, Stop> {
         if slot < leaf.snapshot.count() {
@@ -171,7 +121,7 @@ impl<'a, R: Records> Walk<'a, R> {
         }
     }
 
-    /// The last place before the goal; with [`Edge::After`], one equal to it counts too.
+    /// The last place before the goal; with [`Edge::After`], a place equal to the goal counts too.
     pub(crate) fn before(&self, goal: Goal<'_, '_>, edge: Edge) -> Result<Option<Place>, IndexError> {
         retry(|| {
             let gap = self.descend(self.index.root()?, goal, edge)?;
@@ -184,7 +134,7 @@ impl<'a, R: Records> Walk<'a, R> {
         })
     }
 
-    /// The place behind `place`.
+    /// The place after `place`.
     #[inline]
     pub(crate) fn after(&self, place: &Place) -> Result<Option<Place>, IndexError> {
         let leaf = self.index.visit(place.leaf, place.snapshot)?;
@@ -195,7 +145,7 @@ impl<'a, R: Records> Walk<'a, R> {
         }
     }
 
-    /// The record some slots behind `place` in its leaf. It may be wrong when the leaf has changed.
+    /// The record some slots after `place` in its leaf. It may be wrong when the leaf has changed.
     #[inline]
     pub(crate) fn record_ahead(&self, place: &Place, steps: u32) -> Option<u32> {
         let slot = (place.slot + steps) as usize;
@@ -203,7 +153,7 @@ impl<'a, R: Records> Walk<'a, R> {
         (slot < place.snapshot.count()).then(|| lower(leaf.node.payload(slot)))
     }
 
-    /// The place behind a record whose leaf has changed.
+    /// The place after a record whose leaf has changed.
     #[cold]
     fn after_record(&self, record: u32) -> Result<Option<Place>, IndexError> {
         let target = Target::new(self.index.order(), self.records.key_at(record)?);

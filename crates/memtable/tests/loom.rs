@@ -1,15 +1,14 @@
 //! Every interleaving of two or three threads over the lock-free kernels, and planted bugs that
 //! the checker must find.
 //!
-//! The model's main thread only starts and joins threads: loom does not explore that another thread
-//! runs before the first step that the main thread takes after it started it (which a planted bug
-//! that was not found brought to light).
+//! The model's main thread only starts and joins threads. loom does not explore that a new thread runs before the next
+//! step of the main thread (a planted bug that was not found revealed this).
 //!
 //! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p forebay-memtable --release --test loom`
 
 #![cfg(loom)]
 
-use forebay_base::{InternalKey, KeyOrder, Kind, SequenceNumber, Tag};
+use forebay_base::{InternalKey, KeyOrder, Kind, Record, SequenceNumber, Tag};
 use forebay_memtable::index::{Index, Records};
 use forebay_memtable::log::{Answer, Listed, Log};
 use forebay_memtable::planted::{Bug, plant};
@@ -23,8 +22,8 @@ use loom::sync::atomic::{
 use loom::thread;
 use std::ptr;
 
-/// Explores all interleavings with at most this many forced switches: with three threads all of
-/// them would take hours, and bugs of such kernels show with two or three switches.
+/// Explores all interleavings with at most this many forced switches. With three threads, all interleavings would take
+/// hours, and bugs of such kernels show with two or three switches.
 fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -33,8 +32,8 @@ fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
 
 // ---- publication ----------------------------------------------------------------------------
 
-/// Writers of `ranges` insert (a relaxed store stands for the insert) and publish; a reader checks
-/// that whatever is published is inserted. In the end everything is published.
+/// Writers of `ranges` insert (a relaxed store stands for the insert) and publish. A reader checks that everything
+/// published is inserted. In the end everything is published.
 fn publication(slots: usize, ranges: &'static [(u64, u64)], write: fn(&Publication, &AtomicU64, (u64, u64))) {
     let publication = Arc::new(Publication::new(SequenceNumber(0), slots));
     let inserted: Arc<Vec<AtomicU64>> = Arc::new(ranges.iter().map(|_| AtomicU64::new(0)).collect());
@@ -179,7 +178,7 @@ fn planted_everyone_crosses() {
     model(2, || switching(3, 1));
 }
 
-/// Says when it is dropped.
+/// Reports its drop.
 struct Watched(Arc<AtomicBool>);
 
 impl Drop for Watched {
@@ -188,7 +187,7 @@ impl Drop for Watched {
     }
 }
 
-/// Loads a value while another thread replaces it: what is held is not dropped, the rest is.
+/// Loads a value while another thread replaces it. A held value is not dropped; other values are.
 fn loaded_values_are_alive() {
     let dropped = Arc::new(AtomicBool::new(false));
     let never = Arc::new(AtomicBool::new(false));
@@ -203,7 +202,7 @@ fn loaded_values_are_alive() {
         let (switch, dropped) = (Arc::clone(&switch), Arc::clone(&dropped));
         thread::spawn(move || {
             let guard = switch.load();
-            // By address, since with a planted bug a look at the value would touch freed memory.
+            // Compares addresses, because with a planted bug an access to the value would touch freed memory.
             let holds_first = ptr::from_ref::<Arc<Watched>>(&guard).addr() == first;
             let check = || assert!(!holds_first || !dropped.load(Acquire), "a loaded value was dropped");
             check();
@@ -254,7 +253,7 @@ impl Listing {
     }
 }
 
-/// Each thread lists its records and finds them; another looks for the newest, and at what is listed.
+/// Each thread lists its records and finds them. Another thread looks for the newest record and at the listed ones.
 fn listing(adds: &'static [&'static [u32]], reads: bool) {
     let count: usize = adds.iter().map(|ordinals| ordinals.len()).sum();
     let flags = (0..count).map(|_| AtomicBool::new(false)).collect();
@@ -315,7 +314,7 @@ fn planted_relaxed_chain() {
     model(2, || listing(&[&[0]], true));
 }
 
-/// A writer adds records while others want order: what was published before is there, in order.
+/// A writer adds records while other threads need order. Everything published before is there, in order.
 fn ordering(readers: usize) {
     let options =
         MemtableOptions { order: KeyOrder::Bytewise, base: SequenceNumber(0), capacity_bytes: 4 * 16, piece_bytes: 64 };
@@ -359,13 +358,48 @@ fn those_who_want_order_share_the_work() {
     model(1, || ordering(2));
 }
 
+/// Two writers add records while another thread ships inserted records. It sees their bytes.
+fn shipping() {
+    let options =
+        MemtableOptions { order: KeyOrder::Bytewise, base: SequenceNumber(0), capacity_bytes: 2 * 16, piece_bytes: 32 };
+    let memtable = Arc::new(Memtable::new(options, Box::new(HeapMemory::new(32))).unwrap());
+    let writers = [b"a", b"b"].map(|key| {
+        let memtable = Arc::clone(&memtable);
+        thread::spawn(move || {
+            let Reserved::Fits(mut reservation) = memtable.reserve(1, 16).unwrap() else { panic!("it fits") };
+            reservation.insert(Kind::Put, key, b"", None).unwrap();
+        })
+    });
+    let shipper = {
+        let memtable = Arc::clone(&memtable);
+        thread::spawn(move || {
+            for _ in 0..2 {
+                let inserted = memtable.inserted(SequenceNumber(2)).unwrap();
+                let bytes = memtable.inserted_prefix();
+                assert_eq!(bytes.len() as u64, inserted.bytes);
+                for (record, number) in bytes.chunks(16).zip(1..) {
+                    assert_eq!(Record::decode(record).unwrap().tag.sequence().0, number);
+                }
+            }
+        })
+    };
+    for thread in writers.into_iter().chain([shipper]) {
+        thread.join().unwrap();
+    }
+    assert_eq!(memtable.inserted(SequenceNumber(2)).unwrap().count, 2);
+}
+
+#[test]
+fn a_shipper_sees_the_bytes_of_inserted_records() {
+    model(2, shipping);
+}
+
 // ---- inserting into the index ---------------------------------------------------------------
 
-/// Records whose bytes are a flag: whoever reads a key must see that it was written.
+/// Records whose bytes are a flag: a thread that reads a key must see that it was written.
 struct Flags(Vec<AtomicBool>);
 
-/// Keys that share their first twelve bytes, so that comparing them reads the record. A node has
-/// three slots here.
+/// Keys that share their first twelve bytes, so that comparing them reads the record. A node has three slots here.
 const KEYS: [&[u8]; 5] =
     [b"a long prefix 0", b"a long prefix 1", b"a long prefix 2", b"a long prefix 3", b"a long prefix 4"];
 
@@ -416,7 +450,7 @@ impl Filled {
     }
 }
 
-/// Each thread inserts its records, and one reads if `reads`.
+/// Each thread inserts its records; one thread reads if `reads`.
 fn inserting(inserts: &'static [&'static [u32]], present: &'static [u32], reads: bool) {
     let filled = Arc::new(Filled::new());
     for record in present {

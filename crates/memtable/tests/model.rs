@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 const BASE: u64 = 1000;
 
-/// What a record is in the model, with the key.
+/// A record in the model, besides its key.
 #[derive(Debug, Clone)]
 struct Write {
     kind: Kind,
@@ -28,7 +28,7 @@ impl Write {
 }
 
 fn keys() -> impl Strategy<Value = Vec<u8>> {
-    // Few bytes and common prefixes, so that keys meet and prefixes decide nothing.
+    // Few bytes and common prefixes, so that keys collide and prefixes decide nothing.
     prop_oneof![
         prop::collection::vec(0u8..3, 0..4),
         prop::collection::vec(0u8..2, 0..5).prop_map(|tail| [b"a common prefix".as_slice(), &tail].concat()),
@@ -37,7 +37,7 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
-    let kind = prop_oneof![3 => Just(Kind::Put), 1 => Just(Kind::Delete)];
+    let kind = prop_oneof![6 => Just(Kind::Put), 2 => Just(Kind::Delete), 1 => Just(Kind::Nothing)];
     let write = (
         kind,
         keys(),
@@ -62,30 +62,35 @@ fn memtable(order: KeyOrder, capacity_bytes: usize, piece_bytes: usize) -> Memta
 }
 
 /// Inserts batches until one does not fit; returns the model and the encoded bytes.
-fn fill(memtable: &Memtable, batches: &[Vec<Write>]) -> (Model, Vec<u8>) {
-    let (mut model, mut bytes) = (Model::new(), Vec::new());
+fn fill(memtable: &Memtable, batches: &[Vec<Write>]) -> (Model, Vec<u8>, u64) {
+    let (mut model, mut bytes, mut count) = (Model::new(), Vec::new(), 0);
     for batch in batches {
         let length: usize = batch.iter().map(Write::length).sum();
         let mut reservation = match memtable.reserve(batch.len() as u64, length as u64).unwrap() {
             Reserved::Fits(reservation) => reservation,
             Reserved::Crossed(end) => {
                 assert_eq!(end.bytes as usize, bytes.len());
-                assert_eq!(end.count as usize, model.len());
+                assert_eq!(end.count, count);
                 break;
             }
             Reserved::Full => panic!("full without a crossing"),
         };
-        for write in batch {
+        for (left, write) in batch.iter().enumerate().map(|(at, write)| (batch.len() - at, write)) {
             let at = reservation.insert(write.kind, &write.key, &write.value, write.expiry_ms).unwrap();
-            assert_eq!(at.sequence.0, BASE + model.len() as u64 + 1);
+            count += 1;
+            assert_eq!(at.sequence.0, BASE + count);
             assert_eq!(at.offset as usize, bytes.len());
             let tag = Tag::new(at.sequence, write.kind, write.expiry_ms.is_some());
+            let tag = if left > 1 { tag.going_on() } else { tag };
             Record { tag, expiry_ms: write.expiry_ms, key: &write.key, value: &write.value }.encode(&mut bytes);
-            model.insert((write.key.clone(), Reverse(at.sequence.0)), write.clone());
+            // Nobody finds a record that does nothing.
+            if write.kind != Kind::Nothing {
+                model.insert((write.key.clone(), Reverse(at.sequence.0)), write.clone());
+            }
         }
         assert_eq!(reservation.records_left(), 0);
     }
-    (model, bytes)
+    (model, bytes, count)
 }
 
 fn same(found: Option<RecordRef<'_>>, expected: Option<Entry<'_>>) {
@@ -114,7 +119,7 @@ proptest! {
     ) {
         let order = if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
         let memtable = memtable(order, capacity.next_multiple_of(8), piece);
-        let (model, bytes) = fill(&memtable, &batches);
+        let (model, bytes, count) = fill(&memtable, &batches);
         let all = in_order(&model, order);
 
         let prefix = memtable.filled_prefix();
@@ -123,7 +128,7 @@ proptest! {
         memtable.end_early();
         prop_assert!(memtable.is_complete());
         prop_assert_eq!(memtable.filled_prefix(), &bytes[..]);
-        prop_assert_eq!(memtable.last_sequence().unwrap().0, BASE + model.len() as u64);
+        prop_assert_eq!(memtable.last_sequence().unwrap().0, BASE + count);
         let sorted: Vec<_> = memtable.sorted().unwrap().unwrap().map(Result::unwrap).collect();
         prop_assert_eq!(sorted.len(), all.len());
         for (found, expected) in sorted.into_iter().zip(&all) {
@@ -217,6 +222,34 @@ fn inserts_must_add_up_to_the_reservation() {
 }
 
 #[test]
+fn a_log_has_no_gap_and_ends_with_a_batch() {
+    let memtable = memtable(KeyOrder::Bytewise, 4096, 4096);
+    let reserve = |count| match memtable.reserve(count, count * 16).unwrap() {
+        Reserved::Fits(reservation) => reservation,
+        _ => panic!("it fits"),
+    };
+    let inserted = |limit| memtable.inserted(SequenceNumber(BASE + limit)).map(|to| (to.count, to.bytes)).unwrap();
+    let (mut first, mut second, mut third) = (reserve(1), reserve(2), reserve(1));
+    let insert = |reservation: &mut forebay_memtable::Reservation<'_>| {
+        reservation.insert(Kind::Put, b"k", b"", None).unwrap();
+    };
+    insert(&mut third);
+    insert(&mut second);
+    assert_eq!(inserted(4), (0, 0));
+    assert_eq!(memtable.inserted_prefix(), b"");
+    insert(&mut first);
+    assert_eq!(inserted(0), (0, 0));
+    assert_eq!(inserted(1), (1, 16));
+    assert_eq!(memtable.inserted_prefix().len(), 16);
+    assert_eq!(inserted(4), (2, 32), "the second batch is there in part");
+    insert(&mut second);
+    assert_eq!(inserted(100), (4, 64));
+    assert_eq!(inserted(1), (4, 64), "what was found once stays found");
+    let goes_on = memtable.inserted_prefix().chunks(16).map(|record| Record::decode(record).unwrap().tag.goes_on());
+    assert_eq!(goes_on.collect::<Vec<_>>(), [false, true, false, false]);
+}
+
+#[test]
 fn ten_thousand_random_keys() {
     let count: u64 = if cfg!(miri) { 30 } else { 10_000 };
     let mut random = forebay_env::Random::seeded(9);
@@ -252,7 +285,7 @@ fn many_versions_are_found_at_old_and_new_snapshots() {
             let Ok(Reserved::Fits(mut reservation)) = memtable.reserve(1, 24) else { panic!("room was left") };
             reservation.insert(Kind::Put, key, &i.to_le_bytes()[..5], None).unwrap();
         }
-        // What is written later must be found where the ordered index was made before.
+        // Records written later must be found where the ordered index was made before.
         for version in [0, i / 2, i] {
             for (at, key) in [b"hot", b"too"].into_iter().enumerate() {
                 let sequence = SequenceNumber(BASE + 2 * version + at as u64 + 1);
@@ -276,7 +309,7 @@ fn memory_is_used_again_and_nothing_is_left_in_it() {
             piece_bytes: 1024,
         };
         let memtable = Memtable::of_pool(options, Box::new(HeapMemory::new(4096)), pool.lookups()).unwrap();
-        // The first of each pair is of an earlier round.
+        // The first of each pair belongs to an earlier round.
         for (key, is_new) in [(round.wrapping_sub(1), false), (round, true)] {
             for i in 0..if is_new { 20u64 } else { 0 } {
                 let Ok(Reserved::Fits(mut reservation)) = memtable.reserve(1, 32) else { panic!("it fits") };
@@ -287,7 +320,7 @@ fn memory_is_used_again_and_nothing_is_left_in_it() {
                 assert_eq!(found.is_some(), is_new);
             }
         }
-        // Some rounds leave an ordered index behind, some an open memtable.
+        // Some rounds leave an ordered index, some an open memtable.
         if round % 2 == 0 {
             let mut cursor = memtable.cursor();
             cursor.seek_to_first().unwrap();

@@ -12,7 +12,7 @@ use shuttle::thread;
 
 const SCHEDULES: usize = 2_000;
 const BATCH: u64 = 2;
-/// Each writer has keys of its own, so that nothing hides an unfinished batch; one prefix for all.
+/// Each writer has its own keys, so that nothing hides an unfinished batch. All keys share one prefix.
 const KEYS: [[&[u8]; BATCH as usize]; WRITERS as usize] =
     [[b"same prefix a", b"same prefix d"], [b"same prefix b", b"same prefix e"], [b"same prefix c", b"same prefix f"]];
 /// Three batches fit.
@@ -78,7 +78,7 @@ impl Shard {
     }
 }
 
-/// All that `snapshot` covers is in the cursors' order, once.
+/// Everything that `snapshot` covers occurs once, in the cursors' order.
 fn check_order(shard: &Shard, snapshot: SequenceNumber) {
     let all = shard.all.lock().unwrap().clone();
     let mut seen = 0;
@@ -117,7 +117,7 @@ fn write_path() {
             assert_eq!(values[0], values[1], "half a batch at {snapshot:?}");
         }
         check_order(&shard, snapshot);
-        // What is complete is records, in the order of their numbers.
+        // Complete bytes are records, in the order of their numbers.
         let all = shard.all.lock().unwrap().clone();
         for memtable in all {
             let complete = memtable.is_complete();
@@ -129,6 +129,14 @@ fn write_path() {
                 bytes = &bytes[Record::encoded_length(record.key.len(), record.value.len(), false).min(bytes.len())..];
             }
             assert!(!complete || memtable.last_sequence() == Some(SequenceNumber(sequence)));
+            // Published records are in the log, which ends with a batch.
+            let inserted = memtable.inserted(snapshot).unwrap();
+            let most = snapshot.0.saturating_sub(memtable.base().0);
+            assert!(
+                inserted.count >= most.min(memtable.last_sequence().map_or(most, |last| last.0 - memtable.base().0))
+            );
+            let bytes = &memtable.inserted_prefix()[..inserted.bytes as usize];
+            assert!(bytes.is_empty() || bytes.len() >= 16);
         }
         thread::yield_now();
     }
@@ -168,7 +176,61 @@ fn whoever_finds_a_memtable_full_learns_its_end() {
     shuttle::check_random(body, SCHEDULES);
 }
 
-// The planted bugs show in several ways; without them the same body passes, above.
+/// A conditional write against one that takes no lock. The condition is that nobody has written key `a`; the write is to
+/// key `b`. It is judged once everything before its number is inserted, or, if `early`, before it has a number.
+fn conditional_write(early: bool) {
+    let capacity_bytes = 4 * Record::encoded_length(1, 8, false);
+    let options =
+        MemtableOptions { order: KeyOrder::Bytewise, base: SequenceNumber(0), capacity_bytes, piece_bytes: 64 };
+    let memtable = Arc::new(Memtable::new(options, Box::new(HeapMemory::new(capacity_bytes))).unwrap());
+    let publication = Arc::new(Publication::new(SequenceNumber(0), 4));
+    let reserve = |memtable: &Memtable, insert: &dyn Fn(&mut Reservation<'_>)| {
+        let bytes = Record::encoded_length(1, 8, false) as u64;
+        let Ok(Reserved::Fits(mut reservation)) = memtable.reserve(1, bytes) else { panic!("there is room") };
+        insert(&mut reservation);
+        reservation.last_sequence()
+    };
+    let put = |key: &'static [u8], kind| {
+        move |reservation: &mut Reservation<'_>| {
+            reservation.insert(kind, key, &[7; 8], None).unwrap();
+        }
+    };
+    let writer = {
+        let (memtable, publication) = (Arc::clone(&memtable), Arc::clone(&publication));
+        thread::spawn(move || {
+            let number = reserve(&memtable, &put(b"a", Kind::Put));
+            publication.publish(number, number);
+            publication.wait_published(number);
+            number
+        })
+    };
+    let looked = memtable.get(b"a", publication.published()).unwrap().is_none();
+    let number = reserve(&memtable, &|reservation| {
+        let before = SequenceNumber(reservation.next_sequence().0 - 1);
+        publication.wait_published(before);
+        let holds = if early { looked } else { memtable.get(b"a", before).unwrap().is_none() };
+        put(b"b", if holds { Kind::Put } else { Kind::Nothing })(reservation);
+    });
+    publication.publish(number, number);
+    publication.wait_published(number);
+    let writer = writer.join().unwrap();
+    let is_written = memtable.get(b"b", SequenceNumber(2)).unwrap().is_some();
+    assert_eq!(is_written, number < writer, "it is written exactly if it comes before the other write");
+}
+
+#[test]
+fn conditions_are_judged_in_the_order_of_writes() {
+    shuttle::check_random(|| conditional_write(false), SCHEDULES);
+    shuttle::check_pct(|| conditional_write(false), SCHEDULES, 3);
+}
+
+#[test]
+#[should_panic]
+fn conditions_that_are_judged_early_are_found() {
+    shuttle::check_random(|| conditional_write(true), SCHEDULES);
+}
+
+// The planted bugs show in several ways. The same body passes without them, above.
 
 #[test]
 #[should_panic]

@@ -15,7 +15,7 @@ const WRITES: u64 = if cfg!(miri) { 8 } else { 5_000 };
 const WRITERS: u64 = 3;
 const BATCH: u64 = 3;
 
-/// A shard in small: the current memtable, all memtables, the published number.
+/// A small shard: the current memtable, all memtables, the published number.
 struct Shard {
     switch: Switch<Memtable>,
     all: Mutex<Vec<Arc<Memtable>>>,
@@ -39,7 +39,7 @@ impl Shard {
         Self { switch: Switch::new(first), all, publication: Publication::new(SequenceNumber(0), 64) }
     }
 
-    /// Writes a batch of records that all have the same value.
+    /// Writes a batch of records with the same value.
     fn write(&self, keys: [u64; BATCH as usize], value: u64) -> SequenceNumber {
         let bytes = BATCH * Record::encoded_length(8, 8, false) as u64;
         loop {
@@ -78,6 +78,28 @@ impl Shard {
     }
 }
 
+/// Published records are in the memtables' logs, in the order of their numbers, and end with a
+/// batch.
+fn check_logs(shard: &Shard) {
+    let published = shard.publication.published();
+    let mut sequence = 0;
+    for memtable in shard.all.lock().unwrap().clone() {
+        let inserted = memtable.inserted(published).unwrap();
+        let mut bytes = memtable.inserted_prefix().get(..inserted.bytes as usize).unwrap();
+        let mut goes_on = false;
+        while !bytes.is_empty() {
+            let record = Record::decode(bytes).unwrap();
+            sequence += 1;
+            assert_eq!(record.tag.sequence().0, sequence, "records lie in the order of their numbers");
+            goes_on = record.tag.goes_on();
+            assert_eq!(goes_on, !sequence.is_multiple_of(BATCH));
+            bytes = &bytes[Record::encoded_length(record.key.len(), record.value.len(), false)..];
+        }
+        assert!(!goes_on, "the log ends within a batch");
+    }
+    assert_eq!(sequence, published.0);
+}
+
 #[test]
 fn threads_write_whole_batches_and_dense_numbers() {
     let shard = Shard::new();
@@ -89,7 +111,7 @@ fn threads_write_whole_batches_and_dense_numbers() {
                 scope.spawn(move || {
                     for i in 1..=WRITES {
                         let value = i * WRITERS + writer;
-                        // Keys 0, 1, 2 are everybody's, so a batch is whole if they agree.
+                        // All writers share keys 0, 1, 2, so a batch is whole if they agree.
                         let last = shard.write([0, 1, 2], value);
                         let seen = shard.read(0, last);
                         assert_eq!(seen, Some(value), "a writer sees its own write");
@@ -105,6 +127,12 @@ fn threads_write_whole_batches_and_dense_numbers() {
                 std::thread::yield_now();
             }
         });
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                check_logs(&shard);
+                std::thread::yield_now();
+            }
+        });
         for writer in writers {
             writer.join().unwrap();
         }
@@ -112,6 +140,7 @@ fn threads_write_whole_batches_and_dense_numbers() {
     });
 
     assert_eq!(shard.publication.published().0, WRITERS * WRITES * BATCH);
+    check_logs(&shard);
     shard.switch.load().end_early();
     let mut base = 0;
     for memtable in shard.all.into_inner().unwrap() {

@@ -1,19 +1,18 @@
-//! What a compute node asks of a memory node.
+//! Requests of a compute node to a memory node.
 //!
-//! A session is bound to its link: the node refuses its number from any other. Calls on a shard
-//! carry the epoch at which it was acquired and are refused with
-//! [`Fenced`](forebay_base::ErrorKind::Fenced) when that is not the present one. Coding is drawn in
-//! [`crate::field`]; see `docs/formats/node-messages.md`.
+//! A session is bound to its link: the node refuses its number on any other link. Calls on a shard carry the epoch at
+//! which it was acquired. They are refused with [`Fenced`](forebay_base::ErrorKind::Fenced) when that is not the
+//! current epoch. [`crate::field`] draws the coding; see `docs/formats/node-messages.md`.
 
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
 use crate::replies::{
     Done, ExtentPage, ExtentsGranted, JobDone, RangePage, ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired,
-    Statistics, StoreOpened, StorePage,
+    Statistics, StoreOpened, StorePage, TenantPage,
 };
 use forebay_base::DecodeError;
 
-/// A request: its procedure and the reply that belongs to it.
+/// A request, with its procedure and the type of its reply.
 pub trait Call: Message {
     /// Its number.
     const PROCEDURE: Procedure;
@@ -48,7 +47,7 @@ macro_rules! calls {
         }
 
         impl Procedure {
-            /// All of them.
+            /// All procedures.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The procedure with this number.
@@ -60,7 +59,7 @@ macro_rules! calls {
                 }
             }
 
-            /// The procedure's name, as it is logged.
+            /// The procedure's name in logs.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -109,45 +108,46 @@ calls! {
     OpenSession = 1 -> SessionOpened {
         /// [`PROTOCOL_VERSION`](crate::PROTOCOL_VERSION).
         protocol: u16,
-        /// Whose stores and quota; empty is a tenant too.
+        /// The tenant that the client expects to be; empty when it does not care. Which one it is follows from
+        /// who the link has proven to be, and another one is refused
+        /// ([`AccessDenied`](forebay_base::ErrorKind::AccessDenied)).
         tenant: Text,
-        /// Who it is, for logs.
+        /// The name of the process, for logs.
         name: Text,
-        /// What the process can do. No bit is defined yet.
+        /// Capabilities of the process. No bit is defined yet.
         capabilities: u64,
     }
-    /// Keeps the session. The node's *reading epoch* counts what was freed; a session that reads
-    /// memory that others may free announces the reading epoch at which its oldest read began, and
-    /// nothing that was freed since is used again before it announces a later one.
+    /// Renews the session. The node's *reading epoch* counts frees. A session that reads memory that others may free
+    /// announces the reading epoch at which its oldest read began. Memory freed since then is not reused before the
+    /// session announces a later epoch.
     Renew = 2 -> Renewed {
         /// The session.
         session: SessionId,
         /// Reading epoch of the oldest read; `u64::MAX` when there is none.
         reading_epoch: u64,
     }
-    /// Ends the session: gives back all that no shard adopted, and its shards.
+    /// Ends the session: gives back its shards and all memory that no shard adopted.
     CloseSession = 3 -> Done {
         /// The session.
         session: SessionId,
     }
-    /// Begins a new reading epoch, and tells how far the readers are: for sessions that divide shared
-    /// memory by themselves. What nobody can reach any more when it is called may be used again once
-    /// the oldest reading epoch is behind the one that this call ended.
+    /// Begins a new reading epoch, and reports the progress of the readers, for sessions that divide shared memory
+    /// themselves. Memory that nobody can reach any more at the time of this call may be reused once the oldest reading
+    /// epoch is past the one that this call ended.
     PassReaders = 4 -> ReadersPassed {
         /// The session.
         session: SessionId,
         /// As in [`Renew`].
         reading_epoch: u64,
     }
-    /// Leases extents (dLSM V-A). Grants fewer when memory is short;
-    /// [`Full`](forebay_base::ErrorKind::Full) when none,
-    /// [`Busy`](forebay_base::ErrorKind::Busy) when freed ones are about to become free.
+    /// Leases extents (dLSM V-A). Grants fewer when memory is short. [`Full`](forebay_base::ErrorKind::Full) when there
+    /// are none, [`Busy`](forebay_base::ErrorKind::Busy) when freed ones are about to become free.
     LeaseExtents = 16 -> ExtentsGranted {
         /// The session.
         session: SessionId,
-        /// How many; at most [`MAX_LIST`](crate::MAX_LIST).
+        /// How many extents; at most [`MAX_LIST`](crate::MAX_LIST).
         count: u32,
-        /// What for.
+        /// The purpose.
         purpose: Purpose,
     }
     /// Gives leased extents back.
@@ -157,11 +157,10 @@ calls! {
         /// The extents.
         extents: Vec<ExtentId>,
     }
-    /// Keys of a shard's extents: to read and write those that it adopted for the shard's owner, if
-    /// it wants to write, else to read, for sessions that opened the store.
-    /// A shared shard's: to read and write, if that is wanted.
-    /// [`Busy`](forebay_base::ErrorKind::Busy) while an earlier owner has not let go of what is to be
-    /// written.
+    /// Gets keys to a shard's extents. The shard's owner gets keys to read and write the adopted extents if it wants to
+    /// write. Otherwise a session that opened the store gets keys to read. For a shared shard, the keys allow writing
+    /// on request. [`Busy`](forebay_base::ErrorKind::Busy) while an earlier owner has not released extents that are to
+    /// be written.
     MapExtents = 18 -> ExtentsGranted {
         /// The session.
         session: SessionId,
@@ -172,7 +171,7 @@ calls! {
         /// The extents.
         extents: Vec<ExtentId>,
     }
-    /// Passes extents from the session to the shard: they outlive the session.
+    /// Passes extents from the session to the shard, so that they outlive the session.
     AdoptExtents = 19 -> Done {
         /// The session, which owns the shard.
         session: SessionId,
@@ -194,7 +193,7 @@ calls! {
         /// The extents.
         extents: Vec<ExtentId>,
     }
-    /// Lists the extents of a shard, adopted ones and those with outputs of jobs.
+    /// Lists the extents of a shard, both adopted ones and those with outputs of jobs.
     ListExtents = 21 -> ExtentPage {
         /// The session.
         session: SessionId,
@@ -203,8 +202,7 @@ calls! {
         /// The first extent of interest.
         from: ExtentId,
     }
-    /// Passes outputs of jobs to the shard: they outlive the session. At most 32 ranges travel in
-    /// one message.
+    /// Passes outputs of jobs to the shard, so that they outlive the session. At most 32 ranges fit into one message.
     AdoptRanges = 22 -> Done {
         /// The session, which owns the shard.
         session: SessionId,
@@ -226,8 +224,8 @@ calls! {
         /// The ranges.
         ranges: Vec<ExtentRange>,
     }
-    /// Lists the outputs of a shard's jobs that its owners adopted: an owner that takes the shard up
-    /// frees what no version names.
+    /// Lists the job outputs that a shard's owners adopted. An owner that recovers the shard frees those that no
+    /// version names.
     ListRanges = 24 -> RangePage {
         /// The session.
         session: SessionId,
@@ -235,12 +233,12 @@ calls! {
         shard: ShardKey,
         /// The extent of the first range of interest.
         from: ExtentId,
-        /// Where it begins there, bytes.
+        /// The offset at which it begins, in bytes.
         offset: u64,
     }
-    /// Passes leased extents to a shared shard, which has no owner: every session that opened the
-    /// store gets keys with all rights to them ([`MapExtents`]). The first call makes the shard
-    /// shared; refused when it has, or had, an owner.
+    /// Passes leased extents to a shared shard, which has no owner. Every session that opened the store gets keys with
+    /// all rights to them ([`MapExtents`]). The first call makes the shard shared; refused when it has, or had, an
+    /// owner.
     ShareExtents = 25 -> Done {
         /// The session, which opened the store.
         session: SessionId,
@@ -249,6 +247,18 @@ calls! {
         /// The extents.
         extents: Vec<ExtentId>,
     }
+    /// Fills a range of an extent with zeros that the shard has adopted, or that the session has leased for it: at
+    /// most [`MAX_ZEROED_BYTES`]. Only for memory that nobody reads or writes at that time.
+    ZeroRange = 26 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The range.
+        range: ExtentRange,
+    }
     /// Creates a store and opens it.
     CreateStore = 32 -> StoreOpened {
         /// The session.
@@ -256,7 +266,7 @@ calls! {
         /// The store's name: letters, digits, `.`, `_`, `-`. A store without a name is private: nobody
         /// else can open it, and it is dropped with the session.
         name: Text,
-        /// What its users must agree on; the node does not understand it.
+        /// Configuration that its users must agree on; the node does not interpret it.
         config: Blob,
     }
     /// Opens a store of the session's tenant.
@@ -270,20 +280,20 @@ calls! {
     ListStores = 34 -> StorePage {
         /// The session.
         session: SessionId,
-        /// Only names behind this one.
+        /// Only names after this one.
         after: Text,
     }
-    /// Drops a store and frees its memory. [`Busy`](forebay_base::ErrorKind::Busy) while another
-    /// session owns one of its shards or a job of it runs.
+    /// Drops a store and frees its memory. [`Busy`](forebay_base::ErrorKind::Busy) while another session owns one of
+    /// its shards or one of its jobs runs.
     DropStore = 35 -> Done {
         /// The session.
         session: SessionId,
         /// The store.
         store: StoreId,
     }
-    /// Becomes the owner of a shard, with the next epoch.
-    /// [`Busy`](forebay_base::ErrorKind::Busy) when another session is, unless it is taken over:
-    /// then that session's keys to the shard's memory are revoked and its calls are fenced.
+    /// Becomes the owner of a shard, with the next epoch. [`Busy`](forebay_base::ErrorKind::Busy) when another session
+    /// owns it, unless it is taken over: then that session's keys to the shard's memory are revoked and its calls are
+    /// fenced.
     AcquireShard = 48 -> ShardAcquired {
         /// The session.
         session: SessionId,
@@ -292,7 +302,7 @@ calls! {
         /// Whether to take it from another session.
         takeover: bool,
     }
-    /// Gives the shard up.
+    /// Releases the shard.
     ReleaseShard = 49 -> Done {
         /// The session, which owns the shard.
         session: SessionId,
@@ -301,7 +311,7 @@ calls! {
         /// Its epoch.
         epoch: Epoch,
     }
-    /// Sets what recovery of the shard starts from.
+    /// Sets the root of the shard, from which recovery starts.
     SetRoot = 50 -> Done {
         /// The session, which owns the shard.
         session: SessionId,
@@ -309,10 +319,10 @@ calls! {
         shard: ShardKey,
         /// Its epoch.
         epoch: Epoch,
-        /// The root; the node does not understand it.
+        /// The root; the node does not interpret it.
         root: Blob,
     }
-    /// What recovery of the shard starts from.
+    /// Gets the root of the shard, from which recovery starts.
     GetRoot = 51 -> Root {
         /// The session, which opened the store.
         session: SessionId,
@@ -328,27 +338,38 @@ calls! {
         shard: ShardKey,
         /// Its epoch.
         epoch: Epoch,
-        /// Tells one attempt of the same work from the next.
+        /// Distinguishes attempts of the same work.
         attempt: u64,
-        /// What kind of job.
+        /// The kind of job.
         kind: u16,
         /// Its arguments.
         arguments: Rest,
     }
-    /// The node's figures.
+    /// The node's figures: as if nobody else used it, unless the session's tenant administers the node.
     GetStatistics = 80 -> Statistics {
         /// The session.
         session: SessionId,
     }
+    /// Lists the node's tenants with their figures, for a session whose tenant administers the node.
+    ListTenants = 81 -> TenantPage {
+        /// The session.
+        session: SessionId,
+        /// Only names behind this one.
+        after: Text,
+    }
 }
 
-/// Most ranges that travel in one message.
+/// Maximum number of ranges in one message.
 pub const MAX_RANGES: usize = 32;
+
+/// Most bytes that one call may have zeroed, so that other calls do not wait long for it.
+pub const MAX_ZEROED_BYTES: u64 = 256 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ids::{GrantedExtent, ShardId};
+    use crate::replies::{DoorFigures, TenantFigures};
     use forebay_fabric::rpc::MAX_INLINE_BYTES;
     use forebay_fabric::{AccessKey, Rights};
     use proptest::prelude::*;
@@ -403,8 +424,12 @@ mod tests {
                 "0151000000000000005200000000000000530000000e0000000000000001000400000000100000000000000020000000000000",
             ),
             (
-                FreeBatch { session, shard, epoch, ranges }.into(),
+                FreeBatch { session, shard, epoch, ranges: ranges.clone() }.into(),
                 "0151000000000000005200000000000000530000000e0000000000000001000400000000100000000000000020000000000000",
+            ),
+            (
+                ZeroRange { session, shard, epoch, range: ranges[0] }.into(),
+                "0151000000000000005200000000000000530000000e000000000000000400000000100000000000000020000000000000",
             ),
             (
                 ListRanges { session, shard, from: ExtentId(3), offset: 5 }.into(),
@@ -436,6 +461,7 @@ mod tests {
                 "0151000000000000005200000000000000530000000e0000000000000002000000000000000100aabb",
             ),
             (GetStatistics { session }.into(), "015100000000000000"),
+            (ListTenants { session, after: text("t") }.into(), "0151000000000000000174"),
         ]
     }
 
@@ -513,6 +539,12 @@ mod tests {
             [granted]
         );
         assert_eq!(Statistics::decode(&[1; 1 + 27 * 8]).map(|s| s.uptime_ms), Ok(0x0101_0101_0101_0101));
+        let figures = [1; 1 + 2 + 4 + 22 * 8];
+        assert_eq!(TenantFigures::decode(&figures).map(|figures| figures.busy_us), Ok(0x0101_0101_0101_0101));
+        let door = DoorFigures { admitted: 1, refused: 2, shown_out: 3, late: 4, crowded: 5, withdrawn: 6 };
+        let page = TenantPage { tenants: vec![TenantFigures::decode(&figures).unwrap()], more: true, door };
+        let words: String = (1..=6u64).map(|word| hex(&word.to_le_bytes())).collect();
+        assert_eq!(hex(&page.encode()), format!("010100{}01{words}", hex(&figures[1..])));
     }
 
     #[test]
@@ -520,7 +552,7 @@ mod tests {
         let numbers: Vec<u16> = Procedure::ALL.iter().map(|&procedure| procedure as u16).collect();
         assert_eq!(
             numbers,
-            [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80]
+            [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80, 81]
         );
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));
     }

@@ -20,11 +20,11 @@ use forebay_fabric::Rights;
 use forebay_fabric::rpc::{get_key, put_key};
 
 const BODY_VERSION: u8 = 1;
-/// Longest text, in bytes.
+/// Length of the longest text in bytes.
 pub const MAX_TEXT_BYTES: usize = 255;
-/// Longest blob, in bytes.
+/// Length of the longest blob in bytes.
 pub const MAX_BLOB_BYTES: usize = 4096;
-/// Most items of a list. Chosen so that a list of extents travels within one message.
+/// Maximum number of items of a list. A list of extents of this length fits into one message.
 pub const MAX_LIST: usize = 128;
 
 /// A value with a place in a message.
@@ -213,7 +213,7 @@ impl Field for Text {
     }
 }
 
-/// A few bytes that the node keeps and does not understand.
+/// A few bytes that the node keeps and does not interpret.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Blob(Vec<u8>);
 
@@ -252,7 +252,7 @@ impl Field for Blob {
     }
 }
 
-/// All that is left of a message.
+/// All remaining bytes of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rest(pub Vec<u8>);
 
@@ -265,7 +265,7 @@ impl Field for Rest {
     }
 }
 
-/// Declares a message: a struct whose fields are coded in the order in which they stand.
+/// Declares a message: a struct whose fields are coded in the order of their declaration.
 macro_rules! message {
     ($(#[$about:meta])* $name:ident { $($(#[$field_about:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$about])*

@@ -1,8 +1,8 @@
-//! What a gather job takes: the places of records that a scan wants, in the order in which it wants them.
+//! Arguments of a gather job: the places of records that a scan wants, in the order of the scan.
 //!
 //! ```text
 //!  arguments  1 version (1) │ for each range: 4 extent │ 8 offset │ 8 length
-//!  result     the bytes of the ranges, one behind the other
+//!  result     the bytes of the ranges, one after another
 //! ```
 //!
 //! At most [`MAX_RANGES`] ranges of [`MAX_BYTES`] bytes in all. See `docs/formats/gather.md`.
@@ -12,9 +12,9 @@ use crate::ids::ExtentRange;
 use forebay_base::{DecodeError, Reader, Writer};
 
 const VERSION: u8 = 1;
-/// Most ranges of a gather.
+/// Maximum number of ranges of a gather.
 pub const MAX_RANGES: usize = 1024;
-/// Most bytes that a gather brings.
+/// Maximum number of bytes that a gather returns.
 pub const MAX_BYTES: usize = 2 << 20;
 
 /// The arguments for these ranges.
@@ -27,10 +27,10 @@ pub fn encode(ranges: &[ExtentRange]) -> Vec<u8> {
     out
 }
 
-/// The ranges of arguments.
+/// The ranges in the arguments.
 ///
 /// # Errors
-/// [`DecodeError`], also for more ranges or bytes than there may be.
+/// [`DecodeError`], also for more ranges or bytes than allowed.
 pub fn decode(arguments: &[u8]) -> Result<Vec<ExtentRange>, DecodeError> {
     let mut reader = Reader::new(arguments);
     let version = reader.u8()?;
@@ -50,7 +50,7 @@ pub fn decode(arguments: &[u8]) -> Result<Vec<ExtentRange>, DecodeError> {
     }
 }
 
-/// Bytes of the ranges together; `None` when they are more than can be counted.
+/// Total bytes of the ranges; `None` on overflow.
 #[must_use]
 pub fn total_bytes(ranges: &[ExtentRange]) -> Option<usize> {
     let total = ranges.iter().try_fold(0u64, |total, range| total.checked_add(range.length))?;

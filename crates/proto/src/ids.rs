@@ -1,4 +1,4 @@
-//! Names of what a memory node keeps.
+//! Names of the objects that a memory node keeps.
 
 use forebay_fabric::{AccessKey, Rights};
 use std::fmt;
@@ -18,15 +18,15 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A compute node's process as a memory node knows it. Never used again within an incarnation.
+    /// A compute node's process as a memory node knows it. Never reused within an incarnation.
     SessionId(u64), "session";
-    /// A named store of the node's directory. Never used again within an incarnation.
+    /// A named store of the node's directory. Never reused within an incarnation.
     StoreId(u64), "store";
     /// A key range of a store.
     ShardId(u32), "shard";
     /// Fencing number of a shard's owner; 0 is before the first.
     Epoch(u64), "epoch";
-    /// An extent: its position among the node's.
+    /// An extent: its position among the node's extents.
     ExtentId(u32), "extent";
 }
 
@@ -62,18 +62,18 @@ impl fmt::Display for ExtentRange {
     }
 }
 
-/// An extent with the key that opens it: offset 0 of the key is offset 0 of the extent.
+/// An extent with the key that opens it. Offset 0 of the key is offset 0 of the extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedExtent {
     /// The extent.
     pub extent: ExtentId,
-    /// What the key allows.
+    /// The rights of the key.
     pub rights: Rights,
     /// The key.
     pub key: AccessKey,
 }
 
-/// What memory is wanted for.
+/// The purpose of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Purpose {

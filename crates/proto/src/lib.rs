@@ -1,18 +1,17 @@
-//! What compute nodes and memory nodes say to each other, and how they divide an extent. No I/O.
+//! The messages between compute nodes and memory nodes, and the division of an extent. No I/O.
 //!
-//! A compute node opens a session on its link and then makes [calls]. Each call is one
-//! request and one reply over the fabric's RPC, whose envelope carries the procedure's number, the
-//! checksums and the error kinds. Lists are bounded so that every request but [`calls::SubmitJob`],
-//! [`calls::SetRoot`] and [`calls::CreateStore`] travels in one message; what is longer comes in
-//! pages.
+//! A compute node opens a session on its link and then makes [calls]. Each call is one request and one reply over the
+//! fabric's RPC, whose envelope carries the procedure's number, the checksums and the error kinds. Lists have a maximum
+//! length, so every request except [`calls::SubmitJob`], [`calls::SetRoot`] and [`calls::CreateStore`] fits into one
+//! message. Longer lists come in pages.
 //!
 //! | term | meaning here |
 //! |---|---|
 //! | extent | unit in which the node registers, leases and grants memory; all are equally large |
 //! | range | part of an extent: extent, offset, length |
-//! | lease | a session's hold on an extent that it divides by itself (dLSM V-A) |
+//! | lease | a session's hold on an extent that the session itself divides (dLSM V-A) |
 //! | adopt | an extent or range passes from the session to a shard, because a version names it |
-//! | owner | the session that holds a shard at its present epoch |
+//! | owner | the session that holds a shard at its current epoch |
 
 #![forbid(unsafe_code)]
 
@@ -28,22 +27,22 @@ pub use field::{Blob, MAX_BLOB_BYTES, MAX_LIST, MAX_TEXT_BYTES, Message, Rest, T
 pub use ids::{Epoch, ExtentId, ExtentRange, GrantedExtent, Purpose, SessionId, ShardId, ShardKey, StoreId};
 pub use ranges::RangeAllocator;
 
-/// Version of the messages. A node refuses a session that speaks another one.
+/// Version of the messages. A node refuses a session with another version.
 pub const PROTOCOL_VERSION: u16 = 1;
 
-/// Most extents of a node: each is a mapping, and over shared memory an open file.
+/// Maximum number of extents of a node: each is a mapping, and over shared memory an open file.
 pub const MAX_EXTENTS: u32 = 1 << 16;
 
-/// Kinds of jobs. Those that work on tables come from 16 on.
+/// Kinds of jobs. Jobs that work on tables have numbers from 16.
 pub mod job_kind {
     /// Copies the arguments into an output of the node's own part; the result is the output's range
     /// (20 bytes) and the arguments.
     pub const ECHO: u16 = 1;
     /// CRC32C of a range: the argument is a range, the result 4 bytes.
     pub const CHECKSUM: u16 = 2;
-    /// Copies ranges into the result, one behind the other ([`gather`](crate::gather)).
+    /// Copies ranges into the result, one after another ([`gather`](crate::gather)).
     pub const GATHER: u16 = 3;
-    /// Copies the arguments into an output, whose range (20 bytes) is the result: for a flush that finds no other
+    /// Copies the arguments into an output, whose range (20 bytes) is the result. For a flush that finds no other
     /// memory.
     pub const STORE: u16 = 4;
     /// Compaction near the data (dLSM V): argument and result are those of a compaction job

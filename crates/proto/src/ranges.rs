@@ -1,29 +1,29 @@
-//! How an extent is divided: a best-fit allocator of ranges with coalescing (dLSM V-A).
+//! The division of an extent: a best-fit allocator of ranges with coalescing (dLSM V-A).
 //!
 //! Both sides use it: a compute node for the extents that it leases, the node for outputs of jobs.
-//! It only computes; whose memory it is, and when it may be used again, is the caller's affair.
+//! It only computes. The caller knows who owns the memory and when it may be reused.
 //!
 //! # Invariants
 //! - In an extent, free and allocated ranges alternate without gap or overlap, and no two free
 //!   ranges touch.
 //! - `by_length` holds exactly the free ranges of all extents.
 //!
-//! An allocation takes the smallest free range that holds it, at the lowest extent and offset, so
-//! whole extents stay whole as long as possible and can be given back.
+//! An allocation takes the smallest free range that fits, at the lowest extent and offset. So whole
+//! extents stay whole as long as possible and can be given back.
 
 use crate::ids::{ExtentId, ExtentRange};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ranges start at, and are as long as, multiples of this, in bytes.
+/// Offsets and lengths of ranges are multiples of this, in bytes.
 pub const GRANULARITY_BYTES: u64 = 4096;
 
 /// A range that cannot be freed or reserved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// No such range is allocated: freed twice, or never given out.
+    /// No such range is allocated: freed twice, or never allocated.
     #[error("{0} is not allocated")]
     NotAllocated(ExtentRange),
-    /// The extent is not of this allocator, or is already.
+    /// The extent does not belong to this allocator, or already does.
     #[error("{0} is unknown, or known already")]
     Extent(ExtentId),
     /// The range is outside its extent, misaligned, or overlaps another.
@@ -34,32 +34,32 @@ pub enum RangeError {
     InUse(ExtentId),
 }
 
-/// Figures of an allocator.
+/// Statistics of an allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RangeStatistics {
-    /// Extents.
+    /// Number of extents.
     pub extents: u64,
-    /// Extents without an allocation.
+    /// Number of extents without an allocation.
     pub empty_extents: u64,
     /// Bytes of all extents.
     pub total_bytes: u64,
     /// Bytes allocated.
     pub allocated_bytes: u64,
-    /// Allocated ranges.
+    /// Number of allocated ranges.
     pub ranges: u64,
-    /// The longest free range, bytes.
+    /// The longest free range in bytes.
     pub largest_free_bytes: u64,
 }
 
 impl RangeStatistics {
-    /// Bytes that are free.
+    /// Free bytes.
     #[must_use]
     pub const fn free_bytes(&self) -> u64 {
         self.total_bytes - self.allocated_bytes
     }
 
-    /// Share of the free bytes that lies in extents that hold allocations: what cannot be given
-    /// back. 0 when nothing is free.
+    /// Share of the free bytes that cannot be given back because their extents hold allocations. 0
+    /// when nothing is free.
     #[must_use]
     pub fn fragmentation(&self, extent_bytes: u64) -> f64 {
         let free = self.free_bytes();
@@ -101,20 +101,20 @@ impl RangeAllocator {
         }
     }
 
-    /// The longest possible range, bytes.
+    /// The longest possible range in bytes.
     #[must_use]
     pub const fn extent_bytes(&self) -> u64 {
         self.extent_bytes
     }
 
-    /// What an allocation of `length` bytes takes; `None` when no extent can hold it.
+    /// Bytes that an allocation of `length` bytes takes; `None` when no extent can hold it.
     #[must_use]
     pub fn rounded(&self, length: u64) -> Option<u64> {
         let rounded = length.max(1).checked_next_multiple_of(GRANULARITY_BYTES)?;
         (rounded <= self.extent_bytes).then_some(rounded)
     }
 
-    /// Adds an extent that holds nothing.
+    /// Adds an empty extent.
     ///
     /// # Errors
     /// [`RangeError::Extent`] when it is there already.
@@ -128,7 +128,7 @@ impl RangeAllocator {
         Ok(())
     }
 
-    /// Takes an empty extent away.
+    /// Removes an empty extent.
     ///
     /// # Errors
     /// [`RangeError::Extent`] when it is not there, [`RangeError::InUse`].
@@ -143,7 +143,7 @@ impl RangeAllocator {
         Ok(())
     }
 
-    /// Whether the extent is of this allocator.
+    /// Whether the extent belongs to this allocator.
     #[must_use]
     pub fn contains(&self, extent: ExtentId) -> bool {
         self.extents.contains_key(&extent)
@@ -159,8 +159,7 @@ impl RangeAllocator {
         self.extents.keys().copied()
     }
 
-    /// Allocates `length` bytes, rounded up to the granularity; `None` when no free range holds
-    /// them.
+    /// Allocates `length` bytes, rounded up to the granularity; `None` when no free range fits.
     pub fn allocate(&mut self, length: u64) -> Option<ExtentRange> {
         let length = self.rounded(length)?;
         let &(_, extent, offset) = self.by_length.range((length, ExtentId(0), 0)..).next()?;
@@ -169,16 +168,17 @@ impl RangeAllocator {
         Some(range)
     }
 
-    /// Free bytes that lie in pieces of at least `least` bytes.
+    /// Free bytes in pieces of at least `least` bytes.
     #[must_use]
     pub fn free_in_pieces(&self, least: u64) -> u64 {
         self.by_length.range((least, ExtentId(0), 0)..).map(|(free, ..)| free).sum()
     }
 
-    /// Marks a given range as allocated: for whoever learns from elsewhere what an extent holds.
+    /// Marks a given range as allocated, for callers that learn an extent's contents from
+    /// elsewhere.
     ///
     /// # Errors
-    /// [`RangeError::Extent`], [`RangeError::Misplaced`] when it is not wholly free.
+    /// [`RangeError::Extent`], [`RangeError::Misplaced`] when it is not entirely free.
     pub fn reserve(&mut self, range: ExtentRange) -> Result<(), RangeError> {
         let misplaced = RangeError::Misplaced(range);
         let ExtentRange { extent, offset, length } = range;
@@ -226,7 +226,7 @@ impl RangeAllocator {
     /// Frees an allocated range.
     ///
     /// # Errors
-    /// [`RangeError::NotAllocated`]; nothing was freed then.
+    /// [`RangeError::NotAllocated`]; then nothing was freed.
     pub fn free(&mut self, range: ExtentRange) -> Result<(), RangeError> {
         if !self.is_allocated(range) {
             return Err(RangeError::NotAllocated(range));
@@ -257,7 +257,7 @@ impl RangeAllocator {
         Ok(())
     }
 
-    /// Figures.
+    /// Statistics.
     #[must_use]
     pub fn statistics(&self) -> RangeStatistics {
         RangeStatistics {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is a map of granules: who holds each.
+        /// The model is a map of granules and their holders.
         #[test]
         fn agrees_with_a_map_of_granules(steps in proptest::collection::vec(step(), 1..200)) {
             let mut ranges = RangeAllocator::new(16 * K4);

@@ -1,10 +1,10 @@
-//! What a memory node answers. See `docs/formats/node-messages.md`.
+//! Replies of a memory node. See `docs/formats/node-messages.md`.
 
 use crate::field::{Blob, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, GrantedExtent, SessionId, StoreId};
 
 message! {
-    /// Done, with nothing to say.
+    /// Done, without a result.
     Done {}
 }
 
@@ -13,13 +13,13 @@ message! {
     SessionOpened {
         /// Its number.
         session: SessionId,
-        /// The session lapses when it is not renewed for this long, milliseconds.
+        /// Milliseconds without renewal after which the session lapses.
         lease_ms: u32,
         /// The node's number.
         node: u32,
         /// The node's incarnation.
         incarnation: u64,
-        /// Length of an extent, bytes.
+        /// Length of an extent in bytes.
         extent_bytes: u64,
         /// Extents of the node.
         extents: u32,
@@ -27,7 +27,7 @@ message! {
         headroom_extents: u32,
         /// The node's reading epoch (see [`Renew`](crate::calls::Renew)).
         reading_epoch: u64,
-        /// What the node can do: see [`capabilities`].
+        /// Capabilities of the node: see [`capabilities`].
         capabilities: u64,
     }
 }
@@ -49,7 +49,7 @@ message! {
 }
 
 message! {
-    /// How far the readers are.
+    /// The progress of the readers.
     ReadersPassed {
         /// The reading epoch that the call ended.
         ended_epoch: u64,
@@ -61,7 +61,7 @@ message! {
 }
 
 message! {
-    /// Keys of extents. Fewer than were asked for when memory is short.
+    /// Keys of extents. Fewer than requested when memory is short.
     ExtentsGranted {
         /// The extents with their keys.
         extents: Vec<GrantedExtent>,
@@ -73,7 +73,7 @@ message! {
     ExtentPage {
         /// In ascending order.
         extents: Vec<ExtentId>,
-        /// Whether there are more behind the last.
+        /// Whether there are more after the last.
         more: bool,
     }
 }
@@ -83,7 +83,7 @@ message! {
     RangePage {
         /// In ascending order of extents and offsets.
         ranges: Vec<ExtentRange>,
-        /// Whether there are more behind the last.
+        /// Whether there are more after the last.
         more: bool,
     }
 }
@@ -113,7 +113,7 @@ message! {
     StorePage {
         /// In ascending order of names.
         stores: Vec<StoreEntry>,
-        /// Whether there are more behind the last.
+        /// Whether there are more after the last.
         more: bool,
     }
 }
@@ -121,7 +121,7 @@ message! {
 message! {
     /// A shard was acquired.
     ShardAcquired {
-        /// The epoch to act with.
+        /// The epoch for the owner's calls.
         epoch: Epoch,
     }
 }
@@ -131,25 +131,25 @@ message! {
     Root {
         /// The epoch that set it; 0 if none did.
         epoch: Epoch,
-        /// What was set.
+        /// The root.
         root: Blob,
     }
 }
 
 message! {
-    /// What a job returned.
+    /// The result of a job.
     JobDone {
-        /// Bytes that the kind of job defines.
+        /// Bytes defined by the kind of job.
         result: Rest,
     }
 }
 
 message! {
-    /// Figures of a node.
+    /// Statistics of a node.
     Statistics {
-        /// Extents in all.
+        /// Number of extents.
         extents: u64,
-        /// Length of an extent, bytes.
+        /// Length of an extent in bytes.
         extent_bytes: u64,
         /// Extents that can be leased.
         free_extents: u64,
@@ -163,13 +163,13 @@ message! {
         kept_extents: u64,
         /// Extents with outputs of jobs.
         job_extents: u64,
-        /// Extents that are freed but not yet free: read, revoked or zeroed.
+        /// Extents that were freed but are not free yet: still read, revoked or zeroed.
         recycling_extents: u64,
-        /// Bytes that are taken: leased and adopted extents, and outputs of jobs.
+        /// Bytes in use: leased and adopted extents, and outputs of jobs.
         allocated_bytes: u64,
         /// Bytes that shards own: adopted extents and adopted outputs of jobs.
         live_bytes: u64,
-        /// Bytes of outputs of jobs.
+        /// Bytes of job outputs.
         job_bytes: u64,
         /// Sessions.
         sessions: u64,
@@ -183,7 +183,7 @@ message! {
         calls: u64,
         /// Calls refused.
         refused_calls: u64,
-        /// Messages that could not be understood.
+        /// Malformed messages.
         malformed_messages: u64,
         /// Sessions that lapsed.
         lapsed_sessions: u64,
@@ -191,15 +191,99 @@ message! {
         queued_jobs: u64,
         /// Jobs that run.
         running_jobs: u64,
-        /// Jobs that ended well.
+        /// Jobs that succeeded.
         completed_jobs: u64,
         /// Jobs that failed or were fenced.
         failed_jobs: u64,
         /// The reading epoch.
         reading_epoch: u64,
-        /// Processor time of the node's threads, microseconds.
+        /// Processor time of the node's threads in microseconds.
         cpu_us: u64,
-        /// Time since the node started, milliseconds.
+        /// Time since the node started, in milliseconds.
         uptime_ms: u64,
+    }
+}
+
+message! {
+    /// Figures of a tenant.
+    TenantFigures {
+        /// Its name.
+        name: Text,
+        /// Its share of the node's time, beside those of the others.
+        weight: u32,
+        /// Extents that it has, those that are not yet free again included.
+        extents: u64,
+        /// How many it may have.
+        most_extents: u64,
+        /// Extents that it owes the headroom and the part kept for jobs.
+        reserve_extents: u64,
+        /// Links.
+        links: u64,
+        /// Sessions.
+        sessions: u64,
+        /// Stores.
+        stores: u64,
+        /// Shards.
+        shards: u64,
+        /// Keys to extents.
+        keys: u64,
+        /// Outputs of jobs.
+        ranges: u64,
+        /// Jobs that wait or run.
+        jobs: u64,
+        /// Calls that wait for their turn.
+        waiting_calls: u64,
+        /// Calls answered, refusals included.
+        calls: u64,
+        /// Calls refused.
+        refused_calls: u64,
+        /// Calls refused because the tenant had its most of something.
+        limited_calls: u64,
+        /// Calls refused because they were for another tenant, or for who administers the node.
+        denied_calls: u64,
+        /// Messages that could not be understood.
+        malformed_messages: u64,
+        /// Sessions that lapsed.
+        lapsed_sessions: u64,
+        /// Links that the node closed.
+        closed_links: u64,
+        /// Jobs that ended well.
+        completed_jobs: u64,
+        /// Jobs that failed or were fenced.
+        failed_jobs: u64,
+        /// Bytes of arguments and results.
+        moved_bytes: u64,
+        /// Time that its calls and jobs took, microseconds.
+        busy_us: u64,
+    }
+}
+
+message! {
+    /// Connections since the node began to listen. Who has proven nothing is of no tenant.
+    DoorFigures {
+        /// Let in.
+        admitted: u64,
+        /// Turned away because what they showed was wrong or missing.
+        refused: u64,
+        /// Shown out before they had proven themselves, to make room for others.
+        shown_out: u64,
+        /// Shown out because they took too long to prove themselves.
+        late: u64,
+        /// Turned away, although proven, because there are too many connections already.
+        crowded: u64,
+        /// Ended because their proof was withdrawn or has expired.
+        withdrawn: u64,
+    }
+}
+
+message! {
+    /// A page of the node's tenants.
+    TenantPage {
+        /// In ascending order of names.
+        tenants: Vec<TenantFigures>,
+        /// Whether there are more behind the last.
+        more: bool,
+        /// Who came to the node.
+        door: DoorFigures,
     }
 }

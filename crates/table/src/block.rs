@@ -1,4 +1,4 @@
-//! Index blocks: sorted entries with shared prefixes left out.
+//! Index blocks: sorted entries without their shared prefixes.
 //!
 //! ```text
 //!  entry     varint   bytes of the user key shared with the entry before, zero at a restart
@@ -10,10 +10,10 @@
 //!            u32      CRC32C of all that precedes
 //! ```
 //!
-//! A block is verified once, when a [`BlockIterator`] takes it. The iterator is total: a block whose
-//! checksum is right but whose entries are not makes it answer an error.
+//! A block is verified once, when a [`BlockIterator`] takes it. The iterator is total: if the checksum is right but the
+//! entries are not, it returns an error.
 //!
-//! What it is for, and which test pins it: `docs/formats/table.md`.
+//! Purpose and golden test: `docs/formats/table.md`.
 
 use crate::entry::{EntryTail, IndexEntry};
 use crate::error::{Context, Error, Result};
@@ -21,10 +21,10 @@ use forebay_base::{DecodeError, InternalKey, KeyOrder, MAX_KEY_BYTES, Reader, Wr
 use std::cmp::Ordering;
 
 const WHAT: &str = "an index block";
-/// Bytes behind the restarts.
+/// Bytes after the restarts.
 const TRAILER_BYTES: usize = 8;
 
-/// Builds one block after the other.
+/// Builds index blocks, one after another.
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
     bytes: Vec<u8>,
@@ -44,13 +44,12 @@ impl BlockBuilder {
         self.entries == 0
     }
 
-    /// Bytes of the block if it ended here.
+    /// Bytes of the block if it ended now.
     pub const fn size_bytes(&self) -> usize {
         self.bytes.len() + 4 * self.restarts.len() + TRAILER_BYTES
     }
 
-    /// Appends an entry, which sorts behind the last one and shares `shared` bytes of its user key
-    /// with it.
+    /// Appends an entry, which sorts after the last one and shares `shared` bytes of its user key with it.
     #[inline]
     pub fn add(&mut self, entry: &IndexEntry<'_>, shared: usize) {
         let shared = if self.entries.is_multiple_of(self.restart_interval) {
@@ -67,7 +66,7 @@ impl BlockBuilder {
         self.entries += 1;
     }
 
-    /// Appends the block to `out` and starts the next one; the block's length in bytes.
+    /// Appends the block to `out` and starts the next one. Returns the block's length in bytes.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> u32 {
         for &restart in &self.restarts {
             self.bytes.put_u32(restart);
@@ -100,13 +99,13 @@ pub(crate) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     shared + rest.take_while(|(left, right)| left == right).count()
 }
 
-/// Iterates over one index block in both directions. It stands on an entry or on none.
+/// Iterates over one index block in both directions. It is at an entry or at none.
 #[derive(Debug)]
 pub struct BlockIterator<B> {
     bytes: B,
     entries_end: usize,
     restart_count: usize,
-    /// Where the current entry starts and ends.
+    /// Offsets where the current entry starts and ends.
     start: usize,
     end: usize,
     key: Vec<u8>,
@@ -114,7 +113,7 @@ pub struct BlockIterator<B> {
 }
 
 impl<B: AsRef<[u8]>> BlockIterator<B> {
-    /// An iterator over the block `bytes`, standing on no entry.
+    /// An iterator over the block `bytes`, at no entry.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -123,7 +122,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         Ok(Self { bytes, entries_end, restart_count, start: 0, end: 0, key: Vec::new(), current: None })
     }
 
-    /// Goes over to another block, keeping the key's buffer; the block before is handed back.
+    /// Switches to another block, keeping the key's buffer. Returns the previous block.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -166,7 +165,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         self.scan_to_end_before(self.entries_end, self.restart_count.saturating_sub(1))
     }
 
-    /// Goes to the next entry, or to none behind the last. Without a current entry it stays there.
+    /// Goes to the next entry, or to none after the last. Without a current entry, nothing happens.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -178,7 +177,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         self.decode_at(self.end)
     }
 
-    /// Goes to the entry before, or to none before the first. Without a current entry it stays there.
+    /// Goes to the previous entry, or to none before the first. Without a current entry, nothing happens.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -211,7 +210,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         Ok(())
     }
 
-    /// Goes to the last entry that does not sort behind `target`, or to none.
+    /// Goes to the last entry that does not sort after `target`, or to none.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -224,7 +223,7 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         }
     }
 
-    /// How the current entry compares with `target`.
+    /// Compares the current entry with `target`.
     fn compare(&self, order: KeyOrder, target: InternalKey<'_>) -> Option<Ordering> {
         Some(order.compare_internal(self.entry()?.key, target))
     }
@@ -264,8 +263,8 @@ impl<B: AsRef<[u8]>> BlockIterator<B> {
         Err(Error::Inconsistent { what: WHAT, detail: "a restart points between entries" })
     }
 
-    /// Decodes the entry at `offset`. Its shared prefix is in `key`: the caller comes from the
-    /// entry before or from a restart.
+    /// Decodes the entry at `offset`. Its shared prefix is in `key`, because the caller comes from the previous entry
+    /// or from a restart.
     #[inline]
     fn decode_at(&mut self, offset: usize) -> Result<()> {
         self.current = None;
@@ -295,7 +294,7 @@ pub(crate) fn decode_entry(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> std::r
     EntryTail::decode(reader)
 }
 
-/// Verifies a block: where its entries end, and the number of restarts.
+/// Verifies a block. Returns the end of its entries and the number of restarts.
 pub(crate) fn verify(bytes: &[u8]) -> std::result::Result<(usize, usize), DecodeError> {
     let truncated = DecodeError::Truncated { offset: 0, needed: TRAILER_BYTES, left: bytes.len() };
     let (covered, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| truncated.clone())?;

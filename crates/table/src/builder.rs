@@ -1,8 +1,8 @@
-//! Building a table's image from entries in order.
+//! Builds a table's image from entries in order.
 //!
-//! The builder holds the image (tens of bytes an entry) and 24 bytes an entry for the point index,
-//! never a record. A record's segment is named by an ordinal from [`TableBuilder::segment`]; a **run**, which
-//! the table's records are to be gathered into, gets its id when it ends.
+//! The builder holds the image (tens of bytes per entry) and 24 bytes per entry for the point index, never a record. An
+//! ordinal from [`TableBuilder::segment`] names a record's segment. A **run**, into which the table's records will be
+//! gathered, gets its id when it ends.
 
 use crate::block::{BlockBuilder, shared_bytes};
 use crate::entry::{IndexEntry, OwnedKey, RangeTombstone, RecordAddress, UNIT_BYTES};
@@ -15,19 +15,19 @@ use forebay_base::{InternalKey, KeyOrder, Kind, SegmentId};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Bytes of point and sparse index for an entry, at most.
+/// Maximum bytes of point and sparse index per entry.
 const POINT_BYTES: u64 = 8;
 
-/// How a table is built.
+/// Parameters of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableOptions {
     /// Order of the user keys.
     pub key_order: KeyOrder,
     /// Size at which an index block ends, in bytes.
     pub block_bytes: u32,
-    /// Entries from one key that is stored whole to the next.
+    /// Number of entries from one key that is stored whole to the next.
     pub restart_interval: u32,
-    /// How the point index is built.
+    /// Parameters of the point index.
     pub point_index: PointIndexOptions,
 }
 
@@ -42,14 +42,14 @@ impl Default for TableOptions {
     }
 }
 
-/// A table as it was built.
+/// A finished table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltTable {
     /// The image (see [`crate::image`]).
     pub image: Vec<u8>,
-    /// Where the tail starts in the image, in bytes.
+    /// Offset of the tail in the image, in bytes.
     pub tail_offset: u64,
-    /// The properties that the image holds.
+    /// The properties in the image.
     pub properties: TableProperties,
 }
 
@@ -61,7 +61,7 @@ impl BuiltTable {
     }
 }
 
-/// A run that records are to be gathered into.
+/// A run into which records will be gathered.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     ordinal: u32,
@@ -101,7 +101,7 @@ impl TableBuilder {
         }
     }
 
-    /// The ordinal of a segment that records lie in; `is_run` counts when it is named first.
+    /// The ordinal of a segment with records. `is_run` matters only at the first call for a segment.
     ///
     /// # Errors
     /// [`Error::Invalid`] when there are 2^32 segments.
@@ -133,7 +133,7 @@ impl TableBuilder {
         self.properties.properties().record_bytes
     }
 
-    /// Bytes that the image has about, without the properties.
+    /// Approximate bytes of the image, without the properties.
     #[must_use]
     #[inline]
     pub const fn image_bytes(&self) -> u64 {
@@ -146,14 +146,13 @@ impl TableBuilder {
         self.last.as_ref().map(OwnedKey::as_key)
     }
 
-    /// Whether neither an entry nor a range deletion was added.
+    /// Whether the table has neither an entry nor a range deletion.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.points.is_empty() && self.tombstones.is_empty()
     }
 
-    /// Appends an entry, whose ordinal came from [`TableBuilder::segment`] and whose key sorts
-    /// behind the last one.
+    /// Appends an entry. Its ordinal comes from [`TableBuilder::segment`], and its key sorts after the last one.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an entry out of order or one that no record can have.
@@ -161,8 +160,8 @@ impl TableBuilder {
         self.add_hashed(entry, key_hash(entry.key.user_key))
     }
 
-    /// Appends an entry whose record is to be gathered into a run, behind those since the last run
-    /// [ended](TableBuilder::end_run); `entry.address` is ignored.
+    /// Appends an entry whose record will be gathered into a run, after those added since the last run
+    /// [ended](TableBuilder::end_run). `entry.address` is ignored.
     ///
     /// # Errors
     /// As [`TableBuilder::add`].
@@ -178,13 +177,13 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Bytes that the run has so far; zero without a run.
+    /// Bytes of the run so far; zero without a run.
     #[must_use]
     pub fn run_bytes(&self) -> u64 {
         self.run.map_or(0, |run| run.next_unit * UNIT_BYTES)
     }
 
-    /// Ends the run, if there is one: it is segment `id`. What is gathered from now on goes to another one.
+    /// Ends the run, if there is one: it is segment `id`. Later records go to another run.
     pub fn end_run(&mut self, id: SegmentId) {
         if let Some(Run { ordinal, .. }) = self.run.take()
             && let Some(run) = self.properties.segments_mut().get_mut(ordinal as usize)
@@ -195,8 +194,8 @@ impl TableBuilder {
 
     fn add_hashed(&mut self, entry: &IndexEntry<'_>, hash: u64) -> Result<()> {
         entry.check()?;
-        if entry.key.tag.kind() == Kind::RangeDelete {
-            return Err(Error::Invalid("a range deletion is no entry"));
+        if matches!(entry.key.tag.kind(), Kind::RangeDelete | Kind::Nothing) {
+            return Err(Error::Invalid("a range deletion, or nothing, is no entry"));
         }
         if entry.address.ordinal as usize >= self.properties.properties().segments.len() {
             return Err(Error::Invalid("the entry's segment is not listed"));
@@ -226,7 +225,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Whether `last` sorts before `key`, with which it shares `shared` bytes.
+    /// Whether `last` sorts before `key`. They share `shared` bytes.
     #[inline]
     fn is_before(&self, last: &OwnedKey, key: InternalKey<'_>, shared: usize) -> bool {
         let behind = |key: &[u8]| key.get(shared).map_or(0, |byte| u32::from(*byte) + 1);
@@ -240,7 +239,7 @@ impl TableBuilder {
     /// Adds a range deletion, in any order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when its range is empty or its kind another.
+    /// [`Error::Invalid`] when its range is empty or it is of another kind.
     pub fn add_range_deletion(&mut self, tombstone: RangeTombstone) -> Result<()> {
         let empty = self.options.key_order.compare(&tombstone.start, &tombstone.end) != Ordering::Less;
         if empty || tombstone.tag.kind() != Kind::RangeDelete {

@@ -1,4 +1,4 @@
-//! What a compute node keeps of a table.
+//! The part of a table that a compute node keeps.
 
 use crate::entry::RangeTombstone;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::properties::TableProperties;
 use crate::sparse_index::SparseIndex;
 use std::sync::Arc;
 
-/// A table's tail, verified: everything that a read needs but index blocks and records.
+/// A verified tail of a table: everything that a read needs except index blocks and records.
 #[derive(Debug, Clone)]
 pub struct CachedTable {
     properties: Arc<TableProperties>,

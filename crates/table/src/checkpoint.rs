@@ -1,18 +1,20 @@
-//! Checkpoints: a database as of one moment, in a file (dLSM VIII).
+//! Checkpoints: the contents of a database at one moment, in a file (dLSM VIII).
 //!
 //! ```text
 //!  header   frame FBCH
-//!  blocks   frames FBCB, one behind the other, keys in order over all of them
+//!  blocks   frames FBCB, one after another, keys in order over all of them
 //!  footer   frame FBCF: the sections, which are runs of whole blocks
 //!  trailer  32 bytes
 //! ```
 //!
-//! Sections are independent of each other, so a checkpoint is loaded by several threads.
+//! Sections are independent of each other, so several threads can load a checkpoint.
 //!
 //! ```text
-//!  header's body    fields: 1 name of the key order behind its length (varint)
+//!  header's body    fields: 1 name of the key order after its length (varint)
 //!  block's body     varint entries; each: varint length of the key, varint length of the value,
 //!                   key, value
+//!                   version 2, for blocks with entries that expire, goes on: varint entries that do;
+//!                   each: varint its place, u64 milliseconds since 1970
 //!  footer's body    fields: 1 u64 entries in all
 //!                           2 a section, repeated: u64 offset in the file, u64 bytes, u64 entries
 //!
@@ -24,7 +26,7 @@
 //!           24      8     magic
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/checkpoint.md`.
+//! Purpose and golden test: `docs/formats/checkpoint.md`.
 
 use crate::error::{Context, Error, Result};
 use crate::frame::{FrameKind, HEADER_BYTES, Need, TRAILER_BYTES, for_each_field, put_field, read_count};
@@ -33,6 +35,8 @@ use forebay_base::{DecodeError, KeyOrder, Reader, Writer, checksum};
 
 const HEADER: FrameKind = FrameKind { what: "the header of a checkpoint", magic: *b"FBCH", version: 1 };
 const BLOCK: FrameKind = FrameKind { what: "a block of a checkpoint", magic: *b"FBCB", version: 1 };
+/// The same for blocks with entries that expire.
+const EXPIRING_BLOCK: FrameKind = FrameKind { version: 2, ..BLOCK };
 const FOOTER: FrameKind = FrameKind { what: "the footer of a checkpoint", magic: *b"FBCF", version: 1 };
 const TRAILER: &str = "the end of a checkpoint";
 const MAGIC: [u8; 8] = *b"FBCKPT\r\n";
@@ -40,10 +44,10 @@ const VERSION: u32 = 1;
 
 /// Bytes at the end of the file.
 pub const TRAILER_LENGTH: u64 = 32;
-/// Bytes in front of a block that say how long it is.
+/// Bytes before a block that give its length.
 pub const BLOCK_HEADER_LENGTH: usize = HEADER_BYTES;
 
-/// The bytes that a checkpoint of this key order begins with.
+/// The header of a checkpoint with this key order.
 ///
 /// # Errors
 /// None: a header is short.
@@ -55,7 +59,7 @@ pub fn encode_header(key_order: KeyOrder) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes a header: the key order.
+/// Decodes a header. Returns the key order.
 ///
 /// # Errors
 /// [`Error::Damaged`] or [`Error::Unknown`].
@@ -70,16 +74,31 @@ pub fn decode_header(bytes: &[u8]) -> Result<KeyOrder> {
     order.ok_or(Error::Inconsistent { what: HEADER.what, detail: "it names no key order" })
 }
 
-/// Entries of a block that is being written.
+/// An entry of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockEntry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Until when the key has the value, in milliseconds since 1970.
+    pub expiry_ms: Option<u64>,
+}
+
+/// Entries of a block being written.
 #[derive(Debug, Default)]
 pub struct BlockWriter {
     entries: Vec<u8>,
     count: u64,
+    /// Places of entries that expire, and when.
+    expiries: Vec<(u64, u64)>,
 }
 
 impl BlockWriter {
     /// Adds an entry.
-    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+    pub fn push(&mut self, entry: BlockEntry<'_>) {
+        let BlockEntry { key, value, expiry_ms } = entry;
+        self.expiries.extend(expiry_ms.map(|expiry_ms| (self.count, expiry_ms)));
         self.entries.put_varint(key.len() as u64);
         self.entries.put_varint(value.len() as u64);
         self.entries.extend_from_slice(key);
@@ -87,7 +106,7 @@ impl BlockWriter {
         self.count += 1;
     }
 
-    /// Entries so far.
+    /// Number of entries so far.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
@@ -99,25 +118,34 @@ impl BlockWriter {
         self.entries.len()
     }
 
-    /// Appends the block to `out`, and begins the next.
+    /// Appends the block to `out`, and begins the next one.
     ///
     /// # Errors
     /// [`Error::Invalid`] when it reaches 4 GiB.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<()> {
-        BLOCK.encode(out, |body| {
+        let kind = if self.expiries.is_empty() { BLOCK } else { EXPIRING_BLOCK };
+        kind.encode(out, |body| {
             body.put_varint(self.count);
             body.extend_from_slice(&self.entries);
+            if !self.expiries.is_empty() {
+                body.put_varint(self.expiries.len() as u64);
+                for (place, expiry_ms) in &self.expiries {
+                    body.put_varint(*place);
+                    body.put_u64(*expiry_ms);
+                }
+            }
         })?;
         self.entries.clear();
+        self.expiries.clear();
         self.count = 0;
         Ok(())
     }
 }
 
-/// Bytes of the whole block that begins with these [`BLOCK_HEADER_LENGTH`] bytes.
+/// Length of the whole block that begins with these [`BLOCK_HEADER_LENGTH`] bytes.
 ///
 /// # Errors
-/// [`Error::Damaged`] when it is more than `most`, or no block begins so.
+/// [`Error::Damaged`] when it is more than `most`, or the bytes do not begin a block.
 pub fn block_length(header: &[u8], most: u64) -> Result<usize> {
     let length = |reader: &mut Reader<'_>| {
         let magic = reader.u32()?;
@@ -138,8 +166,9 @@ pub fn block_length(header: &[u8], most: u64) -> Result<usize> {
 ///
 /// # Errors
 /// [`Error::Damaged`] or [`Error::Unknown`].
-pub fn decode_block(bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>> {
-    let mut reader = Reader::new(BLOCK.decode(bytes)?);
+pub fn decode_block(bytes: &[u8]) -> Result<Vec<BlockEntry<'_>>> {
+    let expires = bytes.get(4..6) == Some(&EXPIRING_BLOCK.version.to_le_bytes());
+    let mut reader = Reader::new(if expires { EXPIRING_BLOCK } else { BLOCK }.decode(bytes)?);
     let mut entries = || {
         let count = read_count(&mut reader, 2)?;
         let mut entries = Vec::with_capacity(count);
@@ -147,7 +176,15 @@ pub fn decode_block(bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>> {
             let lengths = (reader.varint64()?, reader.varint64()?);
             let length =
                 |length| usize::try_from(length).map_err(|_| DecodeError::BadValue { what: "length", found: length });
-            entries.push((reader.bytes(length(lengths.0)?)?, reader.bytes(length(lengths.1)?)?));
+            let (key, value) = (reader.bytes(length(lengths.0)?)?, reader.bytes(length(lengths.1)?)?);
+            entries.push(BlockEntry { key, value, expiry_ms: None });
+        }
+        let count = if expires { read_count(&mut reader, 9)? } else { 0 };
+        for _ in 0..count {
+            let (place, expiry_ms) = (reader.varint64()?, reader.u64()?);
+            let entry = usize::try_from(place).ok().and_then(|place| entries.get_mut(place));
+            let entry = entry.ok_or(DecodeError::BadValue { what: "place of an entry", found: place })?;
+            entry.expiry_ms = Some(expiry_ms);
         }
         reader.finish()?;
         Ok(entries)
@@ -162,11 +199,11 @@ pub struct Section {
     pub offset: u64,
     /// Bytes of its blocks.
     pub length: u64,
-    /// Entries in its blocks.
+    /// Number of entries in its blocks.
     pub entries: u64,
 }
 
-/// What is where in a checkpoint.
+/// The table of contents of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Footer {
     /// The sections, in the order of their keys.
@@ -174,7 +211,7 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// Entries of all sections.
+    /// Number of entries of all sections.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.sections.iter().map(|section| section.entries).fold(0, u64::saturating_add)
@@ -207,11 +244,11 @@ impl Footer {
         Ok(())
     }
 
-    /// Where the footer of a file of `file_bytes` is, offset and length, from the file's last
+    /// Offset and length of the footer of a file of `file_bytes`, from the file's last
     /// [`TRAILER_LENGTH`] bytes.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when it is no checkpoint or not all of one; [`Error::Unknown`].
+    /// [`Error::Damaged`] when it is not a checkpoint or not a whole one; [`Error::Unknown`].
     pub fn locate(trailer: &[u8], file_bytes: u64) -> Result<(u64, usize)> {
         let mut reader = Reader::new(trailer);
         let mut read = || {
@@ -237,7 +274,7 @@ impl Footer {
         Ok((offset, length))
     }
 
-    /// Decodes a footer that begins at `offset` of the file, behind a header of `header_bytes`.
+    /// Decodes a footer that begins at `offset` of the file, after a header of `header_bytes`.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Unknown`], [`Error::Inconsistent`].
@@ -276,7 +313,7 @@ impl Section {
     }
 }
 
-/// Bytes of a header, from its first [`BLOCK_HEADER_LENGTH`] bytes.
+/// Length of a header, from its first [`BLOCK_HEADER_LENGTH`] bytes.
 ///
 /// # Errors
 /// [`Error::Damaged`] when it is more than `most`.
@@ -305,8 +342,9 @@ mod tests {
     fn golden_bytes() {
         let header = encode_header(KeyOrder::Bytewise).unwrap();
         let mut block = BlockWriter::default();
-        block.push(b"a", b"1");
-        block.push(b"", b"");
+        let entry = |key: &'static [u8], value: &'static [u8]| BlockEntry { key, value, expiry_ms: None };
+        block.push(entry(b"a", b"1"));
+        block.push(entry(b"", b""));
         let mut bytes = Vec::new();
         block.finish(&mut bytes).unwrap();
         let section = Section { offset: header.len() as u64, length: bytes.len() as u64, entries: 2 };
@@ -324,12 +362,27 @@ mod tests {
         assert_eq!(decode_header(&header), Ok(KeyOrder::Bytewise));
         assert_eq!(header_length(&header[..12], 1000), Ok(header.len()));
         assert_eq!(block_length(&bytes[..12], 1000), Ok(bytes.len()));
-        assert_eq!(decode_block(&bytes).unwrap(), [(&b"a"[..], &b"1"[..]), (b"", b"")]);
+        assert_eq!(decode_block(&bytes).unwrap(), [entry(b"a", b"1"), entry(b"", b"")]);
         let split = end.len() - TRAILER_LENGTH as usize;
         let file_bytes = offset + end.len() as u64;
         assert_eq!(Footer::locate(&end[split..], file_bytes), Ok((offset, split)));
         assert!(Footer::locate(&end[split..], file_bytes - 1).is_err());
         assert_eq!(Footer::decode(&end[..split], section.offset, offset), Ok(footer));
+    }
+
+    #[test]
+    fn golden_bytes_of_expiring_entries() {
+        let entries = [
+            BlockEntry { key: b"a", value: b"1", expiry_ms: None },
+            BlockEntry { key: b"b", value: b"", expiry_ms: Some(0x0102) },
+        ];
+        let mut block = BlockWriter::default();
+        entries.into_iter().for_each(|entry| block.push(entry));
+        let mut bytes = Vec::new();
+        block.finish(&mut bytes).unwrap();
+        assert_eq!(hex(&bytes), "464243420200000012000000020101613101006201010201000000000000b95e06a5");
+        assert_eq!(decode_block(&bytes).unwrap(), entries);
+        assert_eq!(block.expiries.len(), 0);
     }
 
     proptest! {
@@ -341,7 +394,7 @@ mod tests {
             let _ = decode_block(&bytes);
             let _ = Footer::locate(&bytes, 100);
             let _ = Footer::decode(&bytes, 0, 100);
-            for kind in [HEADER, BLOCK, FOOTER] {
+            for kind in [HEADER, BLOCK, EXPIRING_BLOCK, FOOTER] {
                 let mut framed = Vec::new();
                 kind.encode(&mut framed, |body| body.extend_from_slice(&bytes)).unwrap();
                 let _ = decode_header(&framed);

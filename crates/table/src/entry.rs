@@ -1,11 +1,11 @@
-//! Entries of a table's index, and where their records are.
+//! Entries of a table's index, and the places of their records.
 //!
 //! An entry is an internal key with the address and the length of its record. Inside an image the
 //! address names the segment by its **ordinal** in the table's segment list, and the offset in
 //! **units** of eight bytes, at which records are aligned.
 //!
 //! ```text
-//!  size    field (behind the key, see `block`)
+//!  size    field (after the key, see `block`)
 //!  1–10    tag, varint: sequence number, flags, kind
 //!  1–5     ordinal in the table's segment list, varint
 //!  1–10    offset of the record in its segment in units of 8 bytes, varint
@@ -13,7 +13,7 @@
 //!  8       expiry in milliseconds since 1970, only if the tag says so
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/table.md`.
+//! Purpose and golden test: `docs/formats/table.md`.
 
 use crate::error::{Error, Result};
 use forebay_base::coding::{MAX_VARINT_BYTES, encode_varint, varint_length};
@@ -28,12 +28,12 @@ pub const MAX_RECORD_BYTES: usize = MAX_HEADER_BYTES + MAX_KEY_BYTES + MAX_VALUE
 /// Largest offset in units: a segment ends before 2^53 bytes.
 pub const MAX_OFFSET_UNITS: u64 = 1 << 50;
 
-/// Room for an entry without its user key, in bytes: four integers of variable length and an expiry.
+/// Maximum bytes of an entry without its user key: four integers of variable length and an expiry.
 const MAX_TAIL_BYTES: usize = 4 * MAX_VARINT_BYTES + 8;
 
 const _: () = assert!(UNIT_BYTES == 8 && MAX_RECORD_BYTES < u32::MAX as usize);
 
-/// Where an entry's record is, relative to its table's segment list.
+/// The place of an entry's record, relative to its table's segment list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RecordAddress {
     /// Position of the segment in the table's segment list.
@@ -47,7 +47,7 @@ pub struct RecordAddress {
 pub struct IndexEntry<'a> {
     /// User key, sequence number and kind.
     pub key: InternalKey<'a>,
-    /// Where the record is.
+    /// The place of the record.
     pub address: RecordAddress,
     /// Length of the record in bytes, without padding.
     pub length: u32,
@@ -62,8 +62,8 @@ impl IndexEntry<'_> {
         pad(self.length as usize) as u64
     }
 
-    /// Length of the record's value in bytes, which the lengths of record and key determine;
-    /// `None` when no record can have these lengths.
+    /// Length of the record's value in bytes, computed from the lengths of record and key. `None` when no record can
+    /// have these lengths.
     #[inline]
     #[must_use]
     pub fn value_length(&self) -> Option<u32> {
@@ -76,7 +76,7 @@ impl IndexEntry<'_> {
         })
     }
 
-    /// Checks what the codec relies on.
+    /// Checks the preconditions of the codec.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.key.user_key.len() > MAX_KEY_BYTES {
@@ -94,7 +94,7 @@ impl IndexEntry<'_> {
         }
     }
 
-    /// Appends all but the user key.
+    /// Appends everything except the user key.
     #[inline]
     pub(crate) fn encode_tail(&self, out: &mut Vec<u8>) {
         let mut tail = [0; MAX_TAIL_BYTES];
@@ -146,7 +146,7 @@ impl EntryTail {
 /// An internal key that owns its user key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedKey {
-    /// The key as the user gave it.
+    /// The key as given by the user.
     pub user_key: Vec<u8>,
     /// Sequence number and kind; [`Tag::MAX`] makes it a bound before every entry of the key.
     pub tag: Tag,
@@ -189,7 +189,7 @@ pub(crate) fn read_bound_tag(reader: &mut Reader<'_>) -> std::result::Result<Tag
     Tag::from_word(word).ok_or(DecodeError::BadValue { what: "tag", found: word })
 }
 
-/// A range deletion: every key from `start` up to (not with) `end` that is older than `tag`.
+/// A range deletion: removes every key from `start` (included) to `end` (excluded) that is older than `tag`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeTombstone {
     /// The first key removed.
@@ -208,7 +208,7 @@ impl RangeTombstone {
             && order.compare(user_key, &self.end) == Ordering::Less
     }
 
-    /// The part of the tombstone in `[lower, upper)`, an absent bound being no bound.
+    /// The part of the tombstone in `[lower, upper)`. An absent bound is no bound.
     #[must_use]
     pub fn clipped(&self, order: KeyOrder, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Option<Self> {
         let start = match lower {

@@ -1,6 +1,5 @@
-//! What can go wrong with tables, versions and jobs.
+//! Errors of tables, versions and jobs.
 
-use crate::version::VersionError;
 use forebay_base::{DecodeError, ErrorKind, LogicalAddress, RecordError};
 use thiserror::Error;
 
@@ -10,10 +9,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a table, a version edit or a job could not be built, read or run.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Error {
-    /// Bytes are not what was written.
+    /// The bytes read are not the bytes written.
     #[error("{what} is damaged: {cause}")]
     Damaged {
-        /// What was decoded.
+        /// The decoded structure.
         what: &'static str,
         /// What is wrong with it.
         cause: DecodeError,
@@ -21,7 +20,7 @@ pub enum Error {
     /// The bytes are sound on their own but contradict each other or their place.
     #[error("{what} is inconsistent: {detail}")]
     Inconsistent {
-        /// What was decoded.
+        /// The decoded structure.
         what: &'static str,
         /// The contradiction.
         detail: &'static str,
@@ -29,9 +28,9 @@ pub enum Error {
     /// A format version, flag or mandatory field that this build does not know.
     #[error("{what} uses {feature} {number}, which this build does not know")]
     Unknown {
-        /// What was decoded.
+        /// The decoded structure.
         what: &'static str,
-        /// What sort of thing is unknown.
+        /// The kind of the unknown item.
         feature: &'static str,
         /// Its number.
         number: u64,
@@ -39,7 +38,7 @@ pub enum Error {
     /// The record at an address is not the one that the index names.
     #[error("the record at {address} is not the one that the index names: {cause}")]
     BadRecord {
-        /// Where the record should be.
+        /// The address of the record.
         address: LogicalAddress,
         /// What is wrong with it.
         cause: RecordMismatch,
@@ -50,7 +49,7 @@ pub enum Error {
     /// A job would write more than its budget allows.
     #[error("the job needs {needed} bytes of output, its budget is {budget} bytes")]
     OverBudget {
-        /// Bytes asked for in all.
+        /// Total bytes requested.
         needed: u64,
         /// Bytes allowed.
         budget: u64,
@@ -61,9 +60,9 @@ pub enum Error {
     /// A job's input or output failed.
     #[error("{message}")]
     Io {
-        /// What the caller must do.
+        /// The action that the caller must take.
         kind: ErrorKind,
-        /// What failed.
+        /// The failed action.
         message: String,
     },
     /// A version edit does not fit its version.
@@ -71,19 +70,54 @@ pub enum Error {
     Version(#[from] VersionError),
 }
 
+/// Why an edit does not fit its version, or a version is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum VersionError {
+    /// The edit changes something unchangeable, or names something that does not exist.
+    #[error("the edit does not fit: {0}")]
+    Misfit(String),
+    /// The edit carries an older epoch.
+    #[error("the edit has epoch {found}, the version has {current}")]
+    Fenced {
+        /// The version's epoch.
+        current: u64,
+        /// The edit's epoch.
+        found: u64,
+    },
+    /// An invariant does not hold.
+    #[error("invariant {number} of versions does not hold: {detail}")]
+    Broken {
+        /// Number of the invariant in the list of [`version`](crate::version).
+        number: u8,
+        /// The violation.
+        detail: String,
+    },
+}
+
+impl VersionError {
+    /// What the caller must do.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Fenced { .. } => ErrorKind::Fenced,
+            Self::Misfit(_) | Self::Broken { .. } => ErrorKind::Corrupt,
+        }
+    }
+}
+
 /// How a record differs from its index entry.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RecordMismatch {
-    /// It is no record.
+    /// It is not a record.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Its sequence number, kind or expiry is another.
+    /// Its sequence number, kind or expiry differs.
     #[error("its tag or expiry is another")]
     Tag,
-    /// Its key is another.
+    /// Its key differs.
     #[error("its key is another")]
     Key,
-    /// Its length is another.
+    /// Its length differs.
     #[error("its length is another")]
     Length,
 }
@@ -104,7 +138,7 @@ impl Error {
     }
 }
 
-/// Names what was being decoded when bytes turned out to be damaged.
+/// Adds the name of the decoded structure to errors about damaged bytes.
 pub(crate) trait Context<T> {
     fn context(self, what: &'static str) -> Result<T>;
 }

@@ -1,4 +1,4 @@
-//! The envelope and the fields of every structure of this crate that grows.
+//! The envelope, and the fields of every extensible structure of this crate.
 //!
 //! ```text
 //!  offset  size  field
@@ -10,7 +10,7 @@
 //!  …       4     CRC32C of all that precedes
 //! ```
 //!
-//! Frames can follow each other; a log of frames is read up to the first bad one. Zeros are no
+//! Frames can follow each other. A log of frames is read up to the first bad one. Zeros are not a
 //! frame. The body of most structures is a sequence of fields:
 //!
 //! ```text
@@ -20,16 +20,16 @@
 //! ```
 //!
 //! A reader skips an unknown optional field and refuses an unknown mandatory one. A field may be
-//! repeated where its structure says so; the value of a known field is consumed exactly.
+//! repeated where its structure says so. The value of a known field is consumed exactly.
 //!
-//! What it is for, and which test pins it: `docs/formats/table.md`.
+//! Purpose and golden test: `docs/formats/table.md`.
 
 use crate::error::{Context, Error, Result};
 use forebay_base::{DecodeError, Reader, Writer, checksum};
 
 /// Bytes before a frame's body.
 pub(crate) const HEADER_BYTES: usize = 12;
-/// Bytes behind a frame's body.
+/// Bytes after a frame's body.
 pub(crate) const TRAILER_BYTES: usize = 4;
 
 /// One kind of frame.
@@ -39,7 +39,7 @@ pub(crate) struct FrameKind {
     pub what: &'static str,
     /// Its magic.
     pub magic: [u8; 4],
-    /// The format version that is written, and the only one that is read.
+    /// The format version written, and the only one read.
     pub version: u16,
 }
 
@@ -63,10 +63,10 @@ impl FrameKind {
         Ok(())
     }
 
-    /// Verifies the frame at the front of `bytes`; its body, and the frame's length.
+    /// Verifies the frame at the front of `bytes`. Returns its body and the frame's length.
     ///
     /// # Errors
-    /// [`Error::Damaged`], or [`Error::Unknown`] for a version or a flag of the future.
+    /// [`Error::Damaged`], or [`Error::Unknown`] for a newer version or an unknown flag.
     pub fn decode_first(self, bytes: &[u8]) -> Result<(&[u8], usize)> {
         let (body, version, flags) = self.split(bytes).context(self.what)?;
         if version != self.version {
@@ -78,7 +78,7 @@ impl FrameKind {
         Ok((body, HEADER_BYTES + body.len() + TRAILER_BYTES))
     }
 
-    /// Verifies `bytes` as one frame and nothing behind it; its body.
+    /// Verifies that `bytes` are exactly one frame. Returns its body.
     ///
     /// # Errors
     /// As [`FrameKind::decode_first`], and when bytes are left.
@@ -109,7 +109,7 @@ impl FrameKind {
     }
 }
 
-/// Whether a reader that does not know a field may go on without it.
+/// Whether a reader may go on without a field that it does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     Mandatory,
@@ -124,7 +124,7 @@ pub(crate) fn put_field(out: &mut Vec<u8>, number: u32, need: Need, value: impl 
     out.put_prefixed(&bytes);
 }
 
-/// A field as it is read.
+/// A field that was read.
 pub(crate) struct Field<'a> {
     pub number: u64,
     pub value: Reader<'a>,
@@ -132,14 +132,14 @@ pub(crate) struct Field<'a> {
 }
 
 impl Field<'_> {
-    /// What to do with a field that is not known.
+    /// Handles an unknown field.
     pub fn unknown(&self, what: &'static str) -> Result<()> {
         if self.optional { Ok(()) } else { Err(Error::Unknown { what, feature: "field", number: self.number }) }
     }
 }
 
-/// Calls `each` for every field of `body`, and checks that it consumes the value of those that it
-/// knows (it answers true).
+/// Calls `each` for every field of `body`. For a known field, `each` returns true and must consume
+/// the whole value, which is checked.
 pub(crate) fn for_each_field<'a>(
     body: &'a [u8],
     what: &'static str,
@@ -159,7 +159,8 @@ pub(crate) fn for_each_field<'a>(
     Ok(())
 }
 
-/// Reads a count of elements of at least `least_bytes` each, refusing more than can follow.
+/// Reads a count of elements of at least `least_bytes` each. Refuses a count larger than can
+/// follow.
 pub(crate) fn read_count(reader: &mut Reader<'_>, least_bytes: usize) -> std::result::Result<usize, DecodeError> {
     let count = reader.varint64()?;
     match usize::try_from(count) {
@@ -168,7 +169,7 @@ pub(crate) fn read_count(reader: &mut Reader<'_>, least_bytes: usize) -> std::re
     }
 }
 
-/// Reads a byte that is zero or one.
+/// Reads a byte that must be zero or one.
 pub(crate) fn read_flag(reader: &mut Reader<'_>, what: &'static str) -> std::result::Result<bool, DecodeError> {
     match reader.u8()? {
         0 => Ok(false),
@@ -177,7 +178,7 @@ pub(crate) fn read_flag(reader: &mut Reader<'_>, what: &'static str) -> std::res
     }
 }
 
-/// Reads UTF-8 text behind its length.
+/// Reads UTF-8 text that follows its length.
 pub(crate) fn read_text(reader: &mut Reader<'_>, what: &'static str) -> std::result::Result<String, DecodeError> {
     let bytes = reader.prefixed()?;
     let text = std::str::from_utf8(bytes)
@@ -185,7 +186,7 @@ pub(crate) fn read_text(reader: &mut Reader<'_>, what: &'static str) -> std::res
     Ok(text.to_owned())
 }
 
-/// Writes bytes that may be absent: a flag, then the bytes behind their length.
+/// Writes optional bytes: a flag, then the length and the bytes.
 pub(crate) fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     out.put_u8(u8::from(bytes.is_some()));
     if let Some(bytes) = bytes {
@@ -193,7 +194,7 @@ pub(crate) fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     }
 }
 
-/// Reads what [`put_optional`] wrote.
+/// Reads the output of [`put_optional`].
 pub(crate) fn read_optional(
     reader: &mut Reader<'_>,
     what: &'static str,

@@ -13,8 +13,8 @@
 //!  └──────────────────┘ image length
 //! ```
 //!
-//! What lies behind the index blocks is the **tail**: one read of it is all that a compute node
-//! caches. Each section and each block carries its own checksum.
+//! The part after the index blocks is the **tail**. One read of it brings everything that a compute
+//! node caches. Each section and each block carries its own checksum.
 //!
 //! ```text
 //!  directory entry      footer
@@ -28,10 +28,10 @@
 //! ```
 //!
 //! Offsets count from the image's start. A reader skips unknown optional sections and refuses
-//! unknown mandatory ones. Range deletions are a frame "FBrd": a varint count, then for each start
-//! and end behind their lengths (varint) and a u64 tag.
+//! unknown mandatory ones. Range deletions are a frame "FBrd": a varint count, then for each
+//! deletion the start and the end, each after its length (varint), and a u64 tag.
 //!
-//! What it is for, and which test pins it: `docs/formats/table.md`.
+//! Purpose and golden test: `docs/formats/table.md`.
 
 use crate::entry::RangeTombstone;
 use crate::error::{Context, Error, Result};
@@ -48,7 +48,7 @@ const VERSION: u16 = 1;
 const OPTIONAL: u16 = 1;
 const WHAT: &str = "a table's footer";
 const TOMBSTONES: FrameKind = FrameKind { what: "range deletions", magic: *b"FBrd", version: 1 };
-/// Fewest bytes of a range deletion.
+/// Minimum bytes of a range deletion.
 const LEAST_TOMBSTONE_BYTES: usize = 10;
 
 /// Parts of a tail.
@@ -61,7 +61,7 @@ pub(crate) enum Section {
     Properties = 4,
 }
 
-/// Lays out a tail behind index blocks.
+/// Writes a tail after index blocks.
 #[derive(Debug)]
 pub(crate) struct TailWriter<'a> {
     image: &'a mut Vec<u8>,
@@ -71,7 +71,7 @@ pub(crate) struct TailWriter<'a> {
 }
 
 impl<'a> TailWriter<'a> {
-    /// Starts the tail behind what `image` holds.
+    /// Starts the tail after the contents of `image`.
     pub fn new(image: &'a mut Vec<u8>) -> Self {
         let tail_offset = image.len();
         Self { image, tail_offset, directory: Vec::new(), sections: 0 }
@@ -90,7 +90,7 @@ impl<'a> TailWriter<'a> {
         Ok(())
     }
 
-    /// Appends directory and footer; the tail's offset.
+    /// Appends directory and footer. Returns the tail's offset.
     pub fn finish(self) -> u64 {
         let start = self.image.len();
         self.image.extend_from_slice(&self.directory);
@@ -107,7 +107,7 @@ impl<'a> TailWriter<'a> {
     }
 }
 
-/// Where a tail's sections are, relative to the tail.
+/// The places of a tail's sections, relative to the tail.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TailLayout {
     /// Bytes of index blocks before the tail.
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A tail with four sections of four bytes behind 100 bytes of index blocks.
+    /// A tail with four sections of four bytes after 100 bytes of index blocks.
     fn sample() -> Vec<u8> {
         let mut image = vec![0; 100];
         let mut tail = TailWriter::new(&mut image);

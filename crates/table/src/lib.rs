@@ -1,14 +1,12 @@
 //! Tables, point indexes, merging, versions, and the jobs that make tables: bytes in, bytes out.
 //!
-//! A **table** is an index over records that lie in segments, not a copy of them (dLSM VI with the values
-//! left where they are). Its image is one blob of remote memory ([`image`]); a compute node caches
-//! the image's tail: a point index that maps a key's hash to its record's address, and a sparse
-//! index for scans ([`CachedTable`]). Compaction merges indexes and moves records only to bring
-//! them back into key order ([`job`]).
+//! A **table** is an index over records that lie in segments, not a copy of them (dLSM VI with the values left in
+//! place). Its image is one blob of remote memory ([`image`]). A compute node caches the image's tail: a point index
+//! that maps a key's hash to its record's address, and a sparse index for scans ([`CachedTable`]). Compaction merges
+//! indexes and moves records only to bring them back into key order ([`job`]).
 //!
-//! A **version** is the set of tables and segments of a shard; version edits lead from one to the next
-//! ([`version`], [`version_edit`]). Addresses are logical, so moving a segment changes the version's
-//! segment map and no index.
+//! A **version** is the set of tables and segments of a shard. Version edits lead from one to the next ([`version`],
+//! [`version_edit`]). Addresses are logical, so moving a segment changes the version's segment map and no index.
 //!
 //! Nothing here does I/O. Every decoder is total: any bytes give a value or a typed error.
 
@@ -18,6 +16,7 @@ pub mod block;
 pub mod builder;
 mod cached;
 pub mod checkpoint;
+pub mod database;
 pub mod entry;
 mod error;
 mod frame;
@@ -35,13 +34,14 @@ pub mod version_edit;
 pub use block::BlockIterator;
 pub use builder::{BuiltTable, TableBuilder, TableOptions};
 pub use cached::CachedTable;
+pub use database::{DatabaseCommit, DatabaseIdentity, LogName, StorageRoot};
 pub use entry::{IndexEntry, OwnedKey, RangeTombstone, RecordAddress};
-pub use error::{Error, RecordMismatch, Result};
+pub use error::{Error, RecordMismatch, Result, VersionError};
 pub use manifest::{ManifestRoot, StoreConfig, StorePart};
 pub use merge::{Direction, Merge, SortedStream};
 pub use point_index::{Candidate, PointIndex, PointIndexOptions, key_hash};
 pub use properties::{Creation, SegmentUse, TableProperties};
 pub use segments::{Placement, SegmentInfo, SegmentKind};
 pub use sparse_index::{BlockAddress, SparseIndex};
-pub use version::{Version, VersionError};
-pub use version_edit::{EditLog, ImageAddress, ShardIdentity, TableId, TableMetadata, VersionEdit};
+pub use version::Version;
+pub use version_edit::{EditLog, ImageAddress, LogPart, ShardIdentity, TableId, TableMetadata, VersionEdit};

@@ -1,11 +1,10 @@
-//! Where the manifest of a shard is, and what a store was created with.
+//! The place of a shard's manifest, and the configuration of a store.
 //!
-//! A shard's manifest is a log of version edits ([`crate::version_edit`]) in one range of remote
-//! memory: first the whole version, then what changed. The shard's *root* says where that range is
-//! and how much of it counts, and is replaced as a whole by the node that keeps it. So a log has no
-//! torn end: what is before the root's length must be right, what is behind it is nothing. Beside the log
-//! lies its *spare*, a range as long that holds nothing: the next log is written there, whatever else the
-//! memory is full of.
+//! A shard's manifest is a log of version edits ([`crate::version_edit`]) in one range of remote memory: first the
+//! whole version, then the changes. The shard's *root* gives that range and how much of it counts. The node that keeps
+//! the root replaces it as a whole. So a log has no torn end: the bytes within the root's length must be right, and the
+//! bytes after them do not count. Beside the log lies its *spare*, an equally long range that holds nothing. The next
+//! log is written there, however full the memory is.
 //!
 //! The body of a root's frame:
 //!
@@ -23,18 +22,17 @@
 //!  56      8     offset of the spare in that extent
 //! ```
 //!
-//! The body of a store's configuration is a sequence of fields; names and keys stand behind their length
-//! (varint):
+//! The body of a store's configuration is a sequence of fields. Names and keys follow their length (varint):
 //!
 //! ```text
 //!  1   name of the key order
 //!  2   u64 number of shards
 //!  3   name of the merge operator, absent for none
-//!  4   first key of a shard behind the first; repeated, ascending
+//!  4   first key of a shard after the first; repeated, ascending
 //!  5   u64 number of the database, u32 place of this node, u32 number of nodes; absent when there is one
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/manifest.md`.
+//! Purpose and golden test: `docs/formats/manifest.md`.
 
 use crate::error::{Context, Error, Result};
 use crate::frame::{FrameKind, Need, for_each_field, put_field, read_text};
@@ -45,28 +43,28 @@ const ROOT: FrameKind = FrameKind { what: "the root of a manifest", magic: *b"FB
 const CONFIG: FrameKind = FrameKind { what: "the configuration of a store", magic: *b"FBSC", version: 1 };
 const LOG: &str = "a manifest";
 
-/// Where a manifest is, and how much of it counts.
+/// The place of a manifest, and how much of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManifestRoot {
     /// The memory node.
     pub node: u32,
-    /// Its life.
+    /// The node's incarnation.
     pub incarnation: u64,
-    /// The extent that the log lies in.
+    /// The extent that holds the log.
     pub extent: u32,
     /// Bytes from the extent's start.
     pub offset: u64,
-    /// Bytes that the log may take, and the spare has.
+    /// Bytes that the log may take; the spare has the same length.
     pub capacity: u64,
-    /// Bytes of it that count.
+    /// Bytes of the log that count.
     pub length: u64,
     /// Edits in these bytes.
     pub edits: u64,
     /// CRC32C of these bytes.
     pub checksum: u32,
-    /// The extent that the spare lies in.
+    /// The extent that holds the spare.
     pub spare_extent: u32,
-    /// Where the spare begins, bytes from that extent's start.
+    /// Offset of the spare in bytes from that extent's start.
     pub spare_offset: u64,
 }
 
@@ -74,7 +72,7 @@ impl ManifestRoot {
     /// The root's bytes.
     ///
     /// # Errors
-    /// None: a root is short.
+    /// Never fails, because a root is short.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         ROOT.encode(&mut out, |body| {
@@ -111,7 +109,7 @@ impl ManifestRoot {
         Ok(Self { node, incarnation, extent, offset, capacity, length, edits, checksum, spare_extent, spare_offset })
     }
 
-    /// The edits of the log `bytes`, which are all that counts of it.
+    /// The edits of the log `bytes`, which must be exactly the part that counts.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Inconsistent`] or [`Error::Unknown`].
@@ -137,7 +135,7 @@ impl ManifestRoot {
     }
 }
 
-/// What all users of a store agree on.
+/// The configuration that all users of a store agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// Order of the keys.
@@ -146,16 +144,16 @@ pub struct StoreConfig {
     pub shards: u64,
     /// Name of the merge operator; empty for none.
     pub merge_operator: String,
-    /// First keys of the shards behind the first, ascending; fewer when shards own nothing.
+    /// First keys of the shards after the first, ascending; fewer when shards own nothing.
     pub bounds: Vec<Vec<u8>>,
-    /// Which part of a database of several memory nodes the store is; `None` when it is the only one.
+    /// The store's part in a database on several memory nodes; `None` when it is the only one.
     pub part: Option<StorePart>,
 }
 
-/// The place of a store among those of a database that lies on several memory nodes.
+/// The place of a store among those of a database on several memory nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StorePart {
-    /// A number that all stores of the database have, and those of no other.
+    /// A number shared by all stores of the database and by no others.
     pub database: u64,
     /// The place of this store's memory node, from 0. Shard `i` lies at place `i` modulo the number of nodes.
     pub place: u32,

@@ -1,19 +1,19 @@
-//! Merging sorted streams: by scans over records, by compactions over index entries.
+//! Merges sorted streams: records for scans, index entries for compactions.
 //!
-//! A **tournament** of losers: a binary tree whose leaves are the streams. Each inner node holds the
-//! stream that lost there, and the winner of all is the merge's current stream. When the winner moves
-//! on, it plays again along its path to the root: one comparison a round, nothing is allocated.
+//! The merge is a **tournament** of losers: a binary tree whose leaves are the streams. Each inner node holds the
+//! stream that lost there, and the overall winner is the merge's current stream. When the winner moves on, it plays
+//! again along its path to the root: one comparison per round, without allocation.
 //!
-//! For each stream the first eight bytes of its key are at hand, so that most comparisons touch no
-//! key. Where all keys are known to share a prefix, the eight bytes behind that are taken. Streams
-//! with equal internal keys come in order of their numbers; those at their end come last.
+//! The first eight bytes of each stream's key are kept at hand, so most comparisons touch no key. If all keys are known
+//! to share a prefix, the eight bytes after it are used. Streams with equal internal keys come in order of their
+//! numbers; streams at their end come last.
 
 use forebay_base::{InternalKey, KeyOrder};
 use std::cmp::Ordering;
 
-/// A stream of entries in order of their internal keys, standing on one of them or at its end.
+/// A stream of entries in order of their internal keys. It is at one of them or at its end.
 pub trait SortedStream {
-    /// What can go wrong when it moves.
+    /// The error of a failed move.
     type Error;
 
     /// The current entry's key; `None` at the end.
@@ -22,7 +22,7 @@ pub trait SortedStream {
     /// Goes to the next entry in the stream's direction.
     ///
     /// # Errors
-    /// The stream's own; it then stands anywhere.
+    /// The stream's own errors; its position is then undefined.
     fn advance(&mut self) -> Result<(), Self::Error>;
 }
 
@@ -38,7 +38,7 @@ impl<S: SortedStream + ?Sized> SortedStream for Box<S> {
     }
 }
 
-/// Which way a merge goes; all of its streams go the same.
+/// The direction of a merge and of all its streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the smallest internal key to the largest.
@@ -47,24 +47,49 @@ pub enum Direction {
     Backward,
 }
 
+/// The part of a key that decides most comparisons.
+#[inline]
+fn prefix(order: KeyOrder, direction: Direction, shared_bytes: usize, user_key: &[u8]) -> u64 {
+    let prefix = order.prefix(user_key.get(shared_bytes..).unwrap_or_default());
+    if direction == Direction::Forward { prefix } else { !prefix }
+}
+
+/// The stream that comes next to the one that a merge stands on.
+#[derive(Debug, Clone, Copy)]
+pub struct Rival {
+    prefix: u64,
+    order: KeyOrder,
+    direction: Direction,
+    shared_bytes: usize,
+}
+
+impl Rival {
+    /// Whether entries of this key come before the rival's for certain.
+    #[inline]
+    #[must_use]
+    pub fn is_behind(&self, user_key: &[u8]) -> bool {
+        prefix(self.order, self.direction, self.shared_bytes, user_key) < self.prefix
+    }
+}
+
 /// A merge of streams; itself a stream.
 #[derive(Debug)]
 pub struct Merge<S> {
     streams: Vec<S>,
-    /// For each stream the part of its key that decides most comparisons.
+    /// For each stream, the part of its key that decides most comparisons.
     prefixes: Vec<u64>,
-    /// The winner, then for each inner node from the root down the stream that lost there.
+    /// The winner, then for each inner node, from the root down, the stream that lost there.
     losers: Vec<usize>,
     order: KeyOrder,
     direction: Direction,
     shared_bytes: usize,
-    /// Streams that have an entry.
+    /// Number of streams that have an entry.
     left: usize,
     has_failed: bool,
 }
 
 impl<S: SortedStream> Merge<S> {
-    /// Merges streams, each of which stands where it is to begin.
+    /// Merges streams. Each must be at its first entry.
     #[must_use]
     pub fn new(streams: Vec<S>, order: KeyOrder, direction: Direction) -> Self {
         Self::with_shared_prefix(streams, order, direction, 0)
@@ -79,7 +104,7 @@ impl<S: SortedStream> Merge<S> {
         merge
     }
 
-    /// The stream that stands on the merge's current entry, and its number.
+    /// The stream at the merge's current entry, and its number.
     #[inline]
     #[must_use]
     pub fn current(&self) -> Option<(usize, &S)> {
@@ -88,10 +113,10 @@ impl<S: SortedStream> Merge<S> {
         (!self.has_failed && stream.key().is_some()).then_some((winner, stream))
     }
 
-    /// Moves every stream with `seek` and goes on from there in `direction`.
+    /// Moves every stream with `seek`, and continues in `direction`.
     ///
     /// # Errors
-    /// The first that `seek` gives; the merge is then at its end.
+    /// The first error of `seek`; the merge is then at its end.
     pub fn reposition<E>(
         &mut self,
         direction: Direction,
@@ -107,20 +132,40 @@ impl<S: SortedStream> Merge<S> {
         Ok(())
     }
 
-    /// Lets `work` move the stream that is the only one with an entry left; `None` when there are more
-    /// or none. `work` leaves the stream on an entry or at its end.
+    /// Lets `work` move the stream that stands on the merge's current entry, by one entry or more: by as many as come
+    /// before its rival, of which there is none when no other stream has an entry. `work` leaves the stream on an entry
+    /// or at its end. `None` at the merge's end.
+    ///
+    /// # Errors
+    /// What `work` gives; the merge is then at its end.
     #[inline]
-    pub fn with_only<T>(&mut self, work: impl FnOnce(&mut S) -> T) -> Option<T> {
-        if self.has_failed || self.left != 1 {
-            return None;
+    pub fn with_first<T>(
+        &mut self,
+        work: impl FnOnce(&mut S, Option<Rival>) -> Result<T, S::Error>,
+    ) -> Result<Option<T>, S::Error> {
+        if self.has_failed || self.left == 0 {
+            return Ok(None);
         }
-        let stream = *self.losers.first()?;
-        let done = work(self.streams.get_mut(stream)?);
-        self.replay(stream);
-        Some(done)
+        let Some(&first) = self.losers.first() else { return Ok(None) };
+        let rival = (self.left > 1).then(|| self.rival(first));
+        let Some(stream) = self.streams.get_mut(first) else { return Ok(None) };
+        let done = work(stream, rival).inspect_err(|_| self.has_failed = true)?;
+        self.replay(first);
+        Ok(Some(done))
     }
 
-    /// Ends the merge and hands the streams back.
+    /// The best of those that lost to the winner itself.
+    #[inline]
+    fn rival(&self, first: usize) -> Rival {
+        let (mut prefix, mut node) = (u64::MAX, (first + self.streams.len()) / 2);
+        while node > 0 {
+            prefix = prefix.min(self.prefixes[self.losers[node]]);
+            node /= 2;
+        }
+        Rival { prefix, order: self.order, direction: self.direction, shared_bytes: self.shared_bytes }
+    }
+
+    /// Ends the merge and returns the streams.
     #[must_use]
     pub fn into_streams(self) -> Vec<S> {
         self.streams
@@ -137,7 +182,7 @@ impl<S: SortedStream> Merge<S> {
         }
         self.losers.clear();
         self.losers.resize(count, 0);
-        // Of node `n` the children are `2n` and `2n + 1`; stream `i` is node `count + i`.
+        // The children of node `n` are `2n` and `2n + 1`; stream `i` is node `count + i`.
         let mut winners = vec![0; 2 * count];
         for (i, winner) in winners.iter_mut().skip(count).enumerate() {
             *winner = i;
@@ -153,12 +198,11 @@ impl<S: SortedStream> Merge<S> {
         }
     }
 
-    /// Of a stream at its end: behind all others.
+    /// For a stream at its end: after all others.
     #[inline]
     fn prefix(&self, stream: usize) -> u64 {
         let Some(key) = self.streams[stream].key() else { return u64::MAX };
-        let prefix = self.order.prefix(key.user_key.get(self.shared_bytes..).unwrap_or_default());
-        if self.direction == Direction::Forward { prefix } else { !prefix }
+        prefix(self.order, self.direction, self.shared_bytes, key.user_key)
     }
 
     #[inline]
@@ -178,7 +222,7 @@ impl<S: SortedStream> Merge<S> {
         order.then(a.cmp(&b)) == Ordering::Less
     }
 
-    /// Plays the rounds of the last winner again, which has moved.
+    /// Replays the rounds of the last winner, which has moved.
     #[inline]
     fn replay(&mut self, stream: usize) {
         self.prefixes[stream] = self.prefix(stream);
@@ -280,6 +324,22 @@ mod tests {
             prop_assert_eq!(merge.key(), None);
             merge.reposition(direction, |stream| { stream.at = 0; Ok::<_, Infallible>(()) }).unwrap();
             prop_assert_eq!(merge.key(), all.first().map(key));
+            // The same in stretches of one stream.
+            let mut seen = Vec::new();
+            let stretch = |list: &mut List, rival: Option<Rival>| {
+                loop {
+                    seen.push(list.entries[list.at].clone());
+                    list.at += 1;
+                    match (list.entries.get(list.at), rival) {
+                        (Some(next), Some(rival)) if rival.is_behind(&next.0) => {}
+                        (Some(_), None) => {}
+                        _ => return Ok(()),
+                    }
+                }
+            };
+            let mut stretch = stretch;
+            while merge.with_first(&mut stretch).unwrap().is_some() {}
+            prop_assert_eq!(seen, all);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Properties of a table: what is known of it without its index.
+//! Properties of a table: what is known about it without its index.
 //!
 //! ```text
 //!  frame "FBpr" (see `frame`), fields:
 //!  1 key order      u8
 //!  2 creation       u64 job, u32 attempt, u8 level that the table was written for
-//!  3 bounds         smallest key, largest key: user key behind its length (varint), u64 tag
+//!  3 bounds         smallest key, largest key: user key after its length (varint), u64 tag
 //!  4 sequences      u64 smallest, u64 largest
 //!  5 counts         varints: deletions, puts, range deletions, merge operands
 //!  6 bytes          varints: user keys, values, records with padding
@@ -14,9 +14,9 @@
 //!                   (records with padding), varint first unit, varint units spanned
 //! ```
 //!
-//! All fields but 7 are always present, each once; all are mandatory.
+//! All fields except 7 are always present, each once. All are mandatory.
 //!
-//! What it is for, and which test pins it: `docs/formats/table.md`.
+//! Purpose and golden test: `docs/formats/table.md`.
 
 use crate::entry::{IndexEntry, MAX_OFFSET_UNITS, OwnedKey, RangeTombstone, UNIT_BYTES};
 use crate::error::{Context, Error, Result};
@@ -27,10 +27,10 @@ use std::cmp::Ordering;
 
 const FRAME: FrameKind = FrameKind { what: "table properties", magic: *b"FBpr", version: 1 };
 const RUN_FLAG: u8 = 1;
-/// Fewest bytes of a segment in the list.
+/// Minimum bytes of a segment in the list.
 const LEAST_SEGMENT_BYTES: usize = 6;
 
-/// Which job wrote a table.
+/// The job that wrote a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Creation {
     /// The job's number within its shard.
@@ -41,13 +41,14 @@ pub struct Creation {
     pub level: u8,
 }
 
-/// A segment that a table's records lie in.
+/// A segment that holds records of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentUse {
     /// The segment.
     pub id: SegmentId,
-    /// Whether the segment is a run: the table's records in it are in key order, and it was
-    /// gathered for a table (clustered).
+    /// Whether the segment is a run that was gathered for a table (clustered): the table's records in it are in key
+    /// order. So they are in what a flush wrote in one piece ([`SegmentKind::Run`](crate::SegmentKind::Run)), which is
+    /// no such run: a flush's records go to many tables of the next levels.
     pub is_run: bool,
     /// Number of the table's entries whose records are in the segment.
     pub entries: u64,
@@ -92,12 +93,12 @@ impl SegmentUse {
     }
 }
 
-/// What is known of a table without its index.
+/// The properties of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableProperties {
     /// Order of the user keys.
     pub key_order: KeyOrder,
-    /// Which job wrote the table.
+    /// The job that wrote the table.
     pub creation: Creation,
     /// The first key, range deletions included.
     pub smallest: OwnedKey,
@@ -112,7 +113,7 @@ pub struct TableProperties {
     pub deletions: u64,
     /// Number of entries that set a key.
     pub puts: u64,
-    /// Number of range deletions; they are not among the entries.
+    /// Number of range deletions; they do not count as entries.
     pub range_deletions: u64,
     /// Number of merge operands.
     pub merges: u64,
@@ -124,7 +125,7 @@ pub struct TableProperties {
     pub record_bytes: u64,
     /// The earliest expiry of an entry, in milliseconds since 1970.
     pub oldest_expiry_ms: Option<u64>,
-    /// The segments that the records lie in, by ordinal.
+    /// The segments that hold the records, by ordinal.
     pub segments: Vec<SegmentUse>,
 }
 
@@ -145,7 +146,7 @@ impl TableProperties {
         self.segments.get(ordinal as usize).ok_or(missing)
     }
 
-    /// The segment and the address of an entry's record; the record ends within the span that the
+    /// The segment and the address of an entry's record, which must end within the span that the
     /// table references.
     ///
     /// # Errors
@@ -161,20 +162,21 @@ impl TableProperties {
         Ok((segment, LogicalAddress { segment: segment.id, offset: start * UNIT_BYTES }))
     }
 
-    /// Whether the table may say something of `user_key`.
+    /// Whether the table may have an entry or a range deletion for `user_key`.
     #[must_use]
     pub fn may_contain(&self, user_key: &[u8]) -> bool {
         self.key_order.compare(&self.smallest.user_key, user_key) != Ordering::Greater && self.ends_behind(user_key)
     }
 
-    /// Whether the table may say something of a key in `[lower, upper)`; an absent bound is none.
+    /// Whether the table may have an entry or a range deletion for a key in `[lower, upper)`. An
+    /// absent bound is no bound.
     #[must_use]
     pub fn overlaps(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> bool {
         let starts_before = |upper: &[u8]| self.key_order.compare(&self.smallest.user_key, upper) == Ordering::Less;
         upper.is_none_or(starts_before) && lower.is_none_or(|lower| self.ends_behind(lower))
     }
 
-    /// Whether the table may say something of `user_key` or of a key behind it.
+    /// Whether the table may have an entry or a range deletion for `user_key` or for a later key.
     #[must_use]
     pub fn ends_behind(&self, user_key: &[u8]) -> bool {
         match self.key_order.compare(user_key, &self.largest.user_key) {
@@ -339,7 +341,7 @@ pub(crate) fn read_sequence(value: &mut Reader<'_>) -> std::result::Result<Seque
     Ok(SequenceNumber(number))
 }
 
-/// Collects properties as entries are added in order.
+/// Collects properties while entries are added in order.
 #[derive(Debug)]
 pub(crate) struct PropertiesBuilder {
     properties: TableProperties,
@@ -383,7 +385,7 @@ impl PropertiesBuilder {
         match entry.key.tag.kind() {
             Kind::Delete => properties.deletions += 1,
             Kind::Merge => properties.merges += 1,
-            Kind::Put | Kind::RangeDelete => properties.puts += 1,
+            Kind::Put | Kind::RangeDelete | Kind::Nothing => properties.puts += 1,
         }
         properties.key_bytes += entry.key.user_key.len() as u64;
         properties.value_bytes += entry.value_length().unwrap_or(0) as u64;
@@ -407,7 +409,7 @@ impl PropertiesBuilder {
         properties.largest_sequence = properties.largest_sequence.max(tag.sequence());
     }
 
-    /// The properties of the table whose last entry and range deletions are these.
+    /// The properties of a table with this last entry and these range deletions.
     pub fn finish(mut self, last: Option<OwnedKey>, tombstones: &[RangeTombstone]) -> TableProperties {
         if let Some(last) = last {
             self.properties.largest = last;

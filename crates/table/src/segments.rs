@@ -1,27 +1,27 @@
-//! The segment map's entries: what a segment is and where its copies lie.
+//! The entries of the segment map: the contents of a segment and the places of its copies.
 //!
 //! ```text
 //!  varint   length of the segment in bytes
 //!  u8       kind: 1 memtable block, 2 run, 3 table image
 //!  u8       flags, zero
 //!  u16      format version of the records in it; zero for a table image
-//!  varint   number of placements; each follows behind its length (varint):
+//!  varint   number of placements; each after its length (varint):
 //!           u8 1 (memory)   u32 node, u64 incarnation, u32 extent, u64 offset in the extent
-//!           u8 2 (storage)  object's name behind its length (varint), UTF-8
+//!           u8 2 (storage)  object's name after its length (varint), UTF-8
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/version-edit.md`.
+//! Purpose and golden test: `docs/formats/version-edit.md`.
 
 use crate::frame::{read_count, read_text};
 use forebay_base::{DecodeError, Reader, Writer};
 
-/// What a segment holds.
+/// The contents of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SegmentKind {
-    /// A memtable's key-value block: records in order of writing.
+    /// A memtable's key-value block, or a part of it: records in order of writing.
     MemtableBlock = 1,
-    /// Records in key order.
+    /// Records in key order, of a flush or of a compaction.
     Run = 2,
     /// A table's image.
     TableImage = 3,
@@ -38,14 +38,14 @@ impl SegmentKind {
     }
 }
 
-/// Where one copy of a segment lies.
+/// The place of one copy of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// In a memory node.
+    /// On a memory node.
     Memory {
         /// The node.
         node: u32,
-        /// The node's life: memory of an earlier one is gone.
+        /// The node's incarnation: memory of an earlier one is gone.
         incarnation: u64,
         /// The extent.
         extent: u32,
@@ -67,7 +67,7 @@ const STORAGE: u8 = 2;
 pub struct SegmentInfo {
     /// Length in bytes.
     pub length: u64,
-    /// What the segment holds.
+    /// The contents of the segment.
     pub kind: SegmentKind,
     /// Format version of its records ([`RECORD_FORMAT`]); zero for a table's image.
     pub record_format: u16,

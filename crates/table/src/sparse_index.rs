@@ -11,7 +11,7 @@
 //!  bytes              last user keys
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/table.md`.
+//! Purpose and golden test: `docs/formats/table.md`.
 
 use crate::entry::{OwnedKey, read_bound_tag};
 use crate::error::{Context, Error, Result};
@@ -24,7 +24,7 @@ const FRAME: FrameKind = FrameKind { what: "a sparse index", magic: *b"FBsx", ve
 const SLOT_BYTES: usize = 24;
 const SLOTS_AT: usize = HEADER_BYTES + 4;
 
-/// Where an index block is in its table's image.
+/// The place of an index block in its table's image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockAddress {
     /// Bytes from the image's start.
@@ -128,7 +128,7 @@ impl SparseIndex {
         Some(self.slot(index)?.block)
     }
 
-    /// The block that holds the image's byte at `offset`; the number of blocks when it lies behind them.
+    /// The block that holds the image's byte at `offset`; the number of blocks when it lies after them.
     #[must_use]
     pub fn block_at(&self, offset: u64) -> usize {
         let ends_before = |block: BlockAddress| block.offset + u64::from(block.length) <= offset;
@@ -144,15 +144,15 @@ impl SparseIndex {
         Some(InternalKey { user_key, tag: slot.tag })
     }
 
-    /// The first block that may hold an entry that does not sort before `target`; the number of
-    /// blocks when there is none. An entry before `target` is in this block or in the one before.
+    /// The first block that may hold an entry that does not sort before `target`; the number of blocks when there is
+    /// none. An entry before `target` is in this block or in the previous one.
     #[must_use]
     pub fn seek(&self, order: KeyOrder, target: InternalKey<'_>) -> usize {
         let is_before = |last| order.compare_internal(last, target) == Ordering::Less;
         self.first_not(|index| self.last_key(index).is_some_and(is_before))
     }
 
-    /// The first block that is not `passed`, as all before it are and none behind it.
+    /// The first block that is not `passed`. All blocks before it are passed, and none after it is.
     fn first_not(&self, passed: impl Fn(usize) -> bool) -> usize {
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -166,7 +166,7 @@ impl SparseIndex {
         low
     }
 
-    /// The blocks that may hold entries of user keys in `[lower, upper)`; an absent bound is none.
+    /// The blocks that may hold entries of user keys in `[lower, upper)`. An absent bound is no bound.
     #[must_use]
     pub fn range(&self, order: KeyOrder, lower: Option<&[u8]>, upper: Option<&[u8]>) -> std::ops::Range<usize> {
         let bound = |user_key| self.seek(order, InternalKey { user_key, tag: Tag::MAX });

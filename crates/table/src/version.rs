@@ -5,63 +5,29 @@
 //! 1. Level 0 is ordered newest first, and its tables' sequence numbers do not overlap.
 //! 2. Every other level is ordered by key, and its tables do not overlap.
 //! 3. Every segment that a table names is in the segment map, of the right kind and long enough.
-//! 4. Every segment of the map is named by a table.
+//! 4. Every segment of the map is named by a table, or holds a part of the log.
 //! 5. A table is in one level once; its number and its segments' are below the next ones.
 //! 6. A table's keys are in the shard's bounds and in its order, its sequence numbers not above the last.
+//! 7. A part of the log is in a segment of the map that holds a memtable's block.
 
 use crate::entry::UNIT_BYTES;
+use crate::error::VersionError;
 use crate::segments::{SegmentInfo, SegmentKind};
-use crate::version_edit::{ShardIdentity, TableId, TableMetadata, VersionEdit};
-use forebay_base::{ErrorKind, KeyOrder, SegmentId, SequenceNumber, Tag};
+use crate::version_edit::{LogPart, ShardIdentity, TableId, TableMetadata, VersionEdit};
+use forebay_base::{KeyOrder, SegmentId, SequenceNumber, Tag};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use thiserror::Error;
 
-/// Most levels of a version.
+/// Maximum number of levels of a version.
 pub const MAX_LEVELS: usize = 16;
-
-/// Why an edit does not fit its version, or a version is none.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum VersionError {
-    /// The edit changes what cannot change, or names what is not there.
-    #[error("the edit does not fit: {0}")]
-    Misfit(String),
-    /// The edit carries an older epoch.
-    #[error("the edit has epoch {found}, the version has {current}")]
-    Fenced {
-        /// The version's epoch.
-        current: u64,
-        /// The edit's epoch.
-        found: u64,
-    },
-    /// An invariant does not hold.
-    #[error("invariant {number} of versions does not hold: {detail}")]
-    Broken {
-        /// Number of the invariant in the module's list.
-        number: u8,
-        /// What breaks it.
-        detail: String,
-    },
-}
-
-impl VersionError {
-    /// What the caller must do.
-    #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Fenced { .. } => ErrorKind::Fenced,
-            Self::Misfit(_) | Self::Broken { .. } => ErrorKind::Corrupt,
-        }
-    }
-}
 
 /// A segment of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionSegment {
     /// What the segment is.
     pub info: Arc<SegmentInfo>,
-    /// Number of tables of the version that name it.
+    /// Number of tables of the version that name it, and one more if it holds a part of the log.
     pub references: u32,
 }
 
@@ -78,6 +44,9 @@ pub struct Version {
     levels: Vec<Vec<Arc<TableMetadata>>>,
     segments: BTreeMap<SegmentId, VersionSegment>,
     first_key: Option<Arc<[u8]>>,
+    /// The segments that hold parts of the log, with the last number that counts where that is known.
+    log_parts: BTreeMap<SegmentId, Option<SequenceNumber>>,
+    expired_before_ms: u64,
 }
 
 type Check = Result<(), VersionError>;
@@ -97,10 +66,12 @@ impl Version {
             levels: Vec::new(),
             segments: BTreeMap::new(),
             first_key: None,
+            log_parts: BTreeMap::new(),
+            expired_before_ms: 0,
         }
     }
 
-    /// The version that a log of edits leads to, checked.
+    /// The version that results from a log of edits, checked.
     ///
     /// # Errors
     /// [`VersionError`]; the first edit names the shard.
@@ -118,7 +89,7 @@ impl Version {
         Ok(version)
     }
 
-    /// Which shard it is.
+    /// The shard of the version.
     #[must_use]
     pub fn identity(&self) -> &ShardIdentity {
         &self.identity
@@ -128,6 +99,12 @@ impl Version {
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Compactions have dropped what had expired before this time, in milliseconds since 1970; zero if none has.
+    #[must_use]
+    pub const fn expired_before_ms(&self) -> u64 {
+        self.expired_before_ms
     }
 
     /// The next table's number.
@@ -200,7 +177,7 @@ impl Version {
         tables.get(index.checked_sub(1)?).filter(|table| table.properties.may_contain(user_key))
     }
 
-    /// The tables of a level that may hold keys in `[lower, upper)`; an absent bound is none.
+    /// The tables of a level that may hold keys in `[lower, upper)`. An absent bound is no bound.
     pub fn overlapping<'a>(
         &'a self,
         level: usize,
@@ -210,7 +187,7 @@ impl Version {
         self.level(level).iter().filter(move |table| table.properties.overlaps(lower, upper))
     }
 
-    /// The version after `edit`. This one stays as it is.
+    /// The version after `edit`. This version does not change.
     ///
     /// # Errors
     /// [`VersionError`]. Invariants are checked in debug builds only; [`Version::check`] does so always.
@@ -223,7 +200,7 @@ impl Version {
         Ok(next)
     }
 
-    /// Completes `edit` with the removal of the segments that no table names once it is applied.
+    /// Adds to `edit` the removal of the segments that no table names after it.
     ///
     /// # Errors
     /// [`VersionError`].
@@ -252,12 +229,21 @@ impl Version {
                 .flat_map(|(level, tables)| tables.iter().map(move |table| (level as u8, table.as_ref().clone())))
                 .collect(),
             first_key: self.first_key.as_deref().map(<[u8]>::to_vec),
+            log_parts: self.log_parts().collect(),
+            expired_before_ms: Some(self.expired_before_ms).filter(|time_ms| *time_ms > 0),
             ..VersionEdit::default()
         }
     }
 
+    /// The segments that hold parts of the log of writes, in no order of their numbers.
+    pub fn log_parts(&self) -> impl Iterator<Item = LogPart> {
+        self.log_parts.iter().map(|(&segment, &last)| LogPart { segment, last })
+    }
+
     fn change(&mut self, edit: &VersionEdit) -> Check {
         self.change_numbers(edit)?;
+        // Compactions may be installed in another order than the one in which they took the time.
+        self.expired_before_ms = self.expired_before_ms.max(edit.expired_before_ms.unwrap_or(0));
         if let Some(key) = &edit.first_key {
             self.first_key = Some(key.as_slice().into());
         }
@@ -288,9 +274,30 @@ impl Version {
         for (level, tables) in levels {
             self.add_tables(usize::from(level), tables);
         }
+        self.change_log_parts(edit)?;
         for id in &edit.removed_segments {
             let segment = self.segments.remove(id).ok_or_else(|| misfit(format!("{id} is removed, but not there")))?;
-            require(segment.references == 0, || format!("{id} is removed, but {} tables name it", segment.references))?;
+            require(segment.references == 0, || format!("{id} is removed, but named {} times", segment.references))?;
+        }
+        Ok(())
+    }
+
+    fn change_log_parts(&mut self, edit: &VersionEdit) -> Check {
+        for LogPart { segment: id, last } in &edit.log_parts {
+            let segment = self.segments.get_mut(id);
+            let segment = segment.ok_or_else(|| misfit(format!("{id} holds a part of the log, but is not there")))?;
+            match self.log_parts.insert(*id, *last) {
+                None => segment.references += 1,
+                Some(before) => require(before.is_none() || before == *last, || {
+                    format!("the part of the log in {id} ends at {before:?}, and then at {last:?}")
+                })?,
+            }
+        }
+        for id in &edit.ended_log_parts {
+            require(self.log_parts.remove(id).is_some(), || format!("{id} holds no part of the log that could end"))?;
+            if let Some(segment) = self.segments.get_mut(id) {
+                segment.references -= 1;
+            }
         }
         Ok(())
     }
@@ -397,10 +404,15 @@ impl Version {
                 self.check_placed(segment.id, end, false, table.id)?;
             }
         }
+        for id in self.log_parts.keys() {
+            *references.entry(*id).or_default() += 1;
+            let is_block = self.segment(*id).is_some_and(|info| info.kind == SegmentKind::MemtableBlock);
+            holds(7, is_block, || format!("{id} holds a part of the log and is no memtable's block"))?;
+        }
         for (id, segment) in &self.segments {
             let counted = references.get(id).copied().unwrap_or(0);
             holds(4, counted > 0, || format!("no table names {id}"))?;
-            holds(4, counted == segment.references, || format!("{id} is named by {counted} tables"))?;
+            holds(4, counted == segment.references, || format!("{id} is named {counted} times"))?;
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! Version edits: how one version differs from the one before. One codec for every sink.
+//! Version edits: the differences between successive versions. One codec for every sink.
 //!
 //! ```text
 //!  frame "FBve" (see `frame`), fields, each at most once unless marked *:
-//!   1   identity           u128 store, u64 shard, names of key order and merge operator behind their
+//!   1   identity           u128 store, u64 shard, names of key order and merge operator after their
 //!                          lengths (varint), lower and upper bound of the shard's keys (each: u8 0,
-//!                          or u8 1 and the key behind its length)
+//!                          or u8 1 and the key after its length)
 //!   2   epoch              u64
 //!   3   next table         u64
 //!   4   next segment       u64
@@ -16,15 +16,18 @@
 //!  10 * removed segment    varint id
 //!  11 * added table        u8 level, then the table:
 //!                          varint id, varint segment of the image, varint length of the image,
-//!                          varint offset of its tail, properties behind their length (varint)
+//!                          varint offset of its tail, properties after their length (varint)
 //!  12 * removed table      u8 level, varint id
 //!  13   first key          the shard's first key, as the database divides its keys since a bound moved
+//!  14 * log part           varint segment; u8 0, or u8 1 and u64: the last number that counts in it
+//!  15 * ended log part     varint segment
+//!  16   expired before     u64 milliseconds since 1970: a compaction dropped what had expired before
 //! ```
 //!
-//! All fields are mandatory to know. An edit is applied as a whole. A log of edits is frames one behind
-//! the other, and is cut at the first bad one ([`EditLog`]).
+//! All fields are mandatory. An edit is applied as a whole. A log of edits is a sequence of frames, and is cut at the
+//! first bad one ([`EditLog`]).
 //!
-//! What it is for, and which test pins it: `docs/formats/version-edit.md`.
+//! Purpose and golden test: `docs/formats/version-edit.md`.
 
 use crate::error::{Context, Error, Result};
 use crate::frame::{FrameKind, Need, for_each_field, put_field, put_optional, read_optional, read_text};
@@ -46,23 +49,23 @@ impl fmt::Display for TableId {
     }
 }
 
-/// Where a table's image is: at the start of a segment.
+/// The place of a table's image: at the start of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageAddress {
     /// The segment.
     pub segment: SegmentId,
     /// Length of the image in bytes.
     pub length: u64,
-    /// Where the image's tail starts, in bytes.
+    /// Offset of the image's tail in bytes.
     pub tail_offset: u64,
 }
 
-/// A table as a version knows it.
+/// A table in a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableMetadata {
     /// The table.
     pub id: TableId,
-    /// Where its image is.
+    /// The place of its image.
     pub image: ImageAddress,
     /// Its properties.
     pub properties: Arc<TableProperties>,
@@ -106,7 +109,7 @@ pub(crate) fn decode_image(reader: &mut Reader<'_>) -> std::result::Result<Image
     Ok(ImageAddress { segment, length, tail_offset })
 }
 
-/// Which shard a version is of.
+/// The shard of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardIdentity {
     /// The store.
@@ -119,7 +122,7 @@ pub struct ShardIdentity {
     pub merge_operator: String,
     /// The shard's first key; `None` for no bound.
     pub lower: Option<Vec<u8>>,
-    /// The first key behind the shard; `None` for no bound.
+    /// The first key after the shard; `None` for no bound.
     pub upper: Option<Vec<u8>>,
 }
 
@@ -150,12 +153,12 @@ pub(crate) fn read_key_order_name(reader: &mut Reader<'_>) -> std::result::Resul
     KeyOrder::from_name(&name).ok_or(DecodeError::BadValue { what: "name of the key order", found: 0 })
 }
 
-/// The difference of two versions.
+/// The difference between two versions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VersionEdit {
-    /// Which shard it is; set by a shard's first edit.
+    /// The shard; set by a shard's first edit.
     pub identity: Option<ShardIdentity>,
-    /// The owner's epoch; never goes back.
+    /// The owner's epoch; it never decreases.
     pub epoch: Option<u64>,
     /// The next table's number.
     pub next_table: Option<u64>,
@@ -167,19 +170,37 @@ pub struct VersionEdit {
     pub last_sequence: Option<SequenceNumber>,
     /// The sequence number up to which everything is as durable as the shard promises.
     pub durable_sequence: Option<SequenceNumber>,
-    /// Segments that are new.
+    /// New segments.
     pub added_segments: Vec<(SegmentId, SegmentInfo)>,
     /// Segments whose placements change.
     pub moved_segments: Vec<(SegmentId, SegmentInfo)>,
     /// Segments that no table names any more.
     pub removed_segments: Vec<SegmentId>,
-    /// Tables that are new, with their levels.
+    /// New tables, with their levels.
     pub added_tables: Vec<(u8, TableMetadata)>,
-    /// Tables that go, with their levels.
+    /// Removed tables, with their levels.
     pub removed_tables: Vec<(u8, TableId)>,
-    /// The first key that the shard owns, when its bound moves. The identity's bounds are limits of what
-    /// the tables may hold; this one says where keys belong, and tables may reach beyond it.
+    /// The first key that the shard owns, when its bound moves. The identity's bounds limit what the tables may hold.
+    /// This key says which keys belong to the shard; tables may reach beyond it.
     pub first_key: Option<Vec<u8>>,
+    /// Segments that hold parts of the log of writes, new or with another end.
+    pub log_parts: Vec<LogPart>,
+    /// Segments that hold no part of the log any more.
+    pub ended_log_parts: Vec<SegmentId>,
+    /// A compaction dropped records that had expired before this time, in milliseconds since 1970. No reader's time is
+    /// earlier from now on.
+    pub expired_before_ms: Option<u64>,
+}
+
+/// A segment that holds a part of the log of writes: what was written to one memtable.
+///
+/// The parts are in the order of their records' numbers. Which numbers a part has, its records say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPart {
+    /// The segment, of kind [`MemtableBlock`](crate::SegmentKind::MemtableBlock).
+    pub segment: SegmentId,
+    /// The last number that counts, set by an owner who took over; `None` while the part may grow.
+    pub last: Option<SequenceNumber>,
 }
 
 impl VersionEdit {
@@ -235,9 +256,18 @@ impl VersionEdit {
         if let Some(key) = &self.first_key {
             put(13, &|out| out.put_prefixed(key));
         }
+        for part in &self.log_parts {
+            put(14, &|out| encode_log_part(out, *part));
+        }
+        for id in &self.ended_log_parts {
+            put(15, &|out| out.put_varint(id.0));
+        }
+        if let Some(time_ms) = self.expired_before_ms {
+            put(16, &|out| out.put_u64(time_ms));
+        }
     }
 
-    /// Decodes one edit and nothing behind it.
+    /// Decodes exactly one edit.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Inconsistent`] or [`Error::Unknown`].
@@ -245,7 +275,7 @@ impl VersionEdit {
         Self::decode_body(FRAME.decode(bytes)?)
     }
 
-    /// Decodes the edit at the front of `bytes`, and its length in bytes.
+    /// Decodes the edit at the front of `bytes`. Returns it with its length in bytes.
     ///
     /// # Errors
     /// As [`VersionEdit::decode`].
@@ -281,10 +311,31 @@ impl VersionEdit {
             10 => self.removed_segments.push(SegmentId(value.varint64()?)),
             12 => self.removed_tables.push((value.u8()?, TableId(value.varint64()?))),
             13 => self.first_key = Some(value.prefixed()?.to_vec()),
+            14 => self.log_parts.push(decode_log_part(value)?),
+            15 => self.ended_log_parts.push(SegmentId(value.varint64()?)),
+            16 => self.expired_before_ms = Some(value.u64()?),
             _ => return Ok(false),
         }
         Ok(true)
     }
+}
+
+fn encode_log_part(out: &mut Vec<u8>, part: LogPart) {
+    out.put_varint(part.segment.0);
+    out.put_u8(part.last.is_some().into());
+    if let Some(last) = part.last {
+        out.put_u64(last.0);
+    }
+}
+
+fn decode_log_part(reader: &mut Reader<'_>) -> std::result::Result<LogPart, DecodeError> {
+    let segment = SegmentId(reader.varint64()?);
+    let last = match reader.u8()? {
+        0 => None,
+        1 => Some(read_sequence(reader)?),
+        found => return Err(DecodeError::BadValue { what: "end of a log part", found: found.into() }),
+    };
+    Ok(LogPart { segment, last })
 }
 
 pub(crate) fn encode_segment(out: &mut Vec<u8>, id: SegmentId, info: &SegmentInfo) {
@@ -311,14 +362,14 @@ impl<'a> EditLog<'a> {
         Self { bytes, offset: 0, end: None }
     }
 
-    /// Bytes of the edits that were read: where the log is to be cut, and goes on.
+    /// Bytes of the edits read so far: where the log must be cut and continued.
     #[must_use]
     pub const fn valid_bytes(&self) -> usize {
         self.offset
     }
 
-    /// Why the log ended before its last byte, once it has. An error of kind `Unsupported` means
-    /// that a newer build wrote the log: do not cut it.
+    /// Why the log ended before its last byte, if it did. An error of kind `Unsupported` means that a newer build wrote
+    /// the log: do not cut it.
     #[must_use]
     pub const fn end(&self) -> Option<&Error> {
         self.end.as_ref()

@@ -1,5 +1,5 @@
-//! Flushes and compactions against a model: random writes, snapshots, deletions of keys and ranges, with
-//! records left where they are or gathered into runs.
+//! Flushes and compactions against a model: random writes, snapshots, deletions of keys and ranges, with records left
+//! in place or gathered into runs.
 
 mod store;
 
@@ -47,7 +47,7 @@ proptest! {
         run(seed, order, policies[policy]);
     }
 
-    /// An index block that is wrong under a right checksum: an error or a wrong table, and no panic.
+    /// A wrong index block with a right checksum gives an error or a wrong table, but no panic.
     #[test]
     fn any_index_block_is_merged_without_panic(
         changes in prop::collection::vec((0usize..300, any::<u8>()), 1..6),
@@ -98,7 +98,7 @@ fn arguments_and_results_round_trip() {
     }
 }
 
-/// No run is longer than a sixteenth of a table, or the longest piece of memory: tables have several runs instead.
+/// No run is longer than a sixteenth of a table or the longest piece of memory. Tables have several runs instead.
 #[test]
 fn where_memory_is_cut_up_runs_are_short() {
     for gather in [false, true] {
@@ -145,7 +145,7 @@ fn a_clustered_table_is_one_run_in_key_order() {
         assert!(run.live_bytes <= 2_000 + 200, "{}", run.live_bytes);
         let bytes = store.bytes(run.id);
         assert_eq!(bytes.len() as u64, run.live_bytes);
-        // The run alone, walked from its start, is the table's records in order.
+        // The run alone, walked from its start, consists of the table's records in order.
         let (mut at, mut last) = (0, None::<(Vec<u8>, Tag)>);
         while at < bytes.len() {
             let header = forebay_base::RecordHeader::decode(&bytes[at..]).unwrap();
@@ -167,7 +167,7 @@ fn a_clustered_table_is_one_run_in_key_order() {
     assert_eq!(moved, result.tables.iter().map(|table| table.properties.record_bytes).sum::<u64>());
     let lengths: u64 = result.segments.iter().map(|(_, info)| info.length).sum();
     assert_eq!(lengths, written, "segments are allocated in their exact size");
-    // What was dropped and what was moved is all there was.
+    // Dropped and moved bytes together are all bytes of the inputs.
     let dead: u64 = result.dead.iter().map(|dead| dead.dropped_bytes + dead.moved_bytes).sum();
     let live: u64 = job.inputs.iter().map(|input| input.table.properties.record_bytes).sum();
     assert_eq!(dead, live);
@@ -194,14 +194,14 @@ fn images_are_read_in_pieces() {
         job.limits.read_bytes = read_bytes as u32;
         store.reads.clear();
         run_compaction(&job, &mut store).unwrap();
-        // One read for each tail; blocks are of about 300 bytes, so each piece is more than half full.
+        // One read for each tail. Blocks have about 300 bytes, so each piece is more than half full.
         let most: usize = job.inputs.len() + blocks.iter().map(|bytes| bytes.div_ceil(read_bytes / 2)).sum::<usize>();
         let least: usize = job.inputs.len() + blocks.iter().map(|bytes| bytes.div_ceil(read_bytes)).sum::<usize>();
         assert!((least..=most).contains(&store.reads.len()), "{least} {most} {:?}", store.reads);
     }
 }
 
-/// A record that is sound but not the one that the index names is not taken for it.
+/// A sound record that is not the one named by the index is rejected.
 #[test]
 fn a_record_in_the_place_of_another_is_found() {
     let mut store = Store::new(KeyOrder::Bytewise);
@@ -268,7 +268,7 @@ fn a_job_is_cut_into_parts_that_together_are_the_whole() {
     assert_eq!(made.dead, whole.dead);
 }
 
-/// Which segments of a store's tables hold how many records after a compaction.
+/// The segments of a store's tables, with the number of their records after a compaction.
 fn uses(result: &CompactionResult) -> Vec<(SegmentId, bool, u64)> {
     let segments = result.tables.iter().flat_map(|table| &table.properties.segments);
     segments.map(|used| (used.id, used.is_run, used.entries)).collect()
@@ -333,7 +333,8 @@ fn a_resident_that_has_grown_keeps_its_last_entry() {
     assert_eq!(entries.len(), 1, "{entries:?}");
 }
 
-/// Tables of level 0 are in order of their numbers: what is merged within it must not become two of the same numbers.
+/// Tables of level 0 are in order of their numbers, so a merge within it must not give two tables with the same
+/// numbers.
 #[test]
 fn what_is_merged_within_level_0_stays_one_table() {
     let mut store = Store::filled(15, 200);
@@ -392,7 +393,7 @@ fn a_job_keeps_to_its_budget_and_stops_when_asked() {
     assert_eq!(run_compaction(&job, &mut store).unwrap_err(), Error::Cancelled);
 }
 
-/// Whatever byte of the inputs is wrong, the job says so or makes what it would have made.
+/// If any byte of the inputs is wrong, the job either reports it or makes the same output.
 #[test]
 fn damaged_inputs_are_found() {
     let mut store = Store::filled(10, 30);

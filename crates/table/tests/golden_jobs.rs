@@ -1,7 +1,7 @@
-//! Golden bytes of a compaction's arguments and result. The table inside is pinned by other tests;
-//! here the fields around it are.
+//! Golden bytes of a compaction's arguments and result. Other tests pin the table inside; these pin the fields around
+//! it.
 //!
-//! Pins what `docs/formats/compaction-job.md` describes.
+//! Pins the format of `docs/formats/compaction-job.md`.
 
 use forebay_base::{Kind, SegmentId, SequenceNumber, Tag};
 use forebay_table::job::{
@@ -44,8 +44,8 @@ fn info() -> SegmentInfo {
     SegmentInfo::new(SegmentKind::TableImage, 500, vec![placement])
 }
 
-/// Splits an encoded structure at the properties, which start with their magic: what comes before them
-/// and behind them, without the last checksum.
+/// Splits an encoded structure at the properties, which start with their magic. Returns what comes before and after
+/// them, without the last checksum.
 fn around_properties(bytes: &[u8]) -> (&[u8], &[u8]) {
     let mut properties_bytes = Vec::new();
     properties().encode(&mut properties_bytes).unwrap();

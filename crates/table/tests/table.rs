@@ -1,6 +1,6 @@
-//! Tables against a sorted map: what is built is found, and damage never goes unnoticed.
+//! Tables against a sorted map: what was built is found, and damage never goes unnoticed.
 //!
-//! Pins what `docs/formats/table.md` describes.
+//! Pins the format of `docs/formats/table.md`.
 
 use forebay_base::{InternalKey, KeyOrder, Kind, LogicalAddress, SegmentId, SequenceNumber, Tag};
 use forebay_table::{
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 
-/// Key and sequence number to where the record is: segment, unit, value length.
+/// Maps key and sequence number to the place of the record: segment, unit, value length.
 type Model = BTreeMap<(Vec<u8>, Reverse<u64>), (u64, u64, usize)>;
 
 fn length(key: &[u8], value: usize) -> u32 {
@@ -63,7 +63,7 @@ proptest! {
         let value_bytes: usize = model.values().map(|place| place.2).sum();
         prop_assert_eq!(properties.value_bytes, value_bytes as u64);
 
-        // All index blocks one behind the other are the model.
+        // All index blocks in sequence equal the model.
         let mut walked = model.iter();
         for index in 0..cached.sparse_index().block_count() {
             let mut block = block(&table, &cached, index);

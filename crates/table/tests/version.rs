@@ -1,11 +1,11 @@
 //! Version edits and versions: golden bytes, replay, and each invariant with a version that breaks it.
 //!
-//! Pins what `docs/formats/version-edit.md` describes.
+//! Pins the format of `docs/formats/version-edit.md`.
 
 use forebay_base::{InternalKey, KeyOrder, Kind, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;
 use forebay_table::{
-    Creation, EditLog, Error, ImageAddress, IndexEntry, Placement, RecordAddress, SegmentInfo, SegmentKind,
+    Creation, EditLog, Error, ImageAddress, IndexEntry, LogPart, Placement, RecordAddress, SegmentInfo, SegmentKind,
     ShardIdentity, TableBuilder, TableId, TableMetadata, TableOptions, Version, VersionEdit, VersionError,
 };
 use proptest::prelude::*;
@@ -113,6 +113,80 @@ fn a_moved_bound_stays() {
     assert_eq!(Version::replay([version.to_edit()]).unwrap(), version);
 }
 
+fn starting_log(id: u64, last: Option<u64>) -> VersionEdit {
+    VersionEdit {
+        next_segment: Some(200),
+        added_segments: vec![(SegmentId(id), SegmentInfo::new(SegmentKind::MemtableBlock, 64, memory(id as u32)))],
+        log_parts: vec![LogPart { segment: SegmentId(id), last: last.map(SequenceNumber) }],
+        ..VersionEdit::default()
+    }
+}
+
+#[test]
+fn golden_bytes_of_log_parts() {
+    let part = |id, last: Option<u64>| LogPart { segment: SegmentId(id), last: last.map(SequenceNumber) };
+    let edit = VersionEdit {
+        log_parts: vec![part(3, None), part(300, Some(7))],
+        ended_log_parts: vec![SegmentId(2)],
+        ..VersionEdit::default()
+    };
+    let mut out = Vec::new();
+    edit.encode(&mut out).unwrap();
+    let expected: &[u8] = &[
+        b'F', b'B', b'v', b'e', 1, 0, 0, 0, 20, 0, 0, 0, // frame
+        28, 2, 3, 0, // a part that may grow
+        28, 11, 0xac, 2, 1, 7, 0, 0, 0, 0, 0, 0, 0, // one that ends at 7
+        30, 1, 2, // one that ended
+    ];
+    assert_eq!(&out[..out.len() - 4], expected, "{out:?}");
+    assert_eq!(VersionEdit::decode(&out), Ok(edit));
+}
+
+#[test]
+fn golden_bytes_of_an_expiry() {
+    let edit = VersionEdit { expired_before_ms: Some(0x0102), ..VersionEdit::default() };
+    let mut out = Vec::new();
+    edit.encode(&mut out).unwrap();
+    let expected: &[u8] = &[b'F', b'B', b'v', b'e', 1, 0, 0, 0, 10, 0, 0, 0, 32, 8, 2, 1, 0, 0, 0, 0, 0, 0];
+    assert_eq!(&out[..out.len() - 4], expected, "{out:?}");
+    assert_eq!(VersionEdit::decode(&out), Ok(edit));
+}
+
+#[test]
+fn the_latest_expiry_counts() {
+    let expired = |time_ms| VersionEdit { expired_before_ms: Some(time_ms), ..VersionEdit::default() };
+    let version = Version::replay([first(), expired(9), expired(7)]).unwrap();
+    assert_eq!(version.expired_before_ms(), 9);
+    assert_eq!(Version::replay([version.to_edit()]).unwrap(), version);
+    assert_eq!(Version::replay([first()]).unwrap().to_edit().expired_before_ms, None);
+}
+
+#[test]
+fn parts_of_the_log_come_end_and_go() {
+    let version = Version::replay([first(), starting_log(50, None), starting_log(51, None)]).unwrap();
+    let parts = |version: &Version| version.log_parts().map(|part| (part.segment.0, part.last)).collect::<Vec<_>>();
+    assert_eq!(parts(&version), [(50, None), (51, None)]);
+    let none = VersionEdit::default();
+    let end = |id, last| VersionEdit {
+        log_parts: vec![LogPart { segment: SegmentId(id), last: Some(SequenceNumber(last)) }],
+        ..none.clone()
+    };
+    let version = version.apply(&end(50, 9)).unwrap();
+    assert_eq!(parts(&version), [(50, Some(SequenceNumber(9))), (51, None)]);
+    assert_eq!(Version::replay([version.to_edit()]).unwrap(), version);
+    assert!(version.apply(&end(50, 10)).is_err(), "an end is not moved");
+    assert!(version.apply(&end(52, 10)).is_err(), "there is no such segment");
+    assert!(version.apply(&VersionEdit { ended_log_parts: vec![SegmentId(52)], ..none.clone() }).is_err());
+    // A flush whose table names the segment keeps it, another one lets go of it.
+    let mut flush = adding(0, &[(1, ["a", "c"], [1, 2])]);
+    flush.ended_log_parts = vec![SegmentId(50)];
+    version.remove_unreferenced(&mut flush).unwrap();
+    assert_eq!(flush.removed_segments, [SegmentId(50)]);
+    let version = version.apply(&flush).unwrap();
+    assert_eq!(parts(&version), [(51, None)]);
+    assert!(version.segment(SegmentId(50)).is_none());
+}
+
 #[test]
 fn an_edit_with_tables_round_trips() {
     let edit = adding(0, &[(1, ["a", "c"], [1, 2]), (2, ["b", "d"], [3, 4])]);
@@ -141,7 +215,7 @@ fn a_log_is_cut_at_the_first_bad_edit() {
         assert_eq!(edits.valid_bytes(), ends[count]);
         assert_eq!(edits.end().is_none(), ends.contains(&cut));
     }
-    // Unwritten memory behind the log is zero, and no edit.
+    // Unwritten memory after the log is zero and not an edit.
     log.extend_from_slice(&[0; 64]);
     let mut edits = EditLog::new(&log);
     assert_eq!(Version::replay(edits.by_ref()).unwrap().levels().len(), 2);
@@ -229,6 +303,9 @@ fn each_invariant_is_checked() {
         (6, "keys out of the shard", adding(1, &[(1, ["A", "c"], [1, 2])])),
         (6, "sequences", VersionEdit { last_sequence: None, ..adding(1, &[(1, ["a", "c"], [1, 2])]) }),
     ];
+    let mut run = starting_log(50, None);
+    run.added_segments[0].1.kind = SegmentKind::Run;
+    let cases = cases.into_iter().chain([(7, "a log in a run", run)]);
     for (expected, name, edit) in cases {
         let named = VersionEdit { identity: Some(identity()), ..edit };
         match Version::replay([named]) {
@@ -240,7 +317,7 @@ fn each_invariant_is_checked() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// Whatever the edits, replaying their log gives the same version, and so does the version's own edit.
+    /// For any edits, replaying their log gives the same version, and so does the version's own edit.
     #[test]
     fn replay_is_faithful(seed: u64) {
         let mut random = Random::seeded(seed);
@@ -255,6 +332,14 @@ proptest! {
             let mut edit = adding(0, &[(id, ["a", "z"], sequences)]);
             if version.level(0).len() > 3 && random.one_in(1, 2) {
                 edit.removed_tables.extend(version.level(0).iter().map(|table| (0, table.id)));
+            }
+            if random.one_in(1, 2) {
+                let log = starting_log(100 + step, None);
+                edit.added_segments.extend(log.added_segments);
+                edit.log_parts.extend(log.log_parts);
+            } else {
+                let ended = version.log_parts().next().map(|part| part.segment);
+                edit.ended_log_parts.extend(ended);
             }
             version.remove_unreferenced(&mut edit).unwrap();
             edit.encode(&mut log).unwrap();

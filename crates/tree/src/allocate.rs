@@ -1,7 +1,8 @@
 //! Taking memory from the nodes.
 
+use crate::class::{Block, CHUNK_BYTES, Class};
 use crate::layout::NO_GENERATION;
-use crate::memory::{Block, CHUNK_BYTES, CURSOR_OFFSET, Class, EXTENTS_OFFSET, MAX_EXTENTS};
+use crate::memory::{CURSOR_OFFSET, EXTENTS_OFFSET, MAX_EXTENTS};
 use crate::planted::{Bug, planted};
 use crate::word::Address;
 use crate::{Error, TreeClient};
@@ -9,15 +10,15 @@ use forebay_env::sync::lock;
 use forebay_memory_client::Error as MemoryError;
 use std::sync::Arc;
 
-/// Retired bytes after which the readers are asked how far they are.
-const RECLAIM_BYTES: u64 = 1 << 20;
 /// Unreachable blocks that are retired together.
 const UNREACHABLE: usize = 32;
 
 impl Drop for TreeClient {
-    /// Retires what it has not yet. Where that fails, it is lost as if the process had died.
+    /// Retires what it has not yet. The last client of a process hands over all its blocks. Where that fails, they are
+    /// lost as if the process had died.
     fn drop(&mut self) {
-        let _ = self.free_displaced().and_then(|()| self.retire_unreachable());
+        let is_last = self.tree().remove_client();
+        let _ = self.retire_all().and_then(|()| if is_last { self.hand_over_stock() } else { Ok(()) });
     }
 }
 
@@ -31,31 +32,26 @@ impl TreeClient {
 
     fn take_block(&mut self, node: usize, class: Class) -> Result<Block, Error> {
         let tree = Arc::clone(self.tree());
-        let geometry = &tree.memory.geometry;
         let memory = tree.memory.node(node)?;
+        let class = class.rounded((memory.client.extent_bytes() / CHUNK_BYTES).saturating_sub(1));
+        let mut has_advanced = false;
         loop {
-            if let Some(block) = memory.take(class, geometry) {
+            if let Some(block) = memory.take(class) {
                 return Ok(block);
             }
-            let chunks = if let Class::Large(chunks) = class { chunks } else { 1 };
-            let at = match self.take_chunks(node, chunks) {
-                Err(Error::Memory(MemoryError::Full(_) | MemoryError::Fabric(_))) if memory.retired_bytes() > 0 => {
-                    memory.reclaim()?;
-                    match memory.take(class, geometry) {
-                        Some(block) => return Ok(block),
-                        None => self.take_chunks(node, chunks)?,
-                    }
+            match self.refill(node, class) {
+                Err(Error::Memory(MemoryError::Full(_) | MemoryError::Fabric(_))) if !has_advanced => {
+                    has_advanced = true;
+                    self.hand_over(node, true)?;
+                    self.advance(node)?;
                 }
-                taken => taken?,
-            };
-            let session = memory.client.session().0;
-            self.write_words(node, tree.memory.resolve(at, 0)?, &[class.number(), session])?;
-            memory.add_chunks(class, at, geometry);
+                refilled => refilled?,
+            }
         }
     }
 
     /// Takes whole chunks, that follow each other, by moving the cursor.
-    fn take_chunks(&mut self, node: usize, chunks: u64) -> Result<Address, Error> {
+    pub(crate) fn take_chunks(&mut self, node: usize, chunks: u64) -> Result<Address, Error> {
         let tree = Arc::clone(self.tree());
         let memory = tree.memory.node(node)?;
         let in_extent = memory.client.extent_bytes() / CHUNK_BYTES;
@@ -123,9 +119,10 @@ impl TreeClient {
     }
 
     /// Retires what cannot be reached any more: wipes the generations of nodes first, all in one batch.
-    fn retire_unreachable(&mut self) -> Result<(), Error> {
+    fn retire_all(&mut self) -> Result<(), Error> {
+        self.free_displaced()?;
         let tree = Arc::clone(self.tree());
-        let geometry = &tree.memory.geometry;
+        let geometry = &tree.memory.cut.geometry;
         let word = (u64::from(NO_GENERATION) << 32).to_le_bytes();
         let blocks = std::mem::take(&mut self.unreachable);
         let mut posted = Vec::new();
@@ -142,41 +139,38 @@ impl TreeClient {
         }
         posted.into_iter().try_for_each(|posted| self.verbs.done(posted))?;
         for block in blocks {
-            tree.memory.node(block.at.node())?.retire(block, geometry);
+            tree.memory.node(block.at.node())?.retire(block);
         }
         Ok(())
     }
 
     /// Gives back a block that nobody else ever knew.
     pub(crate) fn give_back(&mut self, block: Block) -> Result<(), Error> {
-        self.tree().memory.node(block.at.node())?.give_back(block);
+        let tree = self.tree();
+        tree.memory.node(block.at.node())?.give_back(block, &tree.memory.cut);
         Ok(())
     }
 
-    /// Asks the readers how far they are, where much was retired. Between operations only: this client
-    /// reads during one.
-    pub(crate) fn reclaim_if_much(&mut self) -> Result<(), Error> {
-        self.free_displaced()?;
-        self.retire_unreachable()?;
-        for node in &self.tree().memory.nodes {
-            if node.retired_bytes() >= RECLAIM_BYTES {
-                node.reclaim()?;
-            }
-        }
-        Ok(())
+    /// Retires, and hands over, where it is much. Between operations only.
+    pub(crate) fn tidy(&mut self) -> Result<(), Error> {
+        self.retire_all()?;
+        self.within_read(Self::hand_over_full)
     }
 
-    /// Asks the readers how far they are, and frees what nobody reads any more. It takes two calls, with
-    /// every other session renewed in between, until what was retired is free.
+    /// Retires and hands over all that can be, asks the readers how far they are, and so brings what nobody reads
+    /// nearer to being used again. It takes three calls, with every other session renewed in between, until what was
+    /// retired is free.
     ///
     /// # Errors
     /// [`Error`].
     pub fn reclaim(&mut self) -> Result<(), Error> {
-        self.free_displaced()?;
-        self.retire_unreachable()?;
-        for node in &self.tree().memory.nodes {
-            node.reclaim()?;
-        }
-        Ok(())
+        self.retire_all()?;
+        self.within_read(|client| {
+            for node in 0..client.tree().memory.nodes.len() {
+                client.hand_over(node, true)?;
+                client.advance(node)?;
+            }
+            Ok(())
+        })
     }
 }

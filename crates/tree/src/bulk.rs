@@ -2,10 +2,10 @@
 //! compare-and-swap of the root makes them the tree. If the tree is not empty then, or the input is refused,
 //! they are given back.
 
+use crate::class::{Block, Class};
 use crate::freeze::Item;
 use crate::key::{Key, MAX_KEY_BYTES, Separator, prefix_of};
 use crate::layout::{INNER_SLOTS, InnerSlot, block_image, decode_block, inner_image};
-use crate::memory::{Block, Class};
 use crate::word::{Address, Child, ValueWord};
 use crate::{Error, TreeClient};
 
@@ -45,7 +45,7 @@ impl TreeClient {
         if self.read_leaf(leaf)?.is_none_or(|bytes| self.live_slots(&bytes, leaf).next().is_some()) {
             return Err(not_empty());
         }
-        let most_keys = self.tree().memory.geometry.most_keys();
+        let most_keys = self.tree().memory.cut.geometry.most_keys();
         let mut count = 0;
         let mut items: Vec<Item> = Vec::with_capacity(most_keys);
         let mut leaves: Vec<InnerSlot> = Vec::new();

@@ -1,9 +1,10 @@
 //! A thread's client: finding the leaf of a key, and the words and blocks of remote memory.
 
 use crate::cached_node::{CachedNode, Entry};
+use crate::class::{Block, CHUNK_BYTES, Class};
 use crate::key::{Key, SEEDS, Separator, prefix_of};
 use crate::layout::{BLOCK_HEADER_BYTES, INNER_BYTES, block_length, inner_level, inner_slots};
-use crate::memory::{Block, CHUNK_BYTES, Class, ROOT_OFFSET};
+use crate::memory::ROOT_OFFSET;
 use crate::verbs::{Hook, Posted, Verbs};
 use crate::word::{Address, Child, MAX_GENERATION};
 use crate::{Error, Tree};
@@ -58,6 +59,7 @@ enum Loaded {
 
 impl TreeClient {
     pub(crate) fn new(tree: Arc<Tree>, verbs: Verbs, readers: Vec<Reader>) -> Self {
+        tree.add_client();
         Self {
             tree,
             verbs,
@@ -94,9 +96,20 @@ impl TreeClient {
         self.verbs.set_hook(hook);
     }
 
-    /// Runs an operation as a read of memory that others may free.
+    /// Runs an operation as a read of memory that others may free, and tidies up behind it.
     #[inline]
     pub(crate) fn reading<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let result = self.within_read(operation);
+        if self.untidy && result.is_ok() {
+            self.untidy = false;
+            self.tidy()?;
+        }
+        result
+    }
+
+    /// Runs an operation as a read of memory that others may free.
+    #[inline]
+    pub(crate) fn within_read<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         for (node, reader) in self.readers.iter().enumerate() {
             let epoch = reader.begin();
             if node == 0 && self.tree.is_cache_old(epoch, CACHE_EPOCHS) {
@@ -109,10 +122,6 @@ impl TreeClient {
         match result.is_err() && self.verbs.left_something() {
             true => self.readers.iter().for_each(Reader::abandon),
             false => self.readers.iter().for_each(Reader::end),
-        }
-        if self.untidy && result.is_ok() {
-            self.untidy = false;
-            self.reclaim_if_much()?;
         }
         result
     }

@@ -1,59 +1,80 @@
 //! For tests that try every schedule: processes that can begin again where they were, and an account of all
 //! blocks. Only with the feature `planted`: two processes with the same free blocks would destroy a tree.
 
+use crate::class::{BlockName, CHUNK_BYTES, Class};
 use crate::layout::inner_slots;
-use crate::memory::{CHUNK_BYTES, CURSOR_OFFSET, Class};
 use crate::replace::separator_block;
-use crate::word::{Address, Child, UNIT_BYTES, Value};
+use crate::word::{Address, Child, Value};
 use crate::{Error, Tree, TreeClient};
 
-/// A block's class, and its address.
-pub type BlockName = (u64, u64);
-
-/// The blocks that a process has: free, or retired.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stock {
-    /// One by one.
-    pub blocks: Vec<BlockName>,
-    /// What is left of chunks: the first block, how many there are, and how many units each has.
-    pub begun: Vec<(BlockName, u64, u64)>,
-}
-
-impl Stock {
-    /// All of them, one by one.
-    #[must_use]
-    pub fn names(&self) -> Vec<BlockName> {
-        let begun = self
-            .begun
-            .iter()
-            .flat_map(|&((class, first), left, units)| (0..left).map(move |index| (class, first + index * units)));
-        self.blocks.iter().copied().chain(begun).collect()
-    }
-}
-
 impl Tree {
+    /// From now on the readers of all nodes answer this: the reading epoch that ended, and the oldest that anybody
+    /// reads in.
+    #[must_use]
+    pub fn with_readers(self: std::sync::Arc<Self>, answer: (u64, u64)) -> std::sync::Arc<Self> {
+        let tree = self.fork();
+        tree.memory.nodes.iter().for_each(|node| node.answer_for_readers(answer));
+        tree
+    }
+
+    /// Blocks of this class that are handed over together, and blocks of a chunk.
+    #[must_use]
+    pub fn class_sizes(&self, class: u64) -> Option<(usize, usize)> {
+        let class = Class::from_number(class)?;
+        Some((self.memory.cut.in_batch(class), class.in_chunk(&self.memory.cut.geometry) as usize))
+    }
+
     /// What this process has; not what its clients are about to retire.
     #[must_use]
-    pub fn stock(&self) -> Stock {
-        let mut stock = Stock::default();
-        self.memory.nodes.iter().for_each(|node| node.count_stock(&self.memory.geometry, &mut stock));
-        stock
+    pub fn stock(&self) -> Vec<BlockName> {
+        self.memory.nodes.iter().flat_map(|node| node.stock()).collect()
     }
 }
 
 impl TreeClient {
-    /// Takes a chunk of each class that a small tree needs, so that no operation has to.
+    /// Takes a batch of each class that a small tree needs, so that no operation has to.
     ///
     /// # Errors
     /// Of kind `Full`.
     pub fn stock_up(&mut self) -> Result<(), Error> {
-        let most = self.tree().memory.geometry.most_buckets + 2;
+        let most = self.tree().memory.cut.geometry.most_buckets + 2;
         let leaves = (crate::layout::MIN_BUCKETS..=most).map(Class::Leaf);
-        for class in leaves.chain([Class::Inner, Class::Staging, Class::Block(0)]) {
+        for class in leaves.chain([Class::Inner, Class::Staging, Class::List, Class::Block(0)]) {
             let block = self.allocate(0, class)?;
             self.give_back(block)?;
         }
         Ok(())
+    }
+
+    /// Gets a batch of a class for the process, whatever it has.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn take_batch(&mut self, class: u64) -> Result<(), Error> {
+        let class = Class::from_number(class).ok_or_else(|| Error::Invalid("no class".into()))?;
+        self.within_read(|client| client.refill(0, class))
+    }
+
+    /// Hands over a batch of a class of what the process has.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn give_batch(&mut self, class: u64) -> Result<(), Error> {
+        let class = Class::from_number(class).ok_or_else(|| Error::Invalid("no class".into()))?;
+        let tree = std::sync::Arc::clone(self.tree());
+        let blocks = tree.memory.node(0)?.take_of(class, tree.memory.cut.in_batch(class));
+        self.within_read(|client| {
+            let list = client.take_list(0)?;
+            client.push(list, blocks)
+        })
+    }
+
+    /// Begins the next round if the readers have passed.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn begin_round(&mut self) -> Result<(), Error> {
+        self.within_read(|client| client.advance(0))
     }
 
     /// All blocks of all chunks that anybody took.
@@ -64,11 +85,11 @@ impl TreeClient {
         let tree = std::sync::Arc::clone(self.tree());
         let mut all = Vec::new();
         for (node, memory) in tree.memory.nodes.iter().enumerate() {
-            let cursor = self.read_word(node, tree.memory.superblock(node, CURSOR_OFFSET)?)?;
+            let (last, next) = self.cursor(node)?;
             let in_extent = memory.client.extent_bytes() / CHUNK_BYTES;
-            for index in 0..=cursor >> 32 {
+            for index in 0..=last {
                 let Some(extent) = self.listed_extent(node, index)? else { continue };
-                let end = if index == cursor >> 32 { (cursor & 0xffff_ffff).min(in_extent) } else { in_extent };
+                let end = if index == last { next } else { in_extent };
                 // The first chunk of the first extent is the superblock.
                 let mut chunk = u64::from(index == 0);
                 while chunk < end {
@@ -81,18 +102,28 @@ impl TreeClient {
                         continue;
                     }
                     let class = Class::from_number(number).ok_or_else(|| Error::corrupt("a chunk of no class"))?;
-                    let units = class.bytes(&tree.memory.geometry) / UNIT_BYTES;
-                    let (count, chunks) = match class {
-                        Class::Large(chunks) => (1, chunks),
-                        _ => ((CHUNK_BYTES / UNIT_BYTES - 1) / units, 1),
-                    };
-                    all.extend((0..count).map(|block| (number, at.bits() + 1 + block * units)));
-                    chunk += chunks;
+                    let geometry = &tree.memory.cut.geometry;
+                    let blocks = (0..class.in_chunk(geometry)).map(|block| class.block_of_chunk(at, block, geometry));
+                    all.extend(blocks.map(|block| block.name()));
+                    chunk += if let Class::Large(chunks) = class { chunks } else { 1 };
                 }
             }
         }
         all.sort_unstable();
         Ok(all)
+    }
+
+    /// All blocks that any process may take: on stacks, and in chunks that are being cut up.
+    ///
+    /// # Errors
+    /// Of kind `Corrupt` when a list of free blocks is not one.
+    pub fn shared_blocks(&mut self) -> Result<Vec<BlockName>, Error> {
+        let mut found = Vec::new();
+        for node in 0..self.tree().memory.nodes.len() {
+            self.free_blocks(node, |block| found.push(block.name()))?;
+        }
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// All blocks that can be reached from the root of a tree that nobody is changing.

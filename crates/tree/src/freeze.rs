@@ -5,12 +5,12 @@
 //! block's address. From then on nobody changes the word again, so whoever finds a node partly frozen
 //! can freeze the rest: the content of a node whose words are all frozen is the same for everybody.
 
+use crate::class::{Block, Class};
 use crate::key::{Key, Separator};
 use crate::layout::{
     Control, HEADER_BYTES, INNER_SLOTS, MAX_BUCKETS, decode_block, inner_level, inner_slot_offset, leaf_merged,
     put_word, word_at,
 };
-use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
 use crate::verbs::Posted;
 use crate::word::{Address, Child, Value, ValueWord};
@@ -58,13 +58,13 @@ type SlotWords = (u64, ValueWord);
 impl TreeClient {
     /// Offset of the value word of a leaf's slot.
     fn value_offset(&self, index: usize) -> usize {
-        let geometry = &self.tree().memory.geometry;
+        let geometry = &self.tree().memory.cut.geometry;
         geometry.slot_offset(index / geometry.slots, index % geometry.slots) + 8
     }
 
     /// The slots of a leaf's bytes.
     fn slot_words(&self, bytes: &[u8], leaf: Child) -> Vec<SlotWords> {
-        let geometry = &self.tree().memory.geometry;
+        let geometry = &self.tree().memory.cut.geometry;
         (0..leaf.buckets() * geometry.slots)
             .map(|index| self.value_offset(index))
             .map(|at| (word_at(bytes, at - 8), ValueWord(word_at(bytes, at))))
@@ -73,14 +73,14 @@ impl TreeClient {
 
     /// Reads a whole leaf; `None` when it is one no more.
     pub(crate) fn read_leaf(&mut self, leaf: Child) -> Result<Option<Vec<u8>>, Error> {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         let read = self.read_all(&[(leaf.address(), geometry.leaf_bytes(leaf.buckets()))])?;
         Ok(read.into_iter().next().filter(|bytes| self.is_leaf(bytes, leaf)))
     }
 
     /// Whether the bytes are those of this leaf, in every bucket.
     pub(crate) fn is_leaf(&self, bytes: &[u8], leaf: Child) -> bool {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         let generation =
             |bucket| Control(word_at(bytes, geometry.bucket_offset(bucket))).generation() == leaf.generation();
         leaf_merged(bytes, leaf).is_some() && (0..leaf.buckets()).all(generation)
@@ -89,7 +89,7 @@ impl TreeClient {
     /// Freezes a leaf and returns what was in it; `None` when it was replaced and is gone. With a `parent`
     /// that may be out of date, also when that is no node any more, or the leaf may be beside a mark.
     pub(crate) fn freeze_leaf(&mut self, leaf: Child, parent: Option<Child>) -> Result<Option<Contents>, Error> {
-        let leaf_bytes = self.tree().memory.geometry.leaf_bytes(leaf.buckets());
+        let leaf_bytes = self.tree().memory.cut.geometry.leaf_bytes(leaf.buckets());
         let mut pieces = vec![(leaf.address(), leaf_bytes)];
         pieces.extend(parent.map(|parent| (parent.address(), HEADER_BYTES + 8)));
         let mut read = self.read_all(&pieces)?.into_iter();
@@ -117,7 +117,7 @@ impl TreeClient {
         };
         // Where every swap found what had been read, that was the content of the leaf; but for a key word
         // that was read before it was written.
-        let slots = self.tree().memory.geometry.slots;
+        let slots = self.tree().memory.cut.geometry.slots;
         let is_in_place =
             |(index, (word, value)): (usize, &SlotWords)| !value.is_live() || leaf.bucket_of(*word) == index / slots;
         if is_ours && before.iter().enumerate().all(is_in_place) {
@@ -146,7 +146,7 @@ impl TreeClient {
             let any_full = words.iter().any(is_full);
             if any_full && staging.is_none() {
                 let block = self.allocate(node, Class::Staging)?;
-                let values = vec![0; MAX_BUCKETS * self.tree().memory.geometry.slots * 8];
+                let values = vec![0; MAX_BUCKETS * self.tree().memory.cut.geometry.slots * 8];
                 *staging = Some(Staging { block, values, used: false });
             }
             let late = planted(Bug::StageTooLate);

@@ -11,9 +11,10 @@
 
 use crate::cache::Change;
 use crate::cached_node::{CachedNode, Entry};
+use crate::class::{Block, Class};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{HEADER_BYTES, INNER_SLOTS, InnerSlot, inner_image, inner_merged, inner_slots};
-use crate::memory::{Block, Class, ROOT_OFFSET};
+use crate::memory::ROOT_OFFSET;
 use crate::replace::{Entered, Place, separator_block};
 use crate::word::Child;
 use crate::{Error, TreeClient};

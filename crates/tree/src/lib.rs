@@ -15,14 +15,18 @@
 //! | `freeze`, `replace`, `inner` | splits, merges, growth |
 //! | `scan`, `bulk`, `verify` | ranges, loading sorted input, checking every invariant |
 //! | `fork`, `planted` | what only tests use |
-//! | `memory`, `allocate`, `cache`, `cached_node` | remote memory and when it is used again; what clients remember |
+//! | `class`, `memory`, `allocate` | remote memory: what it is cut into, and what a process has of it |
+//! | `shelf`, `stacks`, `account` | free blocks that all processes share, and when they are used again |
+//! | `cache`, `cached_node` | what clients remember |
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod allocate;
 mod bulk;
 mod cache;
 mod cached_node;
+mod class;
 mod client;
 mod error;
 #[cfg(feature = "planted")]
@@ -33,20 +37,26 @@ mod key;
 mod layout;
 mod memory;
 mod operate;
+mod options;
 pub mod planted;
 mod replace;
 mod scan;
+mod shared;
+mod shelf;
+mod stacks;
 mod tree;
 mod verbs;
 mod verify;
 mod word;
 
+pub use account::TreeMemory;
+#[cfg(feature = "planted")]
+pub use class::BlockName;
 pub use client::TreeClient;
 pub use error::Error;
-#[cfg(feature = "planted")]
-pub use fork::{BlockName, Stock};
 pub use key::MAX_KEY_BYTES;
+pub use options::TreeOptions;
 pub use scan::{Entry, Range};
-pub use tree::{Tree, TreeOptions};
+pub use shared::Tree;
 pub use verbs::{Hook, Verb};
 pub use verify::TreeStatistics;

@@ -1,5 +1,4 @@
-//! The tree's memory: superblocks, chunks, blocks of fixed sizes, and when a block is used again. See
-//! `docs/formats/tree.md`.
+//! The tree's memory: superblocks, chunks, and what this process has of it. See `docs/formats/tree.md`.
 //!
 //! Each node of the tree has a store of the tree's name with one shared shard. The first chunk of
 //! its first extent is its superblock; the others are handed out by fetch-and-add on the cursor.
@@ -8,6 +7,8 @@
 //!
 //! ```text
 //! superblock   0  SUPERBLOCK | 8 child word of the root | 16 cursor: extent's index 32 | chunk 32
+//!             24  round
+//!           1024  shelves: stacks of free blocks, and chunks that are being cut up
 //!           4096  extents, each its number + 1
 //! chunk        0  class 32 | 0 32 | 8 session that took it
 //!             64  blocks
@@ -16,11 +17,12 @@
 //! A block that nobody can reach any more is *retired*: first its generation is wiped, if it has one,
 //! then it waits until every session has ended the reads that it had begun before. So a reader either
 //! began before the block was retired, and then nobody uses it again until the reader ends, or it
-//! began after, and then finds no generation there.
+//! began after, and then finds no generation there. It waits in remote memory: see [`stacks`](crate::stacks). A
+//! process keeps at most a batch of free blocks of a class, and less than a batch of retired ones.
 
-use crate::key::SEEDS;
-use crate::layout::{Geometry, INNER_BYTES, MAX_BUCKETS, rounded};
-use crate::word::{Address, MAX_EXTENT, MAX_GENERATION, UNIT_BYTES};
+use crate::class::{Block, CHUNK_BYTES, Class, Cut};
+use crate::layout::Geometry;
+use crate::word::{Address, MAX_EXTENT};
 use crate::{Error, TreeOptions};
 use forebay_base::ErrorKind;
 use forebay_env::Clock;
@@ -32,10 +34,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bytes of a chunk.
-pub const CHUNK_BYTES: u64 = 64 << 10;
 /// First word of a superblock: "fb-tree" and the version.
-pub const SUPERBLOCK: u64 = u64::from_le_bytes(*b"fb-tree\x02");
+pub const SUPERBLOCK: u64 = u64::from_le_bytes(*b"fb-tree\x03");
 /// Offset of the root's child word in the superblock of node 0.
 pub const ROOT_OFFSET: u64 = 8;
 /// Offset of the cursor.
@@ -47,133 +47,43 @@ pub const MAX_EXTENTS: u64 = (CHUNK_BYTES - EXTENTS_OFFSET) / 8;
 /// How often, and how long, a lease waits for memory that is being cleaned.
 const LEASE_ATTEMPTS: u32 = 2000;
 const LEASE_PAUSE: Duration = Duration::from_millis(2);
-const CHUNK_HEADER_BYTES: u64 = UNIT_BYTES;
 /// The shard of each store.
 pub const SHARD: ShardId = ShardId(0);
 /// Length of a store's configuration.
 const CONFIG_BYTES: usize = 12;
 const CONFIG_VERSION: u8 = 1;
 
-/// What blocks of a size are for. Blocks of a class never become another's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// A leaf of so many buckets.
-    Leaf(usize),
-    Inner,
-    /// Value words of a leaf that is being replaced.
-    Staging,
-    /// A block of `64 << n` bytes.
-    Block(u32),
-    /// A block of so many whole chunks.
-    Large(u64),
+/// Blocks of a class that only this process knows.
+#[derive(Debug, Clone, Default)]
+struct Stock {
+    /// May be used: a batch at most.
+    free: Vec<Block>,
+    /// Retired, or too many. Handed over as soon as they are a batch.
+    retired: Vec<Block>,
 }
 
-impl Class {
-    const BLOCKS: u32 = 10;
-
-    /// The class of a block of this length.
-    pub fn of_block(bytes: usize) -> Self {
-        let power = bytes.div_ceil(64).next_power_of_two().trailing_zeros();
-        if power < Self::BLOCKS {
-            Self::Block(power)
-        } else {
-            Self::Large((bytes as u64 + CHUNK_HEADER_BYTES).div_ceil(CHUNK_BYTES))
-        }
-    }
-
-    pub fn bytes(self, geometry: &Geometry) -> u64 {
-        match self {
-            Self::Leaf(buckets) => rounded(geometry.leaf_bytes(buckets)) as u64,
-            Self::Inner => rounded(INNER_BYTES) as u64,
-            Self::Staging => rounded(MAX_BUCKETS * geometry.slots * 8) as u64,
-            Self::Block(power) => 64 << power,
-            Self::Large(chunks) => chunks * CHUNK_BYTES,
-        }
-    }
-
-    /// Its number in a chunk's header.
-    pub fn number(self) -> u64 {
-        match self {
-            Self::Leaf(buckets) => buckets as u64,
-            Self::Inner => 32,
-            Self::Staging => 33,
-            Self::Block(power) => 64 + u64::from(power),
-            Self::Large(chunks) => 128 + chunks,
-        }
-    }
-
-    /// The class with this number.
-    pub fn from_number(number: u64) -> Option<Self> {
-        Some(match number {
-            1..=15 => Self::Leaf(number as usize),
-            32 => Self::Inner,
-            33 => Self::Staging,
-            64..74 => Self::Block(number as u32 - 64),
-            129.. => Self::Large(number - 128),
-            _ => return None,
-        })
-    }
-}
-
-/// A block, free or in use, and its generation if it is a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
-    pub class: Class,
-    pub at: Address,
-    pub generation: u32,
-}
-
-impl Block {
-    /// The block with its next generation whose hash function is this one.
-    pub fn seeded(self, seed: u32) -> Self {
-        let later = std::iter::successors(Some(self.generation), |&generation| Some(next_generation(generation)));
-        let seeded = later.take(2 * SEEDS as usize).find(|generation| generation % SEEDS == seed);
-        Self { generation: seeded.unwrap_or(self.generation), ..self }
-    }
-}
-
-/// The generation after this one.
-pub const fn next_generation(generation: u32) -> u32 {
-    if generation >= MAX_GENERATION { 1 } else { generation + 1 }
-}
-
-/// Blocks of a node that this process may use.
+/// Blocks of a node that only this process knows.
 #[derive(Debug, Clone, Default)]
 struct Blocks {
-    free: BTreeMap<Class, Vec<Block>>,
-    /// What is left of the last chunk of a class: next block, blocks left.
-    begun: BTreeMap<Class, (Address, u64)>,
-    /// Retired since the last new reading epoch.
-    retired: Vec<Block>,
-    retired_bytes: u64,
-    /// Retired before: the reading epoch that must have passed.
-    waiting: Vec<(u64, Block)>,
+    of: BTreeMap<Class, Stock>,
+    /// Retired while no memory was left for a list, each with the reading epoch that must have passed, as soon as
+    /// that is known.
+    held: Vec<(Option<u64>, Block)>,
+    /// Bytes handed over, or taken in new chunks, since the readers were last asked how far they are.
+    moved_bytes: u64,
 }
 
 impl Blocks {
-    fn take(&mut self, class: Class, geometry: &Geometry) -> Option<Block> {
-        let free = self.free.get_mut(&class).and_then(Vec::pop);
-        free.or_else(|| self.take_begun(class, geometry))
-    }
-
-    fn take_begun(&mut self, class: Class, geometry: &Geometry) -> Option<Block> {
-        let (next, left) = self.begun.get_mut(&class).filter(|(_, left)| *left > 0)?;
-        let block = Block { class, at: *next, generation: 1 };
-        *next = Address::from_bits(next.bits() + class.bytes(geometry) / UNIT_BYTES);
-        *left -= 1;
-        Some(block)
-    }
-
-    fn add_chunk(&mut self, class: Class, at: Address, geometry: &Geometry) {
-        let first = Address::from_bits(at.bits() + CHUNK_HEADER_BYTES / UNIT_BYTES);
-        let count = match class {
-            Class::Large(_) => 1,
-            _ => (CHUNK_BYTES - CHUNK_HEADER_BYTES) / class.bytes(geometry),
-        };
-        // Two threads may have taken a chunk at once.
-        let rest = std::iter::from_fn(|| self.take_begun(class, geometry)).collect::<Vec<_>>();
-        self.free.entry(class).or_default().extend(rest);
-        self.begun.insert(class, (first, count));
+    /// Adds blocks that may be used: what is more than a batch is to be handed over. Returns whether there is such.
+    fn add(&mut self, blocks: impl IntoIterator<Item = Block>, cut: &Cut) -> bool {
+        let mut is_much = false;
+        for block in blocks {
+            let in_batch = cut.in_batch(block.class);
+            let Stock { free, retired } = self.of.entry(block.class).or_default();
+            if free.len() < in_batch { free } else { &mut *retired }.push(block);
+            is_much |= retired.len() >= in_batch;
+        }
+        is_much
     }
 }
 
@@ -188,13 +98,16 @@ pub struct NodeMemory {
     mapped: Box<[AtomicU64]>,
     /// Held while extents are leased.
     pub growing: Mutex<()>,
+    /// What a test answers for the readers.
+    #[cfg(feature = "planted")]
+    answer: Mutex<Option<(u64, u64)>>,
 }
 
 /// The tree's memory.
 #[derive(Debug)]
 pub struct Memory {
     pub nodes: Vec<NodeMemory>,
-    pub geometry: Geometry,
+    pub cut: Cut,
 }
 
 /// What all users of a tree agree on, as each store's configuration.
@@ -260,6 +173,8 @@ impl NodeMemory {
             mapped: (0..MAX_EXTENT / 64).map(|_| AtomicU64::new(0)).collect(),
             blocks: Mutex::default(),
             growing: Mutex::default(),
+            #[cfg(feature = "planted")]
+            answer: Mutex::default(),
         }
     }
 
@@ -288,61 +203,90 @@ impl NodeMemory {
     }
 
     /// A block that is free here.
-    pub fn take(&self, class: Class, geometry: &Geometry) -> Option<Block> {
-        lock(&self.blocks).take(class, geometry)
+    pub fn take(&self, class: Class) -> Option<Block> {
+        lock(&self.blocks).of.get_mut(&class)?.free.pop()
     }
 
-    /// Takes in chunks that belong to this process now.
-    pub fn add_chunks(&self, class: Class, at: Address, geometry: &Geometry) {
-        lock(&self.blocks).add_chunk(class, at, geometry);
+    /// Adds blocks that this process may use. Returns whether some are to be handed over.
+    pub fn add(&self, blocks: impl IntoIterator<Item = Block>, cut: &Cut) -> bool {
+        lock(&self.blocks).add(blocks, cut)
     }
 
     /// Gives back a block that nobody else ever knew.
-    pub fn give_back(&self, block: Block) {
-        let generation = next_generation(block.generation);
-        lock(&self.blocks).free.entry(block.class).or_default().push(Block { generation, ..block });
+    pub fn give_back(&self, block: Block, cut: &Cut) {
+        self.add([block.next()], cut);
     }
 
     /// Retires a block that cannot be reached any more. Its generation is wiped already.
-    pub fn retire(&self, block: Block, geometry: &Geometry) {
-        let bytes = block.class.bytes(geometry);
-        let mut blocks = lock(&self.blocks);
-        blocks.retired.push(block);
-        blocks.retired_bytes += bytes;
+    pub fn retire(&self, block: Block) {
+        lock(&self.blocks).of.entry(block.class).or_default().retired.push(block.next());
     }
 
-    /// Bytes that were retired since the last [`NodeMemory::reclaim`].
-    pub fn retired_bytes(&self) -> u64 {
-        lock(&self.blocks).retired_bytes
+    /// Takes blocks to be handed over, if there is a batch of a class; if `all`, fewer will do.
+    pub fn take_batch(&self, all: bool, cut: &Cut) -> Option<Vec<Block>> {
+        let mut blocks = lock(&self.blocks);
+        let least = |class: Class| if all { 1 } else { cut.in_batch(class) };
+        let (class, stock) = blocks.of.iter_mut().find(|(class, stock)| stock.retired.len() >= least(**class))?;
+        let count = cut.in_batch(*class).min(stock.retired.len());
+        let batch: Vec<Block> = stock.retired.drain(..count).collect();
+        let bytes = class.bytes(&cut.geometry) * count as u64;
+        blocks.moved_bytes += bytes;
+        Some(batch)
     }
 
-    /// Lets the readers pass: makes free what nobody reads any more.
-    pub fn reclaim(&self) -> Result<(), Error> {
-        let retired = {
-            let mut blocks = lock(&self.blocks);
-            blocks.retired_bytes = 0;
-            std::mem::take(&mut blocks.retired)
-        };
-        let passed = self.client.pass_readers();
+    /// Takes back blocks that could not be handed over.
+    pub fn take_back(&self, batch: Vec<Block>) {
+        if let Some(first) = batch.first() {
+            lock(&self.blocks).of.entry(first.class).or_default().retired.extend(batch);
+        }
+    }
+
+    /// Makes everything that may be used something to be handed over.
+    pub fn retire_free(&self) {
+        for stock in lock(&self.blocks).of.values_mut() {
+            stock.retired.append(&mut stock.free);
+        }
+    }
+
+    /// Keeps blocks that cannot be handed over until nobody reads them any more.
+    pub fn hold(&self, batch: Vec<Block>) {
+        lock(&self.blocks).held.extend(batch.into_iter().map(|block| (None, block)));
+    }
+
+    /// Bytes that were handed over, or taken in new chunks, since [`NodeMemory::pass_readers`].
+    pub fn moved_bytes(&self) -> u64 {
+        lock(&self.blocks).moved_bytes
+    }
+
+    /// Counts bytes of a new chunk.
+    pub fn count_moved(&self, bytes: u64) {
+        lock(&self.blocks).moved_bytes += bytes;
+    }
+
+    fn ask_readers(&self) -> Result<(u64, u64), Error> {
+        #[cfg(feature = "planted")]
+        if let Some(answer) = *lock(&self.answer) {
+            return Ok(answer);
+        }
+        Ok(self.client.pass_readers()?)
+    }
+
+    /// Asks the readers how far they are: returns the reading epoch that ended, and the oldest that anybody reads in.
+    pub fn pass_readers(&self) -> Result<(u64, u64), Error> {
+        let mut held = std::mem::take(&mut lock(&self.blocks).held);
+        let passed = self.ask_readers();
         let mut blocks = lock(&self.blocks);
-        let (ended, oldest) = match passed {
-            Ok(passed) => passed,
-            Err(error) => {
-                blocks.retired.extend(retired);
-                return Err(error.into());
-            }
-        };
-        blocks.waiting.extend(retired.into_iter().map(|block| (ended, block)));
-        let Blocks { waiting, free, .. } = &mut *blocks;
-        waiting.retain(|&(epoch, block)| {
-            let passed = epoch < oldest;
-            if passed {
-                let generation = next_generation(block.generation);
-                free.entry(block.class).or_default().push(Block { generation, ..block });
-            }
-            !passed
-        });
-        Ok(())
+        if let Ok((ended, oldest)) = passed {
+            blocks.moved_bytes = 0;
+            held.iter_mut().for_each(|(epoch, _)| *epoch = epoch.or(Some(ended)));
+            let is_read = |epoch: Option<u64>| epoch.is_none_or(|epoch| epoch >= oldest);
+            let free: Vec<Block> = held.iter().filter(|(epoch, _)| !is_read(*epoch)).map(|&(_, block)| block).collect();
+            held.retain(|&(epoch, _)| is_read(epoch));
+            // There may be more of them than a batch: they are used before they are handed over.
+            free.into_iter().for_each(|block| blocks.of.entry(block.class).or_default().free.push(block));
+        }
+        blocks.held.extend(held);
+        passed
     }
 }
 
@@ -358,21 +302,30 @@ impl NodeMemory {
             blocks: Mutex::new(lock(&self.blocks).clone()),
             mapped: self.mapped.iter().map(copy).collect(),
             growing: Mutex::default(),
+            answer: Mutex::new(*lock(&self.answer)),
         }
     }
 
-    /// Adds what this process has here.
-    pub fn count_stock(&self, geometry: &Geometry, stock: &mut crate::Stock) {
+    /// From now on the readers answer this.
+    pub fn answer_for_readers(&self, answer: (u64, u64)) {
+        *lock(&self.answer) = Some(answer);
+    }
+
+    /// Takes blocks of a class, retired ones first.
+    pub fn take_of(&self, class: Class, count: usize) -> Vec<Block> {
+        let mut blocks = lock(&self.blocks);
+        let Some(Stock { free, retired }) = blocks.of.get_mut(&class) else { return Vec::new() };
+        let of = |stock: &mut Vec<Block>, count: usize| stock.drain(..count.min(stock.len())).collect::<Vec<_>>();
+        let mut taken = of(retired, count);
+        taken.extend(of(free, count - taken.len()));
+        taken
+    }
+
+    /// What this process has here.
+    pub fn stock(&self) -> Vec<crate::class::BlockName> {
         let blocks = lock(&self.blocks);
-        let waiting = blocks.waiting.iter().map(|(_, block)| block);
-        let all = blocks.free.values().flatten().chain(&blocks.retired).chain(waiting);
-        stock.blocks.extend(all.map(|block| (block.class.number(), block.at.bits())));
-        let begun = blocks.begun.iter();
-        stock.begun.extend(
-            begun.map(|(class, &(next, left))| {
-                ((class.number(), next.bits()), left, class.bytes(geometry) / UNIT_BYTES)
-            }),
-        );
+        let stocks = blocks.of.values().flat_map(|stock| stock.free.iter().chain(&stock.retired));
+        stocks.chain(blocks.held.iter().map(|(_, block)| block)).map(|block| block.name()).collect()
     }
 }
 
@@ -397,42 +350,6 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn classes() {
-        assert_eq!(Class::of_block(1), Class::Block(0));
-        assert_eq!(Class::of_block(65), Class::Block(1));
-        assert_eq!(Class::of_block(32 << 10), Class::Block(9));
-        assert_eq!(Class::of_block((32 << 10) + 1), Class::Large(1));
-        assert_eq!(Class::of_block(200_000), Class::Large(4));
-        assert_eq!(Class::of_block(65_500), Class::Large(2));
-        for number in 0..200 {
-            assert!(Class::from_number(number).is_none_or(|class| class.number() == number));
-        }
-        assert_eq!(next_generation(MAX_GENERATION), 1);
-        for generation in (1..20).chain(MAX_GENERATION - 20..=MAX_GENERATION) {
-            for seed in 0..SEEDS {
-                let block = Block { class: Class::Leaf(2), at: Address::default(), generation }.seeded(seed);
-                let steps = (block.generation + MAX_GENERATION - generation) % MAX_GENERATION;
-                assert!(block.generation > 0 && block.generation % SEEDS == seed && steps < 2 * SEEDS, "{block:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn chunks_that_two_threads_take_at_once_are_both_used() {
-        let geometry = TreeOptions::default().geometry().unwrap();
-        let mut blocks = Blocks::default();
-        let (first, second) = (Address::from_bits(1 << 10), Address::from_bits(2 << 10));
-        blocks.add_chunk(Class::Inner, first, &geometry);
-        blocks.add_chunk(Class::Inner, second, &geometry);
-        let count = 2 * (CHUNK_BYTES - CHUNK_HEADER_BYTES) / Class::Inner.bytes(&geometry);
-        let mut found: Vec<_> =
-            std::iter::from_fn(|| blocks.take(Class::Inner, &geometry)).map(|block| block.at).collect();
-        found.sort_unstable();
-        found.dedup();
-        assert_eq!(found.len() as u64, count);
-    }
 
     #[test]
     fn golden_config() {

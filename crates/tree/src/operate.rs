@@ -11,9 +11,9 @@
 //! call, so no operation is applied twice. A blind write that lost to another write may stand just before
 //! that one, and need not start again: see [`TreeClient::change_slot`].
 
+use crate::class::{Block, Class};
 use crate::key::{Key, MAX_KEY_BYTES};
 use crate::layout::{Bucket, Control, Found, block_image, bucket_offset_of, decode_block};
-use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
 use crate::word::{Child, Value, ValueWord};
 use crate::{Error, TreeClient};
@@ -242,7 +242,7 @@ impl TreeClient {
     /// Offset and length of a key's bucket.
     #[inline]
     fn bucket_place(&self, leaf: Child, key: &Key<'_>) -> (usize, usize) {
-        let geometry = &self.tree().memory.geometry;
+        let geometry = &self.tree().memory.cut.geometry;
         (bucket_offset_of(geometry, leaf, key.word), geometry.bucket_bytes())
     }
 
@@ -404,7 +404,7 @@ impl TreeClient {
         change: Change<'_>,
         prepared: &mut Option<Prepared>,
     ) -> Result<Option<Written>, Error> {
-        let mut spare = read.reserved.filter(|&reserved| reserved < self.tree().memory.geometry.slots);
+        let mut spare = read.reserved.filter(|&reserved| reserved < self.tree().memory.cut.geometry.slots);
         loop {
             let refused = match change {
                 Change::Insert(_) => word.is_live(),
@@ -472,7 +472,7 @@ impl TreeClient {
         change: Change<'_>,
         prepared: &mut Option<Prepared>,
     ) -> Result<Option<Written>, Error> {
-        let slots = self.tree().memory.geometry.slots;
+        let slots = self.tree().memory.cut.geometry.slots;
         let (Some(slot), Some(value)) = (read.reserved, change.value()) else { return Ok(None) };
         let mut attempt = 0;
         loop {

@@ -34,11 +34,21 @@ pub enum Bug {
     TrustTorn,
     /// A merge does not wait for entries that are on their way.
     MergePastPending,
+    /// Who pops reads the round before the tops.
+    RoundBeforeTops,
+    /// A list that was popped is used for another list at once.
+    ListUsedAtOnce,
+    /// A list is written after the top that leads to it.
+    ListAfterTop,
+    /// Retired blocks are pushed to the stack that gives.
+    PushToGiving,
+    /// A round ends although readers have not passed.
+    AdvanceTooEarly,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::EnterPastPending,
         Self::InsertPastPending,
         Self::ReuseTooEarly,
@@ -53,6 +63,11 @@ impl Bug {
         Self::ValueBeforeKey,
         Self::TrustTorn,
         Self::MergePastPending,
+        Self::RoundBeforeTops,
+        Self::ListUsedAtOnce,
+        Self::ListAfterTop,
+        Self::PushToGiving,
+        Self::AdvanceTooEarly,
     ];
 }
 

@@ -19,13 +19,13 @@
 
 use crate::cache::Change;
 use crate::cached_node::{CachedNode, Entry};
+use crate::class::{Block, Class};
 use crate::freeze::{Contents, Item};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{
     BLOCK_HEADER_BYTES, Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, Shape, block_image, inner_level,
     inner_slot_offset, inner_slots, leaf_merged, separator_length, word_at,
 };
-use crate::memory::{Block, Class};
 use crate::planted::{Bug, planted};
 use crate::verbs::Posted;
 use crate::word::{Address, Child, ValueWord};
@@ -140,7 +140,7 @@ impl TreeClient {
 
     /// Whether items make one leaf and not two.
     fn fits(&self, items: &[Item]) -> bool {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         geometry.shape_for(items.iter().map(|item| item.word), geometry.most_buckets).is_some()
     }
 
@@ -215,7 +215,7 @@ impl TreeClient {
         items: &[Item],
         merged: Child,
     ) -> Result<(Block, Child, Posted), Error> {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         let words = || items.iter().map(|item| item.word);
         let Shape { buckets, seed, .. } = geometry
             .shape_for(words(), crate::layout::MAX_BUCKETS)
@@ -394,7 +394,7 @@ impl TreeClient {
         };
         let (bytes, more) = (self.read_leaf(left.child)?, self.read_leaf(right.child)?);
         let (Some(a), Some(b)) = (live(bytes, self, left.child), live(more, self, right.child)) else { return Ok(()) };
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         // The union is half full at most, unless one of the two is empty and would stay for ever.
         if a + b > geometry.most_keys() / 2 && a > 0 && b > 0 {
             return Ok(());
@@ -410,7 +410,7 @@ impl TreeClient {
         bytes: &'a [u8],
         leaf: Child,
     ) -> impl Iterator<Item = (u64, ValueWord)> + use<'a> {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         (0..leaf.buckets())
             .filter_map(move |bucket| bytes.get(geometry.bucket_offset(bucket)..)?.get(..geometry.bucket_bytes()))
             .flat_map(|bucket| crate::layout::Bucket::new(bucket).slots())

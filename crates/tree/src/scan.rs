@@ -186,7 +186,7 @@ impl TreeClient {
 
     /// Reads the leaves from a position on that hold so many keys, as far as their parent knows them.
     fn read_leaves(&mut self, range: &Range<'_>, at: &Position, wanted: usize) -> Result<Vec<ReadLeaf>, Error> {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         let missing = || Error::corrupt("a tree without a root");
         let (parent, first) = match at {
             Position::At(key) => {
@@ -260,7 +260,7 @@ impl TreeClient {
 
     /// Whether no word of a leaf is frozen.
     pub(crate) fn is_thawed(&self, bytes: &[u8], leaf: Child) -> bool {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         (0..leaf.buckets())
             .filter_map(|bucket| bytes.get(geometry.bucket_offset(bucket)..)?.get(..geometry.bucket_bytes()))
             .flat_map(|bucket| Bucket::new(bucket).slots())
@@ -295,7 +295,7 @@ impl TreeClient {
         bytes: &'a [u8],
         leaf: Child,
     ) -> impl Iterator<Item = (u64, ValueWord)> + use<'a> {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         let bucket = move |bucket: usize| bytes.get(geometry.bucket_offset(bucket)..)?.get(..geometry.bucket_bytes());
         (0..leaf.buckets())
             .filter_map(move |index| Some((index, bucket(index)?)))

@@ -1,8 +1,8 @@
 //! Walking the whole tree and checking every invariant.
 
+use crate::class::Class;
 use crate::key::{Key, Separator};
 use crate::layout::{decode_block, inner_level, inner_slots, word_at};
-use crate::memory::Class;
 use crate::word::{Address, Child, Value, ValueWord};
 use crate::{Error, TreeClient};
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ impl TreeClient {
                 return Err(Error::corrupt(format!("an inner node of level {found} where {level:?} is expected")));
             }
             statistics.inner_nodes += 1;
-            statistics.inner_bytes += Class::Inner.bytes(&self.tree().memory.geometry);
+            statistics.inner_bytes += Class::Inner.bytes(&self.tree().memory.cut.geometry);
             statistics.unsettled += u64::from(inner_slots(&bytes).any(|slot| slot.child.is_frozen()));
             let entries = self.entries(&bytes)?;
             if entries.first().is_none_or(|first| first.separator != low) {
@@ -100,7 +100,7 @@ impl TreeClient {
                 }
                 if entry.separator.length() > 8 {
                     let class = Class::of_block(16 + entry.separator.length() as usize);
-                    statistics.inner_bytes += class.bytes(&self.tree().memory.geometry);
+                    statistics.inner_bytes += class.bytes(&self.tree().memory.cut.geometry);
                 }
                 if found > 1 {
                     let (low, node) = (entry.separator.clone(), entry.child.plain());
@@ -152,7 +152,7 @@ impl TreeClient {
         from: &Separator,
         statistics: &mut TreeStatistics,
     ) -> Result<(), Error> {
-        let geometry = self.tree().memory.geometry;
+        let geometry = self.tree().memory.cut.geometry;
         if low >= from {
             statistics.leaves += 1;
             statistics.leaf_bytes += Class::Leaf(leaf.buckets()).bytes(&geometry);
@@ -197,7 +197,8 @@ impl TreeClient {
     fn verify_block(&mut self, at: Address, statistics: &mut TreeStatistics) -> Result<Vec<u8>, Error> {
         let read = self.read_blocks(&[at])?;
         let bytes = read.first().map_or(&[][..], Vec::as_slice);
-        statistics.block_bytes += Class::of_block(bytes.len()).bytes(&self.tree().memory.geometry);
-        Ok(decode_block(bytes)?.0.to_vec())
+        let key = decode_block(bytes)?.0.to_vec();
+        statistics.block_bytes += self.class_of(at)?.bytes(&self.tree().memory.cut.geometry);
+        Ok(key)
     }
 }

@@ -171,7 +171,7 @@ fn renew(sessions: &[Sessions; 2]) {
 
 /// Retires and frees all that it can.
 fn reclaim(client: &mut TreeClient, sessions: &[Sessions; 2]) -> Result<(), Error> {
-    for _ in 0..2 {
+    for _ in 0..3 {
         client.reclaim()?;
         renew(sessions);
     }
@@ -321,16 +321,36 @@ struct Run {
     lost: usize,
 }
 
-/// Counts the blocks that are nowhere: each must be reachable, or one process's, and none both.
-fn account(client: &mut TreeClient, trees: [&Arc<Tree>; 2]) -> Result<usize, Error> {
+/// The blocks that are nowhere: each must be reachable, or shared, or a living process's, and none in two places.
+fn nowhere(client: &mut TreeClient, living: &[&Arc<Tree>]) -> Result<Vec<BlockName>, Error> {
     client.reclaim()?;
     let mut there: Vec<BlockName> = client.reachable()?;
-    trees.iter().for_each(|tree| there.extend(tree.stock().names()));
+    living.iter().for_each(|tree| there.extend(tree.stock()));
+    there.extend(client.shared_blocks()?);
     there.sort_unstable();
-    let all = client.all_blocks()?;
+    let mut all = client.all_blocks()?;
     assert!(there.is_sorted_by(|a, b| a < b), "a block is in two places");
     assert!(there.iter().all(|block| all.binary_search(block).is_ok()), "a block of no chunk");
-    Ok(all.len() - there.len())
+    all.retain(|block| there.binary_search(block).is_err());
+    Ok(all)
+}
+
+/// Blocks of nodes that a client has not retired yet, at most.
+const UNREACHABLE: usize = 32;
+
+/// Whether a process that died lost no more than two batches of a class, what its client had not retired yet, and one
+/// chunk that it had just taken.
+fn check_lost(tree: &Tree, lost: &[BlockName]) -> Result<(), String> {
+    let mut chunks = 0;
+    for of_class in lost.chunk_by(|a, b| a.0 == b.0) {
+        let (in_batch, in_chunk) = tree.class_sizes(of_class[0].0).expect("a class");
+        let most = 2 * in_batch + UNREACHABLE;
+        chunks += usize::from(of_class.len() > most);
+        if chunks > 1 || of_class.len() > most + in_chunk {
+            return Err(format!("it lost {} blocks of class {}", of_class.len(), of_class[0].0));
+        }
+    }
+    Ok(())
 }
 
 /// One run: the client is stopped before a verb, if it has so many.
@@ -383,16 +403,21 @@ fn run(
     if found != there {
         return Err(format!("{found} keys are verified and {there} are found"));
     }
-    // One that lives retires what it has displaced; one that is dead cannot.
+    // One that lives retires what it has displaced, and hands it over; one that is dead cannot.
     if result.is_ok() {
         a.set_hook(None);
     }
     drop(a);
-    let lost = account(&mut b, [&tree, &other]).map_err(broken)?;
-    if lost > 0 && result.is_ok() {
-        return Err(format!("{lost} blocks are lost"));
+    let living = if result.is_ok() { &[&tree, &other][..] } else { &[&other] };
+    let lost = nowhere(&mut b, living).map_err(broken)?;
+    if result.is_ok() && !lost.is_empty() {
+        return Err(format!("blocks are lost: {lost:?}"));
     }
-    history.unexplained().map_or(Ok(Run { verbs, grown, lost }), Err)
+    // What was written for a load that is not complete is nowhere.
+    if !matches!(operation, Operation::BulkLoad | Operation::BulkLoadMany) {
+        check_lost(&tree, &lost)?;
+    }
+    history.unexplained().map_or(Ok(Run { verbs, grown, lost: lost.len() }), Err)
 }
 
 /// Boundaries of verbs, and the most blocks that a client lost when it died at one.

@@ -10,37 +10,37 @@ pub enum Error {
     /// The store refused or failed.
     #[error("{what}: {cause}")]
     Store {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
         /// The store's answer.
         cause: StoreError,
     },
-    /// A read gave something else than what was written.
+    /// A read returned something other than what was written.
     #[error("verification of {what} failed at key number {key}: {found}")]
     Verification {
-        /// Which operation.
+        /// The operation.
         what: &'static str,
         /// The key's number.
         key: u64,
-        /// What was wrong.
+        /// The deviation.
         found: String,
     },
-    /// A scan gave keys that are out of order or no keys of the workload.
+    /// A scan returned keys out of order or keys that do not belong to the workload.
     #[error("verification of {what} failed: {found}")]
     Scan {
-        /// Which operation.
+        /// The operation.
         what: &'static str,
-        /// What was wrong.
+        /// The deviation.
         found: String,
     },
-    /// A line of a trace cannot be understood.
+    /// A line of a trace is invalid.
     #[error("{path}, line {line}: {cause}")]
     Trace {
         /// The file.
         path: String,
-        /// Line, from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What is wrong, and what would be right.
+        /// The fault, and what would be valid.
         cause: String,
     },
     /// A setting is wrong.
@@ -49,7 +49,7 @@ pub enum Error {
     /// The operating system refused.
     #[error("{what}: {cause}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: String,
         /// The operating system's answer.
         cause: String,

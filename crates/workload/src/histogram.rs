@@ -4,7 +4,7 @@ use crate::Error;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Longest latency that is told apart, in nanoseconds: an hour.
+/// Longest distinguishable latency in nanoseconds: an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
@@ -36,18 +36,18 @@ impl Latencies {
     /// Adds the counts of `other`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when they do not fit together.
+    /// [`Error::Invalid`] when the histograms do not match.
     pub fn merge(&mut self, other: &Self) -> Result<(), Error> {
         self.0.add(&other.0).map_err(|e| Error::Invalid(e.to_string()))
     }
 
-    /// How many latencies are counted.
+    /// Number of recorded latencies.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The latency that this share (0 to 1) of all latencies does not exceed, microseconds.
+    /// The latency in microseconds that this share (0 to 1) of all latencies does not exceed.
     #[must_use]
     pub fn quantile_us(&self, share: f64) -> f64 {
         self.0.value_at_quantile(share) as f64 / 1e3

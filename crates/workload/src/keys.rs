@@ -1,4 +1,4 @@
-//! Keys that stand for numbers, as db_bench makes them.
+//! Keys that represent numbers, as in db_bench.
 //!
 //! ```text
 //! key size 8 or more: the number (u64, big-endian), then `0` characters up to the key size
@@ -13,14 +13,14 @@ use forebay_base::MAX_KEY_BYTES;
 const PADDING: u8 = b'0';
 const NUMBER_BYTES: usize = 8;
 
-/// A buffer that holds one key at a time: making a key allocates nothing.
+/// A buffer for one key at a time. Making a key allocates nothing.
 #[derive(Debug, Clone)]
 pub struct KeyBuffer {
     bytes: Vec<u8>,
 }
 
 impl KeyBuffer {
-    /// A buffer for keys of `key_size` bytes that stand for numbers below `count`.
+    /// A buffer for keys of `key_size` bytes that represent numbers below `count`.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the size is out of range or too small for so many keys.
@@ -50,7 +50,7 @@ impl KeyBuffer {
         &self.bytes
     }
 
-    /// The number that `key` stands for, if it is a key of this size.
+    /// The number that `key` represents, if it is a key of this size.
     #[must_use]
     pub fn number_of(&self, key: &[u8]) -> Option<u64> {
         if key.len() != self.bytes.len() {

@@ -1,4 +1,4 @@
-//! A store in a map of this process: the reference that workloads are tested with.
+//! A store in a map of this process: the reference for tests of workloads.
 
 use crate::store::{Cursor, Figures, Store, StoreError};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl MapStore {
         self.read().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -88,7 +88,7 @@ impl Store for MapStore {
         Ok(format!("a map of {} records\n", self.len()))
     }
 
-    /// What was written stays there for who holds a clone.
+    /// The contents stay for holders of a clone.
     fn close(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Running a phase: threads that start together, their latencies, and what the store counted.
+//! Runs a phase: threads that start together, their latencies, and the store's counts.
 
 use crate::histogram::{Latencies, LatencyMicros};
 use crate::report::{Curves, Measured, OperationReport, PhaseReport};
@@ -6,31 +6,31 @@ use crate::{Error, Figures, StoreError};
 use forebay_env::sync::lock;
 use forebay_env::{Clock, Nanos, cpu, thread};
 use forebay_fabric::LinkModel;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often progress is told.
+/// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Operations between two updates of a thread's public count.
 const PROGRESS_STRIDE: u64 = 256;
-/// With [`Timing::Sampled`], one call of so many is timed.
+/// With [`Timing::Sampled`], one call in this many is timed.
 const SAMPLE_STRIDE: u32 = 64;
-/// Quantiles of which a latency curve is made: the shares of calls that are not slower.
+/// Quantiles of a latency curve: the shares of calls that are not slower.
 const CURVE: [f64; 13] = [0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0];
 
 /// Which calls are timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Timing {
-    /// All: the clock is read once a call.
+    /// All calls: the clock is read once per call.
     #[default]
     Each,
-    /// One of 64: what `db_bench` costs without a histogram.
+    /// One call in 64: the cost of `db_bench` without a histogram.
     Sampled,
 }
 
-/// What is being done, told several times a second.
+/// The current activity, reported several times a second.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
     /// The phase.
@@ -39,17 +39,17 @@ pub struct Progress<'a> {
     pub done: u64,
     /// Operations planned.
     pub planned: u64,
-    /// Time since the phase began, seconds.
+    /// Seconds since the phase began.
     pub seconds: f64,
 }
 
-/// What all phases of a run share.
+/// The state that all phases of a run share.
 pub struct Run<'a> {
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The network to model, if any.
     pub model: Option<LinkModel>,
-    /// Told several times a second while a phase runs.
+    /// Called several times a second while a phase runs.
     pub progress: &'a mut dyn FnMut(Progress<'_>),
 }
 
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Run<'_> {
     }
 }
 
-/// Kinds of calls that are timed apart.
+/// Kinds of calls that are timed separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
     Get,
@@ -115,16 +115,18 @@ impl Call {
 pub(crate) struct Worker {
     /// Its number, from 0.
     pub index: usize,
-    /// Operations done.
+    /// Number of operations done.
     pub operations: u64,
-    /// Keys found.
+    /// Number of keys found.
     pub found: u64,
     clock: Arc<dyn Clock>,
     last: Nanos,
-    /// Calls until one is timed again; zero when each is.
+    /// Calls until the next timed one; zero when each is timed.
     untimed: u32,
     calls: [u64; Call::ALL.len()],
     latencies: [Option<Latencies>; Call::ALL.len()],
+    /// Works beside the others until they are done, and is not counted.
+    is_background: bool,
     shared: Arc<Shared>,
 }
 
@@ -133,16 +135,32 @@ struct Shared {
     /// Set when a thread failed: the others stop.
     stop: AtomicBool,
     done: AtomicU64,
+    /// Threads that are counted and not done.
+    left: AtomicUsize,
+}
+
+/// Counts a thread as done, also when it panics: the one in the background is not to go on for ever.
+struct Leaves(Arc<Shared>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.left.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Worker {
-    /// Whether another thread failed.
+    /// Whether another thread failed; in the background also whether all others are done.
     #[inline]
     pub fn stopped(&self) -> bool {
-        self.shared.stop.load(Ordering::Relaxed)
+        self.shared.stop.load(Ordering::Relaxed) || self.is_background && self.shared.left.load(Ordering::Relaxed) == 0
     }
 
-    /// Notes the end of a call that did `operations` operations.
+    /// Whether this thread works beside those that are counted.
+    pub const fn is_background(&self) -> bool {
+        self.is_background
+    }
+
+    /// Records the end of a call that did `operations` operations.
     ///
     /// # Errors
     /// When there is no memory for a histogram.
@@ -161,13 +179,13 @@ impl Worker {
         let before = self.operations;
         self.operations += operations;
         let strides = self.operations / PROGRESS_STRIDE - before / PROGRESS_STRIDE;
-        if strides > 0 {
+        if strides > 0 && !self.is_background {
             self.shared.done.fetch_add(strides * PROGRESS_STRIDE, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Whether the call that ends now is timed. Of sampled calls the one before reads the clock.
+    /// Whether the call that ends now is timed. With sampling, the previous call reads the clock.
     #[inline]
     fn is_timed(&mut self) -> bool {
         match self.untimed {
@@ -186,14 +204,14 @@ impl Worker {
         }
     }
 
-    /// Makes the next call's latency begin now: what was done since the last one is not part of it.
+    /// Starts the next call's latency now: work since the last call is not part of it.
     #[inline]
     pub fn begin(&mut self) {
         self.last = self.clock.now();
     }
 }
 
-/// What a thread leaves.
+/// The result of a thread.
 struct Finished {
     worker: Worker,
     started: Nanos,
@@ -206,12 +224,20 @@ struct Finished {
 pub(crate) struct Phase {
     pub name: String,
     pub threads: usize,
+    /// Whether there is one thread more, which works until these are done.
+    pub has_background: bool,
     /// Operations of all threads together.
     pub planned: u64,
-    /// Whether keys found are told.
+    /// Whether the number of found keys is reported.
     pub tells_found: bool,
     /// Which calls are timed.
     pub timing: Timing,
+}
+
+impl Phase {
+    const fn all_threads(&self) -> usize {
+        self.threads + self.has_background as usize
+    }
 }
 
 /// Reads what a store has counted.
@@ -220,7 +246,7 @@ pub(crate) type ReadFigures<'a> = &'a dyn Fn() -> Result<Figures, StoreError>;
 /// Runs `body` on each thread of the phase.
 ///
 /// # Errors
-/// The first thread's that failed; the others stop.
+/// The error of the first thread that failed; the others stop.
 pub(crate) fn run_phase<S: Clone + Send + Sync + 'static>(
     store: &S,
     figures: ReadFigures<'_>,
@@ -230,7 +256,11 @@ pub(crate) fn run_phase<S: Clone + Send + Sync + 'static>(
 ) -> Result<PhaseReport, Error> {
     let before = figures().map_err(Error::store("reading statistics"))?;
     let cpu_before = cpu::process_nanos();
-    let shared = Arc::new(Shared { stop: AtomicBool::new(false), done: AtomicU64::new(0) });
+    let shared = Arc::new(Shared {
+        stop: AtomicBool::new(false),
+        done: AtomicU64::new(0),
+        left: AtomicUsize::new(phase.threads),
+    });
     let results = start(store, &run.clock, &phase, &shared, Arc::new(body))?;
     let (threads, throughput) = collect(&results, run, &phase, &shared)?;
     let process_cpu_seconds = seconds(cpu::process_nanos().saturating_sub(cpu_before));
@@ -249,7 +279,8 @@ fn start<S: Clone + Send + Sync + 'static>(
 ) -> Result<Receiver<Result<Finished, Error>>, Error> {
     let (sender, results) = channel();
     let gate = Arc::new(Gate::default());
-    for index in 0..phase.threads {
+    for index in 0..phase.all_threads() {
+        let is_background = index >= phase.threads;
         let (store, clock, shared) = (store.clone(), Arc::clone(clock), Arc::clone(shared));
         let (body, gate_here, sender) = (Arc::clone(&body), Arc::clone(&gate), sender.clone());
         let timing = phase.timing;
@@ -257,10 +288,12 @@ fn start<S: Clone + Send + Sync + 'static>(
             if !gate_here.pass() {
                 return;
             }
-            let result = work(index, &store, clock, timing, Arc::clone(&shared), &*body);
+            let leaves = (!is_background).then(|| Leaves(Arc::clone(&shared)));
+            let result = work((index, is_background), &store, clock, timing, Arc::clone(&shared), &*body);
             if result.is_err() {
                 shared.stop.store(true, Ordering::Relaxed);
             }
+            drop(leaves);
             // The receiver is gone only when the run was given up.
             let _ = sender.send(result);
         });
@@ -287,7 +320,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits, and tells whether to go on.
+    /// Waits. Returns whether to go on.
     fn pass(&self) -> bool {
         let mut open = lock(&self.open);
         loop {
@@ -300,7 +333,7 @@ impl Gate {
 }
 
 fn work<S>(
-    index: usize,
+    (index, is_background): (usize, bool),
     store: &S,
     clock: Arc<dyn Clock>,
     timing: Timing,
@@ -312,7 +345,18 @@ fn work<S>(
     let latencies = [const { None }; Call::ALL.len()];
     let untimed = if timing == Timing::Each { 0 } else { SAMPLE_STRIDE };
     let calls = [0; Call::ALL.len()];
-    let mut worker = Worker { index, operations: 0, found: 0, clock, last: started, untimed, calls, latencies, shared };
+    let mut worker = Worker {
+        index,
+        operations: 0,
+        found: 0,
+        clock,
+        last: started,
+        untimed,
+        calls,
+        latencies,
+        is_background,
+        shared,
+    };
     body(store, &mut worker)?;
     let ended = worker.clock.now();
     Ok(Finished { worker, started, ended, cpu_seconds: seconds(cpu::thread_nanos().saturating_sub(cpu_before)) })
@@ -321,7 +365,7 @@ fn work<S>(
 /// Operations done, with the seconds since the phase began.
 type Throughput = Vec<(f64, u64)>;
 
-/// Waits for all threads, and tells progress meanwhile.
+/// Waits for all threads, and reports progress meanwhile.
 fn collect(
     results: &Receiver<Result<Finished, Error>>,
     run: &mut Run<'_>,
@@ -332,7 +376,7 @@ fn collect(
     let mut throughput = vec![(0.0, 0)];
     let mut finished = Vec::new();
     let mut failure = None;
-    for _ in 0..phase.threads {
+    for _ in 0..phase.all_threads() {
         loop {
             match results.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(Ok(thread)) => finished.push(thread),
@@ -349,7 +393,8 @@ fn collect(
             break;
         }
     }
-    let done = finished.iter().map(|thread: &Finished| thread.worker.operations).sum();
+    finished.retain(|thread: &Finished| !thread.worker.is_background);
+    let done = finished.iter().map(|thread| thread.worker.operations).sum();
     throughput.push((seconds(run.clock.now().saturating_sub(began)), done));
     failure.map_or(Ok((finished, throughput)), Err)
 }

@@ -1,4 +1,4 @@
-//! A mixing function: equal inputs give equal outputs, on every machine and in every version.
+//! A mixing function. Equal inputs give equal outputs, on every machine and in every version.
 
 /// Spreads `word` over all 64 bits (the finalizer of SplitMix64).
 #[inline]
@@ -19,7 +19,7 @@ pub(crate) const fn mix_two(first: u64, second: u64) -> u64 {
 mod tests {
     #[test]
     fn golden_words() {
-        // Recorded values are a function of this one: it must not change.
+        // Recorded values depend on this function, so it must not change.
         assert_eq!(super::mix(0), 0xe220_a839_7b1d_cdaf);
         assert_ne!(super::mix_two(1, 2), super::mix_two(2, 1));
     }

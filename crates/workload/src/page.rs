@@ -1,4 +1,4 @@
-//! The report of a run as one page of HTML, with its plots inside: nothing is loaded from elsewhere.
+//! The report of a run as a self-contained page of HTML with plots.
 
 use crate::plot::{Plot, Scale, escaped, short};
 use crate::report::PhaseReport;
@@ -8,7 +8,7 @@ const STYLE: &str = "body{font-family:sans-serif;margin:2em;max-width:1200px}tab
     td,th{border:1px solid #ccc;padding:3px 8px;text-align:right}td:first-child,th:first-child{text-align:left}\
     .plots{display:flex;flex-wrap:wrap;gap:12px}";
 
-/// The page of these phases. `about` says what was run.
+/// The page of these phases. `about` describes the run.
 #[must_use]
 pub fn render_page(about: &str, phases: &[PhaseReport]) -> String {
     let about = escaped(about);
@@ -55,7 +55,7 @@ fn each(phase: &PhaseReport, count: u64) -> f64 {
     if phase.operations == 0 { 0.0 } else { count as f64 / phase.operations as f64 }
 }
 
-/// Phases of more than one operation: those that steps are not.
+/// Phases with more than one operation, that is, without steps.
 fn measured(phases: &[PhaseReport]) -> impl Iterator<Item = &PhaseReport> {
     phases.iter().filter(|phase| phase.operations > 1)
 }
@@ -74,7 +74,7 @@ fn throughput(phases: &[PhaseReport]) -> Plot {
     })
 }
 
-/// Latency against the share of calls that are slower: the tail gets as much room as the rest.
+/// Latency against the share of slower calls, so that the tail gets as much room as the rest.
 fn latency(phases: &[PhaseReport]) -> Plot {
     let empty = Plot::lines("Latency", "one call in so many is slower", "microseconds");
     let plot = measured(phases).fold(empty, |plot, phase| {
@@ -89,7 +89,7 @@ fn categories(phases: &[PhaseReport]) -> Vec<String> {
     measured(phases).map(|phase| phase.name.clone()).collect()
 }
 
-/// Something that phases have counted: its name, and its count in a phase.
+/// A counted quantity: its name, and its count in a phase.
 type Counted = (&'static str, fn(&PhaseReport) -> u64);
 
 fn traffic(phases: &[PhaseReport]) -> Plot {

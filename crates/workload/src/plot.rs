@@ -2,31 +2,31 @@
 
 use std::fmt::Write;
 
-/// Size of a plot, pixels.
+/// Size of a plot in pixels.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
-/// Room around the plotted area: left, top, right, bottom.
+/// Margins of the plotted area: left, top, right, bottom.
 const MARGIN: [f64; 4] = [70.0, 34.0, 14.0, 78.0];
-/// Colours that are told apart also without seeing red or green.
+/// Colours that are distinguishable without red-green vision.
 const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#b8a800"];
-/// Entries of a legend in a line.
+/// Legend entries per line.
 const LEGEND_COLUMNS: usize = 3;
 
-/// How values lie along an axis.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// In proportion, from zero.
+    /// Proportional, from zero.
     Linear,
-    /// By their logarithms; values that are not positive are left out.
+    /// Logarithmic; values that are not positive are left out.
     Logarithmic,
 }
 
-/// Points that belong together.
+/// A series of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// What the legend says.
+    /// The name in the legend.
     pub name: String,
-    /// Where the points are; of bars, the x of each is the number of its category.
+    /// The points; for bars, the x of each is the number of its category.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -35,17 +35,17 @@ pub struct Series {
 pub struct Plot {
     /// The heading.
     pub title: String,
-    /// What lies along the x axis, with its unit.
+    /// The label of the x axis, with its unit.
     pub x_label: String,
-    /// What lies along the y axis, with its unit.
+    /// The label of the y axis, with its unit.
     pub y_label: String,
-    /// Names along the x axis: then the series are bars, else lines.
+    /// Names along the x axis. If there are any, the series are bars, otherwise lines.
     pub categories: Vec<String>,
-    /// How x lies, for lines.
+    /// The scale of x, for lines.
     pub x_scale: Scale,
-    /// How y lies.
+    /// The scale of y.
     pub y_scale: Scale,
-    /// What is plotted.
+    /// The plotted series.
     pub series: Vec<Series>,
 }
 
@@ -70,14 +70,14 @@ impl Plot {
         Self { categories, ..Self::lines(title, "", y_label) }
     }
 
-    /// With one more series.
+    /// The plot with one more series.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         self.series.push(Series { name: name.into(), points: points.into_iter().collect() });
         self
     }
 
-    /// With logarithmic axes where asked for.
+    /// The plot with logarithmic axes as requested.
     #[must_use]
     pub const fn scaled(mut self, x_scale: Scale, y_scale: Scale) -> Self {
         self.x_scale = x_scale;
@@ -85,7 +85,7 @@ impl Plot {
         self
     }
 
-    /// The plot as an `svg` element, which is also a file.
+    /// The plot as an `svg` element, which is also a valid file.
     #[must_use]
     pub fn svg(&self) -> String {
         let is_bars = !self.categories.is_empty();
@@ -127,7 +127,7 @@ impl Plot {
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     scale: Scale,
-    /// Ends, after the logarithm if there is one.
+    /// Ends of the range, after the logarithm if there is one.
     low: f64,
     high: f64,
 }
@@ -154,12 +154,12 @@ impl Axis {
         Self { scale, low, high }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// The relative place of a value, from 0 to 1.
     fn share(&self, value: f64) -> Option<f64> {
         scaled(self.scale, value).map(|value| (value - self.low) / (self.high - self.low))
     }
 
-    /// Values with a mark.
+    /// Values with a tick.
     fn ticks(&self) -> Vec<f64> {
         if self.scale == Scale::Logarithmic {
             let step = (((self.high - self.low) / 8.0).ceil() as i32).max(1);
@@ -229,7 +229,7 @@ impl Frame {
             let path = path.join("L");
             let _ = writeln!(out, "<path d=\"M{path}\" stroke=\"{colour}\" stroke-width=\"1.6\" fill=\"none\"/>");
         }
-        // Marks where they can be told apart.
+        // Draws marks where they are distinguishable.
         for (x, y) in places.iter().filter(|_| places.len() <= 24) {
             let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.6\" fill=\"{colour}\"/>");
         }
@@ -263,13 +263,13 @@ fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, content:
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {more}>{content}</text>");
 }
 
-/// Text in XML and HTML.
+/// Escapes text for XML and HTML.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A number with at most three digits and a multiple: `1.5 M`.
+/// A number with at most three digits and a unit prefix: `1.5 M`.
 #[must_use]
 pub fn short(value: f64) -> String {
     let (scaled, unit) = match value.abs() {

@@ -1,13 +1,14 @@
-//! Replay of traces against a store, with a model that knows what each read must give.
+//! Replay of traces against a store, with a model that knows the expected result of each read.
 //!
-//! A trace says which key but not which bytes, so a value is a function of its key and a version
-//! ([`crate::values`]), and the model holds the version that was written last of each key. Every
-//! read is compared with it: a value lost, old, foreign or damaged ends the replay.
+//! A trace gives keys but no bytes, so a value is a function of its key and a version
+//! ([`crate::values`]). The model holds the last written version of each key. Every read is
+//! compared with it: a lost, old, foreign or damaged value ends the replay.
 //!
-//! * A page reference writes the page when it is new, and in a share of cases (30 % unless asked
-//!   otherwise) that a hash of the page and of the reference's number chooses; else it reads it.
-//! * A request for blocks touches one key a block: a write is one batch, a read one multi-get. A
-//!   block that was not written before is not found.
+//! * A page reference writes the page when it is new. Later it writes in a share of cases (30 % by
+//!   default) chosen by a hash of the page and of the reference's number. Otherwise it reads the
+//!   page.
+//! * A request for blocks uses one key per block. A write is one batch, a read one multi-get. A
+//!   block that was never written is not found.
 
 use crate::keys::KeyBuffer;
 use crate::measure::{Call, Phase, Run, Timing, Worker, run_phase};
@@ -19,32 +20,33 @@ use crate::{Error, Store};
 use forebay_env::HashMap;
 use std::path::PathBuf;
 
-/// What is to be replayed, and how.
+/// Settings of a replay.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The trace.
     pub path: PathBuf,
-    /// End after so many requests.
+    /// End after this many requests.
     pub limit: Option<u64>,
-    /// Length of a key, bytes.
+    /// Length of a key in bytes.
     pub key_size: usize,
-    /// Length of a page, bytes.
+    /// Length of a page in bytes.
     pub page_size: usize,
-    /// References of 100 to pages that exist which write.
+    /// Of 100 references to existing pages, the number that write.
     pub write_percent: u32,
 }
 
 impl Settings {
-    /// The usual settings for a trace.
+    /// The default settings for a trace.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), limit: None, key_size: 16, page_size: 4096, write_percent: 30 }
     }
 
-    /// Checks the settings and the trace's beginning, so that errors show before a store is opened.
+    /// Checks the settings and the beginning of the trace, so that errors show before a store is
+    /// opened.
     ///
     /// # Errors
-    /// [`Error::Invalid`] that says what would be right, [`Error::Io`], [`Error::Trace`].
+    /// [`Error::Invalid`], which says what would be valid, [`Error::Io`], [`Error::Trace`].
     pub fn check(&self) -> Result<(), Error> {
         if self.write_percent > 100 {
             return Err(Error::Invalid(format!("write percent {}: 0 to 100 are possible", self.write_percent)));
@@ -59,13 +61,14 @@ impl Settings {
 ///
 /// # Errors
 /// [`Error::Verification`] at the first read that differs from the model, [`Error::Trace`] at the
-/// first line that cannot be understood, and the store's.
+/// first invalid line, and errors of the store.
 pub fn replay<S: Store>(settings: &Settings, store: &S, run: &mut Run<'_>) -> Result<PhaseReport, Error> {
     settings.check()?;
     let name = settings.path.file_name().unwrap_or(settings.path.as_os_str()).to_string_lossy();
     let phase = Phase {
         name: format!("replay {name}"),
         threads: 1,
+        has_background: false,
         planned: settings.limit.unwrap_or(0),
         tells_found: true,
         timing: Timing::Each,
@@ -84,7 +87,7 @@ pub fn replay<S: Store>(settings: &Settings, store: &S, run: &mut Run<'_>) -> Re
 
 struct Replayer {
     write_percent: u64,
-    /// Version written last, by key number.
+    /// Last written version, by key number.
     model: HashMap<u64, u64>,
     keys: KeyBuffer,
     values: Values,
@@ -181,7 +184,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// Compares what was read with the model.
+    /// Compares a read value with the model.
     fn check(&self, what: &'static str, key: u64, expected: Option<u64>, value: Option<&[u8]>) -> Result<(), Error> {
         let found = match (expected, value) {
             (None, None) => return Ok(()),

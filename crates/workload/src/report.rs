@@ -1,5 +1,6 @@
-//! The report: one JSON object, one entry a phase (`docs/reference/json.md`).
+//! The report: one JSON object with one entry per phase (`docs/reference/json.md`).
 
+use crate::durable::{LogFigures, RecoveryFigures, StorageFigures};
 use crate::histogram::LatencyMicros;
 use crate::store::{Figures, LsmFigures};
 use forebay_fabric::{Counts, LinkModel};
@@ -8,32 +9,32 @@ use serde::{Deserialize, Serialize};
 /// All phases of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// One entry a phase, in order.
+    /// One entry per phase, in order.
     pub benchmarks: Vec<PhaseReport>,
 }
 
-/// One phase. With several threads, counts are sums and latencies those of all.
+/// One phase. With several threads, counts are sums and latencies cover all threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseReport {
     /// The phase's name.
     pub name: String,
-    /// Operations done.
+    /// Number of operations done.
     pub operations: u64,
-    /// Keys found, for phases that look for keys.
+    /// Number of keys found, for phases that look for keys.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub found: Option<u64>,
-    /// How long it took, seconds.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Operations a second.
+    /// Operations per second.
     pub ops_per_second: f64,
-    /// Latencies of all operations, microseconds.
+    /// Latencies of all operations in microseconds.
     pub latency_us: LatencyMicros,
-    /// Each kind of operation by itself, where there is more than one.
+    /// Each kind of operation separately, where there is more than one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub by_operation: Vec<OperationReport>,
-    /// What the phase's callers waited for on the fabric.
+    /// Fabric operations that the phase's callers waited for.
     pub fabric: FabricCounts,
-    /// What flushes, compactions and upkeep did on the fabric meanwhile.
+    /// Fabric operations of flushes, compactions and upkeep during the phase.
     pub fabric_background: FabricCounts,
     /// The compute node.
     pub compute: Compute,
@@ -42,18 +43,27 @@ pub struct PhaseReport {
     /// The LSM engine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lsm: Option<Lsm>,
-    /// What the link model makes of it, when asked for.
+    /// What was done to storage during the phase.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub storage: Option<StorageFigures>,
+    /// The log of writes during the phase.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub log: Option<LogFigures>,
+    /// What opening the store found, before the phase.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recovery: Option<RecoveryFigures>,
+    /// The link model's results, on request.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub model: Option<Modelled>,
-    /// How it went; for plots, and not in the JSON.
+    /// The course of the phase; for plots, and not in the JSON.
     #[serde(skip)]
     pub curves: Curves,
 }
 
-/// How a phase went.
+/// The course of a phase.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Curves {
-    /// Time since the beginning in seconds, and operations done until then, several times a second.
+    /// Several times a second: seconds since the beginning, and operations done so far.
     pub throughput: Vec<(f64, u64)>,
     /// Share of the calls, and the latency in microseconds that they do not exceed.
     pub latency: Vec<(f64, f64)>,
@@ -64,9 +74,9 @@ pub struct Curves {
 pub struct OperationReport {
     /// The operation: `get`, `put`, `multiget`, …
     pub operation: String,
-    /// How often it was called.
+    /// Number of calls.
     pub calls: u64,
-    /// Latencies of the calls, microseconds.
+    /// Latencies of the calls in microseconds.
     pub latency_us: LatencyMicros,
 }
 
@@ -83,9 +93,9 @@ pub struct FabricCounts {
     pub atomics: u64,
     /// Messages.
     pub messages: u64,
-    /// Bytes brought.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes taken away.
+    /// Bytes written.
     pub bytes_written: u64,
 }
 
@@ -106,31 +116,31 @@ impl From<Counts> for FabricCounts {
 /// The compute node in a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Compute {
-    /// Processor time of the process, seconds. An embedded memory node is in it.
+    /// Processor time of the process in seconds, including an embedded memory node.
     pub cpu_seconds: f64,
-    /// Size of the cached indexes at the end, bytes.
+    /// Size of the cached indexes at the end in bytes.
     pub cached_index_bytes: u64,
-    /// Size of the memtables at the end, bytes.
+    /// Size of the memtables at the end in bytes.
     pub memtable_bytes: u64,
 }
 
 /// The memory nodes in a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct MemoryNode {
-    /// Processor time, seconds.
+    /// Processor time in seconds.
     pub cpu_seconds: f64,
-    /// Memory handed out at the end, bytes.
+    /// Allocated memory at the end in bytes.
     pub allocated_bytes: u64,
-    /// The part of it that a version names at the end, bytes.
+    /// The part of it that a version names at the end, in bytes.
     pub live_bytes: u64,
 }
 
 /// The LSM engine in a phase.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Lsm {
-    /// Time that writers waited for flushes and compactions, seconds.
+    /// Seconds that writers waited for flushes and compactions.
     pub stall_seconds: f64,
-    /// How often they did.
+    /// Number of waits.
     pub stalls: u64,
     /// Memtables flushed.
     pub flushes: u64,
@@ -151,33 +161,33 @@ pub struct Lsm {
 /// A level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Level {
-    /// Its tables.
+    /// Number of tables.
     pub tables: u64,
-    /// Its runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Its bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// What a phase would have been on a given network.
+/// The phase's results on a given network, according to the link model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Modelled {
-    /// Round-trip time of the network, microseconds.
+    /// Round-trip time of the network in microseconds.
     pub link_rtt_us: f64,
-    /// Its bandwidth each way, bits a second.
+    /// Its bandwidth each way in bits per second.
     pub link_bandwidth_bits_per_second: f64,
-    /// The adapter's operations a second.
+    /// The adapter's operations per second.
     pub link_operations_per_second: f64,
-    /// How long the phase would have taken, seconds.
+    /// Modelled duration of the phase in seconds.
     pub seconds: f64,
-    /// Operations a second that would have been.
+    /// Modelled operations per second.
     pub ops_per_second: f64,
-    /// Mean latency of an operation, microseconds: of closed-loop threads, the time of all over the operations.
+    /// Mean latency of an operation in microseconds: for closed-loop threads, total time divided by operations.
     #[serde(default)]
     pub mean_latency_us: f64,
 }
 
-/// What of a phase is measured by the workload itself.
+/// The part of a phase that the workload itself measures.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub name: String,
@@ -193,7 +203,7 @@ pub(crate) struct Measured {
 }
 
 impl PhaseReport {
-    /// Puts together what was measured and what the store counted from `before` to `after`.
+    /// Combines the measurements with the store's counts from `before` to `after`.
     pub(crate) fn new(measured: Measured, before: &Figures, after: &Figures, model: Option<&LinkModel>) -> Self {
         let foreground = after.foreground - before.foreground;
         let model = model.map(|model| modelled(model, &measured, &foreground));
@@ -219,6 +229,9 @@ impl PhaseReport {
                 live_bytes: memory.live_bytes,
             },
             lsm: after.lsm.as_ref().map(|after| lsm(before.lsm.as_ref().unwrap_or(&LsmFigures::default()), after)),
+            storage: after.storage.as_ref().map(|after| after.since(&before.storage.unwrap_or_default())),
+            log: after.log.as_ref().map(|after| after.since(&before.log.unwrap_or_default())),
+            recovery: after.recovery.clone(),
             model,
             curves: measured.curves,
         }

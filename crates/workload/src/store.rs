@@ -1,5 +1,6 @@
-//! What a workload needs of a store, and what a store tells about itself.
+//! The interface between a workload and a store, and the figures that a store reports.
 
+use crate::durable::{LogFigures, RecoveryFigures, StorageFigures};
 use forebay_base::ErrorKind;
 use forebay_fabric::Counts;
 
@@ -7,14 +8,14 @@ use forebay_fabric::Counts;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StoreError {
-    /// What the caller must do.
+    /// The action that the caller must take.
     pub kind: ErrorKind,
     /// The error's text.
     pub message: String,
 }
 
 impl StoreError {
-    /// An error of this kind and text.
+    /// An error of the given kind and text.
     pub fn new(kind: ErrorKind, message: impl std::fmt::Display) -> Self {
         Self { kind, message: message.to_string() }
     }
@@ -30,45 +31,46 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Writes one record.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
-    /// Deletes one record, whether or not it is there.
+    /// Deletes a record, which need not exist.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn delete(&self, key: &[u8]) -> Result<(), StoreError>;
     /// Writes records that become visible together.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn put_batch(&self, records: &[(&[u8], &[u8])]) -> Result<(), StoreError>;
     /// The value of a key.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Hands the value of a key to `found`, without a copy where the store can. Returns what that
-    /// gave.
+    /// Passes the value of a key to `found`, without a copy where the store can. Returns the result
+    /// of `found`.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn get_with<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
         Ok(self.get(key)?.map(|value| found(&value)))
     }
     /// The values of several keys, in their order.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
-    /// A cursor over the store as it is now, at no record yet.
+    /// A cursor over the current store, not at a record yet.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn cursor(&self) -> Result<Self::Cursor<'_>, StoreError>;
-    /// Hands at most `limit` records from `from` on to `visit`, in key order, until that says no.
+    /// Passes at most `limit` records, starting at `from`, to `visit` in key order, until `visit`
+    /// returns false.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn scan(&self, from: &[u8], limit: u64, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
         let mut cursor = self.cursor()?;
         cursor.seek(from)?;
@@ -81,30 +83,30 @@ pub trait Store: Clone + Send + Sync + 'static {
         }
         Ok(())
     }
-    /// Merges all tables of all levels, and returns when it is done.
+    /// Merges all tables of all levels. Returns when this is done.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn compact(&self) -> Result<(), StoreError>;
     /// Returns when no flush and no compaction is due.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn wait_for_compactions(&self) -> Result<(), StoreError>;
-    /// What the store has counted since it was opened, and how large it is.
+    /// The store's counts since it was opened, and its current sizes.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn figures(&self) -> Result<Figures, StoreError>;
-    /// The store's own account of itself, for people.
+    /// The store's own statistics, for people.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn describe(&self) -> Result<String, StoreError>;
-    /// Ends the store for all its handles, after writing what it holds back and is to outlive it.
+    /// Closes the store for all its handles, after writing buffered data that must outlive it.
     ///
     /// # Errors
-    /// The store's, when something of that is lost.
+    /// Errors of the store, when some of that data is lost.
     fn close(&self) -> Result<(), StoreError>;
 }
 
@@ -113,56 +115,62 @@ pub trait Cursor {
     /// Goes to the first record.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn seek_to_first(&mut self) -> Result<(), StoreError>;
     /// Goes to the first record whose key is not below `key`.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn seek(&mut self, key: &[u8]) -> Result<(), StoreError>;
     /// Goes to the next record.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn next(&mut self) -> Result<(), StoreError>;
-    /// Key and value of the record it is at, if it is at one.
+    /// Key and value of the current record, if there is one.
     fn entry(&self) -> Option<(&[u8], &[u8])>;
 }
 
-/// What a store has counted since it was opened, and its sizes now.
+/// A store's counts since it was opened, and its current sizes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     /// Fabric operations that callers waited for.
     pub foreground: Counts,
     /// Fabric operations of flushes, compactions and upkeep.
     pub background: Counts,
-    /// Size of the cached indexes now, bytes.
+    /// Current size of the cached indexes in bytes.
     pub cached_index_bytes: u64,
-    /// Size of the memtables now, bytes.
+    /// Current size of the memtables in bytes.
     pub memtable_bytes: u64,
     /// The memory nodes' figures.
     pub memory_node: MemoryNodeFigures,
     /// The LSM engine's figures, if it is one.
     pub lsm: Option<LsmFigures>,
+    /// What was done to storage, if the store has one.
+    pub storage: Option<StorageFigures>,
+    /// The log of writes, if the store has one.
+    pub log: Option<LogFigures>,
+    /// What opening the store found, if it outlives processes.
+    pub recovery: Option<RecoveryFigures>,
 }
 
-/// What memory nodes tell, summed.
+/// Figures of the memory nodes, summed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct MemoryNodeFigures {
-    /// Processor time since their start, seconds.
+    /// Processor time since their start in seconds.
     pub cpu_seconds: f64,
-    /// Memory handed out now, bytes.
+    /// Memory allocated now in bytes.
     pub allocated_bytes: u64,
-    /// The part of it that a version names, bytes.
+    /// The part of it that is in use, in bytes: what a version names, or the nodes and values of a tree.
     pub live_bytes: u64,
 }
 
-/// What an LSM engine has counted since it was opened, and its levels now.
+/// An LSM engine's counts since it was opened, and its current levels.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LsmFigures {
-    /// Time that writers waited for a flush or a compaction, seconds.
+    /// Seconds that writers waited for a flush or a compaction.
     pub stall_seconds: f64,
-    /// How often they did.
+    /// Number of waits.
     pub stalls: u64,
     /// Memtables flushed.
     pub flushes: u64,
@@ -174,7 +182,7 @@ pub struct LsmFigures {
     pub compaction_bytes_read: u64,
     /// Bytes that compactions wrote.
     pub compaction_bytes_written: u64,
-    /// Bytes of records known to be dead, now.
+    /// Bytes of records known to be dead now.
     pub dead_bytes_known: u64,
     /// The levels now, from level 0.
     pub levels: Vec<LevelFigures>,
@@ -183,9 +191,9 @@ pub struct LsmFigures {
 /// A level of an LSM tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LevelFigures {
-    /// Its tables.
+    /// Number of tables.
     pub tables: u64,
-    /// Its runs: records in key order in one segment.
+    /// Number of runs: records in key order in one segment.
     pub runs: u64,
     /// Bytes of its tables and the records they name.
     pub bytes: u64,

@@ -1,9 +1,10 @@
-//! The report for people.
+//! The report as text for people.
 
+use crate::durable::{LogFigures, RecoveryFigures, StorageFigures};
 use crate::report::PhaseReport;
 use std::fmt::Write;
 
-/// The heading of the table; with `modelled`, of one with the model's columns.
+/// The heading of the table; with `modelled`, including the model's columns.
 #[must_use]
 pub fn render_header(modelled: bool) -> String {
     let mut line = format!(
@@ -71,7 +72,7 @@ pub fn render_phase(phase: &PhaseReport) -> String {
     line
 }
 
-/// What is left behind at the end of a run: where the data is, and what it cost.
+/// The state at the end of a run: where the data is, and what it cost.
 #[must_use]
 pub fn render_summary(phases: &[PhaseReport]) -> String {
     let Some(last) = phases.last() else { return String::new() };
@@ -92,6 +93,15 @@ pub fn render_summary(phases: &[PhaseReport]) -> String {
             grouped(sum(|lsm| lsm.compaction_entries)),
             grouped(sum(|lsm| lsm.stalls)),
         );
+        if let Some(line) = last.recovery.as_ref().and_then(recovery_line) {
+            let _ = writeln!(text, "{line}");
+        }
+        if let Some(line) = log_line(phases) {
+            let _ = writeln!(text, "{line}");
+        }
+        if let Some(line) = storage_line(phases) {
+            let _ = writeln!(text, "{line}");
+        }
         for (number, level) in lsm.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
             let (tables, runs) = (grouped(level.tables), grouped(level.runs));
             let _ = writeln!(text, "level {number}: {tables} tables, {runs} runs, {}", bytes(level.bytes));
@@ -100,7 +110,50 @@ pub fn render_summary(phases: &[PhaseReport]) -> String {
     text
 }
 
-/// A number with its thousands apart.
+/// What opening the store found; nothing where there was nothing to be done.
+fn recovery_line(found: &RecoveryFigures) -> Option<String> {
+    if found.records_replayed + found.segments_loaded + found.cut_bytes == 0 {
+        return None;
+    }
+    Some(format!(
+        "recovered: {} writes from the log ({} read, {} cut off), {} segments from storage ({}), {} in memory",
+        grouped(found.records_replayed),
+        bytes(found.log_bytes),
+        bytes(found.cut_bytes),
+        grouped(found.segments_loaded),
+        bytes(found.bytes_loaded),
+        grouped(found.segments_held),
+    ))
+}
+
+/// What the log did in all phases.
+fn log_line(phases: &[PhaseReport]) -> Option<String> {
+    let logs = || phases.iter().filter_map(|phase| phase.log.as_ref());
+    logs().next()?;
+    let sum = |field: fn(&LogFigures) -> u64| logs().map(field).sum::<u64>();
+    let all =
+        LogFigures::new(sum(|log| log.bytes), sum(|log| log.records), sum(|log| log.groups), sum(|log| log.waits));
+    let (groups, records) = (grouped(all.groups), all.records_per_group);
+    Some(format!("log: {} in {groups} groups of {records:.1} records, {} waits", bytes(all.bytes), grouped(all.waits)))
+}
+
+/// What was done to storage in all phases.
+fn storage_line(phases: &[PhaseReport]) -> Option<String> {
+    let figures = || phases.iter().filter_map(|phase| phase.storage.as_ref());
+    figures().next()?;
+    let sum = |field: fn(&StorageFigures) -> u64| figures().map(field).sum::<u64>();
+    Some(format!(
+        "storage: {} objects written ({}), {} read ({}), {} deleted, {} syncs",
+        grouped(sum(|all| all.objects_written)),
+        bytes(sum(|all| all.bytes_written)),
+        grouped(sum(|all| all.objects_read)),
+        bytes(sum(|all| all.bytes_read)),
+        grouped(sum(|all| all.objects_deleted)),
+        grouped(sum(|all| all.syncs)),
+    ))
+}
+
+/// A number with separators between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -113,7 +166,7 @@ fn grouped(number: u64) -> String {
     out
 }
 
-/// A number of bytes in the largest unit that fits.
+/// A number of bytes in the largest suitable unit.
 fn bytes(number: u64) -> String {
     for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
         if number >> shift > 0 {

@@ -9,10 +9,10 @@
 //! 24     bytes of a fixed pseudo-random pool, from an offset that the hash gives
 //! ```
 //!
-//! A value of 8 to 23 bytes is the low 32 bits of the version (little-endian) and a hash of key number
-//! and these, cut to what is left. A shorter one is the first bytes of a hash of the key number, and of
-//! no version. The pool is made once, so that making a value costs a copy and
-//! checking one costs a comparison; both cover every byte, so any change of any bit is found.
+//! A value of 8 to 23 bytes is the low 32 bits of the version (little-endian) and a hash of key number and these bits,
+//! cut to the remaining length. A shorter value is the first bytes of a hash of the key number, without a version. The
+//! pool is made once, so making a value costs a copy and checking one costs a comparison. Both cover every byte, so any
+//! changed bit is found.
 
 use crate::Error;
 use crate::mix::{mix, mix_two};
@@ -21,11 +21,11 @@ use forebay_base::MAX_VALUE_BYTES;
 const HEADER_BYTES: usize = 24;
 /// Shorter values have no version.
 const VERSIONED_BYTES: usize = 8;
-/// Offsets at which a value may start in the pool. A power of two, so small that checking values finds
-/// the pool in the processor's first cache.
+/// Number of offsets at which a value may start in the pool. A power of two, small enough that the pool stays in the
+/// processor's first cache while values are checked.
 const OFFSETS: usize = 8 << 10;
 
-/// Makes and checks values of one length.
+/// Generates and checks values of one length.
 #[derive(Debug)]
 pub struct Values {
     length: usize,
@@ -61,7 +61,7 @@ impl Values {
         vec![0; self.length]
     }
 
-    /// Makes `buffer` the value of this key number and version.
+    /// Fills `buffer` with the value of this key number and version.
     #[inline]
     pub fn fill(&self, number: u64, version: u64, buffer: &mut Vec<u8>) {
         buffer.clear();
@@ -76,8 +76,8 @@ impl Values {
         }
     }
 
-    /// Bytes of the right length that verify nothing and cost nothing to make: of the pool, each
-    /// time others, as `db_bench` has them.
+    /// Bytes of the right length that verify nothing and cost nothing to make: successive parts of the pool, as in
+    /// `db_bench`.
     #[inline]
     #[must_use]
     pub fn unverified(&self, operation: u64) -> &[u8] {
@@ -86,11 +86,11 @@ impl Values {
         &self.pool[offset..offset + self.length]
     }
 
-    /// Checks that `value` is a value of this key number. Returns its version, zero for values
-    /// too short to have one.
+    /// Checks that `value` is a value of this key number. Returns its version, or zero for values too short to have
+    /// one.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the fault.
     #[inline]
     pub fn check(&self, number: u64, value: &[u8]) -> Result<u64, String> {
         if value.len() != self.length {
@@ -118,7 +118,7 @@ impl Values {
     /// Checks that `value` is the value of this key number and version.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the fault.
     pub fn check_version(&self, number: u64, version: u64, value: &[u8]) -> Result<(), String> {
         let found = self.check(number, value)?;
         let version = match self.length {
@@ -144,7 +144,7 @@ fn word_at(bytes: &[u8], offset: usize) -> Option<u64> {
     bytes.get(offset..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// A value of fewer bytes than the header has, and more behind it.
+/// A value shorter than the header, followed by further bytes.
 fn short(number: u64, version: u32, length: usize) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     let versioned = length >= VERSIONED_BYTES;

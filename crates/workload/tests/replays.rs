@@ -1,4 +1,4 @@
-//! Replay of traces: the model, and that it notices a store that errs.
+//! Replay of traces: the model, and that it notices a faulty store.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The workloads against a store in a map: what they write, read and report.
+//! The workloads against a store in a map: their writes, reads and reports.
 
 mod common;
 
@@ -43,6 +43,8 @@ fn every_workload_does_its_number_of_operations() {
         ("readseq", 900),
         ("seekrandom", 900),
         ("readrandomwriterandom", 900),
+        ("readwhilewriting", 900),
+        ("readwhilescanning", 900),
         ("deleterandom", 3000),
         ("compact", 1),
         ("waitforcompaction", 1),
@@ -86,6 +88,17 @@ fn reads_and_writes_are_told_apart() {
 }
 
 #[test]
+fn what_works_beside_the_readers_ends_with_them_and_is_not_counted() {
+    let (reports, store) =
+        run("fillseq,readwhilewriting,readwhilescanning", &Settings { num: 300, ..small() }).unwrap();
+    assert_eq!(store.len(), 300);
+    for report in &reports[1..] {
+        assert_eq!((report.operations, report.found), (300, Some(300)), "{report:?}");
+        assert!(report.by_operation.is_empty(), "{report:?}");
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_keys() {
     let contents = |seed| {
         let (_, store) = run("fillrandom,deleterandom", &Settings { seed, ..small() }).unwrap();
@@ -102,7 +115,7 @@ fn the_same_seed_gives_the_same_keys() {
     assert_ne!(contents(7), contents(8));
 }
 
-/// Runs a reading workload on a filled store in which one value was changed.
+/// Runs a reading workload on a filled store with one changed value.
 fn read_damaged(name: &str, verify: bool) -> Result<(), Error> {
     let settings = Settings { verify, ..small() };
     let store = MapStore::new();
@@ -120,7 +133,8 @@ fn read_damaged(name: &str, verify: bool) -> Result<(), Error> {
 
 #[test]
 fn a_damaged_value_is_found() {
-    for name in ["readrandom", "multireadrandom", "readseq", "seekrandom", "readrandomwriterandom"] {
+    for name in ["readrandom", "multireadrandom", "readseq", "seekrandom", "readrandomwriterandom", "readwhilescanning"]
+    {
         let error = read_damaged(name, true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
         assert!(error.to_string().contains("500"), "{name}: {error}");
@@ -157,7 +171,7 @@ fn results_are_told_as_they_come() {
     assert_eq!(told, ["fillseq", "a map of 1000 records\n", "readseq"]);
 }
 
-/// A store that holds writes back may lose them at its end, whether a run or the next store ends it.
+/// A store that buffers writes may lose them at its end, whether the run or the next store ends it.
 #[test]
 fn a_store_that_cannot_be_closed_fails_the_run() {
     for closed in [1, 2] {

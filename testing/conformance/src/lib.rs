@@ -10,74 +10,24 @@
 
 #![forbid(unsafe_code)]
 
+mod case;
 pub mod cases;
 mod fixture;
 pub mod seeds;
+mod target;
 
+pub use case::Case;
+pub(crate) use case::case_list;
 pub use fixture::{Connection, Fixture, Message};
+pub use target::{Connect, Node, Start, Target};
 
 use forebay_env::thread;
-use forebay_fabric::{Error, Link, Listener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Longest that a case may take. Most take milliseconds; builds share the machine.
 const WATCHDOG: Duration = Duration::from_secs(60);
-
-/// Opens a link to a node.
-pub type Connect = Arc<dyn Fn() -> Result<Arc<dyn Link>, Error> + Send + Sync>;
-
-/// Starts a node.
-pub type Start = Arc<dyn Fn(Option<&str>) -> Node + Send + Sync>;
-
-/// A node that has just started.
-pub struct Node {
-    /// The node's side. Dropping it is how a node dies.
-    pub listener: Box<dyn Listener>,
-    /// The clients' side.
-    pub connect: Connect,
-}
-
-impl std::fmt::Debug for Node {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("address", &self.listener.address()).finish_non_exhaustive()
-    }
-}
-
-/// A back end under test.
-#[derive(Clone)]
-pub struct Target {
-    /// The back end's name.
-    pub name: &'static str,
-    /// Starts a node; given the address of a node that has died, at the same address where the
-    /// back end can.
-    pub start: Start,
-}
-
-impl std::fmt::Debug for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Target").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// A case of the suite.
-#[derive(Debug, Clone, Copy)]
-pub struct Case {
-    /// What holds.
-    pub name: &'static str,
-    /// Panics when it does not.
-    pub run: fn(&Fixture),
-}
-
-/// Makes cases of functions.
-macro_rules! case_list {
-    ($($name:ident),* $(,)?) => {
-        /// The cases of this group.
-        pub const CASES: &[$crate::Case] = &[$($crate::Case { name: stringify!($name), run: $name }),*];
-    };
-}
-pub(crate) use case_list;
 
 /// Runs cases one after the other, all of them even when some fail.
 ///

@@ -15,6 +15,9 @@ const ROUNDS: u64 = 4;
 /// Operations of a client in a round at most.
 const OPERATIONS: u64 = 12;
 
+/// Times that readers are asked in a row: memory is used again after two rounds.
+const TIDIES: usize = 2;
+
 /// What a run did.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
@@ -216,12 +219,15 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Announces the reads of all sessions, and lets memory that nobody reads be used again.
+    /// Announces the reads of all sessions, and lets memory that nobody reads be used again, or brings it nearer to that.
     fn tidy(&self, client: &mut TreeClient) -> Result<(), Error> {
-        for session in self.stage.sessions() {
-            session.renew()?;
+        for _ in 0..TIDIES {
+            for session in self.stage.sessions() {
+                session.renew()?;
+            }
+            client.reclaim()?;
         }
-        client.reclaim()
+        Ok(())
     }
 }
 

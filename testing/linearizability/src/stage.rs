@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) most_buckets: usize,
     pub(crate) fill_percent: usize,
     pub(crate) cache_bytes: usize,
+    /// Bytes of free blocks that are handed over together.
+    pub(crate) batch_bytes: usize,
 }
 
 impl Plan {
@@ -58,7 +60,8 @@ impl Plan {
         let (processes, extent_bytes) =
             if random.one_in(1, 2) { (clients, 1 << 20) } else { (clients.div_ceil(2), 8 << 20) };
         let cache_bytes = if random.one_in(1, 8) { 0 } else { 1 << 20 };
-        Self { network, extent_bytes, processes, slots, most_buckets, fill_percent, cache_bytes }
+        let batch_bytes = [1, 256, 512, 2048][random.below(4) as usize];
+        Self { network, extent_bytes, processes, slots, most_buckets, fill_percent, cache_bytes, batch_bytes }
     }
 
     /// Whether operations may fail.
@@ -68,8 +71,8 @@ impl Plan {
 
     fn options(&self) -> TreeOptions {
         let timeout = if self.has_faults() { TIMEOUT } else { LEASE };
-        let &Self { slots, most_buckets, fill_percent, cache_bytes, .. } = self;
-        TreeOptions { slots, most_buckets, fill_percent, cache_bytes, timeout, ..TreeOptions::default() }
+        let &Self { slots, most_buckets, fill_percent, cache_bytes, batch_bytes, .. } = self;
+        TreeOptions { slots, most_buckets, fill_percent, cache_bytes, batch_bytes, timeout, ..TreeOptions::default() }
     }
 }
 

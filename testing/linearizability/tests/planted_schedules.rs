@@ -1,12 +1,12 @@
 //! Bugs that are planted in the tree are found in the schedules of few clients, each in a scenario that it shows
-//! in. The two that are missing need memory that is used again, which these scenarios have not: seeds find them.
+//! in. The three that are missing need memory that is used again, which these scenarios have not: seeds find them.
 //!
 //! They are planted for the whole process, one after the other, so this is the only test of its file.
 
 use forebay_linearizability::exhaustive::{all, explore};
 use forebay_tree::planted::{Bug, plant};
 
-const SHOWN: [(Bug, &str); 12] = [
+const SHOWN: [(Bug, &str); 16] = [
     (Bug::EnterPastPending, "a full leaf: put 3 | put 0"),
     (Bug::InsertPastPending, "an empty leaf: insert 0 | insert 0"),
     (Bug::TrustFrozen, "a full leaf: insert 3 | insert 3"),
@@ -19,6 +19,10 @@ const SHOWN: [(Bug, &str); 12] = [
     (Bug::ValueBeforeKey, "an empty leaf: insert 0 | insert 0"),
     (Bug::TrustTorn, "an empty leaf: insert 0 | insert 0"),
     (Bug::MergePastPending, "two leaves: delete 0 | put 5"),
+    (Bug::RoundBeforeTops, "a stack of three: take | round, give"),
+    (Bug::ListUsedAtOnce, "a stack of three: take | take, take, round, give, give"),
+    (Bug::ListAfterTop, "a stack of three: give | give"),
+    (Bug::PushToGiving, "a stack of three: take | give, give"),
 ];
 
 #[test]

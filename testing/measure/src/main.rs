@@ -16,14 +16,13 @@
 mod compare;
 mod figures;
 mod machine;
+mod outcome;
 mod processes;
 mod soak;
 
 use clap::{Parser, Subcommand};
+use outcome::Outcome;
 use std::process::ExitCode;
-
-/// What went wrong, for people.
-type Outcome<T = ()> = Result<T, String>;
 
 /// Measures Forebay.
 #[derive(Debug, Parser)]

@@ -1,8 +1,8 @@
 //! A client's life: operations on the tree, each answer checked.
 
+use crate::common::{Outcome, READY, TREE, session, wait_for_the_end};
 use crate::journal::Journal;
 use crate::records::{self, CLIENTS, SHARED, key, number_of, parse_key, parse_value, place_of, value};
-use crate::{Outcome, READY, TREE, session, wait_for_the_end};
 use forebay::tree::{Entry, Range};
 use forebay::{NodeAddress, Tree, TreeClient, TreeOptions};
 use forebay_env::Random;

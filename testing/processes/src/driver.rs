@@ -1,8 +1,8 @@
 //! Starts the processes, kills clients, starts them again, and checks the tree in the end.
 
+use crate::common::{Outcome, READY, TREE, session};
 use crate::journal::{Journal, Progress};
 use crate::records::{CLIENTS, SHARED, key, number_of, parse_key, parse_value, place_of, value};
-use crate::{Outcome, READY, TREE, session};
 use forebay::tree::{Range, TreeStatistics};
 use forebay::{MemoryClient, NodeAddress, Tree, TreeClient, TreeOptions};
 use forebay_env::{Clock, Random, SystemClock};
@@ -18,6 +18,10 @@ const LOOK: Duration = Duration::from_millis(5);
 const STANDSTILL: Duration = Duration::from_secs(60);
 /// Kills after which the tree is verified while the clients work.
 const VERIFY_EVERY: u64 = 4;
+/// Bytes that a client takes along at most when it is killed: two batches of each size that it uses (leaves of 2 to 15
+/// buckets, inner nodes, staging blocks, lists, and values of three sizes), the nodes that it has not retired yet, and a
+/// chunk that it has just taken.
+const LOST_BY_A_KILL: u64 = 20 * 2 * (16 << 10) + 32 * 4096 + (64 << 10);
 
 /// How much, and over what.
 #[derive(Debug, clap::Args)]
@@ -217,19 +221,24 @@ impl<'a> Run<'a> {
         if statistics.unsettled > 0 {
             return Err(format!("replacements are not complete after the end: {statistics:?}"));
         }
+        let (used, lost) = self.lost_bytes(&statistics)?;
+        let per_death = lost / (self.kills + 1);
+        if per_death > LOST_BY_A_KILL {
+            return Err(format!("{lost} bytes are lost after {} kills: {per_death} bytes by each", self.kills));
+        }
         let checked = self.check_all_keys()?;
         let Progress { done, checks, read_back } = self.progress()?;
         let (fewest, most) = (self.leaves.iter().min().unwrap_or(&0), self.leaves.iter().max().unwrap_or(&0));
-        let node = self.session.node_statistics().map_err(|error| error.to_string())?;
         Ok(format!(
             "{done} operations of {CLIENTS} clients in {seconds:.0} s, {} kills, {checks} answers checked, \
              {read_back} keys read back after kills; {checked} keys right in the end; {} keys, {fewest} to {most} leaves, \
-             {} levels, {:.1} MiB of nodes and values in {} MiB of memory",
+             {} levels, {:.1} MiB of nodes and values in {:.1} MiB of memory; {} KiB were lost by each client that died",
             self.kills,
             statistics.keys,
             statistics.height,
             statistics.bytes() as f64 / f64::from(1 << 20),
-            node.allocated_bytes >> 20,
+            used as f64 / f64::from(1 << 20),
+            per_death >> 10,
         ))
     }
 
@@ -288,6 +297,13 @@ impl<'a> Run<'a> {
         let statistics = self.tree.verify().map_err(|error| format!("verify after {kills} kills: {error}"))?;
         self.leaves.push(statistics.leaves);
         Ok(statistics)
+    }
+
+    /// Bytes of the memory that was ever used, and how many of them are nowhere now that all clients have ended: of no
+    /// node or value, and not free for all. The driver has some of them in stock.
+    fn lost_bytes(&mut self, statistics: &TreeStatistics) -> Outcome<(u64, u64)> {
+        let memory = self.tree.memory().map_err(|error| error.to_string())?;
+        Ok((memory.used_bytes, memory.live_bytes().saturating_sub(statistics.bytes())))
     }
 
     fn open_journal(&self, number: u64) -> Outcome<Journal> {

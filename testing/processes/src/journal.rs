@@ -9,7 +9,7 @@
 //! state is the version of the value, or 0 for none. While both words differ it is open whether the
 //! write took effect.
 
-use crate::Outcome;
+use crate::common::Outcome;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;

@@ -18,29 +18,22 @@
 //! |---|---|
 //! | `driver` | starts and kills processes, checks the end |
 //! | `client` | a client's life: operations, each checked |
+//! | `common` | what these agree on |
 //! | `journal` | what a client wrote, in a file |
 //! | `records` | keys and values |
 
 #![forbid(unsafe_code)]
 
 mod client;
+mod common;
 mod driver;
 mod journal;
 mod records;
 
 use clap::{Parser, Subcommand};
-use forebay::{ClientOptions, MemoryClient, MemoryNode, MemoryNodeOptions, NodeAddress};
-use std::io::Read;
+use common::{Outcome, READY, wait_for_the_end};
+use forebay::{MemoryNode, MemoryNodeOptions, NodeAddress};
 use std::process::ExitCode;
-use std::sync::Arc;
-
-/// What went wrong, for people.
-type Outcome<T = ()> = Result<T, String>;
-
-/// The name of the tree.
-const TREE: &str = "tree-kill";
-/// What a process says once it can be used.
-const READY: &str = "ready";
 
 /// Kills clients of a shared tree.
 #[derive(Debug, Parser)]
@@ -87,24 +80,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns when the driver closes standard input, or is gone.
-fn wait_for_the_end() {
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
-}
-
 /// Serves until the driver has enough.
 fn serve(arguments: &NodeArguments) -> Outcome {
-    let listener = forebay::listen(&arguments.listen, 1, false).map_err(|error| error.to_string())?;
+    let listener = forebay::listen(&arguments.listen, forebay::ListenOptions { node: 1, ..Default::default() })
+        .map_err(|error| error.to_string())?;
     let options = MemoryNodeOptions::with_memory(arguments.memory_bytes);
     let node = MemoryNode::start(listener, options).map_err(|error| error.to_string())?;
     println!("{READY} {}", node.address());
     wait_for_the_end();
     node.shutdown().map_err(|error| error.to_string())
-}
-
-/// A session at the memory node.
-fn session(memory: &NodeAddress, name: &str) -> Outcome<[Arc<MemoryClient>; 1]> {
-    let link = forebay::connect(memory).map_err(|error| format!("{memory}: {error}"))?;
-    let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
-    MemoryClient::connect(link, name, options).map(|client| [client]).map_err(|error| error.to_string())
 }

@@ -1,5 +1,5 @@
-//! Random calls, each checked against a model. A call may fail as the faults of the run allow: then a
-//! write has had no effect.
+//! Random calls, each checked against a model. A call may fail in ways that the faults of the run allow. A failed write
+//! has had no effect.
 
 use crate::journal::{Journal, opened_at, published};
 use crate::model::{Model, Moment};
@@ -10,20 +10,20 @@ use forebay_env::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Most snapshots, and most iterators, held at a time.
+/// Maximum number of snapshots, and of iterators, held at a time.
 const HELD: usize = 4;
 
-/// What the calls are like.
+/// The character of the calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Habits {
     pub(crate) order: KeyOrder,
-    /// Different keys.
+    /// Number of different keys.
     pub(crate) keys: u64,
-    /// Bytes of most values, at most.
+    /// Maximum bytes of most values.
     pub(crate) value_bytes: u64,
     /// Bytes of one value in 50.
     pub(crate) large_value_bytes: u64,
-    /// The database has a name, so what is written may outlive its process.
+    /// The database has a name, so its contents may outlive its process.
     pub(crate) is_named: bool,
     /// The memory node may be full.
     pub(crate) may_be_full: bool,
@@ -40,17 +40,17 @@ pub(crate) struct Calls {
     shards: u64,
     /// Another process may have taken the database over.
     pub(crate) may_be_fenced: Arc<AtomicBool>,
-    /// A call is under way beside which no step may run: it holds what a step waits for, which only another
-    /// thread could give back.
+    /// A call is running during which no step may run: it holds something that a step waits for and that only another
+    /// thread could release.
     pub(crate) is_alone: Arc<AtomicBool>,
     pub(crate) done: u64,
     pub(crate) failed: u64,
-    /// Calls that were refused because the memory was full.
+    /// Number of calls refused because the memory was full.
     pub(crate) full: u64,
 }
 
 impl Calls {
-    /// Calls of a database that holds what `model` does.
+    /// Calls on a database with the contents of `model`.
     pub(crate) fn new(random: Random, habits: Habits, db: &Db, model: Model) -> Self {
         let numbers = opened_at(db);
         Self {
@@ -69,14 +69,14 @@ impl Calls {
         }
     }
 
-    /// Lets go of what is held of the database.
+    /// Releases everything held of the database.
     pub(crate) fn release(&mut self) {
         self.snapshots.clear();
         self.walkers.clear();
         self.forget();
     }
 
-    /// One call of any kind.
+    /// Makes one call of any kind.
     pub(crate) fn any_call(&mut self, db: &Db) {
         match self.random.below(200) {
             0 => {
@@ -91,6 +91,13 @@ impl Calls {
                 let result = db.compact_range(bounds.0, bounds.1);
                 self.answered(result);
             }
+            3..6 if self.habits.is_named => {
+                self.done += 1;
+                // A step that flushes waits for the log.
+                self.is_alone.store(true, Ordering::Relaxed);
+                self.sync(db);
+                self.is_alone.store(false, Ordering::Relaxed);
+            }
             2 if self.random.one_in(1, 4) => {
                 self.done += 1;
                 self.is_alone.store(true, Ordering::Relaxed);
@@ -101,11 +108,12 @@ impl Calls {
         }
     }
 
-    /// A call that waits for no background work (unless it is stalled).
+    /// Makes a call that waits for no background work, unless it is stalled.
     pub(crate) fn short_call(&mut self, db: &Db) {
         self.done += 1;
         match self.random.below(100) {
-            0..44 => self.put(db),
+            0..40 => self.put(db),
+            40..44 => self.put_if(db),
             44..53 => self.delete(db),
             53..60 => self.batch(db),
             60..78 => self.get(db),
@@ -124,7 +132,7 @@ impl Calls {
         }
     }
 
-    /// The answer, if there was one. A failure must be one that the run's faults explain.
+    /// The result, if there was one. A failure must be one that the run's faults explain.
     pub(crate) fn answered<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(answer) => Some(answer),
@@ -160,7 +168,7 @@ impl Calls {
         value
     }
 
-    /// Two keys in order, near each other most of the time.
+    /// Two keys in order, usually near each other.
     pub(crate) fn range(&mut self) -> (Vec<u8>, Vec<u8>) {
         let (a, b) = (self.key(), self.key());
         let b = match self.random.below(40) {
@@ -173,7 +181,40 @@ impl Calls {
 
     fn put(&mut self, db: &Db) {
         let (key, value) = (self.key(), self.value());
-        if self.answered(db.put(&key, &value)).is_some() {
+        // Some writes expire, at once or never: what the model says does not depend on how long a call takes.
+        let expiry_ms = match self.random.below(16) {
+            0 if db.time_ms() > 0 => Some(0),
+            1 => Some(u64::MAX),
+            _ => None,
+        };
+        let result = match expiry_ms {
+            Some(expiry_ms) => db.put_expiring(&key, &value, expiry_ms),
+            None => db.put(&key, &value),
+        };
+        if self.answered(result).is_some() {
+            self.model.begin_write();
+            self.model.set(&key, (expiry_ms != Some(0)).then_some(&value[..]));
+            self.wrote(db);
+        }
+    }
+
+    /// A write under the condition that another key has a value, or none.
+    fn put_if(&mut self, db: &Db) {
+        let (key, value, other) = (self.key(), self.value(), self.key());
+        let is_there = self.model.get(&other, self.model.now()).is_some();
+        let wants = self.random.one_in(1, 2);
+        let mut batch = WriteBatch::new();
+        batch.put(&key, &value);
+        if wants {
+            batch.require_present(&other)
+        } else {
+            batch.require_absent(&other)
+        };
+        let result = db.write(&batch);
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict) {
+            assert_ne!(wants, is_there, "a condition holds, and the write was refused");
+        } else if self.answered(result).is_some() {
+            assert_eq!(wants, is_there, "a condition does not hold");
             self.model.begin_write();
             self.model.set(&key, Some(&value));
             self.wrote(db);
@@ -204,7 +245,7 @@ impl Calls {
         is_done
     }
 
-    /// Deletes every key. Whether it was done.
+    /// Deletes every key. Returns whether this was done.
     pub(crate) fn delete_all(&mut self, db: &Db) -> bool {
         match self.habits.order {
             KeyOrder::Bytewise => self.delete_from_to(db, b"", b"~"),
@@ -212,7 +253,7 @@ impl Calls {
         }
     }
 
-    /// In reverse order the empty key is the last one: no range ends behind it.
+    /// In reverse order the empty key is the last one, so no range ends after it.
     fn delete_empty_key(&mut self, db: &Db) -> bool {
         let is_done = self.answered(db.delete(b"")).is_some();
         if is_done {
@@ -266,8 +307,7 @@ impl Calls {
         }
     }
 
-    /// Moves a bound between shards, or has bounds moved where shards differ in size. No write changes what
-    /// the database holds meanwhile.
+    /// Moves a bound between shards, or rebalances shards. Meanwhile no write changes the contents of the database.
     fn move_bound(&mut self, db: &Db) {
         let bounds = db.shard_bounds();
         let shards = self.shards;
@@ -292,12 +332,27 @@ impl Calls {
         self.wrote(db);
     }
 
-    /// Flushes. What was written before the call outlives the process once it is answered.
+    /// Flushes. Writes before the call outlive the process once the flush has returned.
     pub(crate) fn flush(&mut self, db: &Db) {
         let numbers = published(db);
         let result = db.flush();
         if self.answered(result).is_some() {
-            self.journal.flushed(&numbers);
+            self.journal.survives(&numbers);
+            self.forget();
+        }
+    }
+
+    /// Logs what was written so far. It outlives the process once the call has returned, and no process that was taken
+    /// over can do so.
+    fn sync(&mut self, db: &Db) {
+        let numbers = published(db);
+        let logged = db.statistics().log.bytes;
+        let result = db.sync();
+        if self.answered(result).is_some() {
+            let is_taken_over = self.may_be_fenced.load(Ordering::Relaxed);
+            let has_logged = db.statistics().log.bytes > logged;
+            assert!(!(is_taken_over && has_logged), "a process logged to what another one had taken over");
+            self.journal.survives(&numbers);
             self.forget();
         }
     }
@@ -316,7 +371,7 @@ impl Calls {
         self.forget();
     }
 
-    /// Begins to hold an iterator.
+    /// Holds an iterator from now on.
     pub(crate) fn hold(&mut self, walker: Walker) {
         if self.walkers.len() == HELD {
             self.walkers.remove(0);
@@ -325,7 +380,7 @@ impl Calls {
         self.forget();
     }
 
-    /// Has the model forget what nobody can ask for.
+    /// Makes the model forget what nobody can ask for.
     pub(crate) fn forget(&mut self) {
         let snapshots = self.snapshots.iter().map(|snapshot| snapshot.1);
         let walkers = self.walkers.iter().map(Walker::moment);

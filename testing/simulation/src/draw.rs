@@ -1,40 +1,41 @@
-//! What a seed is like: its database's options, its network, its faults. All of it is drawn, so the
-//! same calls meet every combination in some seed, and the model says what they must all answer.
+//! The random parameters of a seed: its database's options, its network, its faults. All of them
+//! are drawn, so the same calls meet every combination in some seed, and the model says what they
+//! must all return.
 
 use crate::calls::Habits;
 use forebay_base::KeyOrder;
-use forebay_engine::{CompactionPlace, CompactionStyle, Gathering, Options, ShardBounds};
+use forebay_engine::{CompactionPlace, CompactionStyle, FlushOrder, Gathering, Options, ShardBounds};
 use forebay_env::Random;
 use forebay_fabric::sim::Faults;
 use forebay_table::job::SizeClasses;
 use std::time::Duration;
 
-/// Key prefixes between which bounds of shards lie.
+/// Number of key prefixes between which shard bounds lie.
 const FIRST_DIGITS: u64 = 9;
 
-/// What a seed is like.
+/// The parameters of a seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Drawn {
     pub(crate) habits: Habits,
     pub(crate) engine: Options,
     pub(crate) faults: Faults,
-    /// Memory nodes, and the memory and the extents of each.
+    /// Number of memory nodes, and the memory and extents of each.
     pub(crate) nodes: u32,
     pub(crate) memory_bytes: u64,
     pub(crate) extent_bytes: u64,
-    /// Calls may run inside of steps of background work.
+    /// Calls may run inside steps of background work.
     pub(crate) calls_inside: bool,
 }
 
 impl Drawn {
-    /// Whether nothing goes wrong but what is done on purpose.
+    /// Whether the only faults are deliberate ones.
     pub(crate) fn is_faultless(&self) -> bool {
         let Faults { lose_completion, break_endpoint, close_link, crash_node } = self.faults;
         lose_completion + break_endpoint + close_link + crash_node == 0
     }
 }
 
-/// Draws what a seed is like.
+/// Draws the parameters of a seed.
 pub(crate) fn draw(random: &mut Random) -> Drawn {
     let is_named = random.one_in(1, 2);
     let may_be_full = random.one_in(1, 6);
@@ -47,7 +48,7 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         is_named,
         may_be_full,
     };
-    // A call within the only step there is cannot wait for memory.
+    // A call inside the only step cannot wait for memory.
     let calls_inside = !may_be_full && random.one_in(1, 2);
     Drawn {
         habits,
@@ -76,7 +77,7 @@ fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
         write_buffer_bytes: pick(random, [6 << 10, 16 << 10, 16 << 10, 28 << 10]),
         target_table_bytes: pick(random, [8 << 10, 16 << 10, 30 << 10]),
         level0_compaction_trigger,
-        // A call inside of a step cannot wait for the step.
+        // A call inside a step cannot wait for the step.
         max_immutable_memtables: if calls_inside { 1000 } else { 1 + random.below(3) as usize },
         level0_slowdown_trigger: if calls_inside { 1000 } else { 12 },
         level0_stop_trigger: if calls_inside { 1000 } else { 16 },
@@ -108,12 +109,13 @@ fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
         last_level_runs: pick(random, [1, 2, 8]),
         unclustered_percent: pick(random, [0, 25, 100]),
         dead_percent: pick(random, [5, 25, 100]),
+        flush_order: pick(random, [FlushOrder::AsWritten, FlushOrder::ByKey]),
         fabric_timeout: Duration::from_millis(100),
         ..Options::default()
     }
 }
 
-/// Bounds between shards, ascending in the order: some shards may own little, or nothing.
+/// Bounds between shards, ascending in the order. Some shards may own little or nothing.
 fn bounds(random: &mut Random, shards: usize, order: KeyOrder) -> Vec<Vec<u8>> {
     let mut bounds: Vec<_> = (1..shards).map(|_| (random.below(FIRST_DIGITS * 10)).to_string().into_bytes()).collect();
     bounds.sort_by(|a, b| order.compare(a, b));

@@ -10,15 +10,14 @@
 //!                                                              a step under a call, a call under a step
 //! ```
 //!
-//! Everything hangs on one seed: the operations, their interleaving, the network's disorder, and the
-//! faults. Where a call waits for the network, a step of background work may run to its end (a
-//! version changes under a read); where a step waits, calls may run (a flush meets writes). What
-//! happens between two threads inside of one memtable is not its subject: loom and shuttle look at
-//! that.
+//! Everything depends on one seed: the operations, their interleaving, the network's disorder, and the faults. Where a
+//! call waits for the network, a step of background work may run to its end (a version changes during a read). Where a
+//! step waits, calls may run (a flush meets writes). Interactions of two threads inside one memtable are covered by
+//! loom and shuttle, not here.
 //!
 //! | module | what |
 //! |---|---|
-//! | `stage` | the network, the node, the database, and who works while somebody waits |
+//! | `stage` | the network, the nodes, the database, and the work done while somebody waits |
 //! | `calls` | random calls, each checked against a model |
 //! | `run` | one seed from the start to the end |
 

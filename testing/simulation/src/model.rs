@@ -1,13 +1,13 @@
-//! What a database must hold: a sorted map that remembers its past, as far back as somebody may ask.
+//! The expected contents of a database: a sorted map that remembers its past, as far back as a reader may ask.
 //!
-//! Each write of the database is a moment. A key has its values with the moments they were set at, so
-//! a snapshot costs nothing but its moment.
+//! Each write of the database is a moment. A key has its values with the moments at which they were set, so a snapshot
+//! costs nothing but its moment.
 
 use forebay_base::KeyOrder;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// How many writes there were before.
+/// Number of earlier writes.
 pub(crate) type Moment = u64;
 
 type Values = Vec<(Moment, Option<Vec<u8>>)>;
@@ -25,7 +25,7 @@ impl Model {
         self.now
     }
 
-    /// Nobody asks for what was before `oldest`.
+    /// Forgets the past before `oldest`, which nobody asks for.
     pub(crate) fn forget_before(&mut self, oldest: Moment) {
         self.oldest = oldest;
     }
@@ -35,7 +35,7 @@ impl Model {
         self.now += 1;
     }
 
-    /// A part of the write: sets the value of a key, or deletes it.
+    /// Part of the write: sets the value of a key, or deletes it.
     pub(crate) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
         let (now, oldest) = (self.now, self.oldest);
         let set = |values: &mut Values| {
@@ -49,7 +49,7 @@ impl Model {
         }
     }
 
-    /// A part of the write: deletes the keys from `from` up to (not with) `to`, in `order`.
+    /// Part of the write: deletes the keys from `from` (included) to `to` (excluded), in `order`.
     pub(crate) fn delete_range(&mut self, from: &[u8], to: &[u8], order: KeyOrder) {
         if from == to {
             return;
@@ -78,12 +78,12 @@ impl Model {
         }
     }
 
-    /// The entries before and with `start`, backwards, in `order`, as of a moment.
+    /// The entries up to and including `start`, backwards, in `order`, as of a moment.
     pub(crate) fn back_from<'a>(&'a self, start: &[u8], order: KeyOrder, at: Moment) -> Entries<'a> {
         self.from(start, reverse(order), at)
     }
 
-    /// The entries behind `key`, in `order`, as of a moment.
+    /// The entries after `key`, in `order`, as of a moment.
     pub(crate) fn after<'a>(&'a self, key: &[u8], order: KeyOrder, at: Moment) -> Entries<'a> {
         match order {
             KeyOrder::Bytewise => self.ascending((Bound::Excluded(key), Bound::Unbounded), at),
@@ -107,7 +107,7 @@ impl Model {
         Box::new(self.keys.range::<[u8], _>(range).rev().filter_map(move |entry| entry_at(entry, at)))
     }
 
-    /// What is left when of each key only what was written up to a moment of its own survives.
+    /// The model reduced, for each key, to the writes up to that key's own moment.
     pub(crate) fn cut(&self, moment_of: impl Fn(&[u8]) -> Moment) -> Self {
         let left = self.keys.iter().filter_map(|(key, values)| {
             let value = value_at(values, moment_of(key))?;

@@ -13,7 +13,7 @@ impl Calls {
         }
     }
 
-    /// Several keys, now or in the past.
+    /// Reads several keys, now or in the past.
     pub(crate) fn multi_get(&mut self, db: &Db) {
         let keys: Vec<Vec<u8>> = (0..self.random.below(20)).map(|_| self.key()).collect();
         let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
@@ -50,7 +50,7 @@ impl Calls {
         }
     }
 
-    /// Opens an iterator with any bounds, now or in the past, to be moved by later calls.
+    /// Opens an iterator with any bounds, now or in the past, for later calls to move.
     pub(crate) fn open_walker(&mut self, db: &Db) {
         let (from, to) = self.range();
         let lower = self.random.one_in(1, 4).then_some(from);
@@ -71,7 +71,7 @@ impl Calls {
         }
     }
 
-    /// Moves an iterator that is held.
+    /// Moves a held iterator.
     pub(crate) fn walk(&mut self) {
         let Some(mut walker) = self.walkers.pop() else { return };
         let steps = 1 + self.random.below(10);

@@ -1,4 +1,4 @@
-//! One seed from the start to the end.
+//! One seed from start to end.
 
 use crate::calls::Calls;
 use crate::draw::{Drawn, draw};
@@ -9,32 +9,32 @@ use forebay_engine::{Db, Statistics};
 use forebay_env::Random;
 use std::panic::AssertUnwindSafe;
 
-/// Calls from which on a run must have had everything that it is for.
+/// From this many calls on, a run must have exercised everything that it is for.
 const WHOLE_RUN: u64 = 20_000;
 /// Calls of a process after its database was taken over.
 const ZOMBIE_CALLS: u64 = 300;
-/// Compactions for each memtable flushed, those included that calls ask for: more than any run needs, and less than
-/// one that picks the same again and again.
+/// Maximum number of compactions per flushed memtable, requested compactions included. More than any run needs, and
+/// less than a run that picks the same compaction again and again.
 const MOST_COMPACTIONS: u64 = 50;
-/// Bytes of a shard's manifest, its spare included, and of what it holds for a flush while memory is short, at most. A
-/// log is some times as long as the longest version was.
+/// Maximum bytes of a shard's manifest, including its spare, and of the memory it holds for a flush while memory is
+/// short. A log is several times as long as the longest version was.
 const OWN_BYTES: u64 = 512 << 10;
 
-/// What a run is to do.
+/// Options of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOptions {
-    /// Calls made at least.
+    /// Minimum number of calls.
     pub operations: u64,
 }
 
-/// What a run has done.
+/// Counts of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
     /// Calls.
     pub operations: u64,
-    /// Calls that failed, as the faults explain.
+    /// Failed calls that the faults explain.
     pub failed: u64,
-    /// Those of them that failed because the memory was full.
+    /// Of these, calls that failed because the memory was full.
     pub full: u64,
     /// Memtables flushed.
     pub flushes: u64,
@@ -42,13 +42,13 @@ pub struct Report {
     pub compactions: u64,
     /// Compactions that the memory node ran.
     pub near_data_compactions: u64,
-    /// Memory nodes lost on purpose.
+    /// Memory nodes crashed deliberately.
     pub crashes: u64,
-    /// Compute nodes killed on purpose.
+    /// Compute nodes killed deliberately.
     pub kills: u64,
     /// Databases taken over while their process lived.
     pub takeovers: u64,
-    /// Databases opened again with what was flushed.
+    /// Databases reopened with the flushed data.
     pub recoveries: u64,
     /// Databases lost with their memory node, or because they had no name.
     pub losses: u64,
@@ -59,7 +59,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds what another run has done.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.failed += other.failed;
@@ -92,7 +92,7 @@ impl Report {
 /// Runs a seed.
 ///
 /// # Errors
-/// What was found, in words.
+/// A description of the failure.
 pub fn run_seed(seed: u64, options: &RunOptions) -> Result<Report, String> {
     std::panic::catch_unwind(AssertUnwindSafe(|| Run::new(seed, options).run())).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -100,7 +100,7 @@ pub fn run_seed(seed: u64, options: &RunOptions) -> Result<Report, String> {
     })
 }
 
-/// What is done to the run on purpose.
+/// A deliberate fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     CrashNode,
@@ -119,7 +119,7 @@ struct Run {
     stage: Stage,
     drawn: Drawn,
     operations: u64,
-    /// Faults with the number of calls before each, the last one first.
+    /// Faults, each with the number of calls before it, the last one first.
     faults: Vec<(u64, Fault)>,
     zombie: Option<Zombie>,
     report: Report,
@@ -176,13 +176,13 @@ impl Run {
         self.report
     }
 
-    /// Begins calls on a database that was opened and holds what the model does.
+    /// Begins calls on a database that was opened with the contents of the model.
     fn begin(&mut self, process: &Process, model: Model) -> Option<Calls> {
         let calls = Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, model);
         self.stage.set_calls(calls)
     }
 
-    /// What is due is done to the run: now, or while somebody waits.
+    /// Applies the next fault: now, or while somebody waits.
     fn fault(&mut self) {
         let Some((_, fault)) = self.faults.pop() else { return };
         match fault {
@@ -195,7 +195,7 @@ impl Run {
         }
     }
 
-    /// Goes on with whoever has the database open now.
+    /// Continues with the process that has the database open now.
     fn go_on(&mut self, process: Process) -> Process {
         match self.stage.take_struck() {
             Some((Strike::TakeOver, Some(successor))) => {
@@ -211,8 +211,7 @@ impl Run {
         }
     }
 
-    /// A database may not notice that a node is lost on which little lies, or nothing. Somebody does in the
-    /// end.
+    /// A database may not notice the loss of a node that holds little or nothing of it. Somebody notices in the end.
     fn is_given_up(&mut self, process: &Process) -> bool {
         self.random.one_in(1, 500) && !self.stage.lives_on(process)
     }
@@ -225,7 +224,7 @@ impl Run {
         successor
     }
 
-    /// Opens the database in place of one that has failed for good.
+    /// Reopens the database after it has failed for good.
     fn open_again(&mut self, process: Process) -> Process {
         self.stage.call(Calls::release);
         self.end(process.db.clone());
@@ -243,7 +242,7 @@ impl Run {
         next
     }
 
-    /// Goes on with what a database that was opened again must hold, and returns the calls before.
+    /// Continues with the expected contents of a reopened database, and returns the earlier calls.
     fn recover(&mut self, process: &Process) -> Calls {
         self.report.recoveries += 1;
         let bounds = process.db.shard_bounds();
@@ -254,7 +253,7 @@ impl Run {
         calls
     }
 
-    /// A process whose database was taken over goes on as if nothing had happened.
+    /// A process whose database was taken over continues as if nothing had happened.
     fn let_zombie_act(&mut self) {
         let Some(zombie) = &mut self.zombie else { return };
         if !self.random.one_in(1, 4) {
@@ -270,7 +269,7 @@ impl Run {
         }
     }
 
-    /// Nothing that it has in memtables can be flushed, and it learns that it was taken over.
+    /// Nothing in its memtables can be flushed, and it learns that it was taken over.
     fn end_zombie(&mut self) {
         let Some(Zombie { process, mut calls, .. }) = self.zombie.take() else { return };
         if calls.journal.has_more_than_durable() {
@@ -313,7 +312,7 @@ impl Run {
         self.stage.expect_nothing_in_use();
     }
 
-    /// Whatever the memory was full of: when all is deleted, there is room.
+    /// Whatever filled the memory: when everything is deleted, there is room.
     fn make_room(&mut self, mut process: Process) -> Process {
         for _ in 0..100 {
             if self.stage.call(|calls| calls.delete_all(&process.db)) {
@@ -327,8 +326,7 @@ impl Run {
         panic!("the memory stays full: {:?}", process.db.statistics());
     }
 
-    /// Closes a database with a name in good order, and opens it again: all of it is there, and nothing
-    /// else takes memory.
+    /// Closes a named database properly and reopens it. All of its contents exist, and nothing else takes memory.
     fn leave_and_return(&mut self, process: Process) -> Process {
         self.stage.call(|calls| calls.flush(&process.db));
         let next = self.open_again(process);
@@ -354,7 +352,7 @@ impl Run {
         let may_remain = !self.drawn.is_faultless() || !self.stage.lives_on(process);
         assert!(is_gone || may_remain, "a database that nobody has open cannot be dropped");
         if !is_gone {
-            // A broken link, or a node that was lost with its part: the nodes go with all that they hold.
+            // A broken link, or a node that was lost with its part: all nodes go, with everything that they hold.
             self.stage.crash_nodes();
         }
     }
@@ -362,7 +360,7 @@ impl Run {
     fn end(&mut self, db: Db) {
         self.stage.forget();
         self.report.add_statistics(&db.statistics());
-        // It says what it had failed with.
+        // It returns the error that it had failed with.
         let _ = db.close();
     }
 

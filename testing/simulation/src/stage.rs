@@ -1,5 +1,5 @@
-//! The network, the memory nodes, the process that has the database open, and who works while somebody
-//! waits for the network.
+//! The network, the memory nodes, the process that has the database open, and the work done while somebody waits for
+//! the network.
 
 use crate::calls::Calls;
 use crate::draw::Drawn;
@@ -16,36 +16,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often a new link or session is asked for while the network loses what is sent.
+/// How often to ask for a new link or session while the network loses messages.
 const TRIES: usize = 200;
-/// How often a process renews its sessions: as [`MemoryClient`] does on a thread of its own, three times in a
-/// lease of the node.
+/// How often a process renews its sessions: three times per lease of the node, as [`MemoryClient`] does on its own
+/// thread.
 const RENEWAL: Duration = Duration::from_millis(3300);
-/// How long a call may take. Shorter than a renewal: one whose answer is lost holds up those at other nodes,
-/// which a thread for each would make meanwhile.
+/// How long a call may take. Shorter than a renewal: a renewal whose reply is lost delays those at other nodes, which
+/// separate threads would make meanwhile.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a second process tries to take the database over before it gives up.
 const TAKEOVER_TRIES: usize = 3;
 
-/// What is on the stack.
+/// The activity on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Running {
-    /// A call: where it waits, a step of background work may run.
+    /// A call: while it waits, a step of background work may run.
     Call,
-    /// A step of background work: where it waits, a call may run.
+    /// A step of background work: while it waits, a call may run.
     Step,
-    /// One inside of the other, or neither: only the nodes work while it waits.
+    /// One inside the other, or neither: only the nodes work while it waits.
     Inner,
 }
 
-/// How often something ran inside of something else.
+/// How often one activity ran inside another.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Nested {
     pub(crate) steps: u64,
     pub(crate) calls: u64,
 }
 
-/// What strikes a process while it waits for the network.
+/// A fault that strikes a process while it waits for the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strike {
     /// It is killed.
@@ -58,7 +58,7 @@ pub(crate) enum Strike {
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) db: Db,
-    /// The sequence numbers that the shards were found at.
+    /// The sequence numbers at which the shards were opened.
     pub(crate) found: Vec<u64>,
     links: Vec<Arc<dyn Link>>,
     clients: Vec<Arc<MemoryClient>>,
@@ -70,7 +70,7 @@ impl Process {
         self.links.iter().for_each(|link| link.close());
     }
 
-    /// Whether the memory nodes are those that `before` had, in the same lives.
+    /// Whether the memory nodes are those of `before`, in the same lives.
     pub(crate) fn continues(&self, before: &Self) -> bool {
         self.lives == before.lives
     }
@@ -80,24 +80,24 @@ impl Process {
     }
 }
 
-/// Most calls inside of one step.
+/// Maximum number of calls inside one step.
 const CALLS_INSIDE_STEP: u32 = 200;
 
 struct Inside {
     random: Random,
     running: Running,
     nested: Nested,
-    /// Calls that may still be made inside of the step under way. It may wait long for what was lost, and nobody
-    /// flushes meanwhile what they write.
+    /// Calls that may still be made inside the current step. The step may wait long for something lost, and meanwhile
+    /// nobody flushes what the calls write.
     calls_left: u32,
     process: Option<Process>,
-    /// What strikes, and after how many waits.
+    /// The next strike, and the number of waits before it.
     armed: Option<(Strike, u64)>,
-    /// It struck.
+    /// The strike that happened.
     struck: Option<Strike>,
-    /// Who took the database over.
+    /// The process that took the database over.
     successor: Option<Process>,
-    /// When sessions are renewed next; never while that is being done.
+    /// Time of the next renewal of sessions; never while a renewal runs.
     next_renewal: Nanos,
     may_be_fenced: Arc<AtomicBool>,
     is_alone: Arc<AtomicBool>,
@@ -150,7 +150,7 @@ impl Stage {
         stage
     }
 
-    /// Ends all: nobody works any more while somebody waits. Until then the network holds this stage.
+    /// Ends everything: nobody works any more while somebody waits. Until then the network holds this stage.
     pub(crate) fn leave(&self) {
         self.network.clear_progress_hook();
     }
@@ -164,7 +164,7 @@ impl Stage {
         (1..).take(self.nodes.len())
     }
 
-    /// Starts the nodes that do not run, with empty memory.
+    /// Starts the nodes that are not running, with empty memory.
     fn start_nodes(&self) {
         for (node, number) in self.nodes.iter().zip(1..) {
             if self.network.running(number).is_some() {
@@ -184,7 +184,7 @@ impl Stage {
         }
     }
 
-    /// Has all nodes run. One that was lost has lost a part of the database: then the others go as well.
+    /// Starts all nodes. A lost node has lost part of the database, so the others are restarted too.
     fn start_again(&self) {
         if self.numbers().any(|number| self.network.running(number).is_none()) {
             self.crash_nodes();
@@ -192,23 +192,23 @@ impl Stage {
         }
     }
 
-    /// Ends the life of a node, and whatever it held.
+    /// Crashes a node; everything that it held is lost.
     pub(crate) fn crash_node(&self) {
         let number = 1 + lock(&self.inside).random.below(self.nodes.len() as u64) as u32;
         self.network.crash(number);
     }
 
-    /// Ends the lives of all nodes.
+    /// Crashes all nodes.
     pub(crate) fn crash_nodes(&self) {
         self.numbers().for_each(|number| self.network.crash(number));
     }
 
-    /// Whether each node that `process` knows still lives that life.
+    /// Whether each node that `process` knows still lives the same life.
     pub(crate) fn lives_on(&self, process: &Process) -> bool {
         process.lives.iter().all(|life| self.network.running(life.node) == Some(*life))
     }
 
-    /// Opens the database in a process of its own.
+    /// Opens the database in a separate process.
     pub(crate) fn open(&self) -> Process {
         let takeover = lock(&self.inside).random.one_in(1, 2);
         self.start_again();
@@ -268,12 +268,12 @@ impl Stage {
         drop(process);
     }
 
-    /// Has something strike the process after some more waits.
+    /// Schedules a strike on the process after some more waits.
     pub(crate) fn arm(&self, strike: Strike, waits: u64) {
         lock(&self.inside).armed = Some((strike, waits));
     }
 
-    /// What struck, and who took over, since this was last asked.
+    /// The strike since the last call, and the process that took over.
     pub(crate) fn take_struck(&self) -> Option<(Strike, Option<Process>)> {
         let mut inside = lock(&self.inside);
         let struck = inside.struck.take()?;
@@ -303,7 +303,7 @@ impl Stage {
         (inside.struck, inside.successor) = (Some(struck), successor);
     }
 
-    /// Lets leases run out, and checks that nothing of the nodes' memory is in use then.
+    /// Lets leases run out, and checks that then none of the nodes' memory is in use.
     pub(crate) fn expect_nothing_in_use(&self) {
         self.network.settle();
         for (node, number) in self.nodes.iter().zip(1..) {
@@ -324,7 +324,7 @@ impl Stage {
         lock(&self.inside).nested
     }
 
-    /// Replaces the calls, and returns those before.
+    /// Replaces the calls, and returns the earlier ones.
     pub(crate) fn set_calls(&self, calls: Calls) -> Option<Calls> {
         let mut inside = lock(&self.inside);
         inside.may_be_fenced = Arc::clone(&calls.may_be_fenced);
@@ -341,7 +341,7 @@ impl Stage {
         result
     }
 
-    /// Runs a step of background work. False when there was nothing to do.
+    /// Runs a step of background work. Returns false when there was nothing to do.
     pub(crate) fn step(&self, db: &Db) -> bool {
         let before = self.enter(Running::Step);
         lock(&self.inside).calls_left = CALLS_INSIDE_STEP;
@@ -354,8 +354,8 @@ impl Stage {
         std::mem::replace(&mut lock(&self.inside).running, running)
     }
 
-    /// Renews the sessions when it is time, whoever waits: a step inside of a call may wait for longer than a
-    /// lease for a job whose answer is lost.
+    /// Renews the sessions when it is time, whoever waits. A step inside a call may wait longer than a lease for a job
+    /// whose reply is lost.
     fn renew_sessions(&self) {
         let mut inside = lock(&self.inside);
         if self.network.clock().now() < inside.next_renewal {
@@ -366,7 +366,8 @@ impl Stage {
         let processes = [inside.process.clone(), inside.successor.clone()];
         drop(inside);
         for client in processes.iter().flatten().flat_map(Process::clients) {
-            // What ends a session is remembered by its client; after any other failure there is a next time.
+            // A failure that ends a session is remembered by its client. After any other failure, the next renewal
+            // tries again.
             let _ = client.renew();
         }
         let mut inside = lock(&self.inside);
@@ -377,11 +378,11 @@ impl Stage {
     /// Somebody waits for the network.
     fn work_while_waiting(&self) {
         for node in self.nodes.iter() {
-            // Whoever works for a node does not wait for it.
+            // Code that runs on behalf of a node does not wait for it.
             if let Ok(mut node) = node.try_lock()
                 && let Some(node) = node.as_mut()
             {
-                // A node that was crashed can serve no more.
+                // A crashed node can no longer serve.
                 let _ = node.step(Duration::ZERO);
             }
         }
@@ -427,7 +428,7 @@ impl Stage {
 }
 
 impl Inside {
-    /// What strikes now, if anything does.
+    /// The strike that is due now, if any.
     fn due(&mut self) -> Option<Strike> {
         let (strike, waits) = self.armed?;
         self.armed = (waits > 0).then(|| (strike, waits - 1));

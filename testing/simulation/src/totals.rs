@@ -1,18 +1,18 @@
-//! What many seeds have done, and what the one did that did least.
+//! Totals of many seeds, and the minimum of each count.
 
 use crate::Report;
 use std::fmt;
 
-/// What some seeds have done.
+/// Counts of several seeds.
 #[derive(Debug, Default)]
 pub struct Totals {
     sum: Report,
-    /// Of each seed: calls, memtables flushed, compactions, faults on purpose.
+    /// For each seed: calls, memtables flushed, compactions, deliberate faults.
     each: [Vec<u64>; 4],
 }
 
 impl Totals {
-    /// Adds what a seed has done.
+    /// Adds the counts of a seed.
     pub fn add(&mut self, report: &Report) {
         self.sum.add(report);
         let Report { operations, flushes, compactions, crashes, kills, takeovers, .. } = *report;
@@ -21,7 +21,7 @@ impl Totals {
         }
     }
 
-    /// Adds what other seeds have done.
+    /// Adds the counts of other seeds.
     pub fn merge(&mut self, other: Self) {
         self.sum.add(&other.sum);
         for (each, others) in self.each.iter_mut().zip(other.each) {
@@ -29,13 +29,13 @@ impl Totals {
         }
     }
 
-    /// How many seeds.
+    /// Number of seeds.
     #[must_use]
     pub fn seeds(&self) -> usize {
         self.each[0].len()
     }
 
-    /// The least and the median of a count.
+    /// Minimum and median of a count.
     fn least_and_median(&self, at: usize) -> String {
         let mut counts = self.each[at].clone();
         counts.sort_unstable();

@@ -1,5 +1,5 @@
-//! An iterator that is held over many calls, and moved to and fro: it shows its moment, whatever is
-//! written, flushed and compacted meanwhile.
+//! An iterator that is held over many calls and moved back and forth. It shows its moment, whatever
+//! is written, flushed and compacted meanwhile.
 
 use crate::model::{Entries, Model, Moment, reverse};
 use forebay_base::KeyOrder;
@@ -14,12 +14,12 @@ pub(crate) struct Walker {
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     prefix: Option<Vec<u8>>,
-    /// The key that it stands at.
+    /// The key of its position.
     at: Option<Vec<u8>>,
 }
 
 impl Walker {
-    /// An iterator over keys from a lower bound up to an upper one that begin with a prefix.
+    /// An iterator over keys from a lower bound to an upper bound that begin with a prefix.
     pub(crate) fn new(
         iterator: DbIterator,
         moment: Moment,
@@ -33,7 +33,7 @@ impl Walker {
         self.moment
     }
 
-    /// Moves in any way, and checks where to.
+    /// Moves in any way, and checks the new position.
     pub(crate) fn step(&mut self, random: &mut Random, target: &[u8], model: &Model) -> Result<(), Error> {
         let (order, back) = (self.order, reverse(self.order));
         let way = random.below(if self.at.is_some() { 24 } else { 4 });
@@ -70,7 +70,7 @@ impl Walker {
         Ok(())
     }
 
-    /// Entries from the first on that it may show.
+    /// The entries that it may show, from the first on.
     fn first<'m>(&self, model: &'m Model) -> Entries<'m> {
         match &self.lower {
             Some(lower) => model.from(lower, self.order, self.moment),
@@ -78,7 +78,7 @@ impl Walker {
         }
     }
 
-    /// Entries from the last on that it may show, backwards.
+    /// The entries that it may show, backwards from the last.
     fn last<'m>(&self, model: &'m Model) -> Entries<'m> {
         match &self.upper {
             Some(upper) => model.back_from(upper, self.order, self.moment),
@@ -86,7 +86,7 @@ impl Walker {
         }
     }
 
-    /// Whether neither `key` nor any behind it is shown, for one who goes in this order.
+    /// Whether neither `key` nor any later key, in this order, is shown.
     fn is_past(&self, key: &[u8], going: KeyOrder) -> bool {
         let is_behind = |bound: &Vec<u8>| going.compare(bound, key).is_lt();
         let bound = if going == self.order { &self.upper } else { &self.lower };

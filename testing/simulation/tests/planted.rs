@@ -1,14 +1,14 @@
-//! Bugs planted in the engine: a seed finds each of them that can show on one thread. What shows between
-//! threads only is found by `crates/engine/tests/planted.rs`.
+//! Bugs planted in the engine. Some seed finds each of those that can show on one thread.
+//! `crates/engine/tests/planted.rs` finds those that show only between threads.
 
 use forebay_engine::planted::{Bug, plant};
 use forebay_simulation::{RunOptions, run_seed};
 
-/// Seeds that are tried.
-const SEEDS: u64 = 150;
+/// Number of seeds to try.
+const SEEDS: u64 = 400;
 const OPERATIONS: u64 = 5000;
 
-/// In one test, one after the other: bugs are planted for the whole process.
+/// One test for all bugs, in sequence: a bug is planted for the whole process.
 #[test]
 fn planted_bugs_are_found() {
     let options = RunOptions { operations: OPERATIONS };

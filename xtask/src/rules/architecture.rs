@@ -3,24 +3,37 @@
 use super::Tree;
 
 pub(super) const PATH: &str = "ARCHITECTURE.md";
+const ROOMS: &str = "### Rooms of the engine";
 
-/// A row of the table of crates.
+/// A row of the table of crates, or of the table of rooms.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    /// The folder's name in `crates/`.
+    /// The folder's name in `crates/`, or in the engine's sources.
     pub(super) folder: String,
     pub(super) line: usize,
 }
 
 /// The rows of the table of crates, from the top. Nothing when the page has none.
 pub(super) fn crate_rows(tree: &Tree) -> Vec<Row> {
-    let rows = section(tree, "## Crates").skip_while(|(text, _)| !is_header(text)).skip(2);
+    rows(section(tree, "## Crates"), "crate")
+}
+
+/// The rows of the table of the engine's rooms, the lowest first. `None` when the page has no such section.
+pub(super) fn room_rows(tree: &Tree) -> Option<Vec<Row>> {
+    let is_there = tree.text(PATH).is_some_and(|text| text.lines().any(|line| line == ROOMS));
+    is_there.then(|| rows(section(tree, ROOMS), "room"))
+}
+
+/// The rows of the table `| first | … | never |`: each names a folder in its first cell.
+fn rows<'a>(lines: impl Iterator<Item = (&'a str, usize)>, first: &str) -> Vec<Row> {
+    let rows = lines.skip_while(|(text, _)| !is_header(text, first)).skip(2);
     rows.take_while(|(text, _)| text.starts_with('|'))
-        .filter_map(|(text, line)| quoted(text).next().map(|folder| Row { folder: folder.into(), line }))
+        .filter_map(|(text, line)| quoted(text).next().map(|folder| (folder.trim_end_matches('/'), line)))
+        .map(|(folder, line)| Row { folder: folder.into(), line })
         .collect()
 }
 
-/// The folders of the crates that may contain unsafe code.
+/// The crates that may contain unsafe code: the folder below `crates/`, or a path from the repository's folder.
 pub(super) fn crates_with_unsafe_code(tree: &Tree) -> Vec<String> {
     let mut folders = Vec::new();
     for (text, _) in section(tree, "### Unsafe code") {
@@ -45,8 +58,8 @@ fn section<'a>(tree: &'a Tree, heading: &'a str) -> impl Iterator<Item = (&'a st
     lines.skip_while(move |(text, _)| *text != heading).skip(1).take_while(|(text, _)| !text.starts_with('#'))
 }
 
-fn is_header(text: &str) -> bool {
-    text.starts_with('|') && text.contains("crate") && text.contains("never")
+fn is_header(text: &str, first: &str) -> bool {
+    text.starts_with('|') && text.contains(first) && text.contains("never")
 }
 
 /// What stands between backticks.
@@ -58,7 +71,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 pub(super) const EXAMPLE: &str = "# Architecture\n\n## Crates\n\ntext with a `name`\n\n| crate | holds | never |\n|---|---|---|\n\
     | `base` | records | does I/O |\n| `fabric` | `regions` | |\n| `memtable` | blocks | |\n| `cli` | the binary | |\n\n\
-    `after` the table\n\n### Unsafe code\n\nOnly in `fabric` (mapped),\n`memtable` (blocks), nowhere else. Others have `forbid`.\n";
+    `after` the table\n\n### Unsafe code\n\nOnly in `fabric` (mapped),\n`memtable` (blocks),\n`bindings/c` (a border), nowhere else. Others have `forbid`.\n";
 
 #[cfg(test)]
 mod tests {
@@ -70,7 +83,7 @@ mod tests {
         let rows = crate_rows(&tree);
         let rows: Vec<_> = rows.iter().map(|row| (row.folder.as_str(), row.line)).collect();
         assert_eq!(rows, [("base", 9), ("fabric", 10), ("memtable", 11), ("cli", 12)]);
-        assert_eq!(crates_with_unsafe_code(&tree), ["fabric", "memtable"]);
+        assert_eq!(crates_with_unsafe_code(&tree), ["fabric", "memtable", "bindings/c"]);
         assert!(crate_rows(&Tree::default()).is_empty());
     }
 }

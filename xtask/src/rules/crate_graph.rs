@@ -1,6 +1,7 @@
 //! The crates are those of `ARCHITECTURE.md`'s table, and each depends only on rows above its own.
 //!
-//! Dependencies of tests are not part of the graph: a test of a client may start the server.
+//! Dependencies of tests are not part of the graph: a test of a client may start the server. Bindings stand on the
+//! library that users depend on, and on nothing below it.
 
 use super::{Finding, Tree, architecture, manifest};
 use architecture::Row;
@@ -16,6 +17,9 @@ const NEVER: &[(&str, &str)] = &[
     ("tree", "engine"),
     ("*", "cli"),
 ];
+
+/// The only crate that bindings to other languages depend on.
+const FOR_BINDINGS: &str = "forebay";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let rows = architecture::crate_rows(tree);
@@ -39,7 +43,22 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             )),
         }
     }
+    findings.extend(check_bindings(tree));
     findings
+}
+
+fn check_bindings(tree: &Tree) -> Vec<Finding> {
+    let manifests = tree.below("bindings/").filter(|(path, _)| path.ends_with("/Cargo.toml"));
+    let below = manifests.flat_map(|(path, text)| {
+        let dependencies = manifest::forebay_dependencies(text).into_iter();
+        let below = dependencies.filter(|dependency| !dependency.is_for_tests && dependency.package != FOR_BINDINGS);
+        below.map(move |dependency| (path, dependency))
+    });
+    let finding = |(path, dependency): (&str, manifest::Dependency)| {
+        let what = format!("a binding depends on `{}`", dependency.package);
+        Finding::error(path, dependency.line, what, "use what `forebay` exports, or export there what is missing")
+    };
+    below.map(finding).collect()
 }
 
 fn rows_without_folder(tree: &Tree, rows: &[Row]) -> Vec<Finding> {
@@ -114,6 +133,16 @@ mod tests {
     #[test]
     fn dependencies_up_the_table_are_fine() {
         assert!(found(BASE, &memtable("forebay-base.workspace = true\n")).is_empty());
+    }
+
+    #[test]
+    fn a_binding_below_the_library_is_found() {
+        let manifest = "[package]\nname = \"forebay-capi\"\n[dependencies]\nforebay.workspace = true\n\
+            forebay-engine.workspace = true\n[dev-dependencies]\nforebay-fabric.workspace = true\n";
+        let tree = Tree::of([(architecture::PATH, architecture::EXAMPLE), ("bindings/c/Cargo.toml", manifest)]);
+        let found = places(&check(&tree));
+        assert!(found.contains(&"bindings/c/Cargo.toml:5".to_owned()), "{found:?}");
+        assert_eq!(found.iter().filter(|place| place.starts_with("bindings/")).count(), 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.with_extension("rs") {
         let code = code_only(text);
-        let is_allowed = allowed.iter().any(|folder| path.starts_with(&format!("crates/{folder}/")));
+        let is_allowed = allowed.iter().any(|folder| is_below(path, folder));
         if is_allowed {
             findings.extend(undocumented(path, text, &code));
             continue;
@@ -30,6 +30,12 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }));
     }
     findings
+}
+
+/// Whether `path` is in the crate of this name in the page: a folder below `crates/`, or a path with a `/`.
+fn is_below(path: &str, name: &str) -> bool {
+    let rest = if name.contains('/') { Some(path) } else { path.strip_prefix("crates/") };
+    rest.and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn undocumented<'a>(path: &'a str, text: &'a str, code: &'a str) -> impl Iterator<Item = Finding> + 'a {
@@ -54,6 +60,8 @@ fn is_crate_root(path: &str) -> bool {
 fn uses(code: &str) -> impl Iterator<Item = usize> {
     word_offsets(code, "unsafe").filter(move |offset| {
         let rest = code[offset + "unsafe".len()..].trim_start();
+        // The name of what calls it, as "C", is masked.
+        let rest = rest.strip_prefix("extern").map_or(rest, str::trim_start);
         match rest.strip_prefix("fn") {
             Some(after) => after.trim_start().bytes().next().is_some_and(is_identifier),
             None => true,
@@ -112,6 +120,16 @@ mod tests {
     }
 
     #[test]
+    fn a_crate_elsewhere_is_allowed_by_its_path() {
+        let text = "// SAFETY: none\nfn f() { unsafe { g() } }\n";
+        assert!(found("bindings/c/src/border.rs", text).is_empty());
+        assert_eq!(found("bindings/c/src/border.rs", "fn f() { unsafe { g() } }\n"), ["bindings/c/src/border.rs:1"]);
+        for path in ["bindings/python/src/border.rs", "bindings/c2/src/border.rs", "crates/bindings/c/src/border.rs"] {
+            assert_eq!(found(path, text), [format!("{path}:2")]);
+        }
+    }
+
+    #[test]
     fn unsafe_code_without_a_reason_is_found() {
         let path = "crates/memtable/src/block.rs";
         for text in [
@@ -119,6 +137,8 @@ mod tests {
             "// SAFETY: this is about the other one.\nlet a = b;\nlet c = unsafe { d };\n",
             "// a comment\nunsafe impl Send for Block {}\n",
             "/// Text.\npub unsafe fn f() {}\n",
+            "/// Text.\npub unsafe extern \"C\" fn f() {}\n",
+            "unsafe extern \"C\" {}\n",
         ] {
             assert_eq!(found(path, text).len(), 1, "{text}");
         }
@@ -134,6 +154,7 @@ mod tests {
             "// SAFETY: owned.\nlet word = first(a)\n    .then(|| unsafe { g() });\n",
             "/// Text.\n///\n/// # Safety\n/// The caller owns it.\n#[must_use]\npub unsafe fn f() {}\n",
             "type F = unsafe fn(u8);\n",
+            "type F = Option<unsafe extern \"C\" fn(u8)>;\n",
         ] {
             assert!(found(path, text).is_empty(), "{text}");
         }

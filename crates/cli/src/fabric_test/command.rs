@@ -7,23 +7,23 @@ use crate::output::{self, Format};
 use crate::units;
 use std::time::Duration;
 
-/// Longest operation that is measured, bytes.
+/// Bytes of the longest measured operation.
 const MAX_SIZE: usize = 16 << 20;
-/// Most operations in flight.
+/// Maximum number of operations in flight.
 const MAX_DEPTH: usize = 4096;
 
-/// What to measure, and where.
+/// The measurements and their place.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    memory: MemoryArguments,
+    pub memory: MemoryArguments,
     /// Sizes of reads and writes.
     #[arg(long, value_delimiter = ',', default_value = "8,64,512,4096", value_parser = units::length)]
     sizes: Vec<usize>,
     /// Operations in flight: posted together, one doorbell, all waited for.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64")]
     depths: Vec<usize>,
-    /// What to measure.
+    /// Operations to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "read,write,cas,faa,message")]
     operations: Vec<Operation>,
     /// Time for each line of the result.
@@ -57,7 +57,7 @@ impl Arguments {
 /// Runs the plan and prints its results.
 ///
 /// # Errors
-/// The first that occurs.
+/// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let plan = arguments.plan()?;
     let mut leased = target::lease(&arguments.memory)?;

@@ -1,4 +1,4 @@
-//! Running the cells.
+//! Runs the cells.
 
 use forebay_env::{Clock, Random, SystemClock};
 use forebay_fabric::{Endpoint, EndpointOptions, Error, Link, Outcome, RemoteAddress};
@@ -6,12 +6,12 @@ use forebay_workload::Latencies;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One batch in so many is timed by itself.
+/// One batch in this many is timed separately.
 const SAMPLE_EVERY: u32 = 16;
-/// Addresses that are drawn beforehand.
+/// Number of addresses drawn in advance.
 const ADDRESSES: usize = 1 << 14;
 
-/// What is measured.
+/// A measured operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Operation {
     /// One-sided read.
@@ -43,57 +43,57 @@ impl Operation {
     }
 }
 
-/// Which cells to run, and how long each.
+/// The cells to run, and the time for each.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Operations.
     pub operations: Vec<Operation>,
-    /// Sizes of reads and writes, bytes.
+    /// Sizes of reads and writes in bytes.
     pub sizes: Vec<usize>,
-    /// Operations of a batch.
+    /// Operations per batch.
     pub depths: Vec<usize>,
     /// Time for each cell.
     pub time: Duration,
 }
 
-/// Calls a procedure of the node that does next to nothing.
+/// Calls a procedure of the node that does almost nothing.
 pub type Ping = Box<dyn FnMut() -> Result<(), Error>>;
 
-/// Remote memory that may be written, and how to reach it.
+/// Writable remote memory, and how to reach it.
 pub struct Target {
     /// The link.
     pub link: Arc<dyn Link>,
-    /// The starts of its ranges.
+    /// The start of each range.
     pub starts: Vec<RemoteAddress>,
-    /// Length of each range, bytes.
+    /// Length of each range in bytes.
     pub length: u64,
-    /// An RPC, where the node answers them.
+    /// An RPC, if the node answers them.
     pub ping: Option<Ping>,
 }
 
-/// What a cell gave.
+/// The result of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// The operation.
     pub operation: Operation,
     /// Bytes of each operation.
     pub size: usize,
-    /// Operations of a batch.
+    /// Operations per batch.
     pub depth: usize,
-    /// Half of the batches took no longer, microseconds.
+    /// Median time of a batch in microseconds.
     pub p50_us: f64,
-    /// 99 % of them took no longer, microseconds.
+    /// 99th percentile of the time of a batch in microseconds.
     pub p99_us: f64,
-    /// Operations a second.
+    /// Operations per second.
     pub ops_per_second: f64,
-    /// Operations done.
+    /// Number of operations done.
     pub operations: u64,
 }
 
-/// Runs the plan's cells in order and hands each result to `tell`.
+/// Runs the plan's cells in order and passes each result to `tell`.
 ///
 /// # Errors
-/// The first operation's that failed, and what `tell` returns.
+/// The error of the first failed operation, and errors of `tell`.
 pub fn run<E: From<Error>>(
     target: &mut Target,
     plan: &Plan,
@@ -142,7 +142,7 @@ fn draw(target: &Target, size: usize) -> Vec<RemoteAddress> {
     (0..ADDRESSES).filter_map(|_| draw()).collect()
 }
 
-/// Writes all of the target once, so that no cell pays for memory that was never touched.
+/// Writes the whole target once, so that no cell pays for memory that was never touched.
 fn touch(target: &Target) -> Result<(), Error> {
     let mut endpoint = target.link.endpoint(EndpointOptions::background())?;
     let piece = (1 << 20).min(target.length) as usize;
@@ -163,7 +163,7 @@ fn time_batches(
 ) -> Result<Cell, Error> {
     let mut latencies = Latencies::new().map_err(|e| Error::Invalid(e.to_string()))?;
     let limit = time.as_nanos() as u64;
-    // Memory is mapped, buffers are made and branches are learnt before the clock starts.
+    // Maps memory, makes buffers and trains branches before the clock starts.
     for first in 0..SAMPLE_EVERY as usize {
         batch(first)?;
     }

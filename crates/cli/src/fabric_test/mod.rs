@@ -1,10 +1,10 @@
 //! `forebay fabric-test`: latency and rate of each operation of the fabric.
 //!
-//! A cell is one operation, one size and one depth: `depth` operations are posted, one doorbell is
-//! rung, all completions are waited for, and so on until the time is over. One batch in sixteen is
-//! timed by itself for the percentiles; the rate comes from all of them, so that reading the clock
-//! (some 25 ns) does not count against it. Latency is that of a whole batch, so at depth 1 of one
-//! operation.
+//! A cell is one operation, one size and one depth. It posts `depth` operations, rings one doorbell
+//! and waits for all completions, and repeats this until the time is over. One batch in sixteen is
+//! timed separately for the percentiles. The rate comes from all batches, so the cost of reading
+//! the clock (some 25 ns) does not affect it. Latency is that of a whole batch, so at depth 1 it is
+//! that of one operation.
 
 mod command;
 mod measure;

@@ -1,4 +1,4 @@
-//! Memory to measure with: extents leased from a memory node, as a compute node would.
+//! Memory for measurements: extents leased from a memory node, as a compute node leases them.
 
 use super::measure::{Ping, Target};
 use crate::arguments::MemoryArguments;
@@ -8,10 +8,11 @@ use forebay_memory_client::{ClientOptions, MemoryClient, Purpose};
 use forebay_memory_node::Handle;
 use std::sync::Arc;
 
-/// Memory that is measured with, bytes: more than a core's caches hold.
+/// Bytes of memory for measurements: more than a core's caches hold.
 const BYTES: u64 = 64 << 20;
 
-/// A target, and what must live as long. The session ends before the node of this process.
+/// A target, and everything that must live as long. The session ends before the node of this
+/// process.
 pub struct Leased {
     /// The target.
     pub target: Target,
@@ -19,10 +20,10 @@ pub struct Leased {
     _node: Option<Handle>,
 }
 
-/// Leases memory where the command line says.
+/// Leases memory from the node given on the command line.
 ///
 /// # Errors
-/// When there is none to be had.
+/// When no memory is available.
 pub fn lease(arguments: &MemoryArguments) -> Result<Leased, Failure> {
     let Reached { link, node } = nodes::reach(arguments.memory.first(), arguments.local_memory_size)?;
     let failed = |error: forebay_memory_client::Error| Failure::new(error.kind(), Stage::Start, error);

@@ -1,4 +1,4 @@
-//! Running the command: with a limit of time, and with a memory node in another process.
+//! Runs the command with a time limit, and with a memory node in another process.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How long any command of these tests may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a command left.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit code; none when a signal ended it.
@@ -23,7 +23,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The command ended with this code; a failure says why in one line and never panicked.
+    /// Asserts that the command ended with this code. A failed command must say why in one line and
+    /// must not panic.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -42,20 +43,46 @@ impl Ended {
     }
 }
 
-/// A command that runs.
+/// A running command. Dropping it kills it and removes its files.
 pub struct Running {
     child: Child,
     started: u64,
     clock: SystemClock,
-    out: PathBuf,
-    error: PathBuf,
+    out: FreshPath,
+    error: FreshPath,
+    /// A memory node's socket: a node that is killed leaves it behind.
+    socket: Option<FreshPath>,
+}
+
+/// The path of a file that is removed on drop, if it exists.
+#[derive(Debug)]
+pub struct FreshPath(PathBuf);
+
+impl std::ops::Deref for FreshPath {
+    type Target = PathBuf;
+
+    fn deref(&self) -> &PathBuf {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for FreshPath {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for FreshPath {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// A path in the tests' directory that no other test uses.
-pub fn fresh_path(suffix: &str) -> PathBuf {
+pub fn fresh_path(suffix: &str) -> FreshPath {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}{suffix}", std::process::id()))
+    FreshPath(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}{suffix}", std::process::id())))
 }
 
 /// Starts `forebay` with the words of `line`.
@@ -69,7 +96,7 @@ pub fn start(line: &str) -> Running {
         .stderr(File::create(&error).unwrap())
         .spawn()
         .unwrap();
-    Running { child, started: clock.now(), clock, out, error }
+    Running { child, started: clock.now(), clock, out, error, socket: None }
 }
 
 /// Runs `forebay` to its end.
@@ -78,7 +105,7 @@ pub fn run(line: &str) -> Ended {
 }
 
 impl Running {
-    /// Waits for the end; a command that takes too long is killed, and then has no code.
+    /// Waits for the end. A command that takes too long is killed, and then has no code.
     pub fn wait(mut self) -> Ended {
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -91,11 +118,7 @@ impl Running {
         };
         let took = self.age();
         let read = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
-        let ended = Ended { code: status.code(), out: read(&self.out), error: read(&self.error), took };
-        for path in [&self.out, &self.error] {
-            let _ = std::fs::remove_file(path);
-        }
-        ended
+        Ended { code: status.code(), out: read(&self.out), error: read(&self.error), took }
     }
 
     /// Waits for the end of a node that was told to stop.
@@ -115,7 +138,7 @@ impl Running {
         Duration::from_nanos(self.clock.now() - self.started)
     }
 
-    /// What is on standard output so far.
+    /// Standard output so far.
     pub fn out(&self) -> String {
         std::fs::read_to_string(&self.out).unwrap()
     }
@@ -125,7 +148,7 @@ impl Running {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until `done` says so of standard output.
+    /// Waits until `done` accepts the standard output.
     #[track_caller]
     pub fn until(&mut self, done: impl Fn(&str) -> bool) -> String {
         for _ in 0..LIMIT.as_millis() / 10 {
@@ -139,8 +162,8 @@ impl Running {
         panic!("waited too long: {}", self.problem());
     }
 
-    /// Waits until a `bench` has opened its store: only then does losing the node end it with code
-    /// 4, before that with code 3.
+    /// Waits until a `bench` has opened its store. Only then does the loss of the node end it with
+    /// code 4; before that, with code 3.
     #[track_caller]
     pub fn until_open(&mut self) {
         self.until(|out| out.contains("operations"));
@@ -158,7 +181,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A command that was waited for is gone already.
+        // A command that was waited for is already gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -169,7 +192,7 @@ pub fn places() -> [String; 2] {
     [format!("shm:{}", socket_path().display()), "tcp://127.0.0.1:0".into()]
 }
 
-/// A short path: that of a socket has 107 bytes at most.
+/// A short path: a socket's path has at most 107 bytes.
 pub fn socket_path() -> PathBuf {
     let name = fresh_path("").file_name().unwrap().to_owned();
     std::env::temp_dir().join(format!("forebay-test-{}", name.to_string_lossy()))
@@ -179,6 +202,7 @@ pub fn socket_path() -> PathBuf {
 #[track_caller]
 pub fn start_node(listen: &str, flags: &str) -> (Running, String) {
     let mut node = start(&format!("memory-node --listen {listen} {flags}"));
+    node.socket = listen.strip_prefix("shm:").map(|path| FreshPath(path.into()));
     let out = node.until(|out| out.ends_with('\n'));
     let address = out.strip_prefix("ready ").unwrap_or_else(|| panic!("{out:?}")).trim().to_owned();
     (node, address)

@@ -3,13 +3,16 @@
 #![allow(dead_code)]
 
 use forebay_engine::{Db, Options};
+use forebay_env::{Clock, Nanos, SystemClock};
 use forebay_fabric::Link;
 use forebay_fabric::inprocess::{self, Connector};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::{Handle, MemoryNode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+pub mod stored;
 
 pub struct Cluster {
     node: Option<Handle>,
@@ -54,7 +57,34 @@ impl Cluster {
     }
 }
 
-/// Waits for something that other threads are about to do.
+/// The machine's clock, but for the time since 1970, which is set at will.
+#[derive(Debug, Default)]
+pub struct SetClock {
+    machine: SystemClock,
+    wall_ms: AtomicU64,
+}
+
+impl SetClock {
+    pub fn set(&self, wall_ms: u64) {
+        self.wall_ms.store(wall_ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Nanos {
+        self.machine.now()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.wall_ms.load(Ordering::Relaxed)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.machine.sleep(duration);
+    }
+}
+
+/// Waits for a condition that other threads are about to make true.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..200 {
         if holds() {
@@ -66,8 +96,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("it never came true that {what}");
 }
 
-/// Waits until the database takes at most so many bytes at the node: a background thread that looked at a version
-/// when it was replaced, and has not run since, still holds it.
+/// Waits until the database takes at most this many bytes at the node. A background thread that was looking at a
+/// version when it was replaced, and has not run since, still holds it.
 pub fn expect_remote_bytes(db: &Db, most: u64) {
     eventually("what compactions replaced is given back", || {
         db.wait_for_compactions().unwrap();
@@ -88,7 +118,7 @@ pub fn small_options() -> Options {
     }
 }
 
-/// Ends the other threads of a test, also when it fails.
+/// Ends the other threads of a test, even when it fails.
 pub struct SetWhenDropped<'a>(pub &'a AtomicBool);
 
 impl Drop for SetWhenDropped<'_> {

@@ -6,6 +6,7 @@
 
 use super::frame::{Frame, MAX_FRAME_BYTES};
 use crate::Error;
+use crate::admission::{Identity, Origin, Source};
 use forebay_env::{Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -168,6 +169,16 @@ impl Channel {
         wait(&self.0, PollFlags::IN, None);
     }
 
+    /// Which user's process is at the other end, as it was when it connected.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn origin(&self) -> Result<Origin, Error> {
+        let at = rustix::net::sockopt::socket_peercred(&self.0).map_err(|e| Error::io("asking who connects", e))?;
+        let identity = Identity::User { uid: at.uid.as_raw(), gid: at.gid.as_raw() };
+        Ok(Origin { identity, source: Source::Process(at.pid.as_raw_nonzero().get()) })
+    }
+
     /// Ends the connection: whoever waits on either side wakes.
     pub(super) fn shutdown(&self) {
         // It may have ended already.
@@ -219,18 +230,22 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Listens at `path`, in place of a dead node if there was one.
+    /// Listens at `path`, in place of a dead node if there was one. The socket is its owner's, or, `for_all`,
+    /// everybody may connect to it.
     ///
     /// # Errors
     /// [`Error::Invalid`] when something else is there or a node is alive; [`Error::Io`].
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+    pub(super) fn open(path: &Path, for_all: bool) -> Result<Self, Error> {
         let at = address(path)?;
         let _lock = lock_folder(path)?;
         remove_stale(path, &at)?;
         let socket = new_socket()?;
         rustix::net::bind(&socket, &at).map_err(|e| Error::io("binding a node's socket", e))?;
         // Before `listen`, so that nobody connects under the mode that the process's mask left.
-        rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("closing a socket to others", e))?;
+        let owner = Mode::RUSR | Mode::WUSR;
+        let others = Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+        let mode = if for_all { owner | others } else { owner };
+        rustix::fs::chmod(path, mode).map_err(|e| Error::io("saying who may open a socket", e))?;
         let file = identity(path).ok_or_else(|| Error::io("looking at a node's socket", "it is gone"))?;
         rustix::net::listen(&socket, BACKLOG).map_err(|e| Error::io("listening on a node's socket", e))?;
         Ok(Self { socket, path: path.to_path_buf(), file })

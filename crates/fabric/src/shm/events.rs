@@ -3,8 +3,7 @@
 //! The queue is bounded by back-pressure: a link whose messages lie here unread, in number or in
 //! bytes, is *paused* (its sockets are not read) until half of them are taken.
 
-use super::peer::ShmPeer;
-use crate::transport::Event;
+use crate::transport::{Event, Peer};
 use crate::{EndpointId, Error, PeerId};
 use forebay_env::sync::{lock, relax};
 use forebay_env::{Clock, Nanos, SystemClock};
@@ -34,9 +33,18 @@ pub(super) struct Events {
 /// An event before it is handed out.
 #[derive(Debug)]
 pub(super) enum Item {
-    Joined(Arc<ShmPeer>),
-    Message { peer: Arc<ShmPeer>, endpoint: EndpointId, bytes: Vec<u8> },
-    Left { peer: PeerId, cause: Error },
+    Joined(Arc<dyn Peer>),
+    /// `unread` counts the message.
+    Message {
+        peer: Arc<dyn Peer>,
+        unread: Arc<Unread>,
+        endpoint: EndpointId,
+        bytes: Vec<u8>,
+    },
+    Left {
+        peer: PeerId,
+        cause: Error,
+    },
 }
 
 impl Events {
@@ -86,8 +94,8 @@ impl Events {
     fn hand_out(&self, item: Item) -> Event {
         match item {
             Item::Joined(peer) => Event::Joined(peer),
-            Item::Message { peer, endpoint, bytes } => {
-                if peer.unread.take(bytes.len()) {
+            Item::Message { peer, unread, endpoint, bytes } => {
+                if unread.take(bytes.len()) {
                     self.wake_reader();
                 }
                 Event::Message { peer, endpoint, bytes }

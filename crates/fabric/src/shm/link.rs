@@ -1,4 +1,4 @@
-//! A client's connection to a node.
+//! A client's connection to a node, as its handle, its thread and its endpoints share it.
 //!
 //! A thread waits at the control socket, takes in what the node says, and marks the link dead when
 //! the socket ends: the node's memory stays mapped here and would answer for a dead node. An
@@ -9,46 +9,40 @@
 //! their table while they use it, so when the last removal is done nobody uses the mapping, it is
 //! gone, and the node is told.
 
-use super::CAPABILITIES;
 use super::channel::{Channel, Received, decode, display};
 use super::frame::{Frame, MAX_FRAME_BYTES};
-use super::offered::{Offered, file_for, is_written};
-use super::transport::ShmTransport;
-use crate::transport::{Link, Revocation};
-use crate::{
-    AccessKey, Backing, Capabilities, Counts, CountsRegistry, Endpoint, EndpointOptions, Error, GrantTable,
-    NodeIdentity, Region, Rights, Traffic,
-};
+use super::offered::{Offered, is_written};
+use crate::{AccessKey, CountsRegistry, Error, GrantTable, NodeIdentity, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 /// How long a node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The link as its handle, its thread and its endpoints share it.
 #[derive(Debug)]
 pub(super) struct Shared {
     path: PathBuf,
-    identity: NodeIdentity,
+    pub(super) identity: NodeIdentity,
     number: u64,
     token: u128,
-    control: Channel,
+    pub(super) control: Channel,
     /// Where frames are taken in; whoever holds it handles them in order.
     inbound: Mutex<Vec<u8>>,
     alive: AtomicBool,
     cause: OnceLock<String>,
     /// Grants of this process to the node.
-    offered: Offered,
+    pub(super) offered: Offered,
     /// Grants of the node to this process, mapped here.
     received: GrantTable,
     endpoints: Mutex<Vec<Weak<Attached>>>,
     next_endpoint: AtomicU32,
-    counts: CountsRegistry,
+    pub(super) counts: CountsRegistry,
 }
 
 /// What an endpoint and its link share.
@@ -59,8 +53,8 @@ pub(super) struct Attached {
     pub(super) known: GrantTable,
 }
 
-/// Opens a link.
-pub(super) fn open(path: &Path) -> Result<Arc<dyn Link>, Error> {
+/// Opens a link; it lives until [`Shared::end`].
+pub(super) fn open(path: &Path) -> Result<Arc<Shared>, Error> {
     let control = Channel::connect(path, PATIENCE)?;
     let answer = introduce(&control, Frame::OpenLink, path)?;
     let Frame::LinkOpened { node, incarnation, link, token } = decode(&answer)? else {
@@ -84,13 +78,14 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Link>, Error> {
     let watcher = Arc::clone(&shared);
     forebay_env::thread::spawn("forebay-shm-link", move || watcher.watch())
         .map_err(|e| Error::io("starting a link's thread", e))?;
-    Ok(Arc::new(ShmLink(shared)))
+    Ok(shared)
 }
 
 /// Says what a new socket is for and returns the node's answer.
 fn introduce(channel: &Channel, frame: Frame<'_>, path: &Path) -> Result<Vec<u8>, Error> {
-    channel.send(&[&frame.encode()], None, PATIENCE)?;
-    let answer = channel.receive_within(PATIENCE).map_err(|cause| match cause {
+    // A node that lets nobody in says so before it was asked.
+    let sent = channel.send(&[&frame.encode()], None, PATIENCE);
+    let answer = channel.receive_within(PATIENCE).map_err(|cause| match sent.err().unwrap_or(cause) {
         Error::PeerLost { cause, .. } => Error::lost(display(path), cause),
         other => other,
     })?;
@@ -187,7 +182,19 @@ impl Shared {
         }
     }
 
-    fn end(&self, cause: impl Into<String>) {
+    /// Whether the node has not asked for this grant so far. What it asked for is in the socket at the latest when its
+    /// call to take the grant back returns.
+    pub(super) fn confirm(&self, key: &AccessKey) -> Result<(), Error> {
+        self.catch_up();
+        let is_granted = self.received.hold().knows(key);
+        match (self.is_alive(), is_granted) {
+            (false, _) => Err(self.lost()),
+            (true, false) => Err(Error::AccessDenied),
+            (true, true) => Ok(()),
+        }
+    }
+
+    pub(super) fn end(&self, cause: impl Into<String>) {
         let _ = self.cause.set(cause.into());
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
@@ -201,7 +208,8 @@ impl Shared {
         }
     }
 
-    fn attach(&self) -> Result<Arc<Attached>, Error> {
+    /// Opens an endpoint.
+    pub(super) fn attach(&self) -> Result<Arc<Attached>, Error> {
         let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
         let channel = Channel::connect(&self.path, PATIENCE)?;
         let frame = Frame::OpenEndpoint { link: self.number, token: self.token, endpoint };
@@ -214,80 +222,5 @@ impl Shared {
         endpoints.retain(|endpoint| endpoint.strong_count() > 0);
         endpoints.push(Arc::downgrade(&attached));
         Ok(attached)
-    }
-}
-
-/// The handle; the link ends with it.
-#[derive(Debug)]
-struct ShmLink(Arc<Shared>);
-
-impl Drop for ShmLink {
-    fn drop(&mut self) {
-        self.0.end("this process dropped the link");
-    }
-}
-
-impl Link for ShmLink {
-    fn node(&self) -> NodeIdentity {
-        self.0.identity
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
-    }
-
-    fn endpoint(&self, options: EndpointOptions) -> Result<Endpoint, Error> {
-        // A refusal is a node that does not know the link: it is another life of it.
-        let attached = self.0.attach().map_err(|cause| if self.0.is_alive() { cause } else { self.0.lost() })?;
-        if !self.0.is_alive() {
-            return Err(self.0.lost());
-        }
-        let counts = self.0.counts.register(options.traffic);
-        let transport = ShmTransport::new(Arc::clone(&self.0), attached);
-        Ok(Endpoint::new(Box::new(transport), CAPABILITIES, options, counts))
-    }
-
-    fn allocate(&self, length: usize) -> Result<Region, Error> {
-        Region::allocate(length, Backing::Shareable)
-    }
-
-    fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
-        let file = file_for(region, offset, length, rights)?;
-        if !self.0.is_alive() {
-            return Err(self.0.lost());
-        }
-        let key = self.0.offered.ask()?;
-        let frame = Frame::Grant { key, rights, offset, length }.encode();
-        if let Err(cause) = self.0.control.send(&[&frame], Some(file.as_fd()), PATIENCE) {
-            self.0.offered.forget(key);
-            return Err(if self.0.is_alive() { cause } else { self.0.lost() });
-        }
-        match self.0.offered.wait_answer(key, PATIENCE) {
-            Some(answer) => answer.map(|()| key),
-            None => {
-                self.0.end("the node did not answer a grant");
-                Err(self.0.lost())
-            }
-        }
-    }
-
-    fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
-        let revocation = self.0.offered.withdraw(key)?;
-        if let Err(cause) = self.0.control.send(&[&Frame::Revoke { key }.encode()], None, PATIENCE) {
-            self.0.end(cause.to_string());
-        }
-        Ok(revocation)
-    }
-
-    fn counts(&self, traffic: Traffic) -> Counts {
-        self.0.counts.sum(traffic)
-    }
-
-    fn is_alive(&self) -> bool {
-        self.0.is_alive()
-    }
-
-    fn close(&self) {
-        self.0.end("this process closed the link");
     }
 }

@@ -24,6 +24,8 @@
 //! **Memory that a node grants is committed** at the grant, in 2 MB pages: random reads of small
 //! pages wait for the TLB.
 //!
+//! **Who connects** is known: the system says whose process it is, and [`listen_for`] says who is let in.
+//!
 //! **Revocation** is cooperative: the other side is asked, stops every use of the mapping, unmaps
 //! it and says so ([`Revocation::is_complete`](crate::Revocation::is_complete)); when its process
 //! ends first, that is as good.
@@ -32,9 +34,13 @@
 //! every endpoint of the link with [`Error::PeerLost`]. The link's thread sees that end as soon as
 //! it runs; until then operations still succeed, on memory that no later life of the node has.
 
+mod capabilities;
 mod channel;
+#[cfg(feature = "decoders")]
+pub(crate) mod decoders;
 mod events;
 mod frame;
+mod handle;
 mod link;
 mod offered;
 mod peer;
@@ -43,8 +49,10 @@ mod server;
 mod tests;
 mod transport;
 
+use crate::admission::{AdmissionCounts, Tally, Users};
 use crate::transport::{Event, Link, Listener};
-use crate::{Atomics, Backing, Capabilities, Error, NodeIdentity, Region, RevocationMode};
+use crate::{Backing, Capabilities, Error, NodeIdentity, Region};
+use capabilities::CAPABILITIES;
 use channel::{Door, display};
 use events::Events;
 use forebay_env::Random;
@@ -55,31 +63,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const CAPABILITIES: Capabilities = Capabilities {
-    name: "shm",
-    atomics: Atomics::Coherent,
-    ordered: true,
-    revocation: RevocationMode::Cooperative,
-    max_operation_bytes: 1 << 30,
-    max_message_bytes: frame::MAX_MESSAGE_BYTES,
-};
-
 /// Starts a node that listens on a socket at `path`, which only processes of the same user may
 /// open. The socket of a dead node is replaced.
 ///
 /// # Errors
 /// [`Error::Invalid`] when a node is alive there or the path cannot be used, [`Error::Io`].
 pub fn listen(path: &Path, node: u32) -> Result<ShmListener, Error> {
+    listen_for(path, node, Users::default())
+}
+
+/// The same for processes of these users and groups, and no others, its own included.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_for(path: &Path, node: u32, users: Users) -> Result<ShmListener, Error> {
     let incarnation = Random::secret().map_err(|e| Error::io("drawing an incarnation", e))? as u64;
     let identity = NodeIdentity { node, incarnation };
-    let door = Door::open(path)?;
+    let door = Door::open(path, !users.is_empty())?;
+    let tally = Arc::new(Tally::default());
     let address = display(door.path());
     let events = Arc::new(Events::new()?);
     let stopping = Arc::new(AtomicBool::new(false));
-    let server = Server::new(door, identity, Arc::clone(&events), Arc::clone(&stopping))?;
+    let who = (door, users, Arc::clone(&tally));
+    let server = Server::new(who, identity, Arc::clone(&events), Arc::clone(&stopping))?;
     let thread = forebay_env::thread::spawn("forebay-shm-node", move || server.run())
         .map_err(|e| Error::io("starting a node's thread", e))?;
-    Ok(ShmListener { identity, address, events, stopping, thread: Some(thread) })
+    Ok(ShmListener { identity, address, events, tally, stopping, thread: Some(thread) })
 }
 
 /// Opens a link to the node that listens at `path`.
@@ -88,7 +97,7 @@ pub fn listen(path: &Path, node: u32) -> Result<ShmListener, Error> {
 /// [`Error::PeerLost`] when no node is there or it does not answer, [`Error::Invalid`] when the
 /// path cannot be used, [`Error::Io`].
 pub fn connect(path: &Path) -> Result<Arc<dyn Link>, Error> {
-    link::open(path)
+    handle::open(path)
 }
 
 /// The node's side. Dropping it ends all links and removes the socket.
@@ -97,6 +106,7 @@ pub struct ShmListener {
     identity: NodeIdentity,
     address: String,
     events: Arc<Events>,
+    tally: Arc<Tally>,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -124,6 +134,10 @@ impl Listener for ShmListener {
 
     fn capabilities(&self) -> Capabilities {
         CAPABILITIES
+    }
+
+    fn admission_counts(&self) -> AdmissionCounts {
+        self.tally.counts()
     }
 
     fn allocate(&self, length: usize) -> Result<Region, Error> {

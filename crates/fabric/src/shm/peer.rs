@@ -4,6 +4,7 @@ use super::channel::Channel;
 use super::events::{Events, Item, Unread};
 use super::frame::{Frame, MAX_MESSAGE_BYTES};
 use super::offered::{Offered, file_for};
+use crate::admission::Origin;
 use crate::transport::{Peer, Revocation};
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
 use forebay_env::HashMap;
@@ -24,6 +25,7 @@ pub(super) struct ShmPeer {
     id: PeerId,
     /// What an endpoint must know to join the link.
     pub(super) token: u128,
+    origin: Origin,
     alive: AtomicBool,
     pub(super) control: Arc<Channel>,
     endpoints: Mutex<HashMap<EndpointId, Arc<Channel>>>,
@@ -31,21 +33,22 @@ pub(super) struct ShmPeer {
     pub(super) offered: Offered,
     /// Grants of the client to this node, mapped here.
     pub(super) received: GrantTable,
-    pub(super) unread: Unread,
+    pub(super) unread: Arc<Unread>,
     events: Arc<Events>,
 }
 
 impl ShmPeer {
-    pub(super) fn new(id: PeerId, token: u128, control: Arc<Channel>, events: Arc<Events>) -> Self {
+    pub(super) fn new((id, token): (PeerId, u128), origin: Origin, control: Arc<Channel>, events: Arc<Events>) -> Self {
         Self {
             id,
             token,
+            origin,
             alive: AtomicBool::new(true),
             control,
             endpoints: Mutex::default(),
             offered: Offered::default(),
             received: GrantTable::new(),
-            unread: Unread::default(),
+            unread: Arc::default(),
             events,
         }
     }
@@ -110,6 +113,10 @@ impl ShmPeer {
 impl Peer for ShmPeer {
     fn id(&self) -> PeerId {
         self.id
+    }
+
+    fn origin(&self) -> Origin {
+        self.origin.clone()
     }
 
     fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {

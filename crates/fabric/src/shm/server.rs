@@ -16,6 +16,7 @@ use super::events::{Events, Item};
 use super::frame::{Frame, MAX_FRAME_BYTES};
 use super::offered::is_written;
 use super::peer::ShmPeer;
+use crate::admission::{Identity, Origin, Tally, Turned, Users};
 use crate::transport::Peer;
 use crate::{AccessKey, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
@@ -53,6 +54,9 @@ const MAX_CLIENT_GRANT_BYTES: u64 = 64 << 30;
 /// The socket thread's state.
 pub(super) struct Server {
     door: Door,
+    /// Whose processes are let in.
+    users: Users,
+    tally: Arc<Tally>,
     identity: NodeIdentity,
     epoll: OwnedFd,
     events: Arc<Events>,
@@ -75,14 +79,14 @@ struct Connection {
 }
 
 enum Role {
-    Newcomer { deadline: Nanos },
+    Newcomer { deadline: Nanos, origin: Origin },
     Control(Arc<ShmPeer>),
     Endpoint { peer: Arc<ShmPeer>, id: EndpointId, paused: bool },
 }
 
 impl Server {
     pub(super) fn new(
-        door: Door,
+        (door, users, tally): (Door, Users, Arc<Tally>),
         identity: NodeIdentity,
         events: Arc<Events>,
         stopping: Arc<AtomicBool>,
@@ -94,6 +98,8 @@ impl Server {
         }
         Ok(Self {
             door,
+            users,
+            tally,
             identity,
             epoll,
             events,
@@ -155,10 +161,25 @@ impl Server {
     }
 
     fn admit(&mut self, channel: Channel) {
+        let origin = match channel.origin() {
+            Ok(origin) => origin,
+            Err(cause) => return tracing::warn!(%cause, "a connection could not be taken in"),
+        };
+        if let Identity::User { uid, gid } = origin.identity
+            && !self.users.admit(uid, gid)
+        {
+            self.tally.turned(Turned::Refused, origin.source, format_args!("user {uid}, group {gid}"));
+            let text = format!("the node does not let in user {uid}, group {gid}");
+            let refused = Frame::Refused { status: ErrorKind::AccessDenied.code(), text: &text }.encode();
+            // A socket that is closed with something unread in it takes back what was sent.
+            let _ = channel.try_send(&[&refused], None);
+            let _ = channel.receive(&mut self.buffer);
+            return;
+        }
         let number = self.next_connection;
         self.next_connection += 1;
         let deadline = self.clock.now().saturating_add(NEWCOMER_PATIENCE.as_nanos() as Nanos);
-        let role = Role::Newcomer { deadline };
+        let role = Role::Newcomer { deadline, origin };
         let connection = Connection { channel: Arc::new(channel), role, outbox: VecDeque::new() };
         if self.watch(&connection.channel, number) {
             self.connections.insert(number, connection);
@@ -184,7 +205,7 @@ impl Server {
     /// Drops newcomers that say nothing, and tries again to take in others.
     fn tick(&mut self) {
         let now = self.clock.now();
-        let late = |c: &Connection| matches!(c.role, Role::Newcomer { deadline } if deadline <= now);
+        let late = |c: &Connection| matches!(c.role, Role::Newcomer { deadline, .. } if deadline <= now);
         let late: Vec<u64> = self.connections.iter().filter(|(_, c)| late(c)).map(|(number, _)| *number).collect();
         for number in late {
             self.close(number, Error::Protocol("a newcomer said nothing".into()));
@@ -275,7 +296,9 @@ impl Server {
             },
             (Role::Endpoint { peer, id, paused }, Frame::Message(bytes)) => {
                 peer.unread.add(bytes.len());
-                self.events.push(Item::Message { peer: Arc::clone(peer), endpoint: *id, bytes: bytes.to_vec() });
+                let unread = Arc::clone(&peer.unread);
+                let peer_of_event = Arc::clone(peer) as Arc<dyn Peer>;
+                self.events.push(Item::Message { peer: peer_of_event, unread, endpoint: *id, bytes: bytes.to_vec() });
                 if !*paused && peer.unread.pause() {
                     *paused = true;
                     // A client that ends meanwhile is noticed by its control socket.
@@ -292,10 +315,12 @@ impl Server {
         let link = self.next_link;
         self.next_link += 1;
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
-        let control = Arc::clone(&connection.channel);
-        let peer = Arc::new(ShmPeer::new(PeerId(link), token, control, Arc::clone(&self.events)));
+        let Role::Newcomer { origin, .. } = &connection.role else { return Ok(()) };
+        let (origin, control) = (origin.clone(), Arc::clone(&connection.channel));
+        let peer = Arc::new(ShmPeer::new((PeerId(link), token), origin, control, Arc::clone(&self.events)));
         connection.role = Role::Control(Arc::clone(&peer));
         self.newcomers -= 1;
+        self.tally.admitted();
         self.links.insert(link, Arc::clone(&peer));
         self.events.push(Item::Joined(peer));
         let NodeIdentity { node, incarnation } = self.identity;
@@ -314,6 +339,7 @@ impl Server {
             Ok(peer) => {
                 connection.role = Role::Endpoint { peer, id, paused: false };
                 self.newcomers -= 1;
+                self.tally.admitted();
                 self.answer(number, Frame::EndpointOpened)
             }
             Err(cause) => {

@@ -167,6 +167,10 @@ impl Transport for ShmTransport {
         }
     }
 
+    fn confirm(&mut self, key: &AccessKey) -> Result<(), Error> {
+        self.link.confirm(key)
+    }
+
     fn poll(&mut self, queue: &mut WorkQueue) {
         if queue.pending() > 0 {
             // The node may be waiting for room as well.

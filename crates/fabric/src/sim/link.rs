@@ -3,6 +3,7 @@
 use super::flight::{Inbound, Lines};
 use super::transport::SimTransport;
 use super::{Inner, Time, Users};
+use crate::admission::Origin;
 use crate::counters::CountsRegistry;
 use crate::transport::{Link, Peer, Revocation};
 use crate::{
@@ -145,6 +146,10 @@ impl SimPeer {
 impl Peer for SimPeer {
     fn id(&self) -> PeerId {
         self.id
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::here()
     }
 
     fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {

@@ -1,9 +1,8 @@
 //! A client's endpoint.
 
 use super::{Time, Users};
-use crate::Error;
-use crate::WorkQueue;
 use crate::transport::{Incoming, Transport};
+use crate::{AccessKey, Error, WorkQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +33,10 @@ impl Transport for SimTransport {
         world.submit(self.place, std::iter::from_fn(|| queue.take_away()));
         self.network.advance(&mut world);
         world.collect(self.place, queue);
+    }
+
+    fn confirm(&mut self, key: &AccessKey) -> Result<(), Error> {
+        self.network.world().confirm(self.place, key)
     }
 
     fn poll(&mut self, queue: &mut WorkQueue) {

@@ -29,6 +29,12 @@ impl Buffer {
         &self.bytes[self.filled.clone()]
     }
 
+    /// The same, to be changed in place.
+    #[inline]
+    pub(super) fn filled_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.filled.clone()]
+    }
+
     /// Takes `count` bytes off the front, or all if there are fewer.
     #[inline]
     pub(super) fn consume(&mut self, count: usize) {
@@ -59,6 +65,13 @@ impl Buffer {
     pub(super) fn extend(&mut self, bytes: &[u8]) {
         self.space(bytes.len()).copy_from_slice(bytes);
         self.commit(bytes.len());
+    }
+
+    /// Gives memory back that a long message took, when nothing is in it any more.
+    pub(super) fn trim(&mut self, most: usize) {
+        if self.is_empty() && self.bytes.len() > most {
+            self.bytes = Vec::new();
+        }
     }
 
     #[cold]

@@ -8,29 +8,27 @@
 //! After an operation failed, those behind it are read over without effect; the client completes
 //! them as flushed. What answers the node's own reads of the client's memory still counts.
 
-use super::MAX_OPERATION_BYTES;
 use super::buffer::Buffer;
 use super::events::Events;
-use super::frame::{
-    Decoded, Failure, Frame, Hello, MAX_FRAME_BYTES, MAX_PIECE_BYTES, Target, decode, peek_read, put_data,
-};
-use super::outlet::{Out, Outlet, QUEUE_BYTES};
+use super::frame::{Decoded, Failure, Frame, MAX_FRAME_BYTES, MAX_PIECE_BYTES, Target, decode, peek_read, put_data};
+use super::outlet::{Out, Outlet};
 use super::peer::NodeLink;
-use super::stream::{Received, lost};
+use super::socket::Received;
+use super::{MAX_OPERATION_BYTES, lost_client};
 use crate::grants::Granted;
 use crate::transport::{Event, Peer};
 use crate::{EndpointId, Error, Rights};
-use forebay_env::Nanos;
 use std::sync::Arc;
 
 /// Bytes received in one turn.
 const RECEIVE_BYTES: usize = 256 << 10;
 
+/// Messages passed on in one turn: behind those of one connection wait the others'.
+const MESSAGES_PER_TURN: usize = 16;
+
 /// What a connection is to the node.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// It has not said.
-    Stranger,
     /// The first connection of a link, which says nothing more.
     Control(Arc<NodeLink>),
     /// An endpoint of a link.
@@ -48,15 +46,12 @@ pub(super) enum Turn {
     Full,
     /// The event queue is full.
     Stalled,
-    /// The stranger has said who it is.
-    Introduced(Hello),
 }
 
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) outlet: Arc<Outlet>,
     pub(super) role: Role,
-    pub(super) opened: Nanos,
     /// The socket may have something to receive.
     pub(super) readable: bool,
     /// In its last turn there was something to do.
@@ -74,26 +69,27 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(outlet: Outlet, opened: Nanos) -> Self {
+    /// A connection that was let in; `received` came over it behind what it said of itself.
+    pub(super) const fn new(outlet: Arc<Outlet>, role: Role, received: Vec<u8>) -> Self {
         Self {
-            outlet: Arc::new(outlet),
-            role: Role::Stranger,
-            opened,
-            readable: false,
+            outlet,
+            role,
+            readable: true,
             worked: false,
             queued: false,
             ended: false,
-            leftover: Vec::new(),
+            leftover: received,
             reading: None,
             failed: false,
         }
     }
 
-    /// Does what can be done now. `input` is scratch space.
+    /// Does what can be done now. `input` is scratch space. No answers are made while `most_queued` bytes of earlier
+    /// ones wait, at least one.
     ///
     /// # Errors
     /// Why the connection must be closed.
-    pub(super) fn turn(&mut self, input: &mut Buffer, events: &Events) -> Result<Turn, Error> {
+    pub(super) fn turn(&mut self, input: &mut Buffer, events: &Events, most_queued: usize) -> Result<Turn, Error> {
         input.clear();
         input.extend(&self.leftover);
         self.leftover.clear();
@@ -102,14 +98,11 @@ impl Connection {
         let (received, was_reading) = (input.len() > held, self.reading.is_some());
         let before = input.len();
         let turn = match &self.role {
-            // A link that joins is an event, too.
-            Role::Stranger if !events.has_room() => Turn::Stalled,
-            Role::Stranger => introduced(input)?,
             Role::Control(_) if input.is_empty() => Turn::Idle,
             Role::Control(_) => return Err(Error::Protocol("bytes on a control connection".into())),
             Role::Endpoint(link, id) => {
                 let (link, id) = (Arc::clone(link), *id);
-                self.execute(&link, id, input, events)?
+                self.execute(&link, id, input, events, most_queued)?
             }
         };
         // The front of a frame whose rest does not come is no work: it would never end.
@@ -126,11 +119,11 @@ impl Connection {
         if !self.readable || input.len() >= MAX_FRAME_BYTES {
             return Ok(());
         }
-        match self.outlet.stream.receive(input.space(RECEIVE_BYTES)).map_err(|errno| lost("the client", errno))? {
-            Received::Bytes(count) => {
+        match self.outlet.stream.receive(input.space(RECEIVE_BYTES)).map_err(lost_client)? {
+            Received::Bytes(count, more) => {
                 input.commit(count);
-                // Edge-triggered: a receive that did not fill the space has emptied the socket.
-                self.readable = count == RECEIVE_BYTES;
+                // Edge-triggered: what is left in the socket is not announced again.
+                self.readable = more;
             }
             Received::Nothing => self.readable = false,
             Received::End => (self.readable, self.ended) = (false, true),
@@ -145,14 +138,16 @@ impl Connection {
         id: EndpointId,
         input: &mut Buffer,
         events: &Events,
+        most_queued: usize,
     ) -> Result<Turn, Error> {
         let outlet = Arc::clone(&self.outlet);
         let mut out = outlet.lock();
+        let mut messages = 0;
         let turn = {
             let granted = link.offered.hold();
             prefetch(&granted, input.filled());
             loop {
-                if out.queue.len() >= QUEUE_BYTES {
+                if out.queue.len() >= most_queued {
                     break Turn::Again;
                 }
                 if let Some((number, target)) = self.reading {
@@ -170,6 +165,10 @@ impl Connection {
                         if !events.has_room() {
                             break Turn::Stalled;
                         }
+                        if messages == MESSAGES_PER_TURN {
+                            break Turn::Again;
+                        }
+                        messages += 1;
                         let peer = Arc::clone(link) as Arc<dyn Peer>;
                         events.push(Event::Message { peer, endpoint: id, bytes: bytes.to_vec() });
                         Frame::Done.encode(number, &mut out.queue);
@@ -180,7 +179,7 @@ impl Connection {
             }
         };
         outlet.send(&mut out)?;
-        Ok(if turn == Turn::Again && out.queue.len() >= QUEUE_BYTES { Turn::Full } else { turn })
+        Ok(if turn == Turn::Again && out.queue.len() >= most_queued { Turn::Full } else { turn })
     }
 
     /// Carries out a one-sided operation and appends its answer.
@@ -255,18 +254,6 @@ fn prefetch(granted: &Granted<'_>, mut input: &[u8]) {
         granted.prefetch(at, length as usize);
         input = input.get(frame_bytes..).unwrap_or_default();
     }
-}
-
-/// What a stranger said.
-fn introduced(input: &mut Buffer) -> Result<Turn, Error> {
-    let Some(Decoded { frame, length, .. }) = decode(input.filled()).map_err(malformed)? else {
-        return Ok(Turn::Idle);
-    };
-    let Frame::Hello(hello) = frame else {
-        return Err(Error::Protocol("a connection that does not begin with a hello".into()));
-    };
-    input.consume(length);
-    Ok(Turn::Introduced(hello))
 }
 
 pub(super) fn malformed(cause: forebay_base::DecodeError) -> Error {

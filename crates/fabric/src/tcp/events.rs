@@ -1,6 +1,6 @@
 //! What happened at the node, on its way from the I/O thread to whoever serves.
 //!
-//! The queue is bounded: when it is full, the I/O thread leaves messages and new links where they
+//! The queue is bounded: when it is full, the I/O thread leaves messages (and later new links) where they
 //! are, stops receiving from the connections that they came over, and is woken when half the queue
 //! has been taken. Links that leave are always let in: there are no more of them than joined.
 
@@ -11,8 +11,11 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-const MAX_EVENTS: usize = 64 << 10;
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
+/// Events in the queue, which is one for all: behind those of one connection wait the others'. What is not in it waits in
+/// the sockets of those who sent it.
+const MAX_EVENTS: usize = 1024;
+/// Bytes of messages in the queue.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Events {
@@ -40,11 +43,19 @@ impl Queue {
 }
 
 impl Events {
-    /// Whether a message or a new link may be pushed; if not, the taker of events says when to ask again.
+    /// Whether a message may be pushed; if not, the taker of events says when to ask again.
     pub(super) fn has_room(&self) -> bool {
         let mut queue = lock(&self.queue);
         queue.stalled |= queue.is_full(1);
         !queue.is_full(1)
+    }
+
+    /// Whether a link may be pushed. There is room for links when messages find none: a flood keeps nobody out.
+    pub(super) fn has_room_for_link(&self) -> bool {
+        let mut queue = lock(&self.queue);
+        let is_full = queue.events.len() >= 4 * MAX_EVENTS;
+        queue.stalled |= is_full;
+        !is_full
     }
 
     pub(super) fn push(&self, event: Event) {

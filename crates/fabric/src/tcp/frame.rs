@@ -28,6 +28,9 @@
 //!  9  Done          nothing: a write or message was accepted
 //! 10  Word          8 word before the atomic operation
 //! 11  Failed        C, 1 code, 3 zero, 8 first and 8 second detail (see `Failure`)
+//! 12  Challenge     C, 32 nonce: the node asks for the proof of a secret
+//! 13  Proof         C, 32 nonce, 32 proof, 1 to 64 name: the client's (see `admission`)
+//! 14  Proven        C, 32 proof: the node's, in front of a `Welcome`
 //!
 //! C: 4 bytes, CRC32C of the header and of the body behind C.
 //! ```
@@ -38,7 +41,8 @@
 //! end to end by whoever stores them.
 
 use super::buffer::Buffer;
-use crate::{AccessKey, Error, RemoteAddress};
+use crate::admission::{Bytes32, MAX_NAME_BYTES, PROOF_BYTES, REQUEST_BYTES};
+use crate::{AccessKey, Denial, Error, RemoteAddress};
 use forebay_base::{DecodeError, Reader, checksum, checksum_append};
 
 pub(super) const HEADER_BYTES: usize = 16;
@@ -48,7 +52,7 @@ pub(super) const MAX_PIECE_BYTES: usize = 64 << 10;
 pub(super) const MAX_BODY_BYTES: usize = WRITE_HEAD_BYTES + MAX_PIECE_BYTES;
 pub(super) const MAX_FRAME_BYTES: usize = HEADER_BYTES + MAX_BODY_BYTES;
 
-const MAGIC: u8 = 0xfb;
+pub(super) const MAGIC: u8 = 0xfb;
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 4;
 const TARGET_BYTES: usize = 32;
@@ -56,10 +60,13 @@ const WRITE_HEAD_BYTES: usize = TARGET_BYTES + 4;
 const HELLO_BYTES: usize = 32;
 const WELCOME_BYTES: usize = 44;
 const FAILED_BYTES: usize = 24;
+/// Longest frame of those with which a client begins: its proof.
+pub(super) const MAX_FIRST_FRAME_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES + 2 * PROOF_BYTES + MAX_NAME_BYTES;
 /// Flag of a `Write`: the immediate is one.
 const IMMEDIATE: u8 = 1;
 
 const _: () = assert!(TARGET_BYTES == AccessKey::WIRE_BYTES + 8 + 4);
+const _: () = assert!(REQUEST_BYTES == HELLO_BYTES - CHECKSUM_BYTES);
 
 mod kind {
     pub(super) const HELLO: u8 = 1;
@@ -73,6 +80,9 @@ mod kind {
     pub(super) const DONE: u8 = 9;
     pub(super) const WORD: u8 = 10;
     pub(super) const FAILED: u8 = 11;
+    pub(super) const CHALLENGE: u8 = 12;
+    pub(super) const PROOF: u8 = 13;
+    pub(super) const PROVEN: u8 = 14;
 }
 
 /// Whom a connection belongs to.
@@ -87,6 +97,19 @@ pub(super) enum Hello {
         /// The link's secret.
         token: u128,
     },
+}
+
+impl Hello {
+    /// The body of its frame behind the checksum: what a proof is of.
+    pub(super) fn request(self) -> [u8; REQUEST_BYTES] {
+        let (role, link, token) = match self {
+            Self::Control => (0u32, 0, 0),
+            Self::Endpoint { link, token } => (1, link, token),
+        };
+        let mut body = [0; REQUEST_BYTES];
+        pack(&mut body, [&role.to_le_bytes(), &link.to_le_bytes(), &token.to_le_bytes()]);
+        body
+    }
 }
 
 /// The node's answer to a `Hello`.
@@ -108,10 +131,11 @@ pub(super) struct Target {
     pub(super) length: u32,
 }
 
-/// Why an operation was refused: a code and two details.
+/// Why an operation or a connection was refused: a code and two details.
 ///
 /// 1 access denied; 2 out of bounds (offset, length); 3 misaligned (offset); 4 unsupported;
-/// 5 too large (length, limit).
+/// 5 too large (length, limit). Connections: 6 proof of a secret refused; 7 TLS is needed; 8 there is no TLS;
+/// 9 no room; 10 the certificate is not for one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Failure {
     code: u8,
@@ -127,6 +151,13 @@ impl Failure {
             Error::Misaligned { offset } => (3, offset, 0),
             Error::Unsupported(_) => (4, 0, 0),
             Error::TooLarge { length, limit } => (5, length, limit),
+            Error::NotAdmitted { ref cause, .. } => match cause {
+                Denial::Plain => (7, 0, 0),
+                Denial::Tls => (8, 0, 0),
+                Denial::Crowded => (9, 0, 0),
+                Denial::Certificate(_) => (10, 0, 0),
+                _ => (6, 0, 0),
+            },
             _ => (1, 0, 0),
         };
         Self { code, first, second }
@@ -140,7 +171,18 @@ impl Failure {
             3 => Error::Misaligned { offset: first },
             4 => Error::Unsupported("the node refuses the operation"),
             5 => Error::TooLarge { length: first, limit: second },
+            6..=10 => Error::denied("the node", self.denial()),
             _ => Error::AccessDenied,
+        }
+    }
+
+    fn denial(self) -> Denial {
+        match self.code {
+            7 => Denial::Plain,
+            8 => Denial::Tls,
+            9 => Denial::Crowded,
+            10 => Denial::Certificate("it was revoked, or is not for one DNS name, which is the client's name".into()),
+            _ => Denial::Secret,
         }
     }
 }
@@ -159,6 +201,9 @@ pub(super) enum Frame<'a> {
     Done,
     Word(u64),
     Failed(Failure),
+    Challenge(Bytes32),
+    Proof { nonce: Bytes32, proof: Bytes32, name: &'a str },
+    Proven(Bytes32),
 }
 
 /// A frame at the front of received bytes.
@@ -250,7 +295,8 @@ fn decode_body<'a>(header: &[u8; HEADER_BYTES], kind: u8, flags: u8, body: &'a [
 
 /// Decodes the body of a frame that carries a checksum.
 fn decode_checked<'a>(header: &[u8; HEADER_BYTES], kind: u8, body: &'a [u8]) -> Result<Frame<'a>, DecodeError> {
-    if !matches!(kind, kind::HELLO | kind::WELCOME | kind::MESSAGE | kind::FAILED) {
+    let checked = matches!(kind, kind::HELLO | kind::WELCOME | kind::MESSAGE | kind::FAILED);
+    if !checked && !matches!(kind, kind::CHALLENGE | kind::PROOF | kind::PROVEN) {
         return Err(bad("frame kind", kind.into()));
     }
     let mut reader = Reader::new(body);
@@ -281,8 +327,18 @@ fn decode_checked<'a>(header: &[u8; HEADER_BYTES], kind: u8, body: &'a [u8]) -> 
             let code = reader.u32()?;
             let (first, second) = (reader.u64()?, reader.u64()?);
             match u8::try_from(code) {
-                Ok(code @ 1..=5) => Frame::Failed(Failure { code, first, second }),
+                Ok(code @ 1..=10) => Frame::Failed(Failure { code, first, second }),
                 _ => return Err(bad("failure code", code.into())),
+            }
+        }
+        kind::CHALLENGE => Frame::Challenge(get_bytes32(&mut reader)?),
+        kind::PROVEN => Frame::Proven(get_bytes32(&mut reader)?),
+        kind::PROOF => {
+            let (nonce, proof) = (get_bytes32(&mut reader)?, get_bytes32(&mut reader)?);
+            let length = reader.remaining();
+            match std::str::from_utf8(reader.rest()) {
+                Ok(name) if (1..=MAX_NAME_BYTES).contains(&length) => Frame::Proof { nonce, proof, name },
+                _ => return Err(bad("name of a secret", length as u64)),
             }
         }
         _ => {
@@ -294,6 +350,12 @@ fn decode_checked<'a>(header: &[u8; HEADER_BYTES], kind: u8, body: &'a [u8]) -> 
     };
     reader.finish()?;
     Ok(frame)
+}
+
+fn get_bytes32(reader: &mut Reader<'_>) -> Result<Bytes32, DecodeError> {
+    let mut bytes = [0; PROOF_BYTES];
+    bytes.copy_from_slice(reader.bytes(PROOF_BYTES)?);
+    Ok(bytes)
 }
 
 fn bad(what: &'static str, found: u64) -> DecodeError {
@@ -337,15 +399,7 @@ impl Frame<'_> {
     /// Appends the frame to `out`.
     pub(super) fn encode(&self, number: u64, out: &mut Buffer) {
         match *self {
-            Self::Hello(hello) => {
-                let (role, link, token) = match hello {
-                    Hello::Control => (0u32, 0, 0),
-                    Hello::Endpoint { link, token } => (1, link, token),
-                };
-                let mut body = [0; HELLO_BYTES - CHECKSUM_BYTES];
-                pack(&mut body, [&role.to_le_bytes(), &link.to_le_bytes(), &token.to_le_bytes()]);
-                put_checked(out, kind::HELLO, number, &body);
-            }
+            Self::Hello(hello) => put_checked(out, kind::HELLO, number, &hello.request()),
             Self::Welcome(Welcome { node, incarnation, link, token, endpoint }) => {
                 let mut body = [0; WELCOME_BYTES - CHECKSUM_BYTES];
                 pack(
@@ -385,6 +439,11 @@ impl Frame<'_> {
                 pack(&mut body, [&u32::from(code).to_le_bytes(), &first.to_le_bytes(), &second.to_le_bytes()]);
                 put_checked(out, kind::FAILED, number, &body);
             }
+            Self::Challenge(nonce) => put_checked(out, kind::CHALLENGE, number, &nonce),
+            Self::Proof { nonce, proof, name } => {
+                put_checked(out, kind::PROOF, number, &[&nonce[..], &proof, name.as_bytes()].concat());
+            }
+            Self::Proven(proof) => put_checked(out, kind::PROVEN, number, &proof),
         }
     }
 }
@@ -453,7 +512,7 @@ fn target(Target { at, length }: Target) -> [u8; TARGET_BYTES] {
 }
 
 /// Appends a frame with a checksum in front of its `body`.
-fn put_checked(out: &mut Buffer, kind: u8, number: u64, body: &[u8]) {
+pub(super) fn put_checked(out: &mut Buffer, kind: u8, number: u64, body: &[u8]) {
     let header = header(kind, 0, CHECKSUM_BYTES + body.len(), number);
     out.extend(&header);
     out.extend(&checksum_append(checksum(&header), body).to_le_bytes());

@@ -1,19 +1,19 @@
-//! A client's connection to a node.
+//! A client's connection to a node, as its handle and its endpoints share it.
 
+use super::Options;
 use super::buffer::Buffer;
-use super::frame::{Decoded, Frame, Hello, Welcome, decode};
-use super::stream::{Received, Stream, lost, wait};
-use super::transport::TcpTransport;
-use super::{CAPABILITIES, Options};
+use super::frame::{Decoded, Hello, Welcome, decode};
+use super::gate::Gate;
+use super::socket::{Broken, Received};
+use super::stream::{Stream, wait};
+use super::tls::Tls;
+use crate::admission::{Bytes32, PROOF_BYTES, channel_of};
 use crate::counters::CountsRegistry;
-use crate::transport::{Link, Revocation};
-use crate::{
-    AccessKey, Backing, Capabilities, Counts, Endpoint, EndpointOptions, Error, GrantTable, NodeIdentity, Region,
-    Rights, Traffic,
-};
+use crate::{Denial, Error, GrantTable, NodeIdentity};
 use forebay_env::sync::lock;
 use forebay_env::{Clock, Nanos, SystemClock};
-use std::net::{SocketAddr, ToSocketAddrs};
+use rustls::pki_types::ServerName;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -21,32 +21,14 @@ use std::time::Duration;
 /// Bytes received at a time while a connection introduces itself.
 const RECEIVE_BYTES: usize = 4096;
 
-/// Opens a link to the node at `address`: `tcp://host:port`, or `host:port`.
-///
-/// # Errors
-/// [`Error::Invalid`] for an address of another form; [`Error::PeerLost`] when no node answers
-/// there within [`Options::connect_timeout`].
-pub fn connect(address: &str, options: Options) -> Result<Arc<dyn Link>, Error> {
-    let place = address.strip_prefix("tcp://").unwrap_or(address);
-    let invalid = |cause: String| {
-        Error::Invalid(format!("{address:?} is not the address of a TCP node, such as tcp://127.0.0.1:4000: {cause}"))
-    };
-    let candidates = place.to_socket_addrs().map_err(|e| invalid(e.to_string()))?;
-    let mut last = Err(invalid("the name has no address".into()));
-    for candidate in candidates {
-        last = join(candidate, options.clone());
-        if last.is_ok() {
-            break;
-        }
-    }
-    last.map(|shared| Arc::new(TcpLink(shared)) as Arc<dyn Link>)
-}
-
-fn join(address: SocketAddr, options: Options) -> Result<Arc<Shared>, Error> {
-    let (control, welcome, _) = introduce(address, &options, Hello::Control)?;
+/// Opens a link to the node at this address; it lives until [`Shared::end`]. `host` is the address as it was written.
+pub(super) fn join(address: SocketAddr, host: &str, options: Options) -> Result<Arc<Shared>, Error> {
+    let name = options.access.tls.is_some().then(|| options.access.name_of(host)).transpose()?;
+    let (control, welcome, _) = introduce(address, name.as_ref(), &options, Hello::Control)?;
     Ok(Arc::new(Shared {
         node: NodeIdentity { node: welcome.node, incarnation: welcome.incarnation },
         address,
+        name,
         options,
         hello: Hello::Endpoint { link: welcome.link, token: welcome.token },
         control,
@@ -57,50 +39,99 @@ fn join(address: SocketAddr, options: Options) -> Result<Arc<Shared>, Error> {
     }))
 }
 
-/// Connects and says hello. Returns what came behind the welcome, too.
-fn introduce(address: SocketAddr, options: &Options, hello: Hello) -> Result<(Stream, Welcome, Buffer), Error> {
+/// Connects, says hello and proves who this process is. Returns what came behind the welcome, too. `name` is that
+/// of the node's certificate.
+fn introduce(
+    address: SocketAddr,
+    name: Option<&ServerName<'static>>,
+    options: &Options,
+    hello: Hello,
+) -> Result<(Stream, Welcome, Buffer), Error> {
     let clock = SystemClock::new();
     let limit = options.connect_timeout;
     let deadline = Nanos::try_from(limit.as_nanos()).unwrap_or(Nanos::MAX);
-    let stream = Stream::connect(address, limit, options.socket_bytes).map_err(|e| Error::lost(address, e))?;
-    let mut bytes = Buffer::default();
-    Frame::Hello(hello).encode(0, &mut bytes);
-    // A socket that was just opened takes a few bytes at once.
-    if stream.send(bytes.filled()).map_err(|e| lost(address, e))? != bytes.len() {
-        return Err(Error::lost(address, "the socket takes no greeting"));
-    }
-    bytes.clear();
-    loop {
-        let decoded = decode(bytes.filled()).map_err(|e| Error::Protocol(format!("{address} is no node: {e}")))?;
-        if let Some(Decoded { frame, length, .. }) = decoded {
-            return match frame {
-                Frame::Welcome(welcome) => {
-                    bytes.consume(length);
-                    Ok((stream, welcome, bytes))
-                }
-                Frame::Failed(failure) => Err(failure.error()),
-                _ => Err(Error::Protocol(format!("{address} answers a hello with another frame"))),
-            };
+    let broken = |broken| denied(address, broken);
+    let time_left = || match deadline.saturating_sub(clock.now()) {
+        0 => Err(Error::lost(address, format_args!("no welcome within {limit:?}"))),
+        left => Ok(Duration::from_nanos(left)),
+    };
+    let pause = |stream: &Stream, for_room| {
+        wait([(stream, for_room)], time_left()?);
+        Ok(())
+    };
+    let mut stream = Stream::connect(address, limit, options.socket_bytes).map_err(|e| Error::lost(address, e))?;
+    if let (Some(config), Some(name)) = (&options.access.tls, name) {
+        stream.begin_tls(Tls::client(config, name.clone()).map_err(broken)?);
+        while !stream.shake_hands().map_err(broken)? {
+            // Its own hello fits into a socket that was just opened.
+            pause(&stream, false)?;
         }
-        match stream.receive(bytes.space(RECEIVE_BYTES)).map_err(|e| lost(address, e))? {
-            Received::Bytes(count) => bytes.commit(count),
-            Received::End => return Err(Error::lost(address, "it closed the connection instead of a welcome")),
-            Received::Nothing => {
-                let now = clock.now();
-                if now >= deadline {
-                    return Err(Error::lost(address, format_args!("no welcome within {limit:?}")));
-                }
-                wait([(&stream, false)], Duration::from_nanos(deadline - now));
+    }
+    let mut gate = Gate::new(address, &options.access, hello, channel(&stream));
+    let mut bytes = Buffer::default();
+    loop {
+        while !gate.out.is_empty() {
+            match stream.send(gate.out.filled()).map_err(broken)? {
+                0 => pause(&stream, true)?,
+                count => gate.out.consume(count),
             }
         }
+        let decoded = decode(bytes.filled()).map_err(|e| Error::Protocol(format!("{address} is no node: {e}")))?;
+        if let Some(Decoded { frame, length, .. }) = decoded {
+            let welcome = gate.take(frame)?;
+            bytes.consume(length);
+            match welcome {
+                Some(welcome) => return Ok((stream, welcome, bytes)),
+                None => continue,
+            }
+        }
+        // A node may send on and on without ever coming to a frame's end.
+        time_left()?;
+        match stream.receive(bytes.space(RECEIVE_BYTES)).map_err(broken)? {
+            Received::Bytes(count, _) => bytes.commit(count),
+            Received::End => return Err(Error::lost(address, "it closed the connection instead of a welcome")),
+            Received::Nothing => pause(&stream, false)?,
+        }
     }
+}
+
+/// What names the channel to the node.
+fn channel(stream: &Stream) -> Bytes32 {
+    let shown = stream.peer_certificates();
+    shown.as_deref().and_then(<[_]>::first).map_or([0; PROOF_BYTES], |own| channel_of(own))
+}
+
+/// Why TLS, or the system, ended a connection that was being opened.
+fn denied(node: SocketAddr, broken: Broken) -> Error {
+    use rustls::{AlertDescription as Alert, Error as Tls};
+    let text = broken.to_string();
+    let cause = match &broken {
+        Broken::System(_) => return Error::lost(node, text),
+        Broken::Tls(Tls::InvalidCertificate(_)) => Denial::NodeCertificate(text),
+        Broken::Tls(Tls::AlertReceived(Alert::CertificateRequired)) => Denial::CertificateMissing,
+        Broken::Tls(Tls::AlertReceived(
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::DecryptError,
+        )) => Denial::Certificate(text),
+        Broken::Tls(Tls::InvalidMessage(_)) => Denial::Tls,
+        Broken::Tls(_) => return Error::Protocol(format!("TLS with {node}: {text}")),
+    };
+    Error::denied(node, cause)
 }
 
 /// What a link and its endpoints share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    node: NodeIdentity,
+    pub(super) node: NodeIdentity,
     address: SocketAddr,
+    /// Whom the node's certificate is for.
+    name: Option<ServerName<'static>>,
     options: Options,
     /// What its endpoints say.
     hello: Hello,
@@ -110,7 +141,7 @@ pub(super) struct Shared {
     pub(super) exposed: GrantTable,
     /// Connections of endpoints.
     streams: Mutex<Vec<Weak<Stream>>>,
-    counts: CountsRegistry,
+    pub(super) counts: CountsRegistry,
 }
 
 impl Shared {
@@ -128,7 +159,7 @@ impl Shared {
         self.stands()
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         if self.alive.swap(false, Ordering::AcqRel) {
             self.exposed.revoke_all();
             self.control.shutdown();
@@ -142,15 +173,16 @@ impl Shared {
         Error::lost(self.node, cause)
     }
 
-    fn ended(&self) -> Error {
+    pub(super) fn ended(&self) -> Error {
         self.lost("the link is closed")
     }
 
-    fn open(&self) -> Result<(Arc<Stream>, Buffer), Error> {
+    /// Opens an endpoint's connection. Returns what came behind the welcome, too.
+    pub(super) fn open(&self) -> Result<(Arc<Stream>, Buffer), Error> {
         if !self.check() {
             return Err(self.ended());
         }
-        let (stream, welcome, rest) = match introduce(self.address, &self.options, self.hello) {
+        let (stream, welcome, rest) = match introduce(self.address, self.name.as_ref(), &self.options, self.hello) {
             // Another life of the node, or another node, has the address.
             Err(Error::AccessDenied) => return Err(self.lost("the node does not know the link")),
             other => other?,
@@ -165,58 +197,5 @@ impl Shared {
         drop(streams);
         // Whoever ended the link meanwhile may have missed the stream.
         if self.stands() { Ok((stream, rest)) } else { Err(self.ended()) }
-    }
-}
-
-#[derive(Debug)]
-struct TcpLink(Arc<Shared>);
-
-impl Drop for TcpLink {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-impl Link for TcpLink {
-    fn node(&self) -> NodeIdentity {
-        self.0.node
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
-    }
-
-    fn endpoint(&self, options: EndpointOptions) -> Result<Endpoint, Error> {
-        let (stream, input) = self.0.open()?;
-        let counts = self.0.counts.register(options.traffic);
-        let transport = TcpTransport::new(Arc::clone(&self.0), stream, input);
-        Ok(Endpoint::new(Box::new(transport), CAPABILITIES, options, counts))
-    }
-
-    fn allocate(&self, length: usize) -> Result<Region, Error> {
-        Region::allocate(length, Backing::Private)
-    }
-
-    fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
-        if !self.0.check() {
-            return Err(self.0.ended());
-        }
-        self.0.exposed.grant(region, offset, length, rights)
-    }
-
-    fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
-        if self.0.exposed.revoke(key) { Ok(Revocation::complete()) } else { Err(Error::AccessDenied) }
-    }
-
-    fn counts(&self, traffic: Traffic) -> Counts {
-        self.0.counts.sum(traffic)
-    }
-
-    fn is_alive(&self) -> bool {
-        self.0.check()
-    }
-
-    fn close(&self) {
-        self.0.end();
     }
 }

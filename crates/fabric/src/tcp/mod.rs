@@ -21,30 +21,41 @@
 //! connection ends, its operations end with [`Error::PeerLost`]. Keepalive finds silent peers within
 //! some five seconds on a control connection, and whoever waits on an endpoint waits on both.
 //!
-//! Nothing is encrypted: a node listens on loopback addresses only, unless told otherwise. TLS would
-//! go into `stream`.
+//! Who connects is a stranger until it has proven who it is (`door`, which has a thread of its own): with a
+//! certificate, within TLS (`tls`), or with a shared secret. What is then sent goes through TLS or as it is
+//! (`stream`); nothing else knows of it. A node that neither encrypts nor asks listens on loopback addresses only,
+//! unless told otherwise.
 //!
-//! Bounds, whatever the peer sends: a frame is at most 64 KiB and its head; a connection buffers a
-//! few hundred KiB each way; see `connection` and `events` for who is made to wait.
+//! Bounds, whatever the peer sends: a stranger costs what `door` says; a frame is at most 64 KiB and its head; a
+//! connection buffers a few hundred KiB each way; see `connection` and `events` for who is made to wait.
 
 mod buffer;
 mod connection;
+#[cfg(feature = "decoders")]
+pub(crate) mod decoders;
+mod door;
 mod events;
 mod frame;
+mod gate;
+mod handle;
 mod link;
 mod listener;
 mod outlet;
 mod peer;
+mod porter;
 mod server;
+mod socket;
 mod stream;
+mod tls;
 mod transport;
+mod wakers;
 
-pub use link::connect;
+pub use handle::connect;
 pub use listener::{TcpListener, listen};
 
-#[cfg(doc)]
-use crate::Error;
-use crate::{Atomics, Capabilities, NodeIdentity, RevocationMode};
+use crate::admission::{Access, Admission};
+use crate::{Atomics, Capabilities, Error, NodeIdentity, RevocationMode};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Largest read or write, bytes.
@@ -62,14 +73,21 @@ const CAPABILITIES: Capabilities = Capabilities {
 /// How a node or a client behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Nodes: whether an address that is not loopback is allowed, although nothing is encrypted.
+    /// Nodes: whether an address that is not loopback is allowed, although connections are not encrypted or
+    /// clients do not prove who they are.
     pub allow_remote: bool,
+    /// Nodes: what is asked of those who connect, and how the node proves itself. Without, nobody is asked.
+    pub admission: Option<Arc<Admission>>,
+    /// Clients: how this process proves itself, and what it asks of nodes.
+    pub access: Access,
     /// Clients: how long connecting may take.
     pub connect_timeout: Duration,
     /// Nodes: how long an operation on a client's memory may take. It waits for the client to poll.
     pub peer_timeout: Duration,
     /// Nodes: connections at a time, links and endpoints together.
     pub max_connections: usize,
+    /// Nodes: how many of these may be of one identity; of one address, where nobody is asked.
+    pub max_connections_of_one: usize,
     /// Size of the system's buffers of a connection, bytes each way; `None` lets it choose.
     pub socket_bytes: Option<usize>,
 }
@@ -78,10 +96,18 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             allow_remote: false,
+            admission: None,
+            access: Access::default(),
             connect_timeout: Duration::from_secs(5),
             peer_timeout: Duration::from_secs(10),
             max_connections: 1024,
+            max_connections_of_one: 768,
             socket_bytes: None,
         }
     }
+}
+
+/// A client's connection that carries nothing any more.
+fn lost_client(cause: socket::Broken) -> Error {
+    Error::lost("the client", cause)
 }

@@ -15,7 +15,8 @@ use forebay_env::sync::lock;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes in the queue above which nothing is appended (by less than a frame it may be more).
+/// Bytes in the queue above which nothing is appended (by less than a frame it may be more). Of many connections each
+/// makes answers for less.
 pub(super) const QUEUE_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
@@ -67,13 +68,14 @@ impl Outlet {
             match self.stream.send(out.queue.filled()) {
                 Ok(0) => break,
                 Ok(count) => out.queue.consume(count),
-                Err(errno) => {
-                    let cause = lost(&self.name, errno);
+                Err(broken) => {
+                    let cause = lost(&self.name, broken);
                     self.end_locked(out, cause.clone());
                     return Err(cause);
                 }
             }
         }
+        out.queue.trim(2 * QUEUE_BYTES);
         if out.waiting > 0 && out.queue.len() < QUEUE_BYTES {
             self.changed.notify_all();
         }
@@ -102,7 +104,27 @@ impl Outlet {
     /// Writes to the peer's memory: appends the frames and sends. The peer's refusal, if it comes to
     /// that, ends the connection.
     pub(super) fn write(&self, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
-        let mut out = self.with_room(self.lock())?;
+        let out = self.with_room(self.lock())?;
+        self.put(out, to, bytes, immediate, true)
+    }
+
+    /// As [`Outlet::write`], but does not wait: the queue takes all that the socket does not take now.
+    pub(super) fn post(&self, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
+        let out = self.lock();
+        if let Some(cause) = &out.ended {
+            return Err(cause.clone());
+        }
+        self.put(out, to, bytes, immediate, false)
+    }
+
+    fn put<'a>(
+        &'a self,
+        mut out: MutexGuard<'a, Out>,
+        to: RemoteAddress,
+        bytes: &[u8],
+        immediate: Option<u32>,
+        waits: bool,
+    ) -> Result<(), Error> {
         let number = out.next_number();
         let mut done = 0;
         loop {
@@ -118,8 +140,47 @@ impl Outlet {
             }
             if out.queue.len() >= QUEUE_BYTES {
                 self.send(&mut out)?;
-                out = self.with_room(out)?;
+                if waits {
+                    out = self.with_room(out)?;
+                }
             }
+        }
+    }
+
+    /// Bytes that the socket has not taken.
+    pub(super) fn unsent(&self) -> usize {
+        self.lock().queue.len()
+    }
+
+    /// Asks for at least one byte of the peer's memory. The answer is for [`Outlet::take_read`].
+    pub(super) fn start_read(&self, from: RemoteAddress, length: usize) -> Result<u64, Error> {
+        let mut out = self.lock();
+        if let Some(cause) = &out.ended {
+            return Err(cause.clone());
+        }
+        let number = out.next_number();
+        Frame::Read(Target { at: from, length: length as u32 }).encode(number, &mut out.queue);
+        out.pulls.insert(number, Pull { bytes: Vec::new(), expected: length, refused: None });
+        self.send(&mut out)?;
+        Ok(number)
+    }
+
+    /// The answer to a read, if it is there.
+    pub(super) fn take_read(&self, number: u64) -> Option<Result<Vec<u8>, Error>> {
+        let mut out = self.lock();
+        if out.pulls.get(&number).is_some_and(Pull::is_answered) {
+            let Pull { bytes, refused, .. } = out.pulls.remove(&number)?;
+            return Some(refused.map_or(Ok(bytes), Err));
+        }
+        out.ended.clone().map(Err)
+    }
+
+    /// Nobody wants the answer to a read any more. One that has not come cannot be told from one that was never asked
+    /// for, so the connection ends.
+    pub(super) fn drop_read(&self, number: u64) {
+        let mut out = self.lock();
+        if out.pulls.remove(&number).is_some_and(|pull| !pull.is_answered()) {
+            self.end_locked(&mut out, unasked(number));
         }
     }
 

@@ -4,7 +4,8 @@ use super::events::Events;
 use super::frame::{Hello, MAX_PIECE_BYTES};
 use super::outlet::Outlet;
 use super::{CAPABILITIES, MAX_OPERATION_BYTES};
-use crate::transport::{Event, Peer, Revocation};
+use crate::admission::{Identity, Origin, Standing};
+use crate::transport::{Event, Peer, Pull, Revocation};
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
 use forebay_env::HashMap;
 use forebay_env::Random;
@@ -17,6 +18,9 @@ pub(super) struct NodeLink {
     pub(super) id: PeerId,
     /// What an endpoint must show to belong to the link.
     pub(super) token: u128,
+    origin: Origin,
+    /// What it was let in for.
+    pub(super) standing: Standing,
     /// Grants of the node to the client.
     pub(super) offered: GrantTable,
     alive: AtomicBool,
@@ -27,10 +31,17 @@ pub(super) struct NodeLink {
 }
 
 impl NodeLink {
-    pub(super) fn new(id: PeerId, control: Arc<Outlet>, events: Arc<Events>) -> Result<Self, Error> {
+    pub(super) fn new(
+        id: PeerId,
+        (origin, standing): (Origin, Standing),
+        control: Arc<Outlet>,
+        events: Arc<Events>,
+    ) -> Result<Self, Error> {
         Ok(Self {
             id,
             token: Random::secret().map_err(|e| Error::io("drawing a link's token", e))?,
+            origin,
+            standing,
             offered: GrantTable::new(),
             alive: AtomicBool::new(true),
             control,
@@ -40,11 +51,13 @@ impl NodeLink {
         })
     }
 
-    /// Whether `hello` shows the link's token, in time that does not depend on where it differs.
-    pub(super) fn admits(&self, hello: Hello) -> bool {
+    /// Whether `hello` shows the link's token, in time that does not depend on where it differs, and comes from
+    /// whose link it is.
+    pub(super) fn admits(&self, hello: Hello, identity: &Identity) -> bool {
         match hello {
             Hello::Endpoint { link, token } => {
-                link == self.id.0 && AccessKey::new(0, token).same_secret(&AccessKey::new(0, self.token))
+                let same_token = AccessKey::new(0, token).same_secret(&AccessKey::new(0, self.token));
+                link == self.id.0 && same_token && self.origin.identity == *identity
             }
             Hello::Control => false,
         }
@@ -98,6 +111,10 @@ impl Peer for NodeLink {
         self.id
     }
 
+    fn origin(&self) -> Origin {
+        self.origin.clone()
+    }
+
     fn grant(&self, region: &Region, offset: u64, length: u64, rights: Rights) -> Result<AccessKey, Error> {
         if !self.is_alive() {
             return Err(self.lost());
@@ -126,6 +143,22 @@ impl Peer for NodeLink {
         self.outlet(endpoint)?.write(to, bytes, immediate)
     }
 
+    fn post(&self, endpoint: EndpointId, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
+        check_length(bytes.len(), MAX_OPERATION_BYTES)?;
+        self.outlet(endpoint)?.post(to, bytes, immediate)
+    }
+
+    fn unsent(&self, endpoint: EndpointId) -> usize {
+        self.outlet(endpoint).map_or(0, |outlet| outlet.unsent())
+    }
+
+    fn pull(&self, endpoint: EndpointId, from: RemoteAddress, length: usize) -> Result<Box<dyn Pull>, Error> {
+        check_length(length, MAX_OPERATION_BYTES)?;
+        let outlet = self.outlet(endpoint)?;
+        let number = if length == 0 { None } else { Some(outlet.start_read(from, length)?) };
+        Ok(Box::new(Pulling { outlet, number }))
+    }
+
     fn send(&self, endpoint: EndpointId, bytes: &[u8]) -> Result<(), Error> {
         check_length(bytes.len(), CAPABILITIES.max_message_bytes)?;
         self.outlet(endpoint)?.message(bytes)
@@ -137,6 +170,30 @@ impl Peer for NodeLink {
 
     fn close(&self) {
         self.end(self.lost());
+    }
+}
+
+/// A read of the client's memory, by its number; without one it is of nothing.
+#[derive(Debug)]
+struct Pulling {
+    outlet: Arc<Outlet>,
+    number: Option<u64>,
+}
+
+impl Pull for Pulling {
+    fn poll(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        match self.number {
+            Some(number) => self.outlet.take_read(number),
+            None => Some(Ok(Vec::new())),
+        }
+    }
+}
+
+impl Drop for Pulling {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.outlet.drop_read(number);
+        }
     }
 }
 

@@ -7,23 +7,26 @@
 
 use super::buffer::Buffer;
 use super::connection::{Connection, Role, Turn};
+use super::door::{Guest, Hall, network_of};
 use super::events::Events;
-use super::frame::{Failure, Frame, Hello, Welcome};
-use super::outlet::Outlet;
+use super::frame::{Failure, Frame, Hello, MAX_PIECE_BYTES, Welcome};
+use super::outlet::{Outlet, QUEUE_BYTES};
 use super::peer::NodeLink;
-use super::stream::{Stream, timespec};
+use super::stream::timespec;
+use super::wakers::Waker;
 use super::{NodeIdentity, Options};
+use crate::admission::{Identity, Origin, Source, Standing, Tally, Turned};
 use crate::transport::{Event, Peer};
-use crate::{Error, PeerId};
+use crate::{Denial, Error, PeerId};
 use forebay_env::HashMap;
 use forebay_env::{Clock, Nanos, SystemClock};
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, epoll};
+use rustix::event::epoll;
 use rustix::fd::OwnedFd;
+use rustls::pki_types::UnixTime;
 use std::collections::VecDeque;
-use std::net::TcpListener;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long it looks for more before it sleeps, nanoseconds.
@@ -32,49 +35,23 @@ const SPIN: Nanos = 30_000;
 const ROUNDS_PER_WAIT: u32 = 16;
 /// Rounds without work before each gives way to other threads.
 const IDLE_ROUNDS: u32 = 16;
-/// How often it looks after what no socket announces.
-const UPKEEP: Duration = Duration::from_secs(1);
-/// How long a connection may take to say who it is, nanoseconds.
-const INTRODUCTION: Nanos = 5_000_000_000;
+/// Bytes of answers that wait in the queues of all connections together.
+const MOST_QUEUED_BYTES: usize = 64 << 20;
+/// How long it sleeps at most while proofs may expire.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// Names of what is waited for; connections are numbered from `FIRST_CONNECTION`.
-const LISTENER: u64 = 0;
-const WAKER: u64 = 1;
-const FIRST_CONNECTION: u64 = 2;
-
-/// How the rest of the node tells the I/O thread something.
-#[derive(Debug)]
-pub(super) struct Waker {
-    event: OwnedFd,
-    stop: AtomicBool,
-}
-
-impl Waker {
-    pub(super) fn new() -> Result<Self, Error> {
-        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| Error::io("creating an event counter", e))?;
-        Ok(Self { event, stop: AtomicBool::new(false) })
-    }
-
-    /// There is room in the event queue.
-    pub(super) fn wake(&self) {
-        // It fails only when the counter is at its end: the thread is being woken then.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-    }
-
-    /// The thread is to end.
-    pub(super) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.wake();
-    }
-}
+const WAKER: u64 = 0;
+const FIRST_CONNECTION: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct Server {
     identity: NodeIdentity,
     options: Options,
-    listener: TcpListener,
     waker: Arc<Waker>,
     events: Arc<Events>,
+    /// Where those who were let in wait.
+    hall: Arc<Hall>,
+    tally: Arc<Tally>,
     epoll: OwnedFd,
     clock: SystemClock,
     connections: HashMap<u64, Connection>,
@@ -87,10 +64,10 @@ pub(super) struct Server {
     hot: Option<u64>,
     /// Connections that wait for room in the event queue.
     stalled: Vec<u64>,
-    /// Connections that have not said who they are.
-    strangers: usize,
-    /// Accepting failed, for want of descriptors perhaps.
-    accept_again: bool,
+    /// Connections of each identity; of each address, where nobody is asked.
+    of_one: HashMap<Holder, usize>,
+    /// When the first proof expires that a link was let in for.
+    expiry: Option<UnixTime>,
     scratch: Buffer,
 }
 
@@ -98,21 +75,21 @@ impl Server {
     pub(super) fn new(
         identity: NodeIdentity,
         options: Options,
-        listener: TcpListener,
         waker: Arc<Waker>,
         events: Arc<Events>,
+        (hall, tally): (Arc<Hall>, Arc<Tally>),
     ) -> Result<Self, Error> {
         let io = |e| Error::io("waiting for connections", e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io)?;
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), edge).map_err(io)?;
-        epoll::add(&epoll, &waker.event, epoll::EventData::new_u64(WAKER), edge).map_err(io)?;
+        epoll::add(&epoll, &*waker, epoll::EventData::new_u64(WAKER), edge).map_err(io)?;
         Ok(Self {
             identity,
             options,
-            listener,
             waker,
             events,
+            hall,
+            tally,
             epoll,
             clock: SystemClock::new(),
             connections: HashMap::default(),
@@ -122,8 +99,8 @@ impl Server {
             turns: VecDeque::new(),
             hot: None,
             stalled: Vec::new(),
-            strangers: 0,
-            accept_again: false,
+            of_one: HashMap::default(),
+            expiry: None,
             scratch: Buffer::default(),
         })
     }
@@ -142,15 +119,14 @@ impl Server {
     fn serve(&mut self) -> Result<(), Error> {
         let mut ready: Vec<epoll::Event> = Vec::with_capacity(256);
         let mut last_work = self.clock.now();
-        let mut last_upkeep = last_work;
         let mut idle_rounds = 0u32;
         let mut rounds = 0u32;
-        while !self.waker.stop.load(Ordering::Acquire) {
+        while !self.waker.is_stopped() {
             rounds = rounds.wrapping_add(1);
             match self.hot {
                 // The next batch most likely comes where the last one came from: look there. But others
                 // get their turn, too, however busy this one is.
-                Some(id) if !rounds.is_multiple_of(ROUNDS_PER_WAIT) => self.enqueue(id, true),
+                Some(id) if self.turns.is_empty() && !rounds.is_multiple_of(ROUNDS_PER_WAIT) => self.enqueue(id, true),
                 _ => self.wait(&mut ready, last_work)?,
             }
             let mut worked = false;
@@ -171,21 +147,14 @@ impl Server {
                     forebay_env::sync::thread::yield_now();
                 }
             }
-            if now.saturating_sub(last_upkeep) > UPKEEP.as_nanos() as Nanos {
-                last_upkeep = now;
-                self.upkeep(now);
-            }
         }
         Ok(())
     }
 
     /// Waits for sockets that are ready: not at all while there is work or may soon be.
     fn wait(&mut self, ready: &mut Vec<epoll::Event>, last_work: Nanos) -> Result<(), Error> {
-        let limit = if !self.turns.is_empty() || self.clock.now().saturating_sub(last_work) < SPIN {
-            Some(Duration::ZERO)
-        } else {
-            (self.strangers > 0 || self.accept_again).then_some(UPKEEP)
-        };
+        let is_busy = !self.turns.is_empty() || self.clock.now().saturating_sub(last_work) < SPIN;
+        let limit = if is_busy { Some(Duration::ZERO) } else { self.expiry.map(until) };
         ready.clear();
         match epoll::wait(&self.epoll, spare_capacity(ready), limit.map(timespec).as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -195,15 +164,20 @@ impl Server {
             let flags = event.flags;
             self.take_event(event.data.u64(), flags);
         }
+        if has_passed(self.expiry) {
+            self.end_expired();
+        }
         Ok(())
     }
 
     fn take_event(&mut self, data: u64, flags: epoll::EventFlags) {
         match data {
-            LISTENER => self.accept(),
             WAKER => {
-                // Empty already, if it was read after the event was made.
-                let _ = rustix::io::read(&self.waker.event, &mut [0u8; 8]);
+                self.waker.clear();
+                if self.waker.has_new_rules() {
+                    self.judge_again();
+                }
+                self.take_in();
                 for id in std::mem::take(&mut self.stalled) {
                     self.enqueue(id, false);
                 }
@@ -222,46 +196,49 @@ impl Server {
         }
     }
 
-    fn accept(&mut self) {
-        self.accept_again = false;
-        loop {
-            match self.listener.accept() {
-                Ok(_) if self.connections.len() >= self.options.max_connections => {
-                    tracing::warn!(limit = self.options.max_connections, "too many connections: one is refused");
-                }
-                Ok((socket, from)) => {
-                    if let Err(cause) = self.admit(socket, from.to_string()) {
-                        tracing::warn!(%from, %cause, "a connection is refused");
-                    }
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    tracing::warn!(%error, "accepting a connection");
-                    self.accept_again = true;
-                    return;
-                }
+    /// Takes in those who were let in, while there is room for the events that they are.
+    fn take_in(&mut self) {
+        while self.events.has_room_for_link()
+            && let Some(guest) = self.hall.next()
+        {
+            let source = guest.origin.source;
+            if let Err(cause) = self.introduce(guest) {
+                tracing::debug!(%source, %cause, "a connection ends before it began");
             }
         }
     }
 
-    fn admit(&mut self, socket: std::net::TcpStream, name: String) -> std::io::Result<()> {
-        let stream = Stream::adopt(socket, self.options.socket_bytes)?;
-        let id = self.next_connection;
-        self.next_connection += 1;
-        let both = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(id), both)?;
-        let outlet = Outlet::new(stream, name, self.options.peer_timeout);
-        self.connections.insert(id, Connection::new(outlet, self.clock.now()));
-        self.strangers += 1;
-        Ok(())
+    /// Ends the links of those who would not be let in any more.
+    fn judge_again(&mut self) {
+        let Some(admission) = &self.options.admission else { return };
+        let rules = admission.rules();
+        self.withdraw(|link| !rules.still_admit(&link.standing), "its proof is not taken any more");
+    }
+
+    /// Ends the links of those whose certificate has expired.
+    fn end_expired(&mut self) {
+        self.withdraw(|link| has_passed(link.standing.expiry()), "its certificate has expired");
+        let left = self.links.values().map(|link| link.standing.expiry()).filter(|expiry| !has_passed(*expiry));
+        self.expiry = left.flatten().min();
+    }
+
+    fn withdraw(&self, from: impl Fn(&NodeLink) -> bool, why: &'static str) {
+        for link in self.links.values().filter(|link| from(link)) {
+            self.tally.turned(
+                Turned::Withdrawn,
+                link.origin().source,
+                format_args!("{}: {why}", link.origin().identity),
+            );
+            link.end(Error::lost(format_args!("link {}", link.id.0), why));
+        }
     }
 
     /// Gives a connection its turn. False when there was nothing to do.
     fn turn(&mut self, id: u64) -> bool {
+        let most_queued = queue_share(self.connections.len());
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.queued = false;
-        let done = match connection.turn(&mut self.scratch, &self.events) {
+        let done = match connection.turn(&mut self.scratch, &self.events, most_queued) {
             Ok(Turn::Idle) => {
                 let worked = connection.worked;
                 if worked {
@@ -277,7 +254,6 @@ impl Server {
                 return false;
             }
             Ok(Turn::Again) => Ok(()),
-            Ok(Turn::Introduced(hello)) => self.introduce(id, hello),
             Err(cause) => Err(cause),
         };
         match done {
@@ -287,42 +263,84 @@ impl Server {
         true
     }
 
-    /// Gives a stranger its role, or refuses it.
-    fn introduce(&mut self, id: u64, hello: Hello) -> Result<(), Error> {
-        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
-        let NodeIdentity { node, incarnation } = self.identity;
-        let outlet = Arc::clone(&connection.outlet);
-        let answer = match hello {
-            Hello::Control => {
-                let link = self.next_link;
-                self.next_link += 1;
-                let shared = NodeLink::new(PeerId(link), Arc::clone(&outlet), Arc::clone(&self.events))?;
-                let shared = Arc::new(shared);
-                connection.role = Role::Control(Arc::clone(&shared));
-                self.links.insert(link, Arc::clone(&shared));
-                let token = shared.token;
-                self.events.push(Event::Joined(shared as Arc<dyn Peer>));
-                Ok(Welcome { node, incarnation, link, token, endpoint: 0 })
+    /// Gives a connection its role, or refuses it, and says so.
+    fn introduce(&mut self, guest: Guest) -> Result<(), Error> {
+        let Guest { stream, origin, standing, rules, hello, proof, received } = guest;
+        let outlet = Arc::new(Outlet::new(stream, origin.source.to_string(), self.options.peer_timeout));
+        let (holder, source) = (Holder::of(&origin), origin.source);
+        // It may have been judged by rules that are no more.
+        let now = self.options.admission.as_ref().map(|admission| admission.rules());
+        let role = match now {
+            Some(now) if !Arc::ptr_eq(&now, &rules) && !now.still_admit(&standing) => {
+                Err(Error::denied(source, standing.denial()))
             }
-            Hello::Endpoint { link, .. } => match self.links.get(&link).filter(|link| link.admits(hello)) {
-                Some(shared) => {
-                    let endpoint = shared.attach(&outlet)?;
-                    connection.role = Role::Endpoint(Arc::clone(shared), endpoint);
-                    Ok(Welcome { node, incarnation, link, token: 0, endpoint: endpoint.0 })
-                }
-                None => Err(Error::AccessDenied),
-            },
+            _ => self.role(&outlet, (origin, standing), hello, &holder),
         };
+        match &role {
+            Ok(_) => self.tally.admitted(),
+            Err(cause @ Error::NotAdmitted { cause: Denial::Crowded, .. }) => {
+                self.tally.turned(Turned::Crowded, source, cause)
+            }
+            Err(cause) => self.tally.turned(Turned::Refused, source, cause),
+        }
         let mut out = outlet.lock();
-        match answer {
-            Ok(welcome) => Frame::Welcome(welcome).encode(0, &mut out.queue),
-            Err(ref cause) => Frame::Failed(Failure::of(cause)).encode(0, &mut out.queue),
+        if let Some(proof) = proof {
+            Frame::Proven(proof).encode(0, &mut out.queue);
+        }
+        match &role {
+            Ok((_, welcome)) => Frame::Welcome(*welcome).encode(0, &mut out.queue),
+            Err(cause) => Frame::Failed(Failure::of(cause)).encode(0, &mut out.queue),
         }
         outlet.send(&mut out)?;
         drop(out);
-        answer?;
-        self.strangers = self.strangers.saturating_sub(1);
+        let (role, _) = role?;
+        let id = self.next_connection;
+        self.next_connection += 1;
+        let connection = Connection::new(outlet, role, received);
+        *self.of_one.entry(holder).or_default() += 1;
+        let both = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let watched = epoll::add(&self.epoll, &connection.outlet.stream, epoll::EventData::new_u64(id), both);
+        self.connections.insert(id, connection);
+        match watched {
+            Ok(()) => self.enqueue(id, true),
+            Err(errno) => self.close(id, Error::io("watching a connection", errno)),
+        }
         Ok(())
+    }
+
+    /// What a connection becomes, and the answer to its hello.
+    fn role(
+        &mut self,
+        outlet: &Arc<Outlet>,
+        (origin, standing): (Origin, Standing),
+        hello: Hello,
+        holder: &Holder,
+    ) -> Result<(Role, Welcome), Error> {
+        let of_one = self.of_one.get(holder).copied().unwrap_or_default();
+        if self.connections.len() >= self.options.max_connections || of_one >= self.options.max_connections_of_one {
+            return Err(Error::denied(origin.source, Denial::Crowded));
+        }
+        let NodeIdentity { node, incarnation } = self.identity;
+        match hello {
+            Hello::Control => {
+                let link = self.next_link;
+                self.next_link += 1;
+                let who = (origin, standing);
+                let shared = Arc::new(NodeLink::new(PeerId(link), who, Arc::clone(outlet), Arc::clone(&self.events))?);
+                self.expiry = [self.expiry, shared.standing.expiry()].into_iter().flatten().min();
+                self.links.insert(link, Arc::clone(&shared));
+                let token = shared.token;
+                self.events.push(Event::Joined(Arc::clone(&shared) as Arc<dyn Peer>));
+                Ok((Role::Control(shared), Welcome { node, incarnation, link, token, endpoint: 0 }))
+            }
+            Hello::Endpoint { link, .. } => {
+                let shared = self.links.get(&link).filter(|link| link.admits(hello, &origin.identity));
+                let shared = shared.ok_or(Error::AccessDenied)?;
+                let endpoint = shared.attach(outlet)?;
+                let welcome = Welcome { node, incarnation, link, token: 0, endpoint: endpoint.0 };
+                Ok((Role::Endpoint(Arc::clone(shared), endpoint), welcome))
+            }
+        }
     }
 
     fn close(&mut self, id: u64, cause: Error) {
@@ -332,28 +350,77 @@ impl Server {
         let _ = epoll::delete(&self.epoll, &connection.outlet.stream);
         connection.outlet.end(cause.clone());
         match connection.role {
-            Role::Stranger => self.strangers = self.strangers.saturating_sub(1),
-            Role::Endpoint(link, endpoint) => link.detach(endpoint),
+            Role::Endpoint(link, endpoint) => {
+                self.give_back(&link);
+                link.detach(endpoint);
+            }
             Role::Control(link) => {
+                self.give_back(&link);
                 self.links.remove(&link.id.0);
                 link.end(cause);
             }
         }
-        if self.accept_again {
-            self.accept();
-        }
     }
 
-    fn upkeep(&mut self, now: Nanos) {
-        if self.accept_again {
-            self.accept();
-        }
-        if self.strangers > 0 {
-            let late = |c: &Connection| matches!(c.role, Role::Stranger) && now.saturating_sub(c.opened) > INTRODUCTION;
-            let late: Vec<u64> = self.connections.iter().filter(|(_, c)| late(c)).map(|(id, _)| *id).collect();
-            for id in late {
-                self.close(id, Error::Protocol("a connection that does not say who it is".into()));
+    /// One connection less of whoever has the link.
+    fn give_back(&mut self, link: &NodeLink) {
+        let holder = Holder::of(&link.origin());
+        if let Some(count) = self.of_one.get_mut(&holder) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.of_one.remove(&holder);
             }
         }
+    }
+}
+
+/// Bytes of answers that wait in the queue of each of so many connections before it makes no more. The last of them
+/// may be a piece longer.
+fn queue_share(connections: usize) -> usize {
+    (MOST_QUEUED_BYTES / connections.max(1)).saturating_sub(MAX_PIECE_BYTES).clamp(1, QUEUE_BYTES)
+}
+
+/// How long to sleep until then, at most: the system's clock may be set meanwhile.
+fn until(expiry: UnixTime) -> Duration {
+    // It still holds in its last second.
+    let left = (expiry.as_secs() + 1).saturating_sub(UnixTime::now().as_secs());
+    Duration::from_secs(left).min(LONGEST_SLEEP)
+}
+
+fn has_passed(expiry: Option<UnixTime>) -> bool {
+    expiry.is_some_and(|expiry| expiry < UnixTime::now())
+}
+
+/// By whom connections are counted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Holder {
+    Known(Identity),
+    From(IpAddr),
+    Unknown,
+}
+
+impl Holder {
+    fn of(origin: &Origin) -> Self {
+        match (&origin.identity, origin.source) {
+            (Identity::Anonymous, Source::Network(address)) => Self::From(network_of(address.ip())),
+            (Identity::Anonymous, _) => Self::Unknown,
+            (identity, _) => Self::Known(identity.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_of_all_connections_are_bounded_together() {
+        for connections in 1..=2000 {
+            let share = queue_share(connections);
+            assert!((1..=QUEUE_BYTES).contains(&share));
+            let most = connections.min(1024) * (share + MAX_PIECE_BYTES);
+            assert!(most <= MOST_QUEUED_BYTES + 1024, "{most} bytes with {connections}");
+        }
+        assert_eq!((queue_share(1), queue_share(200), queue_share(1024)), (QUEUE_BYTES, QUEUE_BYTES, 1));
     }
 }

@@ -1,108 +1,120 @@
-//! A connection's bytes. The only place that knows what carries them: TLS goes here.
+//! A connection's bytes, plain or within TLS: the only place that knows what carries them.
 
+use super::socket::{Broken, Received, Socket};
+use super::tls::Tls;
 use crate::Error;
+use forebay_env::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, sockopt};
-use std::net::{SocketAddr, TcpStream};
+use rustls::pki_types::CertificateDer;
+use std::fmt;
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Mutex;
 use std::time::Duration;
 
-/// Idle time before the system asks whether the peer is still there, and between its questions.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(2);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Unanswered questions after which the connection is given up.
-const KEEPALIVE_PROBES: u32 = 3;
-
-/// A connected socket that never blocks.
+/// A connected socket that never blocks, and the TLS session on it if there is one.
 #[derive(Debug)]
-pub(super) struct Stream(TcpStream);
-
-/// What a receive found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
-    /// So many bytes, at least one.
-    Bytes(usize),
-    /// Nothing yet.
-    Nothing,
-    /// The peer has closed the connection.
-    End,
+pub(super) struct Stream {
+    socket: Socket,
+    tls: Option<Mutex<Tls>>,
 }
 
 impl Stream {
     /// Connects within `limit`.
     pub(super) fn connect(address: SocketAddr, limit: Duration, socket_bytes: Option<usize>) -> std::io::Result<Self> {
-        Self::adopt(TcpStream::connect_timeout(&address, limit)?, socket_bytes)
+        Socket::connect(address, limit, socket_bytes).map(Self::plain)
     }
 
-    /// Takes an accepted or connected socket. With `socket_bytes`, the system's buffers for it are
-    /// made that large, each way.
-    pub(super) fn adopt(socket: TcpStream, socket_bytes: Option<usize>) -> std::io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        socket.set_nodelay(true)?;
-        sockopt::set_socket_keepalive(&socket, true)?;
-        sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
-        sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
-        sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_PROBES)?;
-        if let Some(bytes) = socket_bytes {
-            sockopt::set_socket_send_buffer_size(&socket, bytes)?;
-            sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+    /// Bytes go over the socket as they are.
+    pub(super) const fn plain(socket: Socket) -> Self {
+        Self { socket, tls: None }
+    }
+
+    /// From now on bytes go over the socket within TLS.
+    pub(super) fn begin_tls(&mut self, tls: Tls) {
+        self.tls = Some(Mutex::new(tls));
+    }
+
+    /// Goes on with TLS's handshake. True once bytes can be sent and received.
+    pub(super) fn shake_hands(&self) -> Result<bool, Broken> {
+        match &self.tls {
+            None => Ok(true),
+            Some(tls) => lock(tls).shake_hands(&self.socket),
         }
-        Ok(Self(socket))
     }
 
-    /// Sends what the system takes now; zero when it takes nothing.
+    /// The certificates that the peer has shown, its own first.
+    pub(super) fn peer_certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
+        lock(self.tls.as_ref()?).peer_certificates()
+    }
+
+    /// Sends what the system takes now; zero when it takes nothing. What was not taken must be offered again, and
+    /// with it in front.
     #[inline]
-    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        loop {
-            match rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(0),
-                result => return result,
-            }
+    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Broken> {
+        match &self.tls {
+            None => Ok(self.socket.send(bytes)?),
+            Some(tls) => lock(tls).send(&self.socket, bytes),
         }
     }
 
     /// Receives what is there now.
     #[inline]
-    pub(super) fn receive(&self, into: &mut [u8]) -> Result<Received, Errno> {
-        self.receive_with(into, RecvFlags::DONTWAIT)
+    pub(super) fn receive(&self, into: &mut [u8]) -> Result<Received, Broken> {
+        match &self.tls {
+            None => Ok(self.socket.receive(into)?),
+            Some(tls) => lock(tls).receive(&self.socket, into),
+        }
+    }
+
+    /// Receives what the socket has, as it came and unopened, to be dropped. Nothing can be received after that.
+    pub(super) fn drain(&self, into: &mut [u8]) -> Result<Received, Broken> {
+        Ok(self.socket.receive(into)?)
+    }
+
+    /// Bytes that came for the TLS session, among them those that its peer meant for nobody; none without TLS.
+    pub(super) fn tls_bytes(&self) -> u64 {
+        self.tls.as_ref().map_or(0, |tls| lock(tls).received_bytes())
     }
 
     /// Whether the connection still stands and nothing has come over it.
     pub(super) fn is_quiet(&self) -> bool {
-        self.receive_with(&mut [0], RecvFlags::DONTWAIT | RecvFlags::PEEK) == Ok(Received::Nothing)
+        self.socket.peek() == Ok(None) && !self.holds_bytes()
     }
 
-    #[inline]
-    fn receive_with(&self, into: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
-        loop {
-            match rustix::net::recv(&self.0, &mut *into, flags) {
-                Ok((_, 0)) => return Ok(Received::End),
-                Ok((_, count)) => return Ok(Received::Bytes(count)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                Err(errno) => return Err(errno),
-            }
-        }
+    /// The first byte that came, which stays where it is.
+    pub(super) fn first_byte(&self) -> Result<Option<u8>, Broken> {
+        Ok(self.socket.peek()?)
+    }
+
+    /// Whether bytes were taken off the socket and not received yet.
+    fn holds_bytes(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| lock(tls).holds_bytes())
     }
 
     /// Ends the connection both ways: whoever waits on it wakes up.
     pub(super) fn shutdown(&self) {
-        // It may have ended already.
-        let _ = self.0.shutdown(std::net::Shutdown::Both);
+        self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Says that nothing more is sent.
+    pub(super) fn shutdown_sending(&self) {
+        self.socket.shutdown(Shutdown::Write);
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 /// Sleeps until one of `streams` has something to receive (or, if the flag is set, takes bytes
 /// again), at most for `limit`.
 pub(super) fn wait<const N: usize>(streams: [(&Stream, bool); N], limit: Duration) {
+    if streams.iter().any(|(stream, _)| stream.holds_bytes()) {
+        return;
+    }
     let mut waited = streams.map(|(stream, also_for_room)| {
         let flags = if also_for_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         PollFd::new(stream, flags)
@@ -120,6 +132,6 @@ pub(super) fn timespec(duration: Duration) -> Timespec {
 }
 
 /// The loss of the connection to `node`.
-pub(super) fn lost(node: impl std::fmt::Display, cause: Errno) -> Error {
-    Error::lost(node, std::io::Error::from(cause))
+pub(super) fn lost(node: impl fmt::Display, cause: impl Into<Broken>) -> Error {
+    Error::lost(node, cause.into())
 }

@@ -14,7 +14,8 @@ use super::buffer::Buffer;
 use super::connection::{malformed, write};
 use super::frame::{Decoded, Failure, Frame, MAX_PIECE_BYTES, Target, decode, put_data, put_write};
 use super::link::Shared;
-use super::stream::{Received, Stream, wait};
+use super::socket::Received;
+use super::stream::{Stream, wait};
 use crate::transport::{Incoming, Operation, Payload, Transport};
 use crate::{Error, RemoteAddress, Rights, WorkQueue};
 use std::collections::VecDeque;
@@ -94,7 +95,7 @@ impl TcpTransport {
             if self.out.is_empty() {
                 return Ok(());
             }
-            match self.stream.send(self.out.filled()).map_err(|e| self.link.lost(std::io::Error::from(e)))? {
+            match self.stream.send(self.out.filled()).map_err(|e| self.link.lost(e))? {
                 0 => return Ok(()),
                 count => self.out.consume(count),
             }
@@ -140,13 +141,13 @@ impl TcpTransport {
     fn receive(&mut self, queue: &mut WorkQueue) -> Result<(), Error> {
         loop {
             let received = self.stream.receive(self.input.space(RECEIVE_BYTES));
-            match received.map_err(|e| self.link.lost(std::io::Error::from(e)))? {
+            match received.map_err(|e| self.link.lost(e))? {
                 Received::Nothing => {
                     self.idle_polls = self.idle_polls.saturating_add(1);
                     return Ok(());
                 }
                 Received::End => return Err(self.link.lost("it closed the connection")),
-                Received::Bytes(count) => {
+                Received::Bytes(count, more) => {
                     self.idle_polls = 0;
                     self.input.commit(count);
                     // What comes behind may be a large answer: completions go first.
@@ -154,7 +155,7 @@ impl TcpTransport {
                     let taken = self.take_frames(&mut input, queue);
                     self.input = input;
                     taken?;
-                    if count < RECEIVE_BYTES || queue.first_ended().is_some() {
+                    if !more || queue.first_ended().is_some() {
                         return Ok(());
                     }
                 }

@@ -1,7 +1,7 @@
 //! Calls of compute nodes.
 
-use super::{Answer, End, Place, Refusal, State};
-use crate::state::jobs::Job;
+use super::{Answer, End, Place, Refusal, Resource, State, TenantId};
+use crate::state::active::Job;
 use crate::state::outputs::JobId;
 use forebay_env::Nanos;
 use forebay_fabric::{PeerId, Rights};
@@ -11,7 +11,7 @@ use forebay_proto::{
     Blob, ExtentId, ExtentRange, MAX_LIST, Message, PROTOCOL_VERSION, Request, SessionId, ShardKey, StoreId, Text,
 };
 
-/// Names of a page of the directory: so many that a reply buffer of 64 KiB holds them.
+/// Names per page of the directory; this many fit into a reply buffer of 64 KiB.
 const STORES_IN_PAGE: usize = 64;
 
 fn done() -> Answer {
@@ -23,43 +23,58 @@ fn reply(message: &impl Message) -> Answer {
 }
 
 impl State {
-    /// Decides a call that came over the link `peer`.
+    /// Decides a call that came over the link `peer`, and counts it for the link's tenant.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing was done then.
+    /// [`Refusal`]; then nothing was done.
     pub fn call(&mut self, now: Nanos, peer: PeerId, request: Request) -> Result<Answer, Refusal> {
+        let tenant = self.tenant_of(peer.0).ok_or(Refusal::NoLink)?;
+        let result = self.decide(now, peer, tenant, request);
+        self.count(tenant, |figures| {
+            figures.calls += 1;
+            if let Err(refusal) = &result {
+                figures.refused_calls += 1;
+                figures.limited += u64::from(refusal.is_limit());
+                figures.denied += u64::from(refusal.is_denial());
+            }
+        });
+        result
+    }
+
+    fn decide(&mut self, now: Nanos, peer: PeerId, tenant: TenantId, request: Request) -> Result<Answer, Refusal> {
         let request = match request {
-            Request::OpenSession(call) => return self.open_session(now, peer, call),
+            Request::OpenSession(call) => return self.open_session(now, peer, tenant, call),
             request => request,
         };
         self.sessions.touch(peer.0, session_of(&request), now.saturating_add(self.settings.lease))?;
+        self.check_rights(tenant, &request)?;
         match request {
             Request::OpenSession(_) => Err(Refusal::SecondSession),
             Request::Renew(call) => {
                 self.sessions.announce(call.session, call.reading_epoch);
-                self.readers_passed();
+                self.readers_passed(tenant);
                 let lease_ms = self.lease_ms();
-                Ok(reply(&Renewed { lease_ms, reading_epoch: self.reading_epoch }))
+                Ok(reply(&Renewed { lease_ms, reading_epoch: self.reading_epoch(tenant) }))
             }
             Request::PassReaders(call) => {
                 self.sessions.announce(call.session, call.reading_epoch);
-                let ended_epoch = self.reading_epoch;
-                self.reading_epoch += 1;
-                self.readers_passed();
-                let oldest_epoch = self.oldest_reading_epoch();
-                Ok(reply(&ReadersPassed { ended_epoch, oldest_epoch, reading_epoch: self.reading_epoch }))
+                let ended_epoch = self.next_reading_epoch(tenant);
+                self.readers_passed(tenant);
+                let oldest_epoch = self.oldest_reading_epoch(tenant);
+                let reading_epoch = self.reading_epoch(tenant);
+                Ok(reply(&ReadersPassed { ended_epoch, oldest_epoch, reading_epoch }))
             }
             Request::CloseSession(call) => {
                 self.end_session(call.session, End::LinkThere);
                 Ok(done())
             }
-            Request::LeaseExtents(call) => self.lease_extents(&call),
+            Request::LeaseExtents(call) => self.lease_extents(tenant, &call),
             Request::ReturnExtents(call) => {
                 self.check_places(&call.extents, Place::Leased(call.session), "is not leased to this session")?;
                 call.extents.into_iter().for_each(|extent| self.retire(extent));
                 Ok(done())
             }
-            Request::MapExtents(call) => self.map_extents(&call),
+            Request::MapExtents(call) => self.map_extents(tenant, &call),
             Request::AdoptExtents(call) => self.adopt_extents(call),
             Request::ReleaseExtents(call) => {
                 self.check_owner(call.shard, call.session, call.epoch)?;
@@ -68,28 +83,28 @@ impl State {
                 Ok(done())
             }
             Request::ListExtents(call) => self.list_extents(&call),
-            Request::ListRanges(call) => self.list_ranges(&call),
+            Request::ListRanges(call) => self.list_ranges(tenant, &call),
             Request::AdoptRanges(call) => {
                 self.check_owner(call.shard, call.session, call.epoch)?;
-                self.check_ranges(call.shard, &call.ranges)?;
+                self.check_ranges(tenant, call.shard, &call.ranges)?;
                 call.ranges.into_iter().for_each(|range| self.outputs.adopt(range));
                 Ok(done())
             }
             Request::FreeBatch(call) => {
                 self.check_owner(call.shard, call.session, call.epoch)?;
-                self.check_ranges(call.shard, &call.ranges)?;
+                self.check_ranges(tenant, call.shard, &call.ranges)?;
                 for range in call.ranges {
-                    self.retire_range(call.shard, range);
+                    self.retire_range(tenant, call.shard, range);
                 }
-                self.readers_passed();
                 Ok(done())
             }
-            Request::ShareExtents(call) => self.share_extents(call),
-            Request::CreateStore(call) => self.create_store(call.session, call.name, call.config),
-            Request::OpenStore(call) => self.open_store(call.session, &call.name),
-            Request::ListStores(call) => self.list_stores(call.session, &call.after),
+            Request::ShareExtents(call) => self.share_extents(tenant, call),
+            Request::ZeroRange(call) => self.zero_range(&call),
+            Request::CreateStore(call) => self.create_store(tenant, call.session, call.name, call.config),
+            Request::OpenStore(call) => self.open_store(tenant, call.session, &call.name),
+            Request::ListStores(call) => self.list_stores(tenant, &call.after),
             Request::DropStore(call) => self.drop_store(call.session, call.store),
-            Request::AcquireShard(call) => self.acquire_shard(call.session, call.shard, call.takeover),
+            Request::AcquireShard(call) => self.acquire_shard(tenant, call.session, call.shard, call.takeover),
             Request::ReleaseShard(call) => {
                 self.check_owner(call.shard, call.session, call.epoch)?;
                 if let Some(shard) = self.directory.shard_mut(call.shard) {
@@ -114,6 +129,7 @@ impl State {
                 let start = Job {
                     id: JobId(0),
                     session: call.session,
+                    tenant,
                     shard: call.shard,
                     epoch: call.epoch,
                     attempt: call.attempt,
@@ -123,7 +139,19 @@ impl State {
                 };
                 self.start_job(start).map(Answer::Job)
             }
-            Request::GetStatistics(_) => Ok(reply(&self.statistics())),
+            Request::GetStatistics(_) => Ok(self.statistics_for(tenant)),
+            Request::ListTenants(call) => self.list_tenants(tenant, &call.after),
+        }
+    }
+
+    fn check_rights(&self, tenant: TenantId, request: &Request) -> Result<(), Refusal> {
+        let is_of_all = matches!(
+            request,
+            Request::Renew(_) | Request::CloseSession(_) | Request::GetStatistics(_) | Request::ListTenants(_)
+        );
+        match self.tenants.get(tenant) {
+            Some(tenant) if !tenant.rights.data && !is_of_all => Err(Refusal::NoData(tenant.name.clone())),
+            _ => Ok(()),
         }
     }
 
@@ -131,12 +159,24 @@ impl State {
         u32::try_from(self.settings.lease / 1_000_000).unwrap_or(u32::MAX)
     }
 
-    fn open_session(&mut self, now: Nanos, peer: PeerId, call: OpenSession) -> Result<Answer, Refusal> {
+    fn open_session(
+        &mut self,
+        now: Nanos,
+        peer: PeerId,
+        tenant: TenantId,
+        call: OpenSession,
+    ) -> Result<Answer, Refusal> {
         if call.protocol != PROTOCOL_VERSION {
             return Err(Refusal::Protocol(call.protocol));
         }
+        let is = self.tenants.get(tenant).map(|tenant| tenant.name.clone()).unwrap_or_default();
+        if !call.tenant.as_str().is_empty() && call.tenant != is {
+            return Err(Refusal::OtherTenant { is });
+        }
+        self.tenants.check(tenant, Resource::Sessions, 1)?;
         let deadline = now.saturating_add(self.settings.lease);
-        let session = self.sessions.open(peer.0, call.tenant, call.name, deadline)?;
+        let session = self.sessions.open(peer.0, tenant, call.name, deadline)?;
+        self.tenants.take(tenant, Resource::Sessions, 1);
         Ok(reply(&SessionOpened {
             session,
             lease_ms: self.lease_ms(),
@@ -145,25 +185,25 @@ impl State {
             extent_bytes: self.settings.extent_bytes,
             extents: self.settings.extents,
             headroom_extents: self.settings.headroom_extents,
-            reading_epoch: self.reading_epoch,
+            reading_epoch: self.reading_epoch(tenant),
             capabilities: if self.settings.jobs { capabilities::JOBS } else { 0 },
         }))
     }
 
-    fn lease_extents(&mut self, call: &LeaseExtents) -> Result<Answer, Refusal> {
+    fn lease_extents(&mut self, tenant: TenantId, call: &LeaseExtents) -> Result<Answer, Refusal> {
         let wanted = u64::from(call.count).min(MAX_LIST as u64);
-        let affordable = self.affordable(call.session, wanted, call.purpose)?;
+        let affordable = self.affordable(tenant, wanted, call.purpose)?;
         let mut granted = Vec::new();
         for _ in 0..affordable {
-            let Some(extent) = self.extents.first_free() else { break };
-            self.extents.set(extent, Place::Leased(call.session));
+            let Some(extent) = self.extents.first_free().or_else(|| self.extents.first_kept()) else { break };
+            self.give_out(extent, Place::Leased(call.session), tenant);
             self.grant(call.session, extent, Rights::ALL);
             granted.push((extent, Rights::ALL));
         }
         Ok(Answer::Grant(call.session, granted))
     }
 
-    fn map_extents(&mut self, call: &MapExtents) -> Result<Answer, Refusal> {
+    fn map_extents(&mut self, tenant: TenantId, call: &MapExtents) -> Result<Answer, Refusal> {
         self.check_open(call.session, call.shard.store)?;
         let shard = self.directory.shard(call.shard).ok_or(Refusal::NoShard(call.shard))?;
         let owned = shard.shared || shard.owner == Some(call.session);
@@ -179,6 +219,9 @@ impl State {
         for &(extent, rights) in &granted {
             self.check_grant(call.session, extent, rights)?;
         }
+        let has = |extent| self.extents.get(extent).is_some_and(|found| found.is_held_by(call.session));
+        let more = granted.iter().filter(|(extent, _)| !has(*extent)).count();
+        self.tenants.check(tenant, Resource::Keys, more as u64)?;
         for &(extent, rights) in &granted {
             self.grant(call.session, extent, rights);
         }
@@ -200,9 +243,14 @@ impl State {
         Ok(done())
     }
 
-    fn share_extents(&mut self, call: ShareExtents) -> Result<Answer, Refusal> {
+    fn share_extents(&mut self, tenant: TenantId, call: ShareExtents) -> Result<Answer, Refusal> {
         self.check_open(call.session, call.shard.store)?;
         self.check_places(&call.extents, Place::Leased(call.session), "is not leased to this session")?;
+        if self.directory.shard(call.shard).is_none() {
+            self.tenants.check(tenant, Resource::Shards, 1)?;
+            self.directory.share(call.shard)?;
+            self.tenants.take(tenant, Resource::Shards, 1);
+        }
         self.directory.share(call.shard)?;
         for extent in call.extents {
             self.extents.set(extent, Place::Adopted(call.shard));
@@ -210,14 +258,15 @@ impl State {
         Ok(done())
     }
 
-    /// The oldest reading epoch that some session may still read in. A session that has ended while
-    /// keys of it are being revoked may read in any.
-    fn oldest_reading_epoch(&self) -> u64 {
+    /// The oldest reading epoch that some session of the tenant may still read in. A session that has ended
+    /// while keys of it are being revoked may read in any.
+    fn oldest_reading_epoch(&self, tenant: TenantId) -> u64 {
         let ended = |holder: &super::extents::Holder| holder.revoking && !self.sessions.contains(holder.session);
-        if self.extents.iter().any(|(_, found)| found.holders.iter().any(ended)) {
+        let mut mine = self.extents.iter().filter(|(_, found)| found.tenant() == Some(tenant));
+        if mine.any(|(_, found)| found.holders.iter().any(ended)) {
             return 0;
         }
-        self.sessions.oldest_reading_epoch()
+        self.sessions.oldest_reading_epoch(tenant)
     }
 
     fn list_extents(&self, call: &ListExtents) -> Result<Answer, Refusal> {
@@ -234,9 +283,9 @@ impl State {
         Ok(reply(&ExtentPage { extents, more }))
     }
 
-    fn list_ranges(&self, call: &ListRanges) -> Result<Answer, Refusal> {
+    fn list_ranges(&self, tenant: TenantId, call: &ListRanges) -> Result<Answer, Refusal> {
         self.check_open(call.session, call.shard.store)?;
-        let retired = |range| self.retired_ranges.iter().any(|&(_, _, other)| other == range);
+        let retired = |range| self.is_retired(tenant, range);
         let from = (call.from, call.offset);
         let mut ranges: Vec<ExtentRange> = self
             .outputs
@@ -249,27 +298,32 @@ impl State {
         Ok(reply(&RangePage { ranges, more }))
     }
 
-    fn create_store(&mut self, session: SessionId, name: Text, config: Blob) -> Result<Answer, Refusal> {
-        let tenant = self.sessions.tenant(session).cloned().unwrap_or_default();
-        let store = self.directory.create(&tenant, name, config.clone(), session)?;
+    fn create_store(
+        &mut self,
+        tenant: TenantId,
+        session: SessionId,
+        name: Text,
+        config: Blob,
+    ) -> Result<Answer, Refusal> {
+        self.tenants.check(tenant, Resource::Stores, 1)?;
+        let store = self.directory.create(tenant, name, config.clone(), session)?;
         if let Err(refusal) = self.sessions.opened(session, store) {
             self.directory.remove(store);
             return Err(refusal);
         }
+        self.tenants.take(tenant, Resource::Stores, 1);
         Ok(reply(&StoreOpened { store, config }))
     }
 
-    fn open_store(&mut self, session: SessionId, name: &Text) -> Result<Answer, Refusal> {
-        let tenant = self.sessions.tenant(session).cloned().unwrap_or_default();
-        let (store, found) = self.directory.find(&tenant, name)?;
+    fn open_store(&mut self, tenant: TenantId, session: SessionId, name: &Text) -> Result<Answer, Refusal> {
+        let (store, found) = self.directory.find(tenant, name)?;
         let config = found.config.clone();
         self.sessions.opened(session, store)?;
         Ok(reply(&StoreOpened { store, config }))
     }
 
-    fn list_stores(&self, session: SessionId, after: &Text) -> Result<Answer, Refusal> {
-        let tenant = self.sessions.tenant(session).cloned().unwrap_or_default();
-        let mut listed = self.directory.list(&tenant, after);
+    fn list_stores(&self, tenant: TenantId, after: &Text) -> Result<Answer, Refusal> {
+        let mut listed = self.directory.list(tenant, after);
         let stores = listed
             .by_ref()
             .take(STORES_IN_PAGE)
@@ -292,12 +346,38 @@ impl State {
         Ok(done())
     }
 
-    fn acquire_shard(&mut self, session: SessionId, key: ShardKey, takeover: bool) -> Result<Answer, Refusal> {
+    fn acquire_shard(
+        &mut self,
+        tenant: TenantId,
+        session: SessionId,
+        key: ShardKey,
+        takeover: bool,
+    ) -> Result<Answer, Refusal> {
         self.check_open(session, key.store)?;
+        let is_new = self.directory.shard(key).is_none();
+        if is_new {
+            self.tenants.check(tenant, Resource::Shards, 1)?;
+        }
         let before = self.directory.shard(key).and_then(|shard| shard.owner);
         let epoch = self.directory.acquire(key, session, takeover)?;
+        self.tenants.take(tenant, Resource::Shards, u64::from(is_new));
         self.fence(key, before, Some(session));
         Ok(reply(&ShardAcquired { epoch }))
+    }
+
+    fn zero_range(&mut self, call: &ZeroRange) -> Result<Answer, Refusal> {
+        self.check_owner(call.shard, call.session, call.epoch)?;
+        let range = call.range;
+        let place = self.extents.place(range.extent);
+        if place != Some(Place::Adopted(call.shard)) && place != Some(Place::Leased(call.session)) {
+            let what = "is neither adopted by this shard nor leased by its owner";
+            return Err(Refusal::Extent { extent: range.extent, what });
+        }
+        let fits = range.offset.checked_add(range.length).is_some_and(|end| end <= self.settings.extent_bytes);
+        if !fits || range.length > MAX_ZEROED_BYTES {
+            return Err(Refusal::Range(range));
+        }
+        Ok(Answer::Zero(range))
     }
 
     fn check_places(&self, extents: &[ExtentId], expected: Place, what: &'static str) -> Result<(), Refusal> {
@@ -307,56 +387,24 @@ impl State {
         }
     }
 
-    fn check_ranges(&self, shard: ShardKey, ranges: &[ExtentRange]) -> Result<(), Refusal> {
-        let retired = |range| self.retired_ranges.iter().any(|&(_, _, other)| other == range);
+    fn check_ranges(&self, tenant: TenantId, shard: ShardKey, ranges: &[ExtentRange]) -> Result<(), Refusal> {
         for &range in ranges {
-            if !self.outputs.contains(shard, range) || self.outputs.is_being_written(range) || retired(range) {
+            if !self.outputs.contains(shard, range)
+                || self.outputs.is_being_written(range)
+                || self.is_retired(tenant, range)
+            {
                 return Err(Refusal::Range(range));
             }
         }
         no_doubles(ranges).map_err(Refusal::Range)
     }
 
-    /// The node's figures, as far as the state knows them.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        let counts = self.extents.counts();
-        let (job_bytes, pending_bytes) = self.outputs.bytes();
-        let (stores, shards) = self.directory.len();
-        let extent_bytes = self.settings.extent_bytes;
-        Statistics {
-            extents: u64::from(self.extents.len()),
-            extent_bytes,
-            free_extents: counts.free,
-            headroom_extents: u64::from(self.settings.headroom_extents),
-            leased_extents: counts.leased,
-            adopted_extents: counts.adopted,
-            kept_extents: counts.kept,
-            job_extents: counts.jobs,
-            recycling_extents: counts.recycling,
-            allocated_bytes: (counts.leased + counts.adopted) * extent_bytes + job_bytes,
-            live_bytes: counts.adopted * extent_bytes + job_bytes - pending_bytes,
-            job_bytes,
-            sessions: self.sessions.len() as u64,
-            stores: stores as u64,
-            shards: shards as u64,
-            owned_shards: self.directory.iter().filter(|(_, shard)| shard.owner.is_some()).count() as u64,
-            reading_epoch: self.reading_epoch,
-            calls: 0,
-            refused_calls: 0,
-            malformed_messages: 0,
-            lapsed_sessions: 0,
-            queued_jobs: 0,
-            running_jobs: 0,
-            completed_jobs: 0,
-            failed_jobs: 0,
-            cpu_us: 0,
-            uptime_ms: 0,
-        }
+    fn is_retired(&self, tenant: TenantId, range: ExtentRange) -> bool {
+        self.tenants.get(tenant).is_some_and(|tenant| tenant.retired.contains_key(&range))
     }
 }
 
-/// The first item that comes twice, as an error.
+/// Returns the first item that occurs twice as an error.
 fn no_doubles<T: Copy + Ord>(items: &[T]) -> Result<(), T> {
     let mut sorted = items.to_vec();
     sorted.sort_unstable();
@@ -382,6 +430,7 @@ fn session_of(request: &Request) -> SessionId {
         Request::ListRanges(call) => call.session,
         Request::AdoptRanges(call) => call.session,
         Request::FreeBatch(call) => call.session,
+        Request::ZeroRange(call) => call.session,
         Request::CreateStore(call) => call.session,
         Request::OpenStore(call) => call.session,
         Request::ListStores(call) => call.session,
@@ -392,5 +441,6 @@ fn session_of(request: &Request) -> SessionId {
         Request::GetRoot(call) => call.session,
         Request::SubmitJob(call) => call.session,
         Request::GetStatistics(call) => call.session,
+        Request::ListTenants(call) => call.session,
     }
 }

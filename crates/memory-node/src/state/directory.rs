@@ -1,15 +1,17 @@
 //! The directory of stores and their shards.
 //!
-//! A shard's epoch only grows, also over owners that come back: whoever acquires gets the next one.
+//! A shard's epoch only grows, even when an earlier owner comes back: each acquisition gets the
+//! next epoch.
 
-use super::Refusal;
+use super::refusal::Refusal;
+use super::resources::TenantId;
 use forebay_proto::{Blob, Epoch, SessionId, ShardId, ShardKey, StoreId, Text};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Most stores of a node.
+/// Maximum number of stores of a node.
 pub const MAX_STORES: usize = 4096;
-/// Most shards of a node, over all stores: each may have a root of 4 KiB.
+/// Maximum number of shards of a node, over all stores. Each may have a root of 4 KiB.
 pub const MAX_SHARDS: usize = 16_384;
 const MAX_NAME_BYTES: usize = 128;
 
@@ -18,11 +20,11 @@ const MAX_NAME_BYTES: usize = 128;
 pub struct Shard {
     /// The epoch of its last owner.
     pub epoch: Epoch,
-    /// All sessions that opened the store write its memory; it never has an owner.
+    /// All sessions that opened the store write its memory. It never has an owner.
     pub shared: bool,
     /// Its owner.
     pub owner: Option<SessionId>,
-    /// What recovery starts from, and who said so.
+    /// The root, from which recovery starts, and the epoch that set it.
     pub root: Option<(Epoch, Blob)>,
 }
 
@@ -30,12 +32,12 @@ pub struct Shard {
 #[derive(Debug)]
 pub struct Store {
     /// Whose it is.
-    pub tenant: Text,
+    pub tenant: TenantId,
     /// Its name.
     pub name: Text,
     /// The session that it ends with, if it is private.
     pub private_to: Option<SessionId>,
-    /// What it was created with.
+    /// The configuration it was created with.
     pub config: Blob,
     /// Its shards.
     pub shards: BTreeMap<ShardId, Shard>,
@@ -45,7 +47,7 @@ pub struct Store {
 #[derive(Debug)]
 pub struct Directory {
     stores: BTreeMap<StoreId, Store>,
-    names: BTreeMap<(Text, Text), StoreId>,
+    names: BTreeMap<(TenantId, Text), StoreId>,
     next: u64,
     shards: usize,
 }
@@ -57,42 +59,48 @@ impl Directory {
     }
 
     /// Creates a store; without a name it is private to `session`.
-    pub fn create(&mut self, tenant: &Text, name: Text, config: Blob, session: SessionId) -> Result<StoreId, Refusal> {
+    pub fn create(
+        &mut self,
+        tenant: TenantId,
+        name: Text,
+        config: Blob,
+        session: SessionId,
+    ) -> Result<StoreId, Refusal> {
         let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
         let text = name.as_str();
         if text.len() > MAX_NAME_BYTES || !text.bytes().all(allowed) {
             return Err(Refusal::Name(text.into()));
         }
-        if self.names.contains_key(&(tenant.clone(), name.clone())) {
+        if self.names.contains_key(&(tenant, name.clone())) {
             return Err(Refusal::StoreExists(name));
         }
         if self.stores.len() >= MAX_STORES {
-            return Err(Refusal::TooMany("stores"));
+            return Err(Refusal::TooMany { what: "stores of the node", most: MAX_STORES });
         }
         let id = StoreId(self.next);
         self.next += 1;
         let private_to = name.as_str().is_empty().then_some(session);
         if private_to.is_none() {
-            self.names.insert((tenant.clone(), name.clone()), id);
+            self.names.insert((tenant, name.clone()), id);
         }
-        let store = Store { tenant: tenant.clone(), name, private_to, config, shards: BTreeMap::new() };
+        let store = Store { tenant, name, private_to, config, shards: BTreeMap::new() };
         self.stores.insert(id, store);
         Ok(id)
     }
 
     /// The tenant's store of that name.
-    pub fn find(&self, tenant: &Text, name: &Text) -> Result<(StoreId, &Store), Refusal> {
+    pub fn find(&self, tenant: TenantId, name: &Text) -> Result<(StoreId, &Store), Refusal> {
         let missing = || Refusal::NoStore(name.clone());
-        let id = self.names.get(&(tenant.clone(), name.clone())).copied().ok_or_else(missing)?;
+        let id = self.names.get(&(tenant, name.clone())).copied().ok_or_else(missing)?;
         self.stores.get(&id).map(|store| (id, store)).ok_or_else(missing)
     }
 
     /// The tenant's stores with names behind `after`.
-    pub fn list<'a>(&'a self, tenant: &'a Text, after: &Text) -> impl Iterator<Item = (StoreId, &'a Text)> {
-        let from = (tenant.clone(), after.clone());
+    pub fn list(&self, tenant: TenantId, after: &Text) -> impl Iterator<Item = (StoreId, &Text)> + use<'_> {
+        let from = (tenant, after.clone());
         self.names
             .range((Bound::Excluded(from), Bound::Unbounded))
-            .take_while(move |((of, _), _)| of == tenant)
+            .take_while(move |((of, _), _)| *of == tenant)
             .map(|((_, name), &id)| (id, name))
     }
 
@@ -101,12 +109,20 @@ impl Directory {
         self.stores.get(&id)
     }
 
-    /// Removes a store.
-    pub fn remove(&mut self, id: StoreId) {
-        if let Some(store) = self.stores.remove(&id) {
-            self.shards -= store.shards.len();
+    /// All stores.
+    #[cfg(test)]
+    pub fn stores(&self) -> impl Iterator<Item = StoreId> + use<'_> {
+        self.stores.keys().copied()
+    }
+
+    /// Removes a store. Returns whose it was, and how many shards it had.
+    pub fn remove(&mut self, id: StoreId) -> Option<(TenantId, usize)> {
+        let store = self.stores.remove(&id)?;
+        self.shards -= store.shards.len();
+        if store.private_to.is_none() {
             self.names.remove(&(store.tenant, store.name));
         }
+        Some((store.tenant, store.shards.len()))
     }
 
     /// The stores that end with the session.
@@ -120,7 +136,7 @@ impl Directory {
         shards.map(|&shard| ShardKey { store: id, shard }).collect()
     }
 
-    /// The shard, if anybody ever acquired it.
+    /// The shard, if it was ever acquired.
     pub fn shard(&self, key: ShardKey) -> Option<&Shard> {
         self.stores.get(&key.store)?.shards.get(&key.shard)
     }
@@ -130,12 +146,12 @@ impl Directory {
         self.stores.get_mut(&key.store)?.shards.get_mut(&key.shard)
     }
 
-    /// Gives the shard, which is created if need be, to `session`. Returns its epoch.
+    /// Gives the shard to `session`, creating it if necessary. Returns its epoch.
     pub fn acquire(&mut self, key: ShardKey, session: SessionId, takeover: bool) -> Result<Epoch, Refusal> {
         let store = self.stores.get_mut(&key.store).ok_or(Refusal::NotOpen(key.store))?;
         if !store.shards.contains_key(&key.shard) {
             if self.shards >= MAX_SHARDS {
-                return Err(Refusal::TooMany("shards"));
+                return Err(Refusal::TooMany { what: "shards of the node", most: MAX_SHARDS });
             }
             self.shards += 1;
         }
@@ -151,13 +167,15 @@ impl Directory {
         Ok(shard.epoch)
     }
 
-    /// Makes a shard, which is created if need be, shared.
+    /// Makes a shard shared, creating it if necessary.
     pub fn share(&mut self, key: ShardKey) -> Result<(), Refusal> {
         let store = self.stores.get_mut(&key.store).ok_or(Refusal::NotOpen(key.store))?;
         match store.shards.get(&key.shard) {
             Some(shard) if shard.shared => return Ok(()),
             Some(_) => return Err(Refusal::Owned(key)),
-            None if self.shards >= MAX_SHARDS => return Err(Refusal::TooMany("shards")),
+            None if self.shards >= MAX_SHARDS => {
+                return Err(Refusal::TooMany { what: "shards of the node", most: MAX_SHARDS });
+            }
             None => {}
         }
         self.shards += 1;
@@ -184,6 +202,12 @@ impl Directory {
         self.stores.iter().flat_map(|(&store, entry)| {
             entry.shards.iter().map(move |(&shard, state)| (ShardKey { store, shard }, state))
         })
+    }
+
+    /// Shards of the tenant's stores.
+    pub fn shards_of_tenant(&self, tenant: TenantId) -> impl Iterator<Item = (ShardKey, &Shard)> {
+        let mine = move |key: &ShardKey| self.get(key.store).is_some_and(|store| store.tenant == tenant);
+        self.iter().filter(move |(key, _)| mine(key))
     }
 
     /// Stores and shards.

@@ -1,4 +1,4 @@
-//! Extents: where each is, who holds keys to it, and how it comes back.
+//! Extents: their places, the holders of keys to them, and how they become free again.
 //!
 //! ```text
 //!            lease                 adopt
@@ -13,19 +13,23 @@
 //! ```
 //!
 //! # Invariants
-//! - An extent is in exactly one place, and the counts by place are those of the extents.
-//! - Whoever leases, adopts or writes an extent gets it zeroed: it comes from `Free` or `Kept`,
-//!   and gets there only over `Dirty`, or untouched.
+//! - An extent is in exactly one place, and the counts by place match the extents.
+//! - An extent that is leased, adopted or written is zeroed first: it comes from `Free` or `Kept`,
+//!   and gets there only through `Dirty`, or untouched.
 //! - An extent that is free, kept or dirty has no holder, and no job reads it.
+//! - An extent is a tenant's from when it is given out until it is free or kept again, and the counts of the tenants
+//!   are those of their extents.
 
+use super::resources::TenantId;
+use forebay_env::HashMap;
 use forebay_fabric::Rights;
 use forebay_proto::{ExtentId, SessionId, ShardKey};
 use std::collections::BTreeSet;
 
-/// Where an extent is.
+/// The place of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Anybody may have it.
+    /// Anybody may get it.
     Free,
     /// A session has it.
     Leased(SessionId),
@@ -35,11 +39,11 @@ pub enum Place {
     Kept,
     /// Outputs of a shard's jobs are in it.
     Jobs(ShardKey),
-    /// Freed in this reading epoch; whoever read it then may still read it.
+    /// Freed in this reading epoch. A session that was reading it then may still read it.
     Retired(u64),
-    /// No key to it is given any more; some are not yet revoked, or a job reads it.
+    /// No new key to it is given. Some keys are not revoked yet, or a job reads it.
     Revoking,
-    /// To be filled with zeros.
+    /// Waits to be filled with zeros.
     Dirty,
 }
 
@@ -68,18 +72,29 @@ pub struct Holder {
 #[derive(Debug)]
 pub struct Extent {
     place: Place,
+    tenant: Option<TenantId>,
     /// Sessions with keys.
     pub holders: Vec<Holder>,
-    /// Jobs that read or write it at this moment.
+    /// Number of jobs that read or write it at this moment.
     pub pins: u32,
-    /// It was given out since it was zeroed.
+    /// Whether it was given out since it was zeroed.
     pub touched: bool,
 }
 
 impl Extent {
-    /// Where it is.
+    /// Its place.
     pub fn place(&self) -> Place {
         self.place
+    }
+
+    /// Whose it is, unless it is free or kept.
+    pub fn tenant(&self) -> Option<TenantId> {
+        self.tenant
+    }
+
+    /// Whether the session has a key to it.
+    pub fn is_held_by(&self, session: SessionId) -> bool {
+        self.holders.iter().any(|holder| holder.session == session)
     }
 
     /// The session's hold on it.
@@ -88,7 +103,7 @@ impl Extent {
     }
 }
 
-/// Extents by place.
+/// Numbers of extents by place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "named as the places are")]
 pub struct Counts {
@@ -101,6 +116,11 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Those that are neither free nor kept.
+    pub fn given_out(&self) -> u64 {
+        self.leased + self.adopted + self.jobs + self.recycling
+    }
+
     fn of(&mut self, place: Place) -> &mut u64 {
         match place {
             Place::Free => &mut self.free,
@@ -121,6 +141,7 @@ pub struct Extents {
     kept: BTreeSet<ExtentId>,
     recycling: BTreeSet<ExtentId>,
     counts: Counts,
+    by_tenant: HashMap<TenantId, Counts>,
 }
 
 impl Extents {
@@ -132,23 +153,29 @@ impl Extents {
             kept: BTreeSet::new(),
             recycling: BTreeSet::new(),
             counts: Counts::default(),
+            by_tenant: HashMap::default(),
         };
         for index in 0..count {
             let place = if index < count.saturating_sub(kept) { Place::Free } else { Place::Kept };
-            extents.all.push(Extent { place, holders: Vec::new(), pins: 0, touched: false });
+            extents.all.push(Extent { place, tenant: None, holders: Vec::new(), pins: 0, touched: false });
             extents.enter(ExtentId(index), place);
         }
         extents
     }
 
-    /// How many there are.
+    /// The number of extents.
     pub fn len(&self) -> u32 {
         self.all.len() as u32
     }
 
-    /// Counts by place.
+    /// Numbers by place.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Counts by place of what is the tenant's.
+    pub fn of_tenant(&self, tenant: TenantId) -> Counts {
+        self.by_tenant.get(&tenant).copied().unwrap_or_default()
     }
 
     /// The extent.
@@ -161,24 +188,25 @@ impl Extents {
         self.all.get_mut(id.0 as usize)
     }
 
-    /// Where the extent is.
+    /// The place of the extent.
     pub fn place(&self, id: ExtentId) -> Option<Place> {
         self.get(id).map(Extent::place)
     }
 
-    /// All of them.
+    /// All extents.
     pub fn iter(&self) -> impl Iterator<Item = (ExtentId, &Extent)> {
         (0..).map(ExtentId).zip(&self.all)
     }
 
-    /// Those that `wanted` chooses.
+    /// The extents that `wanted` selects.
     pub fn select(&self, wanted: impl Fn(&Extent) -> bool) -> Vec<ExtentId> {
         self.iter().filter(|(_, extent)| wanted(extent)).map(|(id, _)| id).collect()
     }
 
-    /// Extents that are freed but not yet free.
-    pub fn recycling(&self) -> Vec<ExtentId> {
-        self.recycling.iter().copied().collect()
+    /// Extents of the tenant that are freed but not yet free.
+    pub fn recycling(&self, tenant: TenantId) -> Vec<ExtentId> {
+        let mine = |id: &&ExtentId| self.get(**id).is_some_and(|extent| extent.tenant == Some(tenant));
+        self.recycling.iter().filter(mine).copied().collect()
     }
 
     /// The first free extent.
@@ -191,11 +219,38 @@ impl Extents {
         self.kept.first().copied()
     }
 
-    /// Moves an extent.
+    /// Gives an extent to a tenant.
+    pub fn give_out(&mut self, id: ExtentId, place: Place, tenant: TenantId) {
+        self.move_to(id, place, Some(tenant));
+    }
+
+    /// Takes an extent back that nothing is left in. Returns whose it was.
+    pub fn take_back(&mut self, id: ExtentId, place: Place) -> Option<TenantId> {
+        let tenant = self.get(id).and_then(Extent::tenant);
+        self.move_to(id, place, None);
+        tenant
+    }
+
+    /// Moves an extent, which stays its tenant's.
     pub fn set(&mut self, id: ExtentId, place: Place) {
+        let tenant = self.get(id).and_then(Extent::tenant);
+        self.move_to(id, place, tenant);
+    }
+
+    fn move_to(&mut self, id: ExtentId, place: Place, tenant: Option<TenantId>) {
         let Some(extent) = self.all.get_mut(id.0 as usize) else { return };
         let before = std::mem::replace(&mut extent.place, place);
+        let owner_before = std::mem::replace(&mut extent.tenant, tenant);
         *self.counts.of(before) -= 1;
+        if let Some(counts) = owner_before.and_then(|tenant| self.by_tenant.get_mut(&tenant)) {
+            *counts.of(before) -= 1;
+        }
+        if let Some(tenant) = tenant {
+            *self.by_tenant.entry(tenant).or_default().of(place) += 1;
+        }
+        if owner_before != tenant {
+            self.by_tenant.retain(|_, counts| *counts != Counts::default());
+        }
         for set in [&mut self.free, &mut self.kept, &mut self.recycling] {
             set.remove(&id);
         }

@@ -1,8 +1,7 @@
-//! What a memory node decides, as a pure state machine.
+//! The decisions of a memory node, as a pure state machine.
 //!
-//! Events go in (calls, passing time, links that end, jobs that end, work that was carried out);
-//! answers and [`Command`]s come out. There are no threads, sockets or memory in here, and time is
-//! an argument. [`crate::server`] carries the commands out.
+//! Events go in: calls, passing time, ended links, ended jobs, completed work. Answers and [`Command`]s come out. There
+//! are no threads, sockets or memory in here, and time is an argument. [`crate::server`] carries the commands out.
 //!
 //! # Rules
 //! - A session is bound to a link, lapses when its lease runs out or its link ends, and then gives
@@ -14,90 +13,146 @@
 //!   owner can write its memory; nobody gets a key to write an extent before that is done.
 //! - [`Purpose::Flush`] leaves the headroom alone; garbage collection and jobs may use it, because
 //!   they free more than they take.
+//! - A session is of its link's tenant, and a tenant knows of no other one's stores, shards, extents, sessions and
+//!   reading epochs. What a peer can bring into being is counted by tenant and bounded ([`tenants`]).
 //! - Safety never rests on time: a session that sleeps through its lease finds its keys revoked.
 
+mod active;
 mod calls;
 mod directory;
 mod extents;
+mod figures;
+#[cfg(test)]
+mod hostile_tests;
 mod jobs;
 mod outputs;
 mod refusal;
+mod resources;
 mod sessions;
+pub mod tenants;
 #[cfg(test)]
 mod tests;
+pub mod turns;
 
+pub use active::Job;
 pub use extents::{Counts, Place};
-pub use jobs::Job;
 pub use outputs::JobId;
 pub use refusal::Refusal;
+pub use resources::{Amounts, Resource, TenantId};
+pub use tenants::Figures;
 
+use crate::tenants::{Identity, TenantsOptions};
+use active::Jobs;
 use directory::Directory;
 use extents::{Extents, Holder};
 use forebay_env::Nanos;
 use forebay_fabric::Rights;
+use forebay_proto::replies::{Statistics, TenantFigures};
 use forebay_proto::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId, Text};
-use jobs::Jobs;
 use outputs::Outputs;
 use sessions::Sessions;
+use std::collections::BTreeMap;
+use tenants::{Tenant, Tenants};
 
-/// What does not change while a node runs.
+/// Settings that do not change while a node runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The node's number.
     pub node: u32,
     /// Its incarnation.
     pub incarnation: u64,
-    /// Length of an extent, bytes.
+    /// Length of an extent in bytes.
     pub extent_bytes: u64,
-    /// Extents in all.
+    /// Number of extents.
     pub extents: u32,
     /// Free extents that only garbage collection and jobs get.
     pub headroom_extents: u32,
     /// Extents kept for jobs.
     pub kept_extents: u32,
-    /// Most extents of a tenant.
-    pub quota_extents: Option<u64>,
     /// How long a session lives without a call, nanoseconds.
     pub lease: Nanos,
-    /// Whether jobs can be run.
+    /// Whether jobs can run.
     pub jobs: bool,
 }
 
-/// What is to be done for a decision to be true.
+/// An action that the node must take to carry out a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Revoke the session's key to the extent, then say [`State::revoked`].
+    /// Revoke the session's key to the extent, then call [`State::revoked`].
     Revoke {
         /// The session; it may have ended.
         session: SessionId,
         /// The extent.
         extent: ExtentId,
     },
-    /// Fill the extent with zeros, then say [`State::zeroed`].
+    /// Fill the extent with zeros, then call [`State::zeroed`].
     Zero {
         /// The extent.
         extent: ExtentId,
     },
+    /// End the link. The state knows it no more.
+    Close {
+        /// The link.
+        peer: u64,
+        /// Whose it was.
+        tenant: TenantId,
+        /// Why it ends.
+        why: &'static str,
+    },
 }
 
-/// What a call leads to.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// This reply.
     Reply(Vec<u8>),
     /// Keys of these extents, given to the session.
     Grant(SessionId, Vec<(ExtentId, Rights)>),
-    /// The result of a job, when it has run.
+    /// A reply, once the range is filled with zeros. Nothing else changes the state before that.
+    Zero(ExtentRange),
+    /// The result of a job, once it has run.
     Job(Job),
+    /// These tenants, with the figures of who came to the node.
+    Tenants {
+        /// Their figures.
+        tenants: Vec<TenantFigures>,
+        /// Whether there are more.
+        more: bool,
+    },
+    /// These figures; of the whole node, or of a tenant.
+    Statistics {
+        /// The figures, but for time.
+        figures: Box<Statistics>,
+        /// They are of the whole node.
+        whole: bool,
+    },
 }
 
-/// A session that ended otherwise than by closing it.
+/// Whose call waits, and how the tenant's turns are weighed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Its weight.
+    pub weight: u32,
+}
+
+/// A session that ended without being closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedSession {
     /// The session.
     pub session: SessionId,
-    /// What it called itself.
+    /// The name that it gave itself.
     pub name: Text,
+    /// Whose it was.
+    pub tenant: TenantId,
+}
+
+/// Whose a link is.
+#[derive(Debug)]
+struct LinkOwner {
+    identity: Identity,
+    tenant: TenantId,
 }
 
 /// Why a session ends.
@@ -105,7 +160,7 @@ pub struct EndedSession {
 enum End {
     /// Its link has ended, and its keys with it.
     LinkGone,
-    /// Its link is there: its keys must be revoked.
+    /// Its link still exists: its keys must be revoked.
     LinkThere,
 }
 
@@ -118,17 +173,17 @@ pub struct State {
     directory: Directory,
     jobs: Jobs,
     outputs: Outputs,
-    /// Outputs that were freed in this reading epoch and may still be read.
-    retired_ranges: Vec<(u64, ShardKey, ExtentRange)>,
-    reading_epoch: u64,
+    tenants: Tenants,
+    /// Numbers of links ascend, so the oldest comes first.
+    links: BTreeMap<u64, LinkOwner>,
     last_tick: Nanos,
     commands: Vec<Command>,
 }
 
 impl State {
-    /// A node at its start: all extents free or kept, and zero.
+    /// A node at its start: all extents are free or kept, and zero.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings, tenants: &TenantsOptions) -> Self {
         Self {
             settings,
             extents: Extents::new(settings.extents, settings.kept_extents),
@@ -136,32 +191,32 @@ impl State {
             directory: Directory::new(),
             jobs: Jobs::new(),
             outputs: Outputs::new(settings.extent_bytes),
-            retired_ranges: Vec::new(),
-            reading_epoch: 1,
+            tenants: Tenants::new(tenants, settings.extents.into(), settings.extent_bytes),
+            links: BTreeMap::new(),
             last_tick: 0,
             commands: Vec::new(),
         }
     }
 
-    /// What does not change.
+    /// The settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What is to be done since this was last asked.
+    /// Commands issued since the last call.
     pub fn take_commands(&mut self) -> Vec<Command> {
         std::mem::take(&mut self.commands)
     }
 
-    /// Where an extent is.
+    /// The place of an extent.
     #[must_use]
     pub fn place(&self, extent: ExtentId) -> Option<Place> {
         self.extents.place(extent)
     }
 
-    /// Lets time pass: sessions whose lease has run out lapse. Returns which did. When the node itself
-    /// slept, leases are longer by that time.
+    /// Lets time pass: sessions whose lease has run out lapse. Returns them. When the node itself slept, leases are
+    /// extended by that time.
     pub fn tick(&mut self, now: Nanos) -> Vec<EndedSession> {
         let slept = now.saturating_sub(self.last_tick);
         self.last_tick = now;
@@ -169,24 +224,157 @@ impl State {
             self.sessions.postpone(slept);
         }
         let lapsed = self.sessions.expired(now);
-        lapsed.into_iter().map(|session| self.end_session(session, End::LinkThere)).collect()
+        lapsed.into_iter().filter_map(|session| self.end_session(session, End::LinkThere)).collect()
     }
 
-    /// A link ended, and its keys with it. Returns the session that this ended.
+    /// Other tenants, or limits, from now on. Who has more than it may keeps what it has. Links of identities that are
+    /// of another tenant now end; returns the sessions that end with them.
+    pub fn configure(&mut self, tenants: &TenantsOptions) -> Vec<EndedSession> {
+        self.tenants.configure(tenants);
+        let moved = |link: &LinkOwner| !self.tenants.is_of(link.tenant, &link.identity);
+        let moved: Vec<u64> = self.links.iter().filter(|(_, link)| moved(link)).map(|(&peer, _)| peer).collect();
+        moved.into_iter().filter_map(|peer| self.close_link(peer, "its identity is of another tenant now")).collect()
+    }
+
+    /// A link was opened by whoever `identity` is. Where its tenant has its most links, the oldest without a session
+    /// is closed for it.
+    ///
+    /// # Errors
+    /// [`Refusal`], when the link is to be closed.
+    pub fn link_opened(&mut self, peer: u64, identity: &Identity) -> Result<TenantId, Refusal> {
+        let tenant = self.tenants.of(identity)?;
+        if self.tenants.left(tenant, Resource::Links) == 0 {
+            let is_idle =
+                |(peer, link): &(&u64, &LinkOwner)| link.tenant == tenant && self.sessions.of_peer(**peer).is_none();
+            let Some((&idle, _)) = self.links.iter().find(is_idle) else {
+                self.count(tenant, |figures| {
+                    figures.limited += 1;
+                    figures.closed_links += 1;
+                });
+                return Err(self.tenants.limit(tenant, Resource::Links));
+            };
+            self.close_link(idle, "it has no session, and another one of its tenant comes");
+        }
+        self.links.insert(peer, LinkOwner { identity: identity.clone(), tenant });
+        self.tenants.take(tenant, Resource::Links, 1);
+        Ok(tenant)
+    }
+
+    /// Ends a link that is there, and with it its session, which is returned.
+    fn close_link(&mut self, peer: u64, why: &'static str) -> Option<EndedSession> {
+        let session = self.sessions.of_peer(peer);
+        let ended = session.and_then(|session| self.end_session(session, End::LinkThere));
+        if let Some(LinkOwner { tenant, .. }) = self.links.remove(&peer) {
+            self.tenants.give(tenant, Resource::Links, 1);
+            self.count(tenant, |figures| figures.closed_links += 1);
+            self.commands.push(Command::Close { peer, tenant, why });
+        }
+        ended
+    }
+
+    /// A link ended, and its keys with it. Returns the session that ended with it.
     pub fn link_ended(&mut self, peer: u64) -> Option<EndedSession> {
-        let session = self.sessions.of_peer(peer)?;
-        Some(self.end_session(session, End::LinkGone))
+        let session = self.sessions.of_peer(peer);
+        let ended = session.and_then(|session| self.end_session(session, End::LinkGone));
+        if let Some(LinkOwner { tenant, .. }) = self.links.remove(&peer) {
+            self.tenants.give(tenant, Resource::Links, 1);
+            self.forget_if_idle(tenant);
+        }
+        ended
+    }
+
+    /// Whose a link is.
+    #[must_use]
+    pub fn tenant_of(&self, peer: u64) -> Option<TenantId> {
+        self.links.get(&peer).map(|link| link.tenant)
+    }
+
+    /// A tenant, while anything is left of it.
+    #[must_use]
+    pub fn tenant(&self, id: TenantId) -> Option<&Tenant> {
+        self.tenants.get(id)
+    }
+
+    /// Counts something for a tenant.
+    pub fn count(&mut self, tenant: TenantId, add: impl FnOnce(&mut Figures)) {
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            add(&mut tenant.figures);
+        }
+    }
+
+    /// A call came that must wait for its turn.
+    ///
+    /// # Errors
+    /// [`Refusal`], when the tenant's most calls wait already.
+    pub fn call_waits(&mut self, peer: u64) -> Result<Waiting, Refusal> {
+        let tenant = self.tenant_of(peer).ok_or(Refusal::NoLink)?;
+        let checked = self.tenants.check(tenant, Resource::Calls, 1);
+        if checked.is_err() {
+            self.count(tenant, |figures| {
+                figures.calls += 1;
+                figures.refused_calls += 1;
+                figures.limited += 1;
+            });
+        }
+        checked?;
+        self.tenants.take(tenant, Resource::Calls, 1);
+        Ok(Waiting { tenant, weight: self.tenants.get(tenant).map_or(1, |tenant| tenant.weight) })
+    }
+
+    /// A call waits no more: it is decided, or its link has ended.
+    pub fn call_taken(&mut self, tenant: TenantId) {
+        self.tenants.give(tenant, Resource::Calls, 1);
+    }
+
+    /// So many bytes of a call are about to be kept for the tenant. Whoever keeps them says [`State::bytes_gone`].
+    ///
+    /// # Errors
+    /// [`Refusal`], when too many are kept for it already.
+    pub fn keep_bytes(&mut self, tenant: TenantId, bytes: u64) -> Result<(), Refusal> {
+        if !self.may_keep_bytes(tenant, bytes) {
+            return Err(self.tenants.limit(tenant, Resource::Bytes));
+        }
+        self.tenants.take(tenant, Resource::Bytes, bytes);
+        Ok(())
+    }
+
+    /// So many bytes of a result are kept for the tenant, whatever its limit: they are there.
+    pub fn bytes_kept(&mut self, tenant: TenantId, bytes: u64) {
+        self.tenants.take(tenant, Resource::Bytes, bytes);
+    }
+
+    /// Whether so many bytes may be kept for the tenant. Some always may.
+    #[must_use]
+    pub fn may_keep_bytes(&self, tenant: TenantId, bytes: u64) -> bool {
+        let used = self.tenants.get(tenant).map_or(0, |tenant| tenant.used.of(Resource::Bytes));
+        used == 0 || self.tenants.left(tenant, Resource::Bytes) >= bytes
+    }
+
+    /// So many bytes of the tenant are kept no more.
+    pub fn bytes_gone(&mut self, tenant: TenantId, bytes: u64) {
+        self.tenants.give(tenant, Resource::Bytes, bytes);
+    }
+
+    fn forget_if_idle(&mut self, tenant: TenantId) {
+        if self.extents.of_tenant(tenant) == Counts::default() {
+            self.tenants.forget_if_idle(tenant);
+        }
     }
 
     /// No key of the session opens the extent any more.
     pub fn revoked(&mut self, session: SessionId, extent: ExtentId) {
         if let Some(found) = self.extents.get_mut(extent) {
+            let before = found.holders.len();
             found.holders.retain(|holder| holder.session != session);
+            let gone = before - found.holders.len();
+            if let Some(tenant) = found.tenant() {
+                self.tenants.give(tenant, Resource::Keys, gone as u64);
+            }
         }
         self.advance(extent);
     }
 
-    /// A key that was promised could not be made.
+    /// A promised key could not be made.
     pub fn grant_failed(&mut self, session: SessionId, extent: ExtentId) {
         self.revoked(session, extent);
         if self.extents.place(extent) == Some(Place::Leased(session)) {
@@ -208,7 +396,22 @@ impl State {
         let counts = self.extents.counts();
         let for_jobs = counts.kept + counts.jobs;
         let place = if for_jobs < u64::from(self.settings.kept_extents) { Place::Kept } else { Place::Free };
-        self.extents.set(extent, place);
+        if let Some(tenant) = self.extents.take_back(extent, place)
+            && self.owed(tenant) > 0
+        {
+            self.tenants.give(tenant, Resource::Reserve, 1);
+        }
+    }
+
+    /// Gives an extent that is free or kept to a tenant, which owes one if it is of the reserve, or if the tenant has
+    /// all that it may have of its own.
+    fn give_out(&mut self, extent: ExtentId, place: Place, tenant: TenantId) {
+        let is_kept = self.extents.place(extent) == Some(Place::Kept);
+        let is_headroom = self.extents.counts().free <= self.headroom();
+        if is_kept || is_headroom || self.left_of_memory(tenant) == 0 {
+            self.tenants.take(tenant, Resource::Reserve, 1);
+        }
+        self.extents.give_out(extent, place, tenant);
     }
 
     /// Frees an extent.
@@ -218,9 +421,22 @@ impl State {
             self.make_available(extent);
             return;
         }
-        self.extents.set(extent, Place::Retired(self.reading_epoch));
-        self.reading_epoch += 1;
+        let tenant = self.extents.get(extent).and_then(extents::Extent::tenant);
+        let epoch = tenant.map_or(0, |tenant| self.next_reading_epoch(tenant));
+        self.extents.set(extent, Place::Retired(epoch));
         self.advance(extent);
+    }
+
+    /// Ends the tenant's reading epoch, and returns it.
+    fn next_reading_epoch(&mut self, tenant: TenantId) -> u64 {
+        self.tenants.get_mut(tenant).map_or(0, |tenant| {
+            tenant.reading_epoch += 1;
+            tenant.reading_epoch - 1
+        })
+    }
+
+    fn reading_epoch(&self, tenant: TenantId) -> u64 {
+        self.tenants.get(tenant).map_or(0, |tenant| tenant.reading_epoch)
     }
 
     /// Moves a freed extent as far as it can go.
@@ -245,30 +461,46 @@ impl State {
     }
 
     /// Frees an output of jobs, when its last reader has passed.
-    fn retire_range(&mut self, shard: ShardKey, range: ExtentRange) {
-        self.retired_ranges.push((self.reading_epoch, shard, range));
-        self.reading_epoch += 1;
+    fn retire_range(&mut self, tenant: TenantId, shard: ShardKey, range: ExtentRange) {
+        let epoch = self.next_reading_epoch(tenant);
+        if !self.is_read(range.extent, epoch) {
+            self.free_range(shard, range);
+        } else if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.retired.insert(range, (epoch, shard));
+        }
     }
 
-    /// Readers have passed, perhaps: frees what nobody reads any more.
-    fn readers_passed(&mut self) {
-        let mut retired = std::mem::take(&mut self.retired_ranges);
-        retired.retain(|&(epoch, shard, range)| {
-            let holders = self.extents.get(range.extent).map_or(&[][..], |found| &found.holders);
-            if holders.iter().any(|holder| self.sessions.may_read(holder.session, epoch)) {
-                return true;
+    /// Whether somebody with a key to the extent may still read what was freed in `epoch`.
+    fn is_read(&self, extent: ExtentId, epoch: u64) -> bool {
+        let holders = self.extents.get(extent).map_or(&[][..], |found| &found.holders);
+        holders.iter().any(|holder| self.sessions.may_read(holder.session, epoch))
+    }
+
+    /// Readers of the tenant have passed, perhaps: frees what nobody reads any more.
+    fn readers_passed(&mut self, tenant: TenantId) {
+        let retired = self.tenants.get_mut(tenant).map(|tenant| std::mem::take(&mut tenant.retired));
+        let mut left = BTreeMap::new();
+        for (range, (epoch, shard)) in retired.unwrap_or_default() {
+            if self.is_read(range.extent, epoch) {
+                left.insert(range, (epoch, shard));
+            } else {
+                self.free_range(shard, range);
             }
-            self.free_range(shard, range);
-            false
-        });
-        self.retired_ranges.append(&mut retired);
-        for extent in self.extents.recycling() {
+        }
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.retired.append(&mut left);
+        }
+        for extent in self.extents.recycling(tenant) {
             self.advance(extent);
         }
     }
 
     fn free_range(&mut self, shard: ShardKey, range: ExtentRange) {
-        if let Some(emptied) = self.outputs.free(shard, range) {
+        let Some(emptied) = self.outputs.free(shard, range) else { return };
+        if let Some(tenant) = self.extents.get(range.extent).and_then(extents::Extent::tenant) {
+            self.tenants.give(tenant, Resource::Ranges, 1);
+        }
+        if let Some(emptied) = emptied {
             self.retire(emptied);
         }
     }
@@ -283,8 +515,8 @@ impl State {
         }
     }
 
-    /// Ends what an earlier epoch of a shard allowed: keys to write, all keys of the owner `before`,
-    /// jobs, outputs that nobody adopted. The session `keep` keeps its keys.
+    /// Ends the rights of a shard's earlier epoch: keys to write, all keys of the owner `before`, jobs, and outputs
+    /// that nobody adopted. The session `keep` keeps its keys.
     fn fence(&mut self, shard: ShardKey, before: Option<SessionId>, keep: Option<SessionId>) {
         for extent in self.extents.select(|found| found.place().shard() == Some(shard)) {
             let ended = |holder: &&Holder| {
@@ -309,8 +541,10 @@ impl State {
         }
     }
 
-    fn end_session(&mut self, session: SessionId, end: End) -> EndedSession {
-        let name = self.sessions.remove(session).unwrap_or_default();
+    fn end_session(&mut self, session: SessionId, end: End) -> Option<EndedSession> {
+        let ended = self.sessions.remove(session)?;
+        let tenant = ended.tenant;
+        self.tenants.give(tenant, Resource::Sessions, 1);
         for extent in self.extents.select(|found| found.holders.iter().any(|holder| holder.session == session)) {
             match end {
                 End::LinkThere => self.revoke(session, extent),
@@ -332,21 +566,27 @@ impl State {
         for store in self.directory.private_to(session) {
             self.remove_store(store);
         }
-        self.readers_passed();
-        EndedSession { session, name }
+        self.readers_passed(tenant);
+        Some(EndedSession { session, name: ended.name, tenant })
     }
 
-    /// Removes a store and frees its memory. Jobs that still run in it are fenced: they keep what they
-    /// touch in place until they end, and their outputs are void.
+    /// Removes a store and frees its memory. Jobs that still run in it are fenced. What they touch stays in place until
+    /// they end, and their outputs are void.
     fn remove_store(&mut self, store: StoreId) {
-        self.retired_ranges.retain(|(_, shard, _)| shard.store != store);
-        for shard in self.directory.shards_of(store) {
-            self.outputs.forget(shard);
+        let shards = self.directory.shards_of(store);
+        let Some((owner, count)) = self.directory.remove(store) else { return };
+        self.tenants.give(owner, Resource::Stores, 1);
+        self.tenants.give(owner, Resource::Shards, count as u64);
+        if let Some(tenant) = self.tenants.get_mut(owner) {
+            tenant.retired.retain(|_, (_, shard)| shard.store != store);
+        }
+        for shard in shards {
+            let ranges = self.outputs.forget(shard);
+            self.tenants.give(owner, Resource::Ranges, ranges);
             for extent in self.extents.select(|found| found.place().shard() == Some(shard)) {
                 self.retire(extent);
             }
         }
-        self.directory.remove(store);
         self.sessions.forget_store(store);
     }
 
@@ -363,55 +603,108 @@ impl State {
         }
     }
 
-    /// Notes that the session gets a key to an extent.
+    /// Records that the session gets a key to an extent.
     fn grant(&mut self, session: SessionId, extent: ExtentId, rights: Rights) {
         if let Some(found) = self.extents.get_mut(extent) {
             match found.holder(session) {
                 Some(holder) => holder.rights = rights,
-                None => found.holders.push(Holder { session, rights, revoking: false }),
+                None => {
+                    found.holders.push(Holder { session, rights, revoking: false });
+                    if let Some(tenant) = found.tenant() {
+                        self.tenants.take(tenant, Resource::Keys, 1);
+                    }
+                }
             }
             found.touched = true;
         }
     }
 
-    /// Extents that the tenant of a session uses.
-    fn used_by_tenant_of(&self, session: SessionId) -> u64 {
-        let tenant = self.sessions.tenant(session);
-        let uses = |place: Place| match place {
-            Place::Leased(of) => self.sessions.tenant(of) == tenant,
-            Place::Adopted(shard) | Place::Jobs(shard) => {
-                self.directory.get(shard.store).map(|store| &store.tenant) == tenant
-            }
-            _ => false,
-        };
-        self.extents.iter().filter(|(_, found)| uses(found.place())).count() as u64
+    /// Extents that the tenant owes the reserve.
+    fn owed(&self, tenant: TenantId) -> u64 {
+        self.tenants.get(tenant).map_or(0, |tenant| tenant.used.of(Resource::Reserve))
     }
 
-    /// How many of `wanted` extents the session may have now.
-    fn affordable(&self, session: SessionId, wanted: u64, purpose: Purpose) -> Result<u64, Refusal> {
+    /// Extents that are lent: the headroom and what is kept for jobs.
+    fn reserve(&self) -> u64 {
+        u64::from(self.settings.headroom_extents) + u64::from(self.settings.kept_extents)
+    }
+
+    /// Free extents that are of the reserve: what is lent is there no more.
+    fn headroom(&self) -> u64 {
+        let there = self.reserve().saturating_sub(self.tenants.owed());
+        there.saturating_sub(self.extents.counts().kept).min(self.settings.headroom_extents.into())
+    }
+
+    /// Extents of the reserve that the tenant may owe: its share, and no more than it may have otherwise.
+    fn share_of_reserve(&self, tenant: TenantId) -> u64 {
+        self.tenants.share_of(self.reserve(), tenant).min(self.most_memory(tenant))
+    }
+
+    /// How much more the tenant may owe the reserve now.
+    fn left_of_reserve(&self, tenant: TenantId) -> u64 {
+        let there = self.reserve().saturating_sub(self.tenants.owed());
+        self.share_of_reserve(tenant).saturating_sub(self.owed(tenant)).min(there)
+    }
+
+    /// Most extents that the tenant may have, but for those that it owes the reserve.
+    fn most_memory(&self, tenant: TenantId) -> u64 {
+        self.tenants.get(tenant).map_or(0, |tenant| tenant.limits.of(Resource::Extents))
+    }
+
+    /// Extents that the tenant has, but for those that it owes the reserve.
+    fn own_memory(&self, tenant: TenantId) -> u64 {
+        self.extents.of_tenant(tenant).given_out().saturating_sub(self.owed(tenant))
+    }
+
+    /// How many extents of its own the tenant may have beside those that it has.
+    fn left_of_memory(&self, tenant: TenantId) -> u64 {
+        self.most_memory(tenant).saturating_sub(self.own_memory(tenant))
+    }
+
+    /// Why there is no extent for the tenant; `wants_reserve` when it asked for one of the reserve as well.
+    fn no_memory(&self, tenant: TenantId, wants_reserve: bool) -> Refusal {
         let counts = self.extents.counts();
-        let headroom = u64::from(self.settings.headroom_extents);
-        let available = match purpose {
-            Purpose::Flush => counts.free.saturating_sub(headroom),
-            Purpose::Collection => counts.free,
-        };
-        if available == 0 {
-            return Err(match counts.recycling {
-                0 => Refusal::Full { free: counts.free, headroom },
-                recycling => Refusal::Recycling(recycling),
-            });
+        let own = self.extents.of_tenant(tenant);
+        let is_at_limit = self.left_of_memory(tenant) == 0;
+        let is_owing = wants_reserve && self.left_of_reserve(tenant) == 0 && counts.free + counts.kept > 0;
+        match if is_at_limit { own.recycling } else { counts.recycling } {
+            0 if is_owing && self.share_of_reserve(tenant) > 0 => {
+                let name = self.tenants.get(tenant).map(|tenant| tenant.name.clone()).unwrap_or_default();
+                Refusal::Reserve { tenant: name, share: self.share_of_reserve(tenant) }
+            }
+            0 if is_at_limit => self.tenants.limit(tenant, Resource::Extents),
+            0 => Refusal::Full { free: counts.free, headroom: self.headroom() },
+            recycling => Refusal::Recycling(recycling),
         }
-        let allowed = match self.settings.quota_extents {
-            Some(quota) => match quota.saturating_sub(self.used_by_tenant_of(session)) {
-                0 => return Err(Refusal::Quota(quota)),
-                left => left,
-            },
-            None => wanted,
-        };
-        Ok(wanted.min(available).min(allowed))
     }
 
-    /// Checks that the session opened the store, and that it is there.
+    /// How many of `wanted` extents the tenant may have now.
+    fn affordable(&self, tenant: TenantId, wanted: u64, purpose: Purpose) -> Result<u64, Refusal> {
+        let Counts { free, kept, .. } = self.extents.counts();
+        let beyond = free.saturating_sub(self.headroom());
+        let own = wanted.min(beyond).min(self.left_of_memory(tenant));
+        let lent = match purpose {
+            Purpose::Flush => 0,
+            // It owes no more than it has otherwise, because that is what it may collect. What is kept for jobs is left
+            // to them, but for as much as others may have taken of the headroom.
+            Purpose::Collection => {
+                let owed = self.owed(tenant);
+                let may_collect = (self.own_memory(tenant) + own).saturating_sub(owed);
+                let there = free - own + kept.min(self.tenants.owed() - owed);
+                self.left_of_reserve(tenant).min(may_collect).min(there)
+            }
+        };
+        if own + lent == 0 {
+            return Err(self.no_memory(tenant, purpose == Purpose::Collection));
+        }
+        let keys = self.tenants.left(tenant, Resource::Keys);
+        if keys == 0 {
+            return Err(self.tenants.limit(tenant, Resource::Keys));
+        }
+        Ok(wanted.min(own + lent).min(keys))
+    }
+
+    /// Checks that the session opened the store and that the store exists.
     fn check_open(&self, session: SessionId, store: StoreId) -> Result<(), Refusal> {
         match self.directory.get(store) {
             Some(_) if self.sessions.has_opened(session, store) => Ok(()),

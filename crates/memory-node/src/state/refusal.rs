@@ -1,12 +1,13 @@
 //! Why a call is refused.
 
+use super::resources::Resource;
 use forebay_base::ErrorKind;
 use forebay_proto::{Epoch, ExtentId, ExtentRange, PROTOCOL_VERSION, SessionId, ShardKey, StoreId, Text};
 
 /// Why a call is refused. Nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The session lapsed, was closed, or is another link's.
+    /// The session lapsed, was closed, or belongs to another link.
     #[error("{0} is not open on this link: it lapsed or was closed, and what no shard adopted was freed")]
     NoSession(SessionId),
     /// The link has a session.
@@ -15,9 +16,14 @@ pub enum Refusal {
     /// The client speaks another version.
     #[error("the client speaks version {0} of the protocol, the node version {PROTOCOL_VERSION}")]
     Protocol(u16),
-    /// There are too many of something.
-    #[error("the node has its most {0} already")]
-    TooMany(&'static str),
+    /// There are too many of something, of all tenants together or in a session.
+    #[error("there are {most} {what}, which is the most")]
+    TooMany {
+        /// What of.
+        what: &'static str,
+        /// How many are the most.
+        most: usize,
+    },
     /// No memory is left.
     #[error("no memory is left: {free} extents are free, of which {headroom} are kept for garbage collection")]
     Full {
@@ -26,13 +32,43 @@ pub enum Refusal {
         /// Of these, those that only garbage collection gets.
         headroom: u64,
     },
-    /// The tenant's quota is used up.
-    #[error("the tenant's quota of {0} extents is used up")]
-    Quota(u64),
+    /// The tenant has its most of something.
+    #[error("tenant {tenant} has its most {}: {most}", resource.name())]
+    Limit {
+        /// The tenant.
+        tenant: Text,
+        /// What of.
+        resource: Resource,
+        /// How many are its most.
+        most: u64,
+    },
+    /// The tenant owes the reserve its share, or has nothing to collect.
+    #[error("tenant {tenant} has its share of the memory kept for garbage collection and jobs: {share} extents")]
+    Reserve {
+        /// The tenant.
+        tenant: Text,
+        /// Its share, extents.
+        share: u64,
+    },
+    /// The link is not open, or was closed by the node.
+    #[error("the link is not open")]
+    NoLink,
+    /// The session names a tenant that its link is not of.
+    #[error("this link is of tenant {is}, not of the one that the session names: name none, or prove to be of it")]
+    OtherTenant {
+        /// Whose link it is.
+        is: Text,
+    },
+    /// Only those may ask that administer the node.
+    #[error("tenant {0} has no right to administer the node")]
+    NotAdministrator(Text),
+    /// The tenant may not use stores and memory.
+    #[error("tenant {0} has no right to data")]
+    NoData(Text),
     /// Memory is about to become free.
     #[error("no memory is free, but {0} extents are being cleaned: try again soon")]
     Recycling(u64),
-    /// The extent is not what the call takes it for.
+    /// The extent is not in the state that the call expects.
     #[error("{extent} {what}")]
     Extent {
         /// The extent.
@@ -53,10 +89,10 @@ pub enum Refusal {
     #[error("{0} is shared by all sessions that opened the store: nobody can own it")]
     Shared(ShardKey),
     /// There is such a store.
-    #[error("there is a store named {0} already")]
+    #[error("there is a store named {:?} already", .0.as_str())]
     StoreExists(Text),
     /// There is no such store.
-    #[error("there is no store named {0}")]
+    #[error("there is no store named {:?}", .0.as_str())]
     NoStore(Text),
     /// The session has not opened the store.
     #[error("{0} is not open in this session")]
@@ -80,26 +116,38 @@ pub enum Refusal {
         /// The shard's epoch.
         present: Epoch,
     },
-    /// The job is not to go on.
+    /// The job must not go on.
     #[error("the job's session or shard epoch ended")]
     JobFenced,
     /// The same attempt runs.
     #[error("attempt {0} runs already")]
     AttemptRuns(u64),
-    /// A job's access leaves what it may touch.
+    /// A job's access is outside the memory that it may touch.
     #[error("{0} is not memory that the job may touch")]
     OutOfBounds(ExtentRange),
     /// An allocation that no extent can hold.
     #[error("{length} bytes do not fit into an extent of {extent_bytes}")]
     TooLong {
-        /// What was asked for, bytes.
+        /// The requested length in bytes.
         length: u64,
-        /// What is possible, bytes.
+        /// The possible length in bytes.
         extent_bytes: u64,
     },
 }
 
 impl Refusal {
+    /// Whether something is at its most.
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        matches!(self, Self::TooMany { .. } | Self::Limit { .. } | Self::Reserve { .. })
+    }
+
+    /// Whether the caller may not have what it asked for.
+    #[must_use]
+    pub fn is_denial(&self) -> bool {
+        matches!(self, Self::OtherTenant { .. } | Self::NotAdministrator(_) | Self::NoData(_))
+    }
+
     /// What the caller must do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -107,7 +155,10 @@ impl Refusal {
             Self::NoSession(_) | Self::Fenced { .. } | Self::JobFenced => ErrorKind::Fenced,
             Self::SecondSession | Self::StoreExists(_) => ErrorKind::AlreadyExists,
             Self::Protocol(_) => ErrorKind::Unsupported,
-            Self::TooMany(_) | Self::Full { .. } | Self::Quota(_) => ErrorKind::Full,
+            Self::Limit { resource: Resource::Jobs | Resource::Calls | Resource::Bytes, .. } => ErrorKind::Busy,
+            Self::TooMany { .. } | Self::Full { .. } | Self::Limit { .. } | Self::Reserve { .. } => ErrorKind::Full,
+            Self::OtherTenant { .. } | Self::NotAdministrator(_) | Self::NoData(_) => ErrorKind::AccessDenied,
+            Self::NoLink => ErrorKind::Closed,
             Self::Recycling(_) | Self::Held(_) | Self::StoreInUse(_) | Self::Owned(_) | Self::AttemptRuns(_) => {
                 ErrorKind::Busy
             }

@@ -1,21 +1,25 @@
-//! Sessions: who is there, until when, and from when they read.
+//! Sessions: which exist, until when, and from which epoch they read.
 
-use super::Refusal;
+use super::refusal::Refusal;
+use super::resources::TenantId;
 use forebay_env::HashMap;
 use forebay_env::Nanos;
 use forebay_proto::{SessionId, StoreId, Text};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most sessions of a node.
+/// Maximum number of sessions of a node.
 pub const MAX_SESSIONS: usize = 1024;
-/// Most stores that a session has open.
+/// Maximum number of stores that a session has open.
 const MAX_OPEN_STORES: usize = 1024;
 
+/// A session.
 #[derive(Debug)]
-struct Session {
+pub struct Session {
     peer: u64,
-    tenant: Text,
-    name: Text,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What it called itself.
+    pub name: Text,
     deadline: Nanos,
     /// Reading epoch of the oldest read.
     reading_epoch: u64,
@@ -36,18 +40,24 @@ impl Sessions {
         Self { all: BTreeMap::new(), by_peer: HashMap::default(), next: 1 }
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
+    /// All of them.
+    #[cfg(test)]
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.all.iter().map(|(&id, session)| (id, session))
+    }
+
     /// Opens the session of a link.
-    pub fn open(&mut self, peer: u64, tenant: Text, name: Text, deadline: Nanos) -> Result<SessionId, Refusal> {
+    pub fn open(&mut self, peer: u64, tenant: TenantId, name: Text, deadline: Nanos) -> Result<SessionId, Refusal> {
         if self.by_peer.contains_key(&peer) {
             return Err(Refusal::SecondSession);
         }
         if self.all.len() >= MAX_SESSIONS {
-            return Err(Refusal::TooMany("sessions"));
+            return Err(Refusal::TooMany { what: "sessions of the node", most: MAX_SESSIONS });
         }
         let id = SessionId(self.next);
         self.next += 1;
@@ -57,7 +67,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Checks that the session is the link's, and keeps it until `deadline`.
+    /// Checks that the session belongs to the link, and extends it to `deadline`.
     pub fn touch(&mut self, peer: u64, id: SessionId, deadline: Nanos) -> Result<(), Refusal> {
         match self.all.get_mut(&id) {
             Some(session) if session.peer == peer => {
@@ -68,7 +78,7 @@ impl Sessions {
         }
     }
 
-    /// Sets where the session's oldest read began.
+    /// Sets the epoch in which the session's oldest read began.
     pub fn announce(&mut self, id: SessionId, reading_epoch: u64) {
         if let Some(session) = self.all.get_mut(&id) {
             session.reading_epoch = reading_epoch;
@@ -85,9 +95,10 @@ impl Sessions {
         self.all.contains_key(&id)
     }
 
-    /// The oldest reading epoch that a session announced; `u64::MAX` when none reads.
-    pub fn oldest_reading_epoch(&self) -> u64 {
-        self.all.values().map(|session| session.reading_epoch).min().unwrap_or(u64::MAX)
+    /// The oldest reading epoch that a session of the tenant announced; `u64::MAX` when none reads.
+    pub fn oldest_reading_epoch(&self, tenant: TenantId) -> u64 {
+        let mine = self.all.values().filter(|session| session.tenant == tenant);
+        mine.map(|session| session.reading_epoch).min().unwrap_or(u64::MAX)
     }
 
     /// The session of a link.
@@ -95,16 +106,11 @@ impl Sessions {
         self.by_peer.get(&peer).copied()
     }
 
-    /// Whose session it is.
-    pub fn tenant(&self, id: SessionId) -> Option<&Text> {
-        self.all.get(&id).map(|session| &session.tenant)
-    }
-
     /// Remembers that the session opened a store.
     pub fn opened(&mut self, id: SessionId, store: StoreId) -> Result<(), Refusal> {
         let session = self.all.get_mut(&id).ok_or(Refusal::NoSession(id))?;
         if session.opened.len() >= MAX_OPEN_STORES && !session.opened.contains(&store) {
-            return Err(Refusal::TooMany("open stores in a session"));
+            return Err(Refusal::TooMany { what: "open stores of the session", most: MAX_OPEN_STORES });
         }
         session.opened.insert(store);
         Ok(())
@@ -115,14 +121,14 @@ impl Sessions {
         self.all.get(&id).is_some_and(|session| session.opened.contains(&store))
     }
 
-    /// A store is no more.
+    /// Forgets a store that no longer exists.
     pub fn forget_store(&mut self, store: StoreId) {
         for session in self.all.values_mut() {
             session.opened.remove(&store);
         }
     }
 
-    /// Lets every session live longer.
+    /// Extends every session.
     pub fn postpone(&mut self, by: Nanos) {
         for session in self.all.values_mut() {
             session.deadline = session.deadline.saturating_add(by);
@@ -134,10 +140,10 @@ impl Sessions {
         self.all.iter().filter(|(_, session)| session.deadline <= now).map(|(&id, _)| id).collect()
     }
 
-    /// Forgets a session. Returns what it called itself.
-    pub fn remove(&mut self, id: SessionId) -> Option<Text> {
+    /// Forgets a session.
+    pub fn remove(&mut self, id: SessionId) -> Option<Session> {
         let session = self.all.remove(&id)?;
         self.by_peer.remove(&session.peer);
-        Some(session.name)
+        Some(session)
     }
 }

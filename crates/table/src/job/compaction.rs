@@ -1,7 +1,7 @@
-//! Compaction: merges the indexes of tables, and, where asked, brings records back into key order.
+//! Compaction: merges the indexes of tables and, on request, brings records back into key order.
 //!
-//! Inputs are streamed in pieces of [`JobLimits::read_bytes`](super::JobLimits::read_bytes); of an
-//! output table the index is held, of its records one batch. A record is read only to be gathered.
+//! Inputs are streamed in pieces of [`JobLimits::read_bytes`](super::JobLimits::read_bytes). The job holds the index of
+//! an output table, and one batch of its records. It reads a record only to gather it.
 
 use super::input::{Bounds, Io, TableStream};
 use super::output::Output;
@@ -15,15 +15,15 @@ use crate::merge::{Direction, Merge, SortedStream};
 use forebay_base::{KeyOrder, Kind};
 use std::cell::RefCell;
 
-/// Entries from one look at whether the job was cancelled to the next.
+/// Number of entries between two checks for cancellation.
 const CANCEL_INTERVAL: u64 = 4096;
 
-/// Runs a compaction. Whoever takes a job from another process first checks that the segments that
-/// it names exist with the lengths that it says: buffers are sized by them.
+/// Runs a compaction. A caller that takes a job from another process first checks that the segments that it names exist
+/// with the stated lengths, because buffer sizes depend on them.
 ///
 /// # Errors
-/// [`Error::Invalid`] for bad arguments; [`Error::Cancelled`]; [`Error::OverBudget`]; what `io` gives; and
-/// corruption of the inputs. What was allocated then stays for the caller to free.
+/// [`Error::Invalid`] for bad arguments; [`Error::Cancelled`]; [`Error::OverBudget`]; errors of `io`; corruption of the
+/// inputs. The caller must then free what was allocated.
 pub fn run_compaction(job: &CompactionJob, io: &mut dyn JobIo) -> Result<CompactionResult> {
     job.validate()?;
     let io = RefCell::new(Io::new(io, job.limits.output_bytes));
@@ -50,8 +50,8 @@ pub fn run_compaction(job: &CompactionJob, io: &mut dyn JobIo) -> Result<Compact
     Ok(CompactionResult { identity: job.identity, tables, segments, dead: sources.dead(), counters })
 }
 
-/// Bytes that all keys of the inputs start with, because the smallest and the largest do. A table that
-/// has others lies about its bounds: what comes of it is out of order, which the output refuses.
+/// Bytes that all keys of the inputs start with, because the smallest and the largest do. If a table has other keys,
+/// its bounds are wrong. The result is then out of order, and the output refuses it.
 fn shared_by_all(job: &CompactionJob) -> usize {
     let order = job.key_order();
     let bounds = job.inputs.iter().map(|input| {
@@ -81,7 +81,7 @@ fn merge_entries(
             io.borrow().check_cancelled()?;
         }
         entries_in += 1;
-        if matches!(entry.key.tag.kind(), Kind::Merge | Kind::RangeDelete) {
+        if matches!(entry.key.tag.kind(), Kind::Merge | Kind::RangeDelete | Kind::Nothing) {
             let number = entry.key.tag.kind() as u64;
             return Err(Error::Unknown { what: "an index entry", feature: "kind", number });
         }

@@ -1,4 +1,4 @@
-//! Flush: an index over the records of memtables, which stay where they are.
+//! Flush: builds an index over the records of memtables, which stay in place.
 
 use super::JobIdentity;
 use super::result::{DeadBytes, JobCounters};
@@ -10,23 +10,23 @@ use crate::properties::Creation;
 use forebay_base::{InternalKey, LogicalAddress, SegmentId, SequenceNumber};
 use std::collections::BTreeMap;
 
-/// A flush's arguments.
+/// Arguments of a flush.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlushJob {
-    /// Which attempt at which job, for whom.
+    /// The job, its attempt, and its owner.
     pub identity: JobIdentity,
-    /// The snapshots that are read from, ascending. What none of them and no later reader sees is left out.
+    /// The snapshots in use, ascending. Entries that none of them and no later reader sees are left out.
     pub snapshots: Vec<SequenceNumber>,
-    /// How the table is built, with the order of the keys.
+    /// Parameters of the table, including the order of the keys.
     pub options: TableOptions,
 }
 
-/// An entry of a memtable: its key, and where its record is.
+/// An entry of a memtable: its key, and the place of its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocatedEntry<'a> {
     /// User key, sequence number and kind.
     pub key: InternalKey<'a>,
-    /// Where the record is.
+    /// The place of the record.
     pub address: LogicalAddress,
     /// Length of the record in bytes, without padding.
     pub length: u32,
@@ -34,18 +34,18 @@ pub struct LocatedEntry<'a> {
     pub expiry_ms: Option<u64>,
 }
 
-/// What a flush made.
+/// The result of a flush.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlushResult {
     /// The table, to be written as it stands; `None` when the memtables were empty.
     pub table: Option<BuiltTable>,
     /// Bytes of records that were left out, by segment.
     pub dead: Vec<DeadBytes>,
-    /// What the job did.
+    /// Counters of the job.
     pub counters: JobCounters,
 }
 
-/// A flush under way: entries are added in order of their internal keys.
+/// A running flush. Entries are added in order of their internal keys.
 #[derive(Debug)]
 pub struct Flush {
     retention: Retention,
@@ -72,11 +72,11 @@ impl Flush {
         Ok(Self { retention, builder, dead: BTreeMap::new(), counters: JobCounters::default() })
     }
 
-    /// Adds the next entry.
+    /// Adds the next entry. Whether it stays: what nobody sees is left out.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an entry out of order or one that no record can have.
-    pub fn add(&mut self, located: &LocatedEntry<'_>) -> Result<()> {
+    pub fn add(&mut self, located: &LocatedEntry<'_>) -> Result<bool> {
         let LocatedEntry { key, address, length, expiry_ms } = *located;
         if !address.offset.is_multiple_of(UNIT_BYTES) {
             return Err(Error::Invalid("the record is not aligned"));
@@ -88,12 +88,12 @@ impl Flush {
             let segment = address.segment;
             let dead = DeadBytes { segment, dropped_bytes: 0, moved_bytes: 0 };
             self.dead.entry(segment).or_insert(dead).dropped_bytes += entry.padded_length();
-            return Ok(());
+            return Ok(false);
         }
         entry.address.ordinal = self.builder.segment(address.segment, false)?;
         self.builder.add(&entry)?;
         self.counters.entries_out += 1;
-        Ok(())
+        Ok(true)
     }
 
     /// Completes the table.

@@ -1,4 +1,4 @@
-//! A compaction's inputs: streams over the index entries of tables, read in large pieces.
+//! Inputs of a compaction: streams over the index entries of tables, read in large pieces.
 
 use super::result::JobCounters;
 use super::{AllocatedSegment, GatherRead, JobIo};
@@ -84,18 +84,18 @@ pub(super) struct TableStream<'a, 'io> {
     read_bytes: u64,
     /// Blocks that are not read yet.
     blocks: Range<usize>,
-    /// What was read last: its blocks, and where the next one starts.
+    /// The last bytes read: their blocks, and the start of the next one.
     chunk: Vec<u8>,
     chunk_blocks: Range<usize>,
     chunk_next: usize,
-    /// What is left of the current block's entries, in the chunk.
+    /// The remaining entries of the current block, in the chunk.
     entries: Range<usize>,
     key: Vec<u8>,
     current: Option<EntryTail>,
 }
 
 impl<'a, 'io> TableStream<'a, 'io> {
-    /// A stream that stands on the table's first entry within bounds, and the table's range deletions.
+    /// A stream at the table's first entry within bounds, and the table's range deletions.
     pub fn open(
         io: &'a RefCell<Io<'io>>,
         table: &TableMetadata,
@@ -154,7 +154,7 @@ impl<'a, 'io> TableStream<'a, 'io> {
         &self.properties
     }
 
-    /// Decodes the next entry; there is none behind the last block or the upper bound.
+    /// Decodes the next entry. There is none after the last block or the upper bound.
     #[inline]
     fn step(&mut self) -> Result<()> {
         if self.entries.is_empty() && !self.enter_next_block()? {
@@ -194,7 +194,7 @@ impl<'a, 'io> TableStream<'a, 'io> {
         Ok(true)
     }
 
-    /// Reads the next blocks, about as many bytes as are to be read at once; false when none is left.
+    /// Reads the next blocks, about as many bytes as one read should have. Returns false when none is left.
     fn read_chunk(&mut self) -> Result<bool> {
         let Some(first) = self.blocks.next().and_then(|index| Some((index, self.sparse_index.block(index)?))) else {
             return Ok(false);

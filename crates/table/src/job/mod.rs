@@ -1,9 +1,9 @@
-//! Jobs: compaction and flush as pure functions, run by whoever has the bytes at hand.
+//! Jobs: compaction and flush as pure functions that run wherever the bytes are.
 //!
-//! A job's arguments are complete and its result names all that it made, so a compute node, a memory
-//! node or a storage worker can run it through its own [`JobIo`]. A job installs nothing: its
-//! outputs belong to the attempt that wrote them until the shard's owner names them in a version
-//! edit. When a job fails, whoever ran it frees what it allocated.
+//! A job's arguments are complete, and its result names everything that it made. So a compute node, a memory node or a
+//! storage worker can run it through its own [`JobIo`]. A job installs nothing: its outputs belong to the attempt that
+//! wrote them until the shard's owner names them in a version edit. When a job fails, its runner frees what it
+//! allocated.
 
 mod compaction;
 mod flush;
@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::segments::{Placement, SegmentKind};
 use forebay_base::{DecodeError, LogicalAddress, Reader, SegmentId, Writer};
 
-/// Which attempt at which job, for whom. The answer counts only for this epoch.
+/// A job, its attempt, and its owner. The result counts only for this epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JobIdentity {
     /// The store.
@@ -37,7 +37,7 @@ pub struct JobIdentity {
     pub epoch: u64,
     /// The job within its shard.
     pub job: u64,
-    /// The attempt at the job; outputs are named by it.
+    /// The attempt at the job, which also names the outputs.
     pub attempt: u32,
 }
 
@@ -61,28 +61,28 @@ impl JobIdentity {
     }
 }
 
-/// Bytes to be read and where they go.
+/// Bytes to read, and their destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GatherRead {
     /// Where to read.
     pub address: LogicalAddress,
     /// Bytes to read.
     pub length: usize,
-    /// Where they go in the buffer.
+    /// The destination in the buffer.
     pub destination: usize,
 }
 
-/// A segment that was allocated for a job.
+/// A segment allocated for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocatedSegment {
     /// Its number.
     pub id: SegmentId,
-    /// Where it lies.
+    /// The places of its copies.
     pub placements: Vec<Placement>,
 }
 
-/// What a job needs of the world. Implementations check every address against the segments that the job
-/// may touch; errors are [`Error::Io`](crate::Error::Io).
+/// The I/O of a job. Implementations check every address against the segments that the job may touch. Errors are
+/// [`Error::Io`](crate::Error::Io).
 pub trait JobIo {
     /// Fills `into` from `offset` of a segment.
     ///
@@ -96,8 +96,8 @@ pub trait JobIo {
     /// [`Error::Io`](crate::Error::Io).
     fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()>;
 
-    /// Bytes of the longest segment that there is memory for in one piece, as far as this is known without
-    /// allocating it; no more than `wanted`.
+    /// Bytes of the longest segment that fits into one free piece, as far as this is known without an allocation; at
+    /// most `wanted`.
     fn longest_piece(&mut self, wanted: u64) -> u64;
 
     /// Allocates a segment of exactly `length` bytes.
@@ -106,8 +106,8 @@ pub trait JobIo {
     /// [`Error::Io`](crate::Error::Io), of kind `Full` when there is no room.
     fn allocate(&mut self, kind: SegmentKind, length: u64) -> Result<AllocatedSegment>;
 
-    /// Writes `bytes` at `offset` of a segment that this job allocated. A segment is written once, from
-    /// its start to its end; all writes have taken effect when the job's result is used.
+    /// Writes `bytes` at `offset` of a segment that this job allocated. A segment is written once, from start to end.
+    /// All writes must have taken effect before the job's result is used.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io).

@@ -1,26 +1,26 @@
-//! A compaction's outputs: tables of a bounded size, and the runs that their records are gathered into.
+//! Outputs of a compaction: tables of limited size, and the runs into which their records are gathered.
 //!
-//! While a table is built, a record that is to be gathered is only noted: its address in the run
-//! follows from the lengths of those before it. When the table ends, its run is allocated in its exact
-//! size and filled batch by batch, and each record is verified on the way.
+//! While a table is built, a record to be gathered is only noted: its address in the run follows from the lengths of
+//! the records before it. When the table ends, its run is allocated with its exact size and filled batch by batch. Each
+//! record is verified on the way.
 //!
-//! Where no free piece of memory is long enough for a table's run, its records go to several runs one behind the
-//! other; where none is long enough for its index, it ends early.
+//! If no free piece of memory is long enough for a table's run, its records go to several runs, one after another. If
+//! none is long enough for its index, the table ends early.
 //!
 //! # Where a table ends
 //!
-//! A run serves one table as long as possible. So where a table of the output level, a **resident**, is
-//! merged with what comes from above, its output ends where it ended, and it is cut in two only once
-//! it has grown by half. With `t` bytes wanted, a table ends before an entry
+//! A run serves one table as long as possible. When a table of the output level, a **resident**, is merged with entries
+//! from above, its output ends where it ended. It is cut in two only once it has grown by half. With `t` bytes wanted,
+//! a table ends before an entry
 //!
 //! | when the entry | from this size on |
 //! |---|---|
 //! | starts a resident | `t / 2` |
-//! | is within a resident of which more than `t / 2` is left | `t` |
-//! | is within a resident of which less is left | `2 t` |
-//! | is not within a resident | `t` |
+//! | is in a resident with more than `t / 2` left | `t` |
+//! | is in a resident with less left | `2 t` |
+//! | is not in a resident | `t` |
 //!
-//! What is merged within level 0 stays one table, however large: its tables are in order of their sequence numbers.
+//! A merge within level 0 gives one table, however large, because the tables are in order of their sequence numbers.
 
 use super::input::Io;
 use super::result::OutputTable;
@@ -38,13 +38,13 @@ use forebay_base::{LogicalAddress, Record, SegmentId, Tag};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Shortest run or index that a table ends at for want of memory, bytes.
+/// Bytes of the shortest run or index at which a table ends for lack of memory.
 pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
-/// Where memory is cut up a table's run is written in about so many pieces, all as long: what one leaves free another
-/// one fits. Pieces that got shorter with what is free would cut it up further, for ever.
+/// Where memory is fragmented, a table's run is written in about this many pieces of equal length, so that one fits
+/// where another was freed. Pieces that shrink with the free memory would fragment it further, without end.
 const PIECES_OF_RUN: u64 = 16;
 
-/// A record that is to be gathered.
+/// A record to be gathered.
 #[derive(Debug, Clone, Copy)]
 struct Noted {
     address: LogicalAddress,
@@ -53,26 +53,26 @@ struct Noted {
     hash: u64,
 }
 
-/// Writes output tables one after the other.
+/// Writes output tables, one after another.
 pub(super) struct Output<'a> {
     job: &'a CompactionJob,
-    /// Range deletions that are to be written, clipped to each table.
+    /// Range deletions to be written, clipped to each table.
     tombstones: Vec<RangeTombstone>,
     builder: TableBuilder,
     noted: Vec<Noted>,
-    /// Bytes at which the run that was begun ends, if the table does not end before.
+    /// The current run ends at this many bytes, if the table does not end before.
     most_run_bytes: u64,
-    /// Bytes of index at which the table ends, for want of a longer piece of memory.
+    /// The table ends at this many bytes of index, for lack of a longer piece of memory.
     most_image_bytes: u64,
-    /// Where the current table's range starts.
+    /// The start of the current table's range.
     lower: Option<Vec<u8>>,
     pub tables: Vec<OutputTable>,
     pub segments: Vec<(SegmentId, SegmentInfo)>,
-    /// Of each input the records that it has left, in bytes; `None` for one that is no resident.
+    /// For each input, the remaining bytes of its records; `None` if it is not a resident.
     residents: Vec<Option<u64>>,
-    /// The resident whose range the merge is in.
+    /// The resident whose range the merge has reached.
     resident: Option<usize>,
-    /// Bytes of its records from the current entry on, that one included.
+    /// Bytes of its records from the current entry on, including it.
     resident_bytes_left: u64,
     /// Whether the current entry starts it.
     starts_resident: bool,
@@ -102,7 +102,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Notes that an entry of this input is next.
+    /// Records that the next entry comes from this input.
     #[inline]
     pub fn enter(&mut self, input: usize, entry: &IndexEntry<'_>) {
         if let Some(Some(left)) = self.residents.get_mut(input) {
@@ -115,7 +115,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Adds an entry whose record stays where it is.
+    /// Adds an entry whose record stays in place.
     #[inline]
     pub fn keep(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>, source: &mut Source) -> Result<()> {
         self.split_before(io, entry)?;
@@ -125,7 +125,7 @@ impl<'a> Output<'a> {
         self.builder.add(&entry).map_err(blame_input)
     }
 
-    /// Adds an entry whose record, at `address`, is to be gathered into the table's run.
+    /// Adds an entry whose record, at `address`, will be gathered into the table's run.
     #[inline]
     pub fn gather(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>, address: LogicalAddress) -> Result<()> {
         self.split_before(io, entry)?;
@@ -138,7 +138,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Whether the run, for want of a longer piece of memory, ends before `entry`.
+    /// Whether the run ends before `entry` for lack of a longer piece of memory.
     #[inline]
     fn is_run_full(&self, entry: &IndexEntry<'_>) -> bool {
         !self.noted.is_empty() && self.builder.run_bytes() + entry.padded_length() > self.most_run_bytes
@@ -157,7 +157,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Ends the table before `entry` if it is full and the entry has another user key, and begins the next.
+    /// Ends the table before `entry` if it is full and the entry has another user key, and begins the next one.
     #[inline]
     fn split_before(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>) -> Result<()> {
         let bytes = self.builder.record_bytes() + entry.padded_length();
@@ -182,7 +182,7 @@ impl<'a> Output<'a> {
         if left > 0 && left <= wanted / 2 { wanted.saturating_mul(2) } else { wanted }
     }
 
-    /// Begins a table with `entry`, unless the one before ends with the same user key.
+    /// Begins a table with `entry`, unless the previous table ends with the same user key.
     fn begin_table(&mut self, io: &mut Io<'_>, entry: &IndexEntry<'_>) -> Result<()> {
         let user_key = entry.key.user_key;
         match self.builder.last_key() {
@@ -235,7 +235,7 @@ impl<'a> Output<'a> {
         Ok(allocated.id)
     }
 
-    /// Gathers the records noted, if there are any, into a run, which ends.
+    /// Gathers the noted records, if any, into a run, and ends the run.
     fn write_run(&mut self, io: &mut Io<'_>) -> Result<()> {
         if self.noted.is_empty() {
             return Ok(());
@@ -266,13 +266,13 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Bytes of the longest free piece; no limit where it is longer than anything that is `wanted`.
+/// Bytes of the longest free piece; no limit if it is longer than any `wanted` length.
 fn longest_piece(io: &mut Io<'_>, wanted: u64) -> u64 {
     let longest = io.longest_piece(wanted);
     if longest < wanted { longest } else { u64::MAX }
 }
 
-/// Bytes that an index may have: another piece is there for it when a run or another job has taken the longest.
+/// Maximum bytes of an index: it needs another piece once a run or another job has taken the longest.
 fn image_bytes(longest: u64) -> u64 {
     match longest {
         u64::MAX => longest,
@@ -280,13 +280,13 @@ fn image_bytes(longest: u64) -> u64 {
     }
 }
 
-/// Bytes of records of an input of the output level; `None` for one of another.
+/// Bytes of records of an input of the output level; `None` for an input of another level.
 fn resident_bytes(job: &CompactionJob, input: &JobInput) -> Option<u64> {
     let is_resident = input.level == job.output_level && job.output_level > 0;
     is_resident.then_some(input.table.properties.record_bytes)
 }
 
-/// An entry that a builder refuses came from an input: the input is wrong, not the call.
+/// An entry that a builder refuses came from an input, so the input is wrong, not the call.
 fn blame_input(error: Error) -> Error {
     match error {
         Error::Invalid(detail) => Error::Inconsistent { what: "an index entry", detail },
@@ -299,7 +299,7 @@ fn new_builder(job: &CompactionJob) -> TableBuilder {
     TableBuilder::new(job.options, Creation { job: number, attempt, level: job.output_level })
 }
 
-/// Number of records that are gathered at once: at least one, else as many as fit `bytes`.
+/// Number of records to gather at once: as many as fit `bytes`, but at least one.
 fn batch_length(noted: &[Noted], bytes: usize) -> usize {
     let mut total = 0;
     let fits = noted.iter().take_while(|noted| {
@@ -309,7 +309,7 @@ fn batch_length(noted: &[Noted], bytes: usize) -> usize {
     fits.count().max(1)
 }
 
-/// One read for each record, or for several that follow each other where they lie.
+/// One read for each record, or for several that are adjacent.
 fn plan_reads(batch: &[Noted], reads: &mut Vec<GatherRead>) {
     reads.clear();
     let mut destination = 0;

@@ -1,18 +1,18 @@
-//! Sub-compactions: a job cut by key range into parts that run beside each other (dLSM V).
+//! Sub-compactions: a job cut by key range into parts that run in parallel (dLSM V).
 //!
-//! A part is a job of its own with bounds. What the parts make is together what the whole would have
-//! made, but for where tables end.
+//! A part is a separate job with bounds. Together, the parts make what the whole job would have made, except for the
+//! places where tables end.
 
 use super::{CompactionJob, CompactionResult, DeadBytes, JobIo};
 use crate::cached::CachedTable;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 
-/// Fewest bytes of records of a part: less is not worth a thread.
+/// Minimum bytes of records of a part: less is not worth a thread.
 const LEAST_PART_BYTES: u64 = 4 << 20;
 
-/// Cuts a job into at most `most` parts of about the same size, in key order: where its largest input
-/// has been read by that share. A job whose range is bounded already, or that is small, is one part.
+/// Cuts a job into at most `most` parts of about the same size, in key order, according to the share of its largest
+/// input. A job that is small, or whose range already has bounds, is one part.
 ///
 /// # Errors
 /// As [`run_compaction`](super::run_compaction).
@@ -31,8 +31,8 @@ pub fn split_compaction(job: &CompactionJob, io: &mut dyn JobIo, most: usize) ->
     Ok(lowers.zip(uppers).map(|(lower, upper)| CompactionJob { lower, upper, ..job.clone() }).collect())
 }
 
-/// Keys between parts: bounds of the tables of the output level, so that outputs end where tables ended,
-/// or keys of the largest table's sparse index where there are too few of them.
+/// Keys between parts: bounds of the tables of the output level, so that outputs end where tables ended. If there are
+/// too few of them, keys of the largest table's sparse index.
 fn cuts(job: &CompactionJob, io: &mut dyn JobIo, parts: usize) -> Result<Vec<Vec<u8>>> {
     let residents = job.inputs.iter().filter(|input| input.level == job.output_level && job.output_level > 0);
     let residents: Vec<_> = residents.map(|input| &input.table.properties).collect();
@@ -54,7 +54,7 @@ fn cuts(job: &CompactionJob, io: &mut dyn JobIo, parts: usize) -> Result<Vec<Vec
     Ok(keys.map(|key| key.user_key.to_vec()).collect())
 }
 
-/// What the parts of a job made, in the order in which [`split_compaction`] gave them.
+/// The combined results of a job's parts, in the order given by [`split_compaction`].
 #[must_use]
 pub fn join_results(parts: Vec<CompactionResult>) -> Option<CompactionResult> {
     let mut parts = parts.into_iter();

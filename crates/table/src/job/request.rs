@@ -1,28 +1,28 @@
-//! A compaction's arguments.
+//! Arguments of a compaction.
 //!
 //! ```text
 //!  frame "FBcj" (see `frame`), fields, each once unless marked:
 //!   1          identity     u128 store, u64 shard, u64 epoch, u64 job, u32 attempt
-//!   2          operators    names of key order and merge operator behind their lengths (varint)
+//!   2          operators    names of key order and merge operator after their lengths (varint)
 //!   3  1 or +  input        u8 level, table (see `version_edit`)
 //!   4  0 or +  segment      varint id, segment (see `segments`)
 //!   5          output       u8 level, u8 1 if no older data of the range lies elsewhere
 //!   6          snapshots    varint count, u64 each, ascending
-//!   7  0 or +  tombstone    range deletion of a table that is no input: start and end behind their
+//!   7  0 or +  tombstone    range deletion of a table that is not an input: start and end after their
 //!                           lengths (varint), u64 tag
 //!   8          limits       u64 table bytes, u64 table entries, u64 output bytes, u32 read bytes
 //!   9          format       u32 block bytes, u32 restart interval, u8 fingerprint bits, u8 load
 //!  10          clustering   u8 0 none, 1 gather; u8 residents 0 keep, 1 rewrite
-//!  11          bounds       lower and upper: u8 0, or u8 1 and the key behind its length (varint)
+//!  11          bounds       lower and upper: u8 0, or u8 1 and the key after its length (varint)
 //!  12          expiry       u64 milliseconds since 1970: records that expired before may be dropped
-//!  13  0 or 1  numbers      varints: first number for segments that the job makes, number behind the last
+//!  13  0 or 1  numbers      varints: first number for segments that the job makes, number after the last
 //!  14          classes      u32 bytes of key and value from which a record is medium, u32 from which large
 //!  15  0 or +  vacated      varint segment
 //! ```
 //!
-//! All fields are mandatory to know.
+//! All fields are mandatory.
 //!
-//! What it is for, and which test pins it: `docs/formats/compaction-job.md`.
+//! Purpose and golden test: `docs/formats/compaction-job.md`.
 
 use super::JobIdentity;
 use crate::builder::TableOptions;
@@ -45,29 +45,29 @@ const FRAME: FrameKind = FrameKind { what: "a compaction job", magic: *b"FBcj", 
 const MAX_BLOCK_BYTES: u32 = 16 << 20;
 /// Largest single read of index blocks or batch of records that a job may ask for, in bytes.
 const MAX_READ_BYTES: u32 = 64 << 20;
-/// Fields that a job always has.
+/// Fields that every job has.
 const ALWAYS: u32 =
     1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 14;
 
-/// A table that goes into a compaction.
+/// An input table of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobInput {
-    /// The level that the table is in.
+    /// The level of the table.
     pub level: u8,
     /// The table.
     pub table: TableMetadata,
 }
 
-/// How much a compaction may make at once and in all.
+/// Limits of a compaction, at one time and in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobLimits {
-    /// Bytes of records at which an output table ends, at the next user key.
+    /// An output table ends at this many bytes of records, at the next user key.
     pub table_bytes: u64,
-    /// Entries at which an output table ends, at the next user key.
+    /// An output table ends at this many entries, at the next user key.
     pub table_entries: u64,
-    /// Bytes that all segments allocated may have together.
+    /// Maximum bytes of all allocated segments together.
     pub output_bytes: u64,
-    /// Bytes of index blocks, or of records, that are read at once (64 MiB at most).
+    /// Bytes of index blocks or records to read at once (64 MiB at most).
     pub read_bytes: u32,
 }
 
@@ -80,27 +80,27 @@ impl Default for JobLimits {
 /// Whether records are brought back into key order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Clustering {
-    /// Medium records stay where they are; for them only indexes are written.
+    /// Medium records stay in place; only their indexes are written.
     #[default]
     None,
     /// Medium records that survive are gathered into a run of their output table.
     Gather(Residents),
 }
 
-/// How records are treated by the size of key and value together (Tebis 3.1, Parallax).
+/// The treatment of records by the size of key and value together (Tebis 3.1, Parallax).
 ///
-/// A small record is gathered by every compaction, but for a resident that is to be kept: it lives in
-/// its table's run. A medium one is gathered as [`Clustering`] says. A large one stays where it was written, until its segment is
-/// vacated or everything is rewritten.
+/// Every compaction gathers small records, except residents that are to be kept: those live in their table's run.
+/// [`Clustering`] decides about medium records. A large record stays where it was written until its segment is vacated
+/// or everything is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeClasses {
-    /// Bytes of key and value from which a record is not small any more; zero for no small ones.
+    /// Bytes of key and value from which a record is no longer small; zero for no small records.
     pub medium_from_bytes: u32,
     /// Bytes of key and value from which a record is large.
     pub large_from_bytes: u32,
 }
 
-/// The size of a record, as far as its treatment goes.
+/// The size class of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SizeClass {
     Small,
@@ -134,19 +134,19 @@ impl Default for SizeClasses {
     }
 }
 
-/// What a clustering compaction does with records that lie in runs already.
+/// What a clustering compaction does with records that are in runs already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Residents {
     /// They stay there.
     Keep,
-    /// They are gathered like the others, and so is every record of whatever size.
+    /// They are gathered like the others, and so are records of every size.
     Rewrite,
 }
 
-/// A compaction's arguments: all that it depends on.
+/// The arguments of a compaction: everything that it depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionJob {
-    /// Which attempt at which job, for whom.
+    /// The job, its attempt, and its owner.
     pub identity: JobIdentity,
     /// Name of the merge operator; empty for none.
     pub merge_operator: String,
@@ -154,41 +154,41 @@ pub struct CompactionJob {
     pub inputs: Vec<JobInput>,
     /// Every segment that the tables name.
     pub segments: BTreeMap<SegmentId, SegmentInfo>,
-    /// The level that the outputs are for.
+    /// The level of the outputs.
     pub output_level: u8,
-    /// Whether no table outside of the inputs holds older data of the range, so that deletions may go.
+    /// Whether no table other than the inputs holds older data of the range, so that deletions may be dropped.
     pub is_bottommost: bool,
-    /// The snapshots that are read from, ascending.
+    /// The snapshots in use, ascending.
     pub snapshots: Vec<SequenceNumber>,
-    /// Range deletions of tables that are no inputs. What they cover is dropped; they are not written.
+    /// Range deletions of tables that are not inputs. Entries that they cover are dropped. They are not written.
     pub tombstones: Vec<RangeTombstone>,
-    /// How much it may make.
+    /// Limits.
     pub limits: JobLimits,
-    /// How the outputs are built, with the order of the keys.
+    /// Parameters of the outputs, including the order of the keys.
     pub options: TableOptions,
     /// Whether records are brought back into key order.
     pub clustering: Clustering,
-    /// Which records are small and which large.
+    /// The limits of small and large records.
     pub size_classes: SizeClasses,
-    /// Segments that no record of the inputs is to be left in: all are gathered.
+    /// Segments in which no record of the inputs may stay: all are gathered.
     pub vacated: BTreeSet<SegmentId>,
     /// The first key of the part of the inputs that this job merges; `None` for no bound.
     pub lower: Option<Vec<u8>>,
-    /// The first key behind that part; `None` for no bound.
+    /// The first key after that part; `None` for no bound.
     pub upper: Option<Vec<u8>>,
-    /// Records that expired before, in milliseconds since 1970, may be dropped where a deletion may. Zero
-    /// for none.
+    /// Records that expired before this time, in milliseconds since 1970, may be dropped where a deletion may. Zero for
+    /// none.
     pub expire_before_ms: u64,
-    /// Numbers for the segments that the job makes, where whoever runs it has no other: kept free by the
-    /// shard's owner. Empty for none.
+    /// Numbers for the segments that the job makes, if its runner has no others; reserved by the shard's owner. Empty
+    /// for none.
     pub output_segments: Range<u64>,
 }
 
 impl CompactionJob {
-    /// Checks that the arguments fit each other.
+    /// Checks that the arguments are consistent.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is wrong.
+    /// [`Error::Invalid`] with the cause.
     pub fn validate(&self) -> Result<()> {
         let require = |condition, reason| if condition { Ok(()) } else { Err(Error::Invalid(reason)) };
         let order = self.options.key_order;
@@ -374,7 +374,13 @@ impl CompactionJob {
                 self.upper = read_optional(value, "upper bound")?;
             }
             12 => self.expire_before_ms = value.u64()?,
-            13 => self.output_segments = value.varint64()?..value.varint64()?,
+            13 => {
+                self.output_segments = value.varint64()?..value.varint64()?;
+                if self.output_segments.is_empty() {
+                    let found = self.output_segments.end;
+                    return Err(DecodeError::BadValue { what: "end of the numbers for outputs", found });
+                }
+            }
             14 => {
                 let (medium_from_bytes, large_from_bytes) = (value.u32()?, value.u32()?);
                 self.size_classes = SizeClasses { medium_from_bytes, large_from_bytes };

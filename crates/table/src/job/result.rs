@@ -1,16 +1,16 @@
-//! What a compaction made.
+//! Results of a compaction.
 //!
 //! ```text
 //!  frame "FBcr" (see `frame`), fields:
 //!  1      identity   of the job
 //!  2  *   table      image (varint segment, varint length, varint offset of the tail), properties
-//!                    behind their length (varint), tail behind its length (varint; empty: read it)
+//!                    after their length (varint), tail after its length (varint; empty: read it)
 //!  3  *   segment    varint id, segment (see `segments`)
 //!  4  *   dead       varint segment, varint dropped bytes, varint moved bytes
 //!  5      counters   varints: entries in, entries out, bytes read, bytes written, batches gathered
 //! ```
 //!
-//! What it is for, and which test pins it: `docs/formats/compaction-job.md`.
+//! Purpose and golden test: `docs/formats/compaction-job.md`.
 
 use super::JobIdentity;
 use crate::error::{Context, Error, Result};
@@ -25,27 +25,27 @@ use std::sync::Arc;
 
 const FRAME: FrameKind = FrameKind { what: "a compaction's result", magic: *b"FBcr", version: 1 };
 
-/// A table that a job made. Its number is given by the owner, who installs it.
+/// A table that a job made. The owner gives it a number when it installs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputTable {
-    /// Where its image is.
+    /// The place of its image.
     pub image: ImageAddress,
     /// Its properties.
     pub properties: Arc<TableProperties>,
-    /// Its tail, for [`CachedTable::parse`](crate::CachedTable::parse); empty when the owner is to
+    /// Its tail, for [`CachedTable::parse`](crate::CachedTable::parse); empty if the owner must
     /// read it from the image.
     pub tail: Vec<u8>,
 }
 
 impl OutputTable {
-    /// The table under the number that its owner gives it.
+    /// The table with the number that its owner gives it.
     #[must_use]
     pub fn metadata(&self, id: TableId) -> TableMetadata {
         TableMetadata { id, image: self.image, properties: Arc::clone(&self.properties) }
     }
 }
 
-/// Bytes of a segment that a job found dead, or made so: hints for picking.
+/// Bytes of a segment that a job found dead or made dead: hints for picking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadBytes {
     /// The segment.
@@ -56,7 +56,7 @@ pub struct DeadBytes {
     pub moved_bytes: u64,
 }
 
-/// What a job did.
+/// Counters of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JobCounters {
     /// Entries read from the inputs.
@@ -72,7 +72,7 @@ pub struct JobCounters {
 }
 
 impl JobCounters {
-    /// Adds what another part of the job did.
+    /// Adds the counters of another part of the job.
     pub(crate) const fn add(&mut self, other: Self) {
         self.entries_in += other.entries_in;
         self.entries_out += other.entries_out;
@@ -82,10 +82,10 @@ impl JobCounters {
     }
 }
 
-/// What a compaction made.
+/// The result of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionResult {
-    /// Which attempt at which job, for whom.
+    /// The job, its attempt, and its owner.
     pub identity: JobIdentity,
     /// The output tables in key order. None when nothing survived.
     pub tables: Vec<OutputTable>,
@@ -93,7 +93,7 @@ pub struct CompactionResult {
     pub segments: Vec<(SegmentId, SegmentInfo)>,
     /// Dead bytes by segment.
     pub dead: Vec<DeadBytes>,
-    /// What the job did.
+    /// Counters of the job.
     pub counters: JobCounters,
 }
 

@@ -1,17 +1,20 @@
-//! Which versions of a key somebody can still see.
+//! Decides which versions of a key a reader can still see.
 //!
-//! The snapshots cut the sequence numbers into **stripes**: `(…, s1], (s1, s2], …, (sn, …)`. A reader
-//! sees, of each key, the newest version of its stripe or of an older one. So of each key and stripe
-//! only the newest version is kept. A deletion must be kept as long as an older stripe may hold
-//! something that it hides, or an older table may: it goes in the oldest stripe of a bottommost
-//! compaction. A range deletion hides what is older in its own stripe.
+//! The snapshots divide the sequence numbers into **stripes**: `(…, s1], (s1, s2], …, (sn, …)`. Of each key, a reader
+//! sees the newest version of its stripe or of an older one. So only the newest version of each key and stripe is kept.
+//! A deletion must be kept as long as an older stripe or an older table may hold something that it hides. It is dropped
+//! in the oldest stripe of a bottommost compaction. A range deletion hides older entries in its own stripe.
 //!
-//! A reader without a registered snapshot is safe as long as it takes its version first and its number
-//! then: what was dropped from that version's tables was hidden by entries that had been published.
+//! A reader without a registered snapshot is safe if it takes its version first and its number second: entries dropped
+//! from that version's tables were hidden by entries that had been published.
 //!
-//! Range deletions are few: each entry is compared with all of them.
+//! A record that has expired by the job's time hides what a deletion hides, and is dropped where a deletion is. The
+//! job's time is not later than that of any snapshot, so each snapshot still sees what had not expired by its time.
+//!
+//! Range deletions are few, so each entry is compared with all of them.
 
 use crate::entry::{IndexEntry, RangeTombstone};
+use forebay_base::record::is_expired;
 use forebay_base::{KeyOrder, Kind, SequenceNumber, Tag};
 
 /// Decides entry by entry, in order of internal keys.
@@ -38,17 +41,17 @@ impl Retention {
         Self { order, snapshots, is_bottommost, expire_before_ms, tombstones, key: Vec::new(), stripe: None }
     }
 
-    /// Number of the stripe of a sequence number, the oldest is 0.
+    /// Number of the stripe of a sequence number; the oldest is 0.
     fn stripe(&self, tag: Tag) -> usize {
         self.snapshots.partition_point(|snapshot| *snapshot < tag.sequence())
     }
 
-    /// Whether a deletion with this tag hides nothing any more.
+    /// Whether a deletion with this tag no longer hides anything.
     pub fn is_spent(&self, tag: Tag) -> bool {
         self.is_bottommost && self.stripe(tag) == 0
     }
 
-    /// Whether the entry has to be kept. Entries come in order of their internal keys.
+    /// Whether the entry must be kept. Entries come in order of their internal keys.
     pub fn keeps(&mut self, entry: &IndexEntry<'_>) -> bool {
         let stripe = self.stripe(entry.key.tag);
         let same_key = self.stripe.is_some() && self.key == entry.key.user_key;
@@ -62,7 +65,7 @@ impl Retention {
         self.stripe = Some(stripe);
         let is_deletion = match entry.key.tag.kind() {
             Kind::Delete => true,
-            _ => entry.expiry_ms.is_some_and(|expiry| expiry < self.expire_before_ms),
+            _ => is_expired(entry.expiry_ms, self.expire_before_ms),
         };
         !(is_deletion && self.is_spent(entry.key.tag) || self.is_covered(entry, stripe))
     }

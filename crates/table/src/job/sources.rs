@@ -1,4 +1,4 @@
-//! The segments that a compaction's records come from: which records leave them, and how many bytes do.
+//! The segments that hold a compaction's records: which records leave them, and how many bytes that makes.
 
 use super::request::SizeClass;
 use super::result::DeadBytes;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) struct Source {
     pub segment: SegmentId,
     pub is_run: bool,
-    /// Records of every size are gathered, or small ones, or medium ones.
+    /// Whether records of every size, small ones, or medium ones are gathered.
     gathers_all: bool,
     gathers_small: bool,
     gathers_medium: bool,
@@ -51,7 +51,7 @@ impl Source {
             }
     }
 
-    /// The segment's ordinal in output table number `table`, which `list` gives the first time.
+    /// The segment's ordinal in output table number `table`; `list` assigns it at the first call.
     #[inline]
     pub fn ordinal_in(&mut self, table: usize, list: impl FnOnce() -> Result<u32>) -> Result<u32> {
         if self.ordinal_in != table {
@@ -62,7 +62,7 @@ impl Source {
     }
 }
 
-/// All of them, by input and by ordinal there.
+/// All source segments, by input and by ordinal there.
 #[derive(Debug)]
 pub(super) struct Sources(Vec<Vec<Source>>);
 

@@ -6,12 +6,12 @@ pub(crate) const fn mask(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
-/// Bits that numbers up to `largest` need.
+/// Number of bits for numbers up to `largest`.
 pub(crate) const fn width(largest: u64) -> u32 {
     64 - largest.leading_zeros()
 }
 
-/// Entry `index` of entries of `bits` bits, at most 57; eight bytes follow the last one.
+/// Entry `index` of entries of `bits` bits, at most 57. Eight bytes must follow the last entry.
 #[inline]
 pub(crate) fn load(bytes: &[u8], index: u32, bits: u32) -> Option<u64> {
     let at = u64::from(index) * u64::from(bits);

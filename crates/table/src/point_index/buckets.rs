@@ -1,8 +1,8 @@
-//! Where the entries of each bucket are, as a compute node keeps it.
+//! The positions of each bucket's entries, as a compute node keeps them.
 //!
 //! An image has four bytes for each bucket (see the drawing in the module above). Here twelve
-//! buckets share sixteen bytes, a third of that: a lookup's first step, which nothing can be done
-//! during, then seldom waits for a line from far.
+//! buckets share sixteen bytes, a third of that. The first step of a lookup cannot overlap with
+//! other work, so this makes cache misses in it rarer.
 //!
 //! ```text
 //!  group of 12 buckets, aligned to 16 bytes
@@ -30,20 +30,20 @@ const _: () = assert!(size_of::<Group>() == 16);
 
 #[derive(Debug, Clone)]
 pub(super) enum Buckets {
-    /// Of the last group, the buckets that the index does not have are empty.
+    /// Buckets of the last group that the index does not have are empty.
     Groups(Arc<[Group]>),
     /// As in the image.
     Positions(Arc<[u8]>),
 }
 
-/// Position `index` of an image's, or none.
+/// Position `index` of an image, or none.
 #[inline]
 fn position(positions: &[u8], index: usize) -> Option<u32> {
     positions.get(POSITION_BYTES * index..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
 
 impl Buckets {
-    /// Takes over an image's positions, one more than there are buckets.
+    /// Takes an image's positions; there is one more than there are buckets.
     pub(super) fn new(positions: &[u8]) -> Self {
         match grouped(positions) {
             Some(groups) => Self::Groups(groups),
@@ -51,7 +51,7 @@ impl Buckets {
         }
     }
 
-    /// The entries of a bucket; none of a bucket that there is not.
+    /// The entries of a bucket; none for a bucket that does not exist.
     #[inline]
     pub(super) fn entries(&self, bucket: u32) -> Range<u32> {
         let bucket = bucket as usize;
@@ -69,7 +69,7 @@ impl Buckets {
         }
     }
 
-    /// Bytes of the line that [`Buckets::entries`] looks at.
+    /// Bytes of the line that [`Buckets::entries`] reads.
     #[inline]
     pub(super) fn line(&self, bucket: u32) -> &[u8] {
         let bucket = bucket as usize;
@@ -91,7 +91,7 @@ impl Buckets {
     }
 }
 
-/// The groups, unless one has too many entries or the positions are in no order.
+/// The groups, unless one has too many entries or the positions are not in order.
 fn grouped(positions: &[u8]) -> Option<Arc<[Group]>> {
     let buckets = (positions.len() / POSITION_BYTES).checked_sub(1)?;
     let group = |from: usize| {
@@ -119,7 +119,7 @@ mod tests {
         positions.iter().flat_map(|position| position.to_le_bytes()).collect()
     }
 
-    /// The ranges that an image's positions say, however they are kept.
+    /// Checks that the ranges equal the image's, however they are kept.
     fn assert_same(positions: &[u32], is_grouped: bool) {
         let buckets = Buckets::new(&image(positions));
         assert_eq!(matches!(buckets, Buckets::Groups(_)), is_grouped, "{positions:?}");

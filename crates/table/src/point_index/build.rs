@@ -6,10 +6,10 @@ use super::{EntryShape, FRAME, MAX_ENTRY_BITS, PADDING_BYTES, SegmentSpan, TOO_L
 use crate::error::{Error, Result};
 use forebay_base::Writer;
 
-/// How a point index trades bytes for false positives.
+/// The trade-off of a point index between bytes and false positives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PointIndexOptions {
-    /// Bits of a fingerprint, 4 to 24; fewer are taken when an entry would not fit 57 bits.
+    /// Bits of a fingerprint, 4 to 24. Fewer are used when an entry would not fit into 57 bits.
     pub fingerprint_bits: u32,
     /// Average number of entries in a bucket.
     pub load: u32,
@@ -21,20 +21,20 @@ impl Default for PointIndexOptions {
     }
 }
 
-/// An entry to be indexed.
+/// An entry to index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PointEntry {
     pub hash: u64,
     pub offset_units: u64,
     pub ordinal: u32,
-    /// Bytes without padding.
+    /// Length in bytes without padding.
     pub length: u32,
 }
 
 const FEWEST_FINGERPRINT_BITS: u32 = 4;
 
-/// Appends the point index of `entries`, given in any order but for the versions of one key, which
-/// are given newest first. Each lies in the span of its segment.
+/// Appends the point index of `entries`. They may come in any order, except that the versions of
+/// one key come newest first. Each lies in the span of its segment.
 pub(crate) fn build(
     out: &mut Vec<u8>,
     spans: &[SegmentSpan],

@@ -1,26 +1,26 @@
 //! Codes for the lengths of records: exact when short, rounded up when long.
 //!
-//! A code is a number with `m` mantissa bits: lengths below `2^(m+1)` stand for themselves; above,
-//! each doubling has `2^m` steps, and a length is rounded up to the next, so a code stands for at
-//! most `2^-m` more than the length. Codes grow with lengths. A table stores codes above its
-//! smallest, with the finest mantissa whose codes fit 8 bits, and never fewer than 5 mantissa bits
-//! (3.2 %): records of one size take no bits at all and are exact.
+//! A code is a number with `m` mantissa bits. Lengths below `2^(m+1)` are their own codes. Above,
+//! each doubling has `2^m` steps, and a length is rounded up to the next step, so a code exceeds
+//! the length by at most `2^-m` of it. Codes grow with lengths. A table stores codes relative to
+//! its smallest code, with the finest mantissa whose codes fit 8 bits, and never fewer than 5
+//! mantissa bits (3.2 %). Records of one size take no bits at all and are exact.
 //!
-//! What it is for, and which test pins it: `docs/formats/point-index.md`.
+//! Purpose and golden test: `docs/formats/point-index.md`.
 
 use super::bits::width;
 use crate::entry::MAX_RECORD_BYTES;
 
-/// Fewest mantissa bits: 1/32 is 3.2 %.
+/// Minimum number of mantissa bits: 1/32 is 3.2 %.
 pub const MIN_MANTISSA_BITS: u32 = 5;
-/// Most mantissa bits: every length of a record is exact.
+/// Maximum number of mantissa bits: every length of a record is exact.
 pub const MAX_MANTISSA_BITS: u32 = 26;
-/// Bits that a table spends on a length when a finer mantissa is its only use.
+/// Bits that a table may spend on a length merely to get a finer mantissa.
 const PREFERRED_BITS: u32 = 8;
 
 const _: () = assert!(MAX_RECORD_BYTES < 1 << (MAX_MANTISSA_BITS + 1));
 
-/// How a table stores lengths.
+/// The coding of lengths in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthCoding {
     mantissa_bits: u32,
@@ -36,7 +36,7 @@ impl LengthCoding {
             .then_some(Self { mantissa_bits, smallest_code })
     }
 
-    /// The finest coding for lengths from `shortest` to `longest` bytes, and the bits it takes.
+    /// The finest coding for lengths from `shortest` to `longest` bytes, and its number of bits.
     #[must_use]
     pub fn choose(shortest: u32, longest: u32) -> (Self, u32) {
         let at = |mantissa| {
@@ -63,13 +63,13 @@ impl LengthCoding {
         self.smallest_code
     }
 
-    /// What a table stores for `length` bytes, which is at least its shortest.
+    /// The stored code for `length` bytes, which is at least the table's shortest.
     #[must_use]
     pub const fn encode(self, length: u32) -> u32 {
         code(length, self.mantissa_bits).saturating_sub(self.smallest_code)
     }
 
-    /// The length in bytes that a stored code stands for; `None` if it is none.
+    /// The length in bytes of a stored code; `None` if it is not a code.
     #[inline]
     #[must_use]
     pub const fn decode(self, stored: u64) -> Option<u32> {

@@ -1,8 +1,8 @@
-//! The point index: from a key's hash to where its record is.
+//! The point index maps a key's hash to the place of its record.
 //!
-//! An immutable hash table over all entries of a table (range deletions excepted), built once by
-//! whoever writes the table, and cached at compute nodes. It knows no keys: it answers candidates, and
-//! whoever reads a candidate's record verifies key and sequence number.
+//! It is an immutable hash table over all entries of a table except range deletions, built once by the writer of the
+//! table and cached at compute nodes. It contains no keys: it returns candidates, and the reader of a candidate's
+//! record verifies key and sequence number.
 //!
 //! ```text
 //!  frame "FBpi" (see `frame`), body:
@@ -25,18 +25,16 @@
 //! bytes in the concatenation of the spans of the table's segments, so 23 bits cover 64 MiB. The
 //! length is a code above the table's smallest: records of one size take no bits.
 //!
-//! A key's bucket comes from the high bits of its hash (`hash * b >> 64`), its fingerprint from the
-//! low ones. Within a bucket entries keep the order in which they were given: a key's versions
-//! newest first.
+//! A key's bucket comes from the high bits of its hash (`hash * b >> 64`), its fingerprint from the low bits. Within a
+//! bucket, entries keep the order in which they were given: a key's versions newest first.
 //!
-//! **Cost.** A lookup touches one line of bucket positions and one or two of entries. **Size**: `(f + l
-//! + c) / 8 + 4 / load` bytes a key, for 435 B records of one size in 64 MiB: (12 + 23 + 0) / 8 + 0.5 =
-//! 4.9; with lengths of 8 bits in 64 segments of 64 MiB: (12 + 29 + 8) / 8 + 0.5 = 6.6. In a compute
-//! node's memory, where bucket positions are packed (see `buckets`), a third of a byte less. **False
-//! positives**: a key that is absent meets about `load` entries, each of which matches by chance with
-//! probability 2^-f: `load / 2^f` = 8 / 4096 = 0.2 % a table.
+//! **Cost.** A lookup touches one line of bucket positions and one or two of entries. **Size**:
+//! `(f + l + c) / 8 + 4 / load` bytes per key. For 435 B records of one size in 64 MiB: (12 + 23 + 0) / 8 + 0.5 = 4.9.
+//! With lengths of 8 bits in 64 segments of 64 MiB: (12 + 29 + 8) / 8 + 0.5 = 6.6. In a compute node's memory, where
+//! bucket positions are packed (see `buckets`), a third of a byte less. **False positives**: an absent key meets about
+//! `load` entries, each of which matches by chance with probability 2^-f: `load / 2^f` = 8 / 4096 = 0.2 % per table.
 //!
-//! What it is for, and which test pins it: `docs/formats/point-index.md`.
+//! Purpose and golden test: `docs/formats/point-index.md`.
 
 mod bits;
 mod buckets;
@@ -59,9 +57,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const FRAME: FrameKind = FrameKind { what: "a point index", magic: *b"FBpi", version: 1 };
 const SPAN_BYTES: usize = 24;
-/// Most bits of an entry: it is loaded as one word from any bit of a byte.
+/// Maximum bits of an entry: it is loaded as one word from any bit of a byte.
 pub(crate) const MAX_ENTRY_BITS: u32 = 57;
-/// Zero bytes behind the entries.
+/// Zero bytes after the entries.
 const PADDING_BYTES: usize = 8;
 
 /// Hash of a user key, the same for every point index: xxh3, 64 bits.
@@ -71,7 +69,7 @@ pub fn key_hash(user_key: &[u8]) -> u64 {
     xxh3_64(user_key)
 }
 
-/// Where a record of the key that was asked for may be.
+/// A place where a record of the requested key may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// The record's address.
@@ -81,7 +79,7 @@ pub struct Candidate {
     pub read_length: u32,
 }
 
-/// The part of a segment that a table's records lie in.
+/// The part of a segment that holds a table's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentSpan {
     /// The segment.
@@ -95,7 +93,7 @@ pub struct SegmentSpan {
 #[derive(Debug, Clone, Copy)]
 struct PlacedSpan {
     span: SegmentSpan,
-    /// Units of the spans before.
+    /// Total units of the spans before this one.
     base_units: u64,
 }
 
@@ -151,8 +149,8 @@ impl Iterator for Candidates<'_> {
     }
 }
 
-/// A verified point index, as a compute node keeps it: what its image says, with the positions of
-/// its buckets in a third of the bytes (see `buckets`).
+/// A verified point index as a compute node keeps it: the contents of its image, with the positions of its buckets in a
+/// third of the bytes (see `buckets`).
 #[derive(Debug, Clone)]
 pub struct PointIndex {
     entry_count: u32,
@@ -161,12 +159,12 @@ pub struct PointIndex {
     coding: LengthCoding,
     spans: Vec<PlacedSpan>,
     buckets: Buckets,
-    /// The entries and the bytes behind them.
+    /// The entries and the bytes after them.
     entries: Arc<[u8]>,
 }
 
 impl PointIndex {
-    /// Verifies an image, its checksum and that its parts fit each other, and keeps what it says.
+    /// Verifies an image, both its checksum and the consistency of its parts, and keeps its contents.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Inconsistent`] or [`Error::Unknown`].
@@ -227,15 +225,15 @@ impl PointIndex {
         self.entries.len() + self.buckets.size_bytes() + size_of_val(self.spans.as_slice())
     }
 
-    /// The bytes that [`PointIndex::candidates`] looks at first for this hash: for callers that have
-    /// something else to do while they come near.
+    /// The bytes that [`PointIndex::candidates`] reads first for this hash, for callers that prefetch them during other
+    /// work.
     #[inline]
     #[must_use]
     pub fn bucket_bytes(&self, hash: u64) -> &[u8] {
         self.buckets.line(bucket(hash, self.bucket_count))
     }
 
-    /// The bytes that it looks at then.
+    /// The bytes that it reads next.
     #[inline]
     #[must_use]
     pub fn entries_bytes(&self, hash: u64) -> &[u8] {
@@ -244,7 +242,7 @@ impl PointIndex {
         self.entries.get(byte(start)..byte(end) + 1).unwrap_or_default()
     }
 
-    /// The candidates for the key of this hash, see [`key_hash`].
+    /// The candidates for the key with this hash, see [`key_hash`].
     #[inline]
     pub fn candidates(&self, hash: u64) -> Candidates<'_> {
         let Range { start, end } = self.buckets.entries(bucket(hash, self.bucket_count));
@@ -271,7 +269,7 @@ impl PointIndex {
     }
 }
 
-/// Refuses what cannot be indexed.
+/// Refuses a table that cannot be indexed.
 pub(crate) const TOO_LARGE: Error = Error::Invalid("the table's segments span too much for a point index");
 
 #[cfg(test)]

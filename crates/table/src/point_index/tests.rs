@@ -1,4 +1,4 @@
-//! Pins what `docs/formats/point-index.md` describes, and measures it.
+//! Pins the format of `docs/formats/point-index.md`, and measures it.
 
 use super::*;
 use crate::entry::MAX_RECORD_BYTES;
@@ -33,7 +33,7 @@ fn golden_bytes() {
     assert_eq!(&image[..image.len() - 4], expected, "{image:02x?}");
 }
 
-/// Entries of random keys laid out one behind the other over `segments` segments of 64 MiB.
+/// Entries of random keys, laid out one after another over `segments` segments of 64 MiB.
 fn table(keys: u64, segments: u64, lengths: impl Fn(&mut Random) -> u32) -> (Vec<SegmentSpan>, Vec<PointEntry>) {
     let mut random = Random::seeded(42);
     let units = (64 << 20) / UNIT_BYTES;
@@ -120,7 +120,7 @@ fn damage_is_found() {
 }
 
 proptest! {
-    /// A wrong image with a right checksum: no panic, whatever the answer.
+    /// A wrong image with a right checksum causes no panic, whatever the answer.
     #[test]
     fn any_body_is_probed_without_panic(changes in prop::collection::vec((0usize..400, any::<u8>()), 0..8), hash: u64) {
         let (spans, entries) = table(30, 2, |random| 16 + random.below(MAX_RECORD_BYTES as u64 - 16) as u32);

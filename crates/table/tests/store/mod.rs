@@ -101,7 +101,7 @@ fn identity(job: u64) -> JobIdentity {
     JobIdentity { store: 1, shard: 2, epoch: 3, job, attempt: 1 }
 }
 
-/// A job over all tables of a store, to level 1 as its last level.
+/// A job over all tables of a store, with level 1 as the last level.
 pub fn job_of(store: &Store, clustering: Clustering) -> CompactionJob {
     store.job(clustering, 1, true)
 }
@@ -156,12 +156,12 @@ impl Store {
         self.segments.get_mut(&segment).unwrap()[at] ^= 0x04;
     }
 
-    /// Exchanges the first two records of `length` bytes.
+    /// Swaps the first two records of `length` bytes.
     pub fn swap_records(&mut self, segment: SegmentId, length: usize) {
         self.segments.get_mut(&segment).unwrap()[..2 * length].rotate_left(length);
     }
 
-    /// Changes bytes of an image's first index block and makes its checksum right again.
+    /// Changes bytes of an image's first index block and corrects its checksum.
     pub fn change_first_block(&mut self, image: ImageAddress, changes: &[(usize, u8)]) {
         let bytes = self.segments.get_mut(&image.segment).unwrap();
         let cached = CachedTable::parse(&bytes[image.tail_offset as usize..]).unwrap();
@@ -433,7 +433,7 @@ impl Store {
         self.resolve(tables, key, snapshot, found.max_by_key(|(tag, _)| *tag))
     }
 
-    /// What the newest visible version of a key means under the tables' range deletions.
+    /// The meaning of a key's newest visible version under the tables' range deletions.
     fn resolve(
         &self,
         tables: &[(CachedTable, Arc<TableMetadata>)],

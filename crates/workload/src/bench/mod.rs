@@ -1,40 +1,42 @@
 //! db_bench's workloads.
 //!
-//! The names, the numbers and their defaults mean what they mean in RocksDB's `db_bench`:
+//! The names, the numbers and their defaults have the same meaning as in RocksDB's `db_bench`:
 //!
 //! | name | what each thread does |
 //! |---|---|
 //! | `fillseq` | on an empty store, writes keys 0 … num - 1 in order |
-//! | `fillrandom` | on an empty store, writes num keys drawn from num |
-//! | `overwrite` | the same on the store as it is |
-//! | `readrandom` | reads `reads` keys drawn from num |
-//! | `multireadrandom` | the same, `batch_size` keys a call, `multiread_stride` apart if that is given |
-//! | `readmissing` | reads `reads` keys that nobody wrote: one byte longer than keys that may exist |
-//! | `readseq` | walks over the first `reads` records in key order |
-//! | `seekrandom` | seeks to `reads` keys drawn from num, and takes `seek_nexts` steps after each |
-//! | `readrandomwriterandom` | of each 100 operations, reads `read_write_percent` and writes the others |
-//! | `deleterandom` | deletes num keys drawn from num |
+//! | `fillrandom` | on an empty store, writes num keys drawn at random from num |
+//! | `overwrite` | the same on the store in its current state |
+//! | `readrandom` | reads `reads` keys drawn at random from num |
+//! | `multireadrandom` | the same, `batch_size` keys per call, `multiread_stride` apart if that is given |
+//! | `readmissing` | reads `reads` keys that were never written: one byte longer than keys that may exist |
+//! | `readseq` | reads the first `reads` records in key order |
+//! | `seekrandom` | seeks to `reads` keys drawn at random from num, and takes `seek_nexts` steps after each |
+//! | `readrandomwriterandom` | of each 100 operations, `read_write_percent` are reads and the rest are writes |
+//! | `readwhilewriting` | like `readrandom`; one more thread writes keys drawn at random until the others end |
+//! | `readwhilescanning` | like `readrandom`; one more thread reads all records in key order, again and again, until the others end |
+//! | `deleterandom` | deletes num keys drawn at random from num |
 //! | `compact` | (once, not per thread) merges everything |
 //! | `waitforcompaction` | (once) returns when nothing is left to flush or compact |
-//! | `stats` | (once) the store's own account of itself |
+//! | `stats` | (once) prints the store's own statistics |
 //!
-//! `num` and `reads` are for each thread. Keys are drawn with replacement, so `fillrandom` writes
-//! about 63 % of the keys, and `readrandom` after it finds about as many. Unlike in `db_bench`, a
-//! batch has 16 keys unless asked otherwise, and values verify themselves.
+//! `num` and `reads` apply to each thread. The one more thread is not counted. Keys are drawn with replacement, so `fillrandom` writes about 63 % of the
+//! keys, and a later `readrandom` finds about as many. Unlike in `db_bench`, a batch has 16 keys by default, and values
+//! verify themselves.
 //!
-//! Behind a name, `@` and a number give a workload that many threads instead of the usual number:
+//! After a name, `@` and a number run the workload with that many threads instead of the usual number:
 //! `fillrandom,compact,readrandom,readrandom@2` ([`Planned`]).
 
 mod point;
 mod scan;
+mod settings;
 
-use crate::keys::KeyBuffer;
+pub use settings::Settings;
+
 use crate::measure::{Call, Phase, Run, Timing, run_phase};
-use crate::mix::mix_two;
 use crate::report::PhaseReport;
-use crate::values::Values;
 use crate::{Error, Store};
-use forebay_env::Random;
+use settings::{Inputs, MAX_THREADS};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -51,6 +53,8 @@ pub enum Benchmark {
     ReadSeq,
     SeekRandom,
     ReadRandomWriteRandom,
+    ReadWhileWriting,
+    ReadWhileScanning,
     DeleteRandom,
     Compact,
     WaitForCompaction,
@@ -58,8 +62,8 @@ pub enum Benchmark {
 }
 
 impl Benchmark {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
+    /// All workloads and steps.
+    pub const ALL: [Self; 15] = [
         Self::FillSeq,
         Self::FillRandom,
         Self::Overwrite,
@@ -69,6 +73,8 @@ impl Benchmark {
         Self::ReadSeq,
         Self::SeekRandom,
         Self::ReadRandomWriteRandom,
+        Self::ReadWhileWriting,
+        Self::ReadWhileScanning,
         Self::DeleteRandom,
         Self::Compact,
         Self::WaitForCompaction,
@@ -88,6 +94,8 @@ impl Benchmark {
             Self::ReadSeq => "readseq",
             Self::SeekRandom => "seekrandom",
             Self::ReadRandomWriteRandom => "readrandomwriterandom",
+            Self::ReadWhileWriting => "readwhilewriting",
+            Self::ReadWhileScanning => "readwhilescanning",
             Self::DeleteRandom => "deleterandom",
             Self::Compact => "compact",
             Self::WaitForCompaction => "waitforcompaction",
@@ -95,7 +103,7 @@ impl Benchmark {
         }
     }
 
-    /// Whether it begins with an empty store.
+    /// Whether it starts with an empty store.
     #[must_use]
     pub const fn needs_empty_store(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom)
@@ -110,7 +118,14 @@ impl Benchmark {
                 | Self::ReadSeq
                 | Self::SeekRandom
                 | Self::ReadRandomWriteRandom
+                | Self::ReadWhileWriting
+                | Self::ReadWhileScanning
         )
+    }
+
+    /// Whether one thread more works beside those that are counted.
+    const fn has_background(self) -> bool {
+        matches!(self, Self::ReadWhileWriting | Self::ReadWhileScanning)
     }
 }
 
@@ -130,7 +145,7 @@ impl FromStr for Benchmark {
 pub struct Planned {
     /// The workload.
     pub benchmark: Benchmark,
-    /// Threads of this one, in place of the usual number.
+    /// Number of threads, in place of the usual number.
     pub threads: Option<usize>,
 }
 
@@ -151,84 +166,7 @@ impl FromStr for Planned {
     }
 }
 
-/// What the workloads are to do.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Keys are numbers below this one; writes of each thread.
-    pub num: u64,
-    /// Reads of each thread; as many as `num` if not given.
-    pub reads: Option<u64>,
-    /// Threads.
-    pub threads: usize,
-    /// Length of a key, bytes.
-    pub key_size: usize,
-    /// Length of a value, bytes.
-    pub value_size: usize,
-    /// Where randomness begins.
-    pub seed: u64,
-    /// Keys of a `multireadrandom` call.
-    pub batch_size: usize,
-    /// Whether such a call is one call of the store; if not, it is a loop.
-    pub multiread_batched: bool,
-    /// Distance of the keys of such a call; drawn one by one if zero.
-    pub multiread_stride: u64,
-    /// Steps after each seek.
-    pub seek_nexts: u64,
-    /// Reads of 100 operations of `readrandomwriterandom`.
-    pub read_write_percent: u32,
-    /// Whether what is read is checked. If not, values are cheap and verify nothing.
-    pub verify: bool,
-    /// Which calls are timed.
-    pub timing: Timing,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            num: 1_000_000,
-            reads: None,
-            threads: 1,
-            key_size: 20,
-            value_size: 400,
-            seed: 1,
-            batch_size: 16,
-            multiread_batched: true,
-            multiread_stride: 0,
-            seek_nexts: 0,
-            read_write_percent: 90,
-            verify: true,
-            timing: Timing::Each,
-        }
-    }
-}
-
-/// Largest number of threads.
-const MAX_THREADS: usize = 4096;
-/// Largest number of keys of one call.
-const MAX_BATCH: usize = 1 << 16;
-
 impl Settings {
-    /// Checks the settings.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] that says what would be right.
-    pub fn check(&self) -> Result<(), Error> {
-        let invalid = |text: String| Err(Error::Invalid(text));
-        if self.num == 0 || self.num > 1 << 48 {
-            return invalid(format!("num {}: 1 to {} are possible", self.num, 1_u64 << 48));
-        }
-        if self.threads == 0 || self.threads > MAX_THREADS {
-            return invalid(format!("threads {}: 1 to {MAX_THREADS} are possible", self.threads));
-        }
-        if self.batch_size == 0 || self.batch_size > MAX_BATCH {
-            return invalid(format!("batch size {}: 1 to {MAX_BATCH} are possible", self.batch_size));
-        }
-        if self.read_write_percent > 100 {
-            return invalid(format!("readwritepercent {}: 0 to 100 are possible", self.read_write_percent));
-        }
-        Inputs::new(self, 0).map(|_| ())
-    }
-
     /// Operations of each thread.
     fn operations_per_thread(&self, benchmark: Benchmark) -> u64 {
         match benchmark {
@@ -239,61 +177,20 @@ impl Settings {
     }
 }
 
-/// What a phase's threads draw from.
-#[derive(Debug)]
-struct Inputs {
-    settings: Settings,
-    keys: KeyBuffer,
-    values: Values,
-    /// Number of the phase in its run, so that phases draw different keys.
-    phase: u64,
-    operations: u64,
-}
-
-impl Inputs {
-    fn new(settings: &Settings, phase: u64) -> Result<Self, Error> {
-        Ok(Self {
-            keys: KeyBuffer::new(settings.key_size, settings.num)?,
-            values: Values::new(settings.value_size)?,
-            settings: settings.clone(),
-            phase,
-            operations: 0,
-        })
-    }
-
-    /// The random numbers of a thread.
-    fn random(&self, thread: usize) -> Random {
-        Random::seeded(mix_two(self.settings.seed, mix_two(self.phase, thread as u64)))
-    }
-
-    /// The version of the values that a thread's `operation`-th write of this phase writes.
-    fn version(&self, thread: usize, operation: u64) -> u64 {
-        mix_two(self.phase, thread as u64) ^ operation
-    }
-
-    fn check_value(&self, what: &'static str, key: u64, value: &[u8]) -> Result<(), Error> {
-        if self.settings.verify {
-            self.values.check(key, value).map_err(|found| Error::Verification { what, key, found })?;
-        }
-        Ok(())
-    }
-}
-
-/// A result of a run, as soon as it is there.
+/// A result of a run, reported as soon as it exists.
 #[derive(Debug)]
 pub enum Outcome<'a> {
     /// A phase is done.
     Phase(&'a PhaseReport),
-    /// The step `stats`: the store's account of itself.
+    /// The step `stats`: the store's own statistics.
     Stats(&'a str),
 }
 
-/// Runs `benchmarks` in order. `open` gives an empty store: it is called once before the first, and
-/// again for each that needs an empty store and comes after writes; with `keep`, only once. Each
-/// is closed.
+/// Runs `benchmarks` in order. `open` returns an empty store. It is called once before the first benchmark, and again
+/// for each benchmark that needs an empty store and follows writes; with `keep`, only once. Each store is closed.
 ///
 /// # Errors
-/// The first that occurs. What was done before was told to `tell`.
+/// The first error. Earlier results were reported to `tell`.
 pub fn run<S: Store>(
     benchmarks: &[impl Into<Planned> + Copy],
     settings: &Settings,
@@ -310,7 +207,7 @@ pub fn run<S: Store>(
         let planned: Planned = planned.into();
         let benchmark = planned.benchmark;
         if benchmark.needs_empty_store() && !untouched && !keep {
-            // Before the new one takes its place.
+            // Closes the old store before the new one takes its place.
             close(store.take())?;
         }
         let opened = match store.take() {
@@ -349,6 +246,7 @@ fn run_one<S: Store>(
     let phase = Phase {
         name,
         threads,
+        has_background: benchmark.has_background(),
         planned: operations.saturating_mul(threads as u64),
         tells_found: benchmark.tells_found(),
         timing: if step { Timing::Each } else { settings.timing },
@@ -361,6 +259,9 @@ fn run_one<S: Store>(
         Benchmark::MultiReadRandom => point::multi_read(store, worker, &inputs),
         Benchmark::ReadMissing => point::read_missing(store, worker, &inputs),
         Benchmark::ReadRandomWriteRandom => point::read_and_write(store, worker, &inputs),
+        Benchmark::ReadWhileWriting if worker.is_background() => point::write_meanwhile(store, worker, &inputs),
+        Benchmark::ReadWhileScanning if worker.is_background() => scan::scan_meanwhile(store, worker, &inputs),
+        Benchmark::ReadWhileWriting | Benchmark::ReadWhileScanning => point::read(store, worker, &inputs),
         Benchmark::DeleteRandom => point::delete(store, worker, &inputs),
         Benchmark::ReadSeq => scan::sequential(store, worker, &inputs),
         Benchmark::SeekRandom => scan::seek(store, worker, &inputs),

@@ -1,6 +1,6 @@
-//! The workloads that touch single keys.
+//! The workloads on single keys.
 
-use super::Inputs;
+use super::settings::Inputs;
 use crate::measure::{Call, Worker};
 use crate::{Error, Store};
 
@@ -28,7 +28,22 @@ pub(super) fn write<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs, o
     Ok(())
 }
 
-/// Writes a record. Only a value that is going to be verified is made for its key.
+/// Writes keys drawn at random until the other threads are done.
+pub(super) fn write_meanwhile<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs) -> Result<(), Error> {
+    let mut random = inputs.random(worker.index);
+    let mut keys = inputs.keys.clone();
+    let mut value = inputs.values.buffer();
+    for operation in 0.. {
+        if worker.stopped() {
+            break;
+        }
+        let number = random.below(inputs.settings.num);
+        put(store, worker, inputs, (number, keys.set(number)), operation, &mut value)?;
+    }
+    Ok(())
+}
+
+/// Writes a record. A value is generated for its key only if it will be verified.
 #[inline]
 fn put<S: Store>(
     store: &S,

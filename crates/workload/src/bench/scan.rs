@@ -1,6 +1,6 @@
-//! The workloads that walk over keys.
+//! The workloads that scan keys.
 
-use super::Inputs;
+use super::settings::Inputs;
 use crate::keys::KeyBuffer;
 use crate::measure::{Call, Worker};
 use crate::{Cursor, Error, Store};
@@ -17,9 +17,23 @@ pub(super) fn sequential<S: Store>(store: &S, worker: &mut Worker, inputs: &Inpu
         }
         worker.found += 1;
         left -= 1;
-        // Like db_bench, an operation is a record and the step behind it.
+        // As in db_bench, an operation is a record and the step after it.
         cursor.next().map_err(Error::store("next"))?;
         worker.finish(Call::Next, 1)?;
+    }
+    Ok(())
+}
+
+/// Walks over all records, again and again, until the other threads are done.
+pub(super) fn scan_meanwhile<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs) -> Result<(), Error> {
+    while !worker.stopped() {
+        let mut scan = Scan::new(inputs);
+        let mut cursor = store.cursor().map_err(Error::store("opening an iterator"))?;
+        cursor.seek_to_first().map_err(Error::store("seek to first"))?;
+        while !worker.stopped() && scan.check(&cursor)?.is_some() {
+            cursor.next().map_err(Error::store("next"))?;
+            worker.finish(Call::Next, 1)?;
+        }
     }
     Ok(())
 }
@@ -54,7 +68,7 @@ pub(super) fn seek<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs) ->
     Ok(())
 }
 
-/// Checks records one after another: they are whole, and their keys ascend.
+/// Checks successive records: they are whole, and their keys ascend.
 struct Scan<'a> {
     inputs: &'a Inputs,
     keys: &'a KeyBuffer,
@@ -66,7 +80,7 @@ impl<'a> Scan<'a> {
         Self { inputs, keys: &inputs.keys, last: None }
     }
 
-    /// Checks the record that `cursor` is at, and returns its key's number, if it is at one.
+    /// Checks the current record of `cursor`, if there is one, and returns its key's number.
     fn check(&mut self, cursor: &impl Cursor) -> Result<Option<u64>, Error> {
         let Some((key, value)) = cursor.entry() else { return Ok(None) };
         let Some(number) = self.keys.number_of(key) else {

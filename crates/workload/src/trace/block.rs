@@ -1,11 +1,11 @@
 //! Lines of a block trace.
 
-use super::{BLOCK_BYTES, MAX_REQUEST_BYTES, Request};
+use super::request::{BLOCK_BYTES, MAX_REQUEST_BYTES, Request};
 
 /// The first line of the form.
 pub(super) const HEADER: &str = "version,time,op,size,lbn";
 
-/// Reads a line; an error says what would be right.
+/// Parses a line. An error says what would be valid.
 pub(super) fn parse(line: &str) -> Result<Request, String> {
     let mut fields = line.split(',').map(str::trim);
     let (Some(_version), Some(_time), Some(op), Some(size), Some(lbn), None) =

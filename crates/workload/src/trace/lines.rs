@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Longest line, bytes.
+/// Length of the longest line in bytes.
 const LONGEST: u64 = 4096;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -55,7 +55,7 @@ impl Lines {
         }
     }
 
-    /// What is wrong with the line read last.
+    /// An error about the last line read.
     pub(super) fn malformed(&self, cause: String) -> Error {
         Error::Trace { path: self.path.clone(), line: self.number, cause }
     }

@@ -1,6 +1,6 @@
 //! Recorded traces, read request by request.
 //!
-//! | form | told by | a line | what it stands for |
+//! | form | recognized by | a line | its meaning |
 //! |---|---|---|---|
 //! | block | first line `version,time,op,size,lbn` | `1,5633898,2a,512,42932745` | a request of a virtual disk: `size` bytes from block `lbn` of 512 bytes; op `28` reads, `2a` writes (SCSI, hexadecimal) |
 //! | page | anything else | `start count ignore request` | references to `count` consecutive pages from `start` |
@@ -10,40 +10,15 @@
 mod block;
 mod lines;
 mod page;
+mod request;
+
+pub use request::{BLOCK_BYTES, MAX_PAGES, MAX_REQUEST_BYTES, Request};
 
 use crate::Error;
 use lines::Lines;
 use std::path::Path;
 
-/// Bytes of a block.
-pub const BLOCK_BYTES: u64 = 512;
-/// Largest block request, bytes.
-pub const MAX_REQUEST_BYTES: u64 = 16 << 20;
-/// Most pages of one line.
-pub const MAX_PAGES: u64 = 1 << 20;
-
-/// A request of a trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
-    /// A reference to a page.
-    Page(u64),
-    /// A read of consecutive blocks.
-    ReadBlocks {
-        /// The first block.
-        first: u64,
-        /// How many.
-        count: u64,
-    },
-    /// A write of consecutive blocks.
-    WriteBlocks {
-        /// The first block.
-        first: u64,
-        /// How many.
-        count: u64,
-    },
-}
-
-/// What a trace's lines stand for.
+/// The meaning of a trace's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Requests of a virtual disk.
@@ -52,14 +27,14 @@ pub enum Form {
     Page,
 }
 
-/// A trace that is being read.
+/// An open trace.
 #[derive(Debug)]
 pub struct Trace {
     lines: Lines,
     form: Form,
-    /// Pages of the last line that are still to come: the next one, and how many.
+    /// Remaining pages of the last line: the next one, and how many.
     pages: (u64, u64),
-    /// The first line, when it is a request.
+    /// The first line, if it is a request.
     first: Option<String>,
 }
 
@@ -67,7 +42,7 @@ impl Trace {
     /// Opens a trace.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be read.
+    /// [`Error::Io`] when the file cannot be read.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mut lines = Lines::open(path)?;
         let first = lines.next()?.map(str::to_owned);
@@ -78,7 +53,7 @@ impl Trace {
         Ok(Self { lines, form, pages: (0, 0), first })
     }
 
-    /// What its lines stand for.
+    /// The meaning of the lines.
     #[must_use]
     pub fn form(&self) -> Form {
         self.form
@@ -87,7 +62,7 @@ impl Trace {
     /// The next request; `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Trace`] with the line that cannot be understood, [`Error::Io`].
+    /// [`Error::Trace`] with the invalid line, [`Error::Io`].
     pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
         while self.pages.1 == 0 {
             let first = self.first.take();

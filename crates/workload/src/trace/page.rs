@@ -1,8 +1,8 @@
 //! Lines of a page trace.
 
-use super::MAX_PAGES;
+use super::request::MAX_PAGES;
 
-/// Reads a line: the first page and how many; an error says what would be right.
+/// Parses a line: the first page and the number of pages. An error says what would be valid.
 pub(super) fn parse(line: &str) -> Result<(u64, u64), String> {
     let mut fields = line.split_ascii_whitespace();
     let (Some(start), Some(count), Some(_ignored), Some(_request), None) =

@@ -1,4 +1,4 @@
-//! Which record an operation is for.
+//! The choice of the record for an operation.
 
 use forebay_env::Random;
 use std::str::FromStr;
@@ -6,15 +6,15 @@ use std::str::FromStr;
 /// Skew of YCSB's own workloads.
 pub const YCSB_THETA: f64 = 0.99;
 
-/// How records are drawn.
+/// The distribution of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distribution {
-    /// Each is as likely as any other.
+    /// All records are equally likely.
     Uniform,
-    /// The r-th most popular one with a probability that goes with r to the minus theta. Which ones
-    /// are popular has nothing to do with the order of their keys, because keys are scrambled.
+    /// The probability of the r-th most popular record is proportional to r to the power of minus
+    /// theta. Popularity is unrelated to key order, because keys are scrambled.
     Zipfian,
-    /// The same, and the newest is the most popular.
+    /// The same, with the newest record as the most popular.
     Latest,
 }
 
@@ -34,15 +34,15 @@ impl FromStr for Distribution {
 }
 
 /// Ranks from 0 with Zipf's law, exact for every positive exponent, in constant time and memory:
-/// rejection-inversion (Hörmann and Derflinger 1996). A continuous density above the law's
-/// probabilities is inverted, and what lies between the two is rejected.
+/// rejection-inversion (Hörmann and Derflinger 1996). It inverts a continuous density above the
+/// law's probabilities, and rejects what lies between the two.
 #[derive(Debug, Clone)]
 pub struct Zipf {
     count: f64,
     theta: f64,
     area_first: f64,
     area_all: f64,
-    /// How far right of a rank a point may lie that needs no look at the probabilities.
+    /// Points up to this far right of a rank are accepted without a look at the probabilities.
     accepted: f64,
 }
 
@@ -57,7 +57,7 @@ impl Zipf {
         zipf
     }
 
-    /// A rank.
+    /// Draws a rank.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
         loop {
@@ -78,7 +78,7 @@ impl Zipf {
     fn area(&self, point: f64) -> f64 {
         let log = point.ln();
         let exponent = (1.0 - self.theta) * log;
-        // Near 1 the usual form loses all digits: (e^x - 1) / x.
+        // Near 1 the usual form loses all digits, so this uses (e^x - 1) / x.
         let slope = if exponent.abs() > 1e-8 { exponent.exp_m1() / exponent } else { 1.0 + exponent / 2.0 };
         slope * log
     }
@@ -91,7 +91,7 @@ impl Zipf {
     }
 }
 
-/// Draws records of a phase.
+/// Draws the records of a phase.
 #[derive(Debug, Clone)]
 pub(super) struct Chooser {
     distribution: Distribution,
@@ -99,12 +99,12 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    /// For a store of `count` records at the beginning.
+    /// A drawer for a store that has `count` records at the beginning.
     pub fn new(distribution: Distribution, count: u64, theta: f64) -> Self {
         Self { distribution, zipf: Zipf::new(count, theta) }
     }
 
-    /// A record below `count`, which only grows.
+    /// Draws a record below `count`, which only grows.
     #[inline]
     pub fn draw(&self, count: u64, random: &mut Random) -> u64 {
         match self.distribution {

@@ -14,10 +14,10 @@
 //! The last two are Dolphin's (Dolphin V-A). A [`Profile`] is a mix of reads and updates from
 //! published statistics.
 //!
-//! Record i has the key `mix(i)`, a bijection of 64-bit words: keys are scattered, and as many
-//! records are loaded as were asked for. Inserts go on behind the loaded records: of `n` threads,
-//! the t-th inserts every n-th record from the t-th on. A record counts as there when all before it
-//! are, so that a read of a record that is there must find it; if not, the run fails.
+//! Record i has the key `mix(i)`, a bijection of 64-bit words. So keys are scattered, and exactly
+//! the requested number of records is loaded. Inserts continue after the loaded records: of `n`
+//! threads, the t-th inserts every n-th record from the t-th on. A record counts as present when
+//! all earlier records are. A read of a present record must find it; otherwise the run fails.
 
 mod draw;
 mod profile;
@@ -36,35 +36,35 @@ use forebay_env::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shares of the operations; together 1.
+/// Shares of the operations; they add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mix {
     /// Reads of one record.
     pub read: f64,
-    /// Writes of a record that is there.
+    /// Writes of an existing record.
     pub update: f64,
     /// Writes of a new record.
     pub insert: f64,
-    /// Scans from a record on.
+    /// Scans that start at a record.
     pub scan: f64,
     /// Reads of a record, followed by a write of it.
     pub read_modify_write: f64,
 }
 
-/// A workload: its name, what it does, and to which records.
+/// A workload: its name, its operations, and its records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// The phase's name in the report.
     pub name: String,
-    /// What it does.
+    /// Its operations.
     pub mix: Mix,
-    /// How records are drawn unless the settings say otherwise.
+    /// The distribution of records unless the settings give another.
     pub distribution: Distribution,
 }
 
 const NONE: Mix = Mix { read: 0.0, update: 0.0, insert: 0.0, scan: 0.0, read_modify_write: 0.0 };
 
-/// The workloads that have names.
+/// The named workloads.
 const NAMED: [(&str, Mix, Distribution); 8] = [
     ("a", Mix { read: 0.5, update: 0.5, ..NONE }, Distribution::Zipfian),
     ("b", Mix { read: 0.95, update: 0.05, ..NONE }, Distribution::Zipfian),
@@ -89,32 +89,33 @@ impl std::str::FromStr for Workload {
     }
 }
 
-/// How much of everything.
+/// Sizes and lengths of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Records that are loaded.
+    /// Number of records to load.
     pub records: u64,
-    /// Operations of each workload, of all threads together.
+    /// Operations of each workload, over all threads.
     pub operations: u64,
-    /// Operations before the first workload that are reported apart.
+    /// Operations before the first workload, reported separately.
     pub warm_up: u64,
-    /// How records are drawn; by default as the workload says.
+    /// The distribution of records; by default the workload's.
     pub distribution: Option<Distribution>,
     /// Skew.
     pub theta: f64,
     /// Threads of each client.
     pub threads: usize,
-    /// Length of a key, bytes; at least 8.
+    /// Length of a key in bytes, at least 8.
     pub key_size: usize,
-    /// Length of a value, bytes.
+    /// Length of a value in bytes.
     pub value_size: usize,
-    /// Longest scan: lengths are drawn from 1 to this; with `fixed_scans` all have it.
+    /// Length of the longest scan. Lengths are drawn from 1 to this; with `fixed_scans` all scans
+    /// have this length.
     pub scan_length: u64,
-    /// Whether all scans have the same length, as Dolphin's.
+    /// Whether all scans have the same length, as in Dolphin.
     pub fixed_scans: bool,
-    /// Where randomness begins.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// Whether what is read is checked.
+    /// Whether reads are checked.
     pub verify: bool,
     /// Which calls are timed.
     pub timing: Timing,
@@ -141,14 +142,14 @@ impl Default for Settings {
 }
 
 const MAX_THREADS: usize = 4096;
-/// More records than a 64-bit machine has room for.
+/// More records than fit into the memory of a 64-bit machine.
 const MAX_RECORDS: u64 = 1 << 48;
 
 impl Settings {
     /// Checks the settings.
     ///
     /// # Errors
-    /// [`Error::Invalid`] that says what would be right.
+    /// [`Error::Invalid`], which says what would be valid.
     pub fn check(&self) -> Result<(), Error> {
         let rule = |holds: bool, text: String| if holds { Ok(()) } else { Err(Error::Invalid(text)) };
         rule(
@@ -165,10 +166,10 @@ impl Settings {
 }
 
 /// Loads, warms up, and runs the workloads in order, with `settings.threads` threads on each of
-/// `clients`, which all reach the same store.
+/// `clients`, which all use the same store.
 ///
 /// # Errors
-/// The first that occurs. What was done before was told to `tell`.
+/// The first error. Earlier results were reported to `tell`.
 pub fn run<S: Store>(
     clients: &[S],
     workloads: &[Workload],
@@ -200,12 +201,12 @@ pub fn run<S: Store>(
     Ok(driver.reports)
 }
 
-/// Records that a thread inserted behind the loaded ones, alone on its cache line.
+/// Number of records that a thread inserted after the loaded ones, on its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Inserted(AtomicU64);
 
-/// What all threads of all phases share.
+/// The state that all threads of all phases share.
 #[derive(Debug)]
 struct Shared {
     settings: Settings,
@@ -216,10 +217,10 @@ struct Shared {
 }
 
 impl Shared {
-    /// Records that are there, all from the first on.
+    /// Number of records present, without a gap from the first.
     #[inline]
     fn there(&self) -> u64 {
-        // Pairs with the release in `insert`: whoever sees the count sees the record.
+        // Pairs with the release in `insert`: a thread that sees the count sees the record.
         let fewest = self.inserted.iter().map(|inserted| inserted.0.load(Ordering::Acquire)).min();
         self.settings.records + fewest.unwrap_or(0) * self.threads
     }
@@ -240,7 +241,7 @@ impl<S: Store> Driver<'_, '_, S> {
         body: impl Fn(&S, &mut Worker) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Result<(), Error> {
         let timing = if planned > 1 { self.shared.settings.timing } else { Timing::Each };
-        let phase = Phase { name: name.into(), threads, planned, tells_found, timing };
+        let phase = Phase { name: name.into(), threads, has_background: false, planned, tells_found, timing };
         let clients = Arc::clone(&self.clients);
         let read = move || figures(&clients);
         let report = run_phase(&self.clients, &read, self.run, phase, move |clients: &Arc<[S]>, worker| match clients
@@ -272,7 +273,7 @@ impl<S: Store> Driver<'_, '_, S> {
         })
     }
 
-    /// Waits for the background work of the load, so that it is no part of what comes.
+    /// Waits for the background work of the load, so that it does not affect later phases.
     fn settle(&mut self) -> Result<(), Error> {
         self.phase(("waitforcompaction", 1, false, 1), |store, worker| {
             store.wait_for_compactions().map_err(Error::store("waitforcompaction"))?;
@@ -300,7 +301,7 @@ impl<S: Store> Driver<'_, '_, S> {
     }
 }
 
-/// What a phase's clients counted, together. They share the memory nodes.
+/// The combined counts of a phase's clients. They share the memory nodes.
 fn figures<S: Store>(clients: &[S]) -> Result<Figures, StoreError> {
     let mut clients = clients.iter();
     let Some(first) = clients.next() else { return Ok(Figures::default()) };
@@ -315,7 +316,7 @@ fn figures<S: Store>(clients: &[S]) -> Result<Figures, StoreError> {
     Ok(all)
 }
 
-/// A thread's side of a phase.
+/// A thread's part of a phase.
 struct Caller<'a> {
     shared: &'a Shared,
     random: Random,
@@ -416,7 +417,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Checks a record of a scan: it is whole, and behind the one before.
+/// Checks a record of a scan: it is whole, and after the previous one.
 fn check_record(shared: &Shared, last: &mut Option<u64>, key: &[u8], value: &[u8]) -> Result<(), String> {
     let number = shared.keys.number_of(key).ok_or("a key of somebody else")?;
     if last.is_some_and(|last| last >= number) {

@@ -1,7 +1,7 @@
-//! Workloads from published statistics of caches: one line of a table for each cluster.
+//! Workloads from published cache statistics: a table with one line per cluster.
 //!
-//! Of the columns, `cluster`, `key_bytes_mean`, `value_bytes_mean`, `operations` (such as
-//! `set:0.50 get:0.50`) and `zipf_alpha` are used, by name; a field may be in double quotes.
+//! These columns are used, by name: `cluster`, `key_bytes_mean`, `value_bytes_mean`, `operations`
+//! (such as `set:0.50 get:0.50`) and `zipf_alpha`. A field may be in double quotes.
 
 use super::Mix;
 use crate::Error;
@@ -11,11 +11,11 @@ use crate::Error;
 pub struct Profile {
     /// Its name.
     pub name: String,
-    /// Mean length of its keys, bytes.
+    /// Mean length of its keys in bytes.
     pub key_size: usize,
-    /// Mean length of its values, bytes.
+    /// Mean length of its values in bytes.
     pub value_size: usize,
-    /// What it does.
+    /// Its operations.
     pub mix: Mix,
     /// Skew of its keys.
     pub theta: f64,
@@ -25,7 +25,7 @@ impl Profile {
     /// The profile of `cluster`, a number or a name, in the table `text` from `path`.
     ///
     /// # Errors
-    /// [`Error::Trace`] when it is not there or makes no sense.
+    /// [`Error::Trace`] when it is missing or invalid.
     pub fn parse(path: &str, text: &str, cluster: &str) -> Result<Self, Error> {
         let wrong = |line: usize, cause: String| Error::Trace { path: path.into(), line: line as u64, cause };
         let mut lines = text.lines().zip(1..).map(|(line, number)| (fields(line), number));
@@ -60,7 +60,7 @@ impl Profile {
     }
 }
 
-/// Reads are `get` and `gets`; whatever changes a value counts as an update.
+/// Reads are `get` and `gets`. Every operation that changes a value counts as an update.
 fn mix(operations: &str) -> Option<Mix> {
     let mut mix = Mix::default();
     for operation in operations.split_whitespace() {

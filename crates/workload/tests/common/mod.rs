@@ -1,4 +1,4 @@
-//! A store that errs, for tests that it is noticed.
+//! A faulty store, for tests that its faults are noticed.
 #![allow(dead_code)]
 
 use forebay_base::ErrorKind;
@@ -6,7 +6,7 @@ use forebay_workload::{Figures, MapStore, Store, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How a store errs.
+/// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     LosesAWrite,
@@ -16,7 +16,7 @@ pub enum Fault {
     CannotBeClosed,
 }
 
-/// A store that errs once, after some calls: a planted bug that the model must notice.
+/// A store with one fault after some calls: a planted bug that the model must notice.
 #[derive(Debug, Clone)]
 pub struct Faulty {
     inner: MapStore,
@@ -25,7 +25,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Errs at the call of this number that its fault concerns.
+    /// A store whose fault occurs at the call of this number among the affected calls.
     pub fn after(calls: u64, fault: Fault) -> Self {
         Self { inner: MapStore::new(), fault, countdown: Arc::new(AtomicU64::new(calls)) }
     }

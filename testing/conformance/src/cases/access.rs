@@ -4,7 +4,7 @@ use crate::fixture::eventually;
 use crate::{Connection, Fixture, case_list};
 use forebay_base::ErrorKind;
 use forebay_env::{Clock, SystemClock};
-use forebay_fabric::{AccessKey, Endpoint, Error, RemoteAddress, Rights};
+use forebay_fabric::{AccessKey, Endpoint, Error, RemoteAddress, RevocationMode, Rights};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ case_list![
     rights_are_kept_apart,
     a_revoked_key_is_denied,
     revoking_stops_operations_in_flight,
+    a_write_is_confirmed_until_its_key_is_being_revoked,
     hundreds_of_grants,
     grants_that_cannot_be,
 ];
@@ -157,6 +158,25 @@ fn a_revoked_key_is_denied(fixture: &Fixture) {
         assert_eq!(region.load(0), Ok(round));
     }
     endpoint.write(kept.at(0), &[1]).expect("another grant of the same memory");
+}
+
+/// Where a write may complete after the node has begun to revoke its key, `confirm` tells.
+fn a_write_is_confirmed_until_its_key_is_being_revoked(fixture: &Fixture) {
+    let (connection, region, key) = fixture.granted(4096, Rights::ALL);
+    let other = connection.peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
+    let mut endpoint = connection.endpoint();
+    for key in [key, other] {
+        endpoint.write(key.at(0), &[1]).unwrap();
+        endpoint.confirm(&key).unwrap();
+    }
+    let revocation = connection.peer.revoke(key).unwrap();
+    if fixture.capabilities().revocation == RevocationMode::Cooperative {
+        assert_eq!(endpoint.confirm(&key), Err(Error::AccessDenied));
+    } else {
+        assert!(revocation.is_complete());
+    }
+    endpoint.confirm(&other).unwrap();
+    assert!(endpoint.failure().is_none(), "a question breaks nothing");
 }
 
 /// Threads write under a key until it is revoked: after the revocation nothing lands any more.

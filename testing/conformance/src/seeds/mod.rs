@@ -15,51 +15,16 @@
 pub mod atomics;
 mod clients;
 mod layout;
+mod options;
+mod origin;
 mod run;
 pub mod words;
 
+pub use options::{SeedOptions, SeedReport};
+pub use origin::{Moment, Origin};
+
 use forebay_fabric::RevocationMode;
-use forebay_fabric::sim::{Faults, Order, Plant, SimOptions};
-
-/// A moment: how many posts and completions there were before.
-pub type Moment = u64;
-
-/// Who posted an operation, and as his how manieth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// The endpoint, of all that were ever opened in the run.
-    pub endpoint: u32,
-    /// Counted up with each of its operations.
-    pub sequence: u64,
-}
-
-/// What a run is like.
-#[derive(Debug, Clone, Copy)]
-pub struct SeedOptions {
-    /// Operations to post at least.
-    pub operations: u64,
-    /// Bytes that land at once.
-    pub line_bytes: usize,
-    /// A planted bug, which the run should find.
-    pub plant: Option<Plant>,
-}
-
-/// What a run did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SeedReport {
-    /// Operations posted.
-    pub operations: u64,
-    /// Operations that ended with an error, or never.
-    pub failed: u64,
-    /// Grants revoked.
-    pub revocations: u64,
-    /// Lives of the node after the first.
-    pub restarts: u64,
-    /// Steps of the simulation.
-    pub steps: u64,
-    /// Hash of all steps.
-    pub fingerprint: u64,
-}
+use forebay_fabric::sim::{Faults, Order, SimOptions};
 
 /// Runs a seed.
 ///

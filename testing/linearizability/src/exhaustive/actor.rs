@@ -2,10 +2,10 @@
 //! what it has found, and to let it go on it is run again from its beginning with that and one thing more.
 
 use super::link::{Mode, Seat, Wanted};
-use super::scenario::Step;
+use super::script::Step;
 use crate::history::{Answer, perform};
 use forebay_env::HashMap;
-use forebay_tree::{Range, Stock, Tree, TreeClient};
+use forebay_tree::{BlockName, Range, Tree, TreeClient};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(crate) enum Next {
     /// These operations are posted.
     Posted(Arc<[Wanted]>),
     /// The script has ended, and the process has this.
-    Ended(Arc<Stock>),
+    Ended(Arc<[BlockName]>),
 }
 
 /// The answers of a step, by key.
@@ -145,7 +145,7 @@ impl Actor {
     fn perform(&self, begun: usize) -> Result<Known, String> {
         let tree = self.tree.fork();
         let mut client = tree.client().map_err(|error| error.to_string())?;
-        let mut last: Answers = Arc::new([]);
+        let mut last = Answers::default();
         for (ended, step) in self.script.iter().take(begun).enumerate() {
             let said = self.step(&mut client, step);
             if let Mode::Fed { answers, next, wanted } = self.seat.set(Mode::Closed) {
@@ -165,7 +165,7 @@ impl Actor {
         drop(client);
         let next = match self.seat.set(Mode::Closed) {
             Mode::Fed { wanted, .. } if !wanted.is_empty() => Next::Posted(wanted.into()),
-            _ => Next::Ended(Arc::new(tree.stock())),
+            _ => Next::Ended(tree.stock().into()),
         };
         Ok(Known { next, ended, answers: last })
     }
@@ -189,6 +189,9 @@ impl Actor {
                 let values = client.multi_get(&wanted).map_err(failed)?;
                 Ok(values.into_iter().map(Answer::Value).enumerate().collect())
             }
+            &Step::Take(class) => client.take_batch(class).map(|()| Answers::default()).map_err(failed),
+            &Step::Give(class) => client.give_batch(class).map(|()| Answers::default()).map_err(failed),
+            Step::Round => client.begin_round().map(|()| Answers::default()).map_err(failed),
         }
     }
 

@@ -5,11 +5,11 @@ use super::actor::{Actor, Answers, Findings, Known, Next};
 use super::link::Wanted;
 use super::memory::{Verb, Words, mix};
 use super::observer::{Observed, Observer};
-use super::scenario::{Scenario, Step};
+use super::script::{Scenario, Step};
 use crate::history::{Action, Answer, Event, Value, is_explained};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{HashMap, HashSet};
-use forebay_tree::{BlockName, Stock};
+use forebay_tree::BlockName;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -65,9 +65,12 @@ pub(crate) struct Explorer {
     findings: Findings,
     /// The values of the keys in the beginning.
     before: Vec<Value>,
-    /// The blocks that were reachable, or somebody's, in the beginning.
-    blocks: Vec<BlockName>,
-    stocks: Vec<Stock>,
+    /// The blocks that were nowhere in the beginning.
+    lost: Vec<BlockName>,
+    /// What each client had in the beginning, and behind them the observer.
+    stocks: Vec<Vec<BlockName>>,
+    /// See [`Scenario::apart`].
+    apart: bool,
     visited: HashMap<[u64; 2], f64>,
     path: Vec<Turn>,
     /// Hashes of what began and ended, and then was observed, that an order explains.
@@ -79,14 +82,14 @@ impl Explorer {
     pub(crate) fn new(
         memory: Arc<Mutex<Words>>,
         actors: Vec<Actor>,
-        stocks: Vec<Stock>,
+        mut stocks: Vec<Vec<BlockName>>,
         mut observer: Observer,
         scenario: &Scenario,
     ) -> Result<Self, String> {
         let first = observer.look(&memory)?;
-        let (before, mut blocks) = (first.values.clone(), first.reachable.clone());
-        let stocks: Vec<Stock> = stocks.into_iter().chain([observer.stock()]).collect();
-        stocks.iter().for_each(|stock| blocks.extend(&stock.blocks));
+        stocks.push(first.stock.clone());
+        let there: HashSet<&BlockName> = first.there.iter().chain(stocks.iter().flatten()).collect();
+        let lost = first.all.iter().filter(|block| !there.contains(block)).copied().collect();
         Ok(Self {
             memory,
             actors,
@@ -95,9 +98,10 @@ impl Explorer {
             deaths: scenario.deaths,
             switches: scenario.switches,
             findings: Findings::default(),
-            before,
-            blocks,
+            before: first.values.clone(),
+            lost,
             stocks,
+            apart: scenario.apart,
             visited: HashMap::default(),
             path: Vec::new(),
             explained: HashSet::default(),
@@ -340,7 +344,7 @@ impl Explorer {
 
     /// Checks a state: where all have ended, or have died.
     fn check(&mut self, clients: &[Client]) -> Result<(), String> {
-        let stocks: Option<Vec<Arc<Stock>>> = clients
+        let stocks: Option<Vec<Arc<[BlockName]>>> = clients
             .iter()
             .map(|client| if let Next::Ended(stock) = &client.next { Some(Arc::clone(stock)) } else { None })
             .collect();
@@ -392,10 +396,10 @@ impl Explorer {
                         Some(Step::One(key, action)) => {
                             events[*key].push(Event::Begin(number as u32, action.clone()));
                         }
-                        Some(_) => {
+                        Some(step) if step.reads_all() => {
                             events.iter_mut().for_each(|key| key.push(Event::Begin(number as u32, Action::Get)));
                         }
-                        None => {}
+                        _ => {}
                     }
                 }
                 Turn::Ended(number, answers) => {
@@ -422,33 +426,23 @@ impl Explorer {
         Ok(())
     }
 
-    /// Whether each block is somewhere, once.
-    fn account(&self, stocks: &[Arc<Stock>], observed: &Observed) -> Result<(), String> {
-        let mut expected = self.blocks.clone();
-        let mut there = observed.reachable.clone();
-        let now = stocks.iter().map(|stock| &**stock).chain([&observed.stock]);
-        for (before, now) in self.stocks.iter().zip(now) {
-            there.extend(&now.blocks);
-            for &((class, next), left, units) in &now.begun {
-                // Behind the header of its chunk, if the chunk was taken meanwhile.
-                let same =
-                    before.begun.iter().find(|((other, first), ..)| (*other, first >> 10) == (class, next >> 10));
-                let (first, taken) = match same {
-                    Some(&((_, first), before_left, _)) => (first, before_left - left),
-                    None => ((next >> 10 << 10) + 1, ((next & 1023) - 1) / units),
-                };
-                expected.extend((0..taken).map(|index| (class, first + index * units)));
+    /// Whether each block is somewhere, once; and apart from those of others, if it is to be.
+    fn account(&self, stocks: &[Arc<[BlockName]>], observed: &Observed) -> Result<(), String> {
+        let stocks = || stocks.iter().map(|stock| &**stock).chain([&observed.stock[..]]);
+        let mut there: Vec<BlockName> = stocks().flatten().chain(&observed.there).chain(&self.lost).copied().collect();
+        there.sort_unstable();
+        if there != observed.all {
+            let lost: Vec<_> = observed.all.iter().filter(|block| there.binary_search(block).is_err()).collect();
+            let double: Vec<_> = there.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+            return Err(format!("blocks (class, address) that are lost: {lost:x?}; in two places: {double:x?}"));
+        }
+        for (number, stock) in stocks().enumerate().filter(|_| self.apart) {
+            let others = self.stocks.iter().enumerate().filter(|(other, _)| *other != number);
+            if let Some(block) = others.flat_map(|(_, stock)| stock).find(|block| stock.contains(block)) {
+                return Err(format!("block {block:x?} was taken from another client before all readers passed"));
             }
         }
-        expected.sort_unstable();
-        there.sort_unstable();
-        if expected == there {
-            return Ok(());
-        }
-        let count = |all: &[BlockName], block: &BlockName| all.iter().filter(|other| *other == block).count();
-        let lost: Vec<_> = expected.iter().filter(|block| count(&there, block) == 0).collect();
-        let double: Vec<_> = there.iter().filter(|block| count(&there, block) > 1).collect();
-        Err(format!("blocks (class, address) that are lost: {lost:x?}; in two places: {double:x?}"))
+        Ok(())
     }
 
     /// A failure, and the schedule that leads to it.

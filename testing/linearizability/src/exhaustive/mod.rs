@@ -21,7 +21,7 @@
 //! | `memory`, `link` | words with a hash and a log; endpoints that the search answers |
 //! | `actor` | a client, its script, and where it is |
 //! | `explore`, `observer` | the search and its checks |
-//! | `scenario` | what is tried |
+//! | `script`, `scenario` | what clients are to do; what is tried |
 
 mod actor;
 mod explore;
@@ -29,8 +29,10 @@ mod link;
 mod memory;
 mod observer;
 mod scenario;
+mod script;
 
-pub use scenario::{Scenario, Step, all, explore};
+pub use scenario::{all, explore};
+pub use script::{Scenario, Step};
 
 /// What a search has covered.
 #[derive(Debug, Clone, Copy, Default)]

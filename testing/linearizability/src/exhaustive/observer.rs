@@ -4,15 +4,19 @@ use super::memory::Words;
 use crate::history::Value;
 use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
-use forebay_tree::{BlockName, Range, Stock, Tree};
+use forebay_tree::{BlockName, Range, Tree};
 use std::sync::Arc;
 
 /// What the tree is like.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) values: Vec<Value>,
-    pub(crate) reachable: Vec<BlockName>,
-    pub(crate) stock: Stock,
+    /// Blocks of all chunks.
+    pub(crate) all: Vec<BlockName>,
+    /// Of these, what can be reached from the root, or taken by anybody.
+    pub(crate) there: Vec<BlockName>,
+    /// What the observer has.
+    pub(crate) stock: Vec<BlockName>,
 }
 
 /// See the module.
@@ -27,10 +31,6 @@ pub(crate) struct Observer {
 impl Observer {
     pub(crate) fn new(tree: Arc<Tree>, keys: Arc<[Vec<u8>]>) -> Self {
         Self { tree, keys, seen: HashMap::default() }
-    }
-
-    pub(crate) fn stock(&self) -> Stock {
-        self.tree.stock()
     }
 
     /// Different contents of the memory that it has looked at.
@@ -69,8 +69,17 @@ impl Observer {
         if forward != expected || backward != expected {
             return Err(format!("scans found {forward:?} and {backward:?}, and gets {expected:?}"));
         }
-        let reachable = client.reachable().map_err(failed)?;
+        let mut there = client.reachable().map_err(failed)?;
+        there.extend(client.shared_blocks().map_err(failed)?);
+        there.sort_unstable();
+        let all = client.all_blocks().map_err(failed)?;
         drop(client);
-        Ok(Observed { values, reachable, stock: tree.stock() })
+        if let Some(block) = there.iter().find(|block| all.binary_search(block).is_err()) {
+            return Err(format!("block {block:x?} is of no chunk"));
+        }
+        if let Some(pair) = there.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("block {:x?} is in two places", pair[0]));
+        }
+        Ok(Observed { values, all, there, stock: tree.stock() })
     }
 }

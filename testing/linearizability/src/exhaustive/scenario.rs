@@ -6,7 +6,8 @@ use super::explore::Explorer;
 use super::link::{EXTENT_BYTES, EXTENTS, Seat, SeatLink, TREES};
 use super::memory::Words;
 use super::observer::Observer;
-use crate::history::perform;
+use super::script::{Scenario, Step};
+use crate::history::{Action, perform};
 use forebay_env::sync::Mutex;
 use forebay_fabric::inprocess::{Connector, listen};
 use forebay_memory_client::{ClientOptions, MemoryClient};
@@ -15,40 +16,8 @@ use forebay_tree::{Tree, TreeOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::history::Action;
-
-/// A call of a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// An action on one of the keys.
-    One(usize, Action),
-    /// A scan of everything.
-    Scan {
-        /// From the last key down.
-        backward: bool,
-    },
-    /// A get of all keys at once.
-    MultiGet,
-}
-
-/// See the module.
-#[derive(Debug, Clone)]
-pub struct Scenario {
-    /// Its name.
-    pub name: String,
-    /// All keys that occur.
-    pub keys: Vec<Vec<u8>>,
-    /// What was done before.
-    pub before: Vec<Step>,
-    /// What each client does.
-    pub scripts: Vec<Vec<Step>>,
-    /// Whether the operations of a doorbell take effect in their order.
-    pub is_ordered: bool,
-    /// Whether all clients may be dead in any state.
-    pub deaths: bool,
-    /// How often a client that could go on with its step has to wait for another, at most.
-    pub switches: usize,
-}
+/// What the readers answer: all have passed.
+const PASSED: (u64, u64) = (1, u64::MAX);
 
 /// Tries all schedules of a scenario.
 ///
@@ -94,7 +63,7 @@ impl World {
     fn process(&self) -> Result<(Arc<Seat>, Arc<Tree>), String> {
         let (seat, session) = self.session()?;
         let failed = |error: forebay_tree::Error| error.to_string();
-        let tree = Tree::open(&[session], "tree", Self::options()).map_err(failed)?;
+        let tree = Tree::open(&[session], "tree", Self::options()).map_err(failed)?.with_readers(PASSED);
         let mut client = tree.client().map_err(failed)?;
         client.stock_up().map_err(failed)?;
         for key in self.keys.iter() {
@@ -107,11 +76,16 @@ impl World {
     fn explore(&self, scenario: &Scenario) -> Result<Coverage, String> {
         let (_seat, session) = self.session()?;
         let failed = |error: forebay_tree::Error| error.to_string();
-        let tree = Tree::create(&[session], "tree", Self::options()).map_err(failed)?;
+        let tree = Tree::create(&[session], "tree", Self::options()).map_err(failed)?.with_readers(PASSED);
         let mut builder = tree.client().map_err(failed)?;
         for step in &scenario.before {
-            let Step::One(key, action) = step else { continue };
-            perform(&mut builder, &self.keys[*key], action).map_err(failed)?;
+            match step {
+                Step::One(key, action) => drop(perform(&mut builder, &self.keys[*key], action).map_err(failed)?),
+                &Step::Take(class) => builder.take_batch(class).map_err(failed)?,
+                &Step::Give(class) => builder.give_batch(class).map_err(failed)?,
+                Step::Round => builder.begin_round().map_err(failed)?,
+                Step::Scan { .. } | Step::MultiGet => {}
+            }
         }
         drop(builder);
         let (mut actors, mut stocks) = (Vec::new(), Vec::new());
@@ -191,6 +165,9 @@ fn text(script: &[Step]) -> String {
         Step::Scan { backward: false } => "scan".into(),
         Step::Scan { backward: true } => "scan backward".into(),
         Step::MultiGet => "get all".into(),
+        Step::Take(_) => "take".into(),
+        Step::Give(_) => "give".into(),
+        Step::Round => "round".into(),
     };
     script.iter().map(step).collect::<Vec<_>>().join(", ")
 }
@@ -224,6 +201,7 @@ impl Situation {
             is_ordered: true,
             deaths: true,
             switches: 0,
+            apart: false,
         }
     }
 
@@ -268,6 +246,48 @@ fn longer() -> Vec<Scenario> {
         there.scenario(vec![vec![put(0, 1)], vec![swap(0, 2)], vec![delete(0)]]),
         there.scenario(vec![vec![put(0, 1)], vec![put(0, 2)], vec![get(0), get(0)]]),
     ]
+}
+
+/// Inner nodes: five are a batch, and 22 a chunk.
+const CLASS: u64 = 32;
+const TAKE: Step = Step::Take(CLASS);
+const GIVE: Step = Step::Give(CLASS);
+
+/// A name, what was done before, and what each client does.
+type Stacks<'a> = (&'static str, &'a [Step], Vec<Vec<Step>>);
+
+/// Steps that meet in the stacks of free blocks and in the chunks that are cut up. What a client hands over is not
+/// taken in the same scenario: that would need two rounds more.
+fn stacks() -> Vec<Scenario> {
+    // Rounds begin until the last one knows its readers' epoch, so that the next begins at once.
+    let empty: &[Step] = &[Step::Round];
+    let one: &[Step] = &[TAKE, GIVE, Step::Round, Step::Round, Step::Round];
+    let three: &[Step] = &[TAKE, TAKE, TAKE, GIVE, GIVE, GIVE, Step::Round, Step::Round, Step::Round];
+    let scripts: Vec<Stacks<'_>> = vec![
+        ("the end of a chunk", empty, vec![vec![TAKE], vec![TAKE]]),
+        ("the end of a chunk", empty, vec![vec![TAKE, TAKE], vec![TAKE, TAKE]]),
+        ("the end of a chunk", empty, vec![vec![TAKE], vec![TAKE], vec![TAKE]]),
+        ("a stack of one", one, vec![vec![TAKE], vec![TAKE]]),
+        ("a stack of three", three, vec![vec![TAKE, TAKE], vec![TAKE, TAKE]]),
+        ("a stack of three", three, vec![vec![TAKE], vec![TAKE], vec![TAKE]]),
+        ("a stack of three", three, vec![vec![GIVE], vec![GIVE]]),
+        ("a stack of three", three, vec![vec![GIVE], vec![GIVE], vec![TAKE]]),
+        ("a stack of three", three, vec![vec![TAKE], vec![GIVE, GIVE]]),
+        ("a stack of three", three, vec![vec![TAKE, GIVE], vec![TAKE, GIVE]]),
+        ("a stack of three", three, vec![vec![TAKE], vec![Step::Round, GIVE]]),
+        ("a stack of three", three, vec![vec![GIVE], vec![Step::Round, GIVE]]),
+        ("a stack of three", three, vec![vec![TAKE], vec![GIVE], vec![Step::Round]]),
+        // A list that was popped must not be used for another one while somebody may still swap it.
+        ("a stack of three", three, vec![vec![TAKE], vec![TAKE, TAKE, Step::Round, GIVE, GIVE]]),
+        ("a stack of three", three, vec![vec![TAKE, TAKE], vec![TAKE, Step::Round, GIVE]]),
+    ];
+    let scenario = |(name, before, scripts): Stacks<'_>| {
+        let situation = Situation { name, put: &[], deleted: &[], key: 0 };
+        Scenario { before: before.to_vec(), apart: true, ..situation.scenario(scripts) }
+    };
+    let all: Vec<Scenario> = scripts.into_iter().map(scenario).collect();
+    let unordered = all.iter().filter(|scenario| scenario.scripts.len() == 2).cloned();
+    unordered.map(Scenario::without_order).chain(all.clone()).collect()
 }
 
 impl Scenario {
@@ -326,6 +346,12 @@ fn variants() -> Vec<Scenario> {
 /// All scenarios, in which a client that could go on with its step has to wait for another so often at most.
 #[must_use]
 pub fn all(switches: usize) -> Vec<Scenario> {
-    let scenarios = SITUATIONS.iter().flat_map(Situation::pairs).chain(structure()).chain(longer()).chain(variants());
+    let scenarios = SITUATIONS
+        .iter()
+        .flat_map(Situation::pairs)
+        .chain(structure())
+        .chain(longer())
+        .chain(stacks())
+        .chain(variants());
     scenarios.map(|scenario| Scenario { switches, ..scenario }).collect()
 }

@@ -1,7 +1,7 @@
 //! Forebay's side: a memory node over shared memory, and `forebay bench`.
 
 use super::Figures;
-use super::groups::{Figure, Group, KEY_BYTES, Work};
+use super::groups::{Figure, Group, KEY_BYTES, SCANS, SEEK_NEXTS, Work};
 use crate::Outcome;
 use crate::processes::Forebay;
 use forebay_workload::PhaseReport;
@@ -11,7 +11,7 @@ const NODE_THREADS: usize = 2;
 /// Memory of the smallest memory node, bytes.
 const SMALLEST_NODE: u64 = 2 << 30;
 
-/// All flags that every run has.
+/// All flags that every run has, but for those that are asked for.
 pub fn usual_flags() -> Vec<String> {
     [
         "--max_background_jobs=4",
@@ -29,13 +29,13 @@ pub fn usual_flags() -> Vec<String> {
     .to_vec()
 }
 
-/// Measures a group.
+/// Measures a group with these flags and its own.
 ///
 /// # Errors
 /// When there is not enough memory, or the command fails.
-pub fn measure(forebay: &Forebay, group: &Group, seed: u64) -> Outcome<Figures> {
+pub fn measure(forebay: &Forebay, group: &Group, seed: u64, flags: &[String]) -> Outcome<Figures> {
     let node = forebay.memory_node(1, (group.data_bytes() * 3 / 2 + (1 << 30)).max(SMALLEST_NODE), NODE_THREADS)?;
-    let mut flags = usual_flags();
+    let mut flags = flags.to_vec();
     flags.extend([
         format!("--num={}", group.writes_per_thread()),
         format!("--threads={}", group.fill_threads()),
@@ -55,6 +55,17 @@ pub fn measure(forebay: &Forebay, group: &Group, seed: u64) -> Outcome<Figures> 
             }
             flags.extend([format!("--benchmarks={benchmarks}"), format!("--reads={}", group.reads())]);
             flags.extend(["--batch_size=16".to_owned(), "--readwritepercent=50".into()]);
+        }
+        Work::Scans { .. } => {
+            let mut figures = Figures::new();
+            for scans in SCANS {
+                let mut flags = flags.clone();
+                flags.push(format!("--benchmarks={}", scans.names()));
+                flags.extend([format!("--reads={}", scans.reads(group)), format!("--seek_nexts={SEEK_NEXTS}")]);
+                let phases = forebay.report("bench", &[&node], &flags)?;
+                figures.extend(scans.figures(phases.into_iter().map(|phase| (phase.name, phase.ops_per_second))));
+            }
+            return Ok(figures);
         }
     }
     let phases = forebay.report("bench", &[&node], &flags)?;

@@ -17,6 +17,67 @@ pub enum Work {
     Bulk,
     /// Fills, compacts, and reads: each workload twice, and the second counts.
     Reads,
+    /// Fills and scans, and nobody asks for a compaction: right after the fill, and once all is quiet.
+    Scans {
+        /// Threads, of the fill too, which share its operations.
+        threads: u64,
+    },
+}
+
+/// What both systems run for [`Work::Scans`]: two runs, each of workloads with the figure that they give. A fill
+/// begins with an empty database.
+pub const SCANS: [Scans; 2] = [
+    Scans {
+        reads_all: true,
+        workloads: &[
+            ("fillrandom", None),
+            ("readseq", Some(Figure::ScanAtOnce)),
+            ("fillrandom", None),
+            ("waitforcompaction", None),
+            ("readseq", Some(Figure::ScanQuiet)),
+            ("readseq", Some(Figure::ScanQuietAgain)),
+        ],
+    },
+    Scans {
+        reads_all: false,
+        workloads: &[
+            ("fillrandom", None),
+            ("waitforcompaction", None),
+            ("seekrandom", None),
+            ("seekrandom", Some(Figure::Seek)),
+            ("readwhilescanning", Some(Figure::ReadWhileScanning)),
+            ("readwhilewriting", Some(Figure::ReadWhileWriting)),
+        ],
+    },
+];
+
+/// A run of [`SCANS`].
+#[derive(Debug, Clone, Copy)]
+pub struct Scans {
+    /// Whether each workload reads all records, or a tenth as many.
+    reads_all: bool,
+    /// Names, with the figures that they give.
+    workloads: &'static [(&'static str, Option<Figure>)],
+}
+
+impl Scans {
+    /// The workloads' names, as both systems take them.
+    pub fn names(&self) -> String {
+        self.workloads.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",")
+    }
+
+    /// Reads of each thread.
+    pub const fn reads(&self, group: &Group) -> u64 {
+        if self.reads_all { group.records } else { group.records / 10 }
+    }
+
+    /// The figures, from results in the order of the workloads: names and operations a second. RocksDB prints none of
+    /// steps.
+    pub fn figures(&self, results: impl IntoIterator<Item = (String, f64)>) -> Vec<(Figure, f64)> {
+        let mut workloads = self.workloads.iter();
+        let of_result = |(name, rate)| Some((workloads.find(|(wanted, _)| *wanted == name)?.1?, rate));
+        results.into_iter().filter_map(of_result).collect()
+    }
 }
 
 /// Rows that share a database.
@@ -62,7 +123,22 @@ pub enum Figure {
     Sequential,
     /// `readrandomwriterandom`, half reads.
     Mixed,
+    /// `readseq` right after a fill, while compactions run.
+    ScanAtOnce,
+    /// The same once all is quiet.
+    ScanQuiet,
+    /// The same for the second time.
+    ScanQuietAgain,
+    /// `seekrandom`, with [`SEEK_NEXTS`].
+    Seek,
+    /// `readwhilewriting`.
+    ReadWhileWriting,
+    /// `readwhilescanning`.
+    ReadWhileScanning,
 }
+
+/// Steps after each seek of `seekrandom`.
+pub const SEEK_NEXTS: u64 = 50;
 
 impl Figure {
     /// The workload's name and what it is with.
@@ -76,6 +152,12 @@ impl Figure {
             Self::MultiRead => "multireadrandom, batches of 16",
             Self::Sequential => "readseq",
             Self::Mixed => "readrandomwriterandom 50:50",
+            Self::ScanAtOnce => "readseq right after the fill",
+            Self::ScanQuiet => "readseq once quiet",
+            Self::ScanQuietAgain => "readseq once quiet, again",
+            Self::Seek => "seekrandom, 50 nexts",
+            Self::ReadWhileWriting => "readwhilewriting",
+            Self::ReadWhileScanning => "readwhilescanning",
         }
     }
 }
@@ -121,6 +203,34 @@ pub const GROUPS: &[Group] = &[
             row(Figure::MultiRead, 4.0),
             row(Figure::Sequential, 5.0),
             row(Figure::Mixed, 4.0),
+        ],
+    },
+    Group {
+        name: "scans",
+        value_bytes: 400,
+        records: 5 * MILLION,
+        work: Work::Scans { threads: 1 },
+        rows: &[
+            row(Figure::ScanAtOnce, 3.0),
+            row(Figure::ScanQuiet, 5.0),
+            row(Figure::ScanQuietAgain, 5.0),
+            row(Figure::Seek, 0.0),
+            row(Figure::ReadWhileScanning, 0.0),
+            row(Figure::ReadWhileWriting, 0.0),
+        ],
+    },
+    Group {
+        name: "scans-2",
+        value_bytes: 400,
+        records: 5 * MILLION,
+        work: Work::Scans { threads: 2 },
+        rows: &[
+            row(Figure::ScanAtOnce, 3.0),
+            row(Figure::ScanQuiet, 5.0),
+            row(Figure::ScanQuietAgain, 5.0),
+            row(Figure::Seek, 0.0),
+            row(Figure::ReadWhileScanning, 0.0),
+            row(Figure::ReadWhileWriting, 0.0),
         ],
     },
     Group {
@@ -181,7 +291,9 @@ impl Group {
     /// What the row is, for people.
     pub fn label(&self, row: &Row) -> String {
         let threads = match self.work {
-            Work::Fill { threads } => format!(", {threads} thread{}", if threads == 1 { "" } else { "s" }),
+            Work::Fill { threads } | Work::Scans { threads } => {
+                format!(", {threads} thread{}", if threads == 1 { "" } else { "s" })
+            }
             Work::Bulk | Work::Reads => String::new(),
         };
         let records = self.records as f64 / MILLION as f64;
@@ -201,7 +313,7 @@ impl Group {
     /// Writes of each thread of the fill.
     pub fn writes_per_thread(&self) -> u64 {
         match self.work {
-            Work::Fill { threads } => self.records / threads,
+            Work::Fill { threads } | Work::Scans { threads } => self.records / threads,
             Work::Bulk | Work::Reads => self.records,
         }
     }
@@ -209,7 +321,7 @@ impl Group {
     /// Threads of the fill.
     pub const fn fill_threads(&self) -> u64 {
         match self.work {
-            Work::Fill { threads } => threads,
+            Work::Fill { threads } | Work::Scans { threads } => threads,
             Work::Bulk | Work::Reads => 1,
         }
     }
@@ -226,5 +338,15 @@ mod tests {
             assert_eq!(group.writes_per_thread() * group.fill_threads(), group.records);
             assert!(!group.rows.is_empty());
         }
+    }
+    #[test]
+    fn figures_of_scans_come_in_order_with_steps_or_without() {
+        let result = |name: &str, rate: f64| (name.to_owned(), rate);
+        let mut results = vec![result("fillrandom", 1.0), result("readseq", 2.0), result("fillrandom", 3.0)];
+        results.extend([result("readseq", 4.0), result("readseq", 5.0)]);
+        let expected = [(Figure::ScanAtOnce, 2.0), (Figure::ScanQuiet, 4.0), (Figure::ScanQuietAgain, 5.0)];
+        assert_eq!(SCANS[0].figures(results.clone()), expected);
+        results.insert(3, result("waitforcompaction", 9.0));
+        assert_eq!(SCANS[0].figures(results), expected);
     }
 }

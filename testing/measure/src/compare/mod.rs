@@ -6,6 +6,7 @@
 //! better of both counts. Read workloads run on compacted tables, twice, and the second pass counts.
 //! Neither verifies what it reads, and neither reads the clock in every call.
 
+mod best;
 mod forebay;
 mod groups;
 mod rocksdb;
@@ -14,22 +15,12 @@ mod table;
 use crate::machine::Machine;
 use crate::processes::Forebay;
 use crate::{Outcome, machine};
+use best::{Figures, best_of};
 use groups::{Figure, GROUPS, Group};
 use rocksdb::Mode;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use table::{Comparison, Measured};
-
-/// Operations a second of each figure.
-type Figures = BTreeMap<Figure, f64>;
-
-/// Keeps the larger of each figure.
-fn best_of(best: &mut Figures, others: &Figures) {
-    for (&figure, &value) in others {
-        let known = best.entry(figure).or_insert(value);
-        *known = known.max(value);
-    }
-}
 
 /// Where the comparison is kept that the documents cite.
 const KEPT: &str = "docs/reference";
@@ -55,6 +46,9 @@ pub struct Arguments {
     /// Only Forebay.
     #[arg(long)]
     forebay_only: bool,
+    /// More flags of every `forebay bench`, separated by spaces: for measuring an option against its default.
+    #[arg(long, value_delimiter = ' ', allow_hyphen_values = true, value_name = "FLAGS")]
+    forebay_flags: Vec<String>,
     /// Folder that gets `comparison.md` and `comparison.json`; by default `docs/reference` for all rows of both, and
     /// nothing is written of a part.
     #[arg(long, value_name = "FOLDER")]
@@ -65,9 +59,14 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Where the results are written, if anywhere: a part does not replace the whole that is kept.
+    /// Flags that every run of Forebay has.
+    fn all_flags(&self) -> Vec<String> {
+        forebay::usual_flags().into_iter().chain(self.forebay_flags.iter().cloned()).collect()
+    }
+
+    /// Where the results are written, if anywhere: neither a part nor other flags replace the whole that is kept.
     fn folder(&self) -> Option<&Path> {
-        let whole = self.rows.is_empty() && !self.forebay_only && !self.quick;
+        let whole = self.rows.is_empty() && !self.forebay_only && !self.quick && self.forebay_flags.is_empty();
         self.output.as_deref().or_else(|| whole.then(|| Path::new(KEPT)))
     }
 }
@@ -89,7 +88,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let mut comparison = Comparison {
         machine: Machine::this(),
         rocksdb: rocksdb_version,
-        forebay_flags: forebay::usual_flags(),
+        forebay_flags: arguments.all_flags(),
         rocksdb_flags: rocksdb::usual_flags(),
         repeat: arguments.repeat.max(1),
         rows: Vec::new(),
@@ -133,7 +132,7 @@ fn measure(
         let seed = arguments.seed + time;
         let free_gib = machine::available_bytes().unwrap_or(0) >> 30;
         eprintln!("{}, time {} of {}, {free_gib} GiB free", group.name, time + 1, arguments.repeat.max(1));
-        ours.push(forebay::measure(forebay, group, seed));
+        ours.push(forebay::measure(forebay, group, seed, &arguments.all_flags()));
         if !arguments.forebay_only {
             theirs.push(rocksdb::measure(group, &arguments.rocksdb, seed));
         }
@@ -182,7 +181,7 @@ mod tests {
             line.arguments.folder().map(Path::to_path_buf)
         };
         assert_eq!(folder("compare --repeat 3"), Some(PathBuf::from(KEPT)));
-        for part in ["--rows bulk", "--forebay-only", "--quick"] {
+        for part in ["--rows bulk", "--forebay-only", "--quick", "--forebay-flags --flush-order=by-key"] {
             assert_eq!(folder(&format!("compare {part}")), None, "{part}");
             assert_eq!(
                 folder(&format!("compare {part} --output elsewhere")),

@@ -1,6 +1,6 @@
 //! RocksDB's side: `db_bench` on tmpfs, at its best.
 
-use super::groups::{Figure, Group, KEY_BYTES, Work};
+use super::groups::{Figure, Group, KEY_BYTES, SCANS, SEEK_NEXTS, Work};
 use super::{Figures, best_of};
 use crate::Outcome;
 use crate::processes::{output, require_memory};
@@ -66,6 +66,7 @@ pub fn measure(group: &Group, modes: &[Mode], seed: u64) -> Outcome<BTreeMap<Mod
         Work::Fill { .. } => modes.iter().map(|&mode| Ok((mode, fill(group, mode, seed)?))).collect(),
         Work::Bulk => modes.iter().map(|&mode| Ok((mode, bulk(group, mode, seed)?))).collect(),
         Work::Reads => reads(group, modes, seed),
+        Work::Scans { .. } => modes.iter().map(|&mode| Ok((mode, scans(group, mode, seed)?))).collect(),
     }
 }
 
@@ -136,6 +137,20 @@ fn reads(group: &Group, modes: &[Mode], seed: u64) -> Outcome<BTreeMap<Mode, Fig
         measured.entry(mode).or_default().extend(mixed);
     }
     Ok(measured)
+}
+
+fn scans(group: &Group, mode: Mode, seed: u64) -> Outcome<Figures> {
+    let mut figures = Figures::new();
+    for scans in SCANS {
+        let flags = [
+            format!("--threads={}", group.fill_threads()),
+            format!("--reads={}", scans.reads(group)),
+            format!("--seek_nexts={SEEK_NEXTS}"),
+        ];
+        let lines = Database::new()?.run(&scans.names(), group, mode, seed, &flags)?;
+        figures.extend(scans.figures(lines.into_iter().map(|line| (line.name, line.ops_per_second))));
+    }
+    Ok(figures)
 }
 
 fn second_of_each(figures: &mut Figures, lines: &[Line]) {

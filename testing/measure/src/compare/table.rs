@@ -143,8 +143,8 @@ impl Comparison {
              two threads for jobs. RocksDB runs on tmpfs with 10-bit Bloom filters; each row ran through a block cache that\n\
              holds everything and through mapped files, and the better counts. Bulk load of RocksDB: no triggers, no\n\
              compactions, the better of the skip list and the vector memtable. Reads come after `compact`, and the second\n\
-             pass counts. \"Until quiet\" stops the clock when the last flush or compaction is done; RocksDB's is read from\n\
-             its log, because db_bench's own wait sleeps. Threads of a fill share the records. Neither side verifies values\n\
+             pass counts; scans right after the fill and once quiet come without it. \"Until quiet\" stops the clock when the\n\
+             last flush or compaction is done; RocksDB's is read from its log, because db_bench's own wait sleeps. Threads of a fill share the records. Neither side verifies values\n\
              or reads the clock in every call.\n\n\
              Flags of every `forebay bench`: `{}`.\n\n\
              Flags of every `db_bench`: `{}`.\n{failures}",

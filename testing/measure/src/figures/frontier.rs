@@ -48,7 +48,8 @@ fn counted(options: &TreeOptions, keys: Keys, records: u64) -> Outcome<Counted> 
     let said = |error: &dyn std::fmt::Display| error.to_string();
     let socket = std::env::temp_dir().join(format!("forebay-frontier-{}", std::process::id()));
     let address = NodeAddress::SharedMemory(socket);
-    let listener = forebay::listen(&address, 1, false).map_err(|error| said(&error))?;
+    let listener = forebay::listen(&address, forebay::ListenOptions { node: 1, ..Default::default() })
+        .map_err(|error| said(&error))?;
     let memory = MemoryNodeOptions::with_memory((records * 100).max(1 << 28));
     let node = MemoryNode::start(listener, memory).map_err(|error| said(&error))?;
     let link = forebay::connect(&address).map_err(|error| said(&error))?;

@@ -13,6 +13,7 @@
 
 mod dlsm;
 mod dolphin;
+mod figure;
 mod frontier;
 mod run;
 mod ycsb;
@@ -20,7 +21,7 @@ mod ycsb;
 use crate::Outcome;
 use crate::machine::Machine;
 use crate::processes::Forebay;
-use forebay_workload::plot::Plot;
+use figure::{Bench, Figure, Named};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,44 +53,6 @@ pub struct Arguments {
 enum Paper {
     Dlsm,
     Dolphin,
-}
-
-/// A figure's number in the paper or its name, and what draws it.
-type Named = (&'static str, fn(&Bench) -> Figure);
-
-/// A figure: plots, a table, and what there is to say.
-#[derive(Debug, Default)]
-struct Figure {
-    /// Its heading.
-    title: &'static str,
-    /// What the paper's figure shows; empty if it has none.
-    paper: &'static str,
-    /// What is the same or not, and why.
-    remarks: &'static str,
-    plots: Vec<Plot>,
-    header: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-    failures: Vec<String>,
-}
-
-impl Figure {
-    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
-    }
-
-    /// The result of a run, or nothing and a note.
-    fn note<T>(&mut self, result: Outcome<T>) -> Option<T> {
-        result.map_err(|failure| self.failures.push(failure)).ok()
-    }
-}
-
-/// What figures are measured with.
-struct Bench {
-    forebay: Forebay,
-    /// Records of a usual run.
-    records: u64,
-    /// The folder of recorded traces and their statistics.
-    traces: PathBuf,
 }
 
 /// Measures and writes the figures.

@@ -1,7 +1,7 @@
 //! Runs seeds of the simulated database and checks each against a model.
 //!
-//! Exit codes: 0 every seed passed, 1 one failed (and how to run it again), 2 the command line is
-//! wrong.
+//! Exit codes: 0 every seed passed, 1 a seed failed (the output says how to run it again), 2 the
+//! command line is invalid.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 struct Arguments {
     #[command(flatten)]
     seeds: Seeds,
-    /// Calls that each makes at least.
+    /// Minimum number of calls of each seed.
     #[arg(long, default_value_t = 20_000)]
     operations: u64,
 }

@@ -226,6 +226,16 @@ impl World {
         if self.links[link].offered.revoke(key) { Ok(Revocation::complete()) } else { Err(Error::AccessDenied) }
     }
 
+    /// Whether the node has not begun to take this grant of an endpoint's link back.
+    pub(super) fn confirm(&self, place: usize, key: &AccessKey) -> Result<(), Error> {
+        let link = self.endpoints[place].link;
+        if !self.links[link].alive {
+            return Err(self.lost(link));
+        }
+        let is_revoking = self.revoking.iter().any(|revoking| revoking.link == link && revoking.key == *key);
+        if is_revoking || !self.links[link].offered.hold().knows(key) { Err(Error::AccessDenied) } else { Ok(()) }
+    }
+
     pub(super) fn granted(&mut self, link: usize, key: AccessKey) {
         if self.options.plant == Some(Plant::StaleKeyHonoured) {
             self.links[link].granted.push(key);

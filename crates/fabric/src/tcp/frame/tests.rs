@@ -74,9 +74,15 @@ fn golden_frames() {
             Frame::Failed(failure),
             joined(&[&head(11, 0, 24), &[0, 0, 0, 0], &[2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]]),
         ),
+        (Frame::Challenge([7; 32]), joined(&[&head(12, 0, 36), &[0, 0, 0, 0], &[7; 32]])),
+        (
+            Frame::Proof { nonce: [8; 32], proof: [9; 32], name: "al" },
+            joined(&[&head(13, 0, 70), &[0, 0, 0, 0], &[8; 32], &[9; 32], b"al"]),
+        ),
+        (Frame::Proven([6; 32]), joined(&[&head(14, 0, 36), &[0, 0, 0, 0], &[6; 32]])),
     ];
     for (frame, mut bytes) in golden {
-        if matches!(bytes[2], 1 | 2 | 7 | 11) {
+        if matches!(bytes[2], 1 | 2 | 7 | 11..=14) {
             let crc = checksum_append(checksum(&bytes[..16]), &bytes[20..]);
             bytes[16..20].copy_from_slice(&crc.to_le_bytes());
         }
@@ -102,7 +108,7 @@ fn what_is_wrong_is_refused_as_soon_as_it_shows() {
     };
     assert!(refused(&|b| b[0] ^= 1, Frame::Done));
     assert!(refused(&|b| b[1] = 2, Frame::Done));
-    assert!(refused(&|b| b[2] = 12, Frame::Done));
+    assert!(refused(&|b| b[2] = 15, Frame::Done));
     assert!(refused(&|b| b[3] = 1, Frame::Done));
     assert!(refused(
         &|b| b[3] = 2,
@@ -127,6 +133,10 @@ fn failures_come_back_as_they_went() {
         Error::OutOfBounds { offset: 1, length: u64::MAX },
         Error::Misaligned { offset: 3 },
         Error::TooLarge { length: 9, limit: 8 },
+        Error::denied("the node", Denial::Secret),
+        Error::denied("the node", Denial::Plain),
+        Error::denied("the node", Denial::Tls),
+        Error::denied("the node", Denial::Crowded),
     ] {
         assert_eq!(Failure::of(&error).error(), error);
     }
@@ -136,7 +146,7 @@ fn failures_come_back_as_they_went() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
     #[test]
-    fn any_bytes_decode_without_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0u8..13) {
+    fn any_bytes_decode_without_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0u8..16) {
         let _ = decode(&bytes);
         let _ = peek_read(&bytes);
         if let Some(rest) = bytes.len().checked_sub(HEADER_BYTES) {

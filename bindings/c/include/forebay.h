@@ -1,0 +1,246 @@
+/*
+ * Forebay's C interface: LevelDB's functions under their own names, and
+ * forebay_... functions for what LevelDB does not have.
+ *
+ * Errors.    A function that can fail takes a `char **errptr`. It must point to
+ *            NULL or to a string from malloc. On failure the old string is
+ *            freed and the new one says what failed, beginning with LevelDB's
+ *            class of errors; leveldb_free frees it. On success it stays as it
+ *            is. forebay_error_kind() has the kind of the thread's last error.
+ * Memory.    What a function returns belongs to the caller, who frees it with
+ *            leveldb_free, or with the destroy or release function of its type.
+ * Threads.   Databases, snapshots, comparators, caches and environments may be
+ *            used by any number of threads. One thread at a time may use an
+ *            options object, an iterator or a batch.
+ * NULL.      Where an object is needed, NULL is an error, never a crash. NULL
+ *            for options means the defaults.
+ * Truth.     A uint8_t that is not 0 is true.
+ *
+ * A name that is a path opens a database of this process: everything in it
+ * ends with the process. See forebay_options_set_memory_nodes.
+ */
+#ifndef FOREBAY_H
+#define FOREBAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct leveldb_t leveldb_t;
+typedef struct leveldb_cache_t leveldb_cache_t;
+typedef struct leveldb_comparator_t leveldb_comparator_t;
+typedef struct leveldb_env_t leveldb_env_t;
+typedef struct leveldb_filterpolicy_t leveldb_filterpolicy_t;
+typedef struct leveldb_iterator_t leveldb_iterator_t;
+typedef struct leveldb_logger_t leveldb_logger_t;
+typedef struct leveldb_options_t leveldb_options_t;
+typedef struct leveldb_readoptions_t leveldb_readoptions_t;
+typedef struct leveldb_snapshot_t leveldb_snapshot_t;
+typedef struct leveldb_writebatch_t leveldb_writebatch_t;
+typedef struct leveldb_writeoptions_t leveldb_writeoptions_t;
+
+/* Databases. */
+
+leveldb_t *leveldb_open(const leveldb_options_t *options, const char *name, char **errptr);
+/* Ends the handle. Iterators and snapshots must be gone before. */
+void leveldb_close(leveldb_t *db);
+void leveldb_put(leveldb_t *db, const leveldb_writeoptions_t *options, const char *key, size_t keylen,
+                 const char *val, size_t vallen, char **errptr);
+void leveldb_delete(leveldb_t *db, const leveldb_writeoptions_t *options, const char *key, size_t keylen,
+                    char **errptr);
+/* All of the batch becomes visible at once. */
+void leveldb_write(leveldb_t *db, const leveldb_writeoptions_t *options, leveldb_writebatch_t *batch,
+                   char **errptr);
+/* NULL, and no error, for a key without a value. */
+char *leveldb_get(leveldb_t *db, const leveldb_readoptions_t *options, const char *key, size_t keylen,
+                  size_t *vallen, char **errptr);
+const leveldb_snapshot_t *leveldb_create_snapshot(leveldb_t *db);
+void leveldb_release_snapshot(leveldb_t *db, const leveldb_snapshot_t *snapshot);
+/* NULL for an unknown name. */
+char *leveldb_property_value(leveldb_t *db, const char *propname);
+/* Fills `sizes` with one number of bytes for each range. */
+void leveldb_approximate_sizes(leveldb_t *db, int num_ranges, const char *const *range_start_key,
+                               const size_t *range_start_key_len, const char *const *range_limit_key,
+                               const size_t *range_limit_key_len, uint64_t *sizes);
+/* NULL for a key means that there is no bound on that side. */
+void leveldb_compact_range(leveldb_t *db, const char *start_key, size_t start_key_len, const char *limit_key,
+                           size_t limit_key_len);
+void leveldb_destroy_db(const leveldb_options_t *options, const char *name, char **errptr);
+void leveldb_repair_db(const leveldb_options_t *options, const char *name, char **errptr);
+
+/* Iterators. What leveldb_iter_key and leveldb_iter_value return stays until
+ * the iterator moves. Without a position they return NULL. */
+
+leveldb_iterator_t *leveldb_create_iterator(leveldb_t *db, const leveldb_readoptions_t *options);
+void leveldb_iter_destroy(leveldb_iterator_t *iterator);
+uint8_t leveldb_iter_valid(const leveldb_iterator_t *iterator);
+void leveldb_iter_seek_to_first(leveldb_iterator_t *iterator);
+void leveldb_iter_seek_to_last(leveldb_iterator_t *iterator);
+void leveldb_iter_seek(leveldb_iterator_t *iterator, const char *key, size_t keylen);
+void leveldb_iter_next(leveldb_iterator_t *iterator);
+void leveldb_iter_prev(leveldb_iterator_t *iterator);
+const char *leveldb_iter_key(const leveldb_iterator_t *iterator, size_t *klen);
+const char *leveldb_iter_value(const leveldb_iterator_t *iterator, size_t *vlen);
+void leveldb_iter_get_error(const leveldb_iterator_t *iterator, char **errptr);
+
+/* Write batches. */
+
+leveldb_writebatch_t *leveldb_writebatch_create(void);
+void leveldb_writebatch_destroy(leveldb_writebatch_t *batch);
+void leveldb_writebatch_clear(leveldb_writebatch_t *batch);
+void leveldb_writebatch_put(leveldb_writebatch_t *batch, const char *key, size_t keylen, const char *val,
+                            size_t vallen);
+void leveldb_writebatch_delete(leveldb_writebatch_t *batch, const char *key, size_t keylen);
+void leveldb_writebatch_iterate(const leveldb_writebatch_t *batch, void *state,
+                                void (*put)(void *, const char *key, size_t keylen, const char *val,
+                                            size_t vallen),
+                                void (*deleted)(void *, const char *key, size_t keylen));
+void leveldb_writebatch_append(leveldb_writebatch_t *destination, const leveldb_writebatch_t *source);
+
+/* Options of a database. Those marked with a star are taken and have no effect. */
+
+leveldb_options_t *leveldb_options_create(void);
+void leveldb_options_destroy(leveldb_options_t *options);
+/* The comparator's name says which order of keys is meant; see leveldb_comparator_create. */
+void leveldb_options_set_comparator(leveldb_options_t *options, leveldb_comparator_t *comparator);
+void leveldb_options_set_filter_policy(leveldb_options_t *options, leveldb_filterpolicy_t *policy); /* * */
+void leveldb_options_set_create_if_missing(leveldb_options_t *options, uint8_t value);
+void leveldb_options_set_error_if_exists(leveldb_options_t *options, uint8_t value);
+void leveldb_options_set_paranoid_checks(leveldb_options_t *options, uint8_t value);    /* * */
+void leveldb_options_set_env(leveldb_options_t *options, leveldb_env_t *env);           /* * */
+void leveldb_options_set_info_log(leveldb_options_t *options, leveldb_logger_t *logger); /* * */
+/* Bytes of a memtable. */
+void leveldb_options_set_write_buffer_size(leveldb_options_t *options, size_t bytes);
+void leveldb_options_set_max_open_files(leveldb_options_t *options, int files); /* * */
+/* The cache's capacity limits the indexes of tables that this process keeps. */
+void leveldb_options_set_cache(leveldb_options_t *options, leveldb_cache_t *cache);
+void leveldb_options_set_block_size(leveldb_options_t *options, size_t bytes);            /* * */
+void leveldb_options_set_block_restart_interval(leveldb_options_t *options, int keys);    /* * */
+/* Record bytes of a table. */
+void leveldb_options_set_max_file_size(leveldb_options_t *options, size_t bytes);
+enum { leveldb_no_compression = 0, leveldb_snappy_compression = 1 };
+void leveldb_options_set_compression(leveldb_options_t *options, int kind); /* * */
+
+/* Comparators. A database has one of two orders of keys: by their bytes, which a
+ * comparator named "leveldb.BytewiseComparator" stands for, and the reverse,
+ * "rocksdb.ReverseBytewiseComparator" or "forebay.ReverseBytewiseComparator".
+ * With any other comparator, leveldb_open fails: "Not implemented: ...". `name`
+ * and `destructor` are called; `compare` never is. */
+
+leveldb_comparator_t *leveldb_comparator_create(void *state, void (*destructor)(void *),
+                                                int (*compare)(void *, const char *a, size_t alen,
+                                                               const char *b, size_t blen),
+                                                const char *(*name)(void *));
+void leveldb_comparator_destroy(leveldb_comparator_t *comparator);
+
+/* Filter policies, which nothing needs. Only `destructor` is called. */
+
+leveldb_filterpolicy_t *
+leveldb_filterpolicy_create(void *state, void (*destructor)(void *),
+                            char *(*create_filter)(void *, const char *const *keys, const size_t *keylens,
+                                                   int num_keys, size_t *filter_length),
+                            uint8_t (*key_may_match)(void *, const char *key, size_t keylen,
+                                                     const char *filter, size_t filter_length),
+                            const char *(*name)(void *));
+void leveldb_filterpolicy_destroy(leveldb_filterpolicy_t *policy);
+leveldb_filterpolicy_t *leveldb_filterpolicy_create_bloom(int bits_per_key);
+
+/* Options of a read. */
+
+leveldb_readoptions_t *leveldb_readoptions_create(void);
+void leveldb_readoptions_destroy(leveldb_readoptions_t *options);
+void leveldb_readoptions_set_verify_checksums(leveldb_readoptions_t *options, uint8_t value); /* always */
+void leveldb_readoptions_set_fill_cache(leveldb_readoptions_t *options, uint8_t value);       /* * */
+/* NULL reads what is there now. */
+void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options, const leveldb_snapshot_t *snapshot);
+
+/* Options of a write. */
+
+leveldb_writeoptions_t *leveldb_writeoptions_create(void);
+void leveldb_writeoptions_destroy(leveldb_writeoptions_t *options);
+/* The write is in the memory of other processes' memory nodes before the call
+ * returns. A database of this process ends with it, synced or not. */
+void leveldb_writeoptions_set_sync(leveldb_writeoptions_t *options, uint8_t value);
+
+/* The rest. */
+
+leveldb_cache_t *leveldb_cache_create_lru(size_t capacity);
+void leveldb_cache_destroy(leveldb_cache_t *cache);
+leveldb_env_t *leveldb_create_default_env(void);
+void leveldb_env_destroy(leveldb_env_t *env);
+/* A folder for tests, which exists; NULL if it cannot be made. */
+char *leveldb_env_get_test_directory(leveldb_env_t *env);
+void leveldb_free(void *memory);
+/* The version of LevelDB whose interface this is: 1.23. */
+int leveldb_major_version(void);
+int leveldb_minor_version(void);
+
+/* What LevelDB does not have. */
+
+/* What the caller must do about an error. */
+enum {
+    FOREBAY_ERROR_INVALID = 1,        /* change the arguments; nothing was done */
+    FOREBAY_ERROR_NOT_FOUND = 2,      /* it does not exist */
+    FOREBAY_ERROR_ALREADY_EXISTS = 3, /* it exists */
+    FOREBAY_ERROR_FULL = 4,           /* free memory, or add some */
+    FOREBAY_ERROR_BUSY = 5,           /* try again later */
+    FOREBAY_ERROR_UNAVAILABLE = 6,    /* a memory node is gone: open again */
+    FOREBAY_ERROR_FENCED = 7,         /* another process took over: stop */
+    FOREBAY_ERROR_ACCESS_DENIED = 8,  /* a memory node does not let this process in */
+    FOREBAY_ERROR_CORRUPT = 9,        /* restore */
+    FOREBAY_ERROR_TIMED_OUT = 10,     /* it may have taken effect */
+    FOREBAY_ERROR_CLOSED = 11,        /* this process closed it */
+    FOREBAY_ERROR_IO = 12,            /* the operating system refused */
+    FOREBAY_ERROR_UNSUPPORTED = 13,   /* this version cannot do it */
+    FOREBAY_ERROR_CONFLICT = 14       /* a condition does not hold any more; nothing was done */
+};
+/* The kind of this thread's last error, also of functions that cannot report
+ * one; 0 before the first. */
+int forebay_error_kind(void);
+/* Forebay's version, which the library owns. */
+const char *forebay_version(void);
+
+/* As leveldb_close, and says what the last flush failed with. The handle ends. */
+void forebay_close(leveldb_t *db, char **errptr);
+/* Passes the value to `found` without a copy, and returns whether there is one. */
+uint8_t forebay_get(leveldb_t *db, const leveldb_readoptions_t *options, const char *key, size_t keylen,
+                    void (*found)(void *, const char *val, size_t vallen), void *state, char **errptr);
+/* Fills `values` and `vallens`, all as of the same moment; NULL for a key without a value. */
+void forebay_multi_get(leveldb_t *db, const leveldb_readoptions_t *options, size_t count,
+                       const char *const *keys, const size_t *keylens, char **values, size_t *vallens,
+                       char **errptr);
+/* Removes the keys from `from` to before `to`, at the cost of one record. */
+void forebay_delete_range(leveldb_t *db, const leveldb_writeoptions_t *options, const char *from,
+                          size_t fromlen, const char *to, size_t tolen, char **errptr);
+void forebay_writebatch_delete_range(leveldb_writebatch_t *batch, const char *from, size_t fromlen,
+                                     const char *to, size_t tolen);
+/* Brings what was written to the memory nodes. */
+void forebay_flush(leveldb_t *db, char **errptr);
+/* As leveldb_compact_range, with errors. */
+void forebay_compact_range(leveldb_t *db, const char *start_key, size_t start_key_len, const char *limit_key,
+                           size_t limit_key_len, char **errptr);
+/* Goes to the last key that is not after `key`. */
+void forebay_iter_seek_for_prev(leveldb_iterator_t *iterator, const char *key, size_t keylen);
+/* The first key that iterators show, and the first one that they do not; NULL for no bound. */
+void forebay_readoptions_set_bounds(leveldb_readoptions_t *options, const char *lower, size_t lowerlen,
+                                    const char *upper, size_t upperlen);
+
+enum { FOREBAY_ORDER_BYTEWISE = 0, FOREBAY_ORDER_REVERSE_BYTEWISE = 1 };
+void forebay_options_set_key_order(leveldb_options_t *options, int order);
+/* Memory of a database that a path names: 4 GiB, unless this is set when the path is first opened. */
+void forebay_options_set_memory_bytes(leveldb_options_t *options, uint64_t bytes);
+/* Addresses of memory nodes as "tcp://host:port" or "shm:path", separated by
+ * commas. A database on them has a name of letters, digits, '.', '_' and '-',
+ * and outlives the process. An empty text means this process. */
+void forebay_options_set_memory_nodes(leveldb_options_t *options, const char *addresses, char **errptr);
+/* Key ranges with a tree of their own; fixed when the database is created. */
+void forebay_options_set_shards(leveldb_options_t *options, size_t shards);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FOREBAY_H */

@@ -1,0 +1,74 @@
+// Options of databases, reads and writes.
+#ifndef FOREBAY_OPTIONS_H
+#define FOREBAY_OPTIONS_H
+
+#include <forebay/comparator.h>
+#include <forebay/slice.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace forebay {
+
+class Cache;
+class Env;
+class FilterPolicy;
+class Logger;
+class Snapshot;
+
+enum CompressionType { kNoCompression = 0x0, kSnappyCompression = 0x1, kZstdCompression = 0x2 };
+
+// How a database is opened. Those marked with a star have no effect.
+struct Options {
+    // The order of keys: see Comparator.
+    const Comparator *comparator = BytewiseComparator();
+    bool create_if_missing = false;
+    bool error_if_exists = false;
+    bool paranoid_checks = false;  // * everything that is read is checked
+    Env *env = nullptr;            // *
+    Logger *info_log = nullptr;    // *
+    // Bytes of a memtable; 0 is the engine's choice.
+    size_t write_buffer_size = 0;
+    int max_open_files = 1000;  // *
+    // Limits the indexes of tables that this process keeps; without one, there is no limit.
+    Cache *block_cache = nullptr;
+    size_t block_size = 4 * 1024;     // *
+    int block_restart_interval = 16;  // *
+    // Record bytes of a table; 0 is the engine's choice.
+    size_t max_file_size = 0;
+    CompressionType compression = kNoCompression;  // *
+    int zstd_compression_level = 1;                // *
+    bool reuse_logs = false;                       // *
+    const FilterPolicy *filter_policy = nullptr;   // *
+
+    // What LevelDB does not have.
+
+    // Memory of a database that a path names, when the path is first opened; 0 is the library's choice.
+    uint64_t memory_bytes = 0;
+    // Memory nodes of other processes: "tcp://host:port" or "shm:path", separated by commas.
+    std::string memory_nodes;
+    // Key ranges with a tree of their own.
+    size_t shards = 1;
+};
+
+struct ReadOptions {
+    bool verify_checksums = false;  // * they always are
+    bool fill_cache = true;         // *
+    // The moment to read at; without one, now.
+    const Snapshot *snapshot = nullptr;
+
+    // What LevelDB does not have: the first key that an iterator shows, and the first one that it does not.
+    const Slice *lower_bound = nullptr;
+    const Slice *upper_bound = nullptr;
+};
+
+struct WriteOptions {
+    // The write is in the memory of other processes' memory nodes before the call returns. A database of this process
+    // ends with it, synced or not.
+    bool sync = false;
+};
+
+}  // namespace forebay
+
+#endif

@@ -1,0 +1,106 @@
+// Write batches.
+#ifndef FOREBAY_WRITE_BATCH_H
+#define FOREBAY_WRITE_BATCH_H
+
+#include <forebay.h>
+#include <forebay/detail.h>
+#include <forebay/slice.h>
+#include <forebay/status.h>
+
+#include <cstddef>
+
+namespace forebay {
+
+// Writes that become visible together, in the order in which they were added.
+class WriteBatch {
+public:
+    // What Iterate calls for each write.
+    class Handler {
+    public:
+        virtual ~Handler() = default;
+        virtual void Put(const Slice &key, const Slice &value) = 0;
+        virtual void Delete(const Slice &key) = 0;
+    };
+
+    WriteBatch() : batch_(leveldb_writebatch_create()) {}
+    WriteBatch(const WriteBatch &other) : WriteBatch() { Append(other); }
+    WriteBatch &operator=(const WriteBatch &other) {
+        if (this != &other) {
+            Clear();
+            Append(other);
+        }
+        return *this;
+    }
+    ~WriteBatch() = default;
+
+    void Put(const Slice &key, const Slice &value) {
+        leveldb_writebatch_put(batch_.get(), key.data(), key.size(), value.data(), value.size());
+        Count(key.size() + value.size());
+    }
+
+    void Delete(const Slice &key) {
+        leveldb_writebatch_delete(batch_.get(), key.data(), key.size());
+        Count(key.size());
+    }
+
+    // Removes the keys from `from` to before `to`. LevelDB does not have this.
+    void DeleteRange(const Slice &from, const Slice &to) {
+        forebay_writebatch_delete_range(batch_.get(), from.data(), from.size(), to.data(), to.size());
+        Count(from.size() + to.size());
+        has_ranges_ = true;
+    }
+
+    void Clear() {
+        leveldb_writebatch_clear(batch_.get());
+        size_ = 0;
+        has_ranges_ = false;
+    }
+
+    void Append(const WriteBatch &source) {
+        leveldb_writebatch_append(batch_.get(), source.batch_.get());
+        size_ += source.size_;
+        has_ranges_ = has_ranges_ || source.has_ranges_;
+    }
+
+    // Bytes of keys and values, and some for each write.
+    size_t ApproximateSize() const { return size_; }
+
+    // Passes the writes to `handler`, in order. NotSupported if there are range deletions, of which it cannot be told.
+    Status Iterate(Handler *handler) const {
+        if (has_ranges_) {
+            return Status::NotSupported("a handler cannot be told of range deletions");
+        }
+        Passed passed{handler, {}};
+        leveldb_writebatch_iterate(batch_.get(), &passed, PassPut, PassDelete);
+        passed.carried.Rethrow();
+        return Status::OK();
+    }
+
+    leveldb_writebatch_t *handle() const { return batch_.get(); }
+
+private:
+    struct Passed {
+        Handler *handler;
+        detail::Carried carried;
+    };
+
+    static void PassPut(void *state, const char *key, size_t keylen, const char *value, size_t vallen) {
+        Passed *passed = static_cast<Passed *>(state);
+        passed->carried.Run([&] { passed->handler->Put(Slice(key, keylen), Slice(value, vallen)); });
+    }
+
+    static void PassDelete(void *state, const char *key, size_t keylen) {
+        Passed *passed = static_cast<Passed *>(state);
+        passed->carried.Run([&] { passed->handler->Delete(Slice(key, keylen)); });
+    }
+
+    void Count(size_t bytes) { size_ += bytes + 16; }
+
+    detail::BatchHandle batch_;
+    size_t size_ = 0;
+    bool has_ranges_ = false;
+};
+
+}  // namespace forebay
+
+#endif

@@ -1,0 +1,141 @@
+//! Write batches.
+
+use crate::border::{bytes, end, exclusive, give, quiet, shared};
+use crate::failure::Failure;
+use forebay::{BatchWrite, ErrorKind, WriteBatch};
+use libc::{c_char, c_void, size_t};
+
+/// Writes that become visible together.
+#[derive(Default)]
+pub struct leveldb_writebatch_t(pub(crate) WriteBatch);
+
+/// An empty batch.
+#[unsafe(no_mangle)] // SAFETY: the name is LevelDB's.
+pub extern "C" fn leveldb_writebatch_create() -> *mut leveldb_writebatch_t {
+    quiet(std::ptr::null_mut(), || Ok(give(leveldb_writebatch_t::default())))
+}
+
+/// Ends a batch.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_writebatch_destroy(batch: *mut leveldb_writebatch_t) {
+    // SAFETY: the caller's duty.
+    unsafe { end(batch) }
+}
+
+/// Removes all writes from a batch.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_writebatch_clear(batch: *mut leveldb_writebatch_t) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe { exclusive(batch) }.map(|batch| batch.0.clear()));
+}
+
+/// Adds a write that sets a key.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_writebatch_put(
+    batch: *mut leveldb_writebatch_t,
+    key: *const c_char,
+    keylen: size_t,
+    val: *const c_char,
+    vallen: size_t,
+) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        exclusive(batch)?.0.put(bytes(key, keylen)?, bytes(val, vallen)?);
+        Ok(())
+    });
+}
+
+/// Adds a write that removes a key.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_writebatch_delete(
+    batch: *mut leveldb_writebatch_t,
+    key: *const c_char,
+    keylen: size_t,
+) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        exclusive(batch)?.0.delete(bytes(key, keylen)?);
+        Ok(())
+    });
+}
+
+/// Adds a write that removes all keys from `from` (included) to `to` (excluded).
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_writebatch_delete_range(
+    batch: *mut leveldb_writebatch_t,
+    from: *const c_char,
+    fromlen: size_t,
+    to: *const c_char,
+    tolen: size_t,
+) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        exclusive(batch)?.0.delete_range(bytes(from, fromlen)?, bytes(to, tolen)?);
+        Ok(())
+    });
+}
+
+/// Passes the writes to `put` and `deleted`, in order. Range deletions have no function in LevelDB's interface: the
+/// iteration ends before the first one, and [`crate::forebay_error_kind`] says `Unsupported`.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_writebatch_iterate(
+    batch: *const leveldb_writebatch_t,
+    state: *mut c_void,
+    put: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t, *const c_char, size_t)>,
+    deleted: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t)>,
+) {
+    quiet((), || {
+        // SAFETY: the caller's duty.
+        let batch = unsafe { shared(batch)? };
+        let missing = || Failure::invalid("a function that takes the writes is NULL");
+        let (put, deleted) = (put.ok_or_else(missing)?, deleted.ok_or_else(missing)?);
+        for write in batch.0.writes() {
+            match write? {
+                // SAFETY: the function takes bytes of these lengths for the time of the call (5).
+                BatchWrite::Put { key, value, .. } => unsafe {
+                    put(state, key.as_ptr().cast(), key.len(), value.as_ptr().cast(), value.len());
+                },
+                // SAFETY: as above.
+                BatchWrite::Delete { key } => unsafe { deleted(state, key.as_ptr().cast(), key.len()) },
+                _ => return Err(Failure::new(ErrorKind::Unsupported, "a range deletion has no function to take it")),
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Adds the writes of `source` behind those of `destination`.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_writebatch_append(
+    destination: *mut leveldb_writebatch_t,
+    source: *const leveldb_writebatch_t,
+) {
+    quiet((), || {
+        // SAFETY: the caller's duty. The copy makes it sound that both may be the same batch.
+        let source = unsafe { shared(source)? }.0.clone();
+        // SAFETY: the caller's duty.
+        unsafe { exclusive(destination)? }.0.append(&source);
+        Ok(())
+    });
+}

@@ -1,0 +1,354 @@
+//! Databases and snapshots.
+
+use crate::batch::leveldb_writebatch_t;
+use crate::border::{
+    array, array_mut, bytes, bytes_for_caller, end, failing, give, optional_bytes, quiet, shared, string, take,
+    text_for_caller,
+};
+use crate::failure::Failure;
+use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeoptions_t, or_default};
+use crate::snapshot::leveldb_snapshot_t;
+use forebay::{ErrorKind, Options, Store};
+use libc::{c_char, c_int, size_t};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// An open database.
+pub struct leveldb_t {
+    pub(crate) store: Store,
+}
+
+/// Opens the database of this name: on the memory nodes that the options name, or else by a path in this process. This
+/// is the one place that decides where a database lies.
+pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Failure> {
+    if let Some(failure) = &options.refused {
+        return Err(failure.clone());
+    }
+    let engine = options.engine.clone();
+    let opened = if options.nodes.is_empty() {
+        Store::open(OsStr::from_bytes(name.to_bytes()), options.memory_bytes, engine)
+    } else {
+        Store::connect_all(&options.nodes, Options { name: Some(database_name(name)?), ..engine })
+    };
+    opened.map_err(|error| Failure::from(error).of_opening(&name.to_string_lossy()))
+}
+
+/// Drops the database of this name, from where [`open`] finds it.
+fn destroy(options: &leveldb_options_t, name: &CStr) -> Result<(), Failure> {
+    let destroyed = if options.nodes.is_empty() {
+        Store::destroy_path(OsStr::from_bytes(name.to_bytes()))
+    } else {
+        Store::destroy(&options.nodes, &database_name(name)?)
+    };
+    match destroyed.map_err(Failure::from) {
+        // As in LevelDB, what is not there is destroyed.
+        Err(failure) if failure.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn database_name(name: &CStr) -> Result<String, Failure> {
+    name.to_str().map(str::to_owned).map_err(|_| Failure::invalid("the name of a database on memory nodes is text"))
+}
+
+/// Opens a database. `NULL` on failure.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_open(
+    options: *const leveldb_options_t,
+    name: *const c_char,
+    errptr: *mut *mut c_char,
+) -> *mut leveldb_t {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, std::ptr::null_mut(), || {
+            let (default, name) = (leveldb_options_t::default(), string(name, "name of the database")?);
+            Ok(give(leveldb_t { store: open(or_default(options, &default), name)? }))
+        })
+    }
+}
+
+/// Closes a database. What the last flush fails with is lost; see [`crate::forebay_close`].
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_close(db: *mut leveldb_t) {
+    // SAFETY: the caller's duty.
+    unsafe { crate::forebay_close(db, std::ptr::null_mut()) }
+}
+
+/// Closes a database. It is closed also if this fails: then the last flush did, and what it would have kept is lost.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_close(db: *mut leveldb_t, errptr: *mut *mut c_char) {
+    // SAFETY: the caller's duty.
+    unsafe { failing(errptr, (), || take(db).map_or(Ok(()), |db| Ok(db.store.close()?))) }
+}
+
+/// Sets a key.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_put(
+    db: *mut leveldb_t,
+    options: *const leveldb_writeoptions_t,
+    key: *const c_char,
+    keylen: size_t,
+    val: *const c_char,
+    vallen: size_t,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let options = or_default(options, &default).of(store);
+            Ok(store.put_with(bytes(key, keylen)?, bytes(val, vallen)?, &options)?)
+        });
+    }
+}
+
+/// Removes a key, which need not be there.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_delete(
+    db: *mut leveldb_t,
+    options: *const leveldb_writeoptions_t,
+    key: *const c_char,
+    keylen: size_t,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let options = or_default(options, &default).of(store);
+            Ok(store.delete_with(bytes(key, keylen)?, &options)?)
+        });
+    }
+}
+
+/// Writes a batch, all of which becomes visible at once.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_write(
+    db: *mut leveldb_t,
+    options: *const leveldb_writeoptions_t,
+    batch: *mut leveldb_writebatch_t,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let options = or_default(options, &default).of(store);
+            Ok(store.write_with(&shared(batch)?.0, &options)?)
+        });
+    }
+}
+
+/// A copy of the value of a key, and its length. `NULL` when the key has no value, which is no error, or on failure. The
+/// caller frees it.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_get(
+    db: *mut leveldb_t,
+    options: *const leveldb_readoptions_t,
+    key: *const c_char,
+    keylen: size_t,
+    vallen: *mut size_t,
+    errptr: *mut *mut c_char,
+) -> *mut c_char {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let found = failing(errptr, None, || {
+            let snapshot = options.as_ref().and_then(leveldb_readoptions_t::snapshot);
+            let copy = |value: &[u8]| bytes_for_caller(value).map(|copy| (copy, value.len()));
+            shared(db)?.store.get_with(bytes(key, keylen)?, snapshot, copy)?.transpose()
+        });
+        let (value, length) = found.unwrap_or((std::ptr::null_mut(), 0));
+        if let Some(vallen) = vallen.as_mut() {
+            *vallen = length;
+        }
+        value
+    }
+}
+
+/// Pins the present moment; `NULL` on failure.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_create_snapshot(db: *mut leveldb_t) -> *const leveldb_snapshot_t {
+    // SAFETY: the caller's duty.
+    quiet(std::ptr::null(), || unsafe {
+        let snapshot = shared(db)?.store.snapshot();
+        Ok(give(leveldb_snapshot_t(Arc::new(snapshot))).cast_const())
+    })
+}
+
+/// Releases a snapshot.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_release_snapshot(_db: *mut leveldb_t, snapshot: *const leveldb_snapshot_t) {
+    // SAFETY: the caller's duty.
+    unsafe { end(snapshot.cast_mut()) }
+}
+
+/// A property as text that the caller frees; `NULL` for an unknown name. Has those of Forebay, and LevelDB's.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_property_value(db: *mut leveldb_t, propname: *const c_char) -> *mut c_char {
+    quiet(std::ptr::null_mut(), || {
+        // SAFETY: the caller's duty.
+        let (store, name) = unsafe { (&shared(db)?.store, string(propname, "name of the property")?) };
+        let value = name.to_str().ok().and_then(|name| property(store, name));
+        value.map_or(Ok(std::ptr::null_mut()), |value| text_for_caller(&value))
+    })
+}
+
+/// A property by its name, which may be one of LevelDB's.
+fn property(store: &Store, name: &str) -> Option<String> {
+    let Some(of_leveldb) = name.strip_prefix("leveldb.") else { return store.property(name) };
+    if of_leveldb.starts_with("num-files-at-level") {
+        return store.property(&format!("forebay.{of_leveldb}"));
+    }
+    match of_leveldb {
+        "stats" | "sstables" => store.property("forebay.levelstats"),
+        "approximate-memory-usage" => {
+            let statistics = store.statistics();
+            Some(statistics.memtable_bytes.saturating_add(statistics.cached_index_bytes).to_string())
+        }
+        _ => None,
+    }
+}
+
+/// Approximate bytes of the records in each of `num_ranges` ranges, without what memtables hold; 0 for a range that ends
+/// before it starts.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_approximate_sizes(
+    db: *mut leveldb_t,
+    num_ranges: c_int,
+    range_start_key: *const *const c_char,
+    range_start_key_len: *const size_t,
+    range_limit_key: *const *const c_char,
+    range_limit_key_len: *const size_t,
+    sizes: *mut u64,
+) {
+    let count = usize::try_from(num_ranges).unwrap_or(0);
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        let sizes = array_mut(sizes, count)?;
+        sizes.fill(0);
+        let store = &shared(db)?.store;
+        let starts = array(range_start_key, count)?.iter().zip(array(range_start_key_len, count)?);
+        let limits = array(range_limit_key, count)?.iter().zip(array(range_limit_key_len, count)?);
+        for ((start, limit), size) in starts.zip(limits).zip(sizes) {
+            let range = (bytes(*start.0, *start.1)?, bytes(*limit.0, *limit.1)?);
+            *size = store.approximate_sizes(&[range]).ok().and_then(|sizes| sizes.first().copied()).unwrap_or(0);
+        }
+        Ok(())
+    });
+}
+
+/// Compacts a range down to the last level; `NULL` is no bound. See [`crate::forebay_compact_range`] for errors.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_compact_range(
+    db: *mut leveldb_t,
+    start_key: *const c_char,
+    start_key_len: size_t,
+    limit_key: *const c_char,
+    limit_key_len: size_t,
+) {
+    let nowhere = std::ptr::null_mut();
+    // SAFETY: the caller's duty.
+    unsafe { crate::forebay_compact_range(db, start_key, start_key_len, limit_key, limit_key_len, nowhere) }
+}
+
+/// Compacts a range down to the last level, and waits for it; `NULL` is no bound.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_compact_range(
+    db: *mut leveldb_t,
+    start_key: *const c_char,
+    start_key_len: size_t,
+    limit_key: *const c_char,
+    limit_key_len: size_t,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let (start, limit) = (optional_bytes(start_key, start_key_len)?, optional_bytes(limit_key, limit_key_len)?);
+            Ok(shared(db)?.store.compact_range(start, limit)?)
+        });
+    }
+}
+
+/// Drops a database and its data. One that does not exist is no error; one that is open is.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_destroy_db(
+    options: *const leveldb_options_t,
+    name: *const c_char,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let default = leveldb_options_t::default();
+            destroy(or_default(options, &default), string(name, "name of the database")?)
+        });
+    }
+}
+
+/// Opens and closes a database that exists, which recovers what there is to recover, and fails with what keeps it from
+/// opening. There are no files to rebuild it from.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_repair_db(
+    options: *const leveldb_options_t,
+    name: *const c_char,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let (default, name) = (leveldb_options_t::default(), string(name, "name of the database")?);
+            let options = or_default(options, &default);
+            let engine = Options { create_if_missing: false, error_if_exists: false, ..options.engine.clone() };
+            let (nodes, refused) = (options.nodes.clone(), options.refused.clone());
+            let options = leveldb_options_t { engine, nodes, refused, memory_bytes: options.memory_bytes };
+            Ok(open(&options, name)?.close()?)
+        });
+    }
+}

@@ -1,0 +1,200 @@
+//! What Forebay has and LevelDB's interface does not.
+
+use crate::border::{array, array_mut, bytes, bytes_for_caller, exclusive, failing, quiet, shared, string};
+use crate::database::leveldb_t;
+use crate::failure::{self, Failure};
+use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeoptions_t, or_default};
+use forebay::{KeyOrder, NodeAddress, WriteBatch};
+use libc::{c_char, c_int, c_void, size_t};
+
+/// Forebay's version, as text that the library owns.
+#[unsafe(no_mangle)] // SAFETY: the name is this library's.
+pub extern "C" fn forebay_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// The kind of the last error of the calling thread, one of `FOREBAY_ERROR_…`; 0 before the first. It says what to do,
+/// where the text of an error only has LevelDB's class. Functions that cannot report an error set it too.
+#[unsafe(no_mangle)] // SAFETY: the name is this library's.
+pub extern "C" fn forebay_error_kind() -> c_int {
+    failure::last().into()
+}
+
+/// Sets the order of keys: `FOREBAY_ORDER_BYTEWISE` or `FOREBAY_ORDER_REVERSE_BYTEWISE`. Of another number, opening fails.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_key_order(options: *mut leveldb_options_t, order: c_int) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        let options = exclusive(options)?;
+        let known = match order {
+            0 => Ok(KeyOrder::Bytewise),
+            1 => Ok(KeyOrder::ReverseBytewise),
+            _ => Err(Failure::invalid(format!("{order} is no order of keys: use a number of FOREBAY_ORDER_…"))),
+        };
+        match known {
+            Ok(order) => (options.engine.key_order, options.refused) = (order, None),
+            Err(failure) => options.refused = Some(failure),
+        }
+        Ok(())
+    });
+}
+
+/// Sets how many bytes of memory a database may take that a path names. Counts when the path is first opened.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_memory_bytes(options: *mut leveldb_options_t, bytes: u64) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe { exclusive(options) }.map(|options| options.memory_bytes = bytes));
+}
+
+/// Sets the memory nodes that the database lies on: addresses as `tcp://host:port` or `shm:path`, separated by commas. An
+/// empty text means this process. Then the database's name is a name, not a path: letters, digits, `.`, `_`, `-`.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_memory_nodes(
+    options: *mut leveldb_options_t,
+    addresses: *const c_char,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let addresses = string(addresses, "list of addresses")?.to_str();
+            let addresses = addresses.map_err(|_| Failure::invalid("the list of addresses is no text"))?;
+            let addresses = addresses.split(',').map(str::trim).filter(|address| !address.is_empty());
+            let nodes = addresses.map(str::parse).collect::<Result<Vec<NodeAddress>, _>>()?;
+            if nodes.contains(&NodeAddress::Local) {
+                return Err(Failure::invalid("local is this process: leave the list empty for that"));
+            }
+            exclusive(options)?.nodes = nodes;
+            Ok(())
+        });
+    }
+}
+
+/// Sets the number of shards, which is fixed when a database is created.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_shards(options: *mut leveldb_options_t, shards: size_t) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe { exclusive(options) }.map(|options| options.engine.shards = shards));
+}
+
+/// Passes the value of a key to `found`, without copying it. Returns whether there is one. `found` must not call this
+/// library.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_get(
+    db: *mut leveldb_t,
+    options: *const leveldb_readoptions_t,
+    key: *const c_char,
+    keylen: size_t,
+    found: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t)>,
+    state: *mut c_void,
+    errptr: *mut *mut c_char,
+) -> u8 {
+    // SAFETY: the caller's duty; `found` takes bytes of this length for the time of the call (5).
+    unsafe {
+        failing(errptr, 0, || {
+            let found = found.ok_or_else(|| Failure::invalid("the function that takes the value is NULL"))?;
+            let snapshot = options.as_ref().and_then(leveldb_readoptions_t::snapshot);
+            let pass = |value: &[u8]| found(state, value.as_ptr().cast(), value.len());
+            Ok(shared(db)?.store.get_with(bytes(key, keylen)?, snapshot, pass)?.is_some().into())
+        })
+    }
+}
+
+/// Copies of the values of `count` keys and their lengths, all as of the same moment, in few round trips. `NULL` for a key
+/// without a value. The caller frees each. On failure, none is there.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_multi_get(
+    db: *mut leveldb_t,
+    options: *const leveldb_readoptions_t,
+    count: size_t,
+    keys: *const *const c_char,
+    keylens: *const size_t,
+    values: *mut *mut c_char,
+    vallens: *mut size_t,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let (values, lengths) = (array_mut(values, count)?, array_mut(vallens, count)?);
+            values.fill(std::ptr::null_mut());
+            lengths.fill(0);
+            let keys = array(keys, count)?.iter().zip(array(keylens, count)?);
+            let keys = keys.map(|(key, length)| bytes(*key, *length)).collect::<Result<Vec<_>, _>>()?;
+            let store = &shared(db)?.store;
+            let found = match options.as_ref().and_then(leveldb_readoptions_t::snapshot) {
+                Some(snapshot) => store.multi_get_at(&keys, snapshot)?,
+                None => store.multi_get(&keys)?,
+            };
+            for (at, value) in found.iter().enumerate() {
+                let Some(value) = value else { continue };
+                match bytes_for_caller(value) {
+                    Ok(copy) => (values[at], lengths[at]) = (copy, value.len()),
+                    Err(failure) => {
+                        values[..at].iter_mut().for_each(|copy| {
+                            libc::free(copy.cast());
+                            *copy = std::ptr::null_mut();
+                        });
+                        lengths.fill(0);
+                        return Err(failure);
+                    }
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Removes all keys from `from` (included) to `to` (excluded), at the cost of one record.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_delete_range(
+    db: *mut leveldb_t,
+    options: *const leveldb_writeoptions_t,
+    from: *const c_char,
+    fromlen: size_t,
+    to: *const c_char,
+    tolen: size_t,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let mut batch = WriteBatch::new();
+            batch.delete_range(bytes(from, fromlen)?, bytes(to, tolen)?);
+            Ok(store.write_with(&batch, &or_default(options, &default).of(store))?)
+        });
+    }
+}
+
+/// Flushes what was written before to the memory nodes, and waits for it.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_flush(db: *mut leveldb_t, errptr: *mut *mut c_char) {
+    // SAFETY: the caller's duty.
+    unsafe { failing(errptr, (), || Ok(shared(db)?.store.flush()?)) }
+}

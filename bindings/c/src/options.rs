@@ -1,0 +1,334 @@
+//! Options of databases, reads and writes.
+
+use crate::border::{end, exclusive, give, optional_bytes, quiet, shared};
+use crate::comparator::leveldb_comparator_t;
+use crate::environment::{leveldb_env_t, leveldb_logger_t};
+use crate::failure::Failure;
+use crate::hints::{leveldb_cache_t, leveldb_filterpolicy_t};
+use crate::snapshot::leveldb_snapshot_t;
+use forebay::{Durability, IterOptions, NodeAddress, Options, Snapshot, Store, WriteOptions};
+use libc::{c_char, c_int, size_t};
+use std::sync::Arc;
+
+/// Bytes that the memory node of a path offers, unless [`crate::forebay_options_set_memory_bytes`] says otherwise. Memory
+/// is taken from the system when it is first used.
+const MEMORY_BYTES: u64 = 4 << 30;
+
+/// Options of opening a database.
+pub struct leveldb_options_t {
+    pub(crate) engine: Options,
+    pub(crate) memory_bytes: u64,
+    /// Memory nodes of other processes; with none, one in this process.
+    pub(crate) nodes: Vec<NodeAddress>,
+    /// Why these options open nothing.
+    pub(crate) refused: Option<Failure>,
+}
+
+impl Default for leveldb_options_t {
+    fn default() -> Self {
+        let engine = Options { create_if_missing: false, ..Options::default() };
+        Self { engine, memory_bytes: MEMORY_BYTES, nodes: Vec::new(), refused: None }
+    }
+}
+
+/// Options of a read.
+#[derive(Default)]
+pub struct leveldb_readoptions_t {
+    snapshot: Option<Arc<Snapshot>>,
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+}
+
+impl leveldb_readoptions_t {
+    pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_deref()
+    }
+
+    pub(crate) fn iteration(&self) -> IterOptions<'_> {
+        let (lower, upper) = (self.lower.as_deref(), self.upper.as_deref());
+        IterOptions { lower, upper, snapshot: self.snapshot(), ..IterOptions::default() }
+    }
+
+    pub(crate) fn set_bounds(&mut self, lower: Option<&[u8]>, upper: Option<&[u8]>) {
+        (self.lower, self.upper) = (lower.map(<[u8]>::to_vec), upper.map(<[u8]>::to_vec));
+    }
+}
+
+/// Options of a write.
+#[derive(Default)]
+pub struct leveldb_writeoptions_t {
+    sync: bool,
+}
+
+impl leveldb_writeoptions_t {
+    /// What the engine makes of them. A node in this process ends with it, so there is nothing to sync to.
+    pub(crate) fn of(&self, store: &Store) -> WriteOptions {
+        let durability = (self.sync && !store.is_embedded()).then_some(Durability::Memory);
+        WriteOptions { durability }
+    }
+}
+
+/// Options, or the defaults for `NULL`.
+///
+/// # Safety
+/// As [`shared`].
+pub(crate) unsafe fn or_default<T>(options: *const T, default: &T) -> &T {
+    // SAFETY: the caller's duty.
+    unsafe { shared(options) }.unwrap_or(default)
+}
+
+/// New options with LevelDB's defaults: the database must exist, keys are ordered by their bytes.
+#[unsafe(no_mangle)] // SAFETY: the name is LevelDB's.
+pub extern "C" fn leveldb_options_create() -> *mut leveldb_options_t {
+    quiet(std::ptr::null_mut(), || Ok(give(leveldb_options_t::default())))
+}
+
+/// Ends options.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_destroy(options: *mut leveldb_options_t) {
+    // SAFETY: the caller's duty.
+    unsafe { end(options) }
+}
+
+/// Changes options.
+///
+/// # Safety
+/// As [`exclusive`].
+pub(crate) unsafe fn change<T>(options: *mut T, change: impl FnOnce(&mut T)) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe { exclusive(options) }.map(change));
+}
+
+/// Sets the order of keys to that of a comparator, told by the comparator's name. Of any other comparator, opening
+/// fails with "Not implemented": memory nodes compare keys too, and cannot run a function of this process. `NULL` is
+/// the order by bytes.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_comparator(
+    options: *mut leveldb_options_t,
+    comparator: *mut leveldb_comparator_t,
+) {
+    // SAFETY: the caller's duty.
+    let order = unsafe { comparator.as_ref() }.map_or(Ok(Default::default()), leveldb_comparator_t::order);
+    // SAFETY: the caller's duty.
+    unsafe {
+        change(options, |options| match order {
+            Ok(order) => (options.engine.key_order, options.refused) = (order, None),
+            Err(failure) => options.refused = Some(failure),
+        });
+    }
+}
+
+/// Has no effect: indexes tell which keys they do not have, so there is nothing to filter.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_filter_policy(
+    _options: *mut leveldb_options_t,
+    _policy: *mut leveldb_filterpolicy_t,
+) {
+}
+
+/// Sets whether a database that does not exist is created.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_create_if_missing(options: *mut leveldb_options_t, value: u8) {
+    // SAFETY: the caller's duty.
+    unsafe { change(options, |options| options.engine.create_if_missing = value != 0) }
+}
+
+/// Sets whether a database that exists is an error.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_error_if_exists(options: *mut leveldb_options_t, value: u8) {
+    // SAFETY: the caller's duty.
+    unsafe { change(options, |options| options.engine.error_if_exists = value != 0) }
+}
+
+/// Has no effect: everything that is read is checked.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_paranoid_checks(_options: *mut leveldb_options_t, _value: u8) {}
+
+/// Has no effect: there is one environment.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_env(_options: *mut leveldb_options_t, _env: *mut leveldb_env_t) {}
+
+/// Has no effect: nothing makes a logger.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_info_log(
+    _options: *mut leveldb_options_t,
+    _logger: *mut leveldb_logger_t,
+) {
+}
+
+/// Sets the capacity of a memtable in bytes, within 4 KiB and 256 MiB.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_write_buffer_size(options: *mut leveldb_options_t, bytes: size_t) {
+    // SAFETY: the caller's duty.
+    unsafe { change(options, |options| options.engine.write_buffer_bytes = bytes.clamp(4 << 10, 256 << 20)) }
+}
+
+/// Has no effect: a database opens no files.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_max_open_files(_options: *mut leveldb_options_t, _files: c_int) {}
+
+/// Limits the cached indexes of tables to the cache's capacity; `NULL` is no limit. Each database counts by itself.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_cache(options: *mut leveldb_options_t, cache: *mut leveldb_cache_t) {
+    // SAFETY: the caller's duty.
+    let limit = unsafe { cache.as_ref() }.map(leveldb_cache_t::capacity_bytes);
+    // SAFETY: the caller's duty.
+    unsafe { change(options, |options| options.engine.cached_index_bytes = limit) }
+}
+
+/// Has no effect: a read brings one record, not a block.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_block_size(_options: *mut leveldb_options_t, _bytes: size_t) {}
+
+/// Has no effect, as [`leveldb_options_set_block_size`].
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_block_restart_interval(_options: *mut leveldb_options_t, _keys: c_int) {}
+
+/// Sets the record bytes at which an output table of a compaction ends, within 4 KiB and 1 GiB.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_max_file_size(options: *mut leveldb_options_t, bytes: size_t) {
+    let bytes = (bytes as u64).clamp(4 << 10, 1 << 30);
+    // SAFETY: the caller's duty.
+    unsafe { change(options, |options| options.engine.target_table_bytes = bytes) }
+}
+
+/// Has no effect: records in memory are not compressed.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_options_set_compression(_options: *mut leveldb_options_t, _kind: c_int) {}
+
+/// New options of a read: everything that is there now.
+#[unsafe(no_mangle)] // SAFETY: the name is LevelDB's.
+pub extern "C" fn leveldb_readoptions_create() -> *mut leveldb_readoptions_t {
+    quiet(std::ptr::null_mut(), || Ok(give(leveldb_readoptions_t::default())))
+}
+
+/// Ends options of a read.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_readoptions_destroy(options: *mut leveldb_readoptions_t) {
+    // SAFETY: the caller's duty.
+    unsafe { end(options) }
+}
+
+/// Has no effect: checksums are always verified.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_readoptions_set_verify_checksums(_options: *mut leveldb_readoptions_t, _value: u8) {}
+
+/// Has no effect: reads do not change what is cached.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_readoptions_set_fill_cache(_options: *mut leveldb_readoptions_t, _value: u8) {}
+
+/// Sets the moment to read at; `NULL` is now. The options keep the moment until they are changed or destroyed, also if
+/// the snapshot is released before.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_readoptions_set_snapshot(
+    options: *mut leveldb_readoptions_t,
+    snapshot: *const leveldb_snapshot_t,
+) {
+    // SAFETY: the caller's duty.
+    let snapshot = unsafe { snapshot.as_ref() }.map(|snapshot| Arc::clone(&snapshot.0));
+    // SAFETY: the caller's duty.
+    unsafe { change(options, |options| options.snapshot = snapshot) }
+}
+
+/// Sets the first key that iterators show, and the first one that they no longer show; `NULL` is no bound.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_readoptions_set_bounds(
+    options: *mut leveldb_readoptions_t,
+    lower: *const c_char,
+    lowerlen: size_t,
+    upper: *const c_char,
+    upperlen: size_t,
+) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        let (lower, upper) = (optional_bytes(lower, lowerlen)?, optional_bytes(upper, upperlen)?);
+        exclusive(options).map(|options| options.set_bounds(lower, upper))
+    });
+}
+
+/// New options of a write, without sync.
+#[unsafe(no_mangle)] // SAFETY: the name is LevelDB's.
+pub extern "C" fn leveldb_writeoptions_create() -> *mut leveldb_writeoptions_t {
+    quiet(std::ptr::null_mut(), || Ok(give(leveldb_writeoptions_t::default())))
+}
+
+/// Ends options of a write.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_writeoptions_destroy(options: *mut leveldb_writeoptions_t) {
+    // SAFETY: the caller's duty.
+    unsafe { end(options) }
+}
+
+/// Sets whether a write survives the process when it returns. Of a database on memory nodes of other processes it is then
+/// in their memory; one that a path names ends with the process anyway, and there is nothing to sync to.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_writeoptions_t, value: u8) {
+    // SAFETY: the caller's duty.
+    unsafe { change(options, |options| options.sync = value != 0) }
+}

@@ -1,0 +1,56 @@
+//! Programs in C and C++ that use the installed interface: against the shared and the static library, and under
+//! sanitizers, which also look for memory that nobody freed.
+
+use crate::installation::{How, Installed, ran, run};
+use forebay::{ListenOptions, MemoryNode, MemoryNodeOptions, NodeAddress, listen};
+use std::process::Command;
+
+/// Compiles and runs a program, which must pass.
+fn passes(installed: &Installed, source: &str, how: How, arguments: &[&str]) {
+    // LevelDB's folder for tests stays, as there: it is to lie among what a build makes.
+    let mut program = Command::new(installed.compile(source, how));
+    let said = run(program.args(arguments).env("TMPDIR", env!("CARGO_TARGET_TMPDIR")));
+    assert!(said.lines().any(|line| line == "passed"), "{source}: {said}");
+}
+
+#[test]
+fn a_program_of_leveldb_in_c() {
+    let installed = Installed::new("leveldb-c");
+    for how in [How::Shared, How::Static, How::Sanitized] {
+        passes(&installed, "leveldb.c", how, &["program-in-c"]);
+    }
+}
+
+#[test]
+fn a_program_of_leveldb_in_cpp() {
+    let installed = Installed::new("leveldb-cc");
+    for how in [How::Shared, How::Sanitized] {
+        passes(&installed, "leveldb.cc", how, &["program-in-cc"]);
+    }
+}
+
+#[test]
+fn what_leveldb_does_not_have() {
+    let installed = Installed::new("extensions");
+    let socket = format!("shm:{}/capi-node-{}", std::env::temp_dir().display(), std::process::id());
+    let address: NodeAddress = socket.parse().unwrap();
+    let listener = listen(&address, ListenOptions::default()).unwrap();
+    let node = MemoryNode::start(listener, MemoryNodeOptions::with_memory(1 << 30)).unwrap();
+    passes(&installed, "extensions.c", How::Sanitized, &[&socket]);
+    drop(node);
+    passes(&installed, "extensions.cc", How::Sanitized, &[]);
+}
+
+/// A checker counts only once it has failed.
+#[test]
+fn the_sanitizers_see_what_they_should() {
+    let installed = Installed::new("planted");
+    let program = installed.compile("planted.c", How::Sanitized);
+    for (bug, sign) in
+        [("leak", "LeakSanitizer"), ("after-free", "heap-use-after-free"), ("overflow", "signed integer overflow")]
+    {
+        let (is_fine, said) = ran(Command::new(&program).arg(bug));
+        assert!(!is_fine && said.contains(sign), "{bug}: {said}");
+    }
+    run(Command::new(&program).arg("none"));
+}

@@ -1,0 +1,289 @@
+/* What Forebay has and LevelDB does not, and what happens to those who pass nonsense. */
+#include "check.h"
+#include <forebay.h>
+#include <stdint.h>
+
+static char *error = NULL;
+static const char *name = "extensions-of-c";
+
+static leveldb_t *open_with(leveldb_options_t *options) {
+    leveldb_t *db;
+    leveldb_options_set_create_if_missing(options, 1);
+    db = leveldb_open(options, name, &error);
+    leveldb_options_destroy(options);
+    return db;
+}
+
+static void put(leveldb_t *db, const char *key, const char *value) {
+    leveldb_put(db, NULL, key, strlen(key), value, strlen(value), &error);
+    CHECK_NO_ERROR(error);
+}
+
+static void keep(void *state, const char *value, size_t length) {
+    CHECK(length < 16);
+    memcpy(state, value, length);
+    ((char *)state)[length] = 0;
+}
+
+static int get(leveldb_t *db, const char *key, char *value) {
+    uint8_t is_there = forebay_get(db, NULL, key, strlen(key), keep, value, &error);
+    CHECK_NO_ERROR(error);
+    return is_there;
+}
+
+static void expect_key(const leveldb_iterator_t *iterator, const char *expected) {
+    size_t length = 99;
+    const char *key = leveldb_iter_key(iterator, &length);
+    if (expected == NULL) {
+        CHECK(key == NULL && length == 0 && !leveldb_iter_valid(iterator));
+    } else {
+        CHECK(length == strlen(expected) && memcmp(key, expected, length) == 0);
+    }
+}
+
+static const char *own_order(void *state) {
+    (void)state;
+    return "order of the test";
+}
+
+static const char *reverse(void *state) {
+    (void)state;
+    return "rocksdb.ReverseBytewiseComparator";
+}
+
+static void count(void *state, const char *key, size_t keylen, const char *val, size_t vallen) {
+    (void)key, (void)keylen, (void)val, (void)vallen;
+    *(int *)state += 1;
+}
+
+static void count_deleted(void *state, const char *key, size_t keylen) {
+    (void)key, (void)keylen;
+    *(int *)state += 1;
+}
+
+static void nonsense(void) {
+    size_t length = 1;
+    uint64_t size = 1;
+    const char *null_key = NULL;
+    char *no_value;
+    leveldb_iterator_t *iterator;
+    start("null pointers");
+    CHECK(leveldb_open(NULL, NULL, &error) == NULL);
+    CHECK_ERROR(error, "Invalid argument: the name of the database is NULL");
+    CHECK(forebay_error_kind() == FOREBAY_ERROR_INVALID);
+    CHECK(leveldb_open(NULL, NULL, NULL) == NULL);
+    leveldb_put(NULL, NULL, "a", 1, "b", 1, &error);
+    CHECK_ERROR(error, "Invalid argument: the leveldb_t is NULL");
+    leveldb_delete(NULL, NULL, "a", 1, &error);
+    CHECK_ERROR(error, "leveldb_t is NULL");
+    leveldb_write(NULL, NULL, NULL, &error);
+    CHECK_ERROR(error, "NULL");
+    CHECK(leveldb_get(NULL, NULL, "a", 1, &length, &error) == NULL && length == 0);
+    CHECK_ERROR(error, "leveldb_t is NULL");
+    CHECK(leveldb_get(NULL, NULL, "a", 1, NULL, NULL) == NULL);
+    leveldb_close(NULL);
+    CHECK(leveldb_create_snapshot(NULL) == NULL);
+    leveldb_release_snapshot(NULL, NULL);
+    CHECK(leveldb_property_value(NULL, "leveldb.stats") == NULL);
+    leveldb_approximate_sizes(NULL, 1, &null_key, &length, &null_key, &length, &size);
+    CHECK(size == 0);
+    leveldb_approximate_sizes(NULL, -1, NULL, NULL, NULL, NULL, NULL);
+    leveldb_compact_range(NULL, NULL, 0, NULL, 0);
+    leveldb_destroy_db(NULL, NULL, &error);
+    CHECK_ERROR(error, "the name of the database is NULL");
+    leveldb_repair_db(NULL, NULL, &error);
+    CHECK_ERROR(error, "the name of the database is NULL");
+    iterator = leveldb_create_iterator(NULL, NULL);
+    leveldb_iter_seek_to_first(iterator);
+    leveldb_iter_next(iterator);
+    CHECK(!leveldb_iter_valid(iterator));
+    expect_key(iterator, NULL);
+    leveldb_iter_get_error(iterator, &error);
+    CHECK_ERROR(error, "leveldb_t is NULL");
+    leveldb_iter_destroy(iterator);
+    leveldb_iter_destroy(NULL);
+    leveldb_iter_seek(NULL, "a", 1);
+    leveldb_iter_next(NULL);
+    leveldb_iter_prev(NULL);
+    CHECK(!leveldb_iter_valid(NULL) && leveldb_iter_key(NULL, NULL) == NULL);
+    leveldb_writebatch_put(NULL, "a", 1, "b", 1);
+    leveldb_writebatch_iterate(NULL, NULL, NULL, NULL);
+    leveldb_writebatch_append(NULL, NULL);
+    leveldb_writebatch_destroy(NULL);
+    leveldb_options_set_create_if_missing(NULL, 1);
+    leveldb_options_set_comparator(NULL, NULL);
+    leveldb_options_set_cache(NULL, NULL);
+    leveldb_options_destroy(NULL);
+    leveldb_readoptions_set_snapshot(NULL, NULL);
+    leveldb_writeoptions_set_sync(NULL, 1);
+    CHECK(leveldb_env_get_test_directory(NULL) == NULL);
+    leveldb_env_destroy(NULL);
+    leveldb_cache_destroy(NULL);
+    leveldb_comparator_destroy(NULL);
+    leveldb_filterpolicy_destroy(NULL);
+    forebay_multi_get(NULL, NULL, 1, NULL, NULL, &no_value, &length, &error);
+    CHECK(no_value == NULL);
+    CHECK_ERROR(error, "NULL");
+}
+
+static void orders(void) {
+    leveldb_options_t *options = leveldb_options_create();
+    leveldb_comparator_t *comparator = leveldb_comparator_create(NULL, NULL, NULL, own_order);
+    leveldb_iterator_t *iterator;
+    leveldb_t *db;
+    start("orders of keys");
+    leveldb_options_set_comparator(options, comparator);
+    leveldb_comparator_destroy(comparator);
+    CHECK(open_with(options) == NULL);
+    CHECK(forebay_error_kind() == FOREBAY_ERROR_UNSUPPORTED);
+    CHECK_ERROR(error, "Not implemented: the comparator \"order of the test\"");
+
+    options = leveldb_options_create();
+    forebay_options_set_key_order(options, 7);
+    CHECK(open_with(options) == NULL);
+    CHECK_ERROR(error, "7 is no order of keys");
+
+    options = leveldb_options_create();
+    comparator = leveldb_comparator_create(NULL, NULL, NULL, reverse);
+    leveldb_options_set_comparator(options, comparator);
+    leveldb_comparator_destroy(comparator);
+    db = open_with(options);
+    CHECK_NO_ERROR(error);
+    put(db, "a", "1");
+    put(db, "b", "2");
+    iterator = leveldb_create_iterator(db, NULL);
+    leveldb_iter_seek_to_first(iterator);
+    expect_key(iterator, "b");
+    leveldb_iter_destroy(iterator);
+    forebay_close(db, &error);
+    CHECK_NO_ERROR(error);
+
+    CHECK(open_with(leveldb_options_create()) == NULL);
+    CHECK_ERROR(error, "was created with the key order reverse-bytewise, not bytewise");
+    leveldb_destroy_db(NULL, name, &error);
+    CHECK_NO_ERROR(error);
+}
+
+static void reads_and_writes(void) {
+    leveldb_options_t *options = leveldb_options_create();
+    leveldb_readoptions_t *bounded = leveldb_readoptions_create();
+    leveldb_writebatch_t *batch = leveldb_writebatch_create();
+    leveldb_iterator_t *iterator;
+    const char *keys[3] = {"a", "none", "c"};
+    size_t lengths[3] = {1, 4, 1}, found_lengths[3];
+    char *values[3], value[16];
+    leveldb_t *db;
+    int seen = 0;
+    start("reads and writes");
+    forebay_options_set_memory_bytes(options, 256 << 20);
+    forebay_options_set_shards(options, 2);
+    db = open_with(options);
+    CHECK_NO_ERROR(error);
+    put(db, "a", "1");
+    put(db, "b", "2");
+    put(db, "c", "");
+    CHECK(get(db, "a", value) && strcmp(value, "1") == 0);
+    CHECK(!get(db, "none", value));
+    forebay_multi_get(db, NULL, 3, keys, lengths, values, found_lengths, &error);
+    CHECK_NO_ERROR(error);
+    CHECK(found_lengths[0] == 1 && *values[0] == '1' && values[1] == NULL && values[2] != NULL && found_lengths[2] == 0);
+    leveldb_free(values[0]);
+    leveldb_free(values[2]);
+    forebay_flush(db, &error);
+    CHECK_NO_ERROR(error);
+    forebay_compact_range(db, NULL, 0, NULL, 0, &error);
+    CHECK_NO_ERROR(error);
+
+    forebay_readoptions_set_bounds(bounded, "a\x01", 2, "c", 1);
+    iterator = leveldb_create_iterator(db, bounded);
+    leveldb_iter_seek_to_first(iterator);
+    expect_key(iterator, "b");
+    leveldb_iter_next(iterator);
+    expect_key(iterator, NULL);
+    forebay_iter_seek_for_prev(iterator, "z", 1);
+    expect_key(iterator, "b");
+    leveldb_iter_destroy(iterator);
+
+    leveldb_writebatch_put(batch, "d", 1, "4", 1);
+    forebay_writebatch_delete_range(batch, "a", 1, "c", 1);
+    leveldb_writebatch_delete(batch, "c", 1);
+    leveldb_writebatch_append(batch, batch);
+    leveldb_writebatch_iterate(batch, &seen, count, count_deleted);
+    CHECK(seen == 1 && forebay_error_kind() == FOREBAY_ERROR_UNSUPPORTED);
+    leveldb_write(db, NULL, batch, &error);
+    CHECK_NO_ERROR(error);
+    CHECK(!get(db, "a", value) && !get(db, "b", value) && !get(db, "c", value) && get(db, "d", value));
+    forebay_delete_range(db, NULL, "d", 1, "e", 1, &error);
+    CHECK_NO_ERROR(error);
+    CHECK(!get(db, "d", value));
+    forebay_delete_range(db, NULL, "e", 1, "d", 1, &error);
+    CHECK_ERROR(error, "Invalid argument: the range ends before it starts");
+    leveldb_put(db, NULL, "k", (size_t)-1, "v", 1, &error);
+    CHECK_ERROR(error, "is the length negative?");
+    leveldb_put(db, NULL, NULL, 3, "v", 1, &error);
+    CHECK_ERROR(error, "a pointer to 3 bytes is NULL");
+    CHECK(forebay_get(db, NULL, "a", 1, NULL, NULL, &error) == 0);
+    CHECK_ERROR(error, "the function that takes the value is NULL");
+    {
+        size_t length = 70000;
+        char *key = calloc(length, 1);
+        leveldb_put(db, NULL, key, length, "v", 1, &error);
+        CHECK_ERROR(error, "the key has 70000 bytes");
+        free(key);
+    }
+    leveldb_writebatch_destroy(batch);
+    leveldb_readoptions_destroy(bounded);
+    leveldb_destroy_db(NULL, name, &error);
+    CHECK(forebay_error_kind() == FOREBAY_ERROR_BUSY);
+    CHECK_ERROR(error, "IO error");
+    leveldb_close(db);
+    leveldb_destroy_db(NULL, name, &error);
+    CHECK_NO_ERROR(error);
+}
+
+/* On a memory node of another process, if its address was given. */
+static void nodes(const char *address) {
+    leveldb_options_t *options = leveldb_options_create();
+    leveldb_writeoptions_t *synced = leveldb_writeoptions_create();
+    char value[16];
+    leveldb_t *db;
+    start("memory nodes");
+    forebay_options_set_memory_nodes(options, "udp://nowhere", &error);
+    CHECK_ERROR(error, "Invalid argument");
+    forebay_options_set_memory_nodes(options, "local", &error);
+    CHECK_ERROR(error, "local is this process");
+    forebay_options_set_memory_nodes(options, "shm:/nowhere/at/all", &error);
+    CHECK_NO_ERROR(error);
+    CHECK(leveldb_open(options, name, &error) == NULL);
+    CHECK(forebay_error_kind() == FOREBAY_ERROR_UNAVAILABLE);
+    CHECK_ERROR(error, "IO error");
+    if (address != NULL) {
+        int opened;
+        leveldb_options_set_create_if_missing(options, 1);
+        leveldb_writeoptions_set_sync(synced, 1);
+        forebay_options_set_memory_nodes(options, address, &error);
+        CHECK_NO_ERROR(error);
+        for (opened = 0; opened < 2; opened++) {
+            db = leveldb_open(options, name, &error);
+            CHECK_NO_ERROR(error);
+            CHECK(get(db, "key", value) == opened);
+            leveldb_put(db, synced, "key", 3, "value", 5, &error);
+            CHECK_NO_ERROR(error);
+            leveldb_close(db);
+        }
+        leveldb_destroy_db(options, name, &error);
+        CHECK_NO_ERROR(error);
+    }
+    leveldb_writeoptions_destroy(synced);
+    leveldb_options_destroy(options);
+}
+
+int main(int argc, char **argv) {
+    CHECK(strcmp(forebay_version(), "") != 0 && forebay_error_kind() == 0);
+    nonsense();
+    orders();
+    reads_and_writes();
+    nodes(argc > 1 ? argv[1] : NULL);
+    puts("passed");
+    return 0;
+}

@@ -1,0 +1,45 @@
+"""An ordered map from bytes to bytes, in this process or on memory nodes of other processes."""
+
+from ._errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    BusyError,
+    ClosedError,
+    ConflictError,
+    CorruptError,
+    Error,
+    FencedError,
+    FullError,
+    InvalidError,
+    IoError,
+    NotFoundError,
+    TimedOutError,
+    UnavailableError,
+    UnsupportedError,
+)
+from ._forebay import Batch, Database, Entries, Snapshot, __version__, destroy, open
+
+__all__ = [
+    "AccessDeniedError",
+    "AlreadyExistsError",
+    "Batch",
+    "BusyError",
+    "ClosedError",
+    "ConflictError",
+    "CorruptError",
+    "Database",
+    "Entries",
+    "Error",
+    "FencedError",
+    "FullError",
+    "InvalidError",
+    "IoError",
+    "NotFoundError",
+    "Snapshot",
+    "TimedOutError",
+    "UnavailableError",
+    "UnsupportedError",
+    "__version__",
+    "destroy",
+    "open",
+]

@@ -1,0 +1,97 @@
+//! Write batches.
+
+use crate::bytes::Bytes;
+use crate::errors::Raised;
+use crate::writing::write_options;
+use forebay::{Store, WriteBatch};
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Writes that become visible together, in the order in which they were added. A context manager writes them at the end
+/// of its block, unless the block raises.
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct Batch {
+    store: Arc<Store>,
+    sync: bool,
+    /// Held for as long as a write is added, never while the engine works.
+    writes: Mutex<WriteBatch>,
+}
+
+impl Batch {
+    pub(crate) fn new(store: Arc<Store>, sync: bool) -> Self {
+        Self { store, sync, writes: Mutex::default() }
+    }
+
+    fn writes(&self) -> MutexGuard<'_, WriteBatch> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// Adds a write that sets a key.
+    fn put(&self, key: Bytes<'_>, value: Bytes<'_>) {
+        self.writes().put(key.as_slice(), value.as_slice());
+    }
+
+    /// Adds a write that removes a key.
+    fn delete(&self, key: Bytes<'_>) {
+        self.writes().delete(key.as_slice());
+    }
+
+    /// Adds a write that removes all keys from `start` to before `stop`.
+    fn delete_range(&self, start: Bytes<'_>, stop: Bytes<'_>) {
+        self.writes().delete_range(start.as_slice(), stop.as_slice());
+    }
+
+    /// The batch is written only if `key` has no value then. If it has one, nothing is written: `ConflictError`.
+    fn require_absent(&self, key: Bytes<'_>) {
+        self.writes().require_absent(key.as_slice());
+    }
+
+    /// The batch is written only if `key` has a value then. If it has none, nothing is written: `ConflictError`.
+    fn require_present(&self, key: Bytes<'_>) {
+        self.writes().require_present(key.as_slice());
+    }
+
+    /// Removes all writes and conditions.
+    fn clear(&self) {
+        self.writes().clear();
+    }
+
+    /// Writes the batch, and empties it if that succeeds.
+    fn write(&self, py: Python<'_>) -> PyResult<()> {
+        let mut writes = std::mem::take(&mut *self.writes());
+        let options = write_options(&self.store, self.sync);
+        let written = py.detach(|| self.store.write_with(&writes, &options)).raised();
+        if written.is_err() {
+            // What another thread added meanwhile comes behind.
+            let mut now = self.writes();
+            writes.append(&now);
+            *now = writes;
+        }
+        written
+    }
+
+    fn __len__(&self) -> usize {
+        self.writes().len()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if kind.is_none() {
+            return self.write(py);
+        }
+        self.clear();
+        Ok(())
+    }
+}

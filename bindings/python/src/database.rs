@@ -1,0 +1,334 @@
+//! Databases.
+
+use crate::batch::Batch;
+use crate::bytes::{Bytes, Keys, slices, values};
+use crate::entries::{Entries, Show};
+use crate::errors::{Raised, raise};
+use crate::snapshot::Snapshot;
+use crate::writing::write_options;
+use forebay::{ErrorKind, KeyOrder, NodeAddress, Options, Store, WriteBatch, WriteOptions};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Bytes that the memory node of a path offers, unless told otherwise. Memory is taken when it is first used.
+const MEMORY_BYTES: u64 = 4 << 30;
+
+/// An open database: an ordered map from bytes to bytes. Any number of threads may use it.
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct Database {
+    store: RwLock<Option<Arc<Store>>>,
+    sync: bool,
+}
+
+/// Opens a database.
+///
+/// Without `nodes`, `path` names a database of this process, with a memory node of `memory_bytes`; it ends with the process.
+/// With `nodes`, addresses as `tcp://host:port` or `shm:path`, `path` is the name of a database on these memory nodes. With
+/// `sync`, writes are in their memory before they return, unless a write says otherwise.
+#[pyfunction]
+#[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
+    write_buffer_bytes=None, shards=1, reverse=false, sync=false))]
+#[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+pub(crate) fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    nodes: Option<Vec<String>>,
+    create: bool,
+    error_if_exists: bool,
+    takeover: bool,
+    memory_bytes: Option<u64>,
+    write_buffer_bytes: Option<usize>,
+    shards: usize,
+    reverse: bool,
+    sync: bool,
+) -> PyResult<Database> {
+    let default = Options::default();
+    let options = Options {
+        create_if_missing: create,
+        error_if_exists,
+        takeover,
+        shards,
+        key_order: if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise },
+        write_buffer_bytes: write_buffer_bytes.unwrap_or(default.write_buffer_bytes),
+        ..default
+    };
+    let nodes = nodes.map(addresses).transpose()?;
+    let store = py.detach(|| match nodes {
+        None => Store::open(path, memory_bytes.unwrap_or(MEMORY_BYTES), options).raised(),
+        Some(nodes) => Store::connect_all(&nodes, Options { name: Some(name(path)?), ..options }).raised(),
+    })?;
+    Ok(Database { store: RwLock::new(Some(Arc::new(store))), sync })
+}
+
+/// Drops a database and its data: the one that `path` names in this process, or the one of that name on `nodes`.
+#[pyfunction]
+#[pyo3(signature = (path, *, nodes=None))]
+pub(crate) fn destroy(py: Python<'_>, path: PathBuf, nodes: Option<Vec<String>>) -> PyResult<()> {
+    let nodes = nodes.map(addresses).transpose()?;
+    py.detach(|| match nodes {
+        None => Store::destroy_path(path).raised(),
+        Some(nodes) => Store::destroy(&nodes, &name(path)?).raised(),
+    })
+}
+
+fn addresses(nodes: Vec<String>) -> PyResult<Vec<NodeAddress>> {
+    nodes.iter().map(|node| node.parse::<NodeAddress>().raised()).collect()
+}
+
+fn name(path: PathBuf) -> PyResult<String> {
+    let not_text =
+        |path| raise(ErrorKind::Invalid, format!("{path:?} is no name of a database: use letters and digits"));
+    path.into_os_string().into_string().map_err(not_text)
+}
+
+impl Database {
+    pub(crate) fn store(&self) -> PyResult<Arc<Store>> {
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
+        store.ok_or_else(|| raise(ErrorKind::Closed, "the database is closed".into()))
+    }
+
+    fn entries(&self, py: Python<'_>, keys: &Keys<'_>, reverse: bool, show: Show) -> PyResult<Entries> {
+        let store = self.store()?;
+        Entries::new(py, &store, keys, None, reverse, show)
+    }
+
+    /// Options of a write that says this about sync.
+    fn writing(&self, store: &Store, sync: Option<bool>) -> WriteOptions {
+        write_options(store, sync.unwrap_or(self.sync))
+    }
+}
+
+#[pymethods]
+impl Database {
+    /// Whether the database was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.store.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// The value of a key, or `default`.
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: Bytes<'py>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (store, key) = (self.store()?, key.as_slice());
+        let value = py.detach(|| store.get(key)).raised()?;
+        Ok(value.map(|value| PyBytes::new(py, &value).into_any()).or(default))
+    }
+
+    /// Copies the value of a key to the start of `buffer`, and returns its length; `None` without a value. Fails without
+    /// a change if the buffer is too short.
+    fn get_into(&self, py: Python<'_>, key: Bytes<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        let (store, key) = (self.store()?, key.as_slice());
+        let view = PyMemoryView::from(buffer)?;
+        let (room, view) = (view.len()?, view.unbind());
+        let fill = |value: &[u8]| {
+            // The engine's bytes stay until this returns, and only the interpreter's lock is waited for.
+            Python::attach(|py| {
+                if value.len() > room {
+                    let message = format!("the value has {} bytes, the buffer {room}", value.len());
+                    return Err(PyValueError::new_err(message));
+                }
+                let part = view.bind(py).get_item(PySlice::new(py, 0, value.len().try_into()?, 1))?;
+                PyBuffer::<u8>::get(&part)?.copy_from_slice(py, value)?;
+                Ok(value.len())
+            })
+        };
+        py.detach(|| store.get_with(key, None, fill)).raised()?.transpose()
+    }
+
+    /// The values of keys, all as of the same moment, in few round trips.
+    fn multi_get<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let store = self.store()?;
+        let keys = keys.try_iter()?.map(|key| key?.extract()).collect::<PyResult<Vec<Bytes<'_>>>>()?;
+        let keys = slices(&keys);
+        Ok(values(py, &py.detach(|| store.multi_get(&keys)).raised()?))
+    }
+
+    /// Sets a key.
+    #[pyo3(signature = (key, value, *, sync=None))]
+    fn put(&self, py: Python<'_>, key: Bytes<'_>, value: Bytes<'_>, sync: Option<bool>) -> PyResult<()> {
+        let store = self.store()?;
+        let (key, value, options) = (key.as_slice(), value.as_slice(), self.writing(&store, sync));
+        py.detach(|| store.put_with(key, value, &options)).raised()
+    }
+
+    /// Removes a key, which need not be there.
+    #[pyo3(signature = (key, *, sync=None))]
+    fn delete(&self, py: Python<'_>, key: Bytes<'_>, sync: Option<bool>) -> PyResult<()> {
+        let store = self.store()?;
+        let (key, options) = (key.as_slice(), self.writing(&store, sync));
+        py.detach(|| store.delete_with(key, &options)).raised()
+    }
+
+    /// Removes all keys from `start` to before `stop`, at the cost of one record.
+    #[pyo3(signature = (start, stop, *, sync=None))]
+    fn delete_range(&self, py: Python<'_>, start: Bytes<'_>, stop: Bytes<'_>, sync: Option<bool>) -> PyResult<()> {
+        let store = self.store()?;
+        let options = self.writing(&store, sync);
+        let mut batch = WriteBatch::new();
+        batch.delete_range(start.as_slice(), stop.as_slice());
+        py.detach(|| store.write_with(&batch, &options)).raised()
+    }
+
+    /// A batch of writes that become visible together. As a context manager, it is written at the end of the block,
+    /// unless the block raises.
+    #[pyo3(signature = (*, sync=None))]
+    fn batch(&self, sync: Option<bool>) -> PyResult<Batch> {
+        Ok(Batch::new(self.store()?, sync.unwrap_or(self.sync)))
+    }
+
+    /// The present moment, to read at. A context manager.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
+        let store = self.store()?;
+        let snapshot = py.detach(|| store.snapshot());
+        Ok(Snapshot::new(store, snapshot))
+    }
+
+    /// Keys and values in order, from `start` to before `stop`, only those with `prefix`, as of now.
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false))]
+    fn items<'py>(
+        &self,
+        py: Python<'py>,
+        start: Option<Bytes<'py>>,
+        stop: Option<Bytes<'py>>,
+        prefix: Option<Bytes<'py>>,
+        reverse: bool,
+    ) -> PyResult<Entries> {
+        self.entries(py, &Keys { start, stop, prefix }, reverse, Show::Items)
+    }
+
+    /// As `items`, the keys alone.
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false))]
+    fn keys<'py>(
+        &self,
+        py: Python<'py>,
+        start: Option<Bytes<'py>>,
+        stop: Option<Bytes<'py>>,
+        prefix: Option<Bytes<'py>>,
+        reverse: bool,
+    ) -> PyResult<Entries> {
+        self.entries(py, &Keys { start, stop, prefix }, reverse, Show::Keys)
+    }
+
+    /// As `items`, the values alone.
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false))]
+    fn values<'py>(
+        &self,
+        py: Python<'py>,
+        start: Option<Bytes<'py>>,
+        stop: Option<Bytes<'py>>,
+        prefix: Option<Bytes<'py>>,
+        reverse: bool,
+    ) -> PyResult<Entries> {
+        self.entries(py, &Keys { start, stop, prefix }, reverse, Show::Values)
+    }
+
+    /// Brings what was written to the memory nodes, and waits for it.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.store()?;
+        py.detach(|| store.flush()).raised()
+    }
+
+    /// Compacts a range down to the last level, and waits for it.
+    #[pyo3(signature = (start=None, stop=None))]
+    fn compact(&self, py: Python<'_>, start: Option<Bytes<'_>>, stop: Option<Bytes<'_>>) -> PyResult<()> {
+        let store = self.store()?;
+        let (start, stop) = (start.as_ref().map(Bytes::as_slice), stop.as_ref().map(Bytes::as_slice));
+        py.detach(|| store.compact_range(start, stop)).raised()
+    }
+
+    /// Approximate bytes of the records in a range, without what memtables hold.
+    fn approximate_size(&self, py: Python<'_>, start: Bytes<'_>, stop: Bytes<'_>) -> PyResult<u64> {
+        let (store, range) = (self.store()?, (start.as_slice(), stop.as_slice()));
+        let sizes = py.detach(|| store.approximate_sizes(&[range])).raised()?;
+        Ok(sizes.first().copied().unwrap_or(0))
+    }
+
+    /// A property by its name, as `forebay.levelstats`; `None` for an unknown name.
+    fn property(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
+        let store = self.store()?;
+        Ok(py.detach(|| store.property(name)))
+    }
+
+    /// All properties.
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let store = self.store()?;
+        let properties = PyDict::new(py);
+        for (name, value) in py.detach(|| store.properties()) {
+            properties.set_item(name, value)?;
+        }
+        Ok(properties)
+    }
+
+    /// Closes the database, and fails with what its last flush failed with. Its name can be opened again once batches,
+    /// snapshots and iterators are gone too. A second call does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.store.write().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(store) = store else { return Ok(()) };
+        py.detach(|| {
+            let closed = store.close();
+            drop(store);
+            closed
+        })
+        .raised()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: Bytes<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let (store, bytes) = (self.store()?, key.as_slice());
+        match py.detach(|| store.get(bytes)).raised()? {
+            Some(value) => Ok(PyBytes::new(py, &value)),
+            None => Err(PyKeyError::new_err(PyBytes::new(py, bytes).unbind())),
+        }
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: Bytes<'_>, value: Bytes<'_>) -> PyResult<()> {
+        self.put(py, key, value, None)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: Bytes<'_>) -> PyResult<()> {
+        self.delete(py, key, None)
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: Bytes<'_>) -> PyResult<bool> {
+        let (store, key) = (self.store()?, key.as_slice());
+        Ok(py.detach(|| store.get_with(key, None, |_| ())).raised()?.is_some())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Entries> {
+        self.keys(py, None, None, None, false)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+}
+
+impl Drop for Database {
+    /// Closing waits for background work, so other threads of Python go on meanwhile.
+    fn drop(&mut self) {
+        let store = self.store.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(store) = store {
+            let mut store = Some(store);
+            // Without an interpreter, at the very end of the process, it is dropped all the same.
+            Python::try_attach(|py| py.detach(|| drop(store.take())));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Iterators. They read ahead, so that the interpreter's lock changes hands once for many entries.
+
+use crate::bytes::Keys;
+use crate::errors::{Raised, raise};
+use forebay::{DbIterator, EngineError, ErrorKind, IterOptions, Store};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+/// Read ahead at most this many entries,
+const MAX_ENTRIES: usize = 256;
+/// and at most this many bytes, but one entry at least.
+const MAX_BYTES: usize = 64 << 10;
+
+/// A key and its value; what the iterator does not give is empty.
+type Entry = (Vec<u8>, Vec<u8>);
+
+/// What an iterator gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    Items,
+    Keys,
+    Values,
+}
+
+/// An iterator over entries of a database, as of the moment at which it was made.
+#[pyclass(frozen, generic, module = "forebay")]
+pub(crate) struct Entries {
+    show: Show,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` once the end was reached, or the iterator was closed.
+    iterator: Option<DbIterator>,
+    is_reverse: bool,
+    has_position: bool,
+    /// How many entries to read ahead next: one at first, since many iterations end soon.
+    ahead: usize,
+    entries: VecDeque<Entry>,
+}
+
+impl State {
+    /// Takes the next entry.
+    fn next(&mut self, show: Show) -> Result<Option<Entry>, EngineError> {
+        if self.entries.is_empty()
+            && let Some(mut iterator) = self.iterator.take()
+        {
+            // On failure the iterator is gone, and the iteration is over.
+            if self.fill(&mut iterator, show)? {
+                self.iterator = Some(iterator);
+            }
+        }
+        Ok(self.entries.pop_front())
+    }
+
+    /// Reads ahead. Returns whether there may be more.
+    fn fill(&mut self, iterator: &mut DbIterator, show: Show) -> Result<bool, EngineError> {
+        let mut bytes = 0;
+        for _ in 0..self.ahead {
+            match (std::mem::replace(&mut self.has_position, true), self.is_reverse) {
+                (false, false) => iterator.seek_to_first()?,
+                (false, true) => iterator.seek_to_last()?,
+                (true, false) => iterator.next()?,
+                (true, true) => iterator.prev()?,
+            }
+            if !iterator.valid() {
+                return Ok(false);
+            }
+            let key = if show == Show::Values { Vec::new() } else { iterator.key().to_vec() };
+            let value = if show == Show::Keys { Vec::new() } else { iterator.value().to_vec() };
+            bytes += key.len() + value.len();
+            self.entries.push_back((key, value));
+            if bytes >= MAX_BYTES {
+                break;
+            }
+        }
+        self.ahead = (self.ahead * 2).min(MAX_ENTRIES);
+        Ok(true)
+    }
+}
+
+impl Entries {
+    pub(crate) fn new(
+        py: Python<'_>,
+        store: &Store,
+        keys: &Keys<'_>,
+        snapshot: Option<&forebay::Snapshot>,
+        is_reverse: bool,
+        show: Show,
+    ) -> PyResult<Self> {
+        let options = IterOptions { snapshot, ..keys.options() };
+        let iterator = py.detach(|| store.iter_with(&options)).raised()?;
+        let state =
+            State { iterator: Some(iterator), is_reverse, has_position: false, ahead: 1, entries: VecDeque::new() };
+        Ok(Self { show, state: Mutex::new(state) })
+    }
+
+    /// The next entry, if it was read ahead and no other thread is at it.
+    fn at_hand(&self) -> PyResult<Option<Entry>> {
+        match self.state.try_lock() {
+            Ok(mut state) => Ok(state.entries.pop_front()),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Poisoned(_)) => Err(raise(ErrorKind::Io, "the iterator failed before".into())),
+        }
+    }
+}
+
+#[pymethods]
+impl Entries {
+    /// Ends the iteration, and lets go of what it holds.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.iterator = None;
+            state.entries.clear();
+        });
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let entry = match self.at_hand()? {
+            Some(entry) => Some(entry),
+            None => py.detach(|| self.state.lock().unwrap_or_else(PoisonError::into_inner).next(self.show)).raised()?,
+        };
+        let Some((key, value)) = entry else { return Ok(None) };
+        Ok(Some(match self.show {
+            Show::Keys => PyBytes::new(py, &key).into_any(),
+            Show::Values => PyBytes::new(py, &value).into_any(),
+            Show::Items => PyTuple::new(py, [PyBytes::new(py, &key), PyBytes::new(py, &value)])?.into_any(),
+        }))
+    }
+}

@@ -1,0 +1,36 @@
+//! Forebay for Python: the extension module `forebay._forebay`. Package `forebay` around it has the errors and the types.
+//!
+//! Every call into the engine gives the interpreter's lock (GIL) away and takes it back afterwards, so no thread ever waits
+//! for the engine while it holds that lock; neither does it wait for a lock of this module then. This crate holds no
+//! logic of a database.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod bytes;
+mod database;
+mod entries;
+mod errors;
+mod snapshot;
+mod writing;
+
+use pyo3::prelude::*;
+
+/// The extension module.
+#[pymodule(gil_used = false)]
+mod _forebay {
+    #[pymodule_export]
+    use crate::batch::Batch;
+    #[pymodule_export]
+    use crate::database::{Database, destroy, open};
+    #[pymodule_export]
+    use crate::entries::Entries;
+    #[pymodule_export]
+    use crate::snapshot::Snapshot;
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,299 @@
+"""What package `forebay` promises."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import forebay
+
+MEMORY_BYTES = 256 << 20
+numbers = itertools.count()
+
+
+@pytest.fixture
+def path() -> Iterator[str]:
+    name = f"test-{next(numbers)}"
+    yield name
+    gc.collect()
+    try:
+        forebay.destroy(name)
+    except forebay.NotFoundError:
+        pass
+
+
+@pytest.fixture
+def db(path: str) -> Iterator[forebay.Database]:
+    with forebay.open(path, memory_bytes=MEMORY_BYTES) as database:
+        yield database
+
+
+def test_values_come_back(db: forebay.Database) -> None:
+    db.put(b"key", b"value")
+    assert db.get(b"key") == b"value" and db[b"key"] == b"value" and b"key" in db
+    assert db.get(b"none") is None and db.get(b"none", 7) == 7 and b"none" not in db
+    with pytest.raises(KeyError) as raised:
+        db[b"none"]
+    assert raised.value.args == (b"none",)
+    db[b""] = b"\0of the empty key\0"
+    assert db[b""] == b"\0of the empty key\0"
+    del db[b"key"]
+    db.delete(b"never there")
+    assert list(db) == [b""]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_is_a_key_and_a_value(db: forebay.Database, kind: type) -> None:
+    db[kind(b"key")] = kind(b"value")
+    assert db[kind(b"key")] == b"value"
+    assert list(db.keys(start=kind(b"k"), stop=kind(b"l"))) == [b"key"]
+
+
+def test_what_is_no_buffer_is_refused(db: forebay.Database) -> None:
+    with pytest.raises(TypeError):
+        db.put("key", b"value")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        db.get(7)  # type: ignore[call-overload]
+
+
+def test_get_into_fills_a_buffer(db: forebay.Database) -> None:
+    db[b"key"] = b"value"
+    buffer = bytearray(b"........")
+    assert db.get_into(b"key", buffer) == 5 and buffer == b"value..."
+    assert db.get_into(b"none", buffer) is None
+    with pytest.raises(ValueError, match="the value has 5 bytes, the buffer 4"):
+        db.get_into(b"key", memoryview(buffer)[:4])
+    with pytest.raises((ValueError, BufferError)):
+        db.get_into(b"key", b"........")
+    assert buffer == b"value..."
+
+
+def test_multi_get(db: forebay.Database) -> None:
+    db[b"a"], db[b"b"] = b"1", b""
+    assert db.multi_get([b"a", b"x", b"b", b"a"]) == [b"1", None, b"", b"1"]
+    assert db.multi_get([]) == []
+    assert db.multi_get(key for key in (b"b", bytearray(b"a"))) == [b"", b"1"]
+
+
+def test_a_batch_is_written_as_a_whole(db: forebay.Database) -> None:
+    db[b"old"] = b"0"
+    with db.batch() as batch:
+        batch.put(b"a", b"1")
+        batch.delete(b"old")
+        batch.delete_range(b"x", b"y")
+        assert len(batch) == 3 and b"a" not in db
+    assert len(batch) == 0 and dict(db.items()) == {b"a": b"1"}
+    with pytest.raises(ZeroDivisionError):
+        with db.batch() as batch:
+            batch.put(b"b", b"2")
+            1 / 0
+    assert b"b" not in db and len(batch) == 0
+    batch.put(b"c", b"3")
+    batch.clear()
+    batch.write()
+    assert list(db) == [b"a"]
+
+
+def test_a_batch_that_fails_is_kept(db: forebay.Database) -> None:
+    batch = db.batch()
+    batch.put(b"k" * 70_000, b"")
+    with pytest.raises(forebay.InvalidError, match="70000 bytes"):
+        batch.write()
+    assert len(batch) == 1
+
+
+def test_a_batch_with_conditions(db: forebay.Database) -> None:
+    for number in range(2):
+        batch = db.batch()
+        batch.require_absent(b"key")
+        batch.put(b"key", b"%d" % number)
+        if number == 0:
+            batch.write()
+        else:
+            with pytest.raises(forebay.ConflictError):
+                batch.write()
+    assert db[b"key"] == b"0"
+    with db.batch() as batch:
+        batch.require_present(b"key")
+        batch.put(b"other", b"1")
+    assert db[b"other"] == b"1"
+
+
+def test_ranges_in_both_directions(db: forebay.Database) -> None:
+    for number in range(1000):
+        db[b"%03d" % number] = b"value %d" % number
+    assert list(db) == [b"%03d" % number for number in range(1000)]
+    assert list(db.items(b"010", b"012")) == [(b"010", b"value 10"), (b"011", b"value 11")]
+    assert list(db.keys(b"998")) == [b"998", b"999"]
+    assert list(db.keys(stop=b"002")) == [b"000", b"001"]
+    assert list(db.keys(prefix=b"99")) == [b"99%d" % number for number in range(10)]
+    assert list(db.keys(reverse=True)) == sorted(db, reverse=True)
+    assert list(db.values(b"500", b"503", reverse=True)) == [b"value 502", b"value 501", b"value 500"]
+    assert list(db.items(b"5", b"5")) == []
+    db.delete_range(b"100", b"900")
+    assert len(list(db)) == 200
+
+
+def test_an_iterator_sees_its_moment_and_ends(db: forebay.Database) -> None:
+    db[b"a"], db[b"b"] = b"1", b"2"
+    items = db.items()
+    db[b"c"] = b"3"
+    del db[b"a"]
+    assert next(items) == (b"a", b"1")
+    assert list(items) == [(b"b", b"2")]
+    with pytest.raises(StopIteration):
+        next(items)
+    closed = db.keys()
+    closed.close()
+    assert list(closed) == []
+
+
+def test_a_snapshot_stays(db: forebay.Database) -> None:
+    db[b"a"] = b"1"
+    with db.snapshot() as snapshot:
+        db[b"a"], db[b"b"] = b"2", b"3"
+        assert snapshot[b"a"] == b"1" and snapshot.get(b"b") is None and b"b" not in snapshot
+        assert snapshot.multi_get([b"a", b"b"]) == [b"1", None]
+        assert list(snapshot) == [b"a"] and list(snapshot.items()) == [(b"a", b"1")]
+        assert list(snapshot.values(reverse=True)) == [b"1"]
+        with pytest.raises(KeyError):
+            snapshot[b"b"]
+    snapshot.release()
+    with pytest.raises(forebay.ClosedError):
+        snapshot.get(b"a")
+
+
+def test_the_reverse_order(path: str) -> None:
+    with forebay.open(path, reverse=True, memory_bytes=MEMORY_BYTES) as db:
+        db[b"a"], db[b"b"] = b"1", b"2"
+        assert list(db) == [b"b", b"a"]
+    with pytest.raises(forebay.InvalidError, match="key order"):
+        forebay.open(path)
+
+
+def test_a_path_is_found_again_until_it_is_destroyed(path: str) -> None:
+    with pytest.raises(forebay.NotFoundError):
+        forebay.open(path, create=False)
+    with forebay.open(Path(path), memory_bytes=MEMORY_BYTES) as db:
+        db[b"key"] = b"value"
+        with pytest.raises(forebay.BusyError):
+            forebay.open(path)
+        with pytest.raises(forebay.BusyError):
+            forebay.destroy(path)
+    with pytest.raises(forebay.AlreadyExistsError):
+        forebay.open(path, error_if_exists=True)
+    with forebay.open(path, create=False) as db:
+        assert db[b"key"] == b"value"
+    forebay.destroy(path)
+    with pytest.raises(forebay.NotFoundError):
+        forebay.destroy(path)
+
+
+def test_a_closed_database_says_so(db: forebay.Database) -> None:
+    db[b"key"] = b"value"
+    keys, batch = db.keys(), db.batch()
+    batch.put(b"a", b"1")
+    assert not db.closed
+    db.close()
+    db.close()
+    assert db.closed
+    with pytest.raises(forebay.ClosedError, match="closed"):
+        db.get(b"key")
+    with pytest.raises(forebay.ClosedError):
+        batch.write()
+    del keys, batch
+
+
+def test_errors_are_typed(db: forebay.Database) -> None:
+    assert issubclass(forebay.InvalidError, ValueError) and issubclass(forebay.UnavailableError, ConnectionError)
+    with pytest.raises(forebay.InvalidError):
+        db.delete_range(b"b", b"a")
+    with pytest.raises(forebay.InvalidError):
+        forebay.open("name", nodes=["nonsense"])
+    with pytest.raises(forebay.UnavailableError):
+        forebay.open("name", nodes=["shm:/nowhere/at/all"])
+
+
+def test_maintenance(db: forebay.Database) -> None:
+    for number in range(2000):
+        db[b"%04d" % number] = bytes(1000)
+    db.flush()
+    db.compact()
+    db.compact(b"0100", b"0200")
+    assert 500_000 < db.approximate_size(b"0000", b"1000") < 1_500_000
+    properties = db.properties()
+    assert properties["forebay.num-shards"] == "1"
+    assert db.property("forebay.num-flushes") is not None and db.property("nonsense") is None
+
+
+def test_threads_write_and_read_side_by_side(db: forebay.Database) -> None:
+    failures: list[BaseException] = []
+
+    def work(name: int) -> None:
+        try:
+            for number in range(300):
+                key = b"%d-%d" % (name, number)
+                db[key] = key
+                assert db[key] == key
+                if number % 100 == 0:
+                    assert sum(1 for _ in db.keys(prefix=b"%d-" % name)) == number + 1
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(list(db)) == 1200
+
+
+def test_threads_share_an_iterator(db: forebay.Database) -> None:
+    for number in range(5000):
+        db[b"%05d" % number] = b""
+    keys, found = db.keys(), [[], []]  # type: ignore[var-annotated]
+    threads = [threading.Thread(target=lambda into=into: into.extend(keys)) for into in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found[0] + found[1]) == [b"%05d" % number for number in range(5000)]
+
+
+def test_other_threads_run_while_the_engine_works(db: forebay.Database) -> None:
+    """A call that takes long does not keep the interpreter: another thread gets on meanwhile."""
+    for number in range(20_000):
+        db[b"%06d" % (number * 7919 % 20_000)] = bytes(500)
+    done = threading.Event()
+
+    def compact() -> None:
+        db.compact()
+        done.set()
+
+    thread = threading.Thread(target=compact)
+    thread.start()
+    steps = 0
+    while not done.is_set():
+        steps += 1
+    thread.join()
+    assert steps > 100
+
+
+def test_a_database_that_nobody_closes_is_closed(path: str) -> None:
+    db = forebay.open(path, memory_bytes=MEMORY_BYTES)
+    db[b"key"] = b"value"
+    del db
+    gc.collect()
+    with forebay.open(path, create=False) as again:
+        assert again[b"key"] == b"value"
+
+
+def test_what_is_shown(db: forebay.Database) -> None:
+    assert forebay.__version__ and set(forebay.__all__) <= set(dir(forebay))
+    assert forebay.Database.__doc__ and forebay.open.__doc__

@@ -1,0 +1,104 @@
+//! Flags that say what a database survives.
+
+use crate::units;
+use forebay::{Durability, Storage, StorageOptions, Syncing};
+use std::str::FromStr;
+
+/// Name of a database on storage that gets no other.
+pub const USUAL_NAME: &str = "default";
+
+/// Where a database lies, and what its writes survive.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DurabilityArguments {
+    /// Name of the database on the memory node, or in --storage (there `default`). It outlives the command; a database
+    /// without a name ends with the command.
+    #[arg(long, value_name = "NAME")]
+    db: Option<String>,
+    /// Storage in which the database lies: a path or file:///path, s3://bucket/prefix or hdfs://host:port/prefix (where they are
+    /// built in), memory: (for this command alone). It survives there the loss of everything else.
+    #[arg(long, value_name = "URL", value_parser = open_storage)]
+    storage: Option<Storage>,
+    /// What a write survives once it is acknowledged: none; with memory, the end of this process (needs --db); with
+    /// storage=sync, the loss of all but the storage, with storage=interval:1s, the same but for the last second, with
+    /// storage=flush, but for what was not flushed (need --storage). By default storage=sync with --storage, else none.
+    #[arg(long, value_name = "DURABILITY")]
+    durability: Option<DurabilityArgument>,
+}
+
+/// A durability on the command line.
+#[derive(Debug, Clone, Copy)]
+struct DurabilityArgument(Durability);
+
+impl FromStr for DurabilityArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let right = "a durability is none, memory, storage=sync, storage=interval:DURATION or storage=flush";
+        let durability = match text.split_once('=') {
+            None if text == "none" => Durability::None,
+            None if text == "memory" => Durability::Memory,
+            Some(("storage", "sync")) => Durability::Storage(Syncing::Sync),
+            Some(("storage", "flush")) => Durability::Storage(Syncing::Flush),
+            Some(("storage", rest)) => match rest.split_once(':') {
+                Some(("interval", interval)) => Durability::Storage(Syncing::Interval(units::duration(interval)?)),
+                _ => return Err(right.to_owned()),
+            },
+            _ => return Err(right.to_owned()),
+        };
+        Ok(Self(durability))
+    }
+}
+
+/// Opens storage that a flag names.
+///
+/// # Errors
+/// What is wrong with the URL, or with what it names.
+pub fn open_storage(url: &str) -> Result<Storage, String> {
+    Storage::open(url, StorageOptions::default()).map_err(|error| error.to_string())
+}
+
+impl DurabilityArguments {
+    /// Whether no flag says where the database lies or what its writes survive.
+    pub const fn say_nothing(&self) -> bool {
+        self.db.is_none() && self.storage.is_none() && self.durability.is_none()
+    }
+
+    /// The database's name.
+    pub fn name(&self) -> Option<String> {
+        self.db.clone().or_else(|| self.storage.as_ref().map(|_| USUAL_NAME.to_owned()))
+    }
+
+    /// Its storage.
+    pub fn storage(&self) -> Option<Storage> {
+        self.storage.clone()
+    }
+
+    /// What its writes survive.
+    pub fn durability(&self) -> Durability {
+        match (&self.durability, &self.storage) {
+            (Some(durability), _) => durability.0,
+            (None, Some(_)) => Durability::Storage(Syncing::Sync),
+            (None, None) => Durability::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn durabilities_have_names() {
+        let of = |text: &str| text.parse::<DurabilityArgument>().map(|found| found.0);
+        assert_eq!(of("none"), Ok(Durability::None));
+        assert_eq!(of("memory"), Ok(Durability::Memory));
+        assert_eq!(of("storage=sync"), Ok(Durability::Storage(Syncing::Sync)));
+        assert_eq!(of("storage=flush"), Ok(Durability::Storage(Syncing::Flush)));
+        let second = Durability::Storage(Syncing::Interval(Duration::from_secs(1)));
+        assert_eq!(of("storage=interval:1s"), Ok(second));
+        for bad in ["", "storage", "storage=", "storage=interval", "storage=interval:1", "memory=1x", "disk"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}

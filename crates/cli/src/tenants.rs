@@ -1,0 +1,373 @@
+//! `forebay tenants`: who uses a memory node, and how much of it; and the file that says who may.
+
+use crate::access::AccessArguments;
+use crate::arguments::NodeAddresses;
+use crate::failure::{Failure, Stage};
+use crate::nodes::with_hint;
+use crate::output;
+use crate::units;
+use forebay::NodeAddress;
+use forebay_memory_client::{ClientOptions, DoorFigures, MemoryClient, TenantFigures};
+use forebay_memory_node::{Identity, Limits, TenantOptions, TenantRights, TenantsOptions};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Which memory node.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Where the memory node is: shm:<path> or tcp://<host>:<port>.
+    #[arg(long)]
+    pub memory: NodeAddresses,
+    #[command(flatten)]
+    pub access: AccessArguments,
+    /// How the figures are printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// Forms of the figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A table for people.
+    Table,
+    /// One JSON object.
+    Json,
+    /// The text format of Prometheus, with the tenant as a label.
+    Metrics,
+}
+
+/// Prints the figures of a memory node's tenants.
+///
+/// # Errors
+/// When the node cannot be reached, or the caller's tenant does not administer it.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { memory, format, .. } = arguments;
+    let [memory] = memory.all() else {
+        return Err(Failure::usage("--memory: name one memory node, whose tenants are to be shown"));
+    };
+    if *memory == NodeAddress::Local {
+        return Err(Failure::usage("--memory=local has no tenants: use shm:<path> or tcp://<host>:<port>"));
+    }
+    let link = forebay::connect(memory)
+        .map_err(|error| Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, memory)))?;
+    let failed = |error: forebay_memory_client::Error| Failure::new(error.kind(), Stage::Start, error);
+    let client = MemoryClient::connect(link, "forebay tenants", ClientOptions::default()).map_err(failed)?;
+    let page = client.list_tenants().map_err(failed)?;
+    let extent_bytes = client.extent_bytes();
+    let tenants: Vec<Shown<'_>> = page.tenants.iter().map(|figures| Shown::of(figures, extent_bytes)).collect();
+    let report = Report { tenants, connections: Connections::of(&page.door) };
+    match format {
+        Format::Table => table(&report),
+        Format::Json => output::line(&serde_json::to_string(&report).map_err(unprintable)?),
+        Format::Metrics => metrics(&report),
+    }
+}
+
+fn unprintable(error: serde_json::Error) -> Failure {
+    Failure::io("printing the report")(error.into())
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    tenants: Vec<Shown<'a>>,
+    connections: Connections,
+}
+
+/// Connections since the node began to listen.
+#[derive(Debug, Serialize)]
+struct Connections {
+    admitted: u64,
+    refused: u64,
+    shown_out: u64,
+    late: u64,
+    crowded: u64,
+    withdrawn: u64,
+}
+
+impl Connections {
+    const fn of(door: &DoorFigures) -> Self {
+        let DoorFigures { admitted, refused, shown_out, late, crowded, withdrawn } = *door;
+        Self { admitted, refused, shown_out, late, crowded, withdrawn }
+    }
+}
+
+/// What a figure of a tenant is, by its name: what it has now, which may become less. The others count.
+const NOW: [&str; 12] = [
+    "weight",
+    "memory_bytes",
+    "most_memory_bytes",
+    "reserve_bytes",
+    "links",
+    "sessions",
+    "stores",
+    "shards",
+    "keys",
+    "ranges",
+    "jobs",
+    "waiting_calls",
+];
+
+/// Prints the figures as metrics: each with the tenant as a label, and the connections by what became of them.
+fn metrics(report: &Report<'_>) -> Result<(), Failure> {
+    let fields = |value: serde_json::Value| match value {
+        serde_json::Value::Object(fields) => fields,
+        _ => serde_json::Map::new(),
+    };
+    let tenants =
+        report.tenants.iter().map(|tenant| serde_json::to_value(tenant).map(|value| (tenant.name, fields(value))));
+    let tenants: Vec<_> = tenants.collect::<Result<_, _>>().map_err(unprintable)?;
+    let names =
+        tenants.first().map(|(_, fields)| fields.keys().filter(|name| *name != "name").cloned().collect::<Vec<_>>());
+    for name in names.unwrap_or_default() {
+        let (kind, suffix) = if NOW.contains(&name.as_str()) { ("gauge", "") } else { ("counter", "_total") };
+        output::line(&format!("# TYPE forebay_tenant_{name}{suffix} {kind}"))?;
+        for (tenant, fields) in &tenants {
+            let value = fields.get(&name).and_then(serde_json::Value::as_u64).unwrap_or_default();
+            let tenant = escaped(tenant);
+            output::line(&format!("forebay_tenant_{name}{suffix}{{tenant=\"{tenant}\"}} {value}"))?;
+        }
+    }
+    output::line("# TYPE forebay_connections_total counter")?;
+    for (outcome, value) in fields(serde_json::to_value(&report.connections).map_err(unprintable)?) {
+        let value = value.as_u64().unwrap_or_default();
+        output::line(&format!("forebay_connections_total{{outcome=\"{outcome}\"}} {value}"))?;
+    }
+    Ok(())
+}
+
+/// A tenant's name as a label or in a table. It is letters and digits as the node makes it; what comes over a network
+/// is not believed.
+fn escaped(name: &str) -> String {
+    name.escape_debug().to_string()
+}
+
+/// What is shown of a tenant.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    weight: u32,
+    memory_bytes: u64,
+    most_memory_bytes: u64,
+    reserve_bytes: u64,
+    links: u64,
+    sessions: u64,
+    stores: u64,
+    shards: u64,
+    keys: u64,
+    ranges: u64,
+    jobs: u64,
+    waiting_calls: u64,
+    calls: u64,
+    refused_calls: u64,
+    limited_calls: u64,
+    denied_calls: u64,
+    malformed_messages: u64,
+    lapsed_sessions: u64,
+    closed_links: u64,
+    completed_jobs: u64,
+    failed_jobs: u64,
+    moved_bytes: u64,
+    busy_us: u64,
+}
+
+impl<'a> Shown<'a> {
+    fn of(figures: &'a TenantFigures, extent_bytes: u64) -> Self {
+        let bytes = |extents: u64| extents.saturating_mul(extent_bytes);
+        Self {
+            name: figures.name.as_str(),
+            weight: figures.weight,
+            memory_bytes: bytes(figures.extents),
+            most_memory_bytes: bytes(figures.most_extents),
+            reserve_bytes: bytes(figures.reserve_extents),
+            links: figures.links,
+            sessions: figures.sessions,
+            stores: figures.stores,
+            shards: figures.shards,
+            keys: figures.keys,
+            ranges: figures.ranges,
+            jobs: figures.jobs,
+            waiting_calls: figures.waiting_calls,
+            calls: figures.calls,
+            refused_calls: figures.refused_calls,
+            limited_calls: figures.limited_calls,
+            denied_calls: figures.denied_calls,
+            malformed_messages: figures.malformed_messages,
+            lapsed_sessions: figures.lapsed_sessions,
+            closed_links: figures.closed_links,
+            completed_jobs: figures.completed_jobs,
+            failed_jobs: figures.failed_jobs,
+            moved_bytes: figures.moved_bytes,
+            busy_us: figures.busy_us,
+        }
+    }
+}
+
+fn table(report: &Report<'_>) -> Result<(), Failure> {
+    output::line(&format!(
+        "{:<24} {:>11} {:>11} {:>5} {:>8} {:>6} {:>6} {:>5} {:>11} {:>8} {:>8} {:>7} {:>7} {:>10}",
+        "tenant",
+        "memory MiB",
+        "of MiB",
+        "links",
+        "sessions",
+        "stores",
+        "shards",
+        "jobs",
+        "calls",
+        "refused",
+        "limited",
+        "denied",
+        "closed",
+        "busy ms"
+    ))?;
+    for tenant in &report.tenants {
+        output::line(&format!(
+            "{:<24} {:>11} {:>11} {:>5} {:>8} {:>6} {:>6} {:>5} {:>11} {:>8} {:>8} {:>7} {:>7} {:>10}",
+            escaped(tenant.name),
+            tenant.memory_bytes >> 20,
+            tenant.most_memory_bytes >> 20,
+            tenant.links,
+            tenant.sessions,
+            tenant.stores,
+            tenant.shards,
+            tenant.jobs,
+            tenant.calls,
+            tenant.refused_calls,
+            tenant.limited_calls,
+            tenant.denied_calls,
+            tenant.closed_links,
+            tenant.busy_us / 1000
+        ))?;
+    }
+    let Connections { admitted, refused, shown_out, late, crowded, withdrawn } = report.connections;
+    output::line(&format!(
+        "\nconnections: {admitted} let in, {refused} refused, {shown_out} shown out, {late} late, {crowded} too many, \
+         {withdrawn} withdrawn"
+    ))
+}
+
+/// The file of tenants.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    tenants: Vec<Entry>,
+    #[serde(default)]
+    others: Most,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    identities: Vec<String>,
+    #[serde(default)]
+    limits: Most,
+    #[serde(default = "one")]
+    weight: u32,
+    #[serde(default = "data_only")]
+    rights: Vec<Right>,
+}
+
+/// What a tenant may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Right {
+    Data,
+    Administer,
+}
+
+fn data_only() -> Vec<Right> {
+    vec![Right::Data]
+}
+
+/// Limits as they are written: memory with a unit.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Most {
+    memory: Option<String>,
+    links: Option<u64>,
+    sessions: Option<u64>,
+    stores: Option<u64>,
+    shards: Option<u64>,
+    keys: Option<u64>,
+    ranges: Option<u64>,
+    jobs: Option<u64>,
+    calls: Option<u64>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+impl Most {
+    fn limits(self) -> Result<Limits, String> {
+        let size = |text: &str| units::size(text).map_err(|error| format!("{text:?} for memory: {error}"));
+        let memory_bytes = self.memory.as_deref().map(size).transpose()?;
+        let Self { links, sessions, stores, shards, keys, ranges, jobs, calls, .. } = self;
+        Ok(Limits { memory_bytes, links, sessions, stores, shards, keys, ranges, jobs, calls })
+    }
+}
+
+impl Entry {
+    fn options(self) -> Result<TenantOptions, String> {
+        let identities = self.identities.iter().map(|identity| Identity::new(identity)).collect::<Result<_, _>>();
+        let identities = identities.map_err(|error| error.to_string())?;
+        let Self { name, weight, .. } = self;
+        let has = |right| self.rights.contains(&right);
+        let rights = TenantRights { data: has(Right::Data), administer: has(Right::Administer) };
+        Ok(TenantOptions { name, identities, limits: self.limits.limits()?, weight, rights })
+    }
+}
+
+/// Reads a file of tenants.
+///
+/// # Errors
+/// When it cannot be read, or is wrong; says what would be right.
+pub fn read(path: &Path) -> Result<TenantsOptions, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format_args!("--tenants {}: {error}", path.display())))?;
+    parse(&text).map_err(|error| Failure::usage(format_args!("--tenants {}: {error}", path.display())))
+}
+
+fn parse(text: &str) -> Result<TenantsOptions, String> {
+    let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let known = file.tenants.into_iter().map(Entry::options).collect::<Result<_, _>>()?;
+    let tenants = TenantsOptions { known, others: file.others.limits()? };
+    tenants.check().map_err(|error| error.to_string())?;
+    Ok(tenants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_tenants() {
+        let read = parse(
+            r#"{"tenants": [
+                {"name": "orders", "identities": ["certificate:orders", "secret:orders"], "weight": 2,
+                 "limits": {"memory": "8GiB", "sessions": 64}},
+                {"name": "operator", "identities": ["uid:0"], "rights": ["administer"]}],
+                "others": {"memory": "0", "links": 8}}"#,
+        )
+        .unwrap();
+        assert_eq!(read.known.len(), 2);
+        assert_eq!(read.known[0].limits.memory_bytes, Some(8 << 30));
+        assert_eq!((read.known[0].limits.sessions, read.known[0].limits.shards), (Some(64), None));
+        assert_eq!((read.known[0].weight, read.known[1].weight), (2, 1));
+        assert_eq!(read.known[0].rights, TenantRights { data: true, administer: false });
+        assert_eq!(read.known[1].rights, TenantRights { data: false, administer: true });
+        assert_eq!((read.others.memory_bytes, read.others.links), (Some(0), Some(8)));
+        for (wrong, what) in [
+            (r#"{"tenants": [{"name": "a b", "identities": []}]}"#, "letters"),
+            (r#"{"tenants": [{"name": "a", "identities": ["x"]}, {"name": "b", "identities": ["x"]}]}"#, "two tenants"),
+            (r#"{"tenants": [{"name": "a", "identities": [], "rights": ["all"]}]}"#, "`data` or `administer`"),
+            (r#"{"tenants": [{"name": "a", "identities": [], "limit": {}}]}"#, "unknown field `limit`"),
+            (r#"{"tenants": [{"name": "a", "identities": [], "limits": {"memory": "many"}}]}"#, "many"),
+            ("{", "EOF"),
+        ] {
+            let said = parse(wrong).unwrap_err();
+            assert!(said.contains(what), "{said}");
+        }
+    }
+}

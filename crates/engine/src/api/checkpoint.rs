@@ -1,0 +1,368 @@
+//! Checkpoints: the contents of a database at a snapshot, streamed to a file and loaded back in parallel (dLSM VIII).
+//! `docs/formats/checkpoint.md` draws the file.
+//!
+//! Writing is one scan of a snapshot, so writers are not held up. The file gets its name once it is complete and
+//! synced. Loading divides the sections among threads. Each thread verifies a block and then writes its entries as
+//! batches. Order does not matter because each key occurs once.
+//!
+//! This is the only module of the engine that reads and writes files.
+
+use crate::api::db::Db;
+use crate::terms::{Error, Options, Result};
+use crate::write::batch::WriteBatch;
+use forebay_base::{ErrorKind, KeyOrder};
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::thread::spawn;
+use forebay_memory_client::MemoryClient;
+use forebay_table::checkpoint::{self, BLOCK_HEADER_LENGTH, BlockEntry, BlockWriter, Footer, Section, TRAILER_LENGTH};
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A block ends at this many bytes of entries.
+const BLOCK_BYTES: usize = 256 << 10;
+/// A section ends at this many bytes of blocks.
+const SECTION_BYTES: u64 = 32 << 20;
+/// Bytes of entries in one loaded batch.
+const BATCH_BYTES: usize = 64 << 10;
+/// Maximum number of loading threads.
+const MAX_LOADERS: usize = 8;
+/// Maximum bytes of a header.
+const MAX_HEADER_BYTES: u64 = 4096;
+
+/// The contents of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointSummary {
+    /// Number of keys.
+    pub entries: u64,
+    /// Length of the file in bytes.
+    pub file_bytes: u64,
+    /// Number of parts that can be loaded in parallel.
+    pub sections: usize,
+}
+
+/// How to divide a database that a checkpoint is loaded into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointLayout {
+    /// The order of the keys.
+    pub key_order: KeyOrder,
+    /// Bounds between shards, ascending in that order, for [`ShardBounds::Given`](crate::ShardBounds::Given).
+    pub bounds: Vec<Vec<u8>>,
+}
+
+impl Db {
+    /// Keys that divide a checkpoint into `shards` parts of about the same size, to within one block. A small
+    /// checkpoint gives fewer parts.
+    ///
+    /// # Errors
+    /// As [`Db::load`] for the file.
+    pub fn checkpoint_layout(path: impl AsRef<Path>, shards: usize) -> Result<CheckpointLayout> {
+        let path = path.as_ref();
+        let (key_order, footer, _) = read_footer(path)?;
+        let bytes: u64 = footer.sections.iter().map(|section| section.length).sum();
+        let parts = shards.max(1) as u64;
+        let mut bounds = Vec::new();
+        for part in 1..parts {
+            let share = u64::try_from(u128::from(bytes) * u128::from(part) / u128::from(parts)).unwrap_or(bytes);
+            bounds.extend(key_at(path, &footer.sections, share)?);
+        }
+        bounds.dedup();
+        Ok(CheckpointLayout { key_order, bounds })
+    }
+
+    /// Writes all current keys and values to a file. Writers are not held up. An existing file of this name is replaced
+    /// once the new one is complete and synced.
+    ///
+    /// # Errors
+    /// `Io` for the file; as [`Db::get`].
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
+        let path = path.as_ref();
+        let partial = partial(path)?;
+        let written = write_file(self, &partial)
+            .and_then(|summary| std::fs::rename(&partial, path).map_err(failed("naming", path)).map(|()| summary))
+            .and_then(|summary| sync_folder(path).map(|()| summary));
+        if written.is_err() {
+            // If this fails too, nothing can be done: the name says that the file is partial.
+            let _ = std::fs::remove_file(&partial);
+        }
+        written
+    }
+
+    /// Writes all keys and values of a checkpoint into this database, on several threads, and flushes. Existing keys
+    /// get the checkpoint's values; other keys stay. If it fails, some keys may have been written.
+    ///
+    /// # Errors
+    /// `Corrupt` when the file is damaged or incomplete; `Unsupported` when a newer build wrote it; `Io`; as
+    /// [`Db::put`].
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<CheckpointSummary> {
+        let path = path.as_ref();
+        let (_, footer, summary) = read_footer(path)?;
+        let sections = Arc::new(Mutex::new(footer.sections));
+        let mut threads = Vec::new();
+        for i in 0..summary.sections.min(MAX_LOADERS) {
+            let (db, path, sections) = (self.clone(), path.to_path_buf(), Arc::clone(&sections));
+            let load = move || load_sections(&db, &path, &sections);
+            let thread = spawn(format!("forebay-load-{i}"), load);
+            threads.push(thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}"))));
+        }
+        let mut result = Ok(());
+        for thread in threads {
+            let panicked = |_| Err(Error::new(ErrorKind::Io, "a thread that loads a checkpoint panicked"));
+            let loaded = thread.and_then(|thread| thread.join().unwrap_or_else(panicked));
+            result = result.and(loaded);
+        }
+        result?;
+        self.flush()?;
+        Ok(summary)
+    }
+
+    /// Creates a database and loads a checkpoint into it. A named database must not exist yet; if loading fails, it is
+    /// dropped again.
+    ///
+    /// # Errors
+    /// As [`Db::open`] and [`Db::load`].
+    pub fn restore(clients: &[Arc<MemoryClient>], options: Options, path: impl AsRef<Path>) -> Result<Self> {
+        let name = options.name.clone();
+        let db = Self::open(clients, Options { error_if_exists: true, ..options })?;
+        if let Err(error) = db.load(path) {
+            // The first error is the one to report.
+            let _ = db.close();
+            drop(db);
+            if let Some(name) = name
+                && let Err(error) = Self::destroy(clients, &name)
+            {
+                tracing::warn!(%error, name, "dropping a database that could not be restored");
+            }
+            return Err(error);
+        }
+        Ok(db)
+    }
+}
+
+fn failed<'a>(what: &'a str, path: &'a Path) -> impl Fn(std::io::Error) -> Error + 'a {
+    move |error| Error::new(ErrorKind::Io, format!("{what} {}: {error}", path.display()))
+}
+
+/// An error that names a damaged file.
+fn damaged(path: &Path) -> impl Fn(forebay_table::Error) -> Error + '_ {
+    move |error| Error::from(error).during(&path.display().to_string())
+}
+
+fn cut(path: &Path) -> Error {
+    Error::corrupt(format!("{}: it ends before it is complete", path.display()))
+}
+
+fn partial(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
+    let mut name = name.to_owned();
+    name.push(".partial");
+    Ok(path.with_file_name(name))
+}
+
+/// Makes a rename durable.
+fn sync_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("syncing", folder))
+}
+
+fn write_file(db: &Db, path: &Path) -> Result<CheckpointSummary> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(true).open(path).map_err(failed("creating", path))?;
+    let mut writer = Writing { path, out: BufWriter::with_capacity(1 << 20, file), offset: 0, sections: Vec::new() };
+    writer.append(&checkpoint::encode_header(db.key_order())?)?;
+    let mut section = Section { offset: writer.offset, ..Section::default() };
+    let mut block = BlockWriter::default();
+    let mut iterator = db.iter()?;
+    iterator.seek_to_first()?;
+    while iterator.valid() {
+        block.push(BlockEntry { key: iterator.key(), value: iterator.value(), expiry_ms: iterator.expiry_ms() });
+        iterator.next()?;
+        if block.size_bytes() >= BLOCK_BYTES {
+            writer.end_block(&mut block, &mut section)?;
+        }
+    }
+    writer.end_block(&mut block, &mut section)?;
+    writer.end_section(&mut section);
+    writer.finish()
+}
+
+/// A checkpoint being written.
+struct Writing<'a> {
+    path: &'a Path,
+    out: BufWriter<File>,
+    offset: u64,
+    sections: Vec<Section>,
+}
+
+impl Writing<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.offset += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(failed("writing", self.path))
+    }
+
+    fn end_block(&mut self, block: &mut BlockWriter, section: &mut Section) -> Result<()> {
+        if block.count() == 0 {
+            return Ok(());
+        }
+        section.entries += block.count();
+        let mut bytes = Vec::new();
+        block.finish(&mut bytes)?;
+        self.append(&bytes)?;
+        section.length += bytes.len() as u64;
+        if section.length >= SECTION_BYTES {
+            self.end_section(section);
+        }
+        Ok(())
+    }
+
+    fn end_section(&mut self, section: &mut Section) {
+        let next = Section { offset: self.offset, ..Section::default() };
+        let ended = std::mem::replace(section, next);
+        if ended.entries > 0 {
+            self.sections.push(ended);
+        }
+    }
+
+    fn finish(mut self) -> Result<CheckpointSummary> {
+        let footer = Footer { sections: std::mem::take(&mut self.sections) };
+        let mut bytes = Vec::new();
+        footer.encode(self.offset, &mut bytes)?;
+        self.append(&bytes)?;
+        let file = self.out.into_inner().map_err(|error| failed("writing", self.path)(error.into_error()))?;
+        file.sync_all().map_err(failed("syncing", self.path))?;
+        Ok(CheckpointSummary { entries: footer.entries(), file_bytes: self.offset, sections: footer.sections.len() })
+    }
+}
+
+fn open_file(path: &Path) -> Result<File> {
+    File::open(path).map_err(|error| {
+        let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
+        Error::new(kind, format!("opening {}: {error}", path.display()))
+    })
+}
+
+/// Fills `bytes` from the current position of the file.
+fn fill(from: &mut impl Read, bytes: &mut [u8], path: &Path) -> Result<()> {
+    from.read_exact(bytes).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => cut(path),
+        _ => failed("reading", path)(error),
+    })
+}
+
+fn read_footer(path: &Path) -> Result<(KeyOrder, Footer, CheckpointSummary)> {
+    let mut file = open_file(path)?;
+    let file_bytes = file.metadata().map_err(failed("reading", path))?.len();
+    let at_trailer = file_bytes.checked_sub(TRAILER_LENGTH).ok_or_else(|| cut(path))?;
+    let mut header = vec![0; BLOCK_HEADER_LENGTH];
+    fill(&mut file, &mut header, path)?;
+    let header_bytes = checkpoint::header_length(&header, MAX_HEADER_BYTES.min(file_bytes)).map_err(damaged(path))?;
+    header.resize(header_bytes, 0);
+    let rest = header.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default();
+    fill(&mut file, rest, path)?;
+    let key_order = checkpoint::decode_header(&header).map_err(damaged(path))?;
+    let mut trailer = [0; TRAILER_LENGTH as usize];
+    seek(&mut file, at_trailer, path)?;
+    fill(&mut file, &mut trailer, path)?;
+    let (offset, length) = Footer::locate(&trailer, file_bytes)
+        .map_err(|error| damaged(path)(error).during("it is no checkpoint, or not all of one"))?;
+    // Within the file, as checked above.
+    let mut footer = vec![0; length];
+    seek(&mut file, offset, path)?;
+    fill(&mut file, &mut footer, path)?;
+    let footer = Footer::decode(&footer, header_bytes as u64, offset).map_err(damaged(path))?;
+    let summary = CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() };
+    Ok((key_order, footer, summary))
+}
+
+fn seek(file: &mut File, offset: u64, path: &Path) -> Result<()> {
+    file.seek(SeekFrom::Start(offset)).map(drop).map_err(failed("reading", path))
+}
+
+/// Loads sections until none is left or one fails.
+fn load_sections(db: &Db, path: &Path, sections: &Mutex<Vec<Section>>) -> Result<()> {
+    loop {
+        let next = lock(sections).pop();
+        let Some(section) = next else { return Ok(()) };
+        if let Err(error) = load_section(db, path, section) {
+            lock(sections).clear();
+            return Err(error);
+        }
+    }
+}
+
+fn load_section(db: &Db, path: &Path, section: Section) -> Result<()> {
+    let mut file = open_file(path)?;
+    seek(&mut file, section.offset, path)?;
+    let mut file = BufReader::with_capacity(1 << 20, file);
+    let (mut left, mut entries) = (section.length, 0);
+    let mut block = Vec::new();
+    while left > 0 {
+        let length = begin_block(&mut file, &mut block, left, path)?;
+        end_block(&mut file, &mut block, length, path)?;
+        let decoded = checkpoint::decode_block(&block).map_err(damaged(path))?;
+        entries += decoded.len() as u64;
+        left -= length as u64;
+        write_entries(db, &decoded)?;
+    }
+    if entries != section.entries {
+        let message = format!("{}: a section has {entries} entries, not {}", path.display(), section.entries);
+        return Err(Error::corrupt(message));
+    }
+    Ok(())
+}
+
+/// Reads the header of the block at the current position and returns the block's length. At most `left` bytes may
+/// follow.
+fn begin_block(file: &mut impl Read, block: &mut Vec<u8>, left: u64, path: &Path) -> Result<usize> {
+    block.resize(BLOCK_HEADER_LENGTH, 0);
+    fill(file, block, path)?;
+    checkpoint::block_length(block, left).map_err(damaged(path))
+}
+
+/// Reads the rest of a block.
+fn end_block(file: &mut impl Read, block: &mut Vec<u8>, length: usize, path: &Path) -> Result<()> {
+    block.resize(length, 0);
+    fill(file, block.get_mut(BLOCK_HEADER_LENGTH..).unwrap_or_default(), path)
+}
+
+/// The first key of the block that lies `share` bytes after the start of the first section; `None` for the first block.
+fn key_at(path: &Path, sections: &[Section], mut share: u64) -> Result<Option<Vec<u8>>> {
+    let mut file = open_file(path)?;
+    for (number, section) in sections.iter().enumerate() {
+        if share >= section.length {
+            share -= section.length;
+            continue;
+        }
+        let (mut at, mut block) = (0, Vec::new());
+        loop {
+            seek(&mut file, section.offset + at, path)?;
+            let length = begin_block(&mut file, &mut block, section.length - at, path)?;
+            if at + length as u64 > share {
+                if number == 0 && at == 0 {
+                    return Ok(None);
+                }
+                end_block(&mut file, &mut block, length, path)?;
+                let entries = checkpoint::decode_block(&block).map_err(damaged(path))?;
+                return Ok(entries.first().map(|entry| entry.key.to_vec()));
+            }
+            at += length as u64;
+        }
+    }
+    Ok(None)
+}
+
+fn write_entries(db: &Db, entries: &[BlockEntry<'_>]) -> Result<()> {
+    let mut batch = WriteBatch::new();
+    let mut bytes = 0;
+    for &BlockEntry { key, value, expiry_ms } in entries {
+        batch.set(key, value, expiry_ms);
+        bytes += key.len() + value.len();
+        if bytes >= BATCH_BYTES {
+            db.write(&batch)?;
+            batch = WriteBatch::new();
+            bytes = 0;
+        }
+    }
+    db.write(&batch)
+}

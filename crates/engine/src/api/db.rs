@@ -1,0 +1,605 @@
+//! The database.
+
+use crate::api::db_iterator::{DbIterator, IterOptions};
+use crate::api::snapshot::Snapshot;
+use crate::durable::named;
+use crate::durable::storage_log::StorageLog;
+use crate::remote::segment::Node;
+use crate::sharding::open;
+use crate::sharding::open_stored;
+use crate::sharding::opened::Opened;
+use crate::sharding::rebalance::Rebalancer;
+use crate::sharding::router::Router;
+use crate::terms::recovery::Recovery;
+use crate::terms::routing::KeyRange;
+use crate::terms::{Durability, Entry, Error, Options, Result, Stamp, Statistics, Syncing, WriteOptions};
+use crate::work::background::{Background, Idle};
+use crate::work::bell::Bell;
+use crate::work::shard::Shard;
+use crate::work::ticker::Ticker;
+use crate::write::batch::{Write, WriteBatch};
+use forebay_base::{ErrorKind, KeyOrder, Kind, SequenceNumber};
+use forebay_memory_client::MemoryClient;
+use forebay_storage::Storage;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// An ordered key-value database over memory nodes. Cheap to clone. All clones are the same database, and any thread
+/// may use any of them.
+///
+/// What survives what, [`Options::durability`] says. By default the data lives as long as its memory nodes, and what is not
+/// flushed is lost when the process ends. A database without a name ends with its process.
+#[derive(Clone)]
+pub struct Db {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    router: Arc<Router>,
+    nodes: Vec<Arc<Node>>,
+    background: Background,
+    rebalancer: Option<Rebalancer>,
+    stopped: AtomicBool,
+    options: Options,
+    recovery: Option<Recovery>,
+    /// The log in storage, and who ships it at intervals.
+    log: Option<Arc<StorageLog>>,
+    ticker: Option<Ticker>,
+    /// When it is shipped next where there are no threads (clock of the options, nanoseconds).
+    next_shipment: AtomicU64,
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let published: Vec<_> = self.shards().iter().map(|shard| shard.tree.publication.published()).collect();
+        f.debug_struct("Db").field("published", &published).finish_non_exhaustive()
+    }
+}
+
+impl Db {
+    /// Opens a database in the memory of the nodes of `clients`, one client per node. The database is empty unless it
+    /// has a name and exists already. Shard `i` lies on node `i` modulo the number of nodes (dLSM IX). The nodes of a
+    /// named database may come in any order, but they must be the ones it was created on.
+    ///
+    /// # Errors
+    /// `Invalid` for options that conflict with each other or with the database, or for no, too few or too many
+    /// clients; `NotFound` when no database has the name, or a node has lost its part of it; `AlreadyExists`; `Busy`
+    /// when another process has it open; `Unavailable` when a node is gone; `Corrupt`; `Io` when there is no memory or
+    /// no thread.
+    pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
+        let bell = Arc::new(Bell::default());
+        let Opened { nodes, shards, routing, logs, recovery, cut, log } = open::open(clients, &options, &bell)?;
+        let background = Background::start(Arc::clone(&shards), bell, options.background_threads)?;
+        let router = Arc::new(Router::new(shards, routing, cut));
+        let mut inner = Inner {
+            router,
+            nodes,
+            background,
+            rebalancer: None,
+            stopped: AtomicBool::new(false),
+            options: options.clone(),
+            recovery,
+            log,
+            ticker: None,
+            next_shipment: AtomicU64::new(0),
+        };
+        open::resume(inner.router.shards(), logs, &inner.router.routing())?;
+        if let (Some(log), Some(interval)) = (&inner.log, inner.interval())
+            && options.background_threads > 0
+        {
+            inner.ticker = Some(Ticker::start(Arc::clone(log), interval)?);
+        }
+        if let Some(interval) = options.rebalance_interval
+            && inner.router.shards().len() > 1
+        {
+            inner.rebalancer = Some(Rebalancer::start(Arc::clone(&inner.router), interval)?);
+        }
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Names of the databases on the memory nodes, in ascending order. Includes databases of which these nodes hold
+    /// only a part.
+    ///
+    /// # Errors
+    /// `Unavailable` when a node is gone.
+    pub fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
+        named::list(clients)
+    }
+
+    /// Options that open a named database of these memory nodes with the settings it was created with. The database
+    /// must exist.
+    ///
+    /// # Errors
+    /// `NotFound` when no node has a part of it.
+    pub fn options_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Options> {
+        named::options_of(clients, name)
+    }
+
+    /// Drops a named database and all its data from these memory nodes.
+    ///
+    /// # Errors
+    /// `NotFound` when no node has a part of it; `Busy` while a process has it open.
+    pub fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+        named::destroy(clients, name)
+    }
+
+    /// As [`Db::options_of`], for a database in storage.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not there; those of the storage.
+    pub fn options_of_stored(storage: &Storage, name: &str) -> Result<Options> {
+        open_stored::options_of(storage, name)
+    }
+
+    /// Drops the database `name` and all its data from storage, and from these memory nodes what they hold of it. A process
+    /// that has it open on other nodes is fenced.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not in storage; `Busy` while a process has it open; those of the storage, after which the call can
+    /// be made again.
+    pub fn destroy_stored(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+        open_stored::destroy(storage, clients, name)
+    }
+
+    /// Whether the database lies in storage.
+    #[must_use]
+    pub fn has_storage(&self) -> bool {
+        self.inner.options.storage.is_some()
+    }
+
+    /// What opening found of what earlier processes left; `None` for a database without a name.
+    #[must_use]
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.inner.recovery.as_ref()
+    }
+
+    /// Order of the keys.
+    #[must_use]
+    pub fn key_order(&self) -> KeyOrder {
+        self.router().order()
+    }
+
+    fn router(&self) -> &Arc<Router> {
+        &self.inner.router
+    }
+
+    pub(crate) fn shards(&self) -> &[Arc<Shard>] {
+        self.inner.router.shards()
+    }
+
+    /// Sets `key` to `value`. When this returns, every later read sees it.
+    ///
+    /// # Errors
+    /// `Invalid` for a key longer than 64 KiB or a value longer than 64 MiB; `Full` when the memory node has no memory
+    /// left; `Unavailable` when it is gone; `Closed`.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_with(key, value, &WriteOptions::default())
+    }
+
+    /// As [`Db::put`], with options.
+    ///
+    /// # Errors
+    /// See [`Db::put`]; `Invalid` when the write is to be more durable than a database without a name can be. When
+    /// making it durable fails, the write is visible, and it is unknown what it survives.
+    pub fn put_with(&self, key: &[u8], value: &[u8], options: &WriteOptions) -> Result<()> {
+        self.router().write_one(key, &Write { kind: Kind::Put, key, value, expiry_ms: None }, self.is_durable(options)?)
+    }
+
+    /// Sets `key` to `value` until `expiry_ms`, in milliseconds since 1970, by [`Db::time_ms`]. After that moment every
+    /// read finds the key deleted; what it had before stays deleted, too. Snapshots and iterators see what had not
+    /// expired when they were made.
+    ///
+    /// # Errors
+    /// See [`Db::put`].
+    pub fn put_expiring(&self, key: &[u8], value: &[u8], expiry_ms: u64) -> Result<()> {
+        self.put_expiring_with(key, value, expiry_ms, &WriteOptions::default())
+    }
+
+    /// As [`Db::put_expiring`], with options.
+    ///
+    /// # Errors
+    /// See [`Db::put_with`].
+    pub fn put_expiring_with(&self, key: &[u8], value: &[u8], expiry_ms: u64, options: &WriteOptions) -> Result<()> {
+        let write = Write { kind: Kind::Put, key, value, expiry_ms: Some(expiry_ms) };
+        self.router().write_one(key, &write, self.is_durable(options)?)
+    }
+
+    /// The time by which keys expire: milliseconds since 1970, by the clock of the options. It never goes back while the
+    /// database is open, even if the clock does.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.router().time_ms()
+    }
+
+    /// Removes `key`. It need not have a value.
+    ///
+    /// # Errors
+    /// See [`Db::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        self.delete_with(key, &WriteOptions::default())
+    }
+
+    /// As [`Db::delete`], with options.
+    ///
+    /// # Errors
+    /// See [`Db::put_with`].
+    pub fn delete_with(&self, key: &[u8], options: &WriteOptions) -> Result<()> {
+        self.router().write_one(
+            key,
+            &Write { kind: Kind::Delete, key, value: &[], expiry_ms: None },
+            self.is_durable(options)?,
+        )
+    }
+
+    /// Removes all keys from `from` (included) to `to` (excluded), in the database's order. Costs one record, however
+    /// many keys there are. Does nothing when both are equal.
+    ///
+    /// # Errors
+    /// See [`Db::put`]; `Invalid` when `to` is before `from`.
+    pub fn delete_range(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        self.write(batch.delete_range(from, to))
+    }
+
+    /// Writes a batch. All of it becomes visible at once.
+    ///
+    /// # Errors
+    /// See [`Db::put`]; `Invalid` for more than 256 MiB in total, and then nothing was written.
+    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.write_with(batch, &WriteOptions::default())
+    }
+
+    /// As [`Db::write`], with options.
+    ///
+    /// # Errors
+    /// See [`Db::write`] and [`Db::put_with`].
+    pub fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<()> {
+        self.router().write(batch, self.is_durable(options)?)
+    }
+
+    /// Makes all that was written before durable: with storage it is in the log there when this returns, without one in the
+    /// memory of the memory nodes ([`Durability::Memory`]).
+    ///
+    /// # Errors
+    /// `Invalid` when the database has no name; `Full` when there is no room for the log; `Unavailable`; `Closed`; others of the
+    /// storage.
+    pub fn sync(&self) -> Result<()> {
+        self.shards().iter().try_for_each(|shard| {
+            shard.tree.check_open()?;
+            shard.make_durable(shard.tree.publication.published())
+        })
+    }
+
+    /// Has writes be durable again after a sync of the log in storage has failed.
+    ///
+    /// What such a sync covered may be lost, and no later sync would tell. So writes that were to be durable fail with `Closed`
+    /// from then on, also those that nobody waits for; reads go on. This begins another log, with all that was written
+    /// and is not durable, syncs it, and then writes go on. Does nothing where nothing has failed.
+    ///
+    /// # Errors
+    /// Those of the storage: mend the cause, and call again. `Fenced`.
+    pub fn resume(&self) -> Result<()> {
+        self.shards().iter().try_for_each(|shard| shard.tree.check_open())?;
+        let log = self.inner.log.as_ref();
+        log.map_or(Ok(()), |log| log.resume()).map_err(|error| match self.shards().first() {
+            Some(shard) => shard.tree.judged(error),
+            None => error,
+        })
+    }
+
+    /// Whether a write has to wait until it is durable.
+    #[inline]
+    fn is_durable(&self, options: &WriteOptions) -> Result<bool> {
+        let Inner { log, options: of_database, .. } = &*self.inner;
+        let durability = match options.durability {
+            Some(durability) => {
+                of_database.check_durability(durability)?;
+                durability
+            }
+            None => of_database.durability,
+        };
+        match (durability, log) {
+            (Durability::None | Durability::Storage(Syncing::Flush), _) => Ok(false),
+            (Durability::Storage(Syncing::Interval(_)), Some(log)) => log.check_shipping().map(|()| false),
+            (_, Some(log)) => log.check_usable().map(|()| true),
+            (_, None) => Ok(true),
+        }
+    }
+
+    /// The value of `key`; `None` when it has none.
+    ///
+    /// # Errors
+    /// `Unavailable` when the memory node is gone; `Corrupt` when a checksum does not match; `Closed`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(key, None, <[u8]>::to_vec)
+    }
+
+    /// The value of `key` as of a snapshot.
+    ///
+    /// # Errors
+    /// See [`Db::get`].
+    pub fn get_at(&self, key: &[u8], snapshot: &Snapshot) -> Result<Option<Vec<u8>>> {
+        self.get_with(key, Some(snapshot), <[u8]>::to_vec)
+    }
+
+    /// Passes the value of `key`, as of a snapshot or now, to `found` without copying it.
+    ///
+    /// # Errors
+    /// See [`Db::get`].
+    pub fn get_with<T>(
+        &self,
+        key: &[u8],
+        snapshot: Option<&Snapshot>,
+        found: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        let moment = snapshot.map(|snapshot| snapshot.moment_of(self.router())).transpose()?;
+        self.router().get(key, moment, |_, record| found(record.value))
+    }
+
+    /// The value of `key` with its stamp and its expiry; `None` when it has none.
+    ///
+    /// # Errors
+    /// See [`Db::get`].
+    pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.entry(key, None)
+    }
+
+    /// The same as of a snapshot.
+    ///
+    /// # Errors
+    /// See [`Db::get`].
+    pub fn get_entry_at(&self, key: &[u8], snapshot: &Snapshot) -> Result<Option<Entry>> {
+        self.entry(key, Some(snapshot))
+    }
+
+    fn entry(&self, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Entry>> {
+        let moment = snapshot.map(|snapshot| snapshot.moment_of(self.router())).transpose()?;
+        self.router().get(key, moment, |shard, record| Entry {
+            value: record.value.to_vec(),
+            stamp: Stamp { shard: shard as u32, sequence: record.tag.sequence() },
+            expiry_ms: record.expiry_ms,
+        })
+    }
+
+    /// The values of `keys`, all as of the same moment, in few round trips.
+    ///
+    /// # Errors
+    /// See [`Db::get`].
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.router().multi_get(keys, None)
+    }
+
+    /// The values of `keys` as of a snapshot.
+    ///
+    /// # Errors
+    /// See [`Db::get`].
+    pub fn multi_get_at(&self, keys: &[&[u8]], snapshot: &Snapshot) -> Result<Vec<Option<Vec<u8>>>> {
+        self.router().multi_get(keys, Some(snapshot.moment_of(self.router())?))
+    }
+
+    /// Pins the present moment.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.router())
+    }
+
+    /// An iterator over all keys as of now.
+    ///
+    /// # Errors
+    /// `Unavailable` when the memory node is gone.
+    pub fn iter(&self) -> Result<DbIterator> {
+        self.iter_with(&IterOptions::default())
+    }
+
+    /// An iterator over all keys as of a snapshot.
+    ///
+    /// # Errors
+    /// See [`Db::iter`].
+    pub fn iter_at(&self, snapshot: &Snapshot) -> Result<DbIterator> {
+        self.iter_with(&IterOptions { snapshot: Some(snapshot), ..IterOptions::default() })
+    }
+
+    /// An iterator over some of the keys, as of a snapshot or now. Keys outside the bounds are not read.
+    ///
+    /// # Errors
+    /// See [`Db::iter`].
+    pub fn iter_with(&self, options: &IterOptions<'_>) -> Result<DbIterator> {
+        DbIterator::new(self.router(), options)
+    }
+
+    /// The bounds between the shards. The first shard owns the keys before the first bound, the second shard those from
+    /// there to the second bound, and so on.
+    #[must_use]
+    pub fn shard_bounds(&self) -> Vec<Vec<u8>> {
+        self.router().routing().bounds().to_vec()
+    }
+
+    /// Moves the bound between shard `shard` and the next one to the key `to`, and with it the keys in between. Reads
+    /// and writes go on; writers of the few keys being copied wait briefly. The next shard may have owned nothing
+    /// before. Existing snapshots and iterators are not affected.
+    ///
+    /// If it fails, the bound may have moved part of the way ([`Db::shard_bounds`]). Nothing is lost.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such bound, or `to` is not between the neighbouring bounds; as [`Db::get`] and
+    /// [`Db::put`].
+    pub fn move_bound(&self, shard: usize, to: &[u8]) -> Result<()> {
+        self.router().move_bound(shard, to)
+    }
+
+    /// Moves bounds between neighbouring shards where one holds more than twice as much as the other. Returns how many
+    /// bounds were moved. Data in memtables does not count.
+    ///
+    /// # Errors
+    /// As [`Db::move_bound`].
+    pub fn rebalance(&self) -> Result<usize> {
+        self.router().rebalance()
+    }
+
+    /// Approximate bytes of the records in each range (first key included, last excluded). Uses the cached indexes,
+    /// without a round trip. Shadowed and deleted records count until a compaction drops them.
+    ///
+    /// # Errors
+    /// `Invalid` when a range ends before it starts; `Closed`.
+    pub fn approximate_sizes(&self, ranges: &[(&[u8], &[u8])]) -> Result<Vec<u64>> {
+        ranges.iter().map(|range| self.approximate_size(range.0, range.1)).collect()
+    }
+
+    fn approximate_size(&self, from: &[u8], to: &[u8]) -> Result<u64> {
+        let (order, routing) = (self.key_order(), self.router().routing());
+        if order.compare(from, to).is_gt() {
+            return Err(Error::invalid(format!("a range ends before it starts in the {} order", order.name())));
+        }
+        let range = KeyRange { lower: Some(from), upper: Some(to) };
+        let mut sum = 0;
+        for at in routing.owners(range) {
+            let shard = self.router().shard(at)?;
+            shard.tree.check_open()?;
+            if let Some(part) = routing.range(at).and_then(|owned| owned.intersection(order, range)) {
+                sum += shard.tree.weight(part)?;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// The sequence number of each shard when the database was opened. Whatever earlier processes wrote after it is
+    /// lost.
+    #[must_use]
+    pub fn opened_at(&self) -> Vec<SequenceNumber> {
+        self.shards().iter().map(|shard| shard.tree.opened_at).collect()
+    }
+
+    /// Flushes all earlier writes to the memory nodes and waits until that is done.
+    ///
+    /// # Errors
+    /// See [`Db::put`].
+    pub fn flush(&self) -> Result<()> {
+        let seal = |shard: &Arc<Shard>| {
+            shard.seal_active()?;
+            Ok(shard.tree.view.load().active.memtable.base())
+        };
+        let ends = self.shards().iter().map(seal).collect::<Result<Vec<_>>>()?;
+        self.shards().iter().zip(ends).try_for_each(|(shard, end)| shard.wait_idle(Idle::FlushedUpTo(end)))
+    }
+
+    /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level. Afterwards no shadowed
+    /// record is left there, and records lie in key order. `None` means no bound.
+    ///
+    /// # Errors
+    /// See [`Db::put`].
+    pub fn compact_range(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
+        self.flush()?;
+        // All shards, whatever they own: a shard may hold keys that it no longer owns.
+        let begun =
+            self.shards().iter().map(|shard| shard.begin_compaction(lower, upper)).collect::<Result<Vec<_>>>()?;
+        self.shards().iter().zip(begun).try_for_each(|(shard, number)| shard.wait_compacted(number))
+    }
+
+    /// Waits until no flush or compaction is left to do.
+    ///
+    /// # Errors
+    /// See [`Db::put`].
+    pub fn wait_for_compactions(&self) -> Result<()> {
+        self.shards().iter().try_for_each(|shard| shard.wait_idle(Idle::Quiet))
+    }
+
+    /// Flushes a memtable or runs a compaction, if there is work, and ships the log if that is due; for databases without background threads. Returns
+    /// false when there was nothing to do. Later calls report failures.
+    pub fn run_background_step(&self) -> bool {
+        let has_shipped = self.inner.ship_when_due();
+        self.shards().iter().any(|shard| shard.background_step()) || has_shipped
+    }
+
+    /// The error with which a shard's background work has failed for good, if it has. Every later write to that shard
+    /// fails with it.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.shards().iter().find_map(|shard| shard.failure(&shard.lock()))
+    }
+
+    /// Counts of past work, and the current shape.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let mut statistics = Statistics::default();
+        self.shards().iter().for_each(|shard| statistics.add_tree(&shard.tree));
+        self.inner.nodes.iter().for_each(|node| statistics.add_node(node));
+        statistics.add_moves(&self.router().moves);
+        self.inner.log.iter().for_each(|log| log.add_to(&mut statistics.log));
+        statistics.storage = self.inner.options.storage.as_ref().map(Storage::counts).unwrap_or_default();
+        let objects = self.shards().iter().find_map(|shard| shard.tree.remote.objects());
+        statistics.block_cache = objects.map(|objects| objects.cache().counts()).unwrap_or_default();
+        statistics.dead_bytes_pinned = statistics.remote_bytes.saturating_sub(statistics.named_bytes);
+        statistics
+    }
+
+    /// Closes the database: flushes the memtables of a named database, stops background work, and gives its memory back
+    /// except what iterators still hold. Later calls on any clone fail with `Closed`. All steps are carried out even if
+    /// one fails. Dropping a database closes it the same way, but can only log what is lost.
+    ///
+    /// # Errors
+    /// The error of background work or of the last flush. The contents of the memtables are then lost.
+    pub fn close(&self) -> Result<()> {
+        self.inner.stop()
+    }
+}
+
+impl Inner {
+    /// How often the log is shipped.
+    fn interval(&self) -> Option<Duration> {
+        match self.options.durability {
+            Durability::Storage(Syncing::Interval(interval)) => Some(interval),
+            _ => None,
+        }
+    }
+
+    /// Ships the log if that is due and no thread does. Returns whether it did.
+    fn ship_when_due(&self) -> bool {
+        let (Some(log), Some(interval), None) = (&self.log, self.interval(), &self.ticker) else { return false };
+        let now = self.options.clock.now();
+        if now < self.next_shipment.load(Ordering::Relaxed) {
+            return false;
+        }
+        let pause = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        self.next_shipment.store(now.saturating_add(pause), Ordering::Relaxed);
+        if let Err(error) = log.ship_now() {
+            // Who writes next is told.
+            tracing::debug!(%error, "shipping the log");
+        }
+        true
+    }
+
+    /// A second call finds everything done and returns no error.
+    fn stop(&self) -> Result<()> {
+        let shards = self.router.shards();
+        let left = shards.iter().map(|shard| shard.leave_tidy()).fold(Ok(()), Result::and);
+        shards.iter().for_each(|shard| shard.close());
+        shards.iter().for_each(|shard| shard.stop_near_data());
+        self.rebalancer.iter().for_each(Rebalancer::stop);
+        // From here on nothing is recorded, so the shards can be cleared.
+        self.router.wait_moved();
+        self.background.stop();
+        self.ticker.iter().for_each(Ticker::stop);
+        if left.is_ok() {
+            self.log.iter().for_each(|log| log.close());
+        }
+        shards.iter().for_each(|shard| shard.clear());
+        let own = |failure: &mut Error| failure.kind() != ErrorKind::Closed;
+        let failures = shards.iter().filter_map(|shard| shard.lock().failure.take_if(own));
+        // Consumes all of them, not only the first.
+        let failure = failures.reduce(|first, _| first);
+        if self.stopped.swap(true, Ordering::Relaxed) {
+            return left;
+        }
+        let fenced = || shards.iter().find_map(|shard| shard.tree.fenced().cloned());
+        failure.or_else(fenced).map_or(left, Err)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::warn!(%error, "nobody closed the database; what memtables held may be lost");
+        }
+    }
+}

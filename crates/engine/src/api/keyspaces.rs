@@ -1,0 +1,283 @@
+//! Keyspaces: named sets of keys of one database (`docs/formats/keyspaces.md`).
+//!
+//! A keyspace has a number, which is never used again, and its keys begin with it:
+//!
+//! ```text
+//!  key      u24 big-endian   number of the keyspace, from 1 on
+//!           u8               zero
+//!                            the user's key
+//!
+//!  catalogue, which is keyspace 0
+//!  "f"                 →  u8 format, 1
+//!  "i"                 →  u32 number of the next keyspace
+//!  "n", name           →  u32 number of the keyspace with this name
+//!  "d", u32            →  empty: the keyspace with this number was dropped
+//! ```
+//!
+//! Integers are little-endian, but for the number at the front. No key continues a number with another byte than zero, so a
+//! range that deletes a keyspace has ends that are no keys, in either order of keys.
+//!
+//! All of this are keys and values like others: they are flushed, moved and recovered with those that they are about.
+//! Changes of the catalogue are conditional batches, so two of them do not mix.
+
+use crate::api::db::Db;
+use crate::api::db_iterator::IterOptions;
+use crate::api::keyspace::{Keyspace, PREFIX_BYTES};
+use crate::terms::planted::{Bug, planted};
+use crate::terms::{Error, Result};
+use crate::write::batch::WriteBatch;
+use forebay_base::{ErrorKind, KeyOrder, Reader};
+
+/// The catalogue's number.
+const CATALOGUE: u32 = 0;
+const FORMAT: u8 = 1;
+/// Numbers have 24 bits.
+const MAX_NUMBER: u32 = (1 << 24) - 1;
+/// Maximum length of a name in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// The keyspaces of a database. All keys of such a database are in keyspaces. Cheap to clone.
+///
+/// Keys of a keyspace lie side by side, so divide a database with several shards within keyspaces
+/// ([`Keyspace::key`], [`ShardBounds::Given`](crate::ShardBounds::Given)), or have bounds move by themselves
+/// ([`Options::rebalance_interval`](crate::Options::rebalance_interval)).
+#[derive(Debug, Clone)]
+pub struct Keyspaces {
+    db: Db,
+}
+
+/// What the keys of the keyspace with this number begin with.
+fn prefix_of(number: u32) -> [u8; PREFIX_BYTES] {
+    let [_, high, middle, low] = number.to_be_bytes();
+    [high, middle, low, 0]
+}
+
+/// The range of all keys of a keyspace, in an order. Its ends are no keys.
+fn range_of(number: u32, order: KeyOrder) -> (Vec<u8>, Vec<u8>) {
+    let [high, middle, low, _] = prefix_of(number);
+    let (below, above) = (vec![high, middle, low], vec![high, middle, low, 1]);
+    match order {
+        KeyOrder::Bytewise => (below, above),
+        KeyOrder::ReverseBytewise => (above, below),
+    }
+}
+
+fn catalogue_key(kind: u8, rest: &[u8]) -> Vec<u8> {
+    [&prefix_of(CATALOGUE)[..], &[kind], rest].concat()
+}
+
+fn name_key(name: &str) -> Vec<u8> {
+    catalogue_key(b'n', name.as_bytes())
+}
+
+fn number_in(value: &[u8]) -> Result<u32> {
+    let mut reader = Reader::new(value);
+    let number = reader.u32().and_then(|number| reader.finish().map(|()| number));
+    number.map_err(|error| damaged(&format!("a number: {error}")))
+}
+
+fn damaged(what: &str) -> Error {
+    Error::corrupt(format!("the catalogue of keyspaces is damaged: {what}"))
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_allowed) {
+        return Err(Error::invalid(format!(
+            "\"{}\" is no name of a keyspace: use 1 to {MAX_NAME_BYTES} letters, digits, '.', '_' and '-'",
+            name.escape_default()
+        )));
+    }
+    Ok(())
+}
+
+fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no keyspace \"{name}\""))
+}
+
+/// Whether an error says that somebody else changed the catalogue meanwhile.
+fn is_conflict(result: &Result<()>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict)
+}
+
+impl Keyspaces {
+    /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops have left.
+    ///
+    /// # Errors
+    /// `Invalid` when the database has keys that are in no keyspace; `Unsupported` when a newer build made it; `Corrupt`;
+    /// as for reads and writes.
+    pub fn open(db: &Db) -> Result<Self> {
+        let keyspaces = Self { db: db.clone() };
+        let format_key = catalogue_key(b'f', &[]);
+        match db.get(&format_key)?.as_deref() {
+            Some([FORMAT]) => {}
+            Some([format]) => {
+                let message = format!("keyspaces of format {format}, and this build knows {FORMAT}: use a newer one");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            Some(_) => return Err(damaged("its format")),
+            None => {
+                let mut keys = db.iter()?;
+                keys.seek_to_first()?;
+                if keys.valid() {
+                    return Err(Error::invalid(
+                        "the database has keys that are in no keyspace: use it without keyspaces, or begin with an empty one",
+                    ));
+                }
+                let mut batch = WriteBatch::new();
+                batch.put(&format_key, &[FORMAT]).require_absent(&format_key);
+                let begun = db.write(&batch);
+                if !is_conflict(&begun) {
+                    begun?;
+                }
+            }
+        }
+        keyspaces.finish_drops()?;
+        Ok(keyspaces)
+    }
+
+    /// Deletes again what was written to dropped keyspaces while they were dropped.
+    fn finish_drops(&self) -> Result<()> {
+        let kind = catalogue_key(b'd', &[]);
+        let mut dropped = self.db.iter_with(&IterOptions { prefix: Some(&kind), ..IterOptions::default() })?;
+        dropped.seek_to_first()?;
+        while dropped.valid() {
+            let number = number_in(dropped.key().get(kind.len()..).unwrap_or_default())?;
+            let (from, to) = range_of(number, self.db.key_order());
+            let mut batch = WriteBatch::new();
+            self.db.write(batch.delete_range(&from, &to).delete(dropped.key()))?;
+            dropped.next()?;
+        }
+        Ok(())
+    }
+
+    /// The database.
+    #[must_use]
+    pub const fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Creates a keyspace.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `Invalid` for a name that is empty, longer than 255 bytes, or has other characters than letters,
+    /// digits, `.`, `_`, `-`; `Full` after 16,777,215 keyspaces; as for reads and writes.
+    pub fn create(&self, name: &str) -> Result<Keyspace> {
+        check_name(name)?;
+        let (next_key, name_key) = (catalogue_key(b'i', &[]), name_key(name));
+        loop {
+            if self.db.get(&name_key)?.is_some() {
+                let message = format!("there is a keyspace \"{name}\" already");
+                return Err(Error::new(ErrorKind::AlreadyExists, message));
+            }
+            let mut batch = WriteBatch::new();
+            let number = match self.db.get_entry(&next_key)? {
+                Some(entry) => {
+                    batch.require_stamp(&next_key, entry.stamp);
+                    number_in(&entry.value)?
+                }
+                None => {
+                    batch.require_absent(&next_key);
+                    CATALOGUE + 1
+                }
+            };
+            if number > MAX_NUMBER {
+                return Err(Error::new(ErrorKind::Full, "no number is left for a keyspace"));
+            }
+            let next = if planted(Bug::ReuseKeyspaces) { number } else { number + 1 };
+            batch.put(&next_key, &next.to_le_bytes()).put(&name_key, &number.to_le_bytes());
+            let created = self.db.write(batch.require_absent(&name_key));
+            if !is_conflict(&created) {
+                return created.map(|()| Keyspace::new(&self.db, name, prefix_of(number)));
+            }
+        }
+    }
+
+    /// The keyspace with this name.
+    ///
+    /// # Errors
+    /// `NotFound`; as for reads.
+    pub fn get(&self, name: &str) -> Result<Keyspace> {
+        let number = self.db.get(&name_key(name))?.ok_or_else(|| missing(name))?;
+        Ok(Keyspace::new(&self.db, name, prefix_of(number_in(&number)?)))
+    }
+
+    /// The names of all keyspaces, ascending.
+    ///
+    /// # Errors
+    /// As for reads.
+    pub fn list(&self) -> Result<Vec<String>> {
+        let kind = name_key("");
+        let mut entries = self.db.iter_with(&IterOptions { prefix: Some(&kind), ..IterOptions::default() })?;
+        entries.seek_to_first()?;
+        let mut names = Vec::new();
+        while entries.valid() {
+            let name = entries.key().get(kind.len()..).unwrap_or_default().to_vec();
+            names.push(String::from_utf8(name).map_err(|_| damaged("a name"))?);
+            entries.next()?;
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Drops a keyspace and all its keys. Costs a few records, however many keys there are. Snapshots and iterators still
+    /// see them. What others write to it through a [`Keyspace`] that they have is not seen any more; it is deleted when the
+    /// keyspaces are next opened.
+    ///
+    /// # Errors
+    /// `NotFound`; as for reads and writes.
+    pub fn drop(&self, name: &str) -> Result<()> {
+        let name_key = name_key(name);
+        loop {
+            let entry = self.db.get_entry(&name_key)?.ok_or_else(|| missing(name))?;
+            let number = number_in(&entry.value)?;
+            let (from, to) = range_of(number, self.db.key_order());
+            let mut batch = WriteBatch::new();
+            batch.delete(&name_key).require_stamp(&name_key, entry.stamp);
+            batch.put(&catalogue_key(b'd', &number.to_le_bytes()), &[]).delete_range(&from, &to);
+            let dropped = self.db.write(&batch);
+            if !is_conflict(&dropped) {
+                return dropped;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_keys() {
+        assert_eq!(prefix_of(0x0001_0203), [1, 2, 3, 0]);
+        assert_eq!(name_key("a"), [0, 0, 0, 0, b'n', b'a']);
+        assert_eq!(catalogue_key(b'd', &7u32.to_le_bytes()), [0, 0, 0, 0, b'd', 7, 0, 0, 0]);
+        assert_eq!(number_in(&[7, 0, 0, 0]).unwrap(), 7);
+        assert_eq!(number_in(&[7, 0, 0]).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(number_in(&[7, 0, 0, 0, 0]).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn a_range_holds_a_keyspace_and_nothing_else() {
+        for order in [KeyOrder::Bytewise, KeyOrder::ReverseBytewise] {
+            let (from, to) = range_of(5, order);
+            for number in 0..10 {
+                for key in [&b""[..], b"\0", b"key", &[0xff; 100]] {
+                    let key = [&prefix_of(number)[..], key].concat();
+                    let is_in = order.compare(&from, &key).is_lt() && order.compare(&key, &to).is_lt();
+                    assert_eq!(is_in, number == 5, "{order:?} {key:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names() {
+        for name in ["a", "A-1_b.c", &"x".repeat(255)] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "a b", "ä", "a/b", &"x".repeat(256)] {
+            assert_eq!(check_name(name).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+        }
+    }
+}

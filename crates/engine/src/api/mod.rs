@@ -1,0 +1,13 @@
+//! What users see: the database, keyspaces, snapshots, iterators, checkpoints, properties, statistics.
+//!
+//! Owns the router and the background threads of an open database. May use all rooms. Never here: an algorithm; other
+//! rooms do the work.
+
+pub(crate) mod checkpoint;
+pub(crate) mod db;
+pub(crate) mod db_iterator;
+pub(crate) mod keyspace;
+pub(crate) mod keyspaces;
+pub(crate) mod property;
+pub(crate) mod snapshot;
+pub(crate) mod statistics;

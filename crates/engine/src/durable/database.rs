@@ -1,0 +1,131 @@
+//! A database in storage: where its parts lie, and what its commits say.
+//!
+//! ```text
+//!   NAME/commit/N                      the commit register: who owns it, its shards' versions, its logs
+//!   NAME/segment/SHARD/EPOCH/NUMBER    what the versions name
+//!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
+//! ```
+//!
+//! All numbers have twenty digits. What a commit says: `docs/formats/database-commit.md`.
+
+use crate::terms::{Error, Result};
+use forebay_base::SequenceNumber;
+use forebay_storage::{CommitKind, History, ObjectName, Storage};
+use forebay_table::{DatabaseCommit, DatabaseIdentity, LogName, Version};
+
+/// Where a database lies in a storage.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) storage: Storage,
+    root: ObjectName,
+}
+
+impl Place {
+    /// The database of this name.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that no object can have.
+    pub(crate) fn new(storage: &Storage, name: &str) -> Result<Self> {
+        Ok(Self { storage: storage.clone(), root: ObjectName::new(name)? })
+    }
+
+    pub(crate) fn commits(&self) -> Result<ObjectName> {
+        Ok(self.root.join("commit")?)
+    }
+
+    pub(crate) fn segments(&self, shard: u64) -> Result<ObjectName> {
+        Ok(self.root.join("segment")?.numbered(shard)?)
+    }
+
+    pub(crate) fn all_segments(&self) -> Result<ObjectName> {
+        Ok(self.root.join("segment")?)
+    }
+
+    pub(crate) fn log(&self, log: LogName) -> Result<ObjectName> {
+        Ok(self.root.join("log")?.numbered(log.epoch)?.numbered(log.serial)?)
+    }
+
+    /// Reads the commits as they are.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the commit; those of the storage.
+    pub(crate) fn history(&self) -> Result<History> {
+        Ok(History::read(&**self.storage.objects(), &self.commits()?)?)
+    }
+}
+
+/// What the commits up to some moment say.
+#[derive(Debug, Clone)]
+pub(crate) struct Committed {
+    pub(crate) identity: DatabaseIdentity,
+    /// The stores on memory nodes that placements in memory are of.
+    pub(crate) memory_store: String,
+    /// The logs that are needed, oldest first.
+    pub(crate) logs: Vec<LogName>,
+    pub(crate) versions: Vec<Version>,
+}
+
+impl Committed {
+    /// What the commits of a register say; `None` when there is no database.
+    ///
+    /// # Errors
+    /// `Corrupt` when they do not fit each other.
+    pub(crate) fn of(history: &History) -> Result<Option<Self>> {
+        let mut committed: Option<Self> = None;
+        for commit in &history.commits {
+            let said = DatabaseCommit::decode(&commit.payload)
+                .map_err(|error| Error::from(error).during(&format!("reading commit {}", commit.number)))?;
+            match commit.kind() {
+                CommitKind::Snapshot => committed = Self::of_snapshot(said)?,
+                CommitKind::Edit => committed.iter_mut().try_for_each(|committed| committed.apply(&said))?,
+            }
+        }
+        Ok(committed)
+    }
+
+    fn of_snapshot(said: DatabaseCommit) -> Result<Option<Self>> {
+        let Some(identity) = said.identity else { return Ok(None) };
+        let shards = said.edits.len() as u64;
+        if shards != identity.config.shards || said.edits.iter().zip(0..).any(|((shard, _), at)| *shard != at) {
+            return Err(Error::corrupt(format!("a snapshot of {} shards has {shards}", identity.config.shards)));
+        }
+        let version = |(_, edit)| Version::replay([edit]).map_err(forebay_table::Error::from);
+        let versions = said.edits.into_iter().map(version).collect::<Result<Vec<_>, _>>()?;
+        let (memory_store, logs) = (said.memory_store.unwrap_or_default(), said.logs.unwrap_or_default());
+        Ok(Some(Self { identity, memory_store, logs, versions }))
+    }
+
+    fn apply(&mut self, said: &DatabaseCommit) -> Result<()> {
+        if said.identity.is_some() {
+            return Err(Error::corrupt("a commit that is no snapshot names a database"));
+        }
+        if let Some(name) = &said.memory_store {
+            self.memory_store.clone_from(name);
+        }
+        if let Some(logs) = &said.logs {
+            self.logs.clone_from(logs);
+        }
+        for (shard, edit) in &said.edits {
+            let version = usize::try_from(*shard).ok().and_then(|shard| self.versions.get_mut(shard));
+            let version = version.ok_or_else(|| Error::corrupt(format!("a commit names shard {shard}")))?;
+            *version = version.apply(edit).map_err(forebay_table::Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// All of it.
+    pub(crate) fn to_snapshot(&self) -> DatabaseCommit {
+        let edits = self.versions.iter().zip(0..).map(|(version, shard)| (shard, version.to_edit()));
+        DatabaseCommit {
+            identity: Some(self.identity.clone()),
+            memory_store: Some(self.memory_store.clone()),
+            logs: Some(self.logs.clone()),
+            edits: edits.collect(),
+        }
+    }
+
+    /// Of each shard the number up to which tables hold everything.
+    pub(crate) fn flushed(&self) -> Vec<SequenceNumber> {
+        self.versions.iter().map(Version::last_sequence).collect()
+    }
+}

@@ -1,0 +1,171 @@
+//! The log of a database on storage: what its frames are, and what of it counts. Pure.
+//!
+//! ```text
+//!   group 7                               group 8
+//!   [ shard 0 ▸ ][ shard 2 ▸ ][ shard 2 ]   [ shard 0 ▸ ][ shard 1    the rest is missing: all of group 8 is cut
+//! ```
+//!
+//! A *group* is what was published in all shards at one moment, and not shipped before. A batch that crosses shards is in a
+//! group as a whole. A frame holds whole records of one shard, as they lie in a memtable's block. Its stream is the shard,
+//! with a flag in all frames of a group but the last: the group goes on. Its mark is the group's number. A group of which a
+//! frame could not be appended is begun anew, under the next number.
+//!
+//! The layout of a frame: `docs/formats/log.md`; what its payload is: `docs/formats/database-commit.md`.
+//!
+//! A log counts up to its last whole group. So what survives is what all shards held at one moment.
+
+use crate::terms::planted::{Bug, planted};
+use crate::terms::{Error, Result};
+use forebay_base::{RecordHeader, SequenceNumber};
+use forebay_storage::Frame;
+
+/// The flag in a frame's stream: the group goes on with the next frame.
+const GOES_ON: u32 = 1 << 31;
+
+/// The stream of a frame.
+pub(crate) const fn stream(shard: u32, goes_on: bool) -> u32 {
+    if goes_on { shard | GOES_ON } else { shard }
+}
+
+/// What the logs of a database hold that its tables do not.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    pub(crate) shards: Vec<ShardReplay>,
+    /// Whole groups.
+    pub(crate) groups: u64,
+    /// Bytes of records in them.
+    pub(crate) bytes: u64,
+    /// The frames of the group that is not whole yet.
+    open: Vec<Frame>,
+}
+
+/// The part of a shard.
+#[derive(Debug)]
+pub(crate) struct ShardReplay {
+    /// The records to be written again, in order.
+    pub(crate) records: Vec<Vec<u8>>,
+    /// Number of these.
+    pub(crate) count: u64,
+    /// The last number that counts.
+    pub(crate) last: SequenceNumber,
+    goes_on: bool,
+}
+
+impl Replay {
+    /// Nothing yet, where tables hold all records of each shard up to these numbers.
+    pub(crate) fn new(flushed: &[SequenceNumber]) -> Self {
+        let of = |last: &SequenceNumber| ShardReplay { records: Vec::new(), count: 0, last: *last, goes_on: false };
+        Self { shards: flushed.iter().map(of).collect(), ..Self::default() }
+    }
+
+    /// Adds the next frame of a log.
+    ///
+    /// # Errors
+    /// `Corrupt` when records are missing or damaged: frames have been verified.
+    pub(crate) fn add(&mut self, frame: Frame) -> Result<()> {
+        if self.open.first().is_some_and(|first| first.mark != frame.mark) {
+            self.open.clear();
+        }
+        let goes_on = frame.stream & GOES_ON != 0 && !planted(Bug::HalfGroups);
+        self.open.push(frame);
+        if goes_on {
+            return Ok(());
+        }
+        self.groups += 1;
+        for frame in std::mem::take(&mut self.open) {
+            self.bytes += frame.payload.len() as u64;
+            self.take(&frame)?;
+        }
+        match self.shards.iter().position(|shard| shard.goes_on) {
+            Some(shard) if !planted(Bug::HalfGroups) => {
+                Err(Error::corrupt(format!("a group of the log holds a part of a batch of shard {shard}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a log. The next one begins with a group of its own.
+    pub(crate) fn end_log(&mut self) {
+        self.open.clear();
+    }
+
+    fn take(&mut self, frame: &Frame) -> Result<()> {
+        let number = frame.stream & !GOES_ON;
+        let shard = usize::try_from(number).ok().and_then(|shard| self.shards.get_mut(shard));
+        let shard = shard.ok_or_else(|| Error::corrupt(format!("the log holds records of shard {number}")))?;
+        let mut begin = None;
+        let mut at = 0;
+        while let Some(rest) = frame.payload.get(at..).filter(|rest| !rest.is_empty()) {
+            let header = RecordHeader::decode(rest)?;
+            header.verify(rest)?;
+            let found = header.tag.sequence();
+            if found > shard.last {
+                if shard.last.checked_add(1) != Some(found) {
+                    let (last, found) = (shard.last.0, found.0);
+                    return Err(Error::corrupt(format!("the log of shard {number} goes on from {last} with {found}")));
+                }
+                begin.get_or_insert(at);
+                shard.last = found;
+                shard.count += 1;
+                shard.goes_on = header.tag.goes_on();
+            }
+            at = at.saturating_add(header.padded_length());
+        }
+        if let Some(records) = begin.and_then(|begin| frame.payload.get(begin..)) {
+            shard.records.push(records.to_vec());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_base::{ErrorKind, Kind, Record, Tag};
+
+    fn frame(shard: u32, goes_on: bool, group: u64, numbers: std::ops::RangeInclusive<u64>) -> Frame {
+        let mut bytes = Vec::new();
+        for number in numbers {
+            let tag = Tag::new(SequenceNumber(number), Kind::Put, false);
+            Record { tag, expiry_ms: None, key: b"k", value: b"" }.encode(&mut bytes);
+        }
+        Frame { position: 0, stream: stream(shard, goes_on), mark: group, payload: bytes.into() }
+    }
+
+    fn replay(flushed: [u64; 2], frames: Vec<Frame>) -> Result<Vec<(u64, u64)>> {
+        let mut replay = Replay::new(&flushed.map(SequenceNumber));
+        frames.into_iter().try_for_each(|frame| replay.add(frame))?;
+        Ok(replay.shards.iter().map(|shard| (shard.last.0, shard.count)).collect())
+    }
+
+    #[test]
+    fn a_log_counts_up_to_its_last_whole_group() {
+        let whole = || vec![frame(0, true, 1, 1..=3), frame(1, false, 1, 1..=2), frame(1, false, 2, 3..=3)];
+        assert_eq!(replay([0, 0], whole()).unwrap(), [(3, 3), (3, 3)]);
+        let mut cut = whole();
+        cut.push(frame(0, true, 3, 4..=9));
+        assert_eq!(replay([0, 0], cut).unwrap(), [(3, 3), (3, 3)]);
+    }
+
+    #[test]
+    fn a_group_that_was_begun_anew_is_taken_once() {
+        let frames = vec![frame(0, true, 1, 1..=3), frame(0, true, 2, 1..=4), frame(1, false, 2, 1..=1)];
+        assert_eq!(replay([0, 0], frames).unwrap(), [(4, 4), (1, 1)]);
+    }
+
+    #[test]
+    fn what_tables_hold_and_what_is_there_twice_is_skipped() {
+        let frames = vec![frame(0, false, 1, 1..=5), frame(0, false, 1, 3..=8), frame(1, false, 2, 1..=3)];
+        assert_eq!(replay([4, 7], frames).unwrap(), [(8, 4), (7, 0)]);
+    }
+
+    #[test]
+    fn a_gap_is_damage() {
+        let gap = replay([0, 0], vec![frame(0, false, 1, 1..=2), frame(0, false, 2, 4..=5)]);
+        assert_eq!(gap.unwrap_err().kind(), ErrorKind::Corrupt);
+        assert!(replay([0, 0], vec![frame(2, false, 1, 1..=2)]).is_err());
+        let mut torn = frame(0, false, 1, 1..=1);
+        torn.payload = torn.payload.slice(..torn.payload.len() - 8);
+        assert!(replay([0, 0], vec![torn]).is_err());
+    }
+}

@@ -1,0 +1,301 @@
+//! The log of a shard: writes reach remote memory before they are acknowledged (`docs/decisions/0034`).
+//!
+//! ```text
+//!   memtables' blocks   [ records ▸ … shipped │ published │ reserved ]
+//!                                     │  one-sided writes, without a copy
+//!   parts               [ part ][ part ][ part ▸ used │ zeros ]        named by the version
+//! ```
+//!
+//! A *part* is a segment of zeroed memory that a version names before anything is written to it. Records lie in it as in
+//! the block, one behind the other. The numbers of a part have no gap. A part ends when the next records do not fit, or
+//! when numbers before them were flushed without being shipped.
+//!
+//! Whoever waits for a number first ships all that is published, for all who wait ([`Lead`]).
+//!
+//! # Invariants
+//!
+//! 1. The durable number only grows. All records up to it have reached parts that a version names, or tables.
+//! 2. A part is ended by a commit whose tables hold all of its numbers, and by no other.
+
+use crate::durable::commit::Commits;
+use crate::durable::lead::Lead;
+use crate::durable::shipping::whole_records;
+use crate::remote::segment::Segment;
+use crate::terms::Result;
+use crate::terms::planted::{Bug, instead_when_planted, planted};
+use crate::terms::statistics::add;
+use crate::tree::buffer::Buffer;
+use crate::tree::shared::Tree;
+use crate::tree::version::Change;
+use forebay_base::{ErrorKind, RecordHeader, SegmentId, SequenceNumber};
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::{Endpoint, Outcome};
+use forebay_memory_client::Purpose;
+use forebay_table::{LogPart, SegmentKind};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a part, unless one record needs more: a quarter of a memtable, within these bounds.
+const PART_BYTES: RangeInclusive<u64> = 4 << 10..=4 << 20;
+/// Bytes of one write.
+const PIECE_BYTES: u64 = 1 << 20;
+/// How often a ship opens another endpoint in the place of one that broke.
+const REOPENS: u32 = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// All records up to this number are durable.
+    durable: AtomicU64,
+    lead: Lead,
+    shipping: Mutex<Shipping>,
+    /// A part that nothing is written to yet.
+    spare: Mutex<Option<Arc<Segment>>>,
+}
+
+/// The parts of the log, and how far it is shipped.
+#[derive(Debug)]
+struct Shipping {
+    at: Position,
+    /// The part that is written to.
+    open: Option<Arc<Segment>>,
+    /// Parts that are not written to any more, oldest first, each with its last number.
+    closed: Vec<(Arc<Segment>, SequenceNumber)>,
+}
+
+/// How far the log is shipped.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    /// The number of the record that was shipped last.
+    reached: SequenceNumber,
+    /// The base of the memtable that was shipped last, and how many bytes of its block were.
+    block: (SequenceNumber, u64),
+    /// Bytes that are used of the open part.
+    used_bytes: u64,
+}
+
+/// Bytes of a memtable's block on their way to a part.
+struct Shipment {
+    buffer: Arc<Buffer>,
+    /// Bytes from the block's start.
+    from: u64,
+    length: u64,
+    segment: Arc<Segment>,
+    /// Bytes from the part's start.
+    to: u64,
+}
+
+impl Log {
+    /// A log behind `reached`, of which an earlier owner left these parts, oldest first, each with its last number.
+    pub(crate) fn new(reached: SequenceNumber, closed: Vec<(Arc<Segment>, SequenceNumber)>) -> Self {
+        let at = Position { reached, block: (reached, 0), used_bytes: 0 };
+        Self {
+            durable: AtomicU64::new(reached.0),
+            lead: Lead::default(),
+            shipping: Mutex::new(Shipping { at, open: None, closed }),
+            spare: Mutex::default(),
+        }
+    }
+
+    /// The number up to which all records are durable.
+    pub(crate) fn durable(&self) -> SequenceNumber {
+        // Acquire: pairs with the release in `ship`.
+        SequenceNumber(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Returns when all records up to `number`, which is published, are durable.
+    ///
+    /// # Errors
+    /// Those of the fabric and of a commit; `Full` when there is no memory for the log. The records may be durable all
+    /// the same.
+    pub(crate) fn make_durable(&self, tree: &Tree, commits: &Commits, number: SequenceNumber) -> Result<()> {
+        instead_when_planted!(Bug::AcknowledgeBeforeShipped, Ok(()));
+        let waits = || add(&tree.counters.log_waits, 1);
+        self.lead.reach(|| self.durable() >= number, waits, || self.ship(tree, commits))
+    }
+
+    /// Ships all that is published. When that fails, the next ship begins at the same record.
+    fn ship(&self, tree: &Tree, commits: &Commits) -> Result<()> {
+        let (buffers, number) = {
+            let (view, number) = tree.present();
+            (view.buffers().cloned().collect::<Vec<_>>(), number)
+        };
+        let mut shipping = lock(&self.shipping);
+        let mut at = shipping.at;
+        let reached = at.reached;
+        let mut shipments = Vec::new();
+        // Oldest first.
+        for buffer in buffers.into_iter().rev() {
+            let base = buffer.memtable.base();
+            if base >= number || buffer.memtable.last_sequence().is_some_and(|last| last <= at.reached) {
+                continue;
+            }
+            let inserted = buffer.memtable.inserted(number)?;
+            let last = SequenceNumber(base.0.saturating_add(inserted.count));
+            let bytes = buffer.memtable.inserted_prefix().get(..inserted.bytes as usize).unwrap_or_default();
+            let mut from = if at.block.0 == base { at.block.1 } else { 0 };
+            if from == 0 && base > at.reached {
+                // What lies between was flushed before it was shipped: a part has no gap.
+                shipping.close(at.reached);
+            }
+            while let Some(rest) = bytes.get(from as usize..).filter(|rest| !rest.is_empty()) {
+                let (segment, length, reached) = self.place(&mut shipping, &mut at, rest, last, tree, commits)?;
+                let to = at.used_bytes;
+                shipments.push(Shipment { buffer: Arc::clone(&buffer), from, length, segment, to });
+                from += length;
+                at = Position { reached, block: (base, from), used_bytes: to + length };
+            }
+        }
+        send(tree, &shipments)?;
+        add(&tree.counters.log_groups, 1);
+        add(&tree.counters.log_records, at.reached.0.saturating_sub(reached.0));
+        add(&tree.counters.log_bytes, shipments.iter().map(|shipment| shipment.length).sum());
+        shipping.at = at;
+        drop(shipping);
+        // Release: whoever learns of the number may tell it to others.
+        self.durable.fetch_max(number.0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Finds a place for the records at the front of `bytes`, which end with number `last`, behind what the open part
+    /// holds, or in a new part. Returns the part, the length of the records that it has room for, and the last number
+    /// of these.
+    fn place(
+        &self,
+        shipping: &mut Shipping,
+        at: &mut Position,
+        bytes: &[u8],
+        last: SequenceNumber,
+        tree: &Tree,
+        commits: &Commits,
+    ) -> Result<(Arc<Segment>, u64, SequenceNumber)> {
+        loop {
+            if let Some(open) = &shipping.open {
+                let room = open.info().length.saturating_sub(at.used_bytes);
+                if bytes.len() as u64 <= room {
+                    return Ok((Arc::clone(open), bytes.len() as u64, last));
+                }
+                if let Some((length, last)) = whole_records(bytes, room)? {
+                    return Ok((Arc::clone(open), length, last));
+                }
+                shipping.close(at.reached);
+            }
+            let first = RecordHeader::decode(bytes)?.padded_length() as u64;
+            shipping.open = Some(self.next_part(first.max(part_bytes(tree)), tree, commits)?);
+            // It stays open if what goes there first is not sent.
+            (shipping.at.used_bytes, at.used_bytes) = (0, 0);
+        }
+    }
+
+    /// The spare part, or else a new one, of at least so many bytes.
+    fn next_part(&self, bytes: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
+        match lock(&self.spare).take_if(|spare| spare.info().length >= bytes) {
+            Some(spare) => Ok(spare),
+            None => make_part(bytes, tree, commits),
+        }
+    }
+
+    /// Makes a spare part, if there is none and the log is in use. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`Log::make_durable`].
+    pub(crate) fn prepare(&self, tree: &Tree, commits: &Commits) -> Result<bool> {
+        if lock(&self.spare).is_some() || lock(&self.shipping).open.is_none() {
+            return Ok(false);
+        }
+        let part = make_part(part_bytes(tree), tree, commits)?;
+        // Another thread may have made one: a part that is replaced stays in the version, empty, for the next owner.
+        lock(&self.spare).get_or_insert(part);
+        Ok(true)
+    }
+
+    /// The parts that nobody needs once all records up to `flushed` are in tables.
+    pub(crate) fn ended_by(&self, flushed: SequenceNumber) -> Vec<SegmentId> {
+        let shipping = lock(&self.shipping);
+        let ended = shipping.closed.iter().filter(|(_, last)| *last <= flushed || planted(Bug::EndPartsEarly));
+        ended.map(|(segment, _)| segment.id()).collect()
+    }
+
+    /// Lets go of parts that a version does not name any more.
+    pub(crate) fn forget(&self, ended: &[SegmentId]) {
+        lock(&self.shipping).closed.retain(|(segment, _)| !ended.contains(&segment.id()));
+    }
+
+    /// Lets go of all parts, as the version of a closed tree names them.
+    pub(crate) fn clear(&self) {
+        let mut shipping = lock(&self.shipping);
+        (shipping.open, shipping.closed) = (None, Vec::new());
+        drop(shipping);
+        lock(&self.spare).take();
+    }
+}
+
+impl Shipping {
+    /// Closes the open part, if there is one, whose last number is `last` at most.
+    fn close(&mut self, last: SequenceNumber) {
+        self.closed.extend(self.open.take().map(|open| (open, last)));
+    }
+}
+
+fn part_bytes(tree: &Tree) -> u64 {
+    (tree.options.write_buffer_bytes as u64 / 4).clamp(*PART_BYTES.start(), *PART_BYTES.end())
+}
+
+/// A new part of the log, zeroed, which the version names.
+fn make_part(bytes: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
+    let allocate = |purpose| tree.remote.allocate(tree.next_segment(), SegmentKind::MemtableBlock, bytes, purpose);
+    let segment = match allocate(Purpose::Flush) {
+        Err(error) if error.kind() == ErrorKind::Full => allocate(Purpose::Collection)?,
+        allocated => allocated?,
+    };
+    tree.remote.zero(&segment)?;
+    let mut change = Change { segments: vec![Arc::clone(&segment)], ..Change::default() };
+    change.edit.added_segments = vec![(segment.id(), segment.info().clone())];
+    change.edit.log_parts = vec![LogPart { segment: segment.id(), last: None }];
+    commits.commit(tree, change, &[])?;
+    Ok(segment)
+}
+
+/// Sends records to their parts, all with one doorbell. Over an endpoint that breaks nobody knows what arrived, so all
+/// is sent again over another one: the same bytes to the same places.
+fn send(tree: &Tree, shipments: &[Shipment]) -> Result<()> {
+    if shipments.is_empty() {
+        return Ok(());
+    }
+    let mut endpoint = tree.remote.foreground().take()?;
+    let mut reopens = 0;
+    loop {
+        let sent = post(&mut endpoint, shipments);
+        let Err(error) = sent else { return Ok(()) };
+        if reopens == REOPENS || !tree.remote.may_retry(&error) {
+            return Err(error);
+        }
+        tracing::debug!(%error, "shipping the log again over a new endpoint");
+        reopens += 1;
+        endpoint.reopen()?;
+    }
+}
+
+fn post(endpoint: &mut Endpoint, shipments: &[Shipment]) -> Result<()> {
+    for Shipment { buffer, from, length, segment, to } in shipments {
+        let mut done = 0;
+        while done < *length {
+            let piece = (*length - done).min(PIECE_BYTES);
+            let target = segment.at(to + done)?;
+            buffer.block.post(&buffer.memtable, endpoint, target, (from + done) as usize, piece as usize)?;
+            done += piece;
+        }
+    }
+    endpoint.flush();
+    while endpoint.outstanding() > 0 {
+        if let Outcome::Done(Some(slot)) = endpoint.wait()?.result? {
+            endpoint.release(slot);
+        }
+    }
+    // Whoever took over may have read these parts before this thread, which stood still, ended its copy.
+    for Shipment { segment, .. } in shipments {
+        endpoint.confirm(&segment.at(0)?.key)?;
+    }
+    Ok(())
+}

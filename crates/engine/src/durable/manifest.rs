@@ -1,0 +1,339 @@
+//! The manifest: a shard's versions in remote memory, from which another process can continue (`ARCHITECTURE.md`, a
+//! compute node is replaceable).
+//!
+//! ```text
+//!  directory of the memory node          a segment of the shard
+//!   root: where, how long, CRC32C ─────►  version | edit | edit | edit | free
+//! ```
+//!
+//! A change counts only once the node has accepted the root that covers it:
+//!
+//! 1. Everything that the change adds is completely written, and the shard has adopted the memory.
+//! 2. The edit is written after the others, one-sidedly.
+//! 3. The root is set, with the owner's epoch.
+//! 4. Only then is the version installed, and what it no longer names is freed.
+//!
+//! # The spare
+//!
+//! Next to the log lies its *spare*, as long as the log may get. When the log is full, or when another process takes
+//! over, a new log that begins with the whole version is written into the spare. Once the root has moved, the old log
+//! is the spare. A version is never longer than the edits that led to it, so it fits. A database therefore opens, and
+//! goes on, without any further memory of the node. If little room would be left after the version, and there is
+//! memory, both are replaced by longer ones.
+//!
+//! Layout of log and root: `docs/formats/manifest.md`.
+//!
+//! # When a step fails
+//!
+//! A failed write may still land. So a log is not appended to after a failed write, and a spare that was its target is
+//! not used again. When the reply to a root is lost, nobody knows which of two versions counts. So everything that
+//! either of them names is kept. The epoch is ended, which makes the outcome final, and the previous root is set again.
+//! Then it is decided, and what only the other version names is freed.
+//!
+//! An earlier owner that does not release the memory of the log and the spare may still write there. Then both are only
+//! read, and a new pair is written elsewhere as soon as there is memory.
+
+use crate::remote::owner::Owner;
+use crate::remote::pipeline::Pipeline;
+use crate::remote::segment::{Remote, Segment, place_of, range_of};
+use crate::terms::planted::{Bug, when_planted};
+use crate::terms::{Error, Result};
+use crate::tree::version::{Change, LiveVersion};
+use forebay_base::{ErrorKind, SegmentId, checksum_append};
+use forebay_env::sync::{Mutex, MutexGuard, lock};
+use forebay_memory_client::{ExtentRange, MemoryClient, Purpose};
+use forebay_proto::ranges::GRANULARITY_BYTES;
+use forebay_table::{ManifestRoot, Placement, SegmentInfo, SegmentKind, Version, VersionEdit};
+use std::sync::Arc;
+
+/// Minimum bytes of a log.
+const MIN_LOG_BYTES: u64 = 32 << 10;
+/// A new log may get this many times longer than its first edit, if there is memory.
+const GROWTH: u64 = 4;
+/// A whole version may be longer than the edits that led to it by this many bytes, for numbers that have grown.
+const SLACK_BYTES: u64 = 128;
+
+/// See the module. The lock is held while a change is recorded, so changes follow one another.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    log: Mutex<Log>,
+}
+
+/// The right to record the next change.
+pub(crate) type Recorder<'a> = MutexGuard<'a, Log>;
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    owner: Arc<Owner>,
+    remote: Arc<Remote>,
+    pair: Pair,
+    length: u64,
+    edits: u64,
+    checksum: u32,
+    /// Nothing can be appended, because a write failed.
+    is_closed: bool,
+    /// The next log must not be written into the spare.
+    is_spare_unsound: bool,
+    /// It is unknown whether the last root counts.
+    is_unsettled: bool,
+    /// Segments named only by a version that may or may not count.
+    kept: Vec<Arc<Segment>>,
+}
+
+/// The memory of a log and of its spare, equally long.
+#[derive(Debug, Clone)]
+struct Pair {
+    log: Arc<Segment>,
+    spare: Arc<Segment>,
+}
+
+impl Pair {
+    fn allocate(remote: &Arc<Remote>, capacity: u64) -> Result<Self> {
+        // They are not segments of a version, so they have no numbers.
+        let allocate = || remote.allocate(SegmentId(0), SegmentKind::TableImage, capacity, Purpose::Collection);
+        Ok(Self { log: allocate()?, spare: allocate()? })
+    }
+
+    fn swapped(&self) -> Self {
+        Self { log: Arc::clone(&self.spare), spare: Arc::clone(&self.log) }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.log.info().length
+    }
+
+    fn segments(&self) -> [Arc<Segment>; 2] {
+        [Arc::clone(&self.log), Arc::clone(&self.spare)]
+    }
+
+    fn abandon(&self) {
+        self.log.abandon();
+        self.spare.abandon();
+    }
+}
+
+/// The log that an earlier owner left, with its spare.
+#[derive(Debug)]
+pub(crate) struct Left {
+    root: ManifestRoot,
+    pair: Pair,
+    is_writable: bool,
+}
+
+impl Left {
+    /// The memory of log and spare, according to the root. `None` where it does not fit into extents.
+    pub(crate) fn ranges(root: &ManifestRoot, client: &MemoryClient) -> Option<[ExtentRange; 2]> {
+        let range = |extent, offset| range_of(client, extent, offset, root.capacity);
+        Some([range(root.extent, root.offset)?, range(root.spare_extent, root.spare_offset)?])
+    }
+
+    /// Holds both. They are not freed before this owner has set its own root.
+    ///
+    /// # Errors
+    /// When no key to the memory can be had.
+    pub(crate) fn hold(root: ManifestRoot, remote: &Arc<Remote>) -> Result<Self> {
+        let hold = |extent, offset| {
+            let place = Placement::Memory { node: root.node, incarnation: root.incarnation, extent, offset };
+            let info = SegmentInfo::new(SegmentKind::TableImage, root.capacity, vec![place]);
+            let held = remote.hold(SegmentId(0), &info)?;
+            held.ok_or_else(|| Error::corrupt("the manifest does not lie in this memory node"))
+        };
+        let log = hold(root.extent, root.offset)?;
+        let spare = hold(root.spare_extent, root.spare_offset)?;
+        let is_writable = remote.is_writable(root.extent) && remote.is_writable(root.spare_extent);
+        Ok(Self { root, pair: Pair { log, spare }, is_writable })
+    }
+}
+
+impl Manifest {
+    /// Begins a manifest with a version, either left by an earlier owner or empty. If one was left, needs no further
+    /// memory of the node.
+    ///
+    /// # Errors
+    /// `Full`, `Unavailable`, `Fenced`.
+    pub(crate) fn begin(
+        owner: &Arc<Owner>,
+        remote: &Arc<Remote>,
+        version: &Version,
+        left: Option<&Left>,
+    ) -> Result<Self> {
+        let pair = left.filter(|left| left.is_writable).map(|left| &left.pair);
+        let log = match (write_log(owner, remote, version, pair), left) {
+            (Err(error), Some(left)) if error.kind() == ErrorKind::Full => Log::left(owner, remote, left),
+            (written, _) => written?,
+        };
+        // If the reply is lost, the next owner finds one root or the other.
+        owner.set_root(&log.root()?.encode()?).inspect_err(|_| log.pair.abandon())?;
+        if let Some(left) = left {
+            left.pair.segments().iter().for_each(|segment| segment.take_charge());
+        }
+        Ok(Self { log: Mutex::new(log) })
+    }
+
+    /// Waits for earlier changes, and lets the caller record the next one.
+    pub(crate) fn recorder(&self) -> Recorder<'_> {
+        lock(&self.log)
+    }
+
+    /// Bytes that the manifest takes.
+    #[cfg(test)]
+    pub(crate) fn size_bytes(&self) -> u64 {
+        2 * lock(&self.log).pair.capacity()
+    }
+
+    /// Leaves the manifest, and everything it may name, on the node: another owner continues from it.
+    pub(crate) fn leave(&self) {
+        let log = lock(&self.log);
+        log.pair.abandon();
+        log.kept.iter().for_each(|segment| segment.abandon());
+    }
+}
+
+impl Log {
+    /// Records the change that leads to `after`.
+    ///
+    /// # Errors
+    /// `Fenced` and `Full`: the change does not count. `Unavailable`, `TimedOut`: it may or may not count.
+    pub(crate) fn record(&mut self, change: &Change, after: &LiveVersion) -> Result<()> {
+        self.remote.adopt(&change.segments)?;
+        self.settle()?;
+        let before = if self.is_closed { None } else { self.append(&change.edit)? };
+        let before = match before {
+            Some(before) => before,
+            None => {
+                let next = self.begin_next(&after.version)?;
+                std::mem::replace(self, next)
+            }
+        };
+        self.set_root().map_err(|error| {
+            // The root may be this one or the previous one. Both logs stay, and everything they name.
+            let kept = change.segments.iter().cloned().chain(self.pair.segments()).collect();
+            *self = Self { is_closed: true, is_unsettled: true, kept, ..before };
+            error.during("recording a version")
+        })
+    }
+
+    /// If it is unknown which root counts, makes the one known here count.
+    fn settle(&mut self) -> Result<()> {
+        if self.is_unsettled {
+            self.remote.end_epoch()?;
+            self.set_root()?;
+            self.is_unsettled = false;
+            self.kept.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes the next log.
+    fn begin_next(&mut self, version: &Version) -> Result<Self> {
+        let pair = (!self.is_spare_unsound).then_some(&self.pair);
+        write_log(&self.owner, &self.remote, version, pair).inspect_err(|_| {
+            // A write to it may still land.
+            self.is_spare_unsound |= self.pair.spare.is_abandoned();
+        })
+    }
+
+    /// The log as an earlier owner left it; it is only read.
+    fn left(owner: &Arc<Owner>, remote: &Arc<Remote>, left: &Left) -> Self {
+        let ManifestRoot { length, edits, checksum, .. } = left.root;
+        let (owner, remote, pair) = (Arc::clone(owner), Arc::clone(remote), left.pair.clone());
+        let (is_closed, is_spare_unsound) = (true, !left.is_writable);
+        let (is_unsettled, kept) = (false, Vec::new());
+        Self { owner, remote, pair, length, edits, checksum, is_closed, is_spare_unsound, is_unsettled, kept }
+    }
+
+    /// Appends an edit, and returns the log without it. `None` when there is no room.
+    fn append(&mut self, edit: &VersionEdit) -> Result<Option<Self>> {
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes)?;
+        let length = self.length + bytes.len() as u64;
+        if length + SLACK_BYTES > self.pair.capacity() {
+            return Ok(None);
+        }
+        let before = Self {
+            owner: Arc::clone(&self.owner),
+            remote: Arc::clone(&self.remote),
+            pair: self.pair.clone(),
+            kept: Vec::new(),
+            ..*self
+        };
+        self.length = length;
+        self.edits += 1;
+        self.checksum = checksum_append(self.checksum, &bytes);
+        when_planted(Bug::RootBeforeEdit, || drop(self.set_root()));
+        if let Err(error) = write(&self.remote, &self.pair.log, before.length, &bytes) {
+            *self = Self { is_closed: true, kept: std::mem::take(&mut self.kept), ..before };
+            return Err(error.during("writing a version edit"));
+        }
+        Ok(Some(before))
+    }
+
+    fn set_root(&self) -> Result<()> {
+        self.owner.set_root(&self.root()?.encode()?)
+    }
+
+    fn root(&self) -> Result<ManifestRoot> {
+        let client = self.remote.memory_node().client();
+        let place = |segment: &Segment| {
+            let place = place_of(client, segment.info());
+            place.ok_or_else(|| Error::corrupt("the manifest is not in one piece of remote memory"))
+        };
+        let (log, spare, here) = (place(&self.pair.log)?, place(&self.pair.spare)?, client.node());
+        Ok(ManifestRoot {
+            node: here.node,
+            incarnation: here.incarnation,
+            extent: log.extent.0,
+            offset: log.offset,
+            capacity: self.pair.capacity(),
+            length: self.length,
+            edits: self.edits,
+            checksum: self.checksum,
+            spare_extent: spare.extent.0,
+            spare_offset: spare.offset,
+        })
+    }
+}
+
+/// Writes a log that begins with `version`, in memory that the shard has adopted. Uses the spare of `pair` if that
+/// leaves room for edits, or else, if there is memory, a longer pair.
+fn write_log(owner: &Arc<Owner>, remote: &Arc<Remote>, version: &Version, pair: Option<&Pair>) -> Result<Log> {
+    let mut edit = version.to_edit();
+    edit.epoch = Some(owner.shard().epoch().0.max(version.epoch()));
+    let mut bytes = Vec::new();
+    edit.encode(&mut bytes)?;
+    let length = bytes.len() as u64;
+    let most = remote.extent_bytes();
+    if length + SLACK_BYTES > most {
+        let message = format!("a version of {length} bytes does not fit into an extent of {most} bytes");
+        return Err(Error::new(ErrorKind::Full, message));
+    }
+    let wanted = (length * GROWTH).max(MIN_LOG_BYTES).next_multiple_of(GRANULARITY_BYTES).min(most);
+    let reused = pair.filter(|pair| length + SLACK_BYTES <= pair.capacity());
+    let pair = match reused {
+        Some(pair) if pair.capacity() >= wanted / 2 => pair.swapped(),
+        reused => match (Pair::allocate(remote, wanted), reused) {
+            (Err(error), Some(pair)) if error.kind() == ErrorKind::Full => pair.swapped(),
+            (allocated, _) => allocated?,
+        },
+    };
+    write(remote, &pair.log, 0, &bytes)?;
+    remote.adopt(&pair.segments())?;
+    Ok(Log {
+        owner: Arc::clone(owner),
+        remote: Arc::clone(remote),
+        pair,
+        length,
+        edits: 1,
+        checksum: checksum_append(0, &bytes),
+        is_closed: false,
+        is_spare_unsound: false,
+        is_unsettled: false,
+        kept: Vec::new(),
+    })
+}
+
+fn write(remote: &Arc<Remote>, segment: &Arc<Segment>, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut pipeline = Pipeline::new(remote.background()?);
+    pipeline.write(segment, offset, bytes)?;
+    pipeline.drain()
+}

@@ -1,0 +1,27 @@
+//! What outlives this process: the manifest of a named database, its recovery, and the only way in which a version is
+//! replaced ([`commit`]).
+//!
+//! Owns the manifest, the commit register and the logs, and the turn of commits. May use the rooms below it. Never here: a version
+//! installed before its root is set, or before storage has it; a root set at a past epoch.
+//!
+//! | | on memory nodes | on storage |
+//! |---|---|---|
+//! | versions | [`manifest`] | [`register`] |
+//! | records of memtables | [`log`] | [`storage_log`] |
+//! | segments | where they are | also objects: [`keeping`] |
+//! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |
+
+pub(crate) mod commit;
+pub(crate) mod database;
+pub(crate) mod groups;
+pub(crate) mod keeping;
+pub(crate) mod lead;
+pub(crate) mod log;
+pub(crate) mod manifest;
+pub(crate) mod named;
+pub(crate) mod recovery;
+pub(crate) mod register;
+pub(crate) mod replay;
+pub(crate) mod restore;
+pub(crate) mod shipping;
+pub(crate) mod storage_log;

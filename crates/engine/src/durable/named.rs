@@ -1,0 +1,291 @@
+//! Named databases in the directories of memory nodes: creating, opening, listing, dropping.
+//!
+//! A database has a store of its name on each of its nodes. If there are several, each store says which part it is: the
+//! number of the database, the place of the node, and the number of nodes. So the nodes may be given in any order on
+//! opening, and a missing, foreign or empty node is noticed before anything changes.
+//!
+//! Creation goes node by node. If it was interrupted, the next process that opens the database completes it, provided
+//! that none of its shards was ever acquired. Otherwise a node without its part has lost it.
+
+use crate::terms::{Error, Options, Result};
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use forebay_memory_client::{MemoryClient, ShardId, StoreHandle};
+use forebay_table::{StoreConfig, StorePart};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A database's store on one of its nodes.
+pub(crate) struct Part {
+    pub(crate) store: StoreHandle,
+    pub(crate) config: StoreConfig,
+}
+
+/// Opens or creates the stores of the database `name`, as the options say, and returns them in the order of their
+/// places. `config` is the configuration that they must have been created with.
+///
+/// # Errors
+/// `NotFound`, `AlreadyExists`, and `Invalid` when it was created with another configuration or on other nodes.
+pub(crate) fn open(
+    clients: &[Arc<MemoryClient>],
+    name: &str,
+    config: &StoreConfig,
+    options: &Options,
+) -> Result<Vec<Part>> {
+    let found = clients.iter().map(|client| find(client, name)).collect::<Result<Vec<_>>>()?;
+    let found: Vec<_> = clients.iter().zip(found).collect();
+    let there: Vec<_> = found.iter().filter_map(|(_, part)| part.as_ref()).collect();
+    if !there.is_empty() && options.error_if_exists {
+        return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
+    }
+    there.iter().try_for_each(|part| check(name, &part.config, config))?;
+    let database = match there.first() {
+        Some(first) => first.config.part.map(|part| part.database),
+        None if !options.create_if_missing => {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")));
+        }
+        None if clients.len() == 1 => None,
+        None => Some(new_number()?),
+    };
+    let taken = places(name, &there, clients.len())?;
+    if !there.is_empty() && there.len() < clients.len() {
+        check_untouched(name, &there, clients.len(), options)?;
+    }
+    let mut free = (0..).filter(|place| !taken.contains(place));
+    let mut parts = Vec::with_capacity(clients.len());
+    for (client, part) in found {
+        let part = match part {
+            Some(part) => part,
+            None => {
+                let part = database.zip(free.next()).map(|(database, place)| {
+                    let nodes = u32::try_from(clients.len()).unwrap_or(u32::MAX);
+                    StorePart { database, place, nodes }
+                });
+                create(client, name, StoreConfig { part, ..config.clone() }, options)?
+            }
+        };
+        parts.push(part);
+    }
+    parts.sort_by_key(|part| part.config.part.map(|part| part.place));
+    // Another process may have created one of them meanwhile.
+    parts.iter().try_for_each(|part| check(name, &part.config, config))?;
+    places(name, &parts.iter().collect::<Vec<_>>(), clients.len())?;
+    Ok(parts)
+}
+
+/// The stores of a database on storage: what memory nodes hold of it is a copy, and can be thrown away.
+pub(crate) struct Copies {
+    /// The name of the stores.
+    pub(crate) store: String,
+    /// In the order of their places.
+    pub(crate) parts: Vec<Part>,
+    /// Whether these are the stores that the database's commits name.
+    pub(crate) are_known: bool,
+}
+
+/// What the names of all stores of a database on storage begin with.
+fn prefix((name, database): (&str, u128)) -> String {
+    format!("{name}.{:016x}.", database as u64)
+}
+
+/// Opens the stores that `recorded` names, if these nodes have all of them, and creates others if not.
+///
+/// # Errors
+/// `Busy` when another process has the database open, unless it is to be taken over; `Invalid`; `Unavailable`.
+pub(crate) fn open_copies(
+    clients: &[Arc<MemoryClient>],
+    of: (&str, u128),
+    recorded: &str,
+    config: &StoreConfig,
+    options: &Options,
+) -> Result<Copies> {
+    if !recorded.is_empty() {
+        let found = clients.iter().map(|client| find(client, recorded)).collect::<Result<Vec<_>>>()?;
+        let there: Vec<_> = found.iter().flatten().collect();
+        if there.len() == clients.len() && places(of.0, &there, clients.len()).is_ok() {
+            let mut parts: Vec<_> = found.into_iter().flatten().collect();
+            parts.sort_by_key(|part| part.config.part.map(|part| part.place));
+            return Ok(Copies { store: recorded.to_owned(), parts, are_known: true });
+        }
+        for (client, part) in clients.iter().zip(&found) {
+            match part.as_ref().map(|part| client.drop_store(part.store.id())) {
+                Some(Err(error)) if error.kind() != ErrorKind::Busy => return Err(error.into()),
+                Some(Err(error)) if !options.takeover => {
+                    let message = format!("the database {:?} is open in another process: {error}", of.0);
+                    return Err(Error::new(ErrorKind::Busy, message));
+                }
+                _ => {}
+            }
+        }
+    }
+    let number = new_number()?;
+    let store = format!("{}{:08x}", prefix(of), number as u32);
+    let nodes = u32::try_from(clients.len()).unwrap_or(u32::MAX);
+    let mut parts = Vec::with_capacity(clients.len());
+    for (client, place) in clients.iter().zip(0..) {
+        let part = (nodes > 1).then_some(StorePart { database: number, place, nodes });
+        parts.push(Part::new(client.create_store(&store, &StoreConfig { part, ..config.clone() }.encode()?)?)?);
+    }
+    Ok(Copies { store, parts, are_known: false })
+}
+
+/// Drops stores that nobody needs: those of the database but for `kept`. Those that a process that was taken over still has
+/// open stay until the database is opened again.
+pub(crate) fn drop_other_copies(clients: &[Arc<MemoryClient>], of: (&str, u128), kept: &str) {
+    for client in clients {
+        let dropped = drop_stores(client, |name| name.starts_with(&prefix(of)) && name != kept);
+        if let Err(error) = dropped {
+            tracing::debug!(%error, "dropping what memory holds of an earlier time");
+        }
+    }
+}
+
+/// Drops all stores of a database on storage.
+///
+/// # Errors
+/// `Busy` while a process has it open; `Unavailable`.
+pub(crate) fn drop_copies(clients: &[Arc<MemoryClient>], of: (&str, u128)) -> Result<()> {
+    clients.iter().try_for_each(|client| drop_stores(client, |name| name.starts_with(&prefix(of))))
+}
+
+fn drop_stores(client: &MemoryClient, is_meant: impl Fn(&str) -> bool) -> Result<()> {
+    for (_, store) in client.list_stores()?.into_iter().filter(|(name, _)| is_meant(name)) {
+        client.drop_store(store)?;
+    }
+    Ok(())
+}
+
+fn new_number() -> Result<u64> {
+    let secret = Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
+    Ok(secret as u64)
+}
+
+fn find(client: &Arc<MemoryClient>, name: &str) -> Result<Option<Part>> {
+    match client.open_store(name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        store => Part::new(store?).map(Some),
+    }
+}
+
+impl Part {
+    fn new(store: StoreHandle) -> Result<Self> {
+        let config = StoreConfig::decode(store.config());
+        Ok(Self { config: config.map_err(|error| Error::from(error).during("opening a store"))?, store })
+    }
+}
+
+fn create(client: &Arc<MemoryClient>, name: &str, config: StoreConfig, options: &Options) -> Result<Part> {
+    match client.create_store(name, &config.encode()?) {
+        // Another process was faster.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && !options.error_if_exists => {
+            Part::new(client.open_store(name)?)
+        }
+        created => Part::new(created?),
+    }
+}
+
+pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Result<()> {
+    let differ = |what: &str, found: &dyn std::fmt::Display, wanted: &dyn std::fmt::Display| {
+        Err(Error::invalid(format!("the database {name:?} was created with {what} {found}, not {wanted}")))
+    };
+    if found.key_order != wanted.key_order {
+        return differ("the key order", &found.key_order.name(), &wanted.key_order.name());
+    }
+    if found.shards != wanted.shards {
+        return differ("a number of shards of", &found.shards, &wanted.shards);
+    }
+    if found.merge_operator != wanted.merge_operator {
+        return differ("the merge operator", &found.merge_operator, &wanted.merge_operator);
+    }
+    Ok(())
+}
+
+/// The places of the parts, which must belong to one database on `nodes` nodes.
+fn places(name: &str, parts: &[&Part], nodes: usize) -> Result<BTreeSet<u32>> {
+    let mut places = BTreeSet::new();
+    let first = parts.first().and_then(|part| part.config.part);
+    for part in parts {
+        let part = part.config.part;
+        let wanted = part.map_or(1, |part| part.nodes);
+        if wanted as usize != nodes {
+            let what = format!("the database {name:?} lies on {wanted} memory nodes, not on {nodes}: name those");
+            return Err(Error::invalid(what));
+        }
+        if part.map(|part| part.database) != first.map(|part| part.database) {
+            return Err(Error::invalid(format!("the memory nodes have different databases of the name {name:?}")));
+        }
+        if !places.insert(part.map_or(0, |part| part.place)) {
+            return Err(Error::invalid(format!(
+                "two of the memory nodes have the same part of {name:?}: are they one?"
+            )));
+        }
+    }
+    Ok(places)
+}
+
+/// Checks that nodes without a part never had one: no shard of the other parts was ever used.
+fn check_untouched(name: &str, there: &[&Part], nodes: usize, options: &Options) -> Result<()> {
+    for part in there {
+        for shard in 0..part.config.shards {
+            let id = ShardId(u32::try_from(shard).unwrap_or(u32::MAX));
+            match part.store.root(id) {
+                Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing => {}
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                _ => {
+                    let missing = nodes - there.len();
+                    let what = format!(
+                        "{missing} of {nodes} memory nodes have no part of the database {name:?}: they were restarted, \
+                         or are other ones"
+                    );
+                    return Err(Error::new(ErrorKind::NotFound, what));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Options that open the database `name`: those it was created with, and defaults for the rest.
+///
+/// # Errors
+/// `NotFound` when no node has a part of it.
+pub(crate) fn options_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Options> {
+    for client in clients {
+        if let Some(part) = find(client, name)? {
+            let shards = usize::try_from(part.config.shards).unwrap_or(usize::MAX);
+            let (name, key_order) = (Some(name.to_owned()), part.config.key_order);
+            return Ok(Options { name, key_order, shards, create_if_missing: false, ..Options::default() });
+        }
+    }
+    Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")))
+}
+
+/// Names of the databases in memory nodes, in ascending order.
+///
+/// # Errors
+/// `Unavailable` when a node is gone.
+pub(crate) fn list(clients: &[Arc<MemoryClient>]) -> Result<Vec<String>> {
+    let mut names = BTreeSet::new();
+    for client in clients {
+        names.extend(client.list_stores()?.into_iter().map(|(name, _)| name));
+    }
+    Ok(names.into_iter().collect())
+}
+
+/// Drops the database `name` and all its data.
+///
+/// # Errors
+/// `NotFound` when no node has a part of it; `Busy` while a process has it open.
+pub(crate) fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+    let mut dropped = Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")));
+    for client in clients {
+        match client.open_store(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            store => {
+                client.drop_store(store?.id())?;
+                dropped = Ok(());
+            }
+        }
+    }
+    dropped
+}

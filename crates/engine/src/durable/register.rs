@@ -1,0 +1,222 @@
+//! The commits of a database on storage, of all its shards: its authority on who owns it and what is current
+//! (`docs/decisions/0035`).
+//!
+//! One register serves all shards, so their owner is one, and what is read of them is of one moment. A commit costs one put
+//! and one list. When the edits since the last snapshot are longer than it was, the next commit is a snapshot, and what
+//! was before is deleted.
+//!
+//! # When a commit fails
+//!
+//! Unless it was refused, it may count, or may come to count later. It is not withdrawn then, but insisted on: whoever commits
+//! next, or [`Register::settle`], puts the same bytes again first. Until that has been done, the shard whose commit it was goes on
+//! with the version before, and keeps all that either version names.
+
+use crate::durable::database::{Committed, Place};
+use crate::terms::{Error, Result};
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use forebay_env::sync::{Mutex, lock};
+use forebay_storage::{CommitKind, CommitRegister, History};
+use forebay_table::{DatabaseCommit, DatabaseIdentity, LogName, Version, VersionEdit};
+use std::sync::Arc;
+
+/// Edits may always take so many bytes before the next snapshot.
+const LEAST_EDIT_BYTES: usize = 64 << 10;
+
+/// See the module. The lock is held while a commit is made, so commits follow one another.
+#[derive(Debug)]
+pub(crate) struct Register {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    register: CommitRegister,
+    committed: Committed,
+    /// A commit that failed and may count: what it changes.
+    pending: Option<Step>,
+    /// Bytes of the last snapshot, and of the edits after it.
+    snapshot_bytes: usize,
+    edit_bytes: usize,
+}
+
+/// What a commit changes.
+#[derive(Debug, Clone)]
+enum Step {
+    Version(usize, Version),
+    Logs(Vec<LogName>),
+    All(Committed),
+}
+
+/// The ownership of a database that was just claimed, and what the commits before said of it.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    register: CommitRegister,
+    pub(crate) committed: Committed,
+}
+
+impl Claimed {
+    /// Makes this process the owner of the database at `place`. The owner before is fenced when this has returned. Where there
+    /// is none, `new` is created; where there is one, it must be that of number `known`.
+    ///
+    /// # Errors
+    /// `Busy` when others were faster; `Corrupt`; those of the storage.
+    pub(crate) fn claim(place: &Place, known: Option<u128>, new: &DatabaseIdentity, empty: &[Version]) -> Result<Self> {
+        let writer =
+            Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
+        let created = Committed {
+            identity: new.clone(),
+            memory_store: String::new(),
+            logs: Vec::new(),
+            versions: empty.to_vec(),
+        };
+        let mut failure = None;
+        let first = |history: &History| {
+            let payload = match Committed::of(history) {
+                Ok(Some(found)) if Some(found.identity.database) == known => {
+                    DatabaseCommit::default().encode().map(|bytes| (CommitKind::Edit, bytes)).map_err(Error::from)
+                }
+                Ok(None) if known.is_none() => {
+                    created.to_snapshot().encode().map(|bytes| (CommitKind::Snapshot, bytes)).map_err(Error::from)
+                }
+                Ok(_) => Err(Error::new(ErrorKind::Busy, "another process creates or drops the database: try again")),
+                Err(error) => Err(error),
+            };
+            payload.map(|(kind, bytes)| (kind, bytes.into())).map_err(|error| {
+                let stopped =
+                    forebay_storage::Error::new(error.kind(), "claim", "the commit register", error.to_string());
+                failure = Some(error);
+                stopped
+            })
+        };
+        let claimed = CommitRegister::claim(Arc::clone(place.storage.objects()), &place.commits()?, writer, first);
+        let (register, history) = claimed.map_err(|error| failure.unwrap_or_else(|| error.into()))?;
+        let committed = Committed::of(&history)?.unwrap_or(created);
+        Ok(Self { register, committed })
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.register.epoch()
+    }
+
+    /// Makes a commit that says all of `committed`: from here on it is current.
+    ///
+    /// # Errors
+    /// `Fenced`; those of the storage.
+    pub(crate) fn begin(self, committed: Committed) -> Result<Register> {
+        let mut state = State {
+            register: self.register,
+            committed: self.committed,
+            pending: None,
+            snapshot_bytes: 0,
+            edit_bytes: 0,
+        };
+        state.commit(Step::All(committed), DatabaseCommit::default())?;
+        Ok(Register { state: Mutex::new(state) })
+    }
+
+    /// Makes a commit that says that there is no database.
+    ///
+    /// # Errors
+    /// `Fenced`; those of the storage.
+    pub(crate) fn drop_database(mut self) -> Result<()> {
+        let nothing = DatabaseCommit::default().encode()?;
+        self.register.commit(CommitKind::Snapshot, nothing.into())?;
+        self.register.prune()?;
+        Ok(())
+    }
+}
+
+impl Register {
+    /// Commits the edit that leads to `after` in a shard.
+    ///
+    /// # Errors
+    /// `Fenced` when another process took over: it does not count. Others of the storage: [`Register::is_pending`] says
+    /// whether it may count.
+    pub(crate) fn record(&self, shard: usize, edit: &VersionEdit, after: &Version) -> Result<()> {
+        let said = DatabaseCommit { edits: vec![(shard as u64, edit.clone())], ..DatabaseCommit::default() };
+        lock(&self.state).commit(Step::Version(shard, after.clone()), said)
+    }
+
+    /// Commits which logs are needed.
+    ///
+    /// # Errors
+    /// As [`Register::record`].
+    pub(crate) fn record_logs(&self, logs: Vec<LogName>) -> Result<()> {
+        let said = DatabaseCommit { logs: Some(logs.clone()), ..DatabaseCommit::default() };
+        lock(&self.state).commit(Step::Logs(logs), said)
+    }
+
+    /// Whether the last commit of a shard failed and may count.
+    pub(crate) fn is_pending(&self, shard: usize) -> bool {
+        matches!(lock(&self.state).pending, Some(Step::Version(of, _)) if of == shard)
+    }
+
+    /// Insists on a commit that failed, of whatever shard. Afterwards it counts.
+    ///
+    /// # Errors
+    /// As [`Register::record`].
+    pub(crate) fn settle(&self) -> Result<()> {
+        lock(&self.state).settle()
+    }
+}
+
+impl State {
+    fn settle(&mut self) -> Result<()> {
+        self.register.settle()?;
+        if let Some(step) = self.pending.take() {
+            self.committed.take(step);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, step: Step, said: DatabaseCommit) -> Result<()> {
+        self.settle()?;
+        let mut next = None;
+        let is_due = self.edit_bytes >= self.snapshot_bytes.max(LEAST_EDIT_BYTES);
+        let is_snapshot = is_due || matches!(step, Step::All(_));
+        let (kind, bytes) = if is_snapshot {
+            let mut all = self.committed.clone();
+            all.take(step.clone());
+            let bytes = all.to_snapshot().encode()?;
+            next = Some(all);
+            (CommitKind::Snapshot, bytes)
+        } else {
+            (CommitKind::Edit, said.encode()?)
+        };
+        let length = bytes.len();
+        if let Err(error) = self.register.commit(kind, bytes.into()) {
+            if self.register.is_unsettled() {
+                self.pending = Some(step);
+            }
+            return Err(Error::from(error).during("recording a version"));
+        }
+        match next {
+            Some(all) => self.committed = all,
+            None => self.committed.take(step),
+        }
+        if is_snapshot {
+            (self.snapshot_bytes, self.edit_bytes) = (length, 0);
+            if let Err(error) = self.register.prune() {
+                tracing::debug!(%error, "deleting commits before a snapshot: the next one does");
+            }
+        } else {
+            self.edit_bytes += length;
+        }
+        Ok(())
+    }
+}
+
+impl Committed {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Version(shard, version) => {
+                if let Some(current) = self.versions.get_mut(shard) {
+                    *current = version;
+                }
+            }
+            Step::Logs(logs) => self.logs = logs,
+            Step::All(all) => *self = all,
+        }
+    }
+}

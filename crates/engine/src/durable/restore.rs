@@ -1,0 +1,208 @@
+//! Opening a database that lies in storage: the new owner takes up what the commits and the logs say, with memory nodes that
+//! still hold its segments, or that are empty, or others.
+//!
+//! ```text
+//!  commits are read            which stores of memory nodes belong to the database
+//!  shards are acquired         on the memory nodes: an earlier owner loses its keys
+//!  register is claimed         an earlier owner's next commit is fenced
+//!  logs are sealed and read    its next sync is fenced; what counts of them (see `groups`)
+//!                              then, for each shard:
+//!    segments                  held where memory has them, else read from their objects; those of levels in storage
+//!                              are opened there
+//!    tails of the tables       the cached indexes
+//!  one commit                  with all placements as they are now: from here on the database is this process's
+//! ```
+//!
+//! A placement in memory counts if it is of the store that the commits name, and of the same life of the node.
+
+use crate::durable::database::{Committed, Place};
+use crate::durable::groups::Replay;
+use crate::durable::keeping;
+use crate::durable::recovery::{LeftRecords, free_orphans, misplaced, open_tables, readers};
+use crate::durable::storage_log::LeftLog;
+use crate::remote::objects::{Objects, is_stored, object_of};
+use crate::remote::owner::Owner;
+use crate::remote::segment::{Node, Remote, Segment, place_of};
+use crate::terms::recovery::{LogCut, Recovery};
+use crate::terms::{Error, Options, Result};
+use crate::tree::version::LiveVersion;
+use forebay_base::{ErrorKind, SegmentId};
+use forebay_env::thread::run_all;
+use forebay_env::{HashMap, HashSet};
+use forebay_memory_client::{AllocatorOptions, ExtentRange, SubAllocator};
+use forebay_storage::Recovery as LogRecovery;
+use forebay_table::{SegmentInfo, StorageRoot, Version, VersionEdit};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Maximum number of segments of a log that are read at the same time.
+const READ_AT_ONCE: usize = 4;
+
+/// A shard that is open again.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) version: LiveVersion,
+    /// All segments: this process's own once the database is.
+    held: Vec<Arc<Segment>>,
+    outputs: BTreeSet<ExtentRange>,
+    named_outputs: BTreeSet<ExtentRange>,
+}
+
+impl Restored {
+    /// The shard belongs to this process: what is not needed is freed from now on.
+    pub(crate) fn take_charge(&self) {
+        self.held.iter().for_each(|segment| segment.take_charge());
+        if let Some(part) = self.remote.outputs() {
+            free_orphans(part, &self.outputs, &self.named_outputs);
+        }
+    }
+}
+
+/// What the logs hold that tables do not: by shard, and which logs those are.
+#[derive(Debug)]
+pub(crate) struct Logs {
+    pub(crate) replay: Replay,
+    pub(crate) left: Vec<LeftLog>,
+}
+
+impl Logs {
+    /// The records to be written again, by shard.
+    pub(crate) fn take_records(&mut self) -> Vec<LeftRecords> {
+        self.replay.shards.iter_mut().map(|shard| std::mem::take(&mut shard.records)).collect()
+    }
+}
+
+/// Seals the logs of earlier owners, so that these acknowledge nothing any more, and reads them. This process must be the
+/// owner.
+///
+/// # Errors
+/// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
+pub(crate) fn read_logs(
+    place: &Place,
+    committed: &Committed,
+    options: &Options,
+    recovery: &mut Recovery,
+) -> Result<Logs> {
+    let mut replay = Replay::new(&committed.flushed());
+    let mut left = Vec::with_capacity(committed.logs.len());
+    let at_once = if options.background_threads == 0 { 1 } else { READ_AT_ONCE };
+    for name in &committed.logs {
+        let reader = place.storage.open_log(&place.log(*name)?, LogRecovery::Seal)?;
+        let segments: Vec<usize> = (0..reader.segments()).collect();
+        for some in segments.chunks(at_once) {
+            let panicked = || Error::new(ErrorKind::Io, "a thread that reads a log panicked");
+            for frames in run_all(some.to_vec(), |segment| reader.segment(segment)) {
+                frames.ok_or_else(panicked)??.into_iter().try_for_each(|frame| replay.add(frame))?;
+            }
+        }
+        replay.end_log();
+        if let Some(cut) = reader.cut() {
+            let cut = LogCut { object: cut.object.clone(), bytes: cut.bytes, cause: cut.cause.clone() };
+            recovery.cuts.push(cut);
+        }
+        left.push(LeftLog { name: *name, numbers: replay.shards.iter().map(|shard| shard.last).collect() });
+    }
+    recovery.logs = left.len() as u64;
+    (recovery.log_bytes, recovery.log_groups) = (replay.bytes, replay.groups);
+    Ok(Logs { replay, left })
+}
+
+/// Restores shards, whose segments memory may have lost.
+#[derive(Debug)]
+pub(crate) struct Restorer<'a> {
+    pub(crate) root: StorageRoot,
+    /// Whether the stores of the memory nodes are those that the versions' placements are of.
+    pub(crate) knows_memory: bool,
+    pub(crate) options: &'a Options,
+    pub(crate) recovery: &'a mut Recovery,
+}
+
+/// The segments of a version, and what of them memory still has.
+#[derive(Debug, Default)]
+struct Found {
+    held: Vec<(SegmentId, Arc<SegmentInfo>)>,
+    lost: Vec<(SegmentId, Arc<SegmentInfo>)>,
+    /// Those that never had a place in memory.
+    stored: Vec<(SegmentId, Arc<SegmentInfo>)>,
+    /// The memory of the held ones: what this session divides, and outputs of jobs.
+    live: Vec<ExtentRange>,
+    named_outputs: BTreeSet<ExtentRange>,
+}
+
+impl Restorer<'_> {
+    /// Restores a shard.
+    ///
+    /// # Errors
+    /// `Full` when memory is too small; `Corrupt`; `Unavailable`.
+    pub(crate) fn shard(
+        &mut self,
+        node: &Arc<Node>,
+        owner: &Arc<Owner>,
+        version: &Version,
+        objects: Objects,
+    ) -> Result<Restored> {
+        let id = owner.shard().key().shard;
+        let outputs: BTreeSet<ExtentRange> = owner.store().output_ranges(id)?.into_iter().collect();
+        let found = self.find(owner, version, &outputs)?;
+        let allocator = SubAllocator::restore(owner.store(), owner.shard(), &found.live, AllocatorOptions::default());
+        let allocator = allocator.map_err(|error| misplaced(error.into()))?;
+        let names = version.segments().values().filter_map(|entry| object_of(&entry.info.placements));
+        self.recovery.objects_swept += objects.sweep(&names.map(str::to_owned).collect::<HashSet<_>>())?;
+        let objects = Some(Arc::new(objects));
+        let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, objects));
+        let mut segments = HashMap::default();
+        for (id, info) in found.held {
+            let segment = remote.hold(id, &info).map_err(misplaced)?;
+            let segment = segment.ok_or_else(|| Error::corrupt(format!("{id} does not lie in this memory node")))?;
+            segments.insert(id, segment);
+        }
+        for segment in keeping::open(&remote, found.stored, self.options.background_threads > 0)? {
+            segments.insert(segment.id(), segment);
+        }
+        self.recovery.segments_held += segments.len() as u64;
+        let epoch = Some(self.root.epoch.max(version.epoch()));
+        let mut edit = VersionEdit { epoch, ..VersionEdit::default() };
+        let mut loaded = Vec::with_capacity(found.lost.len());
+        for (segment, info) in keeping::load(&remote, found.lost, self.options.background_threads > 0)? {
+            self.recovery.segments_loaded += 1;
+            self.recovery.bytes_loaded += info.length;
+            edit.moved_segments.push((segment.id(), info));
+            segments.insert(segment.id(), Arc::clone(&segment));
+            loaded.push(segment);
+        }
+        let version = version.apply(&edit).map_err(forebay_table::Error::from)?;
+        let segments = Arc::new(segments);
+        let tables = open_tables(&remote, &version, &segments, readers(self.options))?;
+        let version = LiveVersion::restore(version, &tables, &segments)?;
+        remote.adopt(&loaded)?;
+        owner.set_root(&self.root.encode()?)?;
+        let held = segments.values().cloned().collect();
+        Ok(Restored { remote, version, held, outputs, named_outputs: found.named_outputs })
+    }
+
+    /// Finds what memory still has.
+    fn find(&self, owner: &Owner, version: &Version, outputs: &BTreeSet<ExtentRange>) -> Result<Found> {
+        let (client, id) = (owner.store().client(), owner.shard().key().shard);
+        let extents: BTreeSet<_> = owner.store().extents(id)?.into_iter().collect();
+        let mut found = Found::default();
+        for (segment, entry) in version.segments() {
+            let entry = (*segment, Arc::clone(&entry.info));
+            if is_stored(&entry.1) {
+                found.stored.push(entry);
+                continue;
+            }
+            let range = place_of(client, &entry.1).filter(|_| self.knows_memory);
+            match range {
+                Some(range) if outputs.contains(&range) => drop(found.named_outputs.insert(range)),
+                Some(range) if extents.contains(&range.extent) => found.live.push(range),
+                _ => {
+                    found.lost.push(entry);
+                    continue;
+                }
+            }
+            found.held.push(entry);
+        }
+        Ok(found)
+    }
+}

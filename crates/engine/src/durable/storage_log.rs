@@ -1,0 +1,475 @@
+//! The log of writes of a database on storage: one for all shards (`docs/decisions/0035`).
+//!
+//! Whoever waits for a number first ships what all shards have published, for all who wait: it appends one group (see
+//! [`groups`](crate::durable::groups)) and waits for one sync. The published numbers of the shards are read under one cut, so a batch that
+//! crosses shards is in one group.
+//!
+//! A log begins when something is shipped first: a commit names it, then it is created. Several can be needed at the same time:
+//! those of owners before until tables hold what they hold, and one whose sync failed.
+//!
+//! # Invariants
+//!
+//! 1. The durable numbers only grow. All records up to them are in logs that a commit names and that were synced, or in
+//!    tables.
+//! 2. While the log leads the tables ([`Syncing::Sync`], [`Syncing::Interval`]), no commit names a table with a number above
+//!    the durable one. So tables and log together hold what all shards held at one moment.
+//! 3. What a sync that failed covered is not durable, whatever a later sync says, until it was shipped again to another log.
+//! 4. A log, or a segment of it, is deleted when tables hold all that it holds.
+
+use crate::durable::database::Place;
+use crate::durable::groups;
+use crate::durable::lead::Lead;
+use crate::durable::register::Register;
+use crate::durable::shipping::{Progress, whole_records};
+use crate::terms::planted::{Bug, instead_when_planted, planted};
+use crate::terms::statistics::{LogStatistics, add, get};
+use crate::terms::{Durability, Error, Options, Result, Syncing};
+use crate::tree::buffer::Buffer;
+use crate::tree::cut::Cut;
+use crate::tree::shared::Tree;
+use forebay_base::{ErrorKind, RecordHeader, SequenceNumber};
+use forebay_env::Random;
+use forebay_env::sync::{Mutex, MutexGuard, lock};
+use forebay_storage::{Log, Position};
+use forebay_table::LogName;
+use std::collections::VecDeque;
+use std::ops::{Range, RangeInclusive};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Maximum bytes of a frame, unless one record needs more.
+const FRAME_BYTES: u64 = 1 << 20;
+/// How many bytes apart the places are, at least, from which the log can be trimmed: a quarter of a memtable, within these
+/// bounds.
+const MARK_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
+/// The log keeps as much as so many times all memtables hold before a shard that writes little has to flush for it.
+const KEPT_MEMTABLES: u64 = 2;
+/// But always so much.
+const LEAST_KEPT_BYTES: u64 = 4 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct StorageLog {
+    place: Place,
+    epoch: u64,
+    register: Arc<Register>,
+    /// No table is committed before the log holds what it holds.
+    leads_tables: bool,
+    most_kept_bytes: u64,
+    mark_bytes: u64,
+    trees: OnceLock<Vec<Arc<Tree>>>,
+    cut: Arc<Cut>,
+    lead: Lead,
+    /// Of each shard the number up to which all records are durable.
+    durable: Vec<AtomicU64>,
+    shipping: Mutex<Shipping>,
+    /// Why the last shipment failed, if it did.
+    failure: Mutex<Option<Error>>,
+    /// Whether it did, and whether nothing can be shipped any more.
+    is_failing: AtomicBool,
+    is_broken: AtomicBool,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    groups: AtomicU64,
+    bytes: AtomicU64,
+    records: AtomicU64,
+    waits: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Shipping {
+    open: Option<Open>,
+    /// Of each shard what was appended, and of that what was synced.
+    appended: Vec<Progress>,
+    synced: Vec<Progress>,
+    /// The next group, and the next log.
+    group: u64,
+    serial: u64,
+    /// Logs that nothing is appended to any more.
+    left: Vec<LeftLog>,
+}
+
+/// The log that is written.
+#[derive(Debug)]
+struct Open {
+    name: LogName,
+    log: Arc<dyn Log>,
+    end: Position,
+    trimmed: Position,
+    /// Places from which the log can be trimmed, once tables hold everything up to these numbers.
+    marks: VecDeque<(Position, Vec<SequenceNumber>)>,
+}
+
+/// A log that is needed until tables hold everything up to these numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct LeftLog {
+    pub(crate) name: LogName,
+    pub(crate) numbers: Vec<SequenceNumber>,
+}
+
+/// Records of a memtable's block on their way to the log.
+struct Piece {
+    shard: u32,
+    buffer: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        self.buffer.memtable.inserted_prefix().get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl StorageLog {
+    /// The log of a database whose earlier owners left these logs, which end, in each shard, at `reached`.
+    pub(crate) fn new(
+        place: Place,
+        epoch: u64,
+        register: Arc<Register>,
+        cut: Arc<Cut>,
+        reached: &[SequenceNumber],
+        left: Vec<LeftLog>,
+        options: &Options,
+    ) -> Self {
+        let progress: Vec<_> = reached.iter().map(|number| Progress::new(*number)).collect();
+        let memtables = (options.write_buffer_bytes as u64).saturating_mul(options.max_immutable_memtables as u64 + 1);
+        let all = memtables.saturating_mul(options.shards as u64).saturating_mul(KEPT_MEMTABLES);
+        Self {
+            place,
+            epoch,
+            register,
+            leads_tables: matches!(options.durability, Durability::Storage(Syncing::Sync | Syncing::Interval(_))),
+            most_kept_bytes: all.max(LEAST_KEPT_BYTES),
+            mark_bytes: (options.write_buffer_bytes as u64 / 4).clamp(*MARK_BYTES.start(), *MARK_BYTES.end()),
+            trees: OnceLock::new(),
+            cut,
+            lead: Lead::default(),
+            durable: reached.iter().map(|number| AtomicU64::new(number.0)).collect(),
+            shipping: Mutex::new(Shipping {
+                open: None,
+                appended: progress.clone(),
+                synced: progress,
+                group: 1,
+                serial: 1,
+                left,
+            }),
+            failure: Mutex::default(),
+            is_failing: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Says whose records the log takes: those of all shards in order. Nothing is shipped before.
+    pub(crate) fn begin(&self, trees: Vec<Arc<Tree>>) {
+        self.trees.get_or_init(|| trees);
+    }
+
+    fn trees(&self) -> &[Arc<Tree>] {
+        self.trees.get().map_or(&[], Vec::as_slice)
+    }
+
+    fn durable(&self, shard: usize) -> SequenceNumber {
+        // Acquire: pairs with the release in `ship`.
+        self.durable.get(shard).map_or(SequenceNumber::ZERO, |number| SequenceNumber(number.load(Ordering::Acquire)))
+    }
+
+    /// Refuses a write that is to be durable where the log cannot be written any more.
+    ///
+    /// # Errors
+    /// `Closed` after a failed sync, until [`StorageLog::resume`]; `Fenced`.
+    #[inline]
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.is_broken.load(Ordering::Relaxed) { self.check(Ok(())) } else { Ok(()) }
+    }
+
+    /// Refuses a write that nobody waits for while shipments fail.
+    ///
+    /// # Errors
+    /// As [`StorageLog::check_usable`]; why the last shipment failed.
+    #[inline]
+    pub(crate) fn check_shipping(&self) -> Result<()> {
+        if self.is_failing.load(Ordering::Relaxed) { self.check(Ok(())) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check(&self, otherwise: Result<()>) -> Result<()> {
+        lock(&self.failure).as_ref().map_or(otherwise, |error| Err(error.clone()))
+    }
+
+    /// Returns when all records of a shard up to `number`, which is published, are durable.
+    ///
+    /// # Errors
+    /// Those of the storage. The records may be durable all the same.
+    pub(crate) fn make_durable(&self, shard: usize, number: SequenceNumber) -> Result<()> {
+        instead_when_planted!(Bug::AcknowledgeBeforeShipped, Ok(()));
+        let waits = || add(&self.counters.waits, 1);
+        self.lead.reach(|| self.durable(shard) >= number, waits, || self.ship())
+    }
+
+    /// Returns when the log holds what a table does that is to be committed, with records up to `number`.
+    ///
+    /// # Errors
+    /// As [`StorageLog::make_durable`].
+    pub(crate) fn lead_table(&self, shard: usize, number: SequenceNumber) -> Result<()> {
+        if self.leads_tables && !planted(Bug::TablesAheadOfLog) { self.make_durable(shard, number) } else { Ok(()) }
+    }
+
+    /// Ships what is published now.
+    ///
+    /// # Errors
+    /// As [`StorageLog::make_durable`].
+    pub(crate) fn ship_now(&self) -> Result<()> {
+        self.lead.alone(|| self.ship())
+    }
+
+    /// Begins another log in the place of one whose sync failed, with all that is not durable.
+    ///
+    /// # Errors
+    /// `Fenced`; those of the storage.
+    pub(crate) fn resume(&self) -> Result<()> {
+        self.lead.alone(|| {
+            let mut shipping = lock(&self.shipping);
+            if let Some(open) = shipping.open.take_if(|open| open.log.failure().is_some()) {
+                if let Some(fenced) = open.log.failure().filter(|error| error.kind() == ErrorKind::Fenced) {
+                    shipping.open = Some(open);
+                    return Err(fenced.into());
+                }
+                let numbers = shipping.synced.iter().map(Progress::reached).collect();
+                shipping.left.push(LeftLog { name: open.name, numbers });
+                shipping.appended = shipping.synced.clone();
+            }
+            drop(shipping);
+            self.is_broken.store(false, Ordering::Relaxed);
+            self.ship()
+        })
+    }
+
+    /// Ships all that is published. A shipment that failed is made up for by the next one.
+    fn ship(&self) -> Result<()> {
+        self.check_usable()?;
+        match self.try_ship() {
+            Ok(()) => {
+                if self.is_failing.swap(false, Ordering::Relaxed) {
+                    *lock(&self.failure) = None;
+                }
+                Ok(())
+            }
+            Err((error, is_broken)) => {
+                let error = if is_broken { error.during("the log is lost, see Db::resume") } else { error };
+                tracing::warn!(%error, "writing the log");
+                *lock(&self.failure) = Some(error.clone());
+                self.is_failing.store(true, Ordering::Relaxed);
+                self.is_broken.store(is_broken, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    fn try_ship(&self) -> std::result::Result<(), (Error, bool)> {
+        let moment = self.moment();
+        let mut shipping = lock(&self.shipping);
+        let mut appended = shipping.appended.clone();
+        let (pieces, records) = pieces(&moment, &mut appended).map_err(|error| (error, false))?;
+        let log = self.open(&mut shipping).map_err(|error| (error, false))?;
+        let failed = |error: forebay_storage::Error| {
+            let lasting = log.failure();
+            (Error::from(error).during("writing the log"), lasting.is_some())
+        };
+        if !pieces.is_empty() {
+            let end = append(&*log, shipping.group, &pieces).inspect_err(|_| shipping.group += 1).map_err(failed)?;
+            shipping.group += 1;
+            add(&self.counters.bytes, pieces.iter().map(|piece| piece.range.len() as u64).sum());
+            add(&self.counters.records, records);
+            if let Some(open) = &mut shipping.open {
+                open.note(end, appended.iter().map(Progress::reached).collect(), self.mark_bytes);
+            }
+        }
+        shipping.appended.clone_from(&appended);
+        let end = shipping.open.as_ref().map_or(0, |open| open.end);
+        drop(shipping);
+        match log.sync(end) {
+            Err(_) if planted(Bug::FailedSyncForgotten) => {}
+            synced => synced.map_err(failed)?,
+        }
+        add(&self.counters.groups, 1);
+        for (durable, progress) in self.durable.iter().zip(&appended) {
+            // Release: whoever learns of the number may tell it to others.
+            durable.fetch_max(progress.reached().0, Ordering::Release);
+        }
+        lock(&self.shipping).synced = appended;
+        Ok(())
+    }
+
+    /// What all shards hold at one moment: their memtables, oldest first, and their published numbers.
+    fn moment(&self) -> Vec<(Vec<Arc<Buffer>>, SequenceNumber)> {
+        let of_tree = |tree: &Arc<Tree>| {
+            let (view, number) = tree.present();
+            let mut buffers: Vec<_> = view.buffers().cloned().collect();
+            buffers.reverse();
+            (buffers, number)
+        };
+        self.cut.through(|| self.trees().iter().map(of_tree).collect())
+    }
+
+    /// The log that is written; begins it if there is none.
+    fn open(&self, shipping: &mut Shipping) -> Result<Arc<dyn Log>> {
+        if let Some(open) = &shipping.open {
+            return Ok(Arc::clone(&open.log));
+        }
+        let name = LogName { epoch: self.epoch, serial: shipping.serial };
+        shipping.serial += 1;
+        let nothing = vec![SequenceNumber::ZERO; self.durable.len()];
+        // If it is not begun now, it is deleted.
+        shipping.left.push(LeftLog { name, numbers: nothing });
+        self.register.record_logs(shipping.left.iter().map(|left| left.name).collect())?;
+        let number =
+            Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
+        let log = self.place.storage.create_log(&self.place.log(name)?, number as u64)?;
+        shipping.left.pop();
+        let open = Open { name, log: Arc::clone(&log), end: 0, trimmed: 0, marks: VecDeque::new() };
+        shipping.open = Some(open);
+        Ok(log)
+    }
+
+    /// Deletes what of the log tables hold.
+    pub(crate) fn tidy(&self) {
+        let flushed: Vec<_> =
+            self.trees().iter().map(|tree| tree.view.load().version.version.last_sequence()).collect();
+        let mut shipping = lock(&self.shipping);
+        if let Err(error) = self.try_tidy(&mut shipping, &flushed) {
+            tracing::debug!(%error, "deleting what of the log is not needed: later");
+        }
+    }
+
+    fn try_tidy(&self, shipping: &mut MutexGuard<'_, Shipping>, flushed: &[SequenceNumber]) -> Result<()> {
+        let is_held =
+            |numbers: &[SequenceNumber]| numbers.iter().zip(flushed).all(|(number, flushed)| number <= flushed);
+        if let Some(open) = &mut shipping.open {
+            let mut position = None;
+            while let Some((end, _)) =
+                open.marks.pop_front_if(|(_, numbers)| is_held(numbers) || planted(Bug::TrimEarly))
+            {
+                position = Some(end);
+            }
+            if let Some(position) = position {
+                open.trimmed = position;
+                open.log.trim(position)?;
+            }
+        }
+        let (gone, left): (Vec<_>, Vec<_>) = shipping.left.iter().cloned().partition(|left| is_held(&left.numbers));
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let open = shipping.open.as_ref().map(|open| open.name);
+        self.register.record_logs(left.iter().map(|left| left.name).chain(open).collect())?;
+        shipping.left = left;
+        gone.iter().try_for_each(|gone| Ok(self.place.storage.delete_log(&self.place.log(gone.name)?)?))
+    }
+
+    /// Whether the log cannot be trimmed, and has become long, because a shard has not flushed what it wrote long ago.
+    pub(crate) fn is_held_by(&self, shard: usize) -> bool {
+        let Some(tree) = self.trees().get(shard) else { return false };
+        let flushed = tree.view.load().version.version.last_sequence();
+        let shipping = lock(&self.shipping);
+        let number = |numbers: &[SequenceNumber]| numbers.get(shard).is_some_and(|number| *number > flushed);
+        shipping.open.as_ref().is_some_and(|open| {
+            open.end.saturating_sub(open.trimmed) > self.most_kept_bytes
+                && open.marks.front().is_some_and(|(_, numbers)| number(numbers))
+        })
+    }
+
+    /// Deletes the log of a database that is closed, if tables hold everything.
+    pub(crate) fn close(&self) {
+        let trees = self.trees();
+        let is_flushed = |tree: &Arc<Tree>| {
+            tree.fenced().is_none() && tree.view.load().version.version.last_sequence() >= tree.publication.published()
+        };
+        if trees.is_empty() || !trees.iter().all(is_flushed) {
+            return;
+        }
+        self.tidy();
+        let mut shipping = lock(&self.shipping);
+        let Some(open) = shipping.open.take() else { return };
+        let names = shipping.left.iter().map(|left| left.name).collect();
+        let closed = self.register.record_logs(names).and_then(|()| Ok(open.log.discard()?));
+        if let Err(error) = closed {
+            tracing::debug!(%error, "deleting the log: the next owner does");
+        }
+    }
+
+    /// What was shipped.
+    pub(crate) fn add_to(&self, statistics: &mut LogStatistics) {
+        statistics.groups += get(&self.counters.groups);
+        statistics.bytes += get(&self.counters.bytes);
+        statistics.records += get(&self.counters.records);
+        statistics.waits += get(&self.counters.waits);
+    }
+}
+
+impl Open {
+    /// Notes that the log ends at `end`, with these numbers.
+    fn note(&mut self, end: Position, numbers: Vec<SequenceNumber>, mark_bytes: u64) {
+        let before = self.marks.len().checked_sub(2).and_then(|at| self.marks.get(at));
+        let begin = before.map_or(self.trimmed, |(end, _)| *end);
+        match self.marks.back_mut() {
+            Some(last) if end.saturating_sub(begin) < mark_bytes => *last = (end, numbers),
+            _ => self.marks.push_back((end, numbers)),
+        }
+        self.end = end;
+    }
+}
+
+/// What is to be shipped of all shards, and the number of records; notes it as appended.
+fn pieces(moment: &[(Vec<Arc<Buffer>>, SequenceNumber)], appended: &mut [Progress]) -> Result<(Vec<Piece>, u64)> {
+    let mut pieces = Vec::new();
+    let mut records = 0;
+    for (((buffers, number), progress), shard) in moment.iter().zip(appended).zip(0..) {
+        for buffer in buffers {
+            let base = buffer.memtable.base();
+            if base >= *number || buffer.memtable.last_sequence().is_some_and(|last| last <= progress.reached()) {
+                continue;
+            }
+            let inserted = buffer.memtable.inserted(*number)?;
+            let end = inserted.bytes as usize;
+            let bytes = buffer.memtable.inserted_prefix().get(..end).unwrap_or_default();
+            let mut begin = progress.begin(base, bytes)?;
+            let last = base.0.saturating_add(inserted.count);
+            records += last.saturating_sub(base.0.max(progress.reached().0));
+            while let Some(rest) = bytes.get(begin..).filter(|rest| !rest.is_empty()) {
+                let length = frame_length(rest)?;
+                pieces.push(Piece { shard, buffer: Arc::clone(buffer), range: begin..begin + length });
+                begin += length;
+            }
+            progress.ship(base, end);
+            progress.reach(SequenceNumber(last));
+        }
+        // What is not in memtables was flushed.
+        progress.reach(*number);
+    }
+    Ok((pieces, records))
+}
+
+/// How many of these bytes of records go into one frame.
+fn frame_length(bytes: &[u8]) -> Result<usize> {
+    if bytes.len() as u64 <= FRAME_BYTES {
+        return Ok(bytes.len());
+    }
+    match whole_records(bytes, FRAME_BYTES)? {
+        Some((length, _)) => Ok(length as usize),
+        None => Ok(RecordHeader::decode(bytes)?.padded_length().min(bytes.len())),
+    }
+}
+
+/// Appends a group; where the log ends then.
+fn append(log: &dyn Log, group: u64, pieces: &[Piece]) -> forebay_storage::Result<Position> {
+    let mut end = 0;
+    for (at, piece) in pieces.iter().enumerate() {
+        let goes_on = at + 1 < pieces.len();
+        end = log.append(groups::stream(piece.shard, goes_on), group, piece.bytes())?;
+    }
+    Ok(end)
+}

@@ -1,0 +1,147 @@
+//! A compaction that somebody asked for: everything in a range goes down to the last level, and every
+//! table there ends up with one run.
+//!
+//! Level by level, table by table in order of keys, so that the memory needed on the way is that of few
+//! tables. Only the tables of level 0 go together: they overlap, and an older one must not stay above a
+//! newer one.
+//!
+//! A step that fails, for want of memory for one, is taken again, and not those before it: without room a table of the
+//! last level gets several runs, is never as it is to be, and would be rewritten again and again.
+
+use crate::plan::picker::{Pick, Picker, Work};
+use crate::terms::options::CompactionStyle;
+use forebay_base::KeyOrder;
+use forebay_base::record::is_expired;
+use forebay_table::TableMetadata;
+use forebay_table::job::{Clustering, Residents};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A compaction that somebody asked for: everything in the range goes down to the last level.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ManualCompaction {
+    pub(crate) lower: Option<Vec<u8>>,
+    pub(crate) upper: Option<Vec<u8>>,
+    /// The level whose tables are next.
+    pub(crate) level: usize,
+    /// Where that level is done up to.
+    pub(crate) cursor: Option<Vec<u8>>,
+    /// What expired before this time, in milliseconds since 1970, goes too.
+    pub(crate) expire_before_ms: u64,
+}
+
+impl ManualCompaction {
+    /// Goes back to where the compaction stood `before` a step that was not done, unless it stands before that already.
+    pub(crate) fn go_back(&mut self, order: KeyOrder, before: Self) {
+        let cursor_is_earlier = || match (&before.cursor, &self.cursor) {
+            (None, _) => true,
+            (Some(before), Some(now)) => order.compare(before, now).is_lt(),
+            (Some(_), None) => false,
+        };
+        if before.level < self.level || before.level == self.level && cursor_is_earlier() {
+            *self = before;
+        }
+    }
+}
+
+/// What a manual compaction does next.
+pub(crate) enum Step {
+    Do(Pick),
+    /// Something else has to end first.
+    Wait,
+    Done,
+}
+
+/// The next step; the compaction notes how far it is.
+pub(crate) fn next(picker: &Picker<'_>, manual: &mut ManualCompaction) -> Step {
+    let Some(deepest) = picker.deepest() else {
+        // Whoever emptied it may still hold what was there.
+        return if picker.busy.is_empty() { Step::Done } else { Step::Wait };
+    };
+    let deepest = deepest.max(1).min(picker.options.levels - 1);
+    while manual.level <= deepest {
+        if let Some(pick) = next_in_level(picker, manual, deepest) {
+            if !picker.is_free(&pick) {
+                return Step::Wait;
+            }
+            manual.cursor = match manual.level {
+                0 => Some(Vec::new()),
+                _ => pick.inputs.first().map(|(_, table)| table.properties.largest.user_key.clone()),
+            };
+            return Step::Do(pick);
+        }
+        if is_at_work(picker, manual) {
+            return Step::Wait;
+        }
+        manual.level += 1;
+        manual.cursor = None;
+    }
+    Step::Done
+}
+
+fn next_in_level(picker: &Picker<'_>, manual: &ManualCompaction, deepest: usize) -> Option<Pick> {
+    let level = manual.level;
+    let tables = picker.version.level(level);
+    if level == 0 {
+        let is_due = manual.cursor.is_none() && tables.iter().any(|table| in_range(table, manual));
+        return is_due.then(|| clustered(picker, picker.build(0, tables.to_vec()), deepest));
+    }
+    let order = picker.version.identity().key_order;
+    let is_next = |table: &&Arc<TableMetadata>| {
+        let behind = |cursor: &Vec<u8>| order.compare(&table.properties.smallest.user_key, cursor).is_gt();
+        manual.cursor.as_ref().is_none_or(behind)
+            && in_range(table, manual)
+            && (level < deepest || !is_finished(picker, table, manual.expire_before_ms))
+    };
+    let table = tables.iter().find(is_next)?;
+    Some(match level < deepest {
+        true => clustered(picker, picker.build(level, vec![Arc::clone(table)]), deepest),
+        false => picker.rewrite_as(level, table, Clustering::Gather(Residents::Rewrite), BTreeSet::new()),
+    })
+}
+
+/// Whether a table of the last level is as it is to be. Deletions have nothing to hide there, but may have come while
+/// something lay under them: a table of nothing else goes. So does what has expired.
+fn is_finished(picker: &Picker<'_>, table: &TableMetadata, expire_before_ms: u64) -> bool {
+    let properties = &table.properties;
+    let deletes = properties.deletions > 0 || properties.range_deletions > 0;
+    if is_expired(properties.oldest_expiry_ms, expire_before_ms) {
+        return false;
+    }
+    let is_one_run = || matches!(&properties.segments[..], [run] if run.is_run && run.gap_bytes() == 0);
+    match picker.options.compaction_style {
+        CompactionStyle::Unclustered => !properties.segments.is_empty(),
+        _ => !deletes && is_one_run() && !is_shared(picker, table),
+    }
+}
+
+/// Whether the table's first run serves another table too.
+fn is_shared(picker: &Picker<'_>, table: &TableMetadata) -> bool {
+    table.properties.segments.iter().any(|used| {
+        let length = picker.version.segment(used.id).map_or(0, |info| info.length);
+        used.live_bytes < length
+    })
+}
+
+/// A step into the last level leaves one run.
+fn clustered(picker: &Picker<'_>, mut pick: Pick, deepest: usize) -> Pick {
+    let is_clustered = picker.options.compaction_style != CompactionStyle::Unclustered;
+    if let Work::Merge { clustering, .. } = &mut pick.work
+        && is_clustered
+        && usize::from(pick.output_level) == deepest
+    {
+        *clustering = Clustering::Gather(Residents::Rewrite);
+    }
+    pick
+}
+
+fn in_range(table: &TableMetadata, manual: &ManualCompaction) -> bool {
+    table.properties.overlaps(manual.lower.as_deref(), manual.upper.as_deref())
+}
+
+/// Whether a compaction works on something in the range. One whose tables the version has no more has
+/// installed what it made, but may still hold them.
+fn is_at_work(picker: &Picker<'_>, manual: &ManualCompaction) -> bool {
+    let find = |id| picker.version.levels().iter().flatten().find(|table| table.id == id);
+    picker.busy.iter().any(|id| find(*id).is_none_or(|table| in_range(table, manual)))
+}

@@ -1,0 +1,14 @@
+//! What to do next: which memtables to flush, which tables to compact, who waits and for how long, who gets room.
+//!
+//! Pure: what happened goes in, what to do comes out. Owns the bookkeeping of background work, which
+//! [`work`](crate::work) keeps under its lock. May use [`terms`](crate::terms) and the metadata of
+//! [`tree`](crate::tree). Never here: a lock, a clock, a thread, or the fabric; the time is a number that somebody
+//! hands in.
+
+pub(crate) mod manual;
+pub(crate) mod picker;
+pub(crate) mod planner;
+pub(crate) mod room;
+pub(crate) mod space;
+pub(crate) mod stall;
+pub(crate) mod tiers;

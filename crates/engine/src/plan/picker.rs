@@ -1,0 +1,722 @@
+//! What to compact next: a pure function of a version.
+//!
+//! Leveled compaction. Level 0 is compacted when it has too many tables; a further level, when its
+//! record bytes exceed its target, which grows by a factor from level to level. Tables with range
+//! deletions go down too, once nothing else is due. Tables that a compaction works on are *busy*:
+//! another one may run beside it if it shares no table with it.
+//!
+//! # Where records go
+//!
+//! | compaction into | medium records ([`CompactionStyle::Clustered`]) |
+//! |---|---|
+//! | a level under which something overlaps | stay where they are: only indexes are merged |
+//! | the last level of the range, while little of the tables lies outside of runs, or while the level is about to be compacted itself | stay |
+//! | the last level of the range otherwise | what lies outside of runs is gathered into one run of the output table |
+//!
+//! So a record is gathered once, near the data, many together, and what is overwritten soon never is. Memtable
+//! segments die whole, oldest first. Small records are gathered by every compaction above the last level, large ones
+//! stay where they were written.
+//!
+//! # What bounds it
+//!
+//! A table of the last level holds few runs, and little outside of them. A compaction into it *vacates* what is
+//! too much: its smallest runs go into the new one, as many as together outweigh the next larger. A table that is
+//! past a limit by itself is rewritten alone, and a scan that crosses a table lowers its limits.
+//!
+//! Dead bytes are bounded in all, not by segment: what moves for a byte that is freed is least where least lives.
+//! When they come to the share that is aimed at, the segments of which most is dead, as many as bring them back
+//! there, are vacated by compactions that there are anyway. When they come near their limit, the tables that name
+//! such a segment go down a level, or are rewritten in the last one.
+//!
+//! # Why it ends
+//!
+//! What makes a compaction due is gone once it is done, and nothing but a write, a scan or other room brings it
+//! back. A compaction takes tables down a level, which each entry does but a few times; or it rewrites a table where
+//! it is, and what it makes names none of the segments that it vacated, has no more runs than it may and, where it
+//! was due for that, nothing outside of them, and takes less memory where that was short. It leaves no segment partly dead that was not so before: it moves
+//! what it is for and nothing else ([`Pick::size_classes`]). `progress` tests this on random trees, and the
+//! simulation bounds compactions by flushes.
+//!
+//! # When memory is short
+//!
+//! With less [`Room`] records are clustered as they come to the last level, so that memtable segments are free early,
+//! and each segment's dead bytes are bounded. The limit of dead bytes sinks, and collection, of the segments of which
+//! least lives, comes when it is further behind than any level. Level 0 is compacted earlier, and by as few of its
+//! oldest tables as leave their outputs room. A level is due at its share of what the last one holds, so that what it
+//! hides is bounded by what lives, and none is begun below the last one for some tables that are too many.
+//! With none, records are brought into key order no more: a compaction merges indexes, which takes next to
+//! nothing and finds what is dead, and collection moves what lives in a few segments, which gives back more than it
+//! takes. Everything that may free something is due: at last, whatever lies above the last level,
+//! because it may hide what lies there.
+//!
+//! Each segment's memory is rounded up, so short ones of a table are joined when room is short. Collection, which
+//! takes a segment's records out of each of its tables, would make as many short ones and take more than it gives
+//! back: so what a table gives up when there is no room takes the table's short segments along, as many as fill its
+//! last page. And memory goes from jobs to flushes, and to other shards and databases, in whole extents. So what lies in
+//! the sparsest extent is moved elsewhere, once there is nothing better to do and this shard, or another one of the
+//! database, has no room; for another one as long as it takes a quarter of what is free here.
+//!
+//! Deletions that were flushed without room leave small tables in level 0, which take two pages each, and what they
+//! overlap further down may be too much to be merged with any of them. Then neighbours are merged where they are.
+
+use crate::plan::room::Room;
+use crate::plan::space::{Space, allocated, is_run_past};
+use crate::plan::tiers::{Tier, Tiers, is_stored, records_in_memory};
+use crate::terms::Options;
+use crate::terms::options::CompactionStyle;
+use crate::terms::segment_numbers::NUMBERS_OF_A_JOB;
+use forebay_base::{KeyOrder, SegmentId};
+use forebay_proto::ranges::GRANULARITY_BYTES;
+use forebay_table::job::{Clustering, LEAST_PIECE_BYTES, Residents, SizeClasses};
+use forebay_table::{Placement, SegmentInfo, SegmentUse, TableId, TableMetadata, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Collection starts at this part of the limit of dead bytes, in percent.
+const EARLY_PERCENT: u64 = 88;
+/// The same when memory is short.
+const EARLY_PERCENT_WHEN_SHORT: u64 = 75;
+/// What it aims at, likewise: so much is vacated by compactions that there are anyway.
+const AIM_PERCENT: u64 = 80;
+/// Percent of dead bytes when the memory node is full: collecting less would free too little for its work.
+const FULL_DEAD_PERCENT: u64 = 6;
+/// Percent of an extent up to which it is sparse.
+const SPARSE_PERCENT: u64 = 75;
+/// Bytes of index that a compaction writes for an entry, about.
+const INDEX_ENTRY_BYTES: u64 = 24;
+/// Tables of a level that are tried when others are busy.
+const MOST_TRIES: usize = 8;
+
+/// A compaction to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pick {
+    /// Tables with their levels, newest first.
+    pub(crate) inputs: Vec<(u8, Arc<TableMetadata>)>,
+    pub(crate) output_level: u8,
+    /// Where its outputs go.
+    pub(crate) tier: Tier,
+    pub(crate) work: Work,
+}
+
+impl Pick {
+    /// The tables that were chosen, without those that they overlap in the output level.
+    pub(crate) fn chosen(&self) -> impl Iterator<Item = TableId> + '_ {
+        let first = self.inputs.first().map(|(level, _)| *level);
+        self.inputs.iter().filter(move |(level, _)| Some(*level) == first).map(|(_, table)| table.id)
+    }
+
+    /// Bytes of memory that its outputs may take: all entries survive.
+    pub(crate) fn output_bytes(&self) -> u64 {
+        let Work::Merge { clustering, vacated, .. } = &self.work else { return 0 };
+        if self.tier == Tier::Storage {
+            return 0;
+        }
+        let is_gathered = |used: &SegmentUse| match clustering {
+            Clustering::Gather(Residents::Rewrite) => true,
+            Clustering::Gather(Residents::Keep) if !used.is_run => true,
+            _ => vacated.contains(&used.id),
+        };
+        let of_table = |(_, table): &(u8, Arc<TableMetadata>)| {
+            let gathered = table.properties.segments.iter().filter(|used| is_gathered(used));
+            table.properties.entries() * INDEX_ENTRY_BYTES + gathered.map(|used| used.live_bytes).sum::<u64>()
+        };
+        self.inputs.iter().map(of_table).sum()
+    }
+
+    /// How its records are treated by their size. What takes nothing down a level moves what it was picked for, and
+    /// no small records beside that: out of a run that holds others too they would leave it dead in part, and its
+    /// collection would do the same to the next run, for ever. At the bottom merging indexes moves none either.
+    pub(crate) fn size_classes(&self, options: &Options) -> SizeClasses {
+        let goes_down = self.inputs.iter().any(|(level, _)| *level != self.output_level);
+        let moves_small = match self.work {
+            Work::Merge { clustering: Clustering::None, is_bottommost, .. } => goes_down && !is_bottommost,
+            Work::Merge { .. } => true,
+            Work::Move => false,
+        };
+        // With `Unclustered` nothing moves but what is collected.
+        let has_classes = moves_small && options.compaction_style == CompactionStyle::Clustered;
+        if has_classes { options.size_classes } else { SizeClasses::NONE }
+    }
+}
+
+/// How a compaction is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// The tables change their level as they stand.
+    Move,
+    /// The tables are merged, and nothing of theirs is left in the segments to be vacated.
+    Merge { is_bottommost: bool, clustering: Clustering, vacated: BTreeSet<SegmentId> },
+}
+
+/// Where each level's compactions go on: behind the last table that was compacted. And of each extent that is
+/// being emptied, behind the last table that left it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cursors {
+    levels: Vec<Vec<u8>>,
+    extents: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Cursors {
+    fn get(&self, level: usize) -> &[u8] {
+        self.levels.get(level).map_or(&[], Vec::as_slice)
+    }
+
+    fn set(&mut self, level: usize, key: &[u8]) {
+        while self.levels.len() <= level {
+            self.levels.push(Vec::new());
+        }
+        if let Some(cursor) = self.levels.get_mut(level) {
+            key.clone_into(cursor);
+        }
+    }
+
+    /// Something was written: each extent may be emptied once more.
+    pub(crate) fn begin_moves(&mut self) {
+        self.extents.clear();
+    }
+}
+
+/// Picks compactions of a version.
+pub(crate) struct Picker<'a> {
+    pub(crate) version: &'a Version,
+    pub(crate) options: &'a Options,
+    /// Tables that a compaction works on.
+    pub(crate) busy: &'a BTreeSet<TableId>,
+    /// How often scans crossed a table.
+    pub(crate) crossings: &'a dyn Fn(TableId) -> u32,
+    pub(crate) room: Room,
+    tiers: Tiers,
+    space: Space,
+    /// Of segments of which a larger part is dead compactions into the last level leave nothing.
+    left_percent: u64,
+}
+
+impl<'a> Picker<'a> {
+    pub(crate) fn new(
+        version: &'a Version,
+        options: &'a Options,
+        busy: &'a BTreeSet<TableId>,
+        crossings: &'a dyn Fn(TableId) -> u32,
+        room: Room,
+    ) -> Self {
+        // Short of memory, what is dead in storage is no concern.
+        let space = if room.is_plenty() { Space::of(version) } else { Space::in_memory(version) };
+        let tiers = Tiers::new(options.storage_from_level);
+        let has_storage = options.storage.is_some() || options.storage_from_level.is_some();
+        let tiers = if has_storage && !room.is_plenty() { tiers.lowered(version) } else { tiers };
+        let aim = space.live_bytes() / 100 * options.dead_percent * AIM_PERCENT / 100;
+        let left_percent = match room.is_plenty() {
+            true => space.percent_to(aim.max(options.write_buffer_bytes as u64)),
+            false => options.dead_percent,
+        };
+        Self { version, options, busy, crossings, room, tiers, space, left_percent }
+    }
+
+    /// Whether no table of the pick is busy.
+    pub(crate) fn is_free(&self, pick: &Pick) -> bool {
+        !pick.inputs.iter().any(|(_, table)| self.busy.contains(&table.id))
+    }
+
+    /// The deepest level with tables.
+    pub(crate) fn deepest(&self) -> Option<usize> {
+        (0..self.version.levels().len()).rev().find(|&level| !self.version.level(level).is_empty())
+    }
+
+    /// Record bytes at which `level`, from 1 on, is compacted. When memory is short, its share of what the last level
+    /// holds, below which none is begun before it is as large as that one were to be.
+    fn target_bytes(&self, level: usize) -> u64 {
+        let power = |levels: usize| {
+            self.options.level_size_multiplier.saturating_pow(u32::try_from(levels).unwrap_or(u32::MAX))
+        };
+        let target = self.options.level1_bytes.saturating_mul(power(level.saturating_sub(1)));
+        match self.deepest() {
+            Some(last) if level == last && !self.room.is_plenty() => target.saturating_mul(power(1)),
+            Some(last) if level < last && !self.room.is_plenty() => {
+                let share = self.level_bytes(last) / power(last - level);
+                target.min(share.max(self.options.write_buffer_bytes as u64))
+            }
+            _ => target,
+        }
+    }
+
+    fn level_bytes(&self, level: usize) -> u64 {
+        self.version.level(level).iter().map(|table| table.properties.record_bytes).sum()
+    }
+
+    /// How full a level is, without what is on its way down.
+    fn score(&self, level: usize) -> f64 {
+        let free = self.version.level(level).iter().filter(|table| !self.busy.contains(&table.id));
+        match level {
+            0 => free.count() as f64 / self.room.scale(1, self.options.level0_compaction_trigger as u64) as f64,
+            _ => free.map(|table| table.properties.record_bytes).sum::<u64>() as f64 / self.target_bytes(level) as f64,
+        }
+    }
+
+    /// The most urgent compaction, if any is due and free. When memory is short, what may free some is due
+    /// earlier.
+    pub(crate) fn pick(&self, cursors: &mut Cursors) -> Option<Pick> {
+        let mut scores: Vec<_> = (0..self.options.levels - 1).map(|level| (Some(level), self.score(level))).collect();
+        if !self.room.is_plenty() {
+            scores.push((None, self.garbage_score()));
+        }
+        scores.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let mut due = scores.into_iter().filter(|(_, score)| *score >= 1.0);
+        let of_score = |level: Option<usize>, cursors: &mut Cursors| match level {
+            Some(level) => self.pick_level(level, cursors),
+            None => self.pick_garbage(),
+        };
+        due.find_map(|(level, _)| of_score(level, cursors))
+            .or_else(|| self.pick_range_deletions())
+            .or_else(|| self.pick_misplaced())
+            .or_else(|| self.pick_overdue())
+            .or_else(|| if self.room.is_plenty() { self.pick_garbage() } else { self.pick_short() })
+            .or_else(|| self.pick_sparse(cursors))
+            .or_else(|| self.pick_anything(cursors))
+            .or_else(|| self.pick_neighbours())
+    }
+
+    /// When memory is short: the table whose short segments waste most of what their memory is rounded up by. They are
+    /// joined; each time records take less memory, so this ends.
+    fn pick_short(&self) -> Option<Pick> {
+        let levels = self.version.levels().iter().enumerate().skip(1);
+        let tables = levels.flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)));
+        let free = tables.filter(|(_, table)| !self.busy.contains(&table.id));
+        let joined = free.filter_map(|(level, table)| {
+            let (won, segments) = self.space.to_join(&table.properties.segments, LEAST_PIECE_BYTES)?;
+            Some((won, level, table, segments))
+        });
+        let (_, level, table, segments) = joined.max_by_key(|(won, ..)| *won)?;
+        Some(self.rewrite_as(level, table, Clustering::None, segments))
+    }
+
+    /// A table of the last level with something in a sparse extent, which leaves it. One pass over the tables for
+    /// each extent: what comes to lie there again stays.
+    fn pick_sparse(&self, cursors: &mut Cursors) -> Option<Pick> {
+        let is_due = self.room.is_none() || self.room.is_wanted;
+        if !is_due || self.room.extent_bytes == 0 {
+            return None;
+        }
+        let level = self.deepest()?;
+        let mut used = BTreeMap::<u32, u64>::new();
+        for segment in self.version.segments().values() {
+            if let Some(extent) = extent_of(&segment.info) {
+                *used.entry(extent).or_default() += allocated(segment.info.length);
+            }
+        }
+        // What is done for another shard is not to take this one's room.
+        let spare = if self.room.is_none() { u64::MAX } else { self.room.scratch_bytes / 4 };
+        let is_sparse = |bytes: &u64| *bytes <= (self.room.extent_bytes / 100 * SPARSE_PERCENT).min(spare);
+        let mut sparse: Vec<_> = used.into_iter().map(|(extent, bytes)| (bytes, extent)).collect();
+        sparse.retain(|(bytes, _)| is_sparse(bytes));
+        sparse.sort_unstable();
+        sparse.into_iter().take(MOST_TRIES).find_map(|(_, extent)| {
+            let lies_there =
+                |id: &SegmentId| self.version.segment(*id).and_then(|info| extent_of(info)) == Some(extent);
+            let order = self.version.identity().key_order;
+            let cursor = cursors.extents.get(&extent);
+            let is_next = |table: &&Arc<TableMetadata>| {
+                let smallest = &table.properties.smallest.user_key;
+                !self.busy.contains(&table.id) && cursor.is_none_or(|last| order.compare(smallest, last).is_gt())
+            };
+            let mut tables = self.version.level(level).iter().filter(is_next);
+            let table = tables.find(|table| table.segments().any(|id| lies_there(&id)))?;
+            cursors.extents.insert(extent, table.properties.largest.user_key.clone());
+            Some(self.move_out(level, table, lies_there))
+        })
+    }
+
+    /// Without room: what lies above the last level, the lowest first, for it is nearest to what it hides.
+    fn pick_anything(&self, cursors: &mut Cursors) -> Option<Pick> {
+        let deepest = self.deepest().filter(|_| self.room.is_none())?;
+        (0..deepest).rev().find_map(|level| self.pick_level(level, cursors))
+    }
+
+    /// Without room, at last: tables of level 0, one behind the other, that take less memory as one. A page for its
+    /// index, and one for records, are held for this (see `room`). Each time there are fewer tables, so this ends.
+    fn pick_neighbours(&self) -> Option<Pick> {
+        if !self.room.is_none() {
+            return None;
+        }
+        let (mut groups, mut sum) = (vec![Vec::new()], 0);
+        for table in self.version.level(0) {
+            let is_busy = self.busy.contains(&table.id);
+            if is_busy || sum + table.image.length > GRANULARITY_BYTES {
+                groups.push(Vec::new());
+                sum = 0;
+            }
+            if let Some(group) = groups.last_mut().filter(|_| !is_busy) {
+                group.push(Arc::clone(table));
+                sum += table.image.length;
+            }
+        }
+        let several = groups.into_iter().filter(|group| group.len() > 1);
+        let (_, pick) = several.filter_map(|group| self.join(group)).max_by_key(|(won, _)| *won)?;
+        Some(pick)
+    }
+
+    /// Merges neighbours of level 0 into one table, with their short segments as one run of at most a page. Returns how
+    /// much less memory that takes, if any.
+    fn join(&self, tables: Vec<Arc<TableMetadata>>) -> Option<(u64, Pick)> {
+        let images = || tables.iter().map(|table| table.image.length);
+        let segments = tables.iter().flat_map(|table| &table.properties.segments);
+        let (won, vacated) = self.space.to_join(segments, GRANULARITY_BYTES).unwrap_or_default();
+        let images = images().map(allocated).sum::<u64>().checked_sub(allocated(images().sum()))?;
+        let work = Work::Merge { is_bottommost: false, clustering: Clustering::None, vacated };
+        let inputs = tables.into_iter().map(|table| (0, table)).collect();
+        let pick = Pick { inputs, output_level: 0, tier: Tier::Memory, work };
+        (won + images > 0).then_some((won + images, pick))
+    }
+
+    /// The oldest tables of level 0: all, or as many as leave their outputs room. One alone is tried.
+    fn pick_level0(&self) -> Option<Pick> {
+        let tables = self.version.level(0);
+        if tables.is_empty() || tables.iter().any(|table| self.busy.contains(&table.id)) {
+            return None;
+        }
+        let halves = std::iter::successors(Some(tables.len()), |count| (*count > 1).then_some(count / 2));
+        let mut picks = halves.map(|count| self.build(0, tables.iter().rev().take(count).rev().cloned().collect()));
+        let share = if self.room.is_none() { 8 } else { 2 };
+        let is_small = |pick: &Pick| pick.output_bytes() <= self.room.scratch_bytes / share;
+        let first = picks.next()?;
+        let pick = if self.room.is_plenty() || is_small(&first) { Some(first) } else { None };
+        let pick = pick.or_else(|| picks.by_ref().find(is_small)).or_else(|| {
+            let oldest = tables.last()?;
+            Some(self.build(0, vec![Arc::clone(oldest)]))
+        });
+        pick.filter(|pick| self.is_free(pick))
+    }
+
+    fn pick_level(&self, level: usize, cursors: &mut Cursors) -> Option<Pick> {
+        if level == 0 {
+            return self.pick_level0();
+        }
+        let tables = self.version.level(level);
+        let cursor = cursors.get(level);
+        let order = self.version.identity().key_order;
+        let behind = |table: &Arc<TableMetadata>| order.compare(&table.properties.smallest.user_key, cursor).is_gt();
+        let first = tables.iter().position(behind).unwrap_or(0);
+        let turns = tables.iter().skip(first).chain(tables.iter().take(first));
+        let free = turns.filter(|table| !self.busy.contains(&table.id)).take(MOST_TRIES);
+        let pick = free.map(|table| self.build(level, vec![Arc::clone(table)])).find(|pick| self.is_free(pick))?;
+        if let Some((_, table)) = pick.inputs.first() {
+            cursors.set(level, &table.properties.largest.user_key);
+        }
+        Some(pick)
+    }
+
+    /// A table with range deletions over something further down: what they hide is freed when they get
+    /// there. Each gets a level further down, so this ends.
+    fn pick_range_deletions(&self) -> Option<Pick> {
+        let order = self.version.identity().key_order;
+        let levels = self.version.levels().len();
+        let is_above_some = |level: usize, table: &&Arc<TableMetadata>| {
+            let hidden = range(order, std::iter::once(*table));
+            let mut deeper = level + 1..levels;
+            table.properties.range_deletions > 0 && deeper.any(|level| !self.overlapping(level, &hidden).is_empty())
+        };
+        (1..levels).find_map(|level| {
+            let above = self.version.level(level).iter().filter(|table| is_above_some(level, table));
+            let mut picks = above.map(|table| self.build(level, vec![Arc::clone(table)]));
+            picks.find(|pick| self.is_free(pick))
+        })
+    }
+
+    /// A table of a level in storage with something in memory. It has nothing there afterwards.
+    fn pick_misplaced(&self) -> Option<Pick> {
+        self.tiers.in_storage(self.version.levels().len()).find_map(|level| {
+            let is_due =
+                |table: &&Arc<TableMetadata>| !self.busy.contains(&table.id) && !is_stored(self.version, table);
+            let table = self.version.level(level).iter().find(is_due)?;
+            Some(self.rewrite_as(level, table, Clustering::None, BTreeSet::new()))
+        })
+    }
+
+    /// A table of the last level that has too many runs, or too much outside of them.
+    fn pick_overdue(&self) -> Option<Pick> {
+        if self.options.compaction_style != CompactionStyle::Clustered || self.room.is_none() {
+            return None;
+        }
+        let order = self.version.identity().key_order;
+        (1..self.version.levels().len()).find_map(|level| {
+            let comes_to_rest = self.comes_to_rest(level, 0);
+            let is_due = |table: &&Arc<TableMetadata>| {
+                let is_due = gatherings(table.properties.segments.iter()).len() > self.most_runs(table)
+                    || self.room.is_plenty() && comes_to_rest && self.is_unclustered(&[table])
+                    || !self.room.is_plenty() && self.has_dead_run(table);
+                is_due && !self.busy.contains(&table.id) && self.is_last(level, &range(order, std::iter::once(*table)))
+            };
+            let table = self.version.level(level).iter().find(is_due)?;
+            Some(self.rewrite(level, table, self.too_much(table, 0)))
+        })
+    }
+
+    /// Percent of dead bytes from which collection starts.
+    fn most_dead_percent(&self) -> u64 {
+        let early = if self.room.is_plenty() { EARLY_PERCENT } else { EARLY_PERCENT_WHEN_SHORT };
+        self.options.dead_percent * early / 100
+    }
+
+    /// How much is dead, as a part of what may be.
+    fn garbage_score(&self) -> f64 {
+        let most = self.most_dead_percent();
+        let percent = self.room.scale(FULL_DEAD_PERCENT.min(most), most);
+        let slack = self.room.scale(0, self.options.write_buffer_bytes as u64);
+        let most_bytes = self.space.live_bytes() / 100 * percent + slack;
+        self.space.dead_bytes() as f64 / (most_bytes + 1) as f64
+    }
+
+    /// When dead bytes exceed their share: the tables, in the highest level that has any above its last,
+    /// that name the segment with the most dead bytes.
+    fn pick_garbage(&self) -> Option<Pick> {
+        if self.garbage_score() < 1.0 {
+            return None;
+        }
+        // Short of memory, every run is left of which as much is dead.
+        let most = self.most_dead_percent();
+        let of_run = self.room.scale(FULL_DEAD_PERCENT.min(most), self.left_percent);
+        let deepest = self.deepest()?;
+        let most_bytes = if self.room.is_none() { self.room.scratch_bytes / 4 } else { u64::MAX };
+        let victims = self.space.cheapest(most_bytes);
+        victims.iter().take(MOST_TRIES).find_map(|&deadest| {
+            let names = |table: &&Arc<TableMetadata>| table.properties.segments.iter().any(|used| used.id == deadest);
+            let level = (0..=deepest).find(|&level| self.version.level(level).iter().any(|table| names(&table)))?;
+            if level == 0 {
+                return self.pick_level0();
+            }
+            let free = |table: &&Arc<TableMetadata>| names(table) && !self.busy.contains(&table.id);
+            let tables = self.version.level(level).iter().filter(free).take(MOST_TRIES);
+            let mut picks = tables.map(|table| {
+                if self.room.is_none() {
+                    self.move_out(level, table, |id| victims.contains(id))
+                } else if level == deepest {
+                    self.rewrite(level, table, self.past_limit(table, of_run, Some(deadest)))
+                } else {
+                    self.build(level, vec![Arc::clone(table)])
+                }
+            });
+            picks.find(|pick| self.is_free(pick))
+        })
+    }
+
+    /// A compaction of a table of the last level into itself.
+    fn rewrite(&self, level: usize, table: &Arc<TableMetadata>, vacated: BTreeSet<SegmentId>) -> Pick {
+        let clustering = match self.options.compaction_style {
+            CompactionStyle::Clustered if !self.room.is_plenty() || self.is_unclustered(&[table]) => {
+                Clustering::Gather(Residents::Keep)
+            }
+            CompactionStyle::Clustered | CompactionStyle::Unclustered => Clustering::None,
+            CompactionStyle::Classic => Clustering::Gather(Residents::Rewrite),
+        };
+        self.rewrite_as(level, table, clustering, vacated)
+    }
+
+    /// A compaction of a table into itself that moves what lives in some of its segments, and brings nothing else into
+    /// key order. It takes short ones along: their records fill the last page of the new run.
+    fn move_out(&self, level: usize, table: &Arc<TableMetadata>, is_moved: impl Fn(&SegmentId) -> bool) -> Pick {
+        let segments = &table.properties.segments;
+        let vacated = segments.iter().map(|used| used.id).filter(is_moved).collect();
+        self.rewrite_as(level, table, Clustering::None, self.space.filled(segments, vacated))
+    }
+
+    pub(crate) fn rewrite_as(
+        &self,
+        level: usize,
+        table: &Arc<TableMetadata>,
+        clustering: Clustering,
+        vacated: BTreeSet<SegmentId>,
+    ) -> Pick {
+        let whole = range(self.version.identity().key_order, std::iter::once(table));
+        let is_bottommost = self.is_last(level, &whole);
+        let work = Work::Merge { is_bottommost, clustering, vacated };
+        self.placed(vec![(level as u8, Arc::clone(table))], level, work)
+    }
+
+    /// A pick whose outputs go where their level lies. What goes to storage leaves memory.
+    fn placed(&self, inputs: Vec<(u8, Arc<TableMetadata>)>, output: usize, mut work: Work) -> Pick {
+        let tier = self.tiers.of(output);
+        if let Work::Merge { vacated, .. } = &mut work
+            && tier == Tier::Storage
+        {
+            vacated.extend(inputs.iter().flat_map(|(_, table)| records_in_memory(self.version, table)));
+        }
+        Pick { inputs, output_level: output as u8, tier, work }
+    }
+
+    /// A compaction of `tables` of `level` with what they overlap one level down.
+    pub(crate) fn build(&self, level: usize, tables: Vec<Arc<TableMetadata>>) -> Pick {
+        let order = self.version.identity().key_order;
+        let output = (level + 1).min(self.options.levels - 1);
+        let below = self.overlapping(output, &range(order, tables.iter()));
+        // The tables below reach beyond those above, and so may their deletions hide what lies deeper.
+        let whole = range(order, tables.iter().chain(&below));
+        let is_bottommost = self.is_last(output, &whole);
+        let clustering = self.clustering(output, is_bottommost, &tables, &below);
+        // At the bottom range deletions have done their work: a merge drops them.
+        let is_done = clustering == Clustering::None || tables.iter().all(|table| is_in_runs(table));
+        let is_done = is_done && tables.iter().all(|table| table.properties.range_deletions == 0);
+        let lies_there =
+            self.tiers.of(output) == Tier::Memory || tables.iter().all(|table| is_stored(self.version, table));
+        let can_move = level > 0 && below.is_empty() && (is_done || !is_bottommost) && lies_there;
+        let work = if can_move { Work::Move } else { self.merge(is_bottommost, clustering, &tables, &below) };
+        let with_level = |level: usize| move |table| (level as u8, table);
+        let inputs =
+            tables.into_iter().map(with_level(level)).chain(below.into_iter().map(with_level(output))).collect();
+        self.placed(inputs, output, work)
+    }
+
+    /// Which records are brought into key order when tables are merged into others of their output level.
+    fn clustering(
+        &self,
+        output: usize,
+        is_bottommost: bool,
+        tables: &[Arc<TableMetadata>],
+        residents: &[Arc<TableMetadata>],
+    ) -> Clustering {
+        let arriving = || tables.iter().map(|table| table.properties.record_bytes).sum();
+        let is_due = || {
+            let all: Vec<_> = tables.iter().chain(residents).collect();
+            let is_late = self.comes_to_rest(output, arriving()) && self.is_unclustered(&all);
+            !self.room.is_none() && (is_late || !self.room.is_plenty())
+        };
+        match self.options.compaction_style {
+            CompactionStyle::Classic if !self.room.is_none() => Clustering::Gather(Residents::Rewrite),
+            CompactionStyle::Clustered if is_bottommost && is_due() => Clustering::Gather(Residents::Keep),
+            _ => Clustering::None,
+        }
+    }
+
+    /// Whether tables stay in a level to which so many bytes more come: it is then not about to be compacted.
+    fn comes_to_rest(&self, level: usize, more_bytes: u64) -> bool {
+        level + 1 >= self.options.levels
+            || self.level_bytes(level).saturating_add(more_bytes) <= self.target_bytes(level)
+    }
+
+    /// Whether more of the tables' bytes lie outside of runs than may. Large records do not count: they stay where
+    /// they were written.
+    fn is_unclustered(&self, tables: &[&Arc<TableMetadata>]) -> bool {
+        let large_from = u64::from(self.options.size_classes.large_from_bytes);
+        let is_outside = |used: &&SegmentUse| !used.is_run && used.live_bytes < used.entries.saturating_mul(large_from);
+        let uses = tables.iter().flat_map(|table| &table.properties.segments);
+        let outside: u64 = uses.filter(is_outside).map(|used| used.live_bytes).sum();
+        let all: u64 = tables.iter().map(|table| table.properties.record_bytes).sum();
+        let crossings = tables.iter().map(|table| u64::from((self.crossings)(table.id))).max().unwrap_or(0);
+        outside > all / 100 * (self.options.unclustered_percent / (1 + crossings))
+    }
+
+    fn merge(
+        &self,
+        is_bottommost: bool,
+        clustering: Clustering,
+        tables: &[Arc<TableMetadata>],
+        residents: &[Arc<TableMetadata>],
+    ) -> Work {
+        let mut vacated = BTreeSet::new();
+        let is_plain = clustering == Clustering::None && self.room.is_none();
+        if is_bottommost && !is_plain && clustering != Clustering::Gather(Residents::Rewrite) {
+            let all = tables.iter().chain(residents);
+            vacated.extend(all.flat_map(|table| self.past_limit(table, self.left_percent, None)));
+            if self.options.compaction_style == CompactionStyle::Clustered {
+                let more = usize::from(clustering != Clustering::None);
+                vacated.extend(residents.iter().flat_map(|table| self.too_much(table, more)));
+            }
+        }
+        Work::Merge { is_bottommost, clustering, vacated }
+    }
+
+    /// Segments of a table of which more than `percent` is dead, and `always`.
+    fn past_limit(&self, table: &TableMetadata, percent: u64, always: Option<SegmentId>) -> BTreeSet<SegmentId> {
+        let is_past = |used: &&SegmentUse| {
+            Some(used.id) == always || self.space.is_past(used.id, percent) || used.is_run && is_run_past(used, percent)
+        };
+        table.properties.segments.iter().filter(is_past).map(|used| used.id).collect()
+    }
+
+    fn has_dead_run(&self, table: &TableMetadata) -> bool {
+        let past = self.past_limit(table, self.left_percent, None);
+        table.properties.segments.iter().any(|used| used.is_run && past.contains(&used.id))
+    }
+
+    /// Runs that a table of the last level may have.
+    fn most_runs(&self, table: &TableMetadata) -> usize {
+        (self.options.last_level_runs / (1 + (self.crossings)(table.id) as usize)).max(1)
+    }
+
+    /// Runs that a table of the last level is to give up when `more` come to it.
+    fn too_much(&self, table: &TableMetadata, more: usize) -> BTreeSet<SegmentId> {
+        let mut vacated = self.past_limit(table, self.left_percent, None);
+        let is_left = |used: &&SegmentUse| used.is_run && !vacated.contains(&used.id);
+        let mut runs: Vec<_> = gatherings(table.properties.segments.iter().filter(is_left)).into_values().collect();
+        let limit = self.most_runs(table);
+        if runs.len() + more.max(usize::from(!vacated.is_empty())) > limit {
+            runs.sort_unstable();
+            let (mut sum, mut left) = (0, runs.len());
+            for (taken, (live_bytes, pieces)) in runs.into_iter().enumerate() {
+                // With the new run as many as may be; one alone would be gathered again and again.
+                if left < limit && taken > 1 && live_bytes > sum {
+                    break;
+                }
+                vacated.extend(pieces);
+                sum += live_bytes;
+                left -= 1;
+            }
+        }
+        vacated
+    }
+
+    /// Whether nothing of the range lies under `level`.
+    fn is_last(&self, level: usize, whole: &Option<(&[u8], &[u8])>) -> bool {
+        (level + 1..self.version.levels().len()).all(|level| self.overlapping(level, whole).is_empty())
+    }
+
+    /// The tables of a level that share keys with a range.
+    fn overlapping(&self, level: usize, range: &Option<(&[u8], &[u8])>) -> Vec<Arc<TableMetadata>> {
+        let order = self.version.identity().key_order;
+        let Some((smallest, largest)) = *range else { return Vec::new() };
+        let shares = |table: &&Arc<TableMetadata>| {
+            order.compare(&table.properties.smallest.user_key, largest).is_le()
+                && order.compare(&table.properties.largest.user_key, smallest).is_ge()
+        };
+        self.version.level(level).iter().filter(shares).cloned().collect()
+    }
+}
+
+/// A table's runs, by the job that made them: their live bytes, and their pieces. What one job gathers is in key order
+/// however many pieces of memory it took, so it counts as one run.
+fn gatherings<'t>(segments: impl Iterator<Item = &'t SegmentUse>) -> BTreeMap<u64, (u64, Vec<SegmentId>)> {
+    let mut runs = BTreeMap::<u64, (u64, Vec<SegmentId>)>::new();
+    for used in segments.filter(|used| used.is_run) {
+        let (live_bytes, pieces) = runs.entry(used.id.0 / NUMBERS_OF_A_JOB).or_default();
+        *live_bytes += used.live_bytes;
+        pieces.push(used.id);
+    }
+    runs
+}
+
+/// Whether all of a table's records lie in runs.
+fn is_in_runs(table: &TableMetadata) -> bool {
+    table.properties.segments.iter().all(|used| used.is_run)
+}
+
+/// The extent that a segment lies in.
+fn extent_of(info: &SegmentInfo) -> Option<u32> {
+    match info.placements.first()? {
+        Placement::Memory { extent, .. } => Some(*extent),
+        Placement::Storage { .. } => None,
+    }
+}
+
+/// The smallest and the largest user key of tables.
+fn range<'t>(order: KeyOrder, tables: impl Iterator<Item = &'t Arc<TableMetadata>>) -> Option<(&'t [u8], &'t [u8])> {
+    let bounds = |table: &'t Arc<TableMetadata>| {
+        (&table.properties.smallest.user_key[..], &table.properties.largest.user_key[..])
+    };
+    tables.map(bounds).reduce(|(smallest, largest), (first, last)| {
+        let smallest = if order.compare(first, smallest).is_lt() { first } else { smallest };
+        (smallest, if order.compare(last, largest).is_gt() { last } else { largest })
+    })
+}
+
+#[cfg(test)]
+mod progress;
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,163 @@
+//! A planner is driven by events, and its commands are asserted: no thread, no clock, no memory node.
+
+use super::*;
+use crate::plan::picker::tests::version;
+
+/// A planner with a tree that only counts.
+struct Play {
+    planner: Planner,
+    options: Options,
+    version: Version,
+    /// Bytes of sealed memtables, newest first.
+    sealed: Vec<u64>,
+    now: u64,
+}
+
+/// Level, id, smallest and largest key of a table.
+type Given<'a> = (u8, u64, &'a str, &'a str);
+
+impl Play {
+    fn new(tables: &[Given<'_>]) -> Self {
+        let options = Options {
+            write_buffer_bytes: 1000,
+            target_table_bytes: 2000,
+            level0_compaction_trigger: 2,
+            level0_slowdown_trigger: 3,
+            level0_stop_trigger: 4,
+            max_immutable_memtables: 3,
+            level1_bytes: 1 << 20,
+            levels: 3,
+            ..Options::default()
+        };
+        let mut play =
+            Self { planner: Planner::default(), options, version: version(&[], 10), sealed: Vec::new(), now: 0 };
+        play.tables(tables);
+        play
+    }
+
+    /// The tree has these tables from now on, each with ten bytes of records.
+    fn tables(&mut self, tables: &[Given<'_>]) {
+        let all: Vec<_> = tables.iter().map(|&(level, id, from, to)| (level, id, from, to, 10, true)).collect();
+        self.version = version(&all, 10);
+    }
+
+    fn with<R>(&mut self, decide: impl FnOnce(&mut Planner, &Scene<'_>) -> R) -> R {
+        let scene = Scene {
+            options: &self.options,
+            version: &self.version,
+            crossings: &|_| 0,
+            sealed: &self.sealed,
+            now: self.now,
+        };
+        decide(&mut self.planner, &scene)
+    }
+
+    /// How many memtables the next flush takes.
+    fn flush(&mut self) -> Option<usize> {
+        self.with(|planner, scene| match planner.next_flush(scene, false)? {
+            Command::Flush { memtables } => Some(memtables),
+            Command::Compact(_) => panic!("not asked for"),
+        })
+    }
+
+    fn compact(&mut self) -> Option<Compaction> {
+        self.with(|planner, scene| match planner.next_compaction(scene)? {
+            Command::Compact(compaction) => Some(compaction),
+            Command::Flush { .. } => panic!("not asked for"),
+        })
+    }
+
+    fn compacted(&mut self, compaction: Compaction, failed: Option<ErrorKind>) {
+        if failed.is_none() {
+            self.planner.committed(false);
+        }
+        self.planner.compacted(compaction, failed, self.options.key_order);
+    }
+
+    fn admit(&mut self, frees: bool) -> Admission {
+        self.with(|planner, scene| planner.admit(scene, Need { bytes: 1, frees }))
+    }
+}
+
+fn ids(compaction: &Compaction) -> Vec<u64> {
+    compaction.pick.inputs.iter().map(|(_, table)| table.id.0).collect()
+}
+
+fn error(kind: ErrorKind) -> Error {
+    Error::new(kind, "as told")
+}
+
+#[test]
+fn memtables_are_flushed_one_flush_at_a_time_as_many_as_a_table_holds() {
+    let mut play = Play::new(&[]);
+    assert_eq!(play.flush(), None);
+    play.sealed = vec![900, 900, 900];
+    assert_eq!(play.flush(), Some(2), "the two oldest");
+    assert_eq!(play.flush(), None, "one flush at a time");
+    assert!(matches!(play.admit(false), Admission::Wait(StallCause::Memtables)));
+    play.planner.flushed(false, play.now);
+    play.planner.committed(true);
+    play.sealed = vec![900];
+    assert!(matches!(play.admit(false), Admission::Install { is_reserve: false }));
+    assert_eq!(play.flush(), Some(1));
+}
+
+#[test]
+fn compactions_share_no_table_and_a_busy_one_is_free_again_when_it_ended() {
+    let mut play = Play::new(&[(0, 4, "a", "c"), (0, 3, "b", "d"), (1, 1, "a", "c"), (1, 2, "x", "z")]);
+    let first = play.compact().unwrap();
+    assert_eq!(ids(&first), [4, 3, 1]);
+    assert!(play.compact().is_none(), "what is due is busy");
+    assert_eq!(play.planner.compactions(), 1);
+    play.compacted(first, Some(ErrorKind::Unavailable));
+    assert_eq!(ids(&play.compact().unwrap()), [4, 3, 1]);
+}
+
+#[test]
+fn level_zero_stops_writers_until_it_was_compacted() {
+    let mut play = Play::new(&[(0, 4, "a", "c"), (0, 3, "a", "c"), (0, 2, "a", "c"), (0, 1, "a", "c")]);
+    assert!(matches!(play.admit(false), Admission::Wait(StallCause::Level0Stop)));
+    let compaction = play.compact().unwrap();
+    play.tables(&[(1, 5, "a", "c")]);
+    play.compacted(compaction, None);
+    assert!(matches!(play.admit(false), Admission::Install { is_reserve: false }));
+}
+
+#[test]
+fn what_was_asked_for_goes_down_to_the_last_level_and_a_failed_step_is_taken_again() {
+    let mut play = Play::new(&[(0, 9, "a", "c"), (1, 2, "x", "z")]);
+    assert!(play.compact().is_none(), "nothing is due");
+    let number = play.planner.asked_to_compact(KeyRange { lower: None, upper: Some(b"d") }, 0).unwrap();
+    assert_eq!(play.planner.asked_to_compact(KeyRange::default(), 0), None, "one at a time");
+    let step = play.compact().unwrap();
+    assert_eq!(ids(&step), [9]);
+    assert!(play.planner.goes_on(number) && play.compact().is_none());
+    play.compacted(step, Some(ErrorKind::Full));
+    play.planner.failed(error(ErrorKind::Full), false, play.now);
+    play.planner.committed(true);
+    let again = play.compact().unwrap();
+    assert_eq!(ids(&again), [9]);
+    play.tables(&[(1, 10, "a", "c"), (1, 2, "x", "z")]);
+    play.compacted(again, None);
+    assert!(play.compact().is_none() && !play.planner.goes_on(number));
+    assert!(play.with(|planner, scene| planner.is_quiet(scene)));
+}
+
+#[test]
+fn what_may_pass_is_tried_again_a_few_times_and_then_it_has_failed() {
+    let mut play = Play::new(&[]);
+    play.sealed = vec![900];
+    for _ in 0..MAX_RETRIES {
+        assert_eq!(play.flush(), Some(1));
+        play.planner.flushed(false, play.now);
+        play.planner.failed(error(ErrorKind::Unavailable), true, play.now);
+        assert_eq!(play.flush(), None, "not at once");
+        play.now += RETRY_PAUSE;
+    }
+    assert_eq!(play.flush(), Some(1));
+    play.planner.flushed(false, play.now);
+    play.planner.failed(error(ErrorKind::Unavailable), true, play.now);
+    assert!(play.planner.failure.is_some() && play.flush().is_none());
+    play.planner.failed(error(ErrorKind::Corrupt), false, play.now);
+    assert_eq!(play.planner.failure.as_ref().map(Error::kind), Some(ErrorKind::Unavailable), "the first one stays");
+}

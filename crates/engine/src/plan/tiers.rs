@@ -1,0 +1,79 @@
+//! Which levels lie in storage, and what leaves memory for that.
+//!
+//! From one level on, all tables lie in storage: their records and their images. A compaction into such a level leaves
+//! nothing of its tables in memory: it *vacates* their segments there, so their records are gathered into a run in key
+//! order. What lies in storage already stays, as residents of the last level do. A table cannot be moved into
+//! such a level as it stands, unless all that it names lies in storage.
+//!
+//! Where the first such level is may change, from one opening of the database to the next. A table of a level in storage
+//! with something in memory is *misplaced*, and rewritten where it is. One in storage of a level in memory stays until it
+//! is compacted.
+//!
+//! When memory gets short, the coldest level that has something there goes down as well, table by table, and what comes
+//! to it meanwhile. It takes no memory. Once there is room again, compactions bring back what they work on.
+
+use forebay_base::SegmentId;
+use forebay_table::{Placement, TableMetadata, Version};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Where the outputs of a compaction go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Tier {
+    /// To remote memory.
+    #[default]
+    Memory,
+    /// To storage, as objects.
+    Storage,
+}
+
+/// The tier of each level.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tiers {
+    /// The first level in storage.
+    storage_from: Option<usize>,
+}
+
+impl Tiers {
+    /// Levels from this one on lie in storage.
+    pub(crate) const fn new(storage_from: Option<usize>) -> Self {
+        Self { storage_from }
+    }
+
+    /// The same, and in storage the deepest level that has something in memory as well; level 0 never is. For when memory
+    /// gets full.
+    pub(crate) fn lowered(self, version: &Version) -> Self {
+        let has_memory = |tables: &Vec<Arc<TableMetadata>>| tables.iter().any(|table| !is_stored(version, table));
+        let coldest = version.levels().iter().rposition(has_memory).unwrap_or(0).max(1);
+        Self { storage_from: Some(self.storage_from.map_or(coldest, |first| first.min(coldest))) }
+    }
+
+    pub(crate) fn of(self, level: usize) -> Tier {
+        match self.storage_from {
+            Some(first) if level >= first => Tier::Storage,
+            _ => Tier::Memory,
+        }
+    }
+
+    /// The levels in storage, of so many.
+    pub(crate) fn in_storage(self, levels: usize) -> std::ops::Range<usize> {
+        self.storage_from.unwrap_or(levels).min(levels)..levels
+    }
+}
+
+/// Whether a segment lies in memory.
+pub(crate) fn is_in_memory(version: &Version, segment: SegmentId) -> bool {
+    let info = version.segment(segment);
+    info.is_some_and(|info| info.placements.iter().any(|place| matches!(place, Placement::Memory { .. })))
+}
+
+/// The segments of a table's records that lie in memory.
+pub(crate) fn records_in_memory(version: &Version, table: &TableMetadata) -> BTreeSet<SegmentId> {
+    let named = table.properties.segments.iter().map(|used| used.id);
+    named.filter(|id| is_in_memory(version, *id)).collect()
+}
+
+/// Whether nothing that a table names lies in memory.
+pub(crate) fn is_stored(version: &Version, table: &TableMetadata) -> bool {
+    !table.segments().any(|id| is_in_memory(version, id))
+}

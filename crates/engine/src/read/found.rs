@@ -1,0 +1,53 @@
+//! What a search for a key finds.
+
+use crate::terms::time::ReadTime;
+use forebay_base::{Kind, Record, SequenceNumber};
+
+/// The newest record of a key up to a number, and the newest range deletion over the key that was met on the way to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found<'r> {
+    pub(crate) record: Option<Record<'r>>,
+    pub(crate) hidden: Option<SequenceNumber>,
+}
+
+/// What is known of a key up to a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyState {
+    /// The number of the newest write that concerns the key: one of the key itself, or a range deletion over it. Zero
+    /// if there is none.
+    pub(crate) newest: SequenceNumber,
+    /// Whether that write set a value.
+    pub(crate) sets: bool,
+    pub(crate) expiry_ms: Option<u64>,
+}
+
+impl<'r> Found<'r> {
+    pub(crate) const NOTHING: Self = Self { record: None, hidden: None };
+
+    /// The record, if it gives its key a value: not if it is a deletion, has expired, or is older than the range
+    /// deletion.
+    #[inline]
+    pub(crate) fn with_value(self, time: ReadTime<'_>) -> Option<Record<'r>> {
+        let record = self.record?;
+        if self.hidden.is_some_and(|hidden| hidden > record.tag.sequence()) || time.is_past(record.expiry_ms) {
+            return None;
+        }
+        match record.tag.kind() {
+            Kind::Put => Some(record),
+            Kind::Delete | Kind::RangeDelete | Kind::Merge | Kind::Nothing => None,
+        }
+    }
+
+    /// What is known of the key.
+    pub(crate) fn state(self) -> KeyState {
+        let hidden = self.hidden.unwrap_or(SequenceNumber::ZERO);
+        match self.record {
+            Some(record) if record.tag.sequence() > hidden => KeyState {
+                newest: record.tag.sequence(),
+                sets: record.tag.kind() == Kind::Put,
+                expiry_ms: record.expiry_ms,
+            },
+            _ => KeyState { newest: hidden, sets: false, expiry_ms: None },
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The point read path (dLSM VI).
+//!
+//! ```text
+//!   view = load; number = published        (in this order, see `shard`)
+//!   memtables, newest first                no round trip
+//!   probe of the cached point indexes      no round trip; says where a record may be
+//!   lookup in those that are not held      one round trip for all of them (see `lookup`)
+//!   read of exactly that record            one round trip; verified, or the next candidate
+//! ```
+//!
+//! An endpoint may break while its link lives on. What it did not bring is read again over another
+//! endpoint, a few times.
+//!
+//! A candidate may be another key's record (colliding fingerprints, about 1 in 500 per table) or a
+//! record too new for a snapshot. Then the next candidate is read.
+//!
+//! Range deletions of memtables and tables are checked where there are any. A range deletion hides
+//! older entries in its own source and in all older ones.
+
+use crate::read::found::Found;
+use crate::read::lookup;
+use crate::read::probe::{Probe, Step};
+use crate::remote::endpoints::Taken;
+use crate::remote::spot::{Posted, Spot};
+use crate::terms::time::{Horizon, ReadTime};
+use crate::terms::{Error, Result};
+use crate::tree::shared::{Tree, View};
+use crate::tree::table::Table;
+use forebay_base::{Record, SequenceNumber};
+use forebay_fabric::{Endpoint, Slot};
+use forebay_table::Candidate;
+
+/// How often a call replaces a broken endpoint.
+const REOPENS: u32 = 3;
+
+impl Tree {
+    /// Passes the record that gives `key` its value, as of a snapshot or now, to `found`. `None` when there is no
+    /// value.
+    #[inline]
+    pub(crate) fn get<T>(
+        &self,
+        key: &[u8],
+        snapshot: Option<Horizon>,
+        found: impl FnOnce(Record<'_>) -> T,
+    ) -> Result<Option<T>> {
+        self.find(key, snapshot, found).map_err(|error| self.judged(error))
+    }
+
+    fn find<T>(&self, key: &[u8], snapshot: Option<Horizon>, found: impl FnOnce(Record<'_>) -> T) -> Result<Option<T>> {
+        self.check_open()?;
+        let view = self.view.load();
+        let number = snapshot.map_or_else(|| self.publication.published(), |at| at.number);
+        let time = snapshot.map_or(ReadTime::Now(&self.time), |at| ReadTime::At(at.time_ms));
+        let mut probe = Probe::new(&view.version, key, number);
+        probe.approach();
+        if let Some(newest) = in_memtables(&view, key, number)? {
+            return Ok(newest.with_value(time).map(found));
+        }
+        if !probe.approach_entries() {
+            self.check_open()?;
+            return Ok(None);
+        }
+        // The index arrives from memory meanwhile.
+        let mut endpoint = self.remote.foreground().take()?;
+        let mut next = probe.next();
+        while let Some(step) = next {
+            match step {
+                Step::Record(table, candidate) => {
+                    let slot = self.read(&mut endpoint, table, candidate)?;
+                    let record = verified(&slot, table, candidate)?;
+                    if is_visible(&record, key, number) {
+                        let newest = Found { record: Some(record), hidden: probe.hidden() };
+                        let value = newest.with_value(time).map(found);
+                        endpoint.release(slot);
+                        return Ok(value);
+                    }
+                    endpoint.release(slot);
+                }
+                Step::Index => self.look_up(&mut endpoint, &mut [&mut probe])?,
+            }
+            next = probe.next();
+        }
+        drop(endpoint);
+        self.check_open()?;
+        Ok(None)
+    }
+
+    /// Lets probes continue that wait for a point index.
+    #[cold]
+    pub(crate) fn look_up(&self, endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Result<()> {
+        let mut reopens = 0;
+        loop {
+            match lookup::look_up(endpoint, probes) {
+                Ok(()) => return Ok(()),
+                Err(error) => self.reopen(endpoint, &mut reopens, error)?,
+            }
+        }
+    }
+
+    fn read(&self, endpoint: &mut Taken<'_>, table: &Table, candidate: Candidate) -> Result<Slot> {
+        let segment = table.segment(candidate.address.segment)?;
+        let spot = segment.spot(candidate.address.offset);
+        if let Spot::Memory { address, .. } = spot {
+            endpoint.approach(address, candidate.read_length as usize);
+        }
+        let length = segment.clip(candidate.address.offset, candidate.read_length.into());
+        let mut reopens = 0;
+        loop {
+            match spot.post_read(endpoint, length)?.wait(endpoint) {
+                Ok(slot) => return Ok(slot),
+                Err(error) => self.reopen(endpoint, &mut reopens, error)?,
+            }
+        }
+    }
+
+    /// Opens another endpoint after a failure. Returns the failure when that would not help.
+    pub(crate) fn reopen(&self, endpoint: &mut Taken<'_>, reopens: &mut u32, failure: Error) -> Result<()> {
+        if *reopens == REOPENS || !self.remote.may_retry(&failure) {
+            return Err(self.judged(failure));
+        }
+        tracing::debug!(%failure, "reading again over a new endpoint");
+        *reopens += 1;
+        endpoint.reopen()
+    }
+}
+
+/// What the memtables know of a key; `None` when they know nothing.
+pub(crate) fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Result<Option<Found<'v>>> {
+    for buffer in view.buffers() {
+        let record = buffer.memtable.get(key, number)?.map(|found| found.record);
+        let hidden = buffer.range_deletions.newest_over(key, number);
+        if record.is_some() || hidden.is_some() {
+            return Ok(Some(Found { record, hidden }));
+        }
+    }
+    Ok(None)
+}
+
+#[inline]
+pub(crate) fn is_visible(record: &Record<'_>, key: &[u8], number: SequenceNumber) -> bool {
+    record.key == key && record.tag.sequence() <= number
+}
+
+#[inline]
+pub(crate) fn post(endpoint: &mut Endpoint, table: &Table, candidate: Candidate) -> Result<Posted> {
+    let segment = table.segment(candidate.address.segment)?;
+    let length = segment.clip(candidate.address.offset, candidate.read_length.into());
+    segment.spot(candidate.address.offset).post_read(endpoint, length)
+}
+
+pub(crate) fn verified<'s>(slot: &'s Slot, table: &Table, candidate: Candidate) -> Result<Record<'s>> {
+    Record::decode(slot)
+        .map_err(|error| Error::from(error).during(&format!("table {}, {}", table.id().0, candidate.address)))
+}

@@ -1,0 +1,226 @@
+//! Reads of several keys from any shards.
+//!
+//! ```text
+//!   memtables and probes of all keys       no round trip
+//!   lookups where indexes are not held     one round of round trips, see `lookup`
+//!   post the first candidate of each       on one endpoint a memory node
+//!   ring all doorbells, then wait for all  one round of round trips, whatever the number of keys
+//!   again with what is left                keys whose candidate was another key's record
+//! ```
+
+use crate::read::found::Found;
+use crate::read::get::{in_memtables, is_visible, post, verified};
+use crate::read::probe::{Probe, Step};
+use crate::remote::endpoints::Taken;
+use crate::remote::spot::Posted;
+use crate::terms::{Error, Result};
+use crate::tree::shared::{Tree, View};
+use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_memtable::Guard;
+
+/// A shard as a call sees it.
+pub(crate) struct Source<'s> {
+    tree: &'s Tree,
+    view: Guard<'s, View>,
+    number: SequenceNumber,
+}
+
+impl<'s> Source<'s> {
+    /// The tree, as of `number` or now. If several shards must be read at one moment, see
+    /// [`Cut::through`](crate::tree::cut::Cut::through).
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn of(tree: &'s Tree, number: Option<SequenceNumber>) -> Result<Self> {
+        tree.check_open()?;
+        let (view, present) = tree.present();
+        Ok(Self { tree, view, number: number.unwrap_or(present) })
+    }
+
+    /// The view that the source reads.
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The memory node of the shard.
+    fn node(&self) -> usize {
+        self.tree.remote.memory_node().number()
+    }
+}
+
+/// A search for a key's record in the tables.
+struct Search<'a, T> {
+    key: &'a [u8],
+    value: &'a mut T,
+    number: SequenceNumber,
+    probe: Probe<'a>,
+    next: Option<Step<'a>>,
+    /// First the source that holds the key; later the line that leads to its memory node.
+    line: usize,
+}
+
+/// An endpoint to a memory node.
+struct Line<'a> {
+    tree: &'a Tree,
+    endpoint: Taken<'a>,
+    reopens: u32,
+    failure: Option<Error>,
+}
+
+/// What `take` makes of what is found of each of `keys`; the key at place `i` comes from the source `source_of(i)`.
+///
+/// # Errors
+/// See [`crate::Db::get`].
+pub(crate) fn fetch<T>(
+    sources: &[Source<'_>],
+    keys: &[&[u8]],
+    source_of: impl Fn(usize) -> usize,
+    take: &impl Fn(Found<'_>) -> T,
+) -> Result<Vec<T>> {
+    let judged = |error: Error, source: &Source<'_>| match error.kind() {
+        // The shard that the record was read for is one of them.
+        ErrorKind::Corrupt => source.tree.judged(error),
+        _ => error,
+    };
+    try_fetch(sources, keys, source_of, take).map_err(|error| sources.iter().fold(error, judged))
+}
+
+fn try_fetch<T>(
+    sources: &[Source<'_>],
+    keys: &[&[u8]],
+    source_of: impl Fn(usize) -> usize,
+    take: &impl Fn(Found<'_>) -> T,
+) -> Result<Vec<T>> {
+    let mut values: Vec<T> = keys.iter().map(|_| take(Found::NOTHING)).collect();
+    let mut searches = Vec::with_capacity(keys.len());
+    for ((at, &key), value) in keys.iter().enumerate().zip(&mut values) {
+        let line = source_of(at);
+        let Some(source) = sources.get(line) else { continue };
+        if let Some(found) = in_memtables(&source.view, key, source.number)? {
+            *value = take(found);
+            continue;
+        }
+        let mut probe = Probe::new(&source.view.version, key, source.number);
+        probe.approach();
+        searches.push(Search { key, value, number: source.number, probe, next: None, line });
+    }
+    // The loads of different searches overlap, while those of one search wait for each other.
+    searches.retain(|search| search.probe.approach_entries());
+    searches.retain_mut(|search| search.goes_on(take));
+    let mut lines = open_lines(sources, &mut searches)?;
+    while !searches.is_empty() {
+        look_up(&mut lines, &mut searches, take)?;
+        round(&mut lines, &mut searches, take)?;
+    }
+    drop(lines);
+    sources.iter().try_for_each(|source| source.tree.check_open())?;
+    Ok(values)
+}
+
+/// Opens a line to each memory node that is needed, always in the same order: a thread that waits
+/// for an endpoint of one node holds none of a later node.
+fn open_lines<'a, T>(sources: &'a [Source<'_>], searches: &mut [Search<'_, T>]) -> Result<Vec<Line<'a>>> {
+    let mut needed: Vec<&'a Source<'_>> = Vec::new();
+    for search in &*searches {
+        if let Some(source) = sources.get(search.line)
+            && needed.iter().all(|other| other.node() != source.node())
+        {
+            needed.push(source);
+        }
+    }
+    needed.sort_by_key(|source| source.node());
+    for search in searches {
+        let node = sources.get(search.line).map(Source::node);
+        search.line = needed.iter().position(|source| Some(source.node()) == node).unwrap_or(0);
+    }
+    let open = |source: &&'a Source<'_>| {
+        let endpoint = source.tree.remote.foreground().take()?;
+        Ok(Line { tree: source.tree, endpoint, reopens: 0, failure: None })
+    };
+    needed.iter().map(open).collect()
+}
+
+impl<T> Search<'_, T> {
+    /// Goes to the next step. Returns whether there is one.
+    fn goes_on(&mut self, take: &impl Fn(Found<'_>) -> T) -> bool {
+        self.next = self.probe.next();
+        if self.next.is_none() && self.probe.hidden().is_some() {
+            *self.value = take(Found { record: None, hidden: self.probe.hidden() });
+        }
+        self.next.is_some()
+    }
+}
+
+/// Looks up entries whose point index is not held, until no search waits for one.
+fn look_up<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &impl Fn(Found<'_>) -> T) -> Result<()> {
+    while searches.iter().any(|search| matches!(search.next, Some(Step::Index))) {
+        for (at, line) in lines.iter_mut().enumerate() {
+            let of_line = searches.iter_mut().filter(|search| search.line == at);
+            let mut waiting: Vec<_> = of_line.map(|search| &mut search.probe).filter(|probe| probe.waits()).collect();
+            line.tree.look_up(&mut line.endpoint, &mut waiting)?;
+        }
+        searches.retain_mut(|search| !matches!(search.next, Some(Step::Index)) || search.goes_on(take));
+    }
+    Ok(())
+}
+
+/// Reads the next candidate of each search, and keeps the searches that go on.
+fn round<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &impl Fn(Found<'_>) -> T) -> Result<()> {
+    let mut posted = Vec::with_capacity(searches.len());
+    for search in &*searches {
+        if let Some(Step::Record(table, candidate)) = search.next {
+            posted.push(post(&mut line(lines, search)?.endpoint, table, candidate)?);
+        }
+    }
+    lines.iter_mut().for_each(|line| line.endpoint.flush());
+    // The first that is waited for is read here.
+    posted.iter_mut().skip(1).for_each(Posted::begin);
+    let mut posted = posted.into_iter();
+    let mut failure = None;
+    searches.retain_mut(|search| match finish(lines, search, &mut posted, take) {
+        Ok(goes_on) => goes_on,
+        Err(error) => {
+            failure.get_or_insert(error);
+            false
+        }
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    for line in lines {
+        if let Some(failure) = line.failure.take() {
+            line.tree.reopen(&mut line.endpoint, &mut line.reopens, failure)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the record that was read for a search. Returns whether the search goes on.
+fn finish<T>(
+    lines: &mut [Line<'_>],
+    search: &mut Search<'_, T>,
+    posted: &mut impl Iterator<Item = Posted>,
+    take: &impl Fn(Found<'_>) -> T,
+) -> Result<bool> {
+    let Some(Step::Record(table, candidate)) = search.next else { return Ok(true) };
+    let Some(posted) = posted.next() else { return Ok(true) };
+    let line = line(lines, search)?;
+    let slot = match posted.wait(&mut line.endpoint) {
+        Ok(slot) => slot,
+        Err(error) => {
+            line.failure.get_or_insert(error);
+            return Ok(true);
+        }
+    };
+    let record = verified(&slot, table, candidate)?;
+    let found = is_visible(&record, search.key, search.number);
+    if found {
+        *search.value = take(Found { record: Some(record), hidden: search.probe.hidden() });
+    }
+    line.endpoint.release(slot);
+    Ok(!found && search.goes_on(take))
+}
+
+fn line<'l, 'a, T>(lines: &'l mut [Line<'a>], search: &Search<'_, T>) -> Result<&'l mut Line<'a>> {
+    lines.get_mut(search.line).ok_or_else(|| Error::invalid("a search without a line to its memory node"))
+}

@@ -1,0 +1,196 @@
+//! Where a key's records may be: the walk of a point lookup over the tables.
+
+use crate::tree::table::{Places, Table};
+use crate::tree::version::LiveVersion;
+use forebay_base::SequenceNumber;
+use forebay_fabric::prefetch;
+use forebay_table::{Candidate, PointIndex, TableId, key_hash};
+use std::sync::Arc;
+
+/// Candidates for a key, newest first: the tables of level 0 from newest to oldest, then one table of each further
+/// level. Costs no fabric operation where the point indexes are held.
+///
+/// If a range deletion of a table hides the key, the walk ends with this table: everything after it is older.
+pub(crate) struct Probe<'v> {
+    version: &'v LiveVersion,
+    user_key: &'v [u8],
+    hash: u64,
+    number: SequenceNumber,
+    walk: Walk,
+    /// The next table of the walk, if it was already determined.
+    ahead: Option<&'v Arc<Table>>,
+    current: Option<(&'v Arc<Table>, Places<'v>)>,
+    /// A table whose point index is not held and that was not looked up yet.
+    waiting: Option<&'v Arc<Table>>,
+    /// Results of lookups in tables whose point index is not held.
+    looked_up: Vec<(TableId, Option<Candidate>)>,
+    /// Number of the newest range deletion over the key, once the walk has reached it.
+    hidden: Option<SequenceNumber>,
+}
+
+/// The next step of a walk.
+#[derive(Clone, Copy)]
+pub(crate) enum Step<'v> {
+    /// There may be a record of the key here.
+    Record(&'v Arc<Table>, Candidate),
+    /// The walk has reached a table whose point index is not held. [`Probe::look_up`] continues it.
+    Index,
+}
+
+/// Which tables of a version may hold a key.
+#[derive(Debug, Clone, Copy, Default)]
+struct Walk {
+    level: usize,
+    /// Number of tables of level 0 visited so far.
+    position: usize,
+}
+
+impl Walk {
+    fn next<'v>(&mut self, version: &'v LiveVersion, user_key: &[u8]) -> Option<&'v Arc<Table>> {
+        let levels = version.levels();
+        if self.level == 0 {
+            let level0 = levels.first().map_or(&[][..], Vec::as_slice);
+            while let Some(table) = level0.get(self.position) {
+                self.position += 1;
+                if table.properties().may_contain(user_key) {
+                    return Some(table);
+                }
+            }
+            self.level = 1;
+        }
+        while self.level < levels.len() {
+            let found = version.find(self.level, user_key);
+            self.level += 1;
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+}
+
+impl<'v> Probe<'v> {
+    pub(crate) fn new(version: &'v LiveVersion, user_key: &'v [u8], number: SequenceNumber) -> Self {
+        Self {
+            version,
+            user_key,
+            hash: key_hash(user_key),
+            number,
+            walk: Walk::default(),
+            ahead: None,
+            current: None,
+            waiting: None,
+            looked_up: Vec::new(),
+            hidden: None,
+        }
+    }
+
+    /// Goes to the first table, and prefetches the part of its point index that locates the key's entries.
+    #[inline]
+    pub(crate) fn approach(&mut self) {
+        self.ahead = self.walk.next(self.version, self.user_key);
+        if let Some(index) = self.index_ahead() {
+            prefetch(index.bucket_bytes(self.hash));
+        }
+    }
+
+    /// After [`Probe::approach`]: prefetches those entries. Returns whether there is a table.
+    #[inline]
+    pub(crate) fn approach_entries(&self) -> bool {
+        if let Some(index) = self.index_ahead() {
+            prefetch(index.entries_bytes(self.hash));
+        }
+        self.ahead.is_some()
+    }
+
+    #[inline]
+    fn index_ahead(&self) -> Option<&'v PointIndex> {
+        self.ahead?.cached().point_index()
+    }
+
+    /// The key.
+    #[inline]
+    pub(crate) fn user_key(&self) -> &'v [u8] {
+        self.user_key
+    }
+
+    /// The sequence number of the read.
+    #[inline]
+    pub(crate) fn number(&self) -> SequenceNumber {
+        self.number
+    }
+
+    /// Number of the range deletion that hides the key's older records, if the current candidate's
+    /// table has one.
+    #[inline]
+    pub(crate) fn hidden(&self) -> Option<SequenceNumber> {
+        self.hidden
+    }
+
+    /// The next step; `None` at the end.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Step<'v>> {
+        loop {
+            if let Some((table, places)) = &mut self.current
+                && let Some(candidate) = places.next()
+            {
+                return Some(Step::Record(table, candidate));
+            }
+            if self.waiting.is_some() {
+                return Some(Step::Index);
+            }
+            if self.hidden.is_some() {
+                return None;
+            }
+            let table = match self.ahead.take() {
+                Some(table) => table,
+                None => self.walk.next(self.version, self.user_key)?,
+            };
+            if self.version.has_range_deletions() {
+                self.hidden = table.range_deletions().newest_over(self.user_key, self.number);
+            }
+            let known = self.looked_up.iter().find(|(id, _)| *id == table.id());
+            match known {
+                Some((_, found)) => {
+                    let found: Vec<_> = found.iter().copied().collect();
+                    self.current = Some((table, Places::Copied(found.into_iter())));
+                }
+                None => match table.places(self.hash) {
+                    Some(places) => self.current = Some((table, places)),
+                    None => {
+                        self.current = None;
+                        self.waiting = Some(table);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Whether the walk has reached a table whose point index is not held.
+    pub(crate) fn waits(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// The remaining tables of the walk whose point indexes are not held, starting with the one it waits for.
+    pub(crate) fn without_index(&self) -> Vec<&'v Arc<Table>> {
+        let Some(waiting) = self.waiting else { return Vec::new() };
+        let mut tables = vec![waiting];
+        let mut walk = self.walk;
+        while self.hidden.is_none()
+            && let Some(table) = walk.next(self.version, self.user_key)
+        {
+            if !table.has_places() {
+                tables.push(table);
+            }
+        }
+        tables
+    }
+
+    /// Continues with the results for the tables of [`Probe::without_index`].
+    pub(crate) fn look_up(&mut self, found: Vec<(TableId, Option<Candidate>)>) {
+        let Some(table) = self.waiting.take() else { return };
+        let place = found.iter().find(|(id, _)| *id == table.id()).and_then(|(_, candidate)| *candidate);
+        self.current = Some((table, Places::Copied(Vec::from_iter(place).into_iter())));
+        self.looked_up = found;
+    }
+}

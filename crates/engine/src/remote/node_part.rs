@@ -1,0 +1,211 @@
+//! This database's share of a memory node's own part: the outputs of its jobs (dLSM V-A).
+//!
+//! Jobs and their outputs belong to an epoch of a shard. For that, a database without a name has a private store at
+//! each memory node. Nobody else can open it, and the node drops it with the session, so nothing is left behind however
+//! this process ends. Each shard has its own epoch, so a shard that ends its jobs ends no other shard's jobs.
+//!
+//! An output is *pending* from the job's end until [`NodePart::adopt`]. From then on it belongs to the shard until it
+//! is freed. When the reply to an adoption is lost, this process does not know which of the two applies. Such an output
+//! is freed only in the same epoch: the node frees pending outputs when the epoch ends, and may have given the memory
+//! to another job by then. (If the output was adopted after all, it stays with the shard until the store is dropped.)
+//! Frees are gathered and sent in batches (dLSM V-B). Dropping a segment sends nothing, because that may happen on a
+//! reader's path.
+
+use crate::remote::owner::Owner;
+use crate::terms::Result;
+use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, lock};
+use forebay_memory_client::{Epoch, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
+use forebay_proto::calls::MAX_RANGES;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long the node may take to store a flush's data.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A private store, dropped when no shard uses it any more.
+#[derive(Debug)]
+pub(crate) struct PrivateStore(StoreHandle);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct NodePart {
+    owner: Arc<Owner>,
+    /// Keeps the private store alive.
+    _private: Option<Arc<PrivateStore>>,
+    freed: Mutex<Vec<Freed>>,
+    /// Bytes of outputs that are not freed, by extent.
+    held: Mutex<BTreeMap<ExtentId, u64>>,
+    /// Number of requests made so far that have no number of their own.
+    requests: AtomicU64,
+}
+
+/// An output that nobody needs.
+#[derive(Debug)]
+struct Freed {
+    range: ExtentRange,
+    /// The only epoch in which it may be freed; `None` for any.
+    epoch: Option<Epoch>,
+}
+
+impl PrivateStore {
+    /// A store without shards; `None` when the node runs no jobs or has no room in its directory.
+    ///
+    /// # Errors
+    /// `Unavailable` when the node is gone.
+    pub(crate) fn create(client: &Arc<MemoryClient>) -> Result<Option<Arc<Self>>> {
+        if !client.runs_jobs() {
+            return Ok(None);
+        }
+        match client.create_private_store() {
+            Ok(store) => Ok(Some(Arc::new(Self(store)))),
+            Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unsupported) => {
+                tracing::warn!(%error, "compactions run at the compute node");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for PrivateStore {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.client().drop_store(self.0.id()) {
+            tracing::debug!(%error, "the node drops the store with the session");
+        }
+    }
+}
+
+impl NodePart {
+    /// A private store's shard without outputs.
+    ///
+    /// # Errors
+    /// `Unavailable` when the node is gone.
+    pub(crate) fn open(store: &Arc<PrivateStore>, id: ShardId) -> Result<Self> {
+        let shard = store.0.acquire_shard(id, false)?;
+        let owner = Arc::new(Owner::new(store.0.clone(), shard));
+        Ok(Self::new(owner, Some(Arc::clone(store))))
+    }
+
+    /// A named store's shard, with the outputs that are in use.
+    pub(crate) fn of_owner(owner: Arc<Owner>, outputs: &BTreeSet<ExtentRange>) -> Self {
+        let part = Self::new(owner, None);
+        part.hold(outputs);
+        part
+    }
+
+    fn new(owner: Arc<Owner>, private: Option<Arc<PrivateStore>>) -> Self {
+        let (freed, held) = (Mutex::default(), Mutex::default());
+        Self { owner, _private: private, freed, held, requests: AtomicU64::new(0) }
+    }
+
+    fn hold<'r>(&self, ranges: impl IntoIterator<Item = &'r ExtentRange>) {
+        let mut held = lock(&self.held);
+        for range in ranges {
+            *held.entry(range.extent).or_default() += range.length;
+        }
+    }
+
+    /// The shard at its present epoch.
+    pub(crate) fn shard(&self) -> ShardHandle {
+        self.owner.shard()
+    }
+
+    /// Ends the epoch, and with it running jobs and outputs that are not adopted.
+    ///
+    /// # Errors
+    /// `Fenced` when somebody took over; `Unavailable`.
+    pub(crate) fn end_epoch(&self) -> Result<ShardHandle> {
+        self.owner.advance()
+    }
+
+    /// Asks the node to bring ranges of the shard's memory in one piece.
+    ///
+    /// # Errors
+    /// The node's errors, also those that only say that it does not do this now.
+    pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Result<Vec<u8>> {
+        Ok(self.shard().gather(self.next_request(), ranges)?)
+    }
+
+    /// Asks the node to keep bytes among its outputs, and takes them over.
+    ///
+    /// # Errors
+    /// The node's errors; `Full` when no free piece is long enough.
+    pub(crate) fn store(&self, shard: &ShardHandle, bytes: &[u8]) -> Result<ExtentRange> {
+        let range = shard.store(self.next_request(), bytes, STORE_PATIENCE)?;
+        self.adopt(shard, &[range])?;
+        Ok(range)
+    }
+
+    /// The number for a request without one. Compactions count theirs from below.
+    fn next_request(&self) -> u64 {
+        u64::MAX - self.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes over the outputs of a job of the shard's current epoch, and gets keys to them. If that fails, they are
+    /// freed, provided the epoch lasts until then.
+    pub(crate) fn adopt(&self, shard: &ShardHandle, ranges: &[ExtentRange]) -> Result<()> {
+        self.hold(ranges);
+        let extents: BTreeSet<ExtentId> = ranges.iter().map(|range| range.extent).collect();
+        // An extent may have been emptied, zeroed and reused since. It then has another key.
+        let extents: Vec<ExtentId> = extents.into_iter().collect();
+        let adopted = shard.adopt_ranges(ranges).and_then(|()| shard.map(&extents));
+        if adopted.is_err() {
+            ranges.iter().for_each(|&range| self.add_freed(range, Some(shard.epoch())));
+        }
+        Ok(adopted?)
+    }
+
+    /// Frees an output with the next batch. Nobody may read it any more.
+    pub(crate) fn free(&self, range: ExtentRange) {
+        self.add_freed(range, None);
+    }
+
+    fn add_freed(&self, range: ExtentRange, epoch: Option<Epoch>) {
+        if let Entry::Occupied(mut extent) = lock(&self.held).entry(range.extent) {
+            *extent.get_mut() = extent.get().saturating_sub(range.length);
+            if *extent.get() == 0 {
+                extent.remove();
+            }
+        }
+        lock(&self.freed).push(Freed { range, epoch });
+    }
+
+    /// Bytes of outputs that are not freed.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        lock(&self.held).values().sum()
+    }
+
+    /// Free bytes in the extents of length `extent_bytes` that hold outputs. Other shards' jobs cannot use them.
+    pub(crate) fn free_bytes(&self, extent_bytes: u64) -> u64 {
+        lock(&self.held).values().map(|held| extent_bytes.saturating_sub(*held)).sum()
+    }
+
+    /// Whether frees wait to be sent.
+    pub(crate) fn has_frees(&self) -> bool {
+        !lock(&self.freed).is_empty()
+    }
+
+    /// Sends the gathered frees if there are at least `fewest`.
+    pub(crate) fn send_frees(&self, fewest: usize) {
+        let freed = {
+            let mut freed = lock(&self.freed);
+            if freed.len() < fewest {
+                return;
+            }
+            std::mem::take(&mut *freed)
+        };
+        let shard = self.shard();
+        let may_be_freed = |freed: &Freed| freed.epoch.is_none_or(|epoch| epoch == shard.epoch());
+        let ranges: Vec<_> = freed.into_iter().filter(may_be_freed).map(|freed| freed.range).collect();
+        for batch in ranges.chunks(MAX_RANGES) {
+            if let Err(error) = shard.free_ranges(batch) {
+                // The call may have been carried out, so it is not repeated. The store's end frees the rest.
+                tracing::warn!(%error, ranges = batch.len(), "freeing outputs of jobs");
+            }
+        }
+    }
+}

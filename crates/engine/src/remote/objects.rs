@@ -1,0 +1,197 @@
+//! A shard's objects in storage: what its segments hold, one object for each, written once.
+//!
+//! An object is a block object: compressed, checksummed, and read by ranges through the database's cache of blocks. It is
+//! named by the epoch of the owner that wrote it and the number of the segment. Which objects are needed, the
+//! versions say. One that no version names any more is given to [`Objects::discard`], which makes no call, and is deleted
+//! in the background. What a crash left behind is found by [`Objects::sweep`].
+
+use crate::remote::stored::StoredWriter;
+use crate::terms::{Error, Result};
+use bytes::Bytes;
+use forebay_base::{ErrorKind, SegmentId, checksum, envelope_checksum};
+use forebay_env::HashSet;
+use forebay_env::sync::{Mutex, lock};
+use forebay_storage::{
+    BlockCache, BlockEncoder, BlockObject, BlockOptions, BlockWriter, NumberedObjects, ObjectName, ObjectNumber,
+    ObjectStorage, Storage,
+};
+use forebay_table::{Placement, SegmentInfo, SegmentKind};
+use std::sync::Arc;
+
+/// An object up to this long is put as a whole; a longer one in pieces of this length.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    storage: Arc<dyn ObjectStorage>,
+    numbered: NumberedObjects,
+    epoch: u64,
+    cache: Arc<BlockCache>,
+    layout: BlockOptions,
+    /// Names of objects that nothing needs.
+    garbage: Mutex<Vec<String>>,
+}
+
+impl Objects {
+    /// The objects below `prefix`, of the owner of this epoch. They are read through `cache`, and written as `layout` says.
+    pub(crate) fn new(
+        storage: &Storage,
+        prefix: ObjectName,
+        epoch: u64,
+        cache: Arc<BlockCache>,
+        layout: BlockOptions,
+    ) -> Self {
+        let storage = Arc::clone(storage.objects());
+        let numbered = NumberedObjects::new(Arc::clone(&storage), prefix);
+        Self { storage, numbered, epoch, cache, layout, garbage: Mutex::default() }
+    }
+
+    /// The cache of blocks, which all shards share.
+    pub(crate) const fn cache(&self) -> &Arc<BlockCache> {
+        &self.cache
+    }
+
+    /// Begins the object of a segment that is to lie in storage, and not in memory.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn create(&self, id: SegmentId, kind: SegmentKind, length: u64) -> Result<StoredWriter> {
+        let object = ObjectNumber { epoch: self.epoch, number: id.0 };
+        let name = self.numbered.name(object)?;
+        let writer = BlockWriter::new(self.numbered.writer(object)?, self.layout, identity_of(&name), &[])?;
+        Ok(StoredWriter::new((id, kind, length), name, writer))
+    }
+
+    /// Makes the object of a segment of what was written, and opens it.
+    ///
+    /// # Errors
+    /// Those of [`StoredWriter::finish`].
+    pub(crate) fn finish(&self, writer: StoredWriter) -> Result<(SegmentId, SegmentInfo, BlockObject)> {
+        let (id, info, name, directory) = writer.finish()?;
+        let object = self.storage.open(&name).map(|reader| self.cache.open_as(reader, name.as_str(), directory));
+        Ok((id, info, object.inspect_err(|_| self.discard(name.as_str()))?))
+    }
+
+    /// Opens the object of a segment of so many bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is not there, or is another segment's; those of the storage.
+    pub(crate) fn open(&self, object: &str, length: u64) -> Result<BlockObject> {
+        let name = ObjectName::new(object)?;
+        let open = || -> forebay_storage::Result<_> {
+            self.cache.open(self.storage.open(&name)?, object, self.storage.size(&name)?, identity_of(&name))
+        };
+        let opened = open().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::corrupt(format!("a version names an object that is not there: {error}")),
+            _ => error.into(),
+        })?;
+        match opened.directory().length() {
+            found if found == length => Ok(opened),
+            found => Err(Error::corrupt(format!("the object {object} is of {found} bytes, the segment of {length}"))),
+        }
+    }
+
+    /// Writes the object of a segment, whose bytes `read` brings: those from an offset, so many. It survives when this has
+    /// returned. A call that failed can be repeated.
+    ///
+    /// # Errors
+    /// Those of the storage, and of `read`.
+    pub(crate) fn put(
+        &self,
+        id: SegmentId,
+        length: u64,
+        mut read: impl FnMut(u64, u64) -> Result<Vec<u8>>,
+    ) -> Result<Placement> {
+        let object = ObjectNumber { epoch: self.epoch, number: id.0 };
+        let name = self.numbered.name(object)?;
+        if length <= PIECE_BYTES {
+            let mut encoder = BlockEncoder::new(self.layout, identity_of(&name), &[])?;
+            let mut bytes = Vec::new();
+            encoder.add(&read(0, length)?, &mut bytes)?;
+            encoder.finish(&mut bytes)?;
+            self.numbered.put(object, Bytes::from(bytes))?;
+        } else {
+            let mut writer = BlockWriter::new(self.numbered.writer(object)?, self.layout, identity_of(&name), &[])?;
+            let mut offset = 0;
+            while offset < length {
+                let piece = PIECE_BYTES.min(length - offset);
+                writer.write(&read(offset, piece)?)?;
+                offset += piece;
+            }
+            writer.finish()?;
+        }
+        Ok(Placement::Storage { object: name.as_str().to_owned() })
+    }
+
+    /// Reads an object of so many bytes in pieces, each with its offset.
+    ///
+    /// # Errors
+    /// `NotFound`, or `Corrupt` when it is shorter; others of the storage, and of `each`.
+    pub(crate) fn get(&self, name: &str, length: u64, mut each: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let object = self.open(name, length)?;
+        let mut piece = vec![0; PIECE_BYTES.min(length) as usize];
+        let mut offset = 0;
+        while offset < length {
+            let wanted = (length - offset).min(PIECE_BYTES) as usize;
+            let piece = piece.get_mut(..wanted).ok_or_else(|| Error::invalid("a piece is longer than the buffer"))?;
+            object.read_at(offset, piece)?;
+            each(offset, piece)?;
+            offset += wanted as u64;
+        }
+        Ok(())
+    }
+
+    /// Has an object deleted in the background. No version that counts, or may count, names it.
+    pub(crate) fn discard(&self, name: &str) {
+        lock(&self.garbage).push(name.to_owned());
+    }
+
+    /// Whether objects wait to be deleted.
+    pub(crate) fn has_garbage(&self) -> bool {
+        !lock(&self.garbage).is_empty()
+    }
+
+    /// Deletes the objects that wait for it. What cannot be deleted now is left to the next owner.
+    pub(crate) fn delete_garbage(&self) {
+        let garbage = std::mem::take(&mut *lock(&self.garbage));
+        for name in garbage {
+            let deleted = ObjectName::new(name).and_then(|name| self.storage.delete(&name));
+            if let Err(error) = deleted {
+                tracing::debug!(%error, "deleting an object: the next owner does");
+            }
+        }
+    }
+
+    /// Discards what earlier owners left and the new owner's version does not name; how many objects.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn sweep(&self, needed: &HashSet<String>) -> Result<u64> {
+        let is_needed = |object| self.numbered.name(object).is_ok_and(|name| needed.contains(name.as_str()));
+        let garbage = self.numbered.garbage(self.epoch, is_needed)?;
+        for (object, _) in &garbage {
+            self.discard(self.numbered.name(*object)?.as_str());
+        }
+        Ok(garbage.len() as u64)
+    }
+}
+
+/// What an object is known by in its blocks: no other object of the storage has the name.
+fn identity_of(name: &ObjectName) -> u64 {
+    let bytes = name.as_str().as_bytes();
+    u64::from(envelope_checksum(bytes)) << 32 | u64::from(checksum(bytes))
+}
+
+/// Whether a segment lies in storage only, and has no place in memory.
+pub(crate) fn is_stored(info: &SegmentInfo) -> bool {
+    info.placements.iter().all(|placement| matches!(placement, Placement::Storage { .. }))
+}
+
+/// The name of the object that holds a copy, if one does.
+pub(crate) fn object_of(placements: &[Placement]) -> Option<&str> {
+    placements.iter().find_map(|placement| match placement {
+        Placement::Storage { object } => Some(object.as_str()),
+        Placement::Memory { .. } => None,
+    })
+}

@@ -1,0 +1,653 @@
+//! Segments that this process holds: remote memory that is freed when nothing names it any more.
+//!
+//! Tables, memtables being flushed and jobs hold a [`Segment`] by `Arc`; versions hold tables, and readers hold
+//! versions. So a segment lives exactly as long as a version, snapshot or iterator needs it (dLSM V-B), without any
+//! list of pins.
+
+use crate::remote::endpoints::{Endpoints, Pool, Pooled};
+use crate::remote::index_cache::IndexCache;
+use crate::remote::node_part::{NodePart, PrivateStore};
+use crate::remote::objects::{Objects, object_of};
+use crate::remote::owner::Owner;
+use crate::remote::spot::Spot;
+use crate::remote::stored::StoredWriter;
+use crate::terms::{CompactionPlace, Error, Options, Result};
+use forebay_base::{ErrorKind, SegmentId};
+use forebay_fabric::{EndpointOptions, Link, NodeIdentity, RemoteAddress, Rights, Traffic};
+use forebay_memory_client::{
+    Allocation, AllocatorOptions, ExtentId, ExtentRange, MemoryClient, Purpose, ShardId, SubAllocator,
+};
+use forebay_proto::ranges::GRANULARITY_BYTES;
+use forebay_storage::BlockObject;
+use forebay_table::{Placement, SegmentInfo, SegmentKind};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A memory node, as shared by all shards of this database that have segments there.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// The node's place among the database's nodes.
+    number: usize,
+    client: Arc<MemoryClient>,
+    /// Divides the memory that this session leases, for shards of databases without a name.
+    allocator: Arc<SubAllocator>,
+    /// Whether compactions run at the memory node.
+    runs_jobs: bool,
+    foreground: Endpoints,
+    scans: Arc<Pool>,
+    background: Arc<Pool>,
+    /// The budget for point indexes, if there is one.
+    index_cache: Option<Arc<IndexCache>>,
+    /// Number of records apart from which they are gathered.
+    gather_from: Option<usize>,
+    /// Number of shards of this database that have no room left.
+    lacking: AtomicUsize,
+}
+
+/// A shard's part of the memory node that holds its segments.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    node: Arc<Node>,
+    /// The node's allocator, or that of a shard of a named store.
+    allocator: Arc<SubAllocator>,
+    /// The outputs of near-data jobs, if there are any.
+    node_part: Option<NodePart>,
+    /// The shard of a named store, which adopts the segments that versions name.
+    owner: Option<Arc<Owner>>,
+    /// The objects of a shard of a database on storage.
+    objects: Option<Arc<Objects>>,
+    /// Whether this shard has no room left.
+    lacks: AtomicBool,
+}
+
+/// The error with which the session of `client` ended, if its node now says that it did.
+pub(crate) fn ended(client: &MemoryClient) -> Option<Error> {
+    // If the session ended, a failed renewal records that in the session. Any other failure may pass.
+    let _ = client.renew();
+    client.check().err().map(Error::from)
+}
+
+impl Node {
+    /// The memory node behind `client`.
+    pub(crate) fn new(number: usize, client: Arc<MemoryClient>, options: &Options) -> Arc<Self> {
+        let endpoint =
+            |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
+        Arc::new(Self {
+            number,
+            index_cache: options.cached_index_bytes.map(IndexCache::new),
+            gather_from: options.gathering.threshold(&client.link().capabilities()),
+            runs_jobs: options.compaction_place == CompactionPlace::MemoryNode && client.runs_jobs(),
+            lacking: AtomicUsize::new(0),
+            allocator: Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default())),
+            foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
+            scans: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
+            background: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Background)),
+            client,
+        })
+    }
+
+    pub(crate) fn client(&self) -> &Arc<MemoryClient> {
+        &self.client
+    }
+
+    /// The node's place among the database's nodes.
+    pub(crate) const fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Whether compactions run there.
+    pub(crate) const fn runs_jobs(&self) -> bool {
+        self.runs_jobs
+    }
+
+    pub(crate) fn link(&self) -> &Arc<dyn Link> {
+        self.client.link()
+    }
+
+    /// The budget for point indexes; `None` without one.
+    pub(crate) fn index_cache(&self) -> Option<&Arc<IndexCache>> {
+        self.index_cache.as_ref()
+    }
+
+    /// Bytes of segments of databases without a name.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.allocator.statistics().ranges.allocated_bytes
+    }
+}
+
+impl Remote {
+    /// The memory of a shard of a database without a name. Its jobs, if any, run for `store`.
+    ///
+    /// # Errors
+    /// When the memory node is gone.
+    pub(crate) fn new(node: &Arc<Node>, store: Option<&Arc<PrivateStore>>, shard: ShardId) -> Result<Self> {
+        let node_part = store.map(|store| NodePart::open(store, shard)).transpose()?;
+        Ok(Self {
+            node: Arc::clone(node),
+            allocator: Arc::clone(&node.allocator),
+            node_part,
+            owner: None,
+            objects: None,
+            lacks: AtomicBool::default(),
+        })
+    }
+
+    /// The memory of a shard of a named store.
+    pub(crate) fn of_owner(
+        node: &Arc<Node>,
+        owner: Arc<Owner>,
+        allocator: SubAllocator,
+        outputs: &BTreeSet<ExtentRange>,
+        objects: Option<Arc<Objects>>,
+    ) -> Self {
+        let node_part = NodePart::of_owner(Arc::clone(&owner), outputs);
+        let allocator = Arc::new(allocator);
+        Self {
+            node: Arc::clone(node),
+            allocator,
+            node_part: Some(node_part),
+            owner: Some(owner),
+            objects,
+            lacks: AtomicBool::default(),
+        }
+    }
+
+    /// The memory node that this shard shares with others.
+    pub(crate) fn memory_node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// The budget for point indexes; `None` without one.
+    pub(crate) fn index_cache(&self) -> Option<&Arc<IndexCache>> {
+        self.node.index_cache.as_ref()
+    }
+
+    /// The shard's objects, if the database is on storage.
+    pub(crate) fn objects(&self) -> Option<&Arc<Objects>> {
+        self.objects.as_ref()
+    }
+
+    /// Whether the database has a name, so that another process can take it over.
+    pub(crate) fn is_named(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Notes whether this shard has no room left.
+    pub(crate) fn set_lacking(&self, lacks: bool) {
+        match (self.lacks.swap(lacks, Ordering::Relaxed), lacks) {
+            (false, true) => drop(self.node.lacking.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.node.lacking.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// Whether another shard of this database has no room left at the node.
+    pub(crate) fn do_others_lack(&self) -> bool {
+        self.node.lacking.load(Ordering::Relaxed) > usize::from(self.lacks.load(Ordering::Relaxed))
+    }
+
+    /// The outputs of near-data jobs; `None` when compactions run at this node.
+    pub(crate) fn node_part(&self) -> Option<&NodePart> {
+        self.node_part.as_ref().filter(|_| self.node.runs_jobs)
+    }
+
+    /// Passes segments to the shard of a named store, so that they outlive this session. Job outputs are passed on when
+    /// the job ends.
+    ///
+    /// # Errors
+    /// `Fenced`, `Unavailable`.
+    pub(crate) fn adopt(&self, segments: &[Arc<Segment>]) -> Result<()> {
+        if self.owner.is_none() {
+            return Ok(());
+        }
+        let of_session = |segment: &Arc<Segment>| match segment.place {
+            Place::Memory { origin: Origin::Session(allocation), .. } => Some(allocation),
+            _ => None,
+        };
+        let allocations: Vec<_> = segments.iter().filter_map(of_session).collect();
+        Ok(self.allocator.adopt(&allocations)?)
+    }
+
+    /// Ends the epoch, and with it running jobs and outputs that are not adopted.
+    ///
+    /// # Errors
+    /// `Fenced` when somebody took over; `Unavailable`.
+    pub(crate) fn end_epoch(&self) -> Result<()> {
+        if let Some(part) = &self.node_part {
+            self.allocator.follow(&part.end_epoch()?);
+        }
+        Ok(())
+    }
+
+    /// The meaning of a failure. A refused epoch or key may be a successor's doing, or nobody's. Unexpected bytes, or
+    /// an extent that the node does not know as this shard's, may belong to another owner by now.
+    pub(crate) fn judged(&self, error: Error) -> Error {
+        if error.is_of_storage() {
+            // Storage has the last word.
+            return error;
+        }
+        let stands = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid);
+        if !stands && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {
+            return error;
+        }
+        if let Some(ended) = ended(&self.node.client) {
+            return ended;
+        }
+        let Some(owner) = &self.owner else { return error };
+        let checked = match owner.check() {
+            Err(refused) if refused.kind() == ErrorKind::Fenced => self.end_epoch(),
+            checked => checked,
+        };
+        match checked {
+            Err(fenced) if fenced.kind() == ErrorKind::Fenced => fenced,
+            _ if stands => error,
+            // The shard still belongs to this process: the same call may succeed now.
+            _ => Error::new(ErrorKind::Unavailable, error.to_string()),
+        }
+    }
+
+    /// Asks the node whether another process took over.
+    ///
+    /// # Errors
+    /// `Fenced` when one did.
+    pub(crate) fn check_owner(&self) -> Result<()> {
+        let Some(owner) = &self.owner else { return Ok(()) };
+        match owner.check().map_err(|error| self.judged(error)) {
+            Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this many records that lie apart should be gathered.
+    pub(crate) fn gathers(&self, records: usize) -> bool {
+        self.node.gather_from.is_some_and(|fewest| records >= fewest)
+    }
+
+    /// Asks the memory node to bring `ranges` in one piece; `None` when it does not, whatever the cause.
+    pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
+        let gathered = self.node_part()?.gather(ranges);
+        gathered.inspect_err(|error| tracing::debug!(%error, "reading one by one what was to be gathered")).ok()
+    }
+
+    /// The outputs of jobs, even while compactions run at this node.
+    pub(crate) fn outputs(&self) -> Option<&NodePart> {
+        self.node_part.as_ref()
+    }
+
+    /// Whether memory of the shard may be written because an earlier owner has released it.
+    pub(crate) fn is_writable(&self, extent: u32) -> bool {
+        let rights = self.node.client.rights(ExtentId(extent));
+        rights.is_some_and(|rights| rights.contain(Rights::WRITE))
+    }
+
+    /// Releases the shard of a named store, so that another process can open it.
+    pub(crate) fn release(&self) {
+        if let Some(owner) = &self.owner {
+            owner.release();
+        }
+    }
+
+    /// Length of an extent in bytes; no segment is longer.
+    pub(crate) fn extent_bytes(&self) -> u64 {
+        self.node.client.extent_bytes()
+    }
+
+    /// Whether frees of outputs wait to be sent, or empty extents wait to be given back.
+    pub(crate) fn has_frees(&self) -> bool {
+        self.objects.as_ref().is_some_and(|objects| objects.has_garbage())
+            || self.node_part.as_ref().is_some_and(NodePart::has_frees)
+            || self.allocator.has_spare()
+    }
+
+    /// Sends the gathered frees of outputs if there are at least `fewest`, gives back surplus empty extents, and deletes
+    /// objects that nothing needs.
+    pub(crate) fn send_frees(&self, fewest: usize) {
+        if let Some(objects) = &self.objects {
+            objects.delete_garbage();
+        }
+        if let Some(part) = &self.node_part {
+            part.send_frees(fewest);
+        }
+        if self.allocator.has_spare()
+            && let Err(error) = self.allocator.give_back_spare()
+        {
+            tracing::debug!(%error, "giving empty extents back");
+        }
+    }
+
+    /// The endpoints of callers.
+    pub(crate) fn foreground(&self) -> &Endpoints {
+        &self.node.foreground
+    }
+
+    /// An endpoint for a background job.
+    pub(crate) fn background(&self) -> Result<Pooled> {
+        self.node.background.take()
+    }
+
+    /// An endpoint for an iterator.
+    pub(crate) fn scan(&self) -> Result<Pooled> {
+        self.node.scans.take()
+    }
+
+    /// Whether the failed operation may succeed over another endpoint: the node is still there.
+    pub(crate) fn may_retry(&self, error: &Error) -> bool {
+        matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
+            && self.node.client.check().is_ok()
+            && self.node.link().is_alive()
+    }
+
+    /// Bytes of segments, except those that the node counts for all its shards.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        let outputs = self.node_part.as_ref().map_or(0, NodePart::held_bytes);
+        let own = self.owner.as_ref().map_or(0, |_| self.allocator.statistics().ranges.allocated_bytes);
+        outputs + own
+    }
+
+    /// Gives unused memory back to the memory node.
+    pub(crate) fn give_back(&self) {
+        self.send_frees(1);
+        if let Err(error) = self.allocator.give_back(0) {
+            tracing::debug!(%error, "giving memory back");
+        }
+    }
+
+    /// Free bytes leased by this session in pieces of at least `least` bytes.
+    pub(crate) fn free_bytes(&self, least: u64) -> u64 {
+        self.allocator.free_in_pieces(least)
+    }
+
+    /// Length in bytes of the longest segment that could be allocated now, at most `wanted`.
+    pub(crate) fn longest_piece(&self, wanted: u64) -> u64 {
+        self.allocator.longest_piece(wanted).unwrap_or(wanted)
+    }
+
+    /// Bytes of the largest record that fits.
+    pub(crate) fn max_record_bytes(&self) -> u64 {
+        self.node.client.extent_bytes() / 2
+    }
+
+    /// Allocates a segment of at least one byte.
+    ///
+    /// # Errors
+    /// `Full` when the memory node has no memory left; `Invalid` when the segment is larger than the node's largest
+    /// allocation.
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        id: SegmentId,
+        kind: SegmentKind,
+        length: u64,
+        purpose: Purpose,
+    ) -> Result<Arc<Segment>> {
+        let allocation = self.allocator.allocate_for(purpose, length)?;
+        let base = self.allocator.resolve(allocation)?;
+        let info = self.info_of(kind, length, allocation);
+        Ok(Arc::new(Segment::new(id, info, Place::Memory { base, origin: Origin::Session(allocation) }, self)))
+    }
+
+    /// Has the memory node fill a segment with zeros that this session leased for the shard of a named store.
+    ///
+    /// # Errors
+    /// `Fenced`, `Unavailable`.
+    pub(crate) fn zero(&self, segment: &Segment) -> Result<()> {
+        match (&self.owner, &segment.place) {
+            (Some(owner), &Place::Memory { origin: Origin::Session(allocation), .. }) => {
+                Ok(owner.shard().zero_range(allocation)?)
+            }
+            _ => Err(Error::invalid("only memory that a named database leased is zeroed")),
+        }
+    }
+
+    /// The version's description of a segment in this range, in the current life of the node.
+    pub(crate) fn info_of(&self, kind: SegmentKind, length: u64, range: ExtentRange) -> SegmentInfo {
+        let NodeIdentity { node, incarnation } = self.node.client.node();
+        let placement = Placement::Memory { node, incarnation, extent: range.extent.0, offset: range.offset };
+        SegmentInfo::new(kind, length, vec![placement])
+    }
+
+    /// The range that a segment occupies, if it is in one piece in the current life of the node.
+    pub(crate) fn place_of(&self, info: &SegmentInfo) -> Option<ExtentRange> {
+        place_of(&self.node.client, info)
+    }
+
+    /// Holds a segment of an earlier owner of the shard. It is not freed before [`Segment::take_charge`]. `None` when
+    /// it is not in one piece in the current life of the node.
+    ///
+    /// # Errors
+    /// When no key to its memory can be had.
+    pub(crate) fn hold(self: &Arc<Self>, id: SegmentId, info: &SegmentInfo) -> Result<Option<Arc<Segment>>> {
+        let Some(range) = self.place_of(info) else { return Ok(None) };
+        let base = self.node.client.resolve(range.extent, range.offset)?;
+        let origin = match self.allocator.contains(range.extent) {
+            true => Origin::Session(range),
+            false => Origin::NodePart(range),
+        };
+        let segment = Segment::new(id, info.clone(), Place::Memory { base, origin }, self);
+        segment.abandon();
+        if let Some(object) = object_of(&info.placements) {
+            segment.kept_as(object);
+        }
+        Ok(Some(Arc::new(segment)))
+    }
+
+    /// Holds a segment that lies in storage. Its object is not discarded before [`Segment::take_charge`].
+    ///
+    /// # Errors
+    /// `Corrupt` when its object is missing or damaged; those of the storage.
+    pub(crate) fn hold_stored(self: &Arc<Self>, id: SegmentId, info: &SegmentInfo) -> Result<Arc<Segment>> {
+        let lost = || Error::corrupt(format!("{id} is neither in memory nor in storage"));
+        let objects = self.objects().ok_or_else(lost)?;
+        let name = object_of(&info.placements).ok_or_else(lost)?;
+        let object = objects.open(name, info.length).map_err(|error| error.during(&format!("opening {id}")))?;
+        let segment = Segment::new(id, info.clone(), Place::Storage(Arc::new(object)), self);
+        segment.abandon();
+        segment.kept_as(name);
+        Ok(Arc::new(segment))
+    }
+
+    /// Begins a segment that is to lie in storage.
+    ///
+    /// # Errors
+    /// `Invalid` for a database without storage; those of the storage.
+    pub(crate) fn create_stored(&self, id: SegmentId, kind: SegmentKind, length: u64) -> Result<StoredWriter> {
+        let objects = self.objects().ok_or_else(|| Error::invalid("the database has no storage"))?;
+        objects.create(id, kind, length)
+    }
+
+    /// Ends it. It is in storage when this has returned.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn finish_stored(self: &Arc<Self>, writer: StoredWriter) -> Result<Arc<Segment>> {
+        let objects = self.objects().ok_or_else(|| Error::invalid("the database has no storage"))?;
+        let (id, info, object) = objects.finish(writer)?;
+        let name = object_of(&info.placements).unwrap_or_default().to_owned();
+        let segment = Segment::new(id, info, Place::Storage(Arc::new(object)), self);
+        segment.kept_as(&name);
+        Ok(Arc::new(segment))
+    }
+
+    /// Holds adopted outputs of a job, each with its range. If that fails, frees them.
+    pub(crate) fn hold_outputs(
+        self: &Arc<Self>,
+        part: &NodePart,
+        outputs: &[(SegmentId, SegmentInfo)],
+        ranges: &[ExtentRange],
+    ) -> Result<Vec<Arc<Segment>>> {
+        let resolve = |range: &ExtentRange| self.node.client.resolve(range.extent, range.offset);
+        let bases: Result<Vec<_>, _> = ranges.iter().map(resolve).collect();
+        if bases.is_err() {
+            ranges.iter().for_each(|&range| part.free(range));
+        }
+        let held = outputs.iter().zip(ranges).zip(bases?).map(|(((id, info), &range), base)| {
+            let place = Place::Memory { base, origin: Origin::NodePart(range) };
+            Arc::new(Segment::new(*id, info.clone(), place, self))
+        });
+        Ok(held.collect())
+    }
+}
+
+/// Who divides the memory that holds a segment.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// This session, which leased the memory.
+    Session(Allocation),
+    /// The memory node: the segment is a job's output.
+    NodePart(ExtentRange),
+}
+
+/// Where a segment lies.
+#[derive(Debug)]
+enum Place {
+    /// In remote memory, from `base` on.
+    Memory { base: RemoteAddress, origin: Origin },
+    /// In storage.
+    Storage(Arc<BlockObject>),
+}
+
+/// A segment of remote memory or of storage. Memory is freed when it is dropped. Dropping makes no call, because the last holder may hold locks or be
+/// a reader; the node learns of it through [`Remote::send_frees`].
+#[derive(Debug)]
+pub(crate) struct Segment {
+    id: SegmentId,
+    info: SegmentInfo,
+    place: Place,
+    is_abandoned: AtomicBool,
+    /// The object in storage that holds a copy.
+    object: OnceLock<String>,
+    remote: Arc<Remote>,
+}
+
+impl Segment {
+    fn new(id: SegmentId, info: SegmentInfo, place: Place, remote: &Arc<Remote>) -> Self {
+        let (is_abandoned, object, remote) = (AtomicBool::new(false), OnceLock::new(), Arc::clone(remote));
+        Self { id, info, place, is_abandoned, object, remote }
+    }
+
+    /// Notes that an object holds a copy. It is deleted when nothing names the segment any more.
+    pub(crate) fn kept_as(&self, object: &str) {
+        self.object.get_or_init(|| object.to_owned());
+    }
+
+    pub(crate) fn id(&self) -> SegmentId {
+        self.id
+    }
+
+    /// The memory that holds the segment.
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    pub(crate) fn info(&self) -> &SegmentInfo {
+        &self.info
+    }
+
+    /// Bytes of memory that the segment takes.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        match self.place {
+            Place::Memory { origin: Origin::Session(range) | Origin::NodePart(range), .. } => range.length,
+            Place::Storage(_) => 0,
+        }
+    }
+
+    /// Whether it lies in storage, and not in memory.
+    pub(crate) const fn is_stored(&self) -> bool {
+        matches!(self.place, Place::Storage(_))
+    }
+
+    /// Where what is `offset` bytes into the segment is read. An address counts from the start of the extent, as its key
+    /// does.
+    #[inline]
+    pub(crate) fn spot(&self, offset: u64) -> Spot {
+        match &self.place {
+            Place::Memory { base, origin: Origin::Session(range) | Origin::NodePart(range) } => {
+                Spot::Memory { address: base.add(offset), extent: range.extent }
+            }
+            Place::Storage(object) => Spot::Storage { object: Arc::clone(object), offset },
+        }
+    }
+
+    /// The address `offset` bytes into a segment of memory.
+    ///
+    /// # Errors
+    /// `Invalid` for a segment in storage: that is written once, as a stream.
+    #[inline]
+    pub(crate) fn at(&self, offset: u64) -> Result<RemoteAddress> {
+        match &self.place {
+            Place::Memory { base, .. } => Ok(base.add(offset)),
+            Place::Storage(_) => Err(Error::invalid(format!("{} lies in storage, not in memory", self.id))),
+        }
+    }
+
+    /// How many of `length` bytes from `offset` lie within the segment.
+    #[inline]
+    pub(crate) fn clip(&self, offset: u64, length: u64) -> usize {
+        length.min(self.info.length.saturating_sub(offset)) as usize
+    }
+
+    /// Whether the memory is kept when nothing names it.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the memory from being reused: a write may still reach it, or another owner needs it. Memory that no shard
+    /// adopted goes back to the node with the session.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on, the segment is freed when nothing names it.
+    pub(crate) fn take_charge(&self) {
+        self.is_abandoned.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+impl Segment {
+    /// Frees the memory, unless it was abandoned.
+    pub(crate) fn free(&self) {
+        if self.is_abandoned() {
+            return;
+        }
+        if let (Some(objects), Some(object)) = (&self.remote.objects, self.object.get()) {
+            objects.discard(object);
+        }
+        let Place::Memory { origin, .. } = self.place else { return };
+        match (origin, &self.remote.node_part) {
+            (Origin::Session(allocation), _) => {
+                // If the session ended, the node already has the memory back.
+                if let Err(error) = self.remote.allocator.free(allocation) {
+                    tracing::debug!(%error, segment = self.id.0, "freeing a segment");
+                }
+            }
+            (Origin::NodePart(range), Some(part)) => part.free(range),
+            (Origin::NodePart(_), None) => {}
+        }
+    }
+}
+
+/// The range that a segment occupies, if it is in one piece in the current life of the client's node.
+pub(crate) fn place_of(client: &MemoryClient, info: &SegmentInfo) -> Option<ExtentRange> {
+    let here = client.node();
+    info.placements.iter().find_map(|placement| match *placement {
+        Placement::Memory { node, incarnation, extent, offset }
+            if (node, incarnation) == (here.node, here.incarnation) =>
+        {
+            range_of(client, extent, offset, info.length)
+        }
+        _ => None,
+    })
+}
+
+/// The range of an allocation of `length` bytes; `None` if no extent has room for it.
+pub(crate) fn range_of(client: &MemoryClient, extent: u32, offset: u64, length: u64) -> Option<ExtentRange> {
+    let length = length.max(1).checked_next_multiple_of(GRANULARITY_BYTES)?;
+    let end = offset.checked_add(length)?;
+    (end <= client.extent_bytes()).then_some(ExtentRange { extent: ExtentId(extent), offset, length })
+}

@@ -1,0 +1,102 @@
+//! Where a part of a segment begins, to be read: in remote memory, or in an object in storage.
+//!
+//! A read is posted and waited for in both cases. From memory it is a one-sided read. From storage it comes through the
+//! cache of blocks: without a request when it is there, with one when it is not, which is carried out by whoever waits
+//! for it first, or before by the cache's threads ([`Posted::begin`]). Both bring a slot of the endpoint.
+
+use crate::remote::endpoints::received;
+use crate::terms::Result;
+use forebay_fabric::{Endpoint, RemoteAddress, Slot, WorkId};
+use forebay_memory_client::ExtentId;
+use forebay_storage::{Asked, BlockObject};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) enum Spot {
+    /// In remote memory.
+    Memory {
+        /// To read it.
+        address: RemoteAddress,
+        /// The same, to have it brought.
+        extent: ExtentId,
+    },
+    /// In storage.
+    Storage {
+        /// The segment's object.
+        object: Arc<BlockObject>,
+        /// Bytes from the segment's start.
+        offset: u64,
+    },
+}
+
+/// A read that was posted.
+#[derive(Debug)]
+pub(crate) enum Posted {
+    Memory(WorkId),
+    Storage(Asked),
+}
+
+impl Spot {
+    /// Posts a read of `length` bytes.
+    ///
+    /// # Errors
+    /// Those of the fabric; `Corrupt` when an object ends before.
+    #[inline]
+    pub(crate) fn post_read(&self, endpoint: &mut Endpoint, length: usize) -> Result<Posted> {
+        match self {
+            Self::Memory { address, .. } => {
+                let slot = endpoint.slot(length)?;
+                Ok(Posted::Memory(endpoint.post_read(*address, slot)?))
+            }
+            Self::Storage { object, offset } => {
+                Ok(Posted::Storage(object.ask(*offset..offset.saturating_add(length as u64))?))
+            }
+        }
+    }
+
+    /// How many bytes `other` lies behind this spot; `None` when it lies before it, or in another segment.
+    pub(crate) fn distance_to(&self, other: &Self) -> Option<u64> {
+        match (self, other) {
+            (Self::Memory { address, .. }, Self::Memory { address: other, .. }) if address.key == other.key => {
+                other.offset.checked_sub(address.offset)
+            }
+            (Self::Storage { object, offset }, Self::Storage { object: other, offset: behind })
+                if Arc::ptr_eq(object, other) =>
+            {
+                behind.checked_sub(*offset)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Posted {
+    /// Has it brought before somebody waits for it. A read from memory is under way with the next doorbell.
+    pub(crate) fn begin(&mut self) {
+        if let Self::Storage(asked) = self {
+            asked.begin();
+        }
+    }
+
+    /// Waits for what was read.
+    ///
+    /// # Errors
+    /// Those of the fabric and of the storage.
+    #[inline]
+    pub(crate) fn wait(self, endpoint: &mut Endpoint) -> Result<Slot> {
+        match self {
+            Self::Memory(id) => received(endpoint.wait_for(id)?),
+            Self::Storage(asked) => {
+                let mut slot = endpoint.slot((asked.range().end - asked.range().start) as usize)?;
+                match asked.wait(&mut slot) {
+                    Ok(()) => Ok(slot),
+                    Err(error) => {
+                        endpoint.release(slot);
+                        Err(error.into())
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Sources of a scan: memtables and tables as sorted streams of entries, in either direction.
+//!
+//! Which records a scan needs is known after the merge, so a source tells where a record is. It reads
+//! records only where they lie in key order and nothing else lies between them.
+
+use crate::scan::found::{Filled, Location, goes_on};
+use crate::scan::level_cursor::LevelCursor;
+use crate::scan::scan_batch::ScanBatch;
+use crate::scan::visibility::{Verdict, Visibility};
+use crate::terms::{Error, Result};
+use forebay_base::InternalKey;
+use forebay_memtable::OwnedCursor;
+use forebay_table::merge::Rival;
+use forebay_table::{Direction, SortedStream};
+
+/// A source of a scan.
+pub(crate) enum Source {
+    Memtable(MemtableCursor),
+    Level(Box<LevelCursor>),
+}
+
+impl Source {
+    /// Goes to the first entry from `target` on in `direction`, in which the source then moves; from
+    /// the end without a target.
+    pub(crate) fn seek(&mut self, direction: Direction, target: Option<InternalKey<'_>>) -> Result<()> {
+        match self {
+            Self::Memtable(source) => source.seek(direction, target),
+            Self::Level(source) => source.seek(direction, target),
+        }
+    }
+
+    /// Goes forward from the current entry, adding what is shown to `batch`, as far as the source comes before its
+    /// `rival`, and up to `limit` entries of the batch.
+    ///
+    /// # Errors
+    /// Those of the fabric; `Corrupt`.
+    pub(crate) fn fill(
+        &mut self,
+        batch: &mut ScanBatch,
+        visibility: &mut Visibility<'_>,
+        limit: usize,
+        rival: Option<Rival>,
+    ) -> Result<Filled> {
+        match self {
+            Self::Memtable(source) => source.fill(batch, visibility, limit, rival),
+            Self::Level(source) => source.fill(batch, visibility, limit, rival),
+        }
+    }
+
+    /// The current entry's expiry.
+    pub(crate) fn expiry_ms(&self) -> Result<Option<u64>> {
+        match self {
+            Self::Memtable(source) => Ok(source.cursor.record()?.and_then(|found| found.record.expiry_ms)),
+            Self::Level(source) => Ok(source.expiry_ms()),
+        }
+    }
+
+    /// Where the current entry's value is.
+    pub(crate) fn location(&self) -> Result<Option<Location<'_>>> {
+        match self {
+            Self::Memtable(source) => Ok(source.cursor.record()?.map(|found| Location::Local(found.record.value))),
+            Self::Level(source) => source.location(),
+        }
+    }
+}
+
+impl SortedStream for Source {
+    type Error = Error;
+
+    fn key(&self) -> Option<InternalKey<'_>> {
+        match self {
+            Self::Memtable(source) => source.key(),
+            Self::Level(source) => source.key(),
+        }
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        match self {
+            Self::Memtable(source) => source.advance(),
+            Self::Level(source) => source.advance(),
+        }
+    }
+}
+
+/// A memtable.
+pub(crate) struct MemtableCursor {
+    cursor: OwnedCursor,
+    direction: Direction,
+}
+
+impl MemtableCursor {
+    pub(crate) const fn new(cursor: OwnedCursor) -> Self {
+        Self { cursor, direction: Direction::Forward }
+    }
+
+    fn seek(&mut self, direction: Direction, target: Option<InternalKey<'_>>) -> Result<()> {
+        self.direction = direction;
+        match (direction, target) {
+            (Direction::Forward, None) => self.cursor.seek_to_first()?,
+            (Direction::Forward, Some(target)) => self.cursor.seek(target)?,
+            (Direction::Backward, None) => self.cursor.seek_to_last()?,
+            (Direction::Backward, Some(target)) => self.cursor.seek_for_prev(target)?,
+        }
+        Ok(())
+    }
+
+    /// See [`Source::fill`].
+    fn fill(
+        &mut self,
+        batch: &mut ScanBatch,
+        visibility: &mut Visibility<'_>,
+        limit: usize,
+        rival: Option<Rival>,
+    ) -> Result<Filled> {
+        while let Some(found) = self.cursor.record()? {
+            let key = InternalKey { user_key: found.record.key, tag: found.record.tag };
+            match visibility.decide(key, found.record.expiry_ms) {
+                Verdict::Shown => {
+                    batch.add(key.user_key, Some(Location::Local(found.record.value)))?;
+                    batch.expires(found.record.expiry_ms);
+                }
+                Verdict::Hidden => {}
+                Verdict::Outside => return Ok(Filled::End),
+            }
+            self.advance()?;
+            if !batch.has_room(limit) || !self.key().is_some_and(|key| goes_on(rival, key.user_key)) {
+                break;
+            }
+        }
+        Ok(Filled::Some)
+    }
+
+    fn key(&self) -> Option<InternalKey<'_>> {
+        // A cursor fails only over overwritten memory, and then its next move fails too.
+        let found = self.cursor.record().ok().flatten()?;
+        Some(InternalKey { user_key: found.record.key, tag: found.record.tag })
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        match self.direction {
+            Direction::Forward => self.cursor.next()?,
+            Direction::Backward => self.cursor.prev()?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,315 @@
+//! Iteration over a shard in both directions.
+//!
+//! The entries of memtables and tables are merged by key; what is shadowed, deleted or too new is
+//! left out without reading its value. The values of the next entries are then brought together
+//! with one doorbell, neighbours in one read, in batches that grow while the scan goes on: a short
+//! scan reads little, a long one streams.
+//!
+//! ```text
+//!                 batch, in the direction of the merge
+//!   ◄── turns ── [ first … position … last ] ── refills ──► merge
+//! ```
+//!
+//! The merge stands behind the batch's last entry. A step that leaves the batch there brings the
+//! next batch; a step that leaves it at the other side turns the merge round at the first entry.
+//! Steps within the batch cost nothing, whichever way they go.
+
+use crate::scan::cursor::{MemtableCursor, Source};
+use crate::scan::found::{Filled, MAX_STREAMED};
+use crate::scan::level_cursor::LevelCursor;
+use crate::scan::read_ahead::{LEAST_PIECE_BYTES, MAX_PIECE_BYTES};
+use crate::scan::scan_batch::ScanBatch;
+use crate::scan::scan_endpoint::{ScanEndpoint, SharedEndpoint};
+use crate::scan::visibility::{Visibility, is_value};
+use crate::terms::Result;
+use crate::terms::bounds::{Bounds, after, before};
+use crate::terms::time::Horizon;
+use crate::tree::range_deletions::RangeDeletions;
+use crate::tree::shared::{Tree, View};
+use forebay_base::{InternalKey, SequenceNumber, Tag};
+use forebay_env::sync::{Mutex, lock};
+use forebay_memtable::OwnedCursor;
+use forebay_table::{Direction, Merge, SortedStream};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Entries of the first batch after a seek.
+const FIRST_BATCH: usize = 4;
+/// Entries of a batch, at most. Those of a run are one read, and a table of the last level has records in a dozen runs:
+/// what a read takes beside its bytes is small only when it brings dozens of kilobytes.
+const MAX_BATCH: usize = 2048;
+/// Bytes that the sources' reads of runs have together, at most, for one read each.
+const PIECES_BYTES: u64 = 1 << 20;
+
+/// Iterates over the keys and values of a shard in key order, forward and backward, as of a moment.
+///
+/// A new iterator stands nowhere: seek first. Past either end it stands nowhere again.
+pub(crate) struct ShardIterator {
+    tree: Arc<Tree>,
+    merge: Merge<Source>,
+    bounds: Arc<Bounds>,
+    endpoint: SharedEndpoint,
+    horizon: Horizon,
+    deletions: RangeDeletions,
+    direction: Direction,
+    /// A key that was passed: further entries of it are older or newer ones.
+    passed: Option<Vec<u8>>,
+    batch: ScanBatch,
+    /// The current entry of the batch.
+    position: usize,
+    next_batch: usize,
+}
+
+impl std::fmt::Debug for ShardIterator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShardIterator").field("horizon", &self.horizon).finish_non_exhaustive()
+    }
+}
+
+impl ShardIterator {
+    /// An iterator over what `horizon` covers in `view`, within the bounds.
+    ///
+    /// # Errors
+    /// `Unavailable` when the memory node is gone; `Closed`.
+    pub(crate) fn new(tree: Arc<Tree>, view: &View, horizon: Horizon, bounds: Arc<Bounds>) -> Result<Self> {
+        tree.check_open()?;
+        let endpoint: SharedEndpoint = Arc::new(Mutex::new(ScanEndpoint::new(Arc::clone(&tree.remote))?));
+        let sources = sources(view, &bounds, &endpoint);
+        let merge = Merge::new(sources, tree.options.key_order, Direction::Forward);
+        Ok(Self {
+            tree,
+            merge,
+            bounds,
+            endpoint,
+            horizon,
+            deletions: deletions(view, horizon.number),
+            direction: Direction::Forward,
+            passed: None,
+            batch: ScanBatch::default(),
+            position: 0,
+            next_batch: FIRST_BATCH,
+        })
+    }
+
+    /// Goes to the first key.
+    ///
+    /// # Errors
+    /// `Unavailable` when the memory node is gone, `Corrupt` when a checksum does not match.
+    pub(crate) fn seek_to_first(&mut self) -> Result<()> {
+        self.start(Direction::Forward, None)
+    }
+
+    /// Goes to the last key.
+    ///
+    /// # Errors
+    /// See [`ShardIterator::seek_to_first`].
+    pub(crate) fn seek_to_last(&mut self) -> Result<()> {
+        self.start(Direction::Backward, None)
+    }
+
+    /// Goes to the first key that is not before `key`.
+    ///
+    /// # Errors
+    /// See [`ShardIterator::seek_to_first`].
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let target = InternalKey { user_key: key, tag: Tag::seek(self.horizon.number) };
+        self.start(Direction::Forward, Some(target))
+    }
+
+    /// Goes to the last key that is not after `key`.
+    ///
+    /// # Errors
+    /// See [`ShardIterator::seek_to_first`].
+    pub(crate) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.start(Direction::Backward, Some(after(key)))
+    }
+
+    /// Whether the iterator stands on a key.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.position < self.batch.len()
+    }
+
+    /// The current key; empty when the iterator stands nowhere.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.batch.key(self.position).unwrap_or_default()
+    }
+
+    /// The current value; empty when the iterator stands nowhere.
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        self.batch.value(self.position).unwrap_or_default()
+    }
+
+    /// When the current key expires.
+    pub(crate) fn expiry_ms(&self) -> Option<u64> {
+        self.batch.expiry_ms(self.position)
+    }
+
+    /// Goes to the next key; nowhere behind the last, and from nowhere.
+    ///
+    /// # Errors
+    /// See [`ShardIterator::seek_to_first`].
+    #[allow(clippy::should_implement_trait)]
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<()> {
+        self.step(Direction::Forward)
+    }
+
+    /// Goes to the key before; nowhere before the first, and from nowhere.
+    ///
+    /// # Errors
+    /// See [`ShardIterator::seek_to_first`].
+    #[inline]
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        self.step(Direction::Backward)
+    }
+
+    #[inline]
+    fn step(&mut self, direction: Direction) -> Result<()> {
+        if !self.valid() {
+            return Ok(());
+        }
+        if direction == self.direction {
+            self.position += 1;
+            return if self.valid() { Ok(()) } else { self.refill() };
+        }
+        match self.position.checked_sub(1) {
+            Some(position) => {
+                self.position = position;
+                Ok(())
+            }
+            None => self.turn(direction),
+        }
+    }
+
+    /// Goes on from the batch's first entry the other way.
+    fn turn(&mut self, direction: Direction) -> Result<()> {
+        let key = self.key().to_vec();
+        let target = match direction {
+            Direction::Forward => after(&key),
+            Direction::Backward => before(&key),
+        };
+        self.start(direction, Some(target))
+    }
+
+    /// Goes to the first key from `target` on, in `direction`.
+    fn start(&mut self, direction: Direction, target: Option<InternalKey<'_>>) -> Result<()> {
+        self.tree.check_open()?;
+        self.passed = None;
+        self.next_batch = FIRST_BATCH;
+        self.direction = direction;
+        self.clear();
+        let target = self.bounds.start(direction, target);
+        let placed = self.merge.reposition(direction, |source| source.seek(direction, target));
+        placed.map_err(|error| self.tree.judged(error))?;
+        self.refill()
+    }
+
+    fn clear(&mut self) {
+        self.batch.clear(&mut lock(&self.endpoint));
+        self.position = 0;
+    }
+
+    /// Collects the next entries and their values.
+    fn refill(&mut self) -> Result<()> {
+        self.clear();
+        let collected = match self.direction {
+            Direction::Forward => self.collect_forward(),
+            Direction::Backward => self.collect_backward(),
+        };
+        self.next_batch = (self.next_batch * 2).min(MAX_BATCH);
+        let mut endpoint = lock(&self.endpoint);
+        let read = collected.and_then(|()| self.batch.read(&mut endpoint, self.direction));
+        if read.is_err() {
+            self.batch.clear(&mut endpoint);
+        }
+        drop(endpoint);
+        read.map_err(|error| self.tree.judged(error))
+    }
+
+    /// Of each key, the newest visible entry comes first.
+    fn collect_forward(&mut self) -> Result<()> {
+        let Self { merge, batch, bounds, deletions, passed, .. } = self;
+        let mut visibility = Visibility { bounds, deletions, horizon: self.horizon, passed };
+        let mut limit = self.next_batch;
+        while batch.has_room(limit) {
+            match merge.with_first(|source, rival| source.fill(batch, &mut visibility, limit, rival))? {
+                Some(Filled::Some) => {}
+                Some(Filled::Streamed) => limit = limit.min(MAX_STREAMED),
+                Some(Filled::End) | None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Of each key, the newest visible entry comes last: it takes the place of the older ones.
+    fn collect_backward(&mut self) -> Result<()> {
+        while self.batch.has_room(self.next_batch) {
+            let Some(first) = self.merge.key() else { break };
+            if self.bounds.is_left(Direction::Backward, first) {
+                break;
+            }
+            let passed = self.passed.get_or_insert_default();
+            passed.clear();
+            passed.extend_from_slice(first.user_key);
+            let mut has_value = false;
+            while let Some((_, source)) = self.merge.current()
+                && let Some(key) = source.key()
+                && key.user_key == passed
+            {
+                if key.tag.sequence() <= self.horizon.number {
+                    if has_value {
+                        self.batch.remove_last();
+                    }
+                    let expiry_ms = if key.tag.has_expiry() { source.expiry_ms()? } else { None };
+                    has_value = is_value(key, expiry_ms, &self.deletions, self.horizon);
+                    if has_value {
+                        self.batch.add(key.user_key, source.location()?)?;
+                        self.batch.expires(expiry_ms);
+                    }
+                }
+                self.merge.advance()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The range deletions of a view that `number` covers.
+fn deletions(view: &View, number: SequenceNumber) -> RangeDeletions {
+    let of_memtables = view.buffers().filter(|buffer| !buffer.range_deletions.is_empty());
+    let mut all: Vec<_> =
+        of_memtables.flat_map(|buffer| buffer.range_deletions.all().iter().cloned().collect::<Vec<_>>()).collect();
+    if view.version.has_range_deletions() {
+        all.extend(view.version.levels().iter().flatten().flat_map(|table| table.range_deletions().iter()).cloned());
+    }
+    all.retain(|deletion| deletion.tag.sequence() <= number);
+    RangeDeletions::new(view.version.version.identity().key_order, all)
+}
+
+/// The memtables and tables of a view that may hold keys within the bounds.
+fn sources(view: &View, bounds: &Arc<Bounds>, endpoint: &SharedEndpoint) -> Vec<Source> {
+    let memtables = view.buffers().map(|buffer| OwnedCursor::new(Arc::clone(&buffer.memtable)));
+    let mut sources: Vec<_> = memtables.map(|cursor| Source::Memtable(MemtableCursor::new(cursor))).collect();
+    let levels = view.version.levels();
+    let most =
+        levels.iter().enumerate().map(|(level, tables)| if level == 0 { tables.len() } else { 1 }).sum::<usize>();
+    let share = PIECES_BYTES / (most as u64).max(1);
+    let piece_bytes = share.next_power_of_two().clamp(LEAST_PIECE_BYTES, MAX_PIECE_BYTES);
+    for (level, tables) in levels.iter().enumerate() {
+        let mut add = |tables: Range<usize>| {
+            let (version, bounds) = (Arc::clone(&view.version), Arc::clone(bounds));
+            let cursor = LevelCursor::new(version, bounds, Arc::clone(endpoint), level, tables, piece_bytes);
+            sources.push(Source::Level(Box::new(cursor)));
+        };
+        let mut within = (0..tables.len()).filter(|&i| tables.get(i).is_some_and(|table| table.overlaps(bounds)));
+        if level == 0 {
+            within.for_each(|i| add(i..i + 1));
+        } else if let Some(first) = within.next() {
+            add(first..within.next_back().unwrap_or(first) + 1);
+        }
+    }
+    sources
+}

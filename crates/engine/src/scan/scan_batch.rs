@@ -1,0 +1,373 @@
+//! The entries that a scan brings at once, with their values.
+
+use crate::remote::spot::Spot;
+use crate::scan::found::{Location, RunRecord};
+use crate::scan::scan_endpoint::ScanEndpoint;
+use crate::terms::{Error, Result};
+use forebay_base::{LogicalAddress, Record, SegmentId};
+use forebay_fabric::Slot;
+use forebay_memory_client::ExtentRange;
+use forebay_proto::gather;
+use forebay_table::Direction;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of one read that joins neighbouring records, at most.
+const MAX_READ_BYTES: u64 = 256 << 10;
+/// Bytes between two records that one read brings, at most: to leave them out takes a read more, which costs as much.
+const MAX_GAP_BYTES: u64 = 1 << 10;
+/// The same of a read from storage, where blocks are read as a whole.
+const MAX_STORED_GAP_BYTES: u64 = 16 << 10;
+
+/// Bytes of values of a batch, beyond which it ends.
+const MAX_VALUE_BYTES: usize = 1 << 20;
+
+/// Entries in the order in which the scan meets them, whose values are here once they are read.
+#[derive(Default)]
+pub(crate) struct ScanBatch {
+    entries: Vec<Entry>,
+    /// Keys and local values, one behind the other: buffer 0.
+    bytes: Vec<u8>,
+    /// What records were read into: buffers from 1 on.
+    buffers: Vec<Buffer>,
+    /// Entries whose records are to be read, in order.
+    pending: Vec<Pending>,
+    /// Entries that expire, in order, each with its expiry.
+    expiries: Vec<(usize, u64)>,
+    /// How often the batch was cleared.
+    generation: u64,
+    /// Bytes of the values; of those that are yet to be read, the lengths of their records.
+    value_bytes: usize,
+}
+
+/// As which buffer a chunk was shared, and in which generation of the batch.
+pub(crate) type Shared = Option<(u64, usize)>;
+
+struct Entry {
+    key: Place,
+    /// Of a pending entry, a place of the record's length.
+    value: Place,
+}
+
+/// Part of a buffer. A batch holds a few megabytes and one value more, so 32 bits suffice.
+#[derive(Clone, Copy)]
+struct Place {
+    buffer: u32,
+    start: u32,
+    end: u32,
+}
+
+enum Buffer {
+    /// Read for the batch.
+    Read(Slot),
+    /// Read by a source, which may still use it.
+    Chunk(Arc<Slot>),
+    /// Brought by the memory node.
+    Gathered(Vec<u8>),
+}
+
+/// A record that is to be read.
+struct Pending {
+    entry: usize,
+    logical: LogicalAddress,
+    spot: Spot,
+    length: u32,
+}
+
+/// A read that brings a record, or several that follow each other.
+struct Read {
+    spot: Spot,
+    length: u64,
+}
+
+impl Read {
+    /// Makes the read bring a record, too, that lies behind it. Returns where in it that is; `None` when it lies too far
+    /// away.
+    fn reach(&mut self, spot: &Spot, length: u64) -> Option<u64> {
+        let at = self.spot.distance_to(spot)?;
+        let gap = at.checked_sub(self.length)?;
+        let most = match spot {
+            Spot::Memory { .. } => MAX_GAP_BYTES,
+            Spot::Storage { .. } => MAX_STORED_GAP_BYTES,
+        };
+        let is_near = gap <= most && at + length <= MAX_READ_BYTES;
+        is_near.then(|| {
+            self.length = at + length;
+            at
+        })
+    }
+}
+
+impl Place {
+    const EMPTY: Self = Self { buffer: 0, start: 0, end: 0 };
+
+    #[inline]
+    const fn new(buffer: usize, range: &Range<usize>) -> Self {
+        Self { buffer: buffer as u32, start: range.start as u32, end: range.end as u32 }
+    }
+
+    const fn length(self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
+
+impl ScanBatch {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the batch may take another entry, `limit` being how many it is to hold.
+    #[inline]
+    pub(crate) fn has_room(&self, limit: usize) -> bool {
+        self.entries.len() < limit && self.value_bytes < MAX_VALUE_BYTES
+    }
+
+    /// The key of an entry.
+    #[inline]
+    pub(crate) fn key(&self, index: usize) -> Option<&[u8]> {
+        self.at(self.entries.get(index)?.key)
+    }
+
+    /// The value of an entry that was read.
+    #[inline]
+    pub(crate) fn value(&self, index: usize) -> Option<&[u8]> {
+        self.at(self.entries.get(index)?.value)
+    }
+
+    /// The expiry of an entry.
+    pub(crate) fn expiry_ms(&self, index: usize) -> Option<u64> {
+        let at = self.expiries.binary_search_by_key(&index, |(entry, _)| *entry).ok()?;
+        self.expiries.get(at).map(|(_, expiry_ms)| *expiry_ms)
+    }
+
+    #[inline]
+    fn at(&self, place: Place) -> Option<&[u8]> {
+        let buffer = match (place.buffer as usize).checked_sub(1) {
+            None => self.bytes.as_slice(),
+            Some(index) => match self.buffers.get(index)? {
+                Buffer::Read(slot) => &**slot,
+                Buffer::Chunk(chunk) => chunk,
+                Buffer::Gathered(bytes) => bytes,
+            },
+        };
+        buffer.get(place.start as usize..place.end as usize)
+    }
+
+    /// Removes all entries; what was read for them goes back to `endpoint`.
+    pub(crate) fn clear(&mut self, endpoint: &mut ScanEndpoint) {
+        for buffer in self.buffers.drain(..) {
+            match buffer {
+                Buffer::Read(slot) => endpoint.release(slot),
+                Buffer::Chunk(chunk) => {
+                    if let Some(slot) = Arc::into_inner(chunk) {
+                        endpoint.release(slot);
+                    }
+                }
+                Buffer::Gathered(_) => {}
+            }
+        }
+        self.generation += 1;
+        self.bytes.clear();
+        self.entries.clear();
+        self.pending.clear();
+        self.expiries.clear();
+        self.value_bytes = 0;
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `Corrupt` when its value is nowhere.
+    pub(crate) fn add(&mut self, key: &[u8], location: Option<Location<'_>>) -> Result<()> {
+        match location {
+            Some(Location::Chunk { chunk, record }) => {
+                let buffer = self.share(chunk);
+                self.add_shared(buffer, record);
+            }
+            Some(Location::Local(value)) => self.add_local(key, value),
+            Some(Location::Remote { logical, spot, length }) => {
+                let key = self.copy(key);
+                self.pending.push(Pending { entry: self.entries.len(), logical, spot, length });
+                self.push(key, Place { end: length, ..Place::EMPTY });
+            }
+            None => return Err(Error::corrupt("an entry without a place")),
+        }
+        Ok(())
+    }
+
+    /// Notes the expiry of the entry that was added last.
+    #[inline]
+    pub(crate) fn expires(&mut self, expiry_ms: Option<u64>) {
+        if let (Some(expiry_ms), Some(last)) = (expiry_ms, self.entries.len().checked_sub(1)) {
+            self.expiries.push((last, expiry_ms));
+        }
+    }
+
+    /// The buffer that `chunk` is, for what is added next.
+    pub(crate) fn share(&mut self, chunk: &Arc<Slot>) -> usize {
+        match self.buffers.last() {
+            Some(Buffer::Chunk(last)) if Arc::ptr_eq(last, chunk) => {}
+            _ => self.buffers.push(Buffer::Chunk(Arc::clone(chunk))),
+        }
+        self.buffers.len()
+    }
+
+    /// The same for a chunk that was perhaps shared before, between others.
+    #[inline]
+    pub(crate) fn share_again(&mut self, chunk: &Arc<Slot>, shared: &mut Shared) -> usize {
+        match *shared {
+            Some((generation, buffer)) if generation == self.generation => buffer,
+            _ => {
+                let buffer = self.share(chunk);
+                *shared = Some((self.generation, buffer));
+                buffer
+            }
+        }
+    }
+
+    /// Adds the entry that a record of a shared buffer is.
+    #[inline]
+    pub(crate) fn add_shared(&mut self, buffer: usize, record: &RunRecord) {
+        self.push(Place::new(buffer, &record.key), Place::new(buffer, &record.value));
+    }
+
+    fn add_local(&mut self, key: &[u8], value: &[u8]) {
+        let (key, value) = (self.copy(key), self.copy(value));
+        self.push(key, value);
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> Place {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        Place::new(0, &(start..self.bytes.len()))
+    }
+
+    #[inline]
+    fn push(&mut self, key: Place, value: Place) {
+        self.value_bytes += value.length();
+        self.entries.push(Entry { key, value });
+    }
+
+    /// Removes the entry that was added last.
+    pub(crate) fn remove_last(&mut self) {
+        if let Some(last) = self.entries.pop() {
+            self.value_bytes -= last.value.length();
+            if last.key.buffer == 0 {
+                self.bytes.truncate(last.key.start as usize);
+            }
+            self.pending.pop_if(|pending| pending.entry == self.entries.len());
+            self.expiries.pop_if(|(entry, _)| *entry == self.entries.len());
+        }
+    }
+
+    /// Brings all pending values with one round trip. Records that follow each other come in one read: they lie
+    /// in key order, whichever way the scan goes. Many reads are one request to the memory node, where that is
+    /// cheaper.
+    ///
+    /// # Errors
+    /// Those of the fabric; `Corrupt` when a record is not what it should be.
+    pub(crate) fn read(&mut self, endpoint: &mut ScanEndpoint, direction: Direction) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        if direction == Direction::Backward {
+            pending.reverse();
+        }
+        let (reads, mut places) = joined(&pending);
+        let first = self.buffers.len();
+        if let Some((bytes, starts)) = gathered(endpoint, &reads) {
+            self.buffers.push(Buffer::Gathered(bytes));
+            for (read, start) in &mut places {
+                *start += starts.get(*read).copied().unwrap_or_default();
+                *read = 0;
+            }
+        } else {
+            let asked: Result<Vec<_>> =
+                reads.into_iter().map(|read| endpoint.ask(read.spot, read.length as usize)).collect();
+            for asked in asked? {
+                self.buffers.push(Buffer::Read(endpoint.wait(asked)?));
+            }
+        }
+        pending.iter().zip(places).try_for_each(|(pending, (read, start))| self.verify(pending, first + read, start))
+    }
+
+    /// Finds the value of an entry in what was read.
+    fn verify(&mut self, pending: &Pending, buffer: usize, start: usize) -> Result<()> {
+        let whole = Place::new(buffer + 1, &(start..start + pending.length as usize));
+        let Some(entry) = self.entries.get(pending.entry) else { return Ok(()) };
+        let value = value_in(self.at(whole).unwrap_or_default(), self.at(entry.key).unwrap_or_default())
+            .map_err(|error| error.during(&format!("scanning {}", pending.logical)))?;
+        if let Some(entry) = self.entries.get_mut(pending.entry) {
+            entry.value = Place::new(buffer + 1, &(start + value.start..start + value.end));
+        }
+        Ok(())
+    }
+}
+
+/// The reads that bring `pending`, and for each of it: which read, and where in it. Records of a segment that come one
+/// behind the other, nearly, are one read: a table's records lie in several runs, which a scan goes through at the
+/// same time.
+fn joined(pending: &[Pending]) -> (Vec<Read>, Vec<(usize, usize)>) {
+    let mut reads: Vec<Read> = Vec::new();
+    let mut places = Vec::with_capacity(pending.len());
+    // The last read of each segment.
+    let mut open: Vec<(SegmentId, usize)> = Vec::new();
+    for Pending { logical, spot, length, .. } in pending {
+        let length = u64::from(*length);
+        let place = open.iter_mut().find(|(segment, _)| *segment == logical.segment);
+        let last = place.as_ref().and_then(|(_, number)| Some((*number, reads.get_mut(*number)?)));
+        if let Some((number, read)) = last
+            && let Some(at) = read.reach(spot, length)
+        {
+            places.push((number, at as usize));
+            continue;
+        }
+        match place {
+            Some((_, number)) => *number = reads.len(),
+            None => open.push((logical.segment, reads.len())),
+        }
+        places.push((reads.len(), 0));
+        reads.push(Read { spot: spot.clone(), length });
+    }
+    (reads, places)
+}
+
+/// The reads' bytes, if the memory node brings them, and where those of each begin.
+fn gathered(endpoint: &ScanEndpoint, reads: &[Read]) -> Option<(Vec<u8>, Vec<usize>)> {
+    if !endpoint.gathers(reads.len()) {
+        return None;
+    }
+    let range = |read: &Read| match read.spot {
+        Spot::Memory { address, extent } => Some(ExtentRange { extent, offset: address.offset, length: read.length }),
+        Spot::Storage { .. } => None,
+    };
+    let ranges: Vec<_> = reads.iter().map(range).collect::<Option<_>>()?;
+    let (mut starts, mut end) = (Vec::with_capacity(reads.len()), 0);
+    for read in reads {
+        starts.push(end);
+        end += read.length as usize;
+    }
+    let mut bytes = Vec::new();
+    for request in ranges.chunks(gather::MAX_RANGES) {
+        let fits = gather::total_bytes(request)? <= gather::MAX_BYTES;
+        let part = fits.then(|| endpoint.gather(request))??;
+        if bytes.is_empty() {
+            bytes = part;
+        } else {
+            bytes.extend_from_slice(&part);
+        }
+    }
+    (bytes.len() == end).then_some((bytes, starts))
+}
+
+/// Where in a record's bytes the value is, once the record is verified.
+fn value_in(bytes: &[u8], key: &[u8]) -> Result<Range<usize>> {
+    let record = Record::decode(bytes)?;
+    if record.key != key {
+        return Err(Error::corrupt("the record is another key's"));
+    }
+    let end = record.length();
+    Ok(end - record.value.len()..end)
+}

@@ -1,0 +1,126 @@
+//! The endpoint of a scan: reads that are asked for ahead of their use, and survive its breaking.
+//!
+//! The sources of a scan share one endpoint. A read that was asked for over an endpoint that broke
+//! since is asked for again over the next one, as long as the link lives. What is asked for and not
+//! wanted any more has to be given up, so that the endpoint is clean when it goes back to its pool.
+
+use crate::remote::endpoints::Pooled;
+use crate::remote::segment::Remote;
+use crate::remote::spot::{Posted, Spot};
+use crate::terms::Result;
+use crate::terms::error::Error;
+use forebay_env::sync::Mutex;
+use forebay_fabric::Slot;
+use forebay_memory_client::ExtentRange;
+use std::sync::Arc;
+
+/// How often an endpoint that broke is replaced before a read that goes through.
+const REOPENS: u32 = 3;
+
+/// The endpoint that the sources of a scan share.
+pub(crate) type SharedEndpoint = Arc<Mutex<ScanEndpoint>>;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ScanEndpoint {
+    remote: Arc<Remote>,
+    endpoint: Pooled,
+    /// How many endpoints there were before.
+    generation: u32,
+    /// Of them, those since the last read that went through.
+    reopens: u32,
+}
+
+/// A read that was asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    from: Spot,
+    length: usize,
+    posted: Posted,
+    generation: u32,
+}
+
+impl ScanEndpoint {
+    /// # Errors
+    /// When the memory node is gone.
+    pub(crate) fn new(remote: Arc<Remote>) -> Result<Self> {
+        Ok(Self { endpoint: remote.scan()?, remote, generation: 0, reopens: 0 })
+    }
+
+    /// Asks for `length` bytes, which the next [`ScanEndpoint::flush`] or wait sets going.
+    ///
+    /// # Errors
+    /// Those of the fabric that another endpoint does not mend.
+    pub(crate) fn ask(&mut self, from: Spot, length: usize) -> Result<Asked> {
+        loop {
+            match from.post_read(&mut self.endpoint, length) {
+                Ok(mut posted) => {
+                    posted.begin();
+                    return Ok(Asked { from, length, posted, generation: self.generation });
+                }
+                Err(error) => self.reopen(error)?,
+            }
+        }
+    }
+
+    /// Sets going what was asked for.
+    pub(crate) fn flush(&mut self) {
+        self.endpoint.flush();
+    }
+
+    /// Waits for a read.
+    ///
+    /// # Errors
+    /// Those of the fabric that another endpoint does not mend.
+    pub(crate) fn wait(&mut self, mut asked: Asked) -> Result<Slot> {
+        loop {
+            if asked.generation == self.generation || matches!(asked.posted, Posted::Storage(_)) {
+                match asked.posted.wait(&mut self.endpoint) {
+                    Ok(slot) => {
+                        self.reopens = 0;
+                        return Ok(slot);
+                    }
+                    Err(error) => self.reopen(error)?,
+                }
+            }
+            asked = self.ask(asked.from, asked.length)?;
+        }
+    }
+
+    /// Whether so many records that lie apart are to be gathered.
+    pub(crate) fn gathers(&self, records: usize) -> bool {
+        self.remote.gathers(records)
+    }
+
+    /// Has the memory node bring `ranges` in one piece; `None` when it does not, whatever the cause.
+    pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
+        self.remote.gather(ranges)
+    }
+
+    /// Takes back a slot.
+    pub(crate) fn release(&mut self, slot: Slot) {
+        self.endpoint.release(slot);
+    }
+
+    /// Gives up a read that nobody wants any more. One from memory is waited for.
+    pub(crate) fn give_up(&mut self, asked: Asked) {
+        if asked.generation == self.generation
+            && matches!(asked.posted, Posted::Memory(_))
+            && let Ok(slot) = asked.posted.wait(&mut self.endpoint)
+        {
+            self.endpoint.release(slot);
+        }
+    }
+
+    /// Goes over to another endpoint after a failure, or returns it when that would not help.
+    fn reopen(&mut self, failure: Error) -> Result<()> {
+        if self.reopens == REOPENS || !self.remote.may_retry(&failure) {
+            return Err(failure);
+        }
+        tracing::debug!(%failure, "scanning on over a new endpoint");
+        self.reopens += 1;
+        self.endpoint = self.remote.scan()?;
+        self.generation += 1;
+        Ok(())
+    }
+}

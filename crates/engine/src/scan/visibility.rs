@@ -1,0 +1,97 @@
+//! Which entries a scan shows.
+
+use crate::terms::bounds::Bounds;
+use crate::terms::time::Horizon;
+use crate::tree::range_deletions::RangeDeletions;
+use forebay_base::record::is_expired;
+use forebay_base::{InternalKey, Kind};
+use forebay_table::Direction;
+
+/// What a forward scan decides on, entry by entry in order of internal keys: of each key, the newest
+/// entry that the scan's number covers, if it sets a value that has not expired.
+pub(crate) struct Visibility<'a> {
+    pub(crate) bounds: &'a Bounds,
+    pub(crate) deletions: &'a RangeDeletions,
+    pub(crate) horizon: Horizon,
+    /// The key that was decided on last: what follows of it is older.
+    pub(crate) passed: &'a mut Option<Vec<u8>>,
+}
+
+/// What to do with an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is the value of its key.
+    Shown,
+    /// It is too new, deletes, or has expired: older ones of the key follow, which it may hide.
+    Hidden,
+    /// It and all that follows lie outside of the bounds.
+    Outside,
+}
+
+impl Visibility<'_> {
+    /// Decides on an entry with this expiry.
+    #[inline]
+    pub(crate) fn decide(&mut self, key: InternalKey<'_>, expiry_ms: Option<u64>) -> Verdict {
+        let verdict = self.decide_behind(None, key, expiry_ms);
+        if verdict != Verdict::Outside && self.covers(key) {
+            self.pass(key.user_key);
+        }
+        verdict
+    }
+
+    /// Decides on an entry behind those of `last`; `None` if those are of the key that was passed. What it decides
+    /// on is not passed thereby.
+    #[inline]
+    pub(crate) fn decide_behind(&self, last: Option<&[u8]>, key: InternalKey<'_>, expiry_ms: Option<u64>) -> Verdict {
+        match last.or(self.passed.as_deref()) {
+            Some(last) if is_same(last, key.user_key) => Verdict::Hidden,
+            _ => self.decide_new(key, expiry_ms),
+        }
+    }
+
+    /// Whether the scan's number covers an entry.
+    #[inline]
+    pub(crate) fn covers(&self, key: InternalKey<'_>) -> bool {
+        key.tag.sequence() <= self.horizon.number
+    }
+
+    /// Decides on an entry of a key of which none was decided on before.
+    #[inline]
+    fn decide_new(&self, key: InternalKey<'_>, expiry_ms: Option<u64>) -> Verdict {
+        if self.bounds.is_left(Direction::Forward, key) {
+            Verdict::Outside
+        } else if self.covers(key) && is_value(key, expiry_ms, self.deletions, self.horizon) {
+            Verdict::Shown
+        } else {
+            Verdict::Hidden
+        }
+    }
+
+    /// Notes that an entry of `user_key` was decided on that the scan's number covers.
+    #[inline]
+    pub(crate) fn pass(&mut self, user_key: &[u8]) {
+        let passed = self.passed.get_or_insert_default();
+        passed.clear();
+        passed.extend_from_slice(user_key);
+    }
+}
+
+/// Whether two keys are the same one. Keys that follow each other rarely are, and mostly differ in their first or last
+/// bytes: two words tell what takes a call to compare in full.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last_chunk::<8>() == b.last_chunk() && a.first_chunk::<8>() == b.first_chunk() && a == b
+}
+
+/// Whether the entry sets a value that no range deletion hides and that has not expired.
+#[inline]
+pub(crate) fn is_value(
+    key: InternalKey<'_>,
+    expiry_ms: Option<u64>,
+    deletions: &RangeDeletions,
+    horizon: Horizon,
+) -> bool {
+    let is_hidden =
+        || deletions.newest_over(key.user_key, horizon.number).is_some_and(|hidden| hidden > key.tag.sequence());
+    key.tag.kind() == Kind::Put && !is_expired(expiry_ms, horizon.time_ms) && !is_hidden()
+}

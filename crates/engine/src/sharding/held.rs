@@ -1,0 +1,49 @@
+//! Keys that are moving from one shard to another. Nobody writes them meanwhile.
+
+use crate::terms::routing::KeyRange;
+use crate::terms::{Error, Result};
+use crate::write::batch::{Write, WriteBatch};
+use forebay_base::{KeyOrder, Kind};
+
+/// Keys that nobody may write for now.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    lower: Vec<u8>,
+    upper: Option<Vec<u8>>,
+    /// The shard that they leave.
+    pub(crate) source: usize,
+    /// Why they are not released, if the move failed.
+    pub(crate) failure: Option<Error>,
+}
+
+impl Held {
+    pub(crate) const fn new(lower: Vec<u8>, upper: Option<Vec<u8>>, source: usize) -> Self {
+        Self { lower, upper, source, failure: None }
+    }
+
+    fn range(&self) -> KeyRange<'_> {
+        KeyRange { lower: Some(&self.lower), upper: self.upper.as_deref() }
+    }
+
+    pub(crate) fn holds(&self, order: KeyOrder, key: &[u8]) -> bool {
+        self.range().contains(order, key)
+    }
+
+    /// Whether a batch writes any of them.
+    pub(crate) fn holds_any(&self, order: KeyOrder, batch: &WriteBatch) -> Result<bool> {
+        for write in batch.iter() {
+            let Write { kind, key, value, .. } = write?;
+            let is_held = match kind {
+                Kind::RangeDelete => {
+                    let deleted = KeyRange { lower: Some(key), upper: Some(value) };
+                    self.range().intersection(order, deleted).is_some()
+                }
+                _ => self.holds(order, key),
+            };
+            if is_held {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

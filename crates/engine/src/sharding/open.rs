@@ -1,0 +1,194 @@
+//! Opening a database: its memory nodes and the shards on each of them.
+
+use crate::durable::named;
+use crate::durable::recovery::{self, LeftRecords};
+use crate::remote::node_part::PrivateStore;
+use crate::remote::segment;
+use crate::remote::segment::{Node, Remote};
+use crate::sharding::open_stored;
+use crate::sharding::opened::{Opened, acquire, nodes, recorded_routing};
+use crate::terms::recovery::{Recovery, ShardRecovery};
+use crate::terms::routing::{KeyRange, Routing};
+use crate::terms::time::ExpiryClock;
+use crate::terms::{Error, Options, Result};
+use crate::tree::version::identity;
+use crate::work::bell::Bell;
+use crate::work::shard::Shard;
+use forebay_base::ErrorKind;
+use forebay_env::thread::spawn;
+use forebay_memory_client::{MemoryClient, ShardId};
+use forebay_table::StoreConfig;
+use std::sync::Arc;
+
+/// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX). They ring `bell` when
+/// there is work.
+///
+/// # Errors
+/// See [`crate::Db::open`].
+pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, bell: &Arc<Bell>) -> Result<Opened> {
+    options.check()?;
+    let smallest = clients.iter().map(|client| client.extent_bytes()).min();
+    let smallest = smallest.ok_or_else(|| Error::invalid("a database needs at least one memory node"))?;
+    let options = options.clone().fitted_to(smallest);
+    let time = Arc::new(ExpiryClock::new(Arc::clone(&options.clock)));
+    // Nodes without a shard are not used.
+    let used = clients.get(..options.shards).unwrap_or(clients);
+    let opened = match (&options.name, &options.storage) {
+        (Some(name), Some(storage)) => open_stored::open((storage, name), used, &options, &time, bell),
+        (Some(name), None) => open_named(name, used, &options, &time, bell),
+        (None, _) => open_private(nodes(used.iter(), &options), &options, &time, bell),
+    };
+    opened.map_err(|error| judged(used, error))
+}
+
+/// The meaning of a failure to open, as [`Remote::judged`] gives it for later failures: the session ended, or another
+/// process interfered.
+fn judged(clients: &[Arc<MemoryClient>], error: Error) -> Error {
+    if error.is_of_storage() {
+        return error;
+    }
+    match error.kind() {
+        kind @ (ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::Fenced | ErrorKind::AccessDenied) => {
+            let ended = clients.iter().find_map(|client| segment::ended(client));
+            ended.unwrap_or_else(|| match kind {
+                ErrorKind::AccessDenied => Error::new(
+                    ErrorKind::Unavailable,
+                    format!("the memory node withdrew its memory, try again: {error}"),
+                ),
+                _ => error,
+            })
+        }
+        _ => error,
+    }
+}
+
+fn open_private(nodes: Vec<Arc<Node>>, options: &Options, time: &Arc<ExpiryClock>, bell: &Arc<Bell>) -> Result<Opened> {
+    let store = |node: &Arc<Node>| if node.runs_jobs() { PrivateStore::create(node.client()) } else { Ok(None) };
+    let stores = nodes.iter().map(store).collect::<Result<Vec<_>>>()?;
+    let places = nodes.iter().zip(&stores).cycle().zip(0..).take(options.shards);
+    let shards = places.map(|((node, store), id)| {
+        let remote = Arc::new(Remote::new(node, store.as_ref(), ShardId(id))?);
+        Ok(Arc::new(Shard::new(options.clone(), remote, Arc::clone(time), Arc::clone(bell))?))
+    });
+    let shards = shards.collect::<Result<Vec<_>>>()?.into();
+    let (routing, cut) = (options.routing()?, Arc::default());
+    Ok(Opened { nodes, shards, routing, logs: Vec::new(), recovery: None, cut, log: None })
+}
+
+fn open_named(
+    name: &str,
+    clients: &[Arc<MemoryClient>],
+    options: &Options,
+    time: &Arc<ExpiryClock>,
+    bell: &Arc<Bell>,
+) -> Result<Opened> {
+    let config = StoreConfig {
+        key_order: options.key_order,
+        shards: options.shards as u64,
+        merge_operator: String::new(),
+        bounds: options.routing()?.bounds().to_vec(),
+        part: None,
+    };
+    let parts = named::open(clients, name, &config, options)?;
+    let nodes = nodes(parts.iter().map(|part| part.store.client()), options);
+    let owners = acquire(&parts, options)?;
+    let mut shards: Vec<Arc<Shard>> = Vec::with_capacity(options.shards);
+    let mut logs = Vec::with_capacity(options.shards);
+    let mut recovery = Recovery::default();
+    let mut result: Result<()> = Ok(());
+    for ((owner, node), id) in owners.iter().zip(nodes.iter().cycle()).zip(0..) {
+        let opened = result.and_then(|()| {
+            let identity = identity(options, owner.store().id().0.into(), id);
+            let mut recovered = recovery::take_up(node, owner, identity, options)?;
+            logs.push(std::mem::take(&mut recovered.log.records));
+            let flushed = recovered.version.version.last_sequence();
+            recovery.shards.push(ShardRecovery { flushed, last: recovered.log.last });
+            recovery.segments_held += recovered.version.segments().count() as u64;
+            Ok(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(time), Arc::clone(bell))?))
+        });
+        result = opened.map(|shard| shards.push(shard));
+        if result.is_err() {
+            owner.release();
+        }
+    }
+    let bounds = parts.first().map(|part| part.config.bounds.as_slice()).unwrap_or_default();
+    let routing = result.and_then(|()| recorded_routing(&shards, bounds, options));
+    if routing.is_err() {
+        shards.iter().for_each(|shard| shard.close());
+        shards.iter().for_each(|shard| shard.clear());
+    }
+    let cut = Arc::default();
+    Ok(Opened { nodes, routing: routing?, shards: shards.into(), logs, recovery: Some(recovery), cut, log: None })
+}
+
+/// Goes on where the earlier owner of a named database was gone: writes again what its logs hold, several shards at a
+/// time, and deletes keys in shards that do not own them. Background work must go on meanwhile.
+///
+/// # Errors
+/// As for writes; `Corrupt` when a log is damaged.
+pub(crate) fn resume(shards: &[Arc<Shard>], logs: Vec<LeftRecords>, routing: &Routing) -> Result<()> {
+    if logs.is_empty() {
+        return Ok(());
+    }
+    let mut result = Ok(());
+    let mut threads = Vec::new();
+    for (shard, records) in shards.iter().zip(logs) {
+        if shard.tree.options.background_threads == 0 || shards.len() == 1 {
+            result = result.and_then(|()| shard.replay(&records));
+            continue;
+        }
+        let shard = Arc::clone(shard);
+        let thread = spawn("forebay-replay".to_owned(), move || shard.replay(&records));
+        threads.push(thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}"))));
+    }
+    for thread in threads {
+        let panicked = |_| Err(Error::new(ErrorKind::Io, "a thread that replays a log panicked"));
+        result = result.and(thread.and_then(|thread| thread.join().unwrap_or_else(panicked)));
+    }
+    result.and_then(|()| tidy(shards, routing))
+}
+
+/// Deletes keys in shards that do not own them, left by an interrupted move of a bound.
+fn tidy(shards: &[Arc<Shard>], routing: &Routing) -> Result<()> {
+    for (at, shard) in shards.iter().enumerate() {
+        let Some(range) = routing.range(at) else {
+            shard.clear_range(KeyRange::default())?;
+            continue;
+        };
+        if let Some(lower) = range.lower {
+            shard.clear_range(KeyRange { lower: None, upper: Some(lower) })?;
+        }
+        if let Some(upper) = range.upper {
+            shard.clear_range(KeyRange { lower: Some(upper), upper: None })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_fabric::inprocess;
+    use forebay_memory_client::ClientOptions;
+    use forebay_memory_node::MemoryNode;
+    use forebay_proto::calls::CloseSession;
+
+    #[test]
+    fn keys_are_refused_because_a_session_ended_or_for_somebody_else() {
+        let (listener, connector) = inprocess::listen(1).unwrap();
+        let options = forebay_memory_node::Options::with_memory(64 << 20);
+        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
+        let options = ClientOptions { renew: false, ..ClientOptions::default() };
+        let connect = || MemoryClient::connect(connector.connect().unwrap(), "process", options.clone()).unwrap();
+        let clients = [connect(), connect()];
+        let judged = |kind| judged(&clients, Error::new(kind, "a key")).kind();
+        assert_eq!(judged(ErrorKind::AccessDenied), ErrorKind::Unavailable);
+        assert_eq!(judged(ErrorKind::Corrupt), ErrorKind::Corrupt);
+        // As when the session lapses: the client is not told.
+        let [_, second] = &clients;
+        second.call(&CloseSession { session: second.session() }).unwrap();
+        assert_eq!(judged(ErrorKind::AccessDenied), ErrorKind::Fenced);
+        assert_eq!(judged(ErrorKind::Corrupt), ErrorKind::Fenced);
+        assert_eq!(judged(ErrorKind::Full), ErrorKind::Full);
+    }
+}

@@ -1,0 +1,210 @@
+//! Opening a database that lies in storage (see `durable::restore`), and dropping one.
+
+use crate::durable::database::{Committed, Place};
+use crate::durable::named::{self, Copies};
+use crate::durable::recovery::LeftRecords;
+use crate::durable::register::{Claimed, Register};
+use crate::durable::restore::{self, Logs, Restored, Restorer};
+use crate::durable::storage_log::StorageLog;
+use crate::remote::objects::Objects;
+use crate::remote::owner::Owner;
+use crate::remote::segment::Node;
+use crate::sharding::opened::{Opened, acquire, nodes, recorded_routing};
+use crate::terms::recovery::{Recovery, ShardRecovery};
+use crate::terms::time::ExpiryClock;
+use crate::terms::{Error, Options, Result};
+use crate::tree::cut::Cut;
+use crate::tree::version::identity;
+use crate::work::bell::Bell;
+use crate::work::shard::Shard;
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use forebay_memory_client::MemoryClient;
+use forebay_storage::{BlockCache, Recovery as LogRecovery, Storage};
+use forebay_table::{DatabaseIdentity, StorageRoot, StoreConfig, Version};
+use std::sync::Arc;
+
+/// Opens the database `name` in `storage`, with the memory of these nodes.
+///
+/// # Errors
+/// See [`crate::Db::open`].
+pub(super) fn open(
+    (storage, name): (&Storage, &str),
+    clients: &[Arc<MemoryClient>],
+    options: &Options,
+    time: &Arc<ExpiryClock>,
+    bell: &Arc<Bell>,
+) -> Result<Opened> {
+    let place = Place::new(storage, name)?;
+    let config = StoreConfig {
+        key_order: options.key_order,
+        shards: options.shards as u64,
+        merge_operator: String::new(),
+        bounds: options.routing()?.bounds().to_vec(),
+        part: None,
+    };
+    let found = Committed::of(&place.history()?)?;
+    let identity = match &found {
+        Some(_) if options.error_if_exists => {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
+        }
+        None if !options.create_if_missing => return Err(missing(name, storage)),
+        Some(found) => {
+            named::check(name, &found.identity.config, &config)?;
+            found.identity.clone()
+        }
+        None => DatabaseIdentity { database: random()?, config },
+    };
+    let recorded = found.as_ref().map_or("", |found| found.memory_store.as_str());
+    let copies = named::open_copies(clients, (name, identity.database), recorded, &identity.config, options)?;
+    let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
+    let owners = acquire(&copies.parts, options)?;
+    let taker = Taker { place, options, time, bell, nodes: &nodes, owners: &owners, copies: &copies, found, identity };
+    let taken = taker.take_over().inspect_err(|_| owners.iter().for_each(|owner| owner.release()))?;
+    let Taken { shards, records, recovery, cut, log } = taken;
+    let bounds = taker.identity.config.bounds.as_slice();
+    let routing = recorded_routing(&shards, bounds, options).inspect_err(|_| {
+        shards.iter().for_each(|shard| shard.close());
+        shards.iter().for_each(|shard| shard.clear());
+    })?;
+    named::drop_other_copies(clients, (name, taker.identity.database), &copies.store);
+    Ok(Opened { nodes, shards: shards.into(), routing, logs: records, recovery: Some(recovery), cut, log: Some(log) })
+}
+
+struct Taker<'a> {
+    place: Place,
+    options: &'a Options,
+    time: &'a Arc<ExpiryClock>,
+    bell: &'a Arc<Bell>,
+    nodes: &'a [Arc<Node>],
+    owners: &'a [Arc<Owner>],
+    copies: &'a Copies,
+    found: Option<Committed>,
+    identity: DatabaseIdentity,
+}
+
+/// What a database consists of once it is this process's.
+struct Taken {
+    shards: Vec<Arc<Shard>>,
+    /// By shard, what is to be written again.
+    records: Vec<LeftRecords>,
+    recovery: Recovery,
+    cut: Arc<Cut>,
+    log: Arc<StorageLog>,
+}
+
+impl Taker<'_> {
+    fn take_over(&self) -> Result<Taken> {
+        let options = self.options;
+        let empty: Vec<_> = (0..options.shards as u64)
+            .map(|shard| Version::empty(identity(options, self.identity.database, shard)))
+            .collect();
+        let known = self.found.as_ref().map(|found| found.identity.database);
+        let claimed = Claimed::claim(&self.place, known, &self.identity, &empty)?;
+        let mut committed = claimed.committed.clone();
+        if self.found.as_ref().is_some_and(|found| found.memory_store != committed.memory_store) {
+            return Err(Error::new(ErrorKind::Busy, "another process opened the database at the same time: try again"));
+        }
+        let epoch = claimed.epoch();
+        let mut recovery = Recovery { epoch, ..Recovery::default() };
+        let mut logs = restore::read_logs(&self.place, &committed, options, &mut recovery)?;
+        let restored = self.restore(&committed, epoch, &mut recovery)?;
+        committed.memory_store.clone_from(&self.copies.store);
+        committed.versions = restored.iter().map(|restored| restored.version.version.clone()).collect();
+        let register = Arc::new(claimed.begin(committed)?);
+        restored.iter().for_each(Restored::take_charge);
+        let records = logs.take_records();
+        let flushed = restored.iter().map(|restored| restored.version.version.last_sequence());
+        let shards = flushed.zip(&logs.replay.shards);
+        recovery.shards = shards.map(|(flushed, shard)| ShardRecovery { flushed, last: shard.last }).collect();
+        let cut = Arc::<Cut>::default();
+        let (shards, log) = self.shards(restored, &register, epoch, logs, &cut)?;
+        Ok(Taken { shards, records, recovery, cut, log })
+    }
+
+    fn restore(&self, committed: &Committed, epoch: u64, recovery: &mut Recovery) -> Result<Vec<Restored>> {
+        let root = StorageRoot { database: self.identity.database, epoch };
+        let mut restorer = Restorer { root, knows_memory: self.copies.are_known, options: self.options, recovery };
+        let cache = Arc::new(BlockCache::new(self.options.block_cache())?);
+        let mut restored = Vec::with_capacity(committed.versions.len());
+        let places = self.owners.iter().zip(self.nodes.iter().cycle());
+        for (((owner, node), version), shard) in places.zip(&committed.versions).zip(0..) {
+            if *version.identity() != identity(self.options, self.identity.database, shard) {
+                return Err(Error::corrupt(format!("the version of shard {shard} is another shard's")));
+            }
+            let (storage, prefix) = (&self.place.storage, self.place.segments(shard)?);
+            let objects = Objects::new(storage, prefix, epoch, Arc::clone(&cache), self.options.layout());
+            restored.push(restorer.shard(node, owner, version, objects)?);
+        }
+        Ok(restored)
+    }
+
+    fn shards(
+        &self,
+        restored: Vec<Restored>,
+        register: &Arc<Register>,
+        epoch: u64,
+        logs: Logs,
+        cut: &Arc<Cut>,
+    ) -> Result<(Vec<Arc<Shard>>, Arc<StorageLog>)> {
+        let reached: Vec<_> = logs.replay.shards.iter().map(|shard| shard.last).collect();
+        let (place, register_of_log) = (self.place.clone(), Arc::clone(register));
+        let log = StorageLog::new(place, epoch, register_of_log, Arc::clone(cut), &reached, logs.left, self.options);
+        let log = Arc::new(log);
+        let of = |((restored, last), number)| {
+            let (time, bell) = (Arc::clone(self.time), Arc::clone(self.bell));
+            Ok(Arc::new(Shard::restored(self.options.clone(), restored, last, (register, &log, number), time, bell)?))
+        };
+        let shards = restored.into_iter().zip(reached).zip(0..).map(of).collect::<Result<Vec<_>>>()?;
+        log.begin(shards.iter().map(|shard| Arc::clone(&shard.tree)).collect());
+        Ok((shards, log))
+    }
+}
+
+/// Options that open the database `name` in `storage`: those it was created with, and defaults for the rest.
+///
+/// # Errors
+/// `NotFound` when it is not there; those of the storage.
+pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
+    let place = Place::new(storage, name)?;
+    let found = Committed::of(&place.history()?)?.ok_or_else(|| missing(name, storage))?;
+    let config = found.identity.config;
+    Ok(Options {
+        name: Some(name.to_owned()),
+        storage: Some(storage.clone()),
+        key_order: config.key_order,
+        shards: usize::try_from(config.shards).unwrap_or(usize::MAX),
+        create_if_missing: false,
+        ..Options::default()
+    })
+}
+
+/// Drops the database `name` in `storage`, and what these memory nodes hold of it. An owner that lives is fenced.
+///
+/// # Errors
+/// `NotFound` when it is not there; `Busy` while a process has it open on one of the nodes; those of the storage: call again.
+pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+    let place = Place::new(storage, name)?;
+    let found = Committed::of(&place.history()?)?.ok_or_else(|| missing(name, storage))?;
+    named::drop_copies(clients, (name, found.identity.database))?;
+    let claimed = Claimed::claim(&place, Some(found.identity.database), &found.identity, &found.versions)?;
+    let logs = claimed.committed.logs.clone();
+    claimed.drop_database()?;
+    for log in logs {
+        let log = place.log(log)?;
+        drop(storage.open_log(&log, LogRecovery::Seal)?);
+        storage.delete_log(&log)?;
+    }
+    for object in storage.objects().list(Some(&place.all_segments()?))? {
+        storage.objects().delete(&object.name)?;
+    }
+    Ok(())
+}
+
+fn missing(name: &str, storage: &Storage) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no database {name:?} in {}", storage.objects().describe()))
+}
+
+fn random() -> Result<u128> {
+    Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))
+}

@@ -1,0 +1,69 @@
+//! What ways to open a database have in common.
+
+use crate::durable::named;
+use crate::durable::recovery::{self, LeftRecords};
+use crate::durable::storage_log::StorageLog;
+use crate::remote::owner::Owner;
+use crate::remote::segment::Node;
+use crate::terms::recovery::Recovery;
+use crate::terms::routing::Routing;
+use crate::terms::{Error, Options, Result};
+use crate::tree::cut::Cut;
+use crate::work::shard::Shard;
+use forebay_memory_client::{MemoryClient, ShardId};
+use std::sync::Arc;
+
+/// The parts of an open database.
+pub(crate) struct Opened {
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) shards: Arc<[Arc<Shard>]>,
+    pub(crate) routing: Routing,
+    /// Of each shard of a named database, what its log holds that no table does.
+    pub(crate) logs: Vec<LeftRecords>,
+    /// What was found of a named database.
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) cut: Arc<Cut>,
+    /// The log in storage, if there is one.
+    pub(crate) log: Option<Arc<StorageLog>>,
+}
+
+/// The memory nodes, each with the same share of the budget for indexes.
+pub(super) fn nodes<'a>(
+    clients: impl ExactSizeIterator<Item = &'a Arc<MemoryClient>>,
+    options: &Options,
+) -> Vec<Arc<Node>> {
+    let mut of_node = options.clone();
+    of_node.cached_index_bytes = options.cached_index_bytes.map(|bytes| bytes / clients.len().max(1) as u64);
+    clients.enumerate().map(|(number, client)| Node::new(number, Arc::clone(client), &of_node)).collect()
+}
+
+/// Acquires all shards, or none.
+pub(super) fn acquire(parts: &[named::Part], options: &Options) -> Result<Vec<Arc<Owner>>> {
+    let mut owners: Vec<Arc<Owner>> = Vec::with_capacity(options.shards);
+    for (part, id) in parts.iter().cycle().zip(0..).take(options.shards) {
+        match recovery::acquire(&part.store, ShardId(id), options) {
+            Ok(owner) => owners.push(owner),
+            Err(error) => {
+                owners.iter().for_each(|owner| owner.release());
+                return Err(error);
+            }
+        }
+    }
+    Ok(owners)
+}
+
+/// The bounds the database was created with, updated by later moves.
+pub(super) fn recorded_routing(shards: &[Arc<Shard>], created: &[Vec<u8>], options: &Options) -> Result<Routing> {
+    let mut created = created.iter();
+    let mut bounds = Vec::new();
+    for shard in shards.iter().skip(1) {
+        let (created, view) = (created.next(), shard.tree.view.load());
+        let moved = view.version.version.first_key().map(<[u8]>::to_vec);
+        match moved.or_else(|| created.cloned()) {
+            Some(bound) => bounds.push(bound),
+            None => break,
+        }
+    }
+    let routing = Routing::new(options.key_order, options.shards, bounds);
+    routing.map_err(|error| Error::corrupt(format!("the bounds between shards do not fit each other: {error}")))
+}

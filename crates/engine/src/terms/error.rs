@@ -1,0 +1,109 @@
+//! Errors of the engine.
+
+use forebay_base::ErrorKind;
+use std::sync::Arc;
+
+/// The result of a call of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed. [`Error::kind`] says what the caller must do. Cheap to clone, because a
+/// failure of background work goes to every caller that it concerns.
+#[derive(Debug, Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// What the caller must do.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the database is closed")
+    }
+
+    fn from_source(kind: ErrorKind, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { kind, message: source.to_string(), source: Some(Arc::new(source)) }
+    }
+
+    /// Whether storage failed, and not the memory nodes or the fabric.
+    pub(crate) fn is_of_storage(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.is::<forebay_storage::Error>())
+    }
+
+    /// The same error with a note of what was being done.
+    pub(crate) fn during(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+impl From<forebay_fabric::Error> for Error {
+    fn from(error: forebay_fabric::Error) -> Self {
+        Self::from_source(error.kind(), error)
+    }
+}
+
+impl From<forebay_memory_client::Error> for Error {
+    fn from(error: forebay_memory_client::Error) -> Self {
+        Self::from_source(error.kind(), error)
+    }
+}
+
+impl From<forebay_memtable::MemtableError> for Error {
+    fn from(error: forebay_memtable::MemtableError) -> Self {
+        Self::from_source(error.kind(), error)
+    }
+}
+
+impl From<forebay_memtable::IndexError> for Error {
+    fn from(error: forebay_memtable::IndexError) -> Self {
+        Self::from_source(error.kind(), error)
+    }
+}
+
+impl From<forebay_table::Error> for Error {
+    fn from(error: forebay_table::Error) -> Self {
+        Self::from_source(error.kind(), error)
+    }
+}
+
+impl From<forebay_storage::Error> for Error {
+    fn from(error: forebay_storage::Error) -> Self {
+        Self::from_source(error.kind(), error)
+    }
+}
+
+impl From<forebay_base::RecordError> for Error {
+    fn from(error: forebay_base::RecordError) -> Self {
+        Self::from_source(ErrorKind::Corrupt, error)
+    }
+}

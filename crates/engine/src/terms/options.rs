@@ -1,0 +1,365 @@
+//! Options of a database.
+
+use crate::terms::routing::Routing;
+use crate::terms::{Error, Result};
+use forebay_base::KeyOrder;
+use forebay_env::{Clock, SystemClock};
+use forebay_fabric::{Atomics, Capabilities};
+use forebay_storage::{BlockCacheOptions, BlockOptions, Compression, Storage};
+use forebay_table::PointIndexOptions;
+use forebay_table::job::SizeClasses;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum number of shards of a database.
+const MAX_SHARDS: usize = 256;
+
+/// Where compactions run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompactionPlace {
+    /// At the compute node, over the fabric.
+    ComputeNode,
+    /// At the memory node, near the data (dLSM V). The compute node does it when the memory node runs no jobs or
+    /// refuses one.
+    #[default]
+    MemoryNode,
+}
+
+/// Where the bounds between shards are at first. They can move later.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ShardBounds {
+    /// The values of a key's first two bytes are divided evenly. This suits keys that begin with random bytes.
+    #[default]
+    Uniform,
+    /// These keys, ascending in the database's order, at most one fewer than there are shards. The first shard owns the
+    /// keys before the first bound, the next shard those from there on, and so on. Remaining shards own nothing.
+    Given(Vec<Vec<u8>>),
+}
+
+/// What compactions do with records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompactionStyle {
+    /// They merge indexes. Once enough records out of order have come to a table of the last level of their range, they
+    /// are brought into key order, and then stay.
+    #[default]
+    Clustered,
+    /// They merge indexes. Records stay where they were written until their segment is collected.
+    Unclustered,
+    /// They rewrite every record, as in other LSM-trees: the baseline for comparison.
+    Classic,
+}
+
+/// In which order a flush writes its records to remote memory (`docs/decisions/0029`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlushOrder {
+    /// As they were written: the block of a memtable leaves as it stands, and the compute node copies nothing. A scan
+    /// reads each record by itself until a compaction brings it into key order in the last level.
+    #[default]
+    AsWritten,
+    /// In key order, without those that are shadowed: each table of level 0 is a run, which a scan streams, and tables of
+    /// further levels name stretches of runs. A background thread copies each record once more. Takes no more remote
+    /// memory, and compactions move the same. Where no piece of memory holds all records, they leave as they were written.
+    ByKey,
+}
+
+/// How a scan brings in records that lie apart. It reads them one by one with one doorbell, or the memory node gathers
+/// them, at a cost to its processor, and sends them in one piece. Gathering needs a memory node that runs jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Gathering {
+    /// Never gather.
+    Never,
+    /// Gather many records where reading them uses the memory node's processor anyway, as over TCP.
+    #[default]
+    Automatic,
+    /// Gather this many records or more.
+    From(usize),
+}
+
+impl Gathering {
+    /// Number of records from which gathering over TCP is cheaper than reading.
+    const MANY: usize = 64;
+
+    /// The number of records from which to gather on a back end with these capabilities; `None` for never.
+    pub(crate) fn threshold(self, capabilities: &Capabilities) -> Option<usize> {
+        match self {
+            Self::Never => None,
+            Self::Automatic => (capabilities.atomics == Atomics::ByTargetCpu).then_some(Self::MANY),
+            Self::From(records) => Some(records),
+        }
+    }
+}
+
+/// What an acknowledged write survives (`docs/concepts/durability.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// What was flushed survives the process; the rest ends with it.
+    #[default]
+    None,
+    /// The write is in the memory of its memory node before it returns. It survives the process, but not the memory
+    /// node. Needs a name.
+    Memory,
+    /// The write is in storage. It survives the loss of everything but the storage. Needs [`Options::storage`].
+    Storage(Syncing),
+}
+
+/// When writes reach storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Syncing {
+    /// Before they return. All that are written at the same time share one sync.
+    Sync,
+    /// Once in a while: what was written within so long, and while the sync after it took, may be lost. What survives is
+    /// what was written up to some moment.
+    Interval(Duration),
+    /// When their memtable is flushed. There is no log.
+    Flush,
+}
+
+/// How a database behaves. The defaults come from the papers (dLSM XI-B) where they give one.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The database's name on the memory node: letters, digits, `.`, `_`, `-`. A named database outlives its process,
+    /// and another process can open it. A database without a name is private to its session at the memory node and ends
+    /// with it.
+    pub name: Option<String>,
+    /// Create a named database that does not exist.
+    pub create_if_missing: bool,
+    /// Refuse to open a named database that exists.
+    pub error_if_exists: bool,
+    /// Open a named database even when another process has it open. The other process is fenced: all its calls fail and
+    /// have no effect.
+    pub takeover: bool,
+    /// Where the database keeps what survives everything else: versions, tables, and the log of writes. The database of this
+    /// name in it is opened, or created, whatever its memory nodes hold. Needs a name, which does not begin with a dot.
+    pub storage: Option<Storage>,
+    /// What writes survive that say nothing else ([`WriteOptions`]).
+    pub durability: Durability,
+    /// Order of the keys.
+    pub key_order: KeyOrder,
+    /// Number of shards: key ranges with an LSM-tree each (dLSM VII). Sizes and triggers in these options apply to one
+    /// shard.
+    pub shards: usize,
+    /// Bounds between the shards.
+    pub shard_bounds: ShardBounds,
+    /// How often to look at the shards and move bounds where neighbours differ too much in size. `None` for never;
+    /// [`Db::rebalance`](crate::Db::rebalance) still does it on request. Uses a thread.
+    pub rebalance_interval: Option<Duration>,
+    /// Capacity of a memtable in bytes of records.
+    pub write_buffer_bytes: usize,
+    /// Sealed memtables that may wait for their flush before writers have to wait.
+    pub max_immutable_memtables: usize,
+    /// An output table of a compaction ends at this many record bytes.
+    pub target_table_bytes: u64,
+    /// Number of tables of level 0 at which it is compacted.
+    pub level0_compaction_trigger: usize,
+    /// Number of tables of level 0 at which writers are slowed down.
+    pub level0_slowdown_trigger: usize,
+    /// Number of tables of level 0 at which writers wait.
+    pub level0_stop_trigger: usize,
+    /// Whether much is written before anything is read. Level 0 then has no triggers, and compactions run only on
+    /// request.
+    pub bulk_load: bool,
+    /// Record bytes at which level 1 is compacted.
+    pub level1_bytes: u64,
+    /// Each further level may be this many times larger than the one before.
+    pub level_size_multiplier: u64,
+    /// Number of levels, level 0 included.
+    pub levels: usize,
+    /// Threads for the flushes and compactions of all shards. With none, background work runs in the thread that waits
+    /// for it, and in [`Db::run_background_step`](crate::Db::run_background_step).
+    pub background_threads: usize,
+    /// Where compactions run.
+    pub compaction_place: CompactionPlace,
+    /// Maximum bytes of cached table indexes at this node; `None` for no limit. A read that needs an index beyond the
+    /// limit costs one more round trip. The sparse indexes (about 0.3 bytes per key of 20 bytes) count towards the
+    /// limit, but are always kept.
+    pub cached_index_bytes: Option<u64>,
+    /// In which order a flush writes its records.
+    pub flush_order: FlushOrder,
+    /// How a scan brings in records that lie apart.
+    pub gathering: Gathering,
+    /// What compactions do with records.
+    pub compaction_style: CompactionStyle,
+    /// Sizes from which records count as medium and as large (Tebis 3.1).
+    pub size_classes: SizeClasses,
+    /// Maximum number of runs of a table of the last level.
+    pub last_level_runs: usize,
+    /// Maximum share, in percent, of the bytes of a last-level table that may lie outside its runs, where they were
+    /// written. Large records do not count. Scans lower the limit for the tables that they cross.
+    pub unclustered_percent: u64,
+    /// Maximum dead bytes per 100 live bytes, of all dead bytes that are known and that no reader pins.
+    pub dead_percent: u64,
+    /// The first level whose tables lie in storage, from 1 on; `None` when all lie in memory. Levels from there on take
+    /// memory for their cached indexes only, so the database may be as large as its storage. Compactions into them run at
+    /// this node.
+    pub storage_from_level: Option<usize>,
+    /// Bytes of the cache of what was read from storage.
+    pub block_cache_bytes: u64,
+    /// How what is written to storage is compressed.
+    pub compression: Compression,
+    /// The point indexes of tables.
+    pub point_index: PointIndexOptions,
+    /// How long to wait for the fabric before a node counts as lost.
+    pub fabric_timeout: Duration,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// A seed for values that may differ between databases but must be repeatable within one.
+    pub seed: u64,
+}
+
+/// How one write behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteOptions {
+    /// What the write survives once it is acknowledged; `None` for what [`Options::durability`] says.
+    pub durability: Option<Durability>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: None,
+            create_if_missing: true,
+            error_if_exists: false,
+            takeover: false,
+            storage: None,
+            durability: Durability::default(),
+            key_order: KeyOrder::Bytewise,
+            shards: 1,
+            shard_bounds: ShardBounds::default(),
+            rebalance_interval: None,
+            write_buffer_bytes: 64 << 20,
+            max_immutable_memtables: 4,
+            target_table_bytes: 64 << 20,
+            level0_compaction_trigger: 4,
+            level0_slowdown_trigger: 20,
+            level0_stop_trigger: 36,
+            bulk_load: false,
+            level1_bytes: 256 << 20,
+            level_size_multiplier: 10,
+            levels: 7,
+            background_threads: 3,
+            compaction_place: CompactionPlace::default(),
+            cached_index_bytes: None,
+            flush_order: FlushOrder::default(),
+            gathering: Gathering::default(),
+            compaction_style: CompactionStyle::default(),
+            size_classes: SizeClasses::default(),
+            last_level_runs: 8,
+            unclustered_percent: 25,
+            dead_percent: 25,
+            storage_from_level: None,
+            block_cache_bytes: 64 << 20,
+            compression: Compression::default(),
+            point_index: PointIndexOptions::default(),
+            fabric_timeout: Duration::from_secs(5),
+            clock: SystemClock::shared(),
+            seed: 0x464f_5245_4241_5921,
+        }
+    }
+}
+
+impl Options {
+    /// Adapts the options to a memory node whose largest allocation is `extent_bytes`. A memtable's block and a table's
+    /// records are each allocated in one piece, with room for one more record.
+    pub(crate) fn fitted_to(mut self, extent_bytes: u64) -> Self {
+        let half = extent_bytes / 2;
+        let fit = |name: &str, bytes: u64| {
+            if bytes > half {
+                tracing::info!(
+                    option = name,
+                    asked_bytes = bytes,
+                    used_bytes = half,
+                    "fitted to the memory node's extents"
+                );
+            }
+            bytes.min(half)
+        };
+        self.write_buffer_bytes = fit("write_buffer_bytes", self.write_buffer_bytes as u64) as usize;
+        self.target_table_bytes = fit("target_table_bytes", self.target_table_bytes);
+        self
+    }
+
+    /// How objects in storage are laid out.
+    pub(crate) fn layout(&self) -> BlockOptions {
+        BlockOptions { compression: self.compression, ..BlockOptions::default() }
+    }
+
+    /// The cache of what is read from storage.
+    pub(crate) fn block_cache(&self) -> BlockCacheOptions {
+        let most = BlockCacheOptions::default();
+        let threads = if self.background_threads == 0 { 0 } else { most.threads };
+        BlockCacheOptions { capacity_bytes: self.block_cache_bytes, threads, ..most }
+    }
+
+    /// The initial bounds between shards.
+    pub(crate) fn routing(&self) -> Result<Routing> {
+        let bounds = match &self.shard_bounds {
+            ShardBounds::Uniform => Routing::uniform(self.key_order, self.shards),
+            ShardBounds::Given(bounds) => bounds.clone(),
+        };
+        Routing::new(self.key_order, self.shards, bounds)
+    }
+
+    /// Checks that writes can be so durable.
+    pub(crate) fn check_durability(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Storage(_) if self.storage.is_none() => {
+                Err(Error::invalid("a database without storage has no log there: name a storage"))
+            }
+            Durability::Storage(Syncing::Interval(interval)) if interval.is_zero() => {
+                Err(Error::invalid("an interval between syncs must be positive"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the options against one another.
+    pub(crate) fn check(&self) -> Result<()> {
+        let rule = |holds: bool, text: &str| if holds { Ok(()) } else { Err(Error::invalid(text)) };
+        rule((1..=MAX_SHARDS).contains(&self.shards), "shards must be from 1 to 256")?;
+        rule(
+            self.durability == Durability::None || self.name.is_some(),
+            "a database without a name ends with its process: give it a name, or ask for no durability",
+        )?;
+        rule(
+            self.storage.is_none() || self.name.is_some(),
+            "a database on storage needs a name, by which the next process finds it",
+        )?;
+        self.check_durability(self.durability)?;
+        self.routing()?;
+        rule(
+            (4 << 10..=256 << 20).contains(&self.write_buffer_bytes),
+            "write_buffer_bytes must be from 4 KiB to 256 MiB",
+        )?;
+        rule(self.max_immutable_memtables >= 1, "max_immutable_memtables must be at least 1")?;
+        rule((4 << 10..=1 << 30).contains(&self.target_table_bytes), "target_table_bytes must be from 4 KiB to 1 GiB")?;
+        rule(
+            1 <= self.level0_compaction_trigger
+                && self.level0_compaction_trigger <= self.level0_slowdown_trigger
+                && self.level0_slowdown_trigger <= self.level0_stop_trigger,
+            "the triggers of level 0 must be 1 <= compaction <= slowdown <= stop",
+        )?;
+        rule(self.level1_bytes >= 1, "level1_bytes must be positive")?;
+        rule(self.level_size_multiplier >= 2, "level_size_multiplier must be at least 2")?;
+        rule(self.last_level_runs >= 1, "last_level_runs must be at least 1")?;
+        rule(self.unclustered_percent <= 100, "unclustered_percent must be at most 100")?;
+        rule((1..=1000).contains(&self.dead_percent), "dead_percent must be from 1 to 1000")?;
+        rule(
+            self.size_classes.medium_from_bytes <= self.size_classes.large_from_bytes,
+            "records must be small below the size from which they are large",
+        )?;
+        rule(
+            self.rebalance_interval.is_none_or(|interval| !interval.is_zero() && self.background_threads > 0),
+            "rebalance_interval must be positive, and needs background threads",
+        )?;
+        rule((2..=16).contains(&self.levels), "levels must be from 2 to 16")?;
+        rule(
+            self.storage_from_level.is_none_or(|level| (1..self.levels).contains(&level)),
+            "storage_from_level must be from 1 to the last level",
+        )?;
+        rule(
+            self.storage_from_level.is_none() || self.storage.is_some(),
+            "levels in storage need a storage: name one",
+        )?;
+        rule(self.background_threads <= 64, "background_threads must be at most 64")
+    }
+}

@@ -1,0 +1,110 @@
+//! The time by which keys expire (`docs/decisions/0037`).
+//!
+//! It comes from the options' clock, in milliseconds since 1970, and never goes back while the database is open: what
+//! one read has found expired, no later read finds. Who opens a named database begins no earlier than the times by which
+//! compactions have dropped something there, whatever the clock says. All shards of a database share one time.
+
+use crate::terms::planted::{Bug, planted};
+use forebay_base::SequenceNumber;
+use forebay_base::record::is_expired;
+use forebay_env::Clock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ExpiryClock {
+    clock: Arc<dyn Clock>,
+    latest_ms: AtomicU64,
+}
+
+impl ExpiryClock {
+    pub(crate) const fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, latest_ms: AtomicU64::new(0) }
+    }
+
+    /// The time, not before any that was given out earlier.
+    pub(crate) fn now_ms(&self) -> u64 {
+        let now = self.clock.wall_ms();
+        if planted(Bug::TimeGoesBack) {
+            return now;
+        }
+        // Relaxed: nothing but this word is read through it, and a word alone never goes back for anybody.
+        let latest = self.latest_ms.load(Ordering::Relaxed);
+        if now <= latest { latest } else { self.latest_ms.fetch_max(now, Ordering::Relaxed).max(now) }
+    }
+
+    /// Time goes on from `time_ms` at the earliest.
+    pub(crate) fn begin_at(&self, time_ms: u64) {
+        self.latest_ms.fetch_max(time_ms, Ordering::Relaxed);
+    }
+}
+
+/// What a read of a shard sees: what was written up to a number, and had not expired at a time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Horizon {
+    pub(crate) number: SequenceNumber,
+    pub(crate) time_ms: u64,
+}
+
+/// The time of a read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ReadTime<'a> {
+    /// The time at which the read meets a record that expires. A read of others asks no clock.
+    Now(&'a ExpiryClock),
+    At(u64),
+}
+
+impl ReadTime<'_> {
+    /// Whether a record with this expiry counts as deleted.
+    #[inline]
+    pub(crate) fn is_past(self, expiry_ms: Option<u64>) -> bool {
+        expiry_ms.is_some() && self.is_past_expiry(expiry_ms)
+    }
+
+    #[cold]
+    fn is_past_expiry(self, expiry_ms: Option<u64>) -> bool {
+        let time_ms = match self {
+            Self::Now(clock) => clock.now_ms(),
+            Self::At(time_ms) => time_ms,
+        };
+        is_expired(expiry_ms, time_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_env::Nanos;
+    use std::time::Duration;
+
+    /// A clock that is set at will.
+    #[derive(Debug, Default)]
+    struct SetClock(AtomicU64);
+
+    impl Clock for SetClock {
+        fn now(&self) -> Nanos {
+            0
+        }
+        fn wall_ms(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+        fn sleep(&self, _: Duration) {}
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let set = Arc::new(SetClock::default());
+        let clock = ExpiryClock::new(Arc::clone(&set) as Arc<dyn Clock>);
+        let at = |ms| {
+            set.0.store(ms, Ordering::Relaxed);
+            clock.now_ms()
+        };
+        assert_eq!([at(5), at(3), at(6)], [5, 5, 6]);
+        clock.begin_at(9);
+        assert_eq!([at(7), at(10)], [9, 10]);
+        let now = ReadTime::Now(&clock);
+        assert!(now.is_past(Some(9)) && !now.is_past(Some(10)) && !now.is_past(None));
+        assert!(ReadTime::At(8).is_past(Some(7)) && !ReadTime::At(8).is_past(Some(8)));
+    }
+}

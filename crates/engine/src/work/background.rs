@@ -1,0 +1,306 @@
+//! The threads that flush and compact, shared by all shards.
+//!
+//! ```text
+//!   loop   a flush of any shard, else a compaction of any shard, else sleep until the bell rings
+//! ```
+//!
+//! Each look begins at another shard, so that none is left out. Of a shard, memtables are flushed by one
+//! flush at a time, oldest first, so its level 0 stays in order; compactions that share no table run beside
+//! that and beside each other. Where there are several threads, compactions leave one to flushes. A shard whose memory node is full has
+//! its compactions done first: they may make the room that its flush needs.
+//!
+//! A shard that failed has no more work; the others go on.
+
+use crate::plan::planner::{Command, Compaction, Planner};
+use crate::terms::{Error, Result};
+use crate::tree::buffer::Buffer;
+use crate::tree::version::LiveVersion;
+use crate::work::bell::Bell;
+use crate::work::shard::Shard;
+use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::thread::JoinHandle;
+use forebay_proto::calls::MAX_RANGES;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The threads of a database.
+#[derive(Debug)]
+pub(crate) struct Background {
+    crew: Arc<Crew>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Crew {
+    shards: Arc<[Arc<Shard>]>,
+    bell: Arc<Bell>,
+    stopped: AtomicBool,
+    /// Where the next look begins.
+    turn: AtomicUsize,
+    compactions: AtomicUsize,
+    max_compactions: usize,
+}
+
+/// Something to do, with what it is done to.
+enum Task {
+    Flush(Vec<Arc<Buffer>>),
+    Compact(Arc<LiveVersion>, Compaction),
+}
+
+/// In which order work is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Flushes,
+    Compactions,
+    /// Flushes of shards whose memory node is full.
+    FlushesWhenFull,
+}
+
+impl Round {
+    const ALL: [Self; 3] = [Self::Flushes, Self::Compactions, Self::FlushesWhenFull];
+}
+
+impl Background {
+    /// Starts `threads` threads for the shards, which ring `bell`.
+    ///
+    /// # Errors
+    /// `Io` when the system refuses.
+    pub(crate) fn start(shards: Arc<[Arc<Shard>]>, bell: Arc<Bell>, threads: usize) -> Result<Self> {
+        let crew = Arc::new(Crew {
+            shards,
+            bell,
+            stopped: AtomicBool::new(false),
+            turn: AtomicUsize::new(0),
+            compactions: AtomicUsize::new(0),
+            max_compactions: threads.saturating_sub(1).max(1),
+        });
+        let background = Self { crew: Arc::clone(&crew), threads: Mutex::default() };
+        for i in 0..threads {
+            let crew = Arc::clone(&crew);
+            match forebay_env::thread::spawn(format!("forebay-bg-{i}"), move || crew.run()) {
+                Ok(thread) => lock(&background.threads).push(thread),
+                Err(error) => {
+                    background.stop();
+                    return Err(Error::new(ErrorKind::Io, format!("starting a background thread: {error}")));
+                }
+            }
+        }
+        Ok(background)
+    }
+
+    /// Ends the threads, each after what it does now.
+    pub(crate) fn stop(&self) {
+        self.crew.stopped.store(true, Ordering::Relaxed);
+        self.crew.bell.ring();
+        for thread in lock(&self.threads).drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread panicked");
+            }
+        }
+    }
+}
+
+impl Crew {
+    fn run(&self) {
+        loop {
+            let rings = self.bell.rings();
+            if self.stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Some((shard, task)) = self.next_task() {
+                let is_compaction = matches!(task, Task::Compact(..));
+                shard.work_on(task);
+                if is_compaction {
+                    self.compactions.fetch_sub(1, Ordering::Relaxed);
+                    self.bell.ring();
+                }
+            } else if !self.keep_house() {
+                self.bell.sleep(rings);
+            }
+        }
+    }
+
+    fn next_task(&self) -> Option<(&Shard, Task)> {
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.shards.len().max(1);
+        let (head, tail) = self.shards.split_at(first);
+        let in_turn = || tail.iter().chain(head);
+        Round::ALL.into_iter().find_map(|round| {
+            if round == Round::Compactions {
+                return self.next_compaction(in_turn());
+            }
+            in_turn().find_map(|shard| Some((&**shard, shard.next_task(round)?)))
+        })
+    }
+
+    fn next_compaction<'a>(&self, mut shards: impl Iterator<Item = &'a Arc<Shard>>) -> Option<(&'a Shard, Task)> {
+        if self.compactions.fetch_add(1, Ordering::Relaxed) < self.max_compactions
+            && let Some(found) = shards.find_map(|shard| Some((&**shard, shard.next_task(Round::Compactions)?)))
+        {
+            return Some(found);
+        }
+        self.compactions.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+
+    /// As [`Shard::keep_house`], for all shards.
+    fn keep_house(&self) -> bool {
+        self.shards.iter().filter(|shard| shard.keep_house()).count() > 0
+    }
+}
+
+/// Ends the work on a shard that panics: nobody is to wait for what it never ends.
+struct FailsWithPanic<'a>(&'a Shard);
+
+impl Drop for FailsWithPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0
+                .failed(Error::new(ErrorKind::Corrupt, "background work panicked: close the database, and report it"));
+        }
+    }
+}
+
+/// Ends a step of a database without threads, also when what runs beside it panics.
+struct StepEnds<'a>(&'a AtomicBool);
+
+impl Drop for StepEnds<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    /// Does what is most urgent in this shard, if anything: for databases without threads. False when
+    /// there was nothing to do.
+    pub(crate) fn background_step(&self) -> bool {
+        if self.bell.stepping.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let _ends = StepEnds(&self.bell.stepping);
+        self.step()
+    }
+
+    fn step(&self) -> bool {
+        match Round::ALL.into_iter().find_map(|round| self.next_task(round)) {
+            Some(task) => {
+                self.work_on(task);
+                true
+            }
+            None => self.keep_house(),
+        }
+    }
+
+    /// What is to be done now and then beside flushes and compactions: asks whether another process
+    /// took the shard over, sends frees that wait to be sent, looks whether the memory node has room again, and
+    /// makes memory for memtables ahead. False when nothing was due.
+    fn keep_house(&self) -> bool {
+        let watches = self.watch_is_due();
+        if watches {
+            self.watch_owner();
+        }
+        let frees = self.tree.remote.has_frees();
+        if frees {
+            self.tree.remote.send_frees(1);
+        }
+        if self.is_room_short() {
+            self.measure_room();
+        }
+        let prepares = self.prepare_log() | self.tree.prepare_memtable();
+        watches || frees || prepares
+    }
+
+    fn next_task(&self, round: Round) -> Option<Task> {
+        let mut state = self.lock();
+        if self.tree.is_closed() {
+            return None;
+        }
+        let view = Arc::clone(&self.tree.view.load());
+        let was_asked = state.is_asked();
+        let command = self.with_scene(&view, |scene| match round {
+            Round::Flushes => state.next_flush(scene, false),
+            Round::Compactions => state.next_compaction(scene),
+            Round::FlushesWhenFull => state.next_flush(scene, true),
+        });
+        if was_asked && !state.is_asked() {
+            self.notify();
+        }
+        Some(match command? {
+            Command::Flush { memtables } => {
+                let oldest = view.sealed.len().saturating_sub(memtables);
+                Task::Flush(view.sealed.get(oldest..).unwrap_or_default().to_vec())
+            }
+            Command::Compact(compaction) => Task::Compact(Arc::clone(&view.version), compaction),
+        })
+    }
+
+    fn work_on(&self, task: Task) {
+        let _told = FailsWithPanic(self);
+        // What a task names is freed before anybody hears that it is done.
+        let (result, compacted) = match task {
+            Task::Flush(buffers) => (self.flush(&buffers).map_err(|error| error.during("flushing memtables")), None),
+            Task::Compact(version, compaction) => {
+                let start = self.tree.options.clock.now();
+                let compacted = self.compact(version, &compaction.pick);
+                if compacted.is_ok() && compaction.pick.inputs.iter().any(|(level, _)| *level == 0) {
+                    self.pace.compacted(self.tree.options.clock.now().saturating_sub(start));
+                }
+                (compacted.map_err(|error| error.during("compacting")), Some(compaction))
+            }
+        };
+        self.tree.view.reclaim();
+        self.tree.remote.send_frees(MAX_RANGES);
+        let failed = result.as_ref().err().map(Error::kind);
+        let mut state = self.lock();
+        match compacted {
+            None => state.flushed(failed == Some(ErrorKind::Full), self.tree.options.clock.now()),
+            Some(compaction) => state.compacted(compaction, failed, self.tree.options.key_order),
+        }
+        drop(state);
+        if let Err(error) = result {
+            self.failed(error);
+        }
+        self.measure_room();
+        self.notify();
+    }
+
+    /// Whether nothing is left to be flushed or compacted.
+    fn is_idle(&self, state: &Planner, what: Idle) -> bool {
+        let view = Arc::clone(&self.tree.view.load());
+        match what {
+            Idle::FlushedUpTo(number) => view.sealed.iter().all(|buffer| buffer.memtable.base() >= number),
+            Idle::Quiet => self.with_scene(&view, |scene| state.is_quiet(scene)),
+        }
+    }
+
+    /// Waits until there is nothing left to do.
+    ///
+    /// # Errors
+    /// The failure of background work; `Full` when it waits for memory; `Closed`.
+    pub(crate) fn wait_idle(&self, what: Idle) -> Result<()> {
+        let mut state = self.lock();
+        loop {
+            match what {
+                Idle::FlushedUpTo(_) => self.check_running(&state)?,
+                Idle::Quiet => self.check_compacting(&state)?,
+            }
+            if self.is_idle(&state, what) {
+                // What the last change replaced is not to wait for the next one.
+                self.tree.view.reclaim();
+                return Ok(());
+            }
+            state = self.wait(state);
+        }
+    }
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// No sealed memtable holds this number or an earlier one: it need not wait for what others go on
+    /// writing.
+    FlushedUpTo(SequenceNumber),
+    /// Nothing is left to be compacted either.
+    Quiet,
+}

@@ -1,0 +1,44 @@
+//! A bell that wakes who sleeps until there may be work.
+
+use forebay_env::sync::{Condvar, Mutex, lock};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Longest sleep without a look for work.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Rings when there may be work.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rings: Mutex<u64>,
+    rung: Condvar,
+    /// Without threads: a step is under way, and what it waits for may have somebody ask for another.
+    pub(crate) stepping: AtomicBool,
+}
+
+impl Bell {
+    /// Whether a step is under way, in a database without threads.
+    pub(crate) fn is_stepping(&self) -> bool {
+        self.stepping.load(Ordering::Relaxed)
+    }
+
+    /// Says that there may be work.
+    pub(crate) fn ring(&self) {
+        *lock(&self.rings) += 1;
+        self.rung.notify_all();
+    }
+
+    /// How often it rang: to be asked before looking for work.
+    pub(crate) fn rings(&self) -> u64 {
+        *lock(&self.rings)
+    }
+
+    /// Sleeps, unless it rang since; not for long.
+    pub(crate) fn sleep(&self, seen: u64) {
+        let rings = lock(&self.rings);
+        if *rings == seen {
+            drop(self.rung.wait_timeout(rings, NAP).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}

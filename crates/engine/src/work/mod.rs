@@ -1,0 +1,20 @@
+//! Background work: flushes, compactions here and near the data, and those who wait for them.
+//!
+//! Owns the [`Shard`](shard::Shard): a tree, and behind a lock the bookkeeping that [`plan`](crate::plan) decides by.
+//! Its threads ask the planner what to do, do it, and tell what came of it. May use the rooms below it. Never here: a
+//! lock that is held while anything is awaited from the fabric, or a change of a version except by a commit.
+
+pub(crate) mod background;
+pub(crate) mod bell;
+pub(crate) mod collection;
+pub(crate) mod compaction;
+pub(crate) mod flush;
+mod flushed_records;
+pub(crate) mod near_data;
+pub(crate) mod placing;
+pub(crate) mod requests;
+pub(crate) mod reserve;
+pub(crate) mod room;
+pub(crate) mod shard;
+pub(crate) mod stall;
+pub(crate) mod ticker;

@@ -1,0 +1,149 @@
+//! Near-data compaction (dLSM V): the compute node picks and commands, the memory node does it.
+//!
+//! ```text
+//!  compute node                              memory node
+//!   arguments ── submit, then sleep ────────► pulled by one-sided read (dLSM X-D2)
+//!                                             merge, gather, write in the node's own part
+//!   woken by immediate ◄── tables' metadata ─ and cached indexes
+//!   adopt outputs, map them, install
+//! ```
+//!
+//! The result counts only for the epoch and the job that it names. When the node refuses, the
+//! compaction runs at the compute node; when its answer is lost or overdue, the epoch is ended first,
+//! so that the attempt can do no more harm and what it made is freed.
+
+use crate::remote::node_part::NodePart;
+use crate::remote::pipeline::read_spot;
+use crate::remote::segment::Segment;
+use crate::terms::statistics;
+use crate::terms::{Error, Result};
+use crate::work::shard::Shard;
+use forebay_base::{ErrorKind, SegmentId};
+use forebay_memory_client::{ExtentRange, MAX_STORED_BYTES, ShardHandle};
+use forebay_proto::job_kind;
+use forebay_table::job::{CompactionJob, CompactionResult};
+use forebay_table::{ImageAddress, SegmentKind};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a job may take, and how much longer for each byte of its inputs: as if it were one of many.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_BYTES_PER_SECOND: u64 = 8 << 20;
+
+/// Why a compaction is not done near the data.
+pub(crate) enum NotThere {
+    /// The memory node does not do it: do it here.
+    Refused(Error),
+    /// It went wrong.
+    Failed(Error),
+}
+
+impl From<Error> for NotThere {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Shard {
+    /// Has the memory node run a compaction. Returns what it made, with its segments held.
+    pub(crate) fn compact_near_data(
+        &self,
+        part: &NodePart,
+        job: &mut CompactionJob,
+    ) -> Result<(CompactionResult, Vec<Arc<Segment>>), NotThere> {
+        let shard = part.shard();
+        // Whoever closes the database ends the epoch behind saying so: no job starts in a later one.
+        self.tree.check_open()?;
+        job.identity.store = shard.key().store.0.into();
+        job.identity.shard = shard.key().shard.0.into();
+        job.identity.epoch = shard.epoch().0;
+        job.output_segments = self.tree.next_segments();
+        let mut arguments = Vec::new();
+        job.encode(&mut arguments).map_err(Error::from)?;
+        let reply = shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job));
+        let reply = reply.map_err(|error| self.refused(&shard, error.into()))?;
+        let counters = &self.tree.counters;
+        statistics::add(&counters.compaction_fabric_bytes, (arguments.len() + reply.len()) as u64);
+        let mut result = CompactionResult::decode(&reply).map_err(Error::from)?;
+        let ranges = self.outputs(job, &result)?;
+        part.adopt(&shard, &ranges).map_err(|error| self.refused(&shard, error))?;
+        let segments = self.tree.remote.hold_outputs(part, &result.segments, &ranges)?;
+        for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
+            table.tail = self.read_tail(&segments, table.image)?;
+        }
+        Ok((result, segments))
+    }
+
+    /// Has the memory node keep bytes of a flush where the outputs of its jobs lie.
+    ///
+    /// # Errors
+    /// `Full` when the node does not; others.
+    pub(crate) fn store_near_data(&self, kind: SegmentKind, bytes: &[u8]) -> Result<Arc<Segment>> {
+        let full = |cause: String| Error::new(ErrorKind::Full, cause);
+        let part = self.tree.remote.node_part().ok_or_else(|| full("the memory node runs no jobs".into()))?;
+        if bytes.len() > MAX_STORED_BYTES {
+            return Err(full(format!("a request has room for {MAX_STORED_BYTES} bytes, not {}", bytes.len())));
+        }
+        let shard = part.shard();
+        self.tree.check_open()?;
+        let range = part.store(&shard, bytes).map_err(|error| match self.refused(&shard, error) {
+            NotThere::Refused(error) => full(error.to_string()),
+            NotThere::Failed(error) => error,
+        })?;
+        let info = self.tree.remote.info_of(kind, bytes.len() as u64, range);
+        let mut held = self.tree.remote.hold_outputs(part, &[(self.tree.next_segment(), info)], &[range])?;
+        held.pop().ok_or_else(|| Error::corrupt("an output was not held"))
+    }
+
+    /// Whether an error of the node is a refusal.
+    fn refused(&self, shard: &ShardHandle, error: Error) -> NotThere {
+        match error.kind() {
+            // Another thread of this process ended the epoch, and may not know the next one yet: then this one asks
+            // for it, which fails when another process took over.
+            ErrorKind::Fenced
+                if self.tree.remote.node_part().is_some_and(|part| part.shard().epoch() > shard.epoch())
+                    || self.tree.remote.end_epoch().is_ok() =>
+            {
+                NotThere::Refused(error)
+            }
+            ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unsupported => NotThere::Refused(error),
+            // Nobody knows what became of it.
+            ErrorKind::TimedOut | ErrorKind::Unavailable if self.tree.remote.end_epoch().is_ok() => {
+                NotThere::Refused(error)
+            }
+            _ => NotThere::Failed(error),
+        }
+    }
+
+    /// Checks that a result is that of the job, and finds where its segments lie.
+    fn outputs(&self, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
+        if result.identity != job.identity {
+            let (asked, answered) = (&job.identity, &result.identity);
+            return Err(Error::corrupt(format!("the memory node was asked {asked:?} and answered {answered:?}")));
+        }
+        let numbers: BTreeSet<SegmentId> = result.segments.iter().map(|(id, _)| *id).collect();
+        let known = numbers.iter().all(|id| job.output_segments.contains(&id.0));
+        let ranges: Option<Vec<_>> = result.segments.iter().map(|(_, info)| self.tree.remote.place_of(info)).collect();
+        match ranges {
+            Some(ranges) if known && numbers.len() == ranges.len() => Ok(ranges),
+            _ => Err(Error::corrupt("the memory node names outputs that it cannot have made")),
+        }
+    }
+
+    /// Reads the tail of an image that was too long for the reply.
+    fn read_tail(&self, segments: &[Arc<Segment>], image: ImageAddress) -> Result<Vec<u8>> {
+        let segment = segments.iter().find(|segment| segment.id() == image.segment);
+        let segment = segment.filter(|segment| image.length <= segment.info().length);
+        let segment = segment.ok_or_else(|| Error::corrupt("an output table's image is no output"))?;
+        let length = image.length.saturating_sub(image.tail_offset);
+        let tail = read_spot(&mut *self.tree.remote.background()?, &segment.spot(image.tail_offset), length)?;
+        statistics::add(&self.tree.counters.compaction_fabric_bytes, tail.len() as u64);
+        Ok(tail)
+    }
+}
+
+fn patience(job: &CompactionJob) -> Duration {
+    let bytes: u64 = job.segments.values().map(|info| info.length).fold(0, u64::saturating_add);
+    PATIENCE + Duration::from_secs(bytes / PATIENCE_BYTES_PER_SECOND)
+}

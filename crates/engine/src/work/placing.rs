@@ -1,0 +1,134 @@
+//! Where a flush's bytes go, and its blocks when memory is cut up.
+//!
+//! | tried first to last, for the whole block and then for parts half as long | |
+//! |---|---|
+//! | memory that this session leased, or leases now, of the headroom too | written one-sided, without a copy |
+//! | memory where outputs of the node's jobs lie | the node pulls the bytes and copies them |
+//!
+//! At last comes the memory that was held for this (see `room`). The index, which is in one piece, takes it first.
+//! Each part is a segment of its own and begins with a record, so nobody who reads has to know of it. So a flush
+//! finds room as long as there are free bytes in pieces of a [`MOST_PARTS`]th of a block, whoever divides them.
+
+use crate::plan::room::MOST_PARTS;
+use crate::remote::pipeline::Pipeline;
+use crate::remote::segment::Segment;
+use crate::terms::Result;
+use crate::tree::buffer::Buffer;
+use crate::work::shard::Shard;
+use forebay_base::{ErrorKind, LogicalAddress};
+use forebay_table::SegmentKind;
+use std::sync::Arc;
+
+/// A memtable's block in remote memory: its parts, each with where it begins in the block.
+#[derive(Debug)]
+pub(crate) struct PlacedBlock(Vec<(u64, Arc<Segment>)>);
+
+impl PlacedBlock {
+    /// Where `offset` of the block lies.
+    pub(crate) fn locate(&self, offset: u64) -> LogicalAddress {
+        let behind = self.0.partition_point(|(start, _)| *start <= offset);
+        let (start, segment) = &self.0[behind - 1];
+        LogicalAddress { segment: segment.id(), offset: offset - start }
+    }
+
+    /// The parts.
+    pub(crate) fn segments(self) -> impl Iterator<Item = Arc<Segment>> {
+        self.0.into_iter().map(|(_, segment)| segment)
+    }
+}
+
+impl Shard {
+    /// Finds memory for the first `length` bytes of a memtable's block, which is not empty, and writes them there.
+    /// They are written when the pipeline is drained.
+    ///
+    /// # Errors
+    /// `Full`, also when only shorter pieces are free.
+    pub(crate) fn place_block(&self, buffer: &Buffer, length: usize, pipeline: &mut Pipeline) -> Result<PlacedBlock> {
+        let bytes = buffer.memtable.filled_prefix().get(..length).unwrap_or_default();
+        let least = (length / MOST_PARTS as usize).max(1);
+        let (mut parts, mut start, mut longest) = (Vec::new(), 0, length);
+        let mut starts = None;
+        while start < length {
+            let end = if length - start <= longest {
+                length
+            } else {
+                let starts = match &mut starts {
+                    Some(starts) => starts,
+                    none => none.insert(record_starts(buffer)?),
+                };
+                end_of_part(starts, start, longest, length)
+            };
+            let part = bytes.get(start..end).unwrap_or_default();
+            let post =
+                |segment: &Arc<Segment>| pipeline.write_block(segment, &buffer.memtable, &buffer.block, start..end);
+            match self.place_bytes(SegmentKind::MemtableBlock, part, post) {
+                Ok(segment) => {
+                    parts.push((start as u64, segment));
+                    start = end;
+                }
+                Err(error) if error.kind() == ErrorKind::Full && longest > least => longest = (longest / 2).max(least),
+                Err(error) if error.kind() == ErrorKind::Full && self.release_for_flush() => longest = length,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(PlacedBlock(parts))
+    }
+
+    /// Finds memory for bytes of a flush, in one piece, and has `post` write them there, unless the node does.
+    ///
+    /// # Errors
+    /// `Full`, also when only shorter pieces are free.
+    fn place_bytes(
+        &self,
+        kind: SegmentKind,
+        bytes: &[u8],
+        post: impl FnOnce(&Arc<Segment>) -> Result<()>,
+    ) -> Result<Arc<Segment>> {
+        match self.allocate_for_flush(kind, bytes.len() as u64) {
+            Ok(segment) => post(&segment).map(|()| segment),
+            Err(full) if full.kind() == ErrorKind::Full => self.store_near_data(kind, bytes),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds memory for a table's image and writes it there.
+    ///
+    /// # Errors
+    /// `Full`, also when only shorter pieces are free.
+    pub(crate) fn place_image(&self, image: &[u8], pipeline: &mut Pipeline) -> Result<Arc<Segment>> {
+        let kind = SegmentKind::TableImage;
+        match self.place_bytes(kind, image, |segment| pipeline.write(segment, 0, image)) {
+            Err(full) if full.kind() == ErrorKind::Full && self.release_for_flush() => {
+                self.place_bytes(kind, image, |segment| pipeline.write(segment, 0, image))
+            }
+            placed => placed,
+        }
+    }
+}
+
+/// Where the records of a block begin, in ascending order.
+fn record_starts(buffer: &Buffer) -> Result<Vec<usize>> {
+    let mut starts = buffer.sorted()?.map(|found| Ok(found?.offset as usize)).collect::<Result<Vec<_>>>()?;
+    starts.sort_unstable();
+    Ok(starts)
+}
+
+/// Where a part that begins at `start` ends: before a record, at most `longest` bytes on where that is possible.
+fn end_of_part(starts: &[usize], start: usize, longest: usize, length: usize) -> usize {
+    let behind = starts.partition_point(|&record| record <= start + longest);
+    let last = starts.get(behind.wrapping_sub(1)).copied().filter(|&record| record > start);
+    last.or_else(|| starts.get(behind).copied()).unwrap_or(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_ends_before_a_record() {
+        let starts = [0, 10, 25, 30, 90];
+        for (start, longest, end) in [(0, 29, 25), (0, 30, 30), (25, 5, 30), (30, 10, 90), (90, 5, 100), (0, 1, 10)] {
+            assert_eq!(end_of_part(&starts, start, longest, 100), end, "from {start}, at most {longest}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What callers ask of background work: to flush, to compact a range, and to wait for it.
+
+use crate::plan::planner::Planner;
+use crate::terms::Result;
+use crate::terms::routing::KeyRange;
+use crate::work::background::Idle;
+use crate::work::shard::Shard;
+
+impl Shard {
+    /// Flushes what was written so far, and waits for it.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.seal_active()?;
+        let end = self.tree.view.load().active.memtable.base();
+        self.wait_idle(Idle::FlushedUpTo(end))
+    }
+
+    /// Asks for a compaction of a range, after waiting for the one before that somebody asked for.
+    /// Returns its number.
+    pub(crate) fn begin_compaction(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<u64> {
+        let mut state = self.lock();
+        loop {
+            self.check_compacting(&state)?;
+            if let Some(number) = state.asked_to_compact(KeyRange { lower, upper }, self.expire_before_ms()) {
+                self.notify();
+                return Ok(number);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Flushes, and asks for a compaction of a range, unless somebody else asked for one that goes on.
+    pub(crate) fn suggest_compaction(&self, range: KeyRange<'_>) {
+        if let Err(error) = self.flush_all() {
+            tracing::debug!(%error, "flushing before a compaction");
+            return;
+        }
+        let mut state = self.lock();
+        if self.check_running(&state).is_ok() && state.asked_to_compact(range, self.expire_before_ms()).is_some() {
+            drop(state);
+            self.notify();
+        }
+    }
+
+    /// The time, in milliseconds since 1970, before which what expired is hidden from everybody.
+    fn expire_before_ms(&self) -> u64 {
+        self.tree.pinned().expire_before_ms
+    }
+
+    /// Waits for the end of a compaction that was asked for.
+    pub(crate) fn wait_compacted(&self, number: u64) -> Result<()> {
+        let mut state = self.lock();
+        loop {
+            if !state.goes_on(number) {
+                self.tree.view.reclaim();
+                return Ok(());
+            }
+            if let Err(error) = self.check_compacting(&state) {
+                state.asked_no_more();
+                return Err(error);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Fails when compactions do not go on: one waits for room that only other compactions could make.
+    pub(crate) fn check_compacting(&self, state: &Planner) -> Result<()> {
+        self.check_running(state)?;
+        state.given_up(false, self.tree.options.clock.now()).map_or(Ok(()), Err)
+    }
+
+    /// Fails when background work does not go on.
+    pub(crate) fn check_running(&self, state: &Planner) -> Result<()> {
+        let given_up = || state.given_up(true, self.tree.options.clock.now());
+        match self.failure(state).or_else(|| state.storage_failure().cloned()).or_else(given_up) {
+            Some(failure) => Err(failure),
+            None => self.tree.check_open(),
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! A shard: a tree with the work that goes on behind it.
+//!
+//! Readers know the [`Tree`] alone. Who writes asks the shard for the next memtable, and background threads ask it
+//! for work. Its lock guards the bookkeeping of background work and why writers wait; it is never held while
+//! anything is awaited from the fabric, or while indexes are merged.
+
+use crate::durable::commit::{Commits, Record};
+use crate::durable::keeping;
+use crate::durable::log::Log;
+use crate::durable::recovery::Recovered;
+use crate::durable::register::Register;
+use crate::durable::restore::Restored;
+use crate::durable::storage_log::StorageLog;
+use crate::plan::planner::{Admission, Need, Planner, Scene};
+use crate::plan::stall::Pace;
+use crate::remote::segment::Remote;
+use crate::terms::statistics::StallCause;
+use crate::terms::time::ExpiryClock;
+use crate::terms::{Error, Options, Result};
+use crate::tree::buffer::Buffer;
+use crate::tree::shared::{Tree, View};
+use crate::tree::version::{Change, LiveVersion};
+use crate::work::bell::Bell;
+use crate::work::reserve::Reserve;
+use crate::work::stall::Stall;
+use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// How often a named database asks whether another process took it over, nanoseconds.
+const WATCH_INTERVAL: u64 = 1_000_000_000;
+
+/// How much longer a writer that switches memtables pauses for each step that collection lags behind.
+const LAG_STEP: Duration = Duration::from_millis(2);
+
+/// Longest sleep without a look at the state.
+const NAP: Duration = Duration::from_millis(100);
+
+/// The log of a shard's writes.
+#[derive(Debug)]
+enum ShardLog {
+    /// None: the database has no name.
+    None,
+    /// In the memory of its node.
+    Memory(Log),
+    /// In storage, with those of all shards; this is the shard's number.
+    Storage(Arc<StorageLog>, usize),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) tree: Arc<Tree>,
+    commits: Commits,
+    log: ShardLog,
+    pub(crate) pace: Pace,
+    /// Held while memory is short.
+    pub(crate) reserve: Mutex<Reserve>,
+    /// When to ask next whether another process took over (clock of the options, nanoseconds).
+    next_watch: AtomicU64,
+    state: Mutex<Planner>,
+    changed: Condvar,
+    /// Wakes the background threads.
+    pub(crate) bell: Arc<Bell>,
+}
+
+impl Shard {
+    /// An empty shard, whose work is announced by `bell`.
+    ///
+    /// # Errors
+    /// As for memory of the first memtable.
+    pub(crate) fn new(options: Options, remote: Arc<Remote>, time: Arc<ExpiryClock>, bell: Arc<Bell>) -> Result<Self> {
+        let version = LiveVersion::empty(&options);
+        let tree = Tree::new(options, remote, version, SequenceNumber::ZERO, time)?;
+        Ok(Self::with(tree, Commits::new(Record::Nowhere), ShardLog::None, bell))
+    }
+
+    /// A shard that goes on where an earlier owner's versions end. Nothing may be written to it before what the log
+    /// holds is written again.
+    ///
+    /// # Errors
+    /// As for memory of the first memtable.
+    pub(crate) fn recovered(
+        options: Options,
+        recovered: Recovered,
+        time: Arc<ExpiryClock>,
+        bell: Arc<Bell>,
+    ) -> Result<Self> {
+        let Recovered { remote, version, manifest, log } = recovered;
+        let tree = Tree::new(options, remote, version, log.last, time)?;
+        let (commits, log) = (Commits::new(Record::Memory(manifest)), Log::new(log.last, log.parts));
+        Ok(Self::with(tree, commits, ShardLog::Memory(log), bell))
+    }
+
+    /// A shard, of this number, of a database on storage. As [`Shard::recovered`].
+    ///
+    /// # Errors
+    /// As for memory of the first memtable.
+    pub(crate) fn restored(
+        options: Options,
+        restored: Restored,
+        last: SequenceNumber,
+        (register, log, number): (&Arc<Register>, &Arc<StorageLog>, usize),
+        time: Arc<ExpiryClock>,
+        bell: Arc<Bell>,
+    ) -> Result<Self> {
+        let tree = Tree::new(options, restored.remote, restored.version, last, time)?;
+        let commits = Commits::new(Record::Storage(Arc::clone(register), number));
+        Ok(Self::with(tree, commits, ShardLog::Storage(Arc::clone(log), number), bell))
+    }
+
+    fn with(tree: Tree, commits: Commits, log: ShardLog, bell: Arc<Bell>) -> Self {
+        Self {
+            tree: Arc::new(tree),
+            commits,
+            log,
+            pace: Pace::default(),
+            reserve: Mutex::default(),
+            next_watch: AtomicU64::new(0),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            bell,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Planner> {
+        lock(&self.state)
+    }
+
+    /// Sleeps until something changed, or a while; does background work when nobody else does.
+    pub(crate) fn wait<'a>(&'a self, state: MutexGuard<'a, Planner>) -> MutexGuard<'a, Planner> {
+        if self.tree.options.background_threads == 0 {
+            drop(state);
+            if !self.background_step() {
+                if self.bell.is_stepping() {
+                    // This call may be made within the step that is being taken.
+                    self.ask_for_room();
+                }
+                self.tree.options.clock.sleep(NAP);
+            }
+            return self.lock();
+        }
+        self.changed.wait_timeout(state, NAP).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Says that something changed.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+        self.bell.ring();
+    }
+
+    /// Why background work of the shard has ended, if it has: it failed for good, or another process took over.
+    pub(crate) fn failure(&self, state: &Planner) -> Option<Error> {
+        state.failure.clone().or_else(|| self.tree.fenced().cloned())
+    }
+
+    /// Returns when all records up to `number`, which is published, are in the log or in tables.
+    ///
+    /// # Errors
+    /// `Invalid` when the database has no name, and so no log; as [`Log::make_durable`].
+    pub(crate) fn make_durable(&self, number: SequenceNumber) -> Result<()> {
+        let made = match &self.log {
+            ShardLog::None => return Err(Error::invalid("a database without a name ends with its process")),
+            ShardLog::Memory(log) => log.make_durable(&self.tree, &self.commits, number),
+            ShardLog::Storage(log, shard) => log.make_durable(*shard, number),
+        };
+        made.map_err(|error| self.tree.judged(error))
+    }
+
+    /// Makes a part of the log ahead, if it is in use and there is none. Returns whether it did.
+    pub(crate) fn prepare_log(&self) -> bool {
+        let prepared = match &self.log {
+            ShardLog::Memory(log) => log.prepare(&self.tree, &self.commits),
+            ShardLog::Storage(log, shard) => self.let_go_of_log(log, *shard),
+            ShardLog::None => Ok(false),
+        };
+        prepared.unwrap_or_else(|error| {
+            // Whoever needs it makes it, or fails then.
+            tracing::debug!(%error, "making a part of the log ahead");
+            false
+        })
+    }
+
+    /// Ends the active memtable if the log has become long for it. Returns whether it did.
+    fn let_go_of_log(&self, log: &StorageLog, shard: usize) -> Result<bool> {
+        let active = Arc::clone(&self.tree.view.load().active);
+        if active.memtable.reserved_bytes() == 0 || active.memtable.end().is_some() || !log.is_held_by(shard) {
+            return Ok(false);
+        }
+        let _ = active.memtable.end_early();
+        self.switch_now(&active, 0)?;
+        Ok(true)
+    }
+
+    /// Records the first key that the shard owns.
+    ///
+    /// # Errors
+    /// As [`Shard::commit`].
+    pub(crate) fn set_first_key(&self, key: &[u8]) -> Result<()> {
+        let mut change = Change::default();
+        change.edit.first_key = Some(key.to_vec());
+        self.commit(change, &[])
+    }
+
+    /// Flushes what a named database has in memtables, if it is open and well.
+    ///
+    /// # Errors
+    /// Those of flushing.
+    pub(crate) fn leave_tidy(&self) -> Result<()> {
+        let is_well = !self.tree.is_closed() && self.failure(&self.lock()).is_none();
+        if self.tree.remote.is_named() && is_well { self.flush_all() } else { Ok(()) }
+    }
+
+    /// Bytes of the manifest of a named database.
+    #[cfg(test)]
+    pub(crate) fn manifest_bytes(&self) -> u64 {
+        self.commits.manifest_bytes()
+    }
+
+    /// Stops background work and refuses later calls.
+    pub(crate) fn close(&self) {
+        self.tree.close();
+        self.notify();
+    }
+
+    /// Tells a job that runs at the memory node for this closed shard to stop.
+    pub(crate) fn stop_near_data(&self) {
+        if self.lock().compactions() > 0
+            && let Err(error) = self.tree.remote.end_epoch()
+        {
+            tracing::debug!(%error, "stopping a job at the memory node");
+        }
+    }
+
+    /// Gives back the memory of a closed shard. What the last version of a named database names stays.
+    pub(crate) fn clear(&self) {
+        self.commits.leave(&self.tree);
+        if let ShardLog::Memory(log) = &self.log {
+            log.clear();
+        }
+        self.tree.clear();
+        drop(std::mem::take(&mut *lock(&self.reserve)));
+        self.tree.remote.give_back();
+        self.tree.remote.release();
+    }
+
+    /// Whether it is time to ask whether another process took the shard over.
+    pub(crate) fn watch_is_due(&self) -> bool {
+        self.tree.remote.is_named()
+            && self.tree.fenced().is_none()
+            && self.tree.options.clock.now() >= self.next_watch.load(Ordering::Relaxed)
+    }
+
+    /// Asks whether another process took the shard over.
+    pub(crate) fn watch_owner(&self) {
+        let next = self.tree.options.clock.now().saturating_add(WATCH_INTERVAL);
+        self.next_watch.store(next, Ordering::Relaxed);
+        if let Err(fenced) = self.tree.remote.check_owner() {
+            self.tree.fence(fenced);
+            self.notify();
+        }
+    }
+
+    /// Makes sure that the active memtable is not `ended`, a memtable that has ended, without waiting
+    /// for anything but local memory: for a caller that others wait for. Limits and failures of
+    /// background work concern the next caller, so the number of memtables stays bounded as long as
+    /// each such caller was let in by [`Shard::make_room`].
+    ///
+    /// # Errors
+    /// `Io` when there is no memory.
+    pub(crate) fn switch_now(&self, ended: &Arc<Buffer>, bytes: u64) -> Result<()> {
+        let last = ended.memtable.wait_last_sequence();
+        if self.tree.install_next(ended, last, bytes, false)? {
+            self.notify();
+        }
+        Ok(())
+    }
+
+    /// Waits, as back-pressure demands, until the active memtable has room for a write.
+    /// Others may take it at once.
+    ///
+    /// # Errors
+    /// As [`Shard::switch`].
+    pub(crate) fn make_room(&self, need: Need) -> Result<()> {
+        loop {
+            let active = Arc::clone(&self.tree.view.load().active);
+            let memtable = &active.memtable;
+            let is_for_it = memtable.end().is_none() && (need.frees || !active.is_reserve);
+            let used = memtable.reserved_bytes().saturating_add(need.bytes);
+            if is_for_it && used <= memtable.options().capacity_bytes as u64 {
+                return Ok(());
+            }
+            let _ = memtable.end_early();
+            self.switch(&active, need)?;
+        }
+    }
+
+    /// Makes sure that the active memtable is not `ended`, a memtable that has ended: waits until
+    /// there is room for another one, and installs it, unless somebody else does. `need` is what
+    /// the caller will write next.
+    ///
+    /// # Errors
+    /// The failure of background work; `Full`; `Closed`.
+    pub(crate) fn switch(&self, ended: &Arc<Buffer>, need: Need) -> Result<()> {
+        let last = ended.memtable.wait_last_sequence();
+        let mut state = self.lock();
+        let mut stalled = Stall::new(&self.tree.counters, &self.tree.options);
+        loop {
+            let view = Arc::clone(&self.tree.view.load());
+            if !Arc::ptr_eq(&view.active, ended) {
+                return Ok(());
+            }
+            if let Some(failure) = self.failure(&state) {
+                return Err(failure);
+            }
+            self.tree.check_open()?;
+            match self.with_scene(&view, |scene| state.admit(scene, need)) {
+                Admission::Install { is_reserve } => {
+                    if self.tree.install_next(ended, last, need.bytes, is_reserve)? {
+                        let short = state.sealed(need, &self.tree.options);
+                        drop(state);
+                        self.notify();
+                        self.pause(&view, short, &mut stalled);
+                    }
+                    return Ok(());
+                }
+                Admission::Refuse(full) => {
+                    stalled.blame(StallCause::MemoryFull);
+                    return Err(full);
+                }
+                Admission::Wait(cause) => {
+                    stalled.begin(cause);
+                    state = self.wait(state);
+                }
+            }
+        }
+    }
+
+    /// Pauses a writer that switched memtables, `short` for want of memory, for its most pressing cause.
+    fn pause(&self, view: &View, short: Duration, stalled: &mut Stall<'_>) {
+        let causes = [
+            (StallCause::Level0Slowdown, self.pace.pause(&self.tree.options, view.version.level0_tables())),
+            (StallCause::Collection, LAG_STEP * self.collection_lag(&view.version)),
+            (StallCause::MemoryFull, short),
+        ];
+        if let Some((cause, longest)) = causes.into_iter().max_by_key(|(_, pause)| *pause)
+            && !longest.is_zero()
+        {
+            stalled.begin(cause);
+            self.tree.options.clock.sleep(longest);
+        }
+    }
+
+    /// What the planner decides by, as the view shows it.
+    pub(crate) fn with_scene<R>(&self, view: &View, decide: impl FnOnce(&Scene<'_>) -> R) -> R {
+        let sealed: Vec<_> = view.sealed.iter().map(|buffer| buffer.memtable.filled_prefix_bytes()).collect();
+        decide(&Scene {
+            options: &self.tree.options,
+            version: &view.version.version,
+            crossings: &|table| view.version.crossings(table),
+            sealed: &sealed,
+            now: self.tree.options.clock.now(),
+        })
+    }
+
+    /// Ends the active memtable if it holds anything, so that it is flushed.
+    ///
+    /// # Errors
+    /// As [`Shard::switch`].
+    pub(crate) fn seal_active(&self) -> Result<()> {
+        let active = Arc::clone(&self.tree.view.load().active);
+        if active.memtable.reserved_bytes() > 0 {
+            // Somebody else may have ended it: then it is switched all the same.
+            let _ = active.memtable.end_early();
+            self.switch(&active, Need::NOTHING)?;
+        }
+        Ok(())
+    }
+
+    /// Commits a change that background work, or the move of a bound, has made.
+    ///
+    /// # Errors
+    /// As [`Commits::commit`].
+    pub(crate) fn commit(&self, mut change: Change, flushed: &[Arc<Buffer>]) -> Result<()> {
+        let ended = match (&self.log, change.edit.last_sequence) {
+            (ShardLog::Memory(log), Some(flushed)) => log.ended_by(flushed),
+            (ShardLog::Storage(log, shard), Some(flushed)) => {
+                log.lead_table(*shard, flushed)?;
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        change.edit.ended_log_parts.clone_from(&ended);
+        keeping::keep(&self.tree, &mut change)?;
+        self.commits.commit(&self.tree, change, flushed)?;
+        match &self.log {
+            ShardLog::Memory(log) => log.forget(&ended),
+            ShardLog::Storage(log, _) if !flushed.is_empty() => log.tidy(),
+            _ => {}
+        }
+        self.lock().committed(!flushed.is_empty());
+        self.notify();
+        Ok(())
+    }
+
+    /// Notes that background work failed. A full memory node is not for good, and an endpoint that
+    /// broke need not be: it is tried again.
+    pub(crate) fn failed(&self, error: Error) {
+        let error = self.tree.judged(error);
+        let may_retry = self.tree.remote.may_retry(&error);
+        let mut state = self.lock();
+        let had_failed = state.failure.is_some();
+        if error.kind() != ErrorKind::Fenced && error.is_of_storage() {
+            state.storage_failed(error, self.tree.options.clock.now());
+        } else {
+            state.failed(error, may_retry, self.tree.options.clock.now());
+        }
+        if let Some(error) = state.failure.as_ref().filter(|_| !had_failed && !self.tree.is_closed()) {
+            tracing::error!(%error, kind = %error.kind(), "background work failed");
+        }
+        drop(state);
+        self.notify();
+    }
+}

@@ -1,0 +1,38 @@
+//! Times writers' waits (see `plan::stall`).
+
+use crate::terms::Options;
+use crate::terms::statistics::{Counters, StallCause, add};
+
+/// Times a writer's wait, from [`Stall::begin`] until dropped.
+pub(crate) struct Stall<'a> {
+    counters: &'a Counters,
+    options: &'a Options,
+    since: Option<(StallCause, u64)>,
+}
+
+impl<'a> Stall<'a> {
+    pub(crate) fn new(counters: &'a Counters, options: &'a Options) -> Self {
+        Self { counters, options, since: None }
+    }
+
+    /// The writer waits from now on. Of several causes, the first one counts.
+    pub(crate) fn begin(&mut self, cause: StallCause) {
+        self.since.get_or_insert_with(|| (cause, self.options.clock.now()));
+    }
+
+    /// What the writer has waited for turns out to be another cause, if it has waited.
+    pub(crate) fn blame(&mut self, cause: StallCause) {
+        let now = self.options.clock.now();
+        self.since = Some((cause, self.since.map_or(now, |(_, since)| since)));
+    }
+}
+
+impl Drop for Stall<'_> {
+    fn drop(&mut self) {
+        if let Some((cause, since)) = self.since {
+            let stalls = self.counters.stalls.of(cause);
+            add(&stalls.count, 1);
+            add(&stalls.nanos, self.options.clock.now().saturating_sub(since));
+        }
+    }
+}

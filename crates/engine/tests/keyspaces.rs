@@ -1,0 +1,221 @@
+//! Named keyspaces of one database.
+
+mod common;
+
+use common::{Cluster, small_options};
+use forebay_base::{ErrorKind, KeyOrder};
+use forebay_engine::{Db, IterOptions, Keyspace, Keyspaces, Options, ShardBounds, WriteBatch};
+use forebay_env::Random;
+use std::collections::BTreeMap;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn contents(keyspace: &Keyspace) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut iterator = keyspace.iter().unwrap();
+    iterator.seek_to_first().unwrap();
+    let mut entries = Vec::new();
+    while iterator.valid() {
+        entries.push((iterator.key().to_vec(), iterator.value().to_vec()));
+        iterator.next().unwrap();
+    }
+    entries
+}
+
+#[test]
+fn keyspaces_are_created_listed_and_dropped() {
+    let cluster = Cluster::start(256 << 20);
+    let options = Options { name: Some("keyspaces".to_owned()), shards: 2, ..small_options() };
+    let db = cluster.open(options.clone());
+    let keyspaces = Keyspaces::open(&db).unwrap();
+    assert_eq!(keyspaces.list().unwrap(), [""; 0]);
+    let (a, b) = (keyspaces.create("a").unwrap(), keyspaces.create("b").unwrap());
+    assert_eq!(keyspaces.create("a").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(keyspaces.create("a b").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(keyspaces.get("c").unwrap_err().kind(), ErrorKind::NotFound);
+    let mut batch = WriteBatch::new();
+    batch.within(&a).put(b"key", b"of a").put(b"", b"empty");
+    batch.within(&b).put(b"key", b"of b").require_absent(b"key");
+    db.write(&batch).unwrap();
+    assert_eq!(db.write(&batch).unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!((a.get(b"key").unwrap().unwrap(), b.get(b"key").unwrap().unwrap()), (b"of a".into(), b"of b".into()));
+    let snapshot = db.snapshot();
+    keyspaces.drop("a").unwrap();
+    assert_eq!(keyspaces.drop("a").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(keyspaces.list().unwrap(), ["b"]);
+    assert_eq!(a.get_at(b"key", &snapshot).unwrap().as_deref(), Some(&b"of a"[..]));
+    drop(snapshot);
+    // A new keyspace of the same name is another one, and a late writer does not reach it.
+    a.put(b"late", b"").unwrap();
+    let again = keyspaces.create("a").unwrap();
+    assert_eq!(contents(&again), []);
+    again.put(b"new", b"value").unwrap();
+    db.close().unwrap();
+    drop((db, keyspaces, a, b, again));
+    let db = cluster.open(options);
+    let keyspaces = Keyspaces::open(&db).unwrap();
+    assert_eq!(keyspaces.list().unwrap(), ["a", "b"]);
+    assert_eq!(contents(&keyspaces.get("a").unwrap()), [(b"new".to_vec(), b"value".to_vec())]);
+    db.compact_range(None, None).unwrap();
+    // Format, next number, two names, two values: nothing is left of what was dropped.
+    assert_eq!(db.statistics().levels.iter().map(|level| level.entries).sum::<u64>(), 6);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_database_with_other_keys_is_refused() {
+    let cluster = Cluster::start(64 << 20);
+    let db = cluster.open(small_options());
+    db.put(b"key", b"").unwrap();
+    assert_eq!(Keyspaces::open(&db).unwrap_err().kind(), ErrorKind::Invalid);
+    db.delete(b"key").unwrap();
+    Keyspaces::open(&db).unwrap().create("a").unwrap();
+    db.put(b"\0\0\0\0f", &[9]).unwrap();
+    assert_eq!(Keyspaces::open(&db).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn threads_that_create_get_keyspaces_of_their_own() {
+    let cluster = Cluster::start(256 << 20);
+    let db = cluster.open(small_options());
+    let keyspaces = Keyspaces::open(&db).unwrap();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let keyspaces = keyspaces.clone();
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        let name = format!("{thread}-{round}");
+                        keyspaces.create(&name).unwrap().put(b"name", name.as_bytes()).unwrap();
+                        // All try for this one.
+                        let shared = keyspaces.create(&format!("shared-{round}"));
+                        assert!(shared.is_ok() || shared.unwrap_err().kind() == ErrorKind::AlreadyExists);
+                        if round % 3 == 0 {
+                            keyspaces.drop(&name).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let names = keyspaces.list().unwrap();
+    assert_eq!(names.len(), 20 + 4 * 13);
+    for name in names.iter().filter(|name| !name.starts_with("shared")) {
+        assert_eq!(contents(&keyspaces.get(name).unwrap()), [(b"name".to_vec(), name.as_bytes().to_vec())]);
+    }
+}
+
+struct Run {
+    random: Random,
+    order: KeyOrder,
+    db: Db,
+    keyspaces: Keyspaces,
+    spaces: Vec<(Keyspace, Model)>,
+    created: u32,
+}
+
+impl Run {
+    fn key(&mut self) -> Vec<u8> {
+        match self.random.below(300) {
+            0 => Vec::new(),
+            1 => vec![0xff; 3],
+            number => format!("{number:0width$}", width = 1 + (number % 5) as usize).into_bytes(),
+        }
+    }
+
+    fn step(&mut self) {
+        let at = self.random.below(self.spaces.len() as u64) as usize;
+        let (key, other) = (self.key(), self.key());
+        let value = vec![at as u8; self.random.below(100) as usize];
+        match self.random.below(100) {
+            0..50 => {
+                let next = (at + 1) % self.spaces.len();
+                let mut batch = WriteBatch::new();
+                batch.within(&self.spaces[at].0).put(&key, &value);
+                batch.within(&self.spaces[next].0).delete(&other);
+                self.db.write(&batch).unwrap();
+                self.spaces[at].1.insert(key, value);
+                self.spaces[next].1.remove(&other);
+            }
+            50..70 => {
+                let (keyspace, model) = &self.spaces[at];
+                assert_eq!(keyspace.get(&key).unwrap(), model.get(&key).cloned());
+                let found = keyspace.multi_get(&[&key, &other]).unwrap();
+                assert_eq!(found, [model.get(&key).cloned(), model.get(&other).cloned()]);
+            }
+            70..74 => {
+                let (from, to) = if self.order.compare(&key, &other).is_le() { (key, other) } else { (other, key) };
+                let (keyspace, model) = &mut self.spaces[at];
+                keyspace.delete_range(&from, &to).unwrap();
+                let order = self.order;
+                model.retain(|key, _| order.compare(key, &from).is_lt() || order.compare(key, &to).is_ge());
+            }
+            74..76 => {
+                let name = self.spaces[at].0.name().to_owned();
+                self.keyspaces.drop(&name).unwrap();
+                self.created += 1;
+                let keyspace = self.keyspaces.create(&format!("keyspace-{}", self.created)).unwrap();
+                self.spaces[at] = (keyspace, Model::new());
+            }
+            76 if self.random.one_in(1, 4) && !self.db.shard_bounds().is_empty() => {
+                let bound = self.spaces[at].0.key(&key);
+                self.db.move_bound(0, &bound).unwrap();
+            }
+            _ => self.walk(at, &key, &other),
+        }
+    }
+
+    /// Forward and backward, within bounds of the keyspace and of the iterator.
+    fn walk(&self, at: usize, key: &[u8], upper: &[u8]) {
+        let (keyspace, model) = &self.spaces[at];
+        let options = IterOptions { upper: Some(upper), ..IterOptions::default() };
+        let mut entries: Vec<_> = model.iter().filter(|(key, _)| self.order.compare(key, upper).is_lt()).collect();
+        entries.sort_by(|a, b| self.order.compare(a.0, b.0));
+        let mut iterator = keyspace.iter_with(&options).unwrap();
+        iterator.seek(key).unwrap();
+        let first = entries.partition_point(|entry| self.order.compare(entry.0, key).is_lt());
+        for entry in &entries[first..] {
+            assert!(iterator.valid());
+            assert_eq!((iterator.key(), iterator.value()), (&entry.0[..], &entry.1[..]));
+            iterator.next().unwrap();
+        }
+        assert!(!iterator.valid());
+        iterator.seek_for_prev(key).unwrap();
+        let last = entries.partition_point(|entry| self.order.compare(entry.0, key).is_le());
+        for entry in entries[..last].iter().rev() {
+            assert!(iterator.valid());
+            assert_eq!((iterator.key(), iterator.value()), (&entry.0[..], &entry.1[..]));
+            iterator.prev().unwrap();
+        }
+        assert!(!iterator.valid());
+    }
+}
+
+#[test]
+fn each_keyspace_is_a_map() {
+    for (seed, key_order, shards) in
+        [(1, KeyOrder::Bytewise, 1), (2, KeyOrder::Bytewise, 2), (3, KeyOrder::ReverseBytewise, 2)]
+    {
+        println!("seed {seed}, {shards} shards, {}", key_order.name());
+        let cluster = Cluster::start(512 << 20);
+        let shard_bounds = ShardBounds::Given(if shards == 1 { vec![] } else { vec![b"\0\0\x02\0".to_vec()] });
+        let db = cluster.open(Options { key_order, shards, shard_bounds, ..small_options() });
+        let keyspaces = Keyspaces::open(&db).unwrap();
+        let spaces = ["x", "y", "z"].map(|name| (keyspaces.create(name).unwrap(), Model::new())).into();
+        let random = Random::seeded(seed);
+        let mut run = Run { random, order: key_order, db, keyspaces, spaces, created: 0 };
+        for _ in 0..4_000 {
+            run.step();
+        }
+        assert!(run.db.statistics().compactions > 0);
+        let mut names: Vec<_> = run.spaces.iter().map(|(keyspace, _)| keyspace.name().to_owned()).collect();
+        names.sort();
+        assert_eq!(run.keyspaces.list().unwrap(), names);
+        run.db.compact_range(None, None).unwrap();
+        let left: usize = run.spaces.iter().map(|(_, model)| model.len()).sum();
+        let entries = run.db.statistics().levels.iter().map(|level| level.entries).sum::<u64>();
+        // Format, next number, names, and one entry for each drop.
+        assert_eq!(entries, left as u64 + 2 + 3 + u64::from(run.created));
+        run.db.close().unwrap();
+    }
+}

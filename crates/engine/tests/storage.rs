@@ -1,0 +1,431 @@
+//! Durability `storage`: a database survives the loss of everything but its storage.
+
+mod common;
+
+use common::Cluster;
+use common::stored::{Process, four_shards, of_disk, of_objects, options, torture};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Durability, Options, Storage, Syncing, WriteBatch, WriteOptions};
+use forebay_env::Random;
+use forebay_storage::{DiskFault, MemoryObjects, ObjectFault, ObjectStorage, SimDisk};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn contents(db: &Db) -> Model {
+    let mut entries = db.iter().unwrap();
+    entries.seek_to_first().unwrap();
+    let mut contents = BTreeMap::new();
+    while entries.valid() {
+        contents.insert(entries.key().to_vec(), entries.value().to_vec());
+        entries.next().unwrap();
+    }
+    contents
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:05}").into_bytes()
+}
+
+/// Writes of all kinds, in batches and one by one, also to a model.
+fn write(db: &Db, model: &mut Model, random: &mut Random, writes: u64) {
+    for _ in 0..writes {
+        let at = random.below(2000);
+        match random.below(10) {
+            0 => {
+                db.delete(&key(at)).unwrap();
+                model.remove(&key(at));
+            }
+            1 => {
+                let end = at + random.below(20);
+                db.delete_range(&key(at), &key(end)).unwrap();
+                model.retain(|found, _| *found < key(at) || *found >= key(end));
+            }
+            2 => {
+                let mut batch = WriteBatch::new();
+                for number in at..at + random.below(30) {
+                    let value = vec![random.below(256) as u8; random.below(300) as usize];
+                    batch.put(&key(number), &value);
+                    model.insert(key(number), value);
+                }
+                db.write(&batch).unwrap();
+            }
+            _ => {
+                let value = vec![random.below(256) as u8; random.below(300) as usize];
+                db.put(&key(at), &value).unwrap();
+                model.insert(key(at), value);
+            }
+        }
+    }
+}
+
+/// Rounds of writing, killing and opening again: with the memory node as it was, or an empty one.
+fn survives(open: impl Fn(u64) -> Storage, seed: u64, adapt: impl Fn(Options) -> Options) {
+    let mut cluster = Cluster::start(64 << 20);
+    let mut random = Random::seeded(seed);
+    let mut model = BTreeMap::new();
+    for round in 0..12 {
+        if random.one_in(1, 3) {
+            cluster = Cluster::start(64 << 20);
+        }
+        let process = Process::start(&cluster);
+        let db = process.open(adapt(options(&open(round), Syncing::Sync)));
+        assert_eq!(contents(&db), model, "seed {seed}, round {round}, {:?}", db.recovery());
+        let writes = [0, 1, 30, 2000][random.below(4) as usize];
+        write(&db, &mut model, &mut random, writes);
+        if random.one_in(1, 4) {
+            db.flush().unwrap();
+        }
+        if random.one_in(1, 4) {
+            db.close().unwrap();
+        }
+        process.kill(db);
+    }
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start(&cluster);
+    let storage = open(100);
+    let db = process.open(adapt(options(&storage, Syncing::Sync)));
+    db.compact_range(None, None).unwrap();
+    assert_eq!(contents(&db), model);
+    db.close().unwrap();
+    drop(db);
+    // Nothing is left but what the version names, the register, and seals.
+    let listed = storage.objects().list(None).unwrap();
+    let segments = listed.iter().filter(|object| object.name.as_str().contains("/segment/")).count();
+    assert!((1..100).contains(&segments), "{segments}");
+    Db::destroy_stored(&storage, std::slice::from_ref(process.client()), "db").unwrap();
+    let segments = storage.objects().list(None).unwrap();
+    assert!(segments.iter().all(|object| !object.name.as_str().contains("/segment/")), "{segments:?}");
+    drop(process);
+    cluster.expect_nothing_leased();
+}
+
+#[test]
+fn acknowledged_writes_survive_kills_on_a_disk() {
+    for (seed, background_threads) in [(1, 0), (2, 2)] {
+        let disk = SimDisk::new();
+        survives(|nonce| of_disk(&disk.handle(), nonce), seed, |options| Options { background_threads, ..options });
+    }
+}
+
+#[test]
+fn acknowledged_writes_survive_kills_on_objects() {
+    for (seed, background_threads) in [(3, 0), (4, 2)] {
+        let objects = MemoryObjects::new();
+        survives(|_| of_objects(&objects.handle()), seed, |options| Options { background_threads, ..options });
+    }
+}
+
+#[test]
+fn acknowledged_writes_of_several_shards_survive_kills() {
+    let disk = SimDisk::new();
+    survives(|nonce| of_disk(&disk.handle(), nonce), 5, four_shards);
+}
+
+#[test]
+fn what_survives_is_what_was_written_up_to_some_moment() {
+    (0..12).for_each(torture);
+}
+
+#[test]
+fn memory_that_lives_on_is_used_and_storage_fills_in_for_the_rest() {
+    let disk = SimDisk::new();
+    let (first, second) = (Cluster::start(64 << 20), Cluster::start(64 << 20));
+    let storage = of_disk(&disk.handle(), 1);
+    let (mut random, mut model) = (Random::seeded(7), BTreeMap::new());
+    let process = Process::start(&first);
+    let db = process.open(options(&storage, Syncing::Sync));
+    write(&db, &mut model, &mut random, 2000);
+    process.kill(db);
+    let open = |cluster: &Cluster, nonce| {
+        let process = Process::start(cluster);
+        let db = process.open(options(&of_disk(&disk.handle(), nonce), Syncing::Sync));
+        assert_eq!(contents(&db), model);
+        let found = db.recovery().unwrap().clone();
+        process.kill(db);
+        (found.segments_held > 0, found.segments_loaded > 0)
+    };
+    assert_eq!(open(&first, 2), (true, false));
+    assert_eq!(open(&second, 3), (false, true));
+    assert_eq!(open(&second, 4), (true, false));
+    // The other node's copies are of an earlier time.
+    assert_eq!(open(&first, 5), (false, true));
+}
+
+#[test]
+fn a_group_of_writes_costs_one_sync() {
+    let disk = SimDisk::new();
+    let handle = disk.handle();
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start(&cluster);
+    let db = process.open(four_shards(options(&of_disk(&handle, 1), Syncing::Sync)));
+    db.put(b"00000", b"").unwrap();
+    let (syncs, before) = (handle.file_syncs(), db.statistics());
+    for number in 0..100 {
+        db.put(&key(number * 19), &[7; 20]).unwrap();
+    }
+    let mut batch = WriteBatch::new();
+    for number in 0..100 {
+        batch.put(&key(number * 19), &[8; 20]);
+    }
+    db.write(&batch).unwrap();
+    let after = db.statistics();
+    // One for each put, and one for a batch over four shards.
+    assert_eq!((handle.file_syncs() - syncs, after.log.groups - before.log.groups), (101, 101));
+    assert_eq!(after.log.records - before.log.records, 200);
+    assert_eq!(after.storage.objects_written, before.storage.objects_written);
+    // Lowered, it costs none.
+    db.put_with(b"00000", b"", &WriteOptions { durability: Some(Durability::None) }).unwrap();
+    assert_eq!(handle.file_syncs() - syncs, 101);
+    db.sync().unwrap();
+    assert_eq!(handle.file_syncs() - syncs, 102);
+}
+
+#[test]
+fn with_flush_what_was_flushed_survives_and_a_write_can_ask_for_more() {
+    let objects = MemoryObjects::new();
+    let open = || {
+        let process = Process::with_empty_memory();
+        let db = process.open(options(&of_objects(&objects.handle()), Syncing::Flush));
+        (process, db)
+    };
+    let found = |db: &Db| [b"a", b"b", b"c", b"d"].map(|key| db.get(key).unwrap().is_some());
+    let (process, db) = open();
+    db.put(b"a", b"").unwrap();
+    db.flush().unwrap();
+    assert_eq!(db.statistics().log.groups, 0);
+    db.put(b"b", b"").unwrap();
+    process.kill(db);
+    let (process, db) = open();
+    assert_eq!(found(&db), [true, false, false, false]);
+    db.put(b"b", b"").unwrap();
+    let sync = WriteOptions { durability: Some(Durability::Storage(Syncing::Sync)) };
+    db.put_with(b"c", b"", &sync).unwrap();
+    db.put(b"d", b"").unwrap();
+    process.kill(db);
+    let (_process, db) = open();
+    assert_eq!(found(&db), [true, true, true, false]);
+}
+
+#[test]
+fn an_interval_passes_and_a_write_is_durable() {
+    let objects = MemoryObjects::new();
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start(&cluster);
+    let interval = Syncing::Interval(Duration::from_millis(5));
+    let db = process.open(options(&of_objects(&objects.handle()), interval));
+    db.put(b"a", b"").unwrap();
+    common::eventually("the log is shipped", || db.statistics().log.records > 0);
+    process.kill(db);
+    let process = Process::start(&cluster);
+    let db = process.open(options(&of_objects(&objects.handle()), interval));
+    assert!(db.get(b"a").unwrap().is_some());
+}
+
+#[test]
+fn a_failed_sync_is_not_believed_until_the_log_is_begun_anew() {
+    for syncing in [Syncing::Sync, Syncing::Interval(Duration::from_nanos(1))] {
+        let disk = SimDisk::new();
+        let handle = disk.handle();
+        let cluster = Cluster::start(64 << 20);
+        let process = Process::start(&cluster);
+        let storage = of_disk(&handle, 1);
+        let db = process.open(Options { background_threads: 0, ..options(&storage, syncing) });
+        db.put(b"a", b"").unwrap();
+        db.sync().unwrap();
+        // The next frame is written, and then synced.
+        handle.fail_at(handle.steps() + 1, DiskFault::Lost);
+        let failed = db.put(b"b", b"").and_then(|()| db.sync());
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::Io);
+        for _ in 0..3 {
+            assert_eq!(db.put(b"c", b"").unwrap_err().kind(), ErrorKind::Io);
+            assert_eq!(db.sync().unwrap_err().kind(), ErrorKind::Io);
+        }
+        // Nothing of it is believed, reads go on, and a flush would be ahead of the log.
+        assert!(db.get(b"b").unwrap().is_some() && db.get(b"c").unwrap().is_none());
+        assert!(db.flush().is_err());
+        db.put_with(b"d", b"", &WriteOptions { durability: Some(Durability::None) }).unwrap();
+        db.resume().unwrap();
+        db.put(b"e", b"").unwrap();
+        db.sync().unwrap();
+        handle.end_at(handle.steps());
+        process.kill(db);
+        disk.lose_power(&mut Random::seeded(1));
+        let (cluster, storage) = (Cluster::start(64 << 20), of_disk(&disk.handle(), 2));
+        let process = Process::start(&cluster);
+        let db = process.open(options(&storage, syncing));
+        let found = [b"a", b"b", b"c", b"d", b"e"].map(|key| db.get(key).unwrap().is_some());
+        assert_eq!(found, [true, true, false, true, true], "{:?}", db.recovery());
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn background_work_waits_for_storage_and_goes_on() {
+    let disk = SimDisk::new();
+    let handle = disk.handle();
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start(&cluster);
+    let storage = of_disk(&handle, 1);
+    let db = process.open(options(&storage, Syncing::Flush));
+    (0..8).for_each(|step| handle.fail_at(handle.steps() + step, DiskFault::Refused(ErrorKind::Full)));
+    let mut written = 0;
+    let refused = loop {
+        match db.put(&key(written), &[1; 500]) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), ErrorKind::Full);
+    (0..written).for_each(|number| assert!(db.get(&key(number)).unwrap().is_some()));
+    // The cause is gone some steps later.
+    common::eventually("writes go on", || db.put(&key(written), &[1; 500]).is_ok());
+    common::eventually("flushes go on", || db.flush().is_ok());
+    process.kill(db);
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start(&cluster);
+    let storage = of_disk(&disk.handle(), 2);
+    let db = process.open(options(&storage, Syncing::Flush));
+    (0..=written).for_each(|number| assert!(db.get(&key(number)).unwrap().is_some(), "{number}"));
+}
+
+#[test]
+fn a_commit_whose_reply_is_lost_is_recognised() {
+    for step in 0..12 {
+        for fault in [ObjectFault::ReplyLost, ObjectFault::Late(3), ObjectFault::Refused(ErrorKind::Unavailable)] {
+            let objects = MemoryObjects::new();
+            let handle = objects.handle();
+            let cluster = Cluster::start(64 << 20);
+            let process = Process::start(&cluster);
+            let storage = of_objects(&handle);
+            let db = process.open(options(&storage, Syncing::Flush));
+            db.put(b"a", b"1").unwrap();
+            handle.fail_at(handle.steps() + step, fault);
+            common::eventually("the flush succeeds", || db.flush().is_ok());
+            db.put(b"b", b"2").unwrap();
+            common::eventually("the next one does, too", || db.flush().is_ok());
+            process.kill(db);
+            let process = Process::with_empty_memory();
+            let storage = of_objects(&objects.handle());
+            let db = process.open(options(&storage, Syncing::Flush));
+            let found = [b"a", b"b"].map(|key| db.get(key).unwrap());
+            assert_eq!(found, [Some(b"1".to_vec()), Some(b"2".to_vec())], "{fault:?} at {step}");
+        }
+    }
+}
+
+#[test]
+fn who_was_taken_over_is_fenced_by_storage_alone() {
+    for syncing in [Syncing::Sync, Syncing::Flush] {
+        for on_disk in [true, false] {
+            let (disk, objects) = (SimDisk::new(), MemoryObjects::new());
+            let storage = |nonce| match on_disk {
+                true => of_disk(&disk.handle(), nonce),
+                false => of_objects(&objects.handle()),
+            };
+            // The nodes know nothing of each other.
+            let (first, second) = (Cluster::start(64 << 20), Cluster::start(64 << 20));
+            let (old, new) = (Process::start(&first), Process::start(&second));
+            let db = old.open(options(&storage(1), syncing));
+            db.put(b"a", b"old").unwrap();
+            db.flush().unwrap();
+            let next = new.open(options(&storage(2), syncing));
+            next.put(b"a", b"new").unwrap();
+            let late = db.put(b"a", b"late").and_then(|()| db.flush());
+            assert_eq!(late.unwrap_err().kind(), ErrorKind::Fenced);
+            assert_eq!(db.put(b"a", b"late").unwrap_err().kind(), ErrorKind::Fenced);
+            assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Fenced);
+            assert_eq!(next.get(b"a").unwrap().as_deref(), Some(&b"new"[..]));
+            next.flush().unwrap();
+            next.close().unwrap();
+            let db = old.open(options(&storage(3), syncing));
+            assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"new"[..]));
+        }
+    }
+}
+
+#[test]
+fn bounds_that_moved_and_checkpoints_work_on_storage() {
+    let objects = MemoryObjects::new();
+    let (mut random, mut model) = (Random::seeded(3), BTreeMap::new());
+    for _ in 0..4 {
+        let process = Process::with_empty_memory();
+        let db = process.open(four_shards(options(&of_objects(&objects.handle()), Syncing::Sync)));
+        assert_eq!(contents(&db), model);
+        write(&db, &mut model, &mut random, 700);
+        db.move_bound(1, format!("{:05}", 900 + random.below(200)).as_bytes()).unwrap();
+        process.kill(db);
+    }
+    let process = Process::with_empty_memory();
+    let db = process.open(four_shards(options(&of_objects(&objects.handle()), Syncing::Sync)));
+    let file = std::env::temp_dir().join(format!("forebay-checkpoint-{}", std::process::id()));
+    db.checkpoint(&file).unwrap();
+    let copy = Options { name: Some("copy".to_owned()), ..options(&of_objects(&objects.handle()), Syncing::Sync) };
+    let restored = process.open(copy.clone());
+    restored.load(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(contents(&restored), model);
+    restored.close().unwrap();
+    let process = Process::with_empty_memory();
+    assert_eq!(contents(&process.open(copy)), model);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start(&cluster);
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let kind = |options| process.try_open(options).map(|_| ()).unwrap_err().kind();
+    let usual = || options(&storage, Syncing::Sync);
+    assert_eq!(kind(Options { storage: None, ..usual() }), ErrorKind::Invalid);
+    assert_eq!(kind(Options { name: None, ..usual() }), ErrorKind::Invalid);
+    assert_eq!(kind(Options { name: Some(".x".to_owned()), ..usual() }), ErrorKind::Invalid);
+    assert_eq!(kind(options(&storage, Syncing::Interval(Duration::ZERO))), ErrorKind::Invalid);
+    assert_eq!(kind(Options { create_if_missing: false, ..usual() }), ErrorKind::NotFound);
+    assert_eq!(Db::options_of_stored(&storage, "db").unwrap_err().kind(), ErrorKind::NotFound);
+    let db = process.open(usual());
+    assert_eq!(kind(Options { error_if_exists: true, ..usual() }), ErrorKind::AlreadyExists);
+    assert_eq!(kind(Options { shards: 3, ..usual() }), ErrorKind::Invalid);
+    let second = Process::start(&cluster);
+    assert_eq!(second.try_open(usual()).map(|_| ()).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(Db::options_of_stored(&storage, "db").unwrap().shards, 1);
+    let clients = std::slice::from_ref(second.client());
+    assert_eq!(Db::destroy_stored(&storage, clients, "db").unwrap_err().kind(), ErrorKind::Busy);
+    db.close().unwrap();
+    Db::destroy_stored(&storage, clients, "db").unwrap();
+    assert_eq!(Db::destroy_stored(&storage, clients, "db").unwrap_err().kind(), ErrorKind::NotFound);
+    let db = process.open(usual());
+    assert!(contents(&db).is_empty());
+    // A database of the same name without storage is another one.
+    let other = process.open(Options { storage: None, durability: Durability::None, ..usual() });
+    assert!(other.recovery().is_some());
+}
+
+#[test]
+fn a_shard_that_writes_little_does_not_hold_the_log() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(four_shards(options(&of_objects(&objects.handle()), Syncing::Sync)));
+    db.put(b"01999", b"little").unwrap();
+    // More than the log keeps for it.
+    for number in 0..300 {
+        let mut batch = WriteBatch::new();
+        batch.put(&key(number % 400), &vec![number as u8; 30 << 10]);
+        db.write(&batch).unwrap();
+    }
+    let log_bytes = || {
+        let listed = objects.list(None).unwrap();
+        let segments = listed.iter().filter(|object| object.name.as_str().contains("/log/"));
+        segments.map(|segment| segment.size_bytes).sum::<u64>()
+    };
+    common::eventually("the log is trimmed", || {
+        db.put(&key(1), &[1; 8 << 10]).unwrap();
+        log_bytes() < 6 << 20
+    });
+    process.kill(db);
+    let process = Process::with_empty_memory();
+    let db = process.open(four_shards(options(&of_objects(&objects.handle()), Syncing::Sync)));
+    assert_eq!(db.get(b"01999").unwrap().as_deref(), Some(&b"little"[..]));
+}

@@ -1,0 +1,150 @@
+//! Certificates, keys and lists of what was revoked, from PEM files, and what TLS makes of them.
+//!
+//! TLS 1.3 only. No session is resumed and no data is sent early: each connection shows its certificates anew, so
+//! nothing of a handshake can be replayed.
+
+use super::files;
+use super::identity::Name;
+use crate::Error;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{cipher_suite, default_provider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::version::TLS13;
+use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The algorithms, the cheapest first: all of them are strong.
+fn provider() -> Arc<CryptoProvider> {
+    let cipher_suites = vec![
+        cipher_suite::TLS13_AES_128_GCM_SHA256,
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ];
+    Arc::new(CryptoProvider { cipher_suites, ..default_provider() })
+}
+
+/// A certificate with what leads to its authority, and its key.
+pub(super) struct Pair {
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Pair {
+    pub(super) fn read(certificate: &Path, key: &Path) -> Result<Self, Error> {
+        let chain = objects(&files::read(certificate, "certificate")?, certificate, "certificate")?;
+        let text = files::read_secret(key, "key")?;
+        let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_| {
+            // What the parser says may quote the file.
+            Error::Invalid(format!("there is no private key in PEM in {} (without a password)", key.display()))
+        })?;
+        Ok(Self { chain, key })
+    }
+}
+
+/// Whom to trust: authorities.
+pub(super) fn authorities(path: &Path) -> Result<Arc<RootCertStore>, Error> {
+    let mut store = RootCertStore::empty();
+    for certificate in objects(&files::read(path, "authority")?, path, "certificate")? {
+        store.add(certificate).map_err(|e| unfit(path, e))?;
+    }
+    Ok(Arc::new(store))
+}
+
+fn objects<T: PemObject>(text: &str, path: &Path, what: &str) -> Result<Vec<T>, Error> {
+    let objects: Vec<T> = T::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>().map_err(|e| unfit(path, e))?;
+    if objects.is_empty() {
+        return Err(Error::Invalid(format!("there is no {what} in PEM in {}", path.display())));
+    }
+    Ok(objects)
+}
+
+fn unfit(path: &Path, cause: impl Display) -> Error {
+    Error::Invalid(format!("{}: {cause}", path.display()))
+}
+
+/// How a node checks the certificates of clients. With `others`, clients may have none.
+pub(super) fn client_verifier(
+    authority: &Path,
+    revoked: Option<&Path>,
+    others: bool,
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let mut builder = WebPkiClientVerifier::builder_with_provider(authorities(authority)?, provider());
+    if let Some(path) = revoked {
+        let lists: Vec<CertificateRevocationListDer<'static>> =
+            objects(&files::read(path, "revocation list")?, path, "revocation list")?;
+        // Of authorities in between there need not be a list.
+        builder = builder.with_crls(lists).only_check_end_entity_revocation();
+    }
+    if others {
+        builder = builder.allow_unauthenticated();
+    }
+    builder.build().map_err(|e| unfit(revoked.unwrap_or(authority), e))
+}
+
+/// How a node speaks TLS.
+pub(super) fn server(
+    pair: Pair,
+    whence: &Path,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<Arc<ServerConfig>, Error> {
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|e| unfit(whence, e))?;
+    let builder = match clients {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(pair.chain, pair.key).map_err(|e| unfit(whence, e))?;
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// How a client speaks TLS: whom it trusts, and how it shows itself.
+pub(super) fn client(authority: &Path, pair: Option<(Pair, &Path)>) -> Result<Arc<ClientConfig>, Error> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(authorities(authority)?, provider())
+        .build()
+        .map_err(|e| unfit(authority, e))?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|e| unfit(authority, e))?
+        .with_webpki_verifier(verifier);
+    let mut config = match pair {
+        Some((pair, whence)) => builder.with_client_auth_cert(pair.chain, pair.key).map_err(|e| unfit(whence, e))?,
+        None => builder.with_no_client_auth(),
+    };
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// Whom a client's certificate is for: the one DNS name among its subject's alternative names.
+pub(super) fn name_of(certificate: &CertificateDer<'_>) -> Option<Name> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let mut names = certificate.valid_dns_names();
+    let name = names.next()?.parse().ok()?;
+    if names.next().is_some() { None } else { Some(name) }
+}
+
+/// The last second in which a chain that holds now is valid: the verifier says it of the first certificate that has
+/// expired at a time, and that time comes nearer with each that has. `None` when it never expires.
+pub(super) fn expiry_of(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'_>]) -> Option<UnixTime> {
+    let (first, rest) = chain.split_first()?;
+    let mut expiry = None;
+    let mut at = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    for _ in chain {
+        match verifier.verify_client_cert(first, rest, at) {
+            Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+                (at, expiry) = (not_after, Some(not_after));
+            }
+            _ => break,
+        }
+    }
+    expiry
+}

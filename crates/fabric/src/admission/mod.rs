@@ -1,0 +1,315 @@
+//! Who may connect to a node, and how both sides prove who they are.
+//!
+//! A node that machines share lets nobody in unproven. Over TCP a client proves itself with a certificate, in the
+//! handshake of TLS 1.3, or with a shared secret (`secret`), within TLS or without; over a Unix socket the system
+//! says which user's process it is. In the other direction a node proves itself with its certificate, or that it
+//! has the same secret. What was proven is the [`Identity`] of a link, which [`Peer::origin`](crate::Peer::origin)
+//! tells the layers above.
+//!
+//! | the node has | clients show | the identity |
+//! |---|---|---|
+//! | an authority of clients | a certificate that it signed | `certificate:<name>` |
+//! | secrets | that they have one of them | `secret:<name>` |
+//! | both | a certificate, or else that they have a secret | either |
+//! | neither | nothing | `anonymous` |
+//!
+//! Nothing is negotiated. A client that was told an authority speaks TLS or not at all, one that has a secret
+//! insists on a node that proves to have it too, and a node that has a certificate serves nobody without TLS.
+//!
+//! What a node asks for is read from files, and can be read again while it runs ([`Admission::reload`]). Links whose
+//! proof would not be taken any more end then.
+
+mod certificates;
+mod files;
+mod identity;
+mod secret;
+mod tally;
+mod users;
+
+pub use identity::{Identity, MAX_NAME_BYTES, Name, Origin, Source};
+pub use secret::{MAX_SECRET_CHARACTERS, MIN_SECRET_CHARACTERS, Secret, Secrets};
+pub use tally::AdmissionCounts;
+pub use users::{Users, is_own_user};
+
+pub(crate) use secret::{Bytes32, PROOF_BYTES, REQUEST_BYTES, Side, Statement, channel_of, nonce};
+pub(crate) use tally::{Tally, Turned};
+
+use crate::{Denial, Error};
+use certificates::Pair;
+use forebay_env::sync::lock;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+
+/// Where a node has what it proves itself with, and what it asks of clients.
+#[derive(Debug, Clone, Default)]
+pub struct AdmissionOptions {
+    /// A PEM file: the node's certificate, and those that lead from it to its authority. With it the node speaks
+    /// TLS, and nothing else.
+    pub certificate: Option<PathBuf>,
+    /// A PEM file: the certificate's private key. Not everybody may open it.
+    pub key: Option<PathBuf>,
+    /// A PEM file: authorities whose certificates clients may show. A client's certificate has one DNS name, which
+    /// becomes its identity.
+    pub client_authority: Option<PathBuf>,
+    /// A PEM file: lists of clients' certificates that were revoked.
+    pub client_revocations: Option<PathBuf>,
+    /// A file of secrets that clients may have ([`Secrets::parse`]). Not everybody may open it.
+    pub secret_file: Option<PathBuf>,
+    /// More secrets, which are not read again.
+    pub secrets: Secrets,
+}
+
+/// What a node asks of those who connect. Shared by all who listen, and by who reloads it.
+#[derive(Debug)]
+pub struct Admission {
+    options: AdmissionOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    rules: Arc<Rules>,
+    watchers: Vec<Weak<dyn Watcher>>,
+}
+
+/// Who wants to know of new rules.
+pub(crate) trait Watcher: Send + Sync + std::fmt::Debug {
+    /// There are new rules.
+    fn notify(&self);
+}
+
+impl Admission {
+    /// Reads what the options name.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a file that cannot be read or does not hold what it should, and for options that do
+    /// not go together.
+    pub fn load(options: AdmissionOptions) -> Result<Self, Error> {
+        let rules = Arc::new(Rules::load(&options)?);
+        Ok(Self { options, state: Mutex::new(State { rules, watchers: Vec::new() }) })
+    }
+
+    /// Reads all files again. From then on connections are judged by what is in them, and links that would not be
+    /// let in any more end.
+    ///
+    /// # Errors
+    /// As [`Admission::load`]; then everything stays as it was.
+    pub fn reload(&self) -> Result<(), Error> {
+        let rules = Arc::new(Rules::load(&self.options)?);
+        let watchers: Vec<_> = {
+            let mut state = lock(&self.state);
+            state.rules = rules;
+            state.watchers.retain(|watcher| watcher.strong_count() > 0);
+            state.watchers.iter().filter_map(Weak::upgrade).collect()
+        };
+        watchers.iter().for_each(|watcher| watcher.notify());
+        Ok(())
+    }
+
+    /// Whether clients must prove themselves.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.rules().asks()
+    }
+
+    /// Whether connections are encrypted.
+    #[must_use]
+    pub fn encrypts(&self) -> bool {
+        self.rules().tls.is_some()
+    }
+
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&lock(&self.state).rules)
+    }
+
+    pub(crate) fn watch(&self, watcher: Weak<dyn Watcher>) {
+        lock(&self.state).watchers.push(watcher);
+    }
+}
+
+/// What a node asks for at one time.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// How it speaks TLS, and the name of such a channel.
+    pub(crate) tls: Option<(Arc<ServerConfig>, Bytes32)>,
+    certificates: Option<Arc<dyn ClientCertVerifier>>,
+    secrets: Secrets,
+    /// Takes the place of a secret that does not exist.
+    decoy: Option<Secret>,
+}
+
+/// What a link was let in for, to be judged again under other rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Nothing,
+    Certificate {
+        chain: Arc<[CertificateDer<'static>]>,
+        /// The last second in which the chain is valid, if there is one.
+        expiry: Option<UnixTime>,
+    },
+    Secret(Secret),
+}
+
+impl Standing {
+    /// What is said of it when it is not taken any more.
+    pub(crate) fn denial(&self) -> Denial {
+        match self {
+            Self::Certificate { .. } => Denial::Certificate("it is not taken any more".into()),
+            Self::Nothing | Self::Secret(_) => Denial::Secret,
+        }
+    }
+
+    /// The last second in which it holds, if there is one.
+    pub(crate) const fn expiry(&self) -> Option<UnixTime> {
+        match self {
+            Self::Certificate { expiry, .. } => *expiry,
+            Self::Nothing | Self::Secret(_) => None,
+        }
+    }
+}
+
+impl Rules {
+    fn load(options: &AdmissionOptions) -> Result<Self, Error> {
+        let AdmissionOptions { certificate, key, client_authority, client_revocations, secret_file, secrets } = options;
+        let wrong = |text: &str| Err(Error::Invalid(text.into()));
+        let pair = together(certificate.as_deref(), key.as_deref())?;
+        if client_authority.is_some() && pair.is_none() {
+            return wrong("clients show certificates within TLS only: give the node a certificate and a key as well");
+        }
+        if client_revocations.is_some() && client_authority.is_none() {
+            return wrong("a revocation list is of use only with an authority of clients");
+        }
+        let secrets = match secret_file {
+            Some(path) => Secrets::read(path)?.and(secrets)?,
+            None => secrets.clone(),
+        };
+        let certificates = client_authority.as_deref().map(|authority| {
+            certificates::client_verifier(authority, client_revocations.as_deref(), !secrets.is_empty())
+        });
+        let certificates = certificates.transpose()?;
+        let tls = pair.map(|(certificate, key)| {
+            let pair = Pair::read(certificate, key)?;
+            let channel = pair.chain.first().map_or([0; PROOF_BYTES], |first| channel_of(first));
+            certificates::server(pair, certificate, certificates.clone()).map(|config| (config, channel))
+        });
+        Ok(Self { tls: tls.transpose()?, certificates, secrets, decoy: Some(Secret::decoy()?) })
+    }
+
+    /// Whether clients must prove themselves.
+    pub(crate) fn asks(&self) -> bool {
+        self.certificates.is_some() || !self.secrets.is_empty()
+    }
+
+    /// The secret of this name, if `proof` shows that the client has it. It costs as much if there is none.
+    pub(crate) fn secret_of(&self, name: &str, statement: &Statement, proof: &Bytes32) -> Option<&Secret> {
+        let found = self.secrets.get(name).or(self.decoy.as_ref())?;
+        found.is_proven(Side::Client, statement, proof).then_some(found)
+    }
+
+    /// What the certificates that a client showed, and TLS has checked, say of it.
+    pub(crate) fn identity_of(&self, chain: &[CertificateDer<'static>]) -> Option<(Identity, Standing)> {
+        let name = certificates::name_of(chain.first()?)?;
+        let expiry = self.certificates.as_ref().and_then(|verifier| certificates::expiry_of(&**verifier, chain));
+        Some((Identity::Certificate(name), Standing::Certificate { chain: chain.into(), expiry }))
+    }
+
+    /// Whether a link would still be let in.
+    pub(crate) fn still_admit(&self, standing: &Standing) -> bool {
+        match standing {
+            Standing::Nothing => !self.asks(),
+            Standing::Secret(secret) => self.secrets.get(secret.name().as_str()) == Some(secret),
+            Standing::Certificate { chain, .. } => match (&self.certificates, chain.split_first()) {
+                (Some(verifier), Some((first, rest))) => {
+                    verifier.verify_client_cert(first, rest, UnixTime::now()).is_ok()
+                }
+                _ => false,
+            },
+        }
+    }
+}
+
+/// Both or neither.
+fn together<'a>(certificate: Option<&'a Path>, key: Option<&'a Path>) -> Result<Option<(&'a Path, &'a Path)>, Error> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Error::Invalid("a certificate needs the file of its key as well".into())),
+        (None, Some(_)) => Err(Error::Invalid("a key needs the file of its certificate as well".into())),
+    }
+}
+
+/// Where a client has what it proves itself with, and whom it trusts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessOptions {
+    /// A PEM file: authorities of nodes. With it the client speaks TLS, and nothing else.
+    pub authority: Option<PathBuf>,
+    /// The name that the node's certificate must be for, where it is not the host of the node's address.
+    pub node_name: Option<String>,
+    /// A PEM file: the client's certificate, and those that lead from it to its authority.
+    pub certificate: Option<PathBuf>,
+    /// A PEM file: the certificate's private key. Not everybody may open it.
+    pub key: Option<PathBuf>,
+    /// A file with one secret ([`Secrets::parse`]). Not everybody may open it.
+    pub secret_file: Option<PathBuf>,
+    /// The secret, where it is in no file.
+    pub secret: Option<Secret>,
+}
+
+/// How a client proves itself, and what it asks of nodes.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) node_name: Option<ServerName<'static>>,
+    pub(crate) secret: Option<Secret>,
+}
+
+impl Access {
+    /// Reads what the options name.
+    ///
+    /// # Errors
+    /// As [`Admission::load`].
+    pub fn load(options: &AccessOptions) -> Result<Self, Error> {
+        let AccessOptions { authority, node_name, certificate, key, secret_file, secret } = options;
+        let wrong = |text: &str| Err(Error::Invalid(text.into()));
+        let pair = together(certificate.as_deref(), key.as_deref())?;
+        if authority.is_none() && (pair.is_some() || node_name.is_some()) {
+            return wrong(
+                "certificates are of use within TLS only: give the authority of the node's certificate as well",
+            );
+        }
+        let secret = match (secret_file, secret) {
+            (Some(_), Some(_)) => return wrong("a secret and a file of secrets: give one of them"),
+            (Some(path), None) => match Secrets::read(path)?.only() {
+                Some(secret) => Some(secret.clone()),
+                None => return wrong("a client has one secret, and there are several in its file"),
+            },
+            (None, secret) => secret.clone(),
+        };
+        if secret.is_some() && pair.is_some() {
+            return wrong("a certificate and a secret: a client proves itself with one of them");
+        }
+        let pair = pair.map(|(certificate, key)| Pair::read(certificate, key).map(|pair| (pair, certificate)));
+        let pair = pair.transpose()?;
+        let tls = authority.as_deref().map(|authority| certificates::client(authority, pair)).transpose()?;
+        let node_name = node_name.as_deref().map(server_name).transpose()?;
+        Ok(Self { tls, node_name, secret })
+    }
+
+    /// The name that the certificate of the node at `host` must be for.
+    pub(crate) fn name_of(&self, host: &str) -> Result<ServerName<'static>, Error> {
+        match &self.node_name {
+            Some(name) => Ok(name.clone()),
+            None => server_name(host),
+        }
+    }
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, Error> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    ServerName::try_from(bare.to_owned()).map_err(|_| {
+        Error::Invalid(format!("{text:?} is neither a DNS name nor an IP address, so no certificate is for it"))
+    })
+}

@@ -1,0 +1,43 @@
+//! An endpoint's connection: what carries out its operations.
+
+use crate::queue::WorkQueue;
+use crate::{AccessKey, Error, RemoteAddress};
+use std::time::Duration;
+
+/// What arrives at an endpoint without being asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incoming {
+    /// The immediate of a write to this side.
+    Immediate(u32),
+    /// A message.
+    Message(Vec<u8>),
+}
+
+/// An endpoint's connection. Owned by one thread.
+///
+/// After an operation fails, the transport ends what is rung behind it, then and later, with
+/// [`Error::Flushed`]; when the node is lost, everything with [`Error::PeerLost`].
+pub trait Transport: Send {
+    /// The doorbell was rung for what is in the queue. Some of it may end at once.
+    fn flush(&mut self, queue: &mut WorkQueue);
+    /// A read of `length` bytes at `from` is about to be posted. A back end whose reads are loads may have
+    /// the processor begin with them; nothing is counted, and nothing fails.
+    fn approach(&mut self, _from: RemoteAddress, _length: usize) {}
+    /// Whether the node has not begun to take this grant back. A back end whose target checks each operation has
+    /// nothing to add.
+    ///
+    /// # Errors
+    /// [`Error::AccessDenied`] when it has, [`Error::PeerLost`] when the link has ended.
+    fn confirm(&mut self, _key: &AccessKey) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Makes progress without waiting: with what was rung, and with what the peer asks of this side.
+    fn poll(&mut self, queue: &mut WorkQueue);
+    /// Sleeps until something may have happened, for at most `limit`.
+    fn block(&mut self, limit: Duration);
+    /// The next unasked-for arrival.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when nothing can arrive any more.
+    fn receive(&mut self) -> Result<Option<Incoming>, Error>;
+}

@@ -1,0 +1,144 @@
+//! Copying between private memory and memory that somebody else may write at the same time.
+//!
+//! Shared memory is touched through aligned 8-byte atomic words (relaxed) and nothing else. A ragged front or end is a
+//! part of its word: it is read with the whole word, and written by compare and swap. So an aligned word is never torn,
+//! and the bytes beside those that are written stay. No access is a data race within this process; atomic accesses
+//! of different sizes to the same bytes would be one. What another process does to shared pages is outside the
+//! language's model; the machine's is the same. The private side of a copy is ordinary memory.
+
+use crate::prefetch::prefetch_once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How far ahead of itself a long copy asks for lines. The processor's own prefetching ends with each
+/// page of 4 KiB.
+const AHEAD_BYTES: usize = 8 << 10;
+
+/// Bytes before the next multiple of 8.
+#[inline]
+pub(crate) fn ragged(address: usize, length: usize) -> usize {
+    (address.wrapping_neg() & 7).min(length)
+}
+
+/// Copies from memory that others may write.
+///
+/// # Safety
+/// The aligned words that hold the `length` bytes at `shared` must be valid, and this process must only
+/// access them as atomic words; `private` must be valid for writes of `length` bytes and not overlap.
+#[inline]
+pub(crate) unsafe fn copy_out(shared: *const u8, private: *mut u8, length: usize) {
+    let front = ragged(shared.addr(), length);
+    // SAFETY: all offsets stay below `length`; words are read where `shared` is aligned, and a part
+    // never crosses the end of its word.
+    unsafe {
+        if front > 0 {
+            part_out(shared, private, front);
+        }
+        let mut at = front;
+        let word = |at: usize| (*shared.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
+        let eight_words = |at: usize| {
+            let words = [
+                word(at),
+                word(at + 8),
+                word(at + 16),
+                word(at + 24),
+                word(at + 32),
+                word(at + 40),
+                word(at + 48),
+                word(at + 56),
+            ];
+            private.add(at).cast::<[u64; 8]>().write_unaligned(words);
+        };
+        while at + AHEAD_BYTES < length {
+            prefetch_once(shared.add(at + AHEAD_BYTES));
+            eight_words(at);
+            at += 64;
+        }
+        while at + 64 <= length {
+            eight_words(at);
+            at += 64;
+        }
+        while at + 8 <= length {
+            private.add(at).cast::<u64>().write_unaligned(word(at));
+            at += 8;
+        }
+        if at < length {
+            part_out(shared.add(at), private.add(at), length - at);
+        }
+    }
+    // Pairs with the release fence of `copy_in`: who read a word that a copy wrote, and acts on
+    // it, also sees what was written before that copy.
+    std::sync::atomic::fence(Ordering::Acquire);
+}
+
+/// Copies a part of a word out.
+///
+/// # Safety
+/// As [`copy_out`]; the part lies within one aligned word.
+#[inline]
+pub(crate) unsafe fn part_out(shared: *const u8, private: *mut u8, length: usize) {
+    let skipped = shared.addr() & 7;
+    // SAFETY: the word that the part lies in, and as many bytes of it as there are behind `skipped`.
+    unsafe {
+        let word = (*shared.sub(skipped).cast::<AtomicU64>()).load(Ordering::Relaxed).to_ne_bytes();
+        private.copy_from_nonoverlapping(word.as_ptr().add(skipped), length);
+    }
+}
+
+/// Copies into memory that others may read and write.
+///
+/// # Safety
+/// The aligned words that hold the `length` bytes at `shared` must be valid and writable, and this
+/// process must only access them as atomic words; `private` must be valid for reads of `length` bytes
+/// and not overlap.
+#[inline]
+pub(crate) unsafe fn copy_in(private: *const u8, shared: *mut u8, length: usize) {
+    // Pairs with the acquire fence of `copy_out`.
+    std::sync::atomic::fence(Ordering::Release);
+    let front = ragged(shared.addr(), length);
+    // SAFETY: all offsets stay below `length`; words are written where `shared` is aligned, and a
+    // part never crosses the end of its word.
+    unsafe {
+        if front > 0 {
+            part_in(private, shared, front);
+        }
+        let mut at = front;
+        let put = |at: usize, word: u64| (*shared.add(at).cast::<AtomicU64>()).store(word, Ordering::Relaxed);
+        while at + 64 <= length {
+            let words = private.add(at).cast::<[u64; 8]>().read_unaligned();
+            for (i, word) in words.into_iter().enumerate() {
+                put(at + 8 * i, word);
+            }
+            at += 64;
+        }
+        while at + 8 <= length {
+            put(at, private.add(at).cast::<u64>().read_unaligned());
+            at += 8;
+        }
+        if at < length {
+            part_in(private.add(at), shared.add(at), length - at);
+        }
+    }
+}
+
+/// Copies a part of a word in. The other bytes of the word stay, or become what another thread or
+/// process makes them meanwhile.
+///
+/// # Safety
+/// As [`copy_in`]; the part lies within one aligned word.
+#[inline]
+pub(crate) unsafe fn part_in(private: *const u8, shared: *mut u8, length: usize) {
+    let skipped = shared.addr() & 7;
+    // SAFETY: the word that the part lies in.
+    let word = unsafe { &*shared.sub(skipped).cast::<AtomicU64>() };
+    let mut before = word.load(Ordering::Relaxed);
+    loop {
+        let mut bytes = before.to_ne_bytes();
+        // SAFETY: as many bytes as there are behind `skipped`.
+        unsafe { bytes.as_mut_ptr().add(skipped).copy_from_nonoverlapping(private, length) };
+        let after = u64::from_ne_bytes(bytes);
+        match word.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => before = now,
+        }
+    }
+}

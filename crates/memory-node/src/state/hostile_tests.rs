@@ -1,0 +1,559 @@
+//! Two tenants on one state, of which one is hostile: it calls anything with any name, its own ones, the other's and
+//! invented ones, over several links.
+//!
+//! After every event
+//! - what is counted by tenant is what is there and within its limits ([`check_tenants`]),
+//! - no key to memory of one tenant is a session's of the other,
+//! - what the honest one is told of itself is what it did, and of the other one nothing.
+//!
+//! The honest one gets on: it stays within its part of the memory, and every call of it succeeds.
+
+use super::tests::{check_tenants, settings, text};
+use super::*;
+use forebay_base::ErrorKind::AccessDenied as Denied;
+use forebay_env::Random;
+use forebay_fabric::PeerId;
+use forebay_proto::calls::*;
+use forebay_proto::replies::{SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage};
+use forebay_proto::{Blob, Message, Request, Rest, ShardId};
+
+const HONEST: u64 = 1;
+const EXTENTS: u32 = 24;
+const EXTENT_BYTES: u64 = 64 << 10;
+/// Headroom and what is kept for jobs, together.
+const RESERVE: u64 = 6;
+/// The limits of both, which with the reserve are all there is.
+const HONEST_EXTENTS: u64 = 8;
+const HOSTILE_EXTENTS: u64 = 10;
+
+fn identity(name: &str) -> Identity {
+    Identity::new(name).unwrap()
+}
+
+/// The hostile one may have few of everything, so that it reaches its limits.
+fn tenants() -> TenantsOptions {
+    use crate::tenants::{Limits, TenantOptions};
+    let few = Limits {
+        memory_bytes: Some(HOSTILE_EXTENTS * EXTENT_BYTES),
+        links: Some(6),
+        sessions: Some(3),
+        stores: Some(4),
+        shards: Some(6),
+        keys: Some(14),
+        ranges: Some(5),
+        jobs: Some(3),
+        calls: Some(4),
+    };
+    let half = Limits { memory_bytes: Some(HONEST_EXTENTS * EXTENT_BYTES), ..Limits::default() };
+    TenantsOptions {
+        known: vec![
+            TenantOptions { limits: half, ..TenantOptions::new("honest", vec![identity("secret:honest")]) },
+            TenantOptions { limits: few, ..TenantOptions::new("hostile", vec![identity("secret:hostile")]) },
+        ],
+        others: Limits::default(),
+    }
+}
+
+struct Arena {
+    state: State,
+    random: Random,
+    now: Nanos,
+    next_link: u64,
+    links: Vec<u64>,
+    jobs: Vec<JobId>,
+    /// Commands that are not carried out yet.
+    commands: Vec<Command>,
+    /// What the honest one has.
+    session: SessionId,
+    store: StoreId,
+    epoch: Epoch,
+    leased: Vec<ExtentId>,
+    adopted: Vec<ExtentId>,
+}
+
+const SHARD: ShardId = ShardId(0);
+
+impl Arena {
+    fn new(seed: u64) -> Self {
+        let mut state = State::new(settings(EXTENTS, 3, 3), &tenants());
+        state.link_opened(HONEST, &identity("secret:honest")).unwrap();
+        let mut arena = Self {
+            state,
+            random: Random::seeded(seed),
+            now: 0,
+            next_link: 2,
+            links: Vec::new(),
+            jobs: Vec::new(),
+            commands: Vec::new(),
+            session: SessionId(0),
+            store: StoreId(0),
+            epoch: Epoch(0),
+            leased: Vec::new(),
+            adopted: Vec::new(),
+        };
+        let open = OpenSession { protocol: 1, tenant: text("honest"), name: text("me"), capabilities: 0 };
+        arena.session = SessionOpened::decode(&arena.honest(open)).unwrap().session;
+        let session = arena.session;
+        let create = CreateStore { session, name: text("db"), config: Blob::default() };
+        arena.store = StoreOpened::decode(&arena.honest(create)).unwrap().store;
+        let shard = arena.shard();
+        let acquired = arena.honest(AcquireShard { session, shard, takeover: false });
+        arena.epoch = ShardAcquired::decode(&acquired).unwrap().epoch;
+        arena
+    }
+
+    fn shard(&self) -> ShardKey {
+        ShardKey { store: self.store, shard: SHARD }
+    }
+
+    /// A call of the honest tenant, which succeeds.
+    fn honest(&mut self, request: impl Into<Request>) -> Vec<u8> {
+        let request = request.into();
+        let what = format!("{request:?}");
+        let answer = self.state.call(self.now, PeerId(HONEST), request);
+        self.collect();
+        match answer.unwrap_or_else(|refusal| panic!("{what}: {refusal}")) {
+            Answer::Reply(bytes) => bytes,
+            Answer::Statistics { figures, .. } => figures.encode(),
+            Answer::Grant(_, granted) => {
+                self.leased.extend(granted.iter().map(|(extent, _)| extent));
+                Vec::new()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn collect(&mut self) {
+        self.commands.extend(self.state.take_commands());
+    }
+
+    fn carry_out_one(&mut self) {
+        if self.commands.is_empty() {
+            return;
+        }
+        let which = self.random.below(self.commands.len() as u64) as usize;
+        match self.commands.swap_remove(which) {
+            Command::Revoke { session, extent } => self.state.revoked(session, extent),
+            Command::Zero { extent } => self.state.zeroed(extent),
+            Command::Close { peer, .. } => {
+                assert_ne!(peer, HONEST, "the honest link is closed");
+                self.state.link_ended(peer);
+                self.links.retain(|link| *link != peer);
+            }
+        }
+        self.collect();
+    }
+
+    fn settle(&mut self) {
+        while !self.commands.is_empty() {
+            self.carry_out_one();
+        }
+    }
+
+    /// What the honest one does: keeps its session, and turns memory over.
+    fn honest_step(&mut self) {
+        let (session, shard, epoch) = (self.session, self.shard(), self.epoch);
+        self.honest(Renew { session, reading_epoch: u64::MAX });
+        match self.random.below(6) {
+            0 => {
+                // What is being cleaned comes back; no one else may hold that up.
+                self.settle();
+                // It gets all that it may have, and its share of the reserve on top.
+                let (own, owed) = (self.state.own_memory(TenantId(1)), self.state.owed(TenantId(1)));
+                if own < HONEST_EXTENTS {
+                    self.honest(LeaseExtents { session, count: 1, purpose: Purpose::Flush });
+                } else if owed < RESERVE / 2 {
+                    self.honest(LeaseExtents { session, count: 1, purpose: Purpose::Collection });
+                }
+            }
+            1 => {
+                let extents = std::mem::take(&mut self.leased);
+                self.honest(AdoptExtents { session, shard, epoch, extents: extents.clone() });
+                self.adopted.extend(extents);
+            }
+            2 => {
+                let extents = std::mem::take(&mut self.adopted);
+                self.honest(ReleaseExtents { session, shard, epoch, extents });
+            }
+            3 => drop(self.honest(SetRoot { session, shard, epoch, root: Blob::new([7; 9]).unwrap() })),
+            4 => {
+                let listed = StorePage::decode(&self.honest(ListStores { session, after: text("") })).unwrap();
+                assert_eq!(listed.stores.len(), 1);
+            }
+            _ => {
+                let seen = Statistics::decode(&self.honest(GetStatistics { session })).unwrap();
+                let counted = (seen.sessions, seen.stores, seen.shards, seen.owned_shards);
+                assert_eq!(counted, (1, 1, 1, 1), "it sees what is not its own");
+                assert_eq!(seen.leased_extents, self.leased.len() as u64);
+                assert_eq!(seen.adopted_extents, self.adopted.len() as u64);
+                assert_eq!((seen.lapsed_sessions, seen.refused_calls), (0, 0));
+            }
+        }
+    }
+
+    fn any_session(&mut self) -> SessionId {
+        let known: Vec<_> = self.state.sessions.iter().map(|(id, _)| id).collect();
+        match self.random.below(4) {
+            0 => SessionId(self.random.below(1000)),
+            _ => known[self.random.below(known.len() as u64) as usize],
+        }
+    }
+
+    fn any_extents(&mut self) -> Vec<ExtentId> {
+        let count = self.random.below(4);
+        (0..count).map(|_| ExtentId(self.random.below(u64::from(EXTENTS) + 2) as u32)).collect()
+    }
+
+    fn any_ranges(&mut self) -> Vec<ExtentRange> {
+        let mut ranges: Vec<_> = (0..self.random.below(3))
+            .map(|_| ExtentRange {
+                extent: ExtentId(self.random.below(u64::from(EXTENTS)) as u32),
+                offset: self.random.below(3) * 4096,
+                length: 4096,
+            })
+            .collect();
+        let pending = self.state.outputs.settled(|_, _| true);
+        if let Some((_, range)) = pending.first() {
+            ranges.push(*range);
+        }
+        ranges
+    }
+
+    /// Any call with any name.
+    fn any_call(&mut self, link: u64) -> Request {
+        // Mostly its own session, so that it comes further.
+        let own = self.state.sessions.of_peer(link);
+        let session = match own {
+            Some(own) if self.random.one_in(9, 10) => own,
+            _ => self.any_session(),
+        };
+        let store = StoreId(self.random.below(12));
+        let shard = ShardKey { store, shard: ShardId(self.random.below(4) as u32) };
+        let epoch = Epoch(self.random.below(4));
+        let name = text(["db", "x", "y", "", "a\nb"][self.random.below(5) as usize]);
+        let extents = self.any_extents();
+        let ranges = self.any_ranges();
+        let reading_epoch = [0, 3, u64::MAX][self.random.below(3) as usize];
+        match self.random.below(24) {
+            0 => {
+                let tenant = text(["", "hostile", "honest", "secret:honest"][self.random.below(4) as usize]);
+                OpenSession { protocol: 1, tenant, name: text("\u{1b}[2J\nforged"), capabilities: 0 }.into()
+            }
+            1 => Renew { session, reading_epoch }.into(),
+            2 => PassReaders { session, reading_epoch }.into(),
+            3 if self.random.one_in(1, 4) => CloseSession { session }.into(),
+            3..=6 => {
+                let purpose = [Purpose::Flush, Purpose::Collection][self.random.below(2) as usize];
+                LeaseExtents { session, count: self.random.below(130) as u32, purpose }.into()
+            }
+            7 => ReturnExtents { session, extents }.into(),
+            8 => MapExtents { session, shard, write: true, extents }.into(),
+            9 => AdoptExtents { session, shard, epoch, extents }.into(),
+            10 => ReleaseExtents { session, shard, epoch, extents }.into(),
+            11 => ListExtents { session, shard, from: ExtentId(0) }.into(),
+            12 => AdoptRanges { session, shard, epoch, ranges }.into(),
+            13 => FreeBatch { session, shard, epoch, ranges }.into(),
+            14 => ListRanges { session, shard, from: ExtentId(0), offset: 0 }.into(),
+            15 => ShareExtents { session, shard, extents }.into(),
+            16 => CreateStore { session, name, config: Blob::new([1; 4096]).unwrap() }.into(),
+            17 => OpenStore { session, name }.into(),
+            18 => DropStore { session, store }.into(),
+            19 => AcquireShard { session, shard, takeover: true }.into(),
+            20 => SetRoot { session, shard, epoch, root: Blob::new([1; 4096]).unwrap() }.into(),
+            21 => ReleaseShard { session, shard, epoch }.into(),
+            22 => ListTenants { session, after: text("") }.into(),
+            _ => {
+                let attempt = self.random.below(6);
+                SubmitJob { session, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) }.into()
+            }
+        }
+    }
+
+    fn hostile_step(&mut self) {
+        match self.random.below(20) {
+            0 | 1 => {
+                let link = self.next_link;
+                self.next_link += 1;
+                if self.state.link_opened(link, &identity("secret:hostile")).is_ok() {
+                    self.links.push(link);
+                }
+                self.collect();
+            }
+            2 if !self.links.is_empty() => {
+                let link = self.links.swap_remove(self.random.below(self.links.len() as u64) as usize);
+                self.state.link_ended(link);
+                // The fabric forgets a link's keys with it.
+                self.collect();
+            }
+            3..=5 if !self.jobs.is_empty() => {
+                let job = self.jobs[self.random.below(self.jobs.len() as u64) as usize];
+                let length = 1 + self.random.below(EXTENT_BYTES);
+                let _ = self.state.job_allocate(job, length);
+                let extent = ExtentId(self.random.below(u64::from(EXTENTS)) as u32);
+                let reads = self.state.job_reads(job, ExtentRange { extent, offset: 0, length: 8 });
+                let foreign = self.leased.contains(&extent) || self.adopted.contains(&extent);
+                assert!(reads.is_err() || !foreign, "a job of the hostile one reads {extent}");
+            }
+            6 if !self.jobs.is_empty() => {
+                let job = self.jobs.swap_remove(self.random.below(self.jobs.len() as u64) as usize);
+                self.state.job_ended(job, true);
+                self.collect();
+            }
+            7 => drop(self.state.call_waits(self.next_link - 1)),
+            _ => {
+                let link = match self.links.is_empty() {
+                    true => self.next_link,
+                    false => self.links[self.random.below(self.links.len() as u64) as usize],
+                };
+                let request = self.any_call(link);
+                let list = matches!(request, Request::ListTenants(_));
+                let answer = self.state.call(self.now, PeerId(link), request);
+                self.collect();
+                match answer {
+                    Ok(Answer::Job(job)) => self.jobs.push(job.id),
+                    Ok(Answer::Grant(_, granted)) => {
+                        let foreign =
+                            granted.iter().any(|(it, _)| self.leased.contains(it) || self.adopted.contains(it));
+                        assert!(!foreign, "the hostile one got a key to memory of the honest one");
+                    }
+                    Ok(_) => assert!(!list, "it does not administer the node"),
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    fn check(&self) {
+        check_tenants(&self.state);
+        for (id, found) in self.state.extents.iter() {
+            let is_honest = |session: SessionId| session == self.session;
+            let owner = found.tenant();
+            for holder in &found.holders {
+                let other = if is_honest(holder.session) { TenantId(2) } else { TenantId(1) };
+                assert_ne!(owner, Some(other), "{id} has a key of the other tenant");
+            }
+        }
+        for extent in &self.leased {
+            assert_eq!(self.state.place(*extent), Some(Place::Leased(self.session)));
+        }
+        for extent in &self.adopted {
+            assert_eq!(self.state.place(*extent), Some(Place::Adopted(self.shard())));
+        }
+        let shard = self.state.directory.shard(self.shard()).unwrap();
+        assert_eq!((shard.owner, shard.epoch), (Some(self.session), self.epoch));
+    }
+}
+
+fn run(seed: u64) {
+    let mut arena = Arena::new(seed);
+    for step in 0..400 {
+        match arena.random.below(8) {
+            0 => arena.honest_step(),
+            1 | 2 => arena.carry_out_one(),
+            3 if step % 5 == 0 => {
+                arena.now += 1_000_000_000;
+                let ended = arena.state.tick(arena.now);
+                assert!(ended.iter().all(|ended| ended.session != arena.session), "the honest session lapsed");
+                arena.collect();
+                arena.honest(Renew { session: arena.session, reading_epoch: u64::MAX });
+            }
+            _ => arena.hostile_step(),
+        }
+        arena.check();
+    }
+    // When the hostile one has left, all that it had comes back.
+    for link in 2..arena.next_link {
+        arena.state.link_ended(link);
+    }
+    for job in std::mem::take(&mut arena.jobs) {
+        arena.state.job_ended(job, true);
+    }
+    arena.collect();
+    arena.settle();
+    let stores: Vec<StoreId> = arena.state.directory.stores().filter(|store| *store != arena.store).collect();
+    stores.into_iter().for_each(|store| arena.state.remove_store(store));
+    arena.collect();
+    arena.settle();
+    arena.check();
+    let left = arena.state.extents.of_tenant(TenantId(2));
+    assert_eq!(left, Counts::default(), "memory that the hostile one left behind");
+    let counts = arena.state.extents.counts();
+    let own = (arena.leased.len() + arena.adopted.len()) as u64;
+    assert_eq!(counts.free + counts.kept + own, u64::from(EXTENTS));
+}
+
+#[test]
+fn a_hostile_tenant_harms_nobody() {
+    let seeds = std::env::var("FOREBAY_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
+    for seed in 0..seeds {
+        let result = std::panic::catch_unwind(|| run(seed));
+        assert!(result.is_ok(), "seed {seed} failed");
+    }
+}
+
+#[test]
+fn the_oldest_link_without_a_session_makes_room() {
+    let mut state = State::new(settings(EXTENTS, 3, 3), &tenants());
+    for link in 1..=6 {
+        state.link_opened(link, &identity("secret:hostile")).unwrap();
+    }
+    let open = |tenant| OpenSession { protocol: 1, tenant: text(tenant), name: text(""), capabilities: 0 };
+    state.call(0, PeerId(1), open("").into()).unwrap();
+    state.link_opened(7, &identity("secret:hostile")).unwrap();
+    assert!(matches!(state.take_commands()[..], [Command::Close { peer: 2, tenant: TenantId(2), .. }]));
+    assert_eq!(state.call(0, PeerId(2), open("").into()), Err(Refusal::NoLink));
+    // Another tenant is none of theirs.
+    state.link_opened(8, &identity("secret:honest")).unwrap();
+    assert!(state.take_commands().is_empty());
+    let denied = state.call(0, PeerId(7), open("honest").into()).unwrap_err();
+    assert_eq!(denied, Refusal::OtherTenant { is: text("hostile") });
+    for link in 3..=4 {
+        state.call(0, PeerId(link), open("hostile").into()).unwrap();
+    }
+    let full = state.call(0, PeerId(5), open("").into()).unwrap_err();
+    assert_eq!(full.to_string(), "tenant hostile has its most sessions: 3");
+    // Sessions are kept: where all links have one, nobody goes.
+    let mut few = tenants();
+    few.known[1].limits.links = Some(3);
+    state.configure(&few);
+    for link in 5..=7 {
+        state.link_ended(link);
+    }
+    let full = state.link_opened(9, &identity("secret:hostile")).unwrap_err();
+    assert_eq!(full.to_string(), "tenant hostile has its most links: 3");
+    assert_eq!(full.kind(), forebay_base::ErrorKind::Full);
+}
+
+#[test]
+fn the_reserve_is_shared_and_only_for_who_has_something_to_collect() {
+    let all = crate::tenants::Limits { memory_bytes: Some(u64::MAX), ..Default::default() };
+    let mut state = State::new(settings(20, 4, 2), &TenantsOptions { known: Vec::new(), others: all });
+    let mut open = |link, name: &str| {
+        state.link_opened(link, &identity(name)).unwrap();
+        let call = OpenSession { protocol: 1, tenant: text(""), name: text(""), capabilities: 0 };
+        let Ok(Answer::Reply(bytes)) = state.call(0, PeerId(link), call.into()) else { panic!("no session") };
+        SessionOpened::decode(&bytes).unwrap().session
+    };
+    let (greedy, other) = (open(1, "secret:greedy"), open(2, "secret:other"));
+    let mut lease = |link, session, count, purpose| match state.call(
+        0,
+        PeerId(link),
+        LeaseExtents { session, count, purpose }.into(),
+    ) {
+        Ok(Answer::Grant(_, granted)) => Ok(granted.len()),
+        Ok(answer) => panic!("{answer:?}"),
+        Err(refusal) => Err(refusal.to_string()),
+    };
+    // 14 are for anybody; of a reserve of six each of two owes at most two, as another one may come.
+    assert_eq!(lease(2, other, 1, Purpose::Flush), Ok(1));
+    assert_eq!(lease(1, greedy, 128, Purpose::Collection), Ok(13 + 2));
+    let refused = lease(1, greedy, 1, Purpose::Collection).unwrap_err();
+    assert!(refused.contains("tenant secret:greedy has its share"), "{refused}");
+    assert_eq!(lease(2, other, 128, Purpose::Collection), Ok(1), "what is left, and it has one to collect");
+}
+
+/// A state of which link 1 is the honest tenant's and link 2 the hostile one's, each with a session.
+fn two_sessions(options: &TenantsOptions) -> (State, [SessionId; 2]) {
+    let mut state = State::new(settings(EXTENTS, 3, 3), options);
+    let sessions = [(1, "secret:honest"), (2, "secret:hostile")].map(|(link, name)| {
+        state.link_opened(link, &identity(name)).unwrap();
+        let call = OpenSession { protocol: 1, tenant: text(""), name: text(""), capabilities: 0 };
+        let Ok(Answer::Reply(bytes)) = state.call(0, PeerId(link), call.into()) else { panic!("no session") };
+        SessionOpened::decode(&bytes).unwrap().session
+    });
+    (state, sessions)
+}
+
+#[test]
+fn who_has_reached_its_limit_may_still_collect_and_repays() {
+    let (mut state, [session, _]) = two_sessions(&tenants());
+    let mut leased = Vec::new();
+    let mut lease = |state: &mut State, count, purpose| match state.call(
+        0,
+        PeerId(1),
+        LeaseExtents { session, count, purpose }.into(),
+    ) {
+        Ok(Answer::Grant(_, granted)) => {
+            leased.extend(granted.iter().map(|(extent, _)| *extent));
+            Ok(granted.len())
+        }
+        Ok(answer) => panic!("{answer:?}"),
+        Err(refusal) => Err(refusal.to_string()),
+    };
+    assert_eq!(lease(&mut state, 128, Purpose::Flush), Ok(8));
+    let full = lease(&mut state, 1, Purpose::Flush).unwrap_err();
+    assert_eq!(full, "tenant honest has its most extents: 8");
+    assert_eq!(lease(&mut state, 128, Purpose::Collection), Ok(3));
+    let full = lease(&mut state, 1, Purpose::Collection).unwrap_err();
+    assert!(full.contains("tenant honest has its share of the memory kept"), "{full}");
+    assert_eq!((state.own_memory(TenantId(1)), state.owed(TenantId(1))), (8, 3));
+    // The first that it frees are what it owes; only then has it less of its own.
+    let mut give_back = |state: &mut State| {
+        let extents = vec![leased.pop().unwrap()];
+        state.call(0, PeerId(1), ReturnExtents { session, extents }.into()).unwrap();
+        for _ in 0..2 {
+            for command in state.take_commands() {
+                match command {
+                    Command::Revoke { session, extent } => state.revoked(session, extent),
+                    Command::Zero { extent } => state.zeroed(extent),
+                    Command::Close { .. } => panic!("a link is closed"),
+                }
+            }
+        }
+        (state.own_memory(TenantId(1)), state.owed(TenantId(1)))
+    };
+    assert_eq!([0; 4].map(|_| give_back(&mut state)), [(8, 2), (8, 1), (8, 0), (7, 0)]);
+    check_tenants(&state);
+}
+
+#[test]
+fn an_identity_that_is_of_another_tenant_now_loses_its_links() {
+    let (mut state, [_, hostile]) = two_sessions(&tenants());
+    let mut moved = tenants();
+    moved.known[1].identities = vec![identity("secret:somebody")];
+    moved.known[0].identities.push(identity("secret:hostile"));
+    let ended = state.configure(&moved);
+    assert_eq!(ended.iter().map(|ended| ended.session).collect::<Vec<_>>(), [hostile]);
+    assert!(matches!(state.take_commands()[..], [Command::Close { peer: 2, tenant: TenantId(2), .. }]));
+    let refused = state.call(0, PeerId(2), GetStatistics { session: hostile }.into());
+    assert_eq!(refused, Err(Refusal::NoLink));
+    assert_eq!(state.link_opened(3, &identity("secret:hostile")), Ok(TenantId(1)));
+    // Who stays where it is stays.
+    assert!(state.configure(&moved).is_empty() && state.take_commands().is_empty());
+    assert_eq!(state.tenant_of(1), Some(TenantId(1)));
+}
+
+#[test]
+fn new_limits_hold_at_once_for_those_who_are_not_listed() {
+    let mut state = State::new(settings(EXTENTS, 3, 3), &TenantsOptions::default());
+    let stranger = state.link_opened(1, &identity("secret:stranger")).unwrap();
+    let anonymous = state.link_opened(2, &Identity::anonymous()).unwrap();
+    let most = |state: &State, of| state.tenant(of).unwrap().limits.of(Resource::Extents);
+    assert_eq!((most(&state, stranger), most(&state, anonymous)), (u64::from(EXTENTS) / 2, EXTENTS.into()));
+    let none = crate::tenants::Limits { memory_bytes: Some(0), ..Default::default() };
+    state.configure(&TenantsOptions { known: Vec::new(), others: none });
+    assert_eq!((most(&state, stranger), most(&state, anonymous)), (0, 0));
+    assert!(state.administers(anonymous) && !state.administers(stranger));
+}
+
+#[test]
+fn rights_say_what_a_tenant_may_do() {
+    let mut options = tenants();
+    options.known[0].rights = crate::tenants::TenantRights { data: false, administer: true };
+    let (mut state, [session, other]) = two_sessions(&options);
+    let name = || text("x");
+    for denied in [
+        Request::from(CreateStore { session, name: name(), config: Blob::default() }),
+        OpenStore { session, name: name() }.into(),
+        LeaseExtents { session, count: 1, purpose: Purpose::Flush }.into(),
+    ] {
+        let refusal = state.call(0, PeerId(1), denied).unwrap_err();
+        assert_eq!((refusal.to_string().as_str(), refusal.kind()), ("tenant honest has no right to data", Denied));
+    }
+    assert!(state.call(0, PeerId(1), ListTenants { session, after: text("") }.into()).is_ok());
+    assert!(state.call(0, PeerId(1), Renew { session, reading_epoch: 0 }.into()).is_ok());
+    let refusal = state.call(0, PeerId(2), ListTenants { session: other, after: text("") }.into()).unwrap_err();
+    assert_eq!(refusal.to_string(), "tenant hostile has no right to administer the node");
+    let denied = [1, 2].map(|id| state.tenant(TenantId(id)).unwrap().figures.denied);
+    assert_eq!(denied, [3, 1]);
+}

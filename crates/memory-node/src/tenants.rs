@@ -1,0 +1,266 @@
+//! Who uses a node, and how much of it: tenants as the operator configures them.
+//!
+//! A link's [`Identity`] says which tenant it is of. An identity that a [`TenantOptions`] lists is of that tenant;
+//! any other one is a tenant by itself, named as the identity is.
+//!
+//! | limit | default | what it bounds |
+//! |---|---|---|
+//! | memory | all for tenants that are listed and for those who prove nothing, half for others | extents of sessions and shards until they are free again, except what is owed to the reserve |
+//! | links | 256 | links; the oldest without a session goes first |
+//! | sessions | 256 | sessions |
+//! | stores | 1,024 | stores |
+//! | shards | 4,096 | shards, each with a root of at most 4 KiB |
+//! | keys | 262,144 | keys to extents: one a session and extent |
+//! | ranges | 262,144 | outputs of jobs, each at least 4 KiB of memory |
+//! | jobs | 64 | jobs that wait or run |
+//! | calls | 1,024 | calls that wait for their turn |
+
+use crate::Error;
+use forebay_env::HashSet;
+use forebay_fabric::Peer;
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest name of a tenant or an identity, bytes.
+pub const MAX_NAME_BYTES: usize = 96;
+/// Largest weight of a tenant.
+pub const MAX_WEIGHT: u32 = 1000;
+/// Most tenants of a node.
+pub const MAX_TENANTS: usize = 1024;
+/// The identity and the tenant of those who prove nothing.
+const ANONYMOUS: &str = "anonymous";
+const UNKNOWN: &str = "unknown";
+
+/// Who a link has proven to be, in text such as `certificate:alice`.
+///
+/// It consists of letters, digits and `. _ - :`, so it can stand in a log or a metric as it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    text: Arc<str>,
+    is_proven: bool,
+}
+
+impl Identity {
+    /// Nobody asked who it is.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self { text: ANONYMOUS.into(), is_proven: false }
+    }
+
+    /// Somebody has proven a name that cannot be written here.
+    fn unknown() -> Self {
+        Self { text: UNKNOWN.into(), is_proven: true }
+    }
+
+    /// A process of this user of the machine. Those of the node's own user, and of the system's, can do with the node
+    /// what they like, so they need not prove anything.
+    fn user(uid: u32) -> Self {
+        Self { text: format!("uid:{uid}").into(), is_proven: !forebay_fabric::admission::is_own_user(uid) }
+    }
+
+    /// The identity of this text.
+    ///
+    /// # Errors
+    /// [`Error::Options`] when it is no name.
+    pub fn new(text: &str) -> Result<Self, Error> {
+        check_name("identity", text).map(|()| Self { text: text.into(), is_proven: text != ANONYMOUS })
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// False for those who are trusted unproven: who shares the node's process or user, or reaches a node that asks
+    /// for nothing.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.is_proven
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+type Tell = dyn Fn(&dyn Peer) -> Identity + Send + Sync;
+
+/// Tells who a link is. The only place where the node learns it.
+#[derive(Clone)]
+pub struct Identify(Arc<Tell>);
+
+impl Identify {
+    /// Asks `tell`.
+    pub fn new(tell: impl Fn(&dyn Peer) -> Identity + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+
+    /// Who the link is.
+    #[must_use]
+    pub fn of(&self, peer: &dyn Peer) -> Identity {
+        (self.0)(peer)
+    }
+}
+
+impl Default for Identify {
+    /// What the link has proven to the fabric.
+    fn default() -> Self {
+        use forebay_fabric::admission::Identity as Proven;
+        Self::new(|peer| match peer.origin().identity {
+            proven @ (Proven::Certificate(_) | Proven::Secret(_)) => {
+                // A name that is no name here is nobody's.
+                Identity::new(&proven.to_string()).unwrap_or_else(|_| Identity::unknown())
+            }
+            Proven::User { uid, .. } => Identity::user(uid),
+            _ => Identity::anonymous(),
+        })
+    }
+}
+
+impl fmt::Debug for Identify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identify")
+    }
+}
+
+/// What a tenant may have. `None` is the default of the table at the top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Memory, bytes; rounded down to whole extents.
+    pub memory_bytes: Option<u64>,
+    /// Links.
+    pub links: Option<u64>,
+    /// Sessions.
+    pub sessions: Option<u64>,
+    /// Stores.
+    pub stores: Option<u64>,
+    /// Shards, over all stores.
+    pub shards: Option<u64>,
+    /// Keys to extents.
+    pub keys: Option<u64>,
+    /// Outputs of jobs.
+    pub ranges: Option<u64>,
+    /// Jobs that wait or run.
+    pub jobs: Option<u64>,
+    /// Calls that wait for their turn.
+    pub calls: Option<u64>,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantOptions {
+    /// Its name: 1 to 96 letters, digits and `. _ - :`.
+    pub name: String,
+    /// Who is of it.
+    pub identities: Vec<Identity>,
+    /// What it may have.
+    pub limits: Limits,
+    /// Its share of the node's time, beside those of the others: 1 to 1000.
+    pub weight: u32,
+    /// What it may do.
+    pub rights: TenantRights,
+}
+
+/// What a tenant may do, besides keeping sessions and looking at its own figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TenantRights {
+    /// Use stores and memory.
+    pub data: bool,
+    /// See the figures of all tenants.
+    pub administer: bool,
+}
+
+impl Default for TenantRights {
+    fn default() -> Self {
+        Self { data: true, administer: false }
+    }
+}
+
+impl TenantOptions {
+    /// A tenant with nothing but defaults.
+    #[must_use]
+    pub fn new(name: &str, identities: Vec<Identity>) -> Self {
+        let rights = TenantRights::default();
+        Self { name: name.into(), identities, limits: Limits::default(), weight: 1, rights }
+    }
+}
+
+/// The tenants of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TenantsOptions {
+    /// Those that are known beforehand.
+    pub known: Vec<TenantOptions>,
+    /// What each of the others may have.
+    pub others: Limits,
+}
+
+impl TenantsOptions {
+    /// Checks names and weights, and that no identity is of two tenants.
+    ///
+    /// # Errors
+    /// [`Error::Options`].
+    pub fn check(&self) -> Result<(), Error> {
+        let (mut names, mut identities) = (HashSet::default(), HashSet::default());
+        if self.known.len() > MAX_TENANTS / 2 {
+            let count = self.known.len();
+            return Err(Error::Options(format!("{count} tenants: use at most {}", MAX_TENANTS / 2)));
+        }
+        for tenant in &self.known {
+            check_name("tenant", &tenant.name)?;
+            if !(1..=MAX_WEIGHT).contains(&tenant.weight) {
+                let TenantOptions { name, weight, .. } = tenant;
+                return Err(Error::Options(format!("tenant {name} has weight {weight}: use 1 to {MAX_WEIGHT}")));
+            }
+            // Else whoever has proven that identity would be of this tenant.
+            let is_identity = tenant.name.contains(':') || matches!(tenant.name.as_str(), ANONYMOUS | UNKNOWN);
+            if is_identity && !tenant.identities.iter().any(|identity| identity.as_str() == tenant.name) {
+                return Err(Error::Options(format!(
+                    "{} names an identity: list it among the tenant's identities, or give the tenant another name",
+                    tenant.name
+                )));
+            }
+            if !names.insert(tenant.name.as_str()) {
+                return Err(Error::Options(format!("there are two tenants named {}", tenant.name)));
+            }
+            if let Some(twice) = tenant.identities.iter().find(|identity| !identities.insert(identity.as_str())) {
+                return Err(Error::Options(format!("{twice} is of two tenants: list it once")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_name(what: &str, text: &str) -> Result<(), Error> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b':');
+    if text.is_empty() || text.len() > MAX_NAME_BYTES || !text.bytes().all(is_fit) {
+        return Err(Error::Options(format!(
+            "{text:?} is no name of a {what}: use 1 to {MAX_NAME_BYTES} letters, digits and . _ - :"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_tenants_say_what_is_right() {
+        let tenant = |name: &str, identity: &str| TenantOptions::new(name, vec![Identity::new(identity).unwrap()]);
+        let wrong = |known: Vec<TenantOptions>| {
+            TenantsOptions { known, others: Limits::default() }.check().unwrap_err().to_string()
+        };
+        assert!(wrong(vec![tenant("a", "x"), tenant("b", "x")]).contains("x is of two tenants"));
+        assert!(wrong(vec![tenant("a", "x"), tenant("a", "y")]).contains("two tenants named a"));
+        assert!(wrong(vec![tenant("a b", "x")]).contains("letters"));
+        for name in ["secret:b", "anonymous", "unknown"] {
+            assert!(wrong(vec![tenant(name, "secret:a")]).contains("names an identity"), "{name}");
+        }
+        assert!(wrong(vec![TenantOptions { weight: 0, ..tenant("a", "x") }]).contains("1 to 1000"));
+        let forged = Identity::new("a\nforged \u{1b}[31m").unwrap_err().to_string();
+        assert!(!forged.contains(['\n', '\u{1b}']), "{forged}");
+    }
+}

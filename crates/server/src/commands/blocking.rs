@@ -1,0 +1,165 @@
+//! Commands that wait until there is something.
+
+use crate::commands::arguments::Arguments;
+use crate::commands::command::flags::{BLOCKING, DENYOOM, FAST, NOSCRIPT, WRITE};
+use crate::commands::command::{Command, Context, Family, Run};
+use crate::commands::lists::{self, End};
+use crate::commands::sorted_sets::pops;
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::writes::Direction;
+use crate::text::number;
+
+const LIST: Family = Family::List;
+const SORTED: Family = Family::SortedSet;
+const WAITS: u32 = WRITE | NOSCRIPT | BLOCKING;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    Command::alone(LIST, "blmove", 6, WAITS | DENYOOM, blmove)
+        .keys(1, 2, 1)
+        .doc("6.2.0", "Moves an element to another list, or waits for one."),
+    Command::alone(LIST, "blmpop", -5, WRITE | BLOCKING, blmpop)
+        .counted_keys(2, false)
+        .doc("7.0.0", "Removes elements of the first list that has some, or waits for one."),
+    Command::alone(LIST, "blpop", -3, WAITS, blpop)
+        .keys(1, -2, 1)
+        .doc("2.0.0", "Removes the first element of a list, or waits for one."),
+    Command::alone(LIST, "brpop", -3, WAITS, brpop)
+        .keys(1, -2, 1)
+        .doc("2.0.0", "Removes the last element of a list, or waits for one."),
+    Command::alone(LIST, "brpoplpush", 4, WAITS | DENYOOM, brpoplpush)
+        .keys(1, 2, 1)
+        .doc("2.2.0", "Moves the last element of a list to another, or waits for one."),
+    Command::alone(SORTED, "bzmpop", -5, WRITE | BLOCKING, bzmpop)
+        .counted_keys(2, false)
+        .doc("7.0.0", "Removes members of the first sorted set that has some, or waits for one."),
+    Command::alone(SORTED, "bzpopmax", -3, WAITS | FAST, bzpopmax)
+        .keys(1, -2, 1)
+        .doc("5.0.0", "Removes the member with the highest score, or waits for one."),
+    Command::alone(SORTED, "bzpopmin", -3, WAITS | FAST, bzpopmin)
+        .keys(1, -2, 1)
+        .doc("5.0.0", "Removes the member with the lowest score, or waits for one."),
+    Command::with(Family::Generic, "wait", 3, NOSCRIPT, Run::Alone(wait))
+        .doc("3.0.0", "Waits for replicas, of which there are none."),
+];
+
+/// Reads seconds with a fraction as milliseconds; zero is forever.
+fn timeout(text: &[u8]) -> Outcome<u64> {
+    let seconds = number::double(text).ok_or(Failure::text("ERR timeout is not a float or out of range"))?;
+    let ms = (seconds * 1000.0).ceil();
+    if seconds.is_infinite() || ms > (i64::MAX / 1_000_000) as f64 {
+        return Err(Failure::text("ERR timeout is out of range"));
+    }
+    if seconds < 0.0 {
+        return Err(Failure::text("ERR timeout is negative"));
+    }
+    Ok(ms as u64)
+}
+
+fn pop_list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: End) -> Outcome {
+    let last = arguments.len() - 1;
+    let timeout_ms = timeout(arguments.at(last))?;
+    let keys = arguments.range(1, last);
+    match lists::pop_first(cx, keys, end, 1)? {
+        Some((key, popped)) => {
+            cx.out.array(2);
+            cx.out.bulk(key);
+            cx.out.bulk_or_null(popped.first());
+        }
+        None => {
+            cx.out.null_array();
+            cx.wait(keys, timeout_ms);
+        }
+    }
+    Ok(())
+}
+
+fn blpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    pop_list(cx, arguments, End::Left)
+}
+
+fn brpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    pop_list(cx, arguments, End::Right)
+}
+
+fn move_element(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, ends: (End, End), timeout_ms: u64) -> Outcome {
+    match lists::move_element(cx, arguments.at(1), arguments.at(2), ends)? {
+        Some(value) => cx.out.bulk(value),
+        None => {
+            cx.out.null();
+            cx.wait(arguments.range(1, 2), timeout_ms);
+        }
+    }
+    Ok(())
+}
+
+fn blmove(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let ends = (End::parse(arguments.at(3))?, End::parse(arguments.at(4))?);
+    let timeout_ms = timeout(arguments.at(5))?;
+    move_element(cx, arguments, ends, timeout_ms)
+}
+
+fn brpoplpush(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let timeout_ms = timeout(arguments.at(3))?;
+    move_element(cx, arguments, (End::Right, End::Left), timeout_ms)
+}
+
+fn blmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let timeout_ms = timeout(arguments.at(1))?;
+    let (keys, end, count) = lists::pop_arguments(arguments, 2)?;
+    if !lists::reply_popped(cx, keys, end, count)? {
+        cx.wait(keys, timeout_ms);
+    }
+    Ok(())
+}
+
+fn pop_sorted(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: Direction) -> Outcome {
+    let last = arguments.len() - 1;
+    let timeout_ms = timeout(arguments.at(last))?;
+    let keys = arguments.range(1, last);
+    match pops::pop_first(cx, keys, end, 1)? {
+        Some((key, popped)) => {
+            cx.out.array(3);
+            cx.out.bulk(key);
+            for (member, score) in popped {
+                cx.out.bulk(member);
+                cx.out.double(score);
+            }
+        }
+        None => {
+            cx.out.null_array();
+            cx.wait(keys, timeout_ms);
+        }
+    }
+    Ok(())
+}
+
+fn bzpopmin(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    pop_sorted(cx, arguments, Direction::Forward)
+}
+
+fn bzpopmax(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    pop_sorted(cx, arguments, Direction::Backward)
+}
+
+fn bzmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let timeout_ms = timeout(arguments.at(1))?;
+    let (keys, end, count) = pops::pop_arguments(arguments, 2)?;
+    if !pops::reply_popped(cx, keys, end, count)? {
+        cx.wait(keys, timeout_ms);
+    }
+    Ok(())
+}
+
+/// No replica is there, now or later: the answer is known, but who asked for some waits for as long as it said.
+fn wait(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let replicas = arguments.integer(1)?;
+    let timeout_ms =
+        arguments.integer(2).map_err(|_| Failure::text("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Failure::text("ERR timeout is negative"))?;
+    cx.out.integer(0);
+    if replicas > 0 {
+        cx.wait(&[], timeout_ms);
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! What collections of all types have in common: reading and changing headers, random elements, scans.
+
+use crate::commands::command::Context;
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::{Collection, Kind};
+use crate::keyspace::layout::{self, Range};
+use crate::keyspace::writes::Direction;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+
+/// A collection of up to this many elements is read as a whole to choose from it.
+const FEW: u64 = 512;
+/// Elements among which one is chosen at a random place of a larger one.
+const CANDIDATES: usize = 16;
+/// Most elements that a command chooses with repetition.
+pub(crate) const MAX_REPEATED: u64 = 10_000_000;
+
+/// Refuses an element that is too long for a key of the engine.
+pub(crate) fn check_element(element: &[u8]) -> Outcome {
+    if element.len() > layout::MAX_KEY_BYTES {
+        return Err(Failure::text("ERR a field or member is too long: at most 65472 bytes"));
+    }
+    Ok(())
+}
+
+/// The number of random elements that a command asks for; negative with repetition.
+pub(crate) fn random_count(text: &[u8]) -> Outcome<i64> {
+    let count = crate::commands::arguments::integer(text)?;
+    if count < -i64::MAX {
+        return Err(Failure::text(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
+    }
+    Ok(count)
+}
+
+/// A collection that a command changes.
+#[derive(Debug)]
+pub(crate) struct Open {
+    kind: Kind,
+    /// As it was.
+    former: Option<Collection>,
+    /// As it is to be.
+    pub(crate) now: Collection,
+}
+
+impl Open {
+    /// Opens the collection of a key, or a new one.
+    pub(crate) fn or_new(cx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> Outcome<Self> {
+        let former = cx.collection(key, kind)?;
+        let now = match former {
+            Some(collection) => collection,
+            None => Collection { id: cx.keys.new_id()?, a: 0, b: 0 },
+        };
+        Ok(Self { kind, former, now })
+    }
+
+    /// Opens the collection of a key, if there is one.
+    pub(crate) fn existing(cx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> Outcome<Option<Self>> {
+        let former = cx.collection(key, kind)?;
+        Ok(former.map(|now| Self { kind, former: Some(now), now }))
+    }
+
+    /// Writes the header if it changed. Says that the key changed if `is_changed`.
+    pub(crate) fn save(self, cx: &mut Context<'_, '_>, key: &[u8], is_changed: bool) -> Outcome {
+        let space = cx.space();
+        if self.former != Some(self.now) && (self.former.is_some() || !is_empty(self.kind, &self.now)) {
+            cx.keys.set_collection(space, key, self.kind, self.now)
+        } else {
+            if is_changed {
+                cx.keys.touch(space, key);
+            }
+            Ok(())
+        }
+    }
+}
+
+const fn is_empty(kind: Kind, collection: &Collection) -> bool {
+    match kind {
+        Kind::List => collection.a == collection.b,
+        _ => collection.a == 0,
+    }
+}
+
+/// A part of a collection whose elements are in the order of hashes: where it begins at a hash, and what reads its keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Hashed {
+    /// The range from a hash on.
+    pub(crate) from: fn(u8, u64, u64) -> Range,
+    /// The hash in a key.
+    pub(crate) hash: fn(&[u8]) -> u64,
+    /// The element in a key.
+    pub(crate) element: fn(&[u8]) -> &[u8],
+}
+
+/// Fields of hashes, and members of sets.
+pub(crate) const HASHED: Hashed =
+    Hashed { from: layout::elements_from, hash: layout::hashed_part_hash, element: layout::hashed_part };
+/// Members of sorted sets.
+pub(crate) const MEMBERS: Hashed =
+    Hashed { from: layout::members_from, hash: layout::member_hash, element: layout::member_part };
+
+/// An element with its value.
+pub(crate) type Entry = (Bytes, Bytes);
+
+/// All elements with their values.
+pub(crate) fn entries(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Vec<Entry>> {
+    let range = (hashed.from)(cx.space(), id, 0);
+    let mut entries = Vec::new();
+    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+        entries.push((Bytes::copy_from_slice((hashed.element)(key)), Bytes::copy_from_slice(value)));
+        Ok(true)
+    })?;
+    Ok(entries)
+}
+
+/// One step of a scan: the elements, and the cursor of the next step. Elements that share a hash are in one step.
+pub(crate) fn scan_step(
+    cx: &mut Context<'_, '_>,
+    id: u64,
+    hashed: Hashed,
+    cursor: u64,
+    count: u64,
+) -> Outcome<(u64, Vec<Entry>)> {
+    let range = (hashed.from)(cx.space(), id, cursor);
+    let (mut found, mut last, mut next) = (Vec::new(), 0, 0);
+    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+        let hash = (hashed.hash)(key);
+        if found.len() as u64 >= count && hash != last {
+            next = hash;
+            return Ok(false);
+        }
+        last = hash;
+        found.push((Bytes::copy_from_slice((hashed.element)(key)), Bytes::copy_from_slice(value)));
+        Ok(true)
+    })?;
+    Ok((next, found))
+}
+
+/// A random element: one of those that follow a random hash, so that an element after a long gap is not much likelier.
+fn probe(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Option<Entry>> {
+    let mut found: Vec<Entry> = Vec::new();
+    for from in [cx.shared.random(), 0] {
+        let range = (hashed.from)(cx.space(), id, from);
+        cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+            found.push((Bytes::copy_from_slice((hashed.element)(key)), Bytes::copy_from_slice(value)));
+            Ok(found.len() < CANDIDATES)
+        })?;
+        if found.len() >= CANDIDATES {
+            break;
+        }
+    }
+    let chosen = usize::try_from(cx.shared.random_below(found.len() as u64)).unwrap_or(0);
+    Ok(if chosen < found.len() { Some(found.swap_remove(chosen)) } else { None })
+}
+
+/// `count` random elements that are all different, or all elements if there are not more.
+pub(crate) fn distinct(
+    cx: &mut Context<'_, '_>,
+    id: u64,
+    size: u64,
+    hashed: Hashed,
+    count: u64,
+) -> Outcome<Vec<Entry>> {
+    if count >= size {
+        return entries(cx, id, hashed);
+    }
+    if size <= FEW || count > size / 4 {
+        let mut all = entries(cx, id, hashed)?;
+        let mut chosen = Vec::new();
+        while (chosen.len() as u64) < count && !all.is_empty() {
+            let at = usize::try_from(cx.shared.random_below(all.len() as u64)).unwrap_or(0);
+            chosen.push(all.swap_remove(at));
+        }
+        return Ok(chosen);
+    }
+    let (mut seen, mut chosen) = (BTreeSet::new(), Vec::new());
+    while (chosen.len() as u64) < count {
+        let Some(entry) = probe(cx, id, hashed)? else { break };
+        if seen.insert(entry.0.clone()) {
+            chosen.push(entry);
+        }
+    }
+    Ok(chosen)
+}
+
+/// `count` random elements, of which some may be the same.
+pub(crate) fn repeated(
+    cx: &mut Context<'_, '_>,
+    id: u64,
+    size: u64,
+    hashed: Hashed,
+    count: u64,
+) -> Outcome<Vec<Entry>> {
+    let mut chosen = Vec::new();
+    if size <= FEW || count > size / 4 {
+        let all = entries(cx, id, hashed)?;
+        for _ in 0..count {
+            let at = usize::try_from(cx.shared.random_below(all.len() as u64)).unwrap_or(0);
+            chosen.extend(all.get(at).cloned());
+        }
+    } else {
+        for _ in 0..count {
+            chosen.extend(probe(cx, id, hashed)?);
+        }
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,518 @@
+//! What a command is, and what it is given.
+
+use crate::commands::arguments::Arguments;
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::{Collection, Header, Kind};
+use crate::keyspace::layout::Space;
+use crate::keyspace::spaces::DATABASES;
+use crate::keyspace::transaction::Transaction;
+use crate::protocol::reply::Reply;
+use crate::state::counters::Counters;
+use crate::state::session::Session;
+use crate::state::shared::Shared;
+use bytes::Bytes;
+use forebay_env::HashMap;
+
+/// The family of a command, as its documentation names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// Connections.
+    Connection,
+    /// The server.
+    Server,
+    /// Keys of any type.
+    Generic,
+    /// Strings.
+    String,
+    /// Bits of strings.
+    Bitmap,
+    /// Hashes.
+    Hash,
+    /// Sets.
+    Set,
+    /// Lists.
+    List,
+    /// Sorted sets.
+    SortedSet,
+    /// Transactions.
+    Transactions,
+    /// Publishing and subscribing.
+    PubSub,
+}
+
+impl Family {
+    /// The name in `COMMAND DOCS`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Server => "server",
+            Self::Generic => "generic",
+            Self::String => "string",
+            Self::Bitmap => "bitmap",
+            Self::Hash => "hash",
+            Self::Set => "set",
+            Self::List => "list",
+            Self::SortedSet => "sorted-set",
+            Self::Transactions => "transactions",
+            Self::PubSub => "pubsub",
+        }
+    }
+}
+
+/// Where a command's keys are among its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// It has none.
+    None,
+    /// From the first place to the last, each so many after the one before. A negative last place counts from the end.
+    Range(i64, i64, i64),
+    /// Their number is at this place, and they follow it. A destination is at place 1 if the flag is set.
+    Counted(usize, bool),
+}
+
+/// Which arguments of a command are elements of the collection at its first key, so that a run can fetch the elements
+/// of all its commands together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elements {
+    /// The type of the collection.
+    pub kind: Kind,
+    /// First place, last place, step; as those of keys.
+    pub places: (i64, i64, i64),
+}
+
+/// Properties of a command, with Redis's names.
+pub mod flags {
+    /// It writes.
+    pub const WRITE: u32 = 1;
+    /// It reads only.
+    pub const READONLY: u32 = 1 << 1;
+    /// It may take more memory.
+    pub const DENYOOM: u32 = 1 << 2;
+    /// It is for administrators.
+    pub const ADMIN: u32 = 1 << 3;
+    /// It is not for scripts.
+    pub const NOSCRIPT: u32 = 1 << 4;
+    /// It may wait.
+    pub const BLOCKING: u32 = 1 << 5;
+    /// It is possible while the server loads.
+    pub const LOADING: u32 = 1 << 6;
+    /// It is possible with data that may be old.
+    pub const STALE: u32 = 1 << 7;
+    /// It takes little time.
+    pub const FAST: u32 = 1 << 8;
+    /// It is possible without a password.
+    pub const NO_AUTH: u32 = 1 << 9;
+    /// Its keys follow from other arguments.
+    pub const MOVABLEKEYS: u32 = 1 << 10;
+    /// It is about channels.
+    pub const PUBSUB: u32 = 1 << 11;
+    /// It is not possible within a transaction.
+    pub const NO_MULTI: u32 = 1 << 13;
+
+    /// The flags by name.
+    pub const NAMES: &[(u32, &str)] = &[
+        (WRITE, "write"),
+        (READONLY, "readonly"),
+        (DENYOOM, "denyoom"),
+        (ADMIN, "admin"),
+        (PUBSUB, "pubsub"),
+        (NOSCRIPT, "noscript"),
+        (BLOCKING, "blocking"),
+        (LOADING, "loading"),
+        (STALE, "stale"),
+        (FAST, "fast"),
+        (NO_AUTH, "no_auth"),
+        (NO_MULTI, "no_multi"),
+        (MOVABLEKEYS, "movablekeys"),
+    ];
+}
+
+/// What carries a command out.
+pub type Handler = fn(&mut Context<'_, '_>, Arguments<'_>) -> Outcome;
+
+/// How a command is carried out.
+#[derive(Debug, Clone, Copy)]
+pub enum Run {
+    /// Together with those before and after it from the same connection.
+    Together(Handler),
+    /// By itself: it depends on the connection's state or changes it.
+    Alone(Handler),
+    /// By itself, while nobody else touches a key.
+    Exclusive(Handler),
+    /// By what carries commands out.
+    Flow(Flow),
+}
+
+/// Commands that decide what is done with other commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// A transaction begins.
+    Multi,
+    /// A transaction is carried out.
+    Exec,
+    /// A transaction is given up.
+    Discard,
+    /// The next transaction depends on keys.
+    Watch,
+    /// The connection becomes as it was at first.
+    Reset,
+    /// The connection ends.
+    Quit,
+}
+
+/// A command. All that is known about commands follows from these.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    /// Its name in small letters; of a subcommand, `command|subcommand`.
+    pub name: &'static str,
+    /// Number of arguments with the name; negative when it is the least number.
+    pub arity: i64,
+    /// See [`flags`].
+    pub flags: u32,
+    /// Where its keys are.
+    pub keys: Keys,
+    /// Which arguments are elements of a collection.
+    pub elements: Option<Elements>,
+    /// Its family.
+    pub family: Family,
+    /// One line about it.
+    pub summary: &'static str,
+    /// The version of Redis that has it first.
+    pub since: &'static str,
+    /// How it is carried out.
+    pub run: Run,
+    /// Commands whose second word chooses among them.
+    pub subcommands: &'static [Command],
+}
+
+impl Command {
+    /// A command of a family that can be carried out together with others.
+    #[must_use]
+    pub const fn new(family: Family, name: &'static str, arity: i64, flags: u32, handler: Handler) -> Self {
+        Self::with(family, name, arity, flags, Run::Together(handler))
+    }
+
+    /// A command that is carried out by itself.
+    #[must_use]
+    pub const fn alone(family: Family, name: &'static str, arity: i64, flags: u32, handler: Handler) -> Self {
+        Self::with(family, name, arity, flags, Run::Alone(handler))
+    }
+
+    /// A command.
+    #[must_use]
+    pub const fn with(family: Family, name: &'static str, arity: i64, flags: u32, run: Run) -> Self {
+        Self {
+            name,
+            arity,
+            flags,
+            keys: Keys::None,
+            elements: None,
+            family,
+            summary: "",
+            since: "1.0.0",
+            run,
+            subcommands: &[],
+        }
+    }
+
+    /// Adds where the keys are: first place, last place, step.
+    #[must_use]
+    pub const fn keys(mut self, first: i64, last: i64, step: i64) -> Self {
+        self.keys = Keys::Range(first, last, step);
+        self
+    }
+
+    /// Adds where elements of the collection at the first key are.
+    #[must_use]
+    pub const fn elements(mut self, kind: Kind, first: i64, last: i64, step: i64) -> Self {
+        self.elements = Some(Elements { kind, places: (first, last, step) });
+        self
+    }
+
+    /// Adds that the number of keys is at a place, and whether a destination is at place 1.
+    #[must_use]
+    pub const fn counted_keys(mut self, place: usize, has_destination: bool) -> Self {
+        self.keys = Keys::Counted(place, has_destination);
+        self.flags |= flags::MOVABLEKEYS;
+        self
+    }
+
+    /// Adds the version of Redis, and one line.
+    #[must_use]
+    pub const fn doc(mut self, since: &'static str, summary: &'static str) -> Self {
+        self.since = since;
+        self.summary = summary;
+        self
+    }
+
+    /// Adds subcommands.
+    #[must_use]
+    pub const fn subcommands(mut self, subcommands: &'static [Command]) -> Self {
+        self.subcommands = subcommands;
+        self
+    }
+
+    /// Whether it has a property.
+    #[must_use]
+    pub const fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether this many arguments are right.
+    #[must_use]
+    pub const fn takes(&self, arguments: usize) -> bool {
+        let given = arguments as i64;
+        if self.arity < 0 { given >= -self.arity } else { given == self.arity }
+    }
+
+    /// The places of the keys among these arguments; nothing when the arguments make no sense.
+    #[must_use]
+    pub fn key_places(&self, arguments: Arguments<'_>) -> Vec<usize> {
+        match self.keys {
+            Keys::None => Vec::new(),
+            Keys::Range(first, last, step) => places(arguments, first, last, step),
+            Keys::Counted(at, has_destination) => {
+                let left = arguments.len().saturating_sub(at + 1);
+                let count = arguments.integer(at).ok().and_then(|count| usize::try_from(count).ok());
+                let Some(count) = count.filter(|&count| count >= 1 && count <= left) else { return Vec::new() };
+                let destination = has_destination.then_some(1);
+                destination.into_iter().chain(at + 1..=at + count).collect()
+            }
+        }
+    }
+}
+
+/// The places from the first to the last, which counts from the end when it is negative.
+#[must_use]
+pub fn places(arguments: Arguments<'_>, first: i64, last: i64, step: i64) -> Vec<usize> {
+    let count = arguments.len() as i64;
+    let last = if last < 0 { count + last } else { last };
+    let mut places = Vec::new();
+    let mut place = first;
+    while place <= last && place < count && step > 0 {
+        places.extend(usize::try_from(place));
+        place += step;
+    }
+    places
+}
+
+/// All commands, by name.
+#[derive(Debug)]
+pub struct Registry {
+    commands: Vec<&'static Command>,
+    by_name: HashMap<&'static str, &'static Command>,
+}
+
+/// Longest name of a command.
+const MAX_NAME_BYTES: usize = 40;
+
+impl Registry {
+    /// These commands.
+    #[must_use]
+    pub fn new(commands: impl IntoIterator<Item = &'static Command>) -> Self {
+        let mut commands: Vec<_> = commands.into_iter().collect();
+        commands.sort_by_key(|command| command.name);
+        let mut by_name = HashMap::default();
+        for command in &commands {
+            by_name.insert(command.name, *command);
+            by_name.extend(command.subcommands.iter().map(|subcommand| (subcommand.name, subcommand)));
+        }
+        Self { commands, by_name }
+    }
+
+    /// All commands, in the order of their names.
+    #[must_use]
+    pub fn all(&self) -> &[&'static Command] {
+        &self.commands
+    }
+
+    /// The command of this name, in capital or small letters; of a subcommand, `command|subcommand`.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
+        let mut small = [0; MAX_NAME_BYTES];
+        let small = small.get_mut(..name.len())?;
+        small.copy_from_slice(name);
+        small.make_ascii_lowercase();
+        self.by_name.get(std::str::from_utf8(small).ok()?).copied()
+    }
+
+    /// The command that these arguments call.
+    ///
+    /// # Errors
+    /// When there is none, or the number of arguments is wrong: the text of the reply.
+    pub fn resolve(&self, arguments: Arguments<'_>) -> Outcome<&'static Command> {
+        let name = arguments.at(0);
+        let Some(mut command) = self.find(name).filter(|command| !command.name.contains('|')) else {
+            return Err(unknown(arguments));
+        };
+        if !command.subcommands.is_empty() && arguments.len() > 1 {
+            let full = [name, b"|", arguments.at(1)].concat();
+            command = self.find(&full).ok_or_else(|| {
+                let given = crate::text::shown::short(arguments.at(1), 128);
+                let container = command.name.to_ascii_uppercase();
+                Failure::new(format!("ERR unknown subcommand '{given}'. Try {container} HELP."))
+            })?;
+        }
+        if !command.takes(arguments.len()) {
+            return Err(Failure::new(format!("ERR wrong number of arguments for '{}' command", command.name)));
+        }
+        Ok(command)
+    }
+}
+
+fn unknown(arguments: Arguments<'_>) -> Failure {
+    use crate::text::shown::short;
+    let mut list = String::new();
+    for argument in arguments.from(1) {
+        if list.len() >= 128 {
+            break;
+        }
+        let room = 128 - list.len();
+        list.push('\'');
+        list.push_str(&short(argument, room));
+        list.push_str("' ");
+    }
+    let name = short(arguments.at(0), 128);
+    Failure::new(format!("ERR unknown command '{name}', with args beginning with: {list}"))
+}
+
+/// What a command is given: its connection, the keys, and where to reply.
+pub struct Context<'a, 's> {
+    /// What connections share.
+    pub shared: &'s Shared,
+    /// All commands.
+    pub registry: &'s Registry,
+    /// The connection.
+    pub session: &'a mut Session,
+    /// The keys.
+    pub keys: &'a mut Transaction<'s>,
+    /// The replies.
+    pub out: &'a mut Reply,
+    /// The space of each database.
+    pub databases: [Space; DATABASES],
+    /// What the command waits for, which has found nothing.
+    pub wait: Option<Wait>,
+}
+
+/// What a command waits for.
+#[derive(Debug)]
+pub struct Wait {
+    /// Keys of which one must change.
+    pub keys: Vec<Bytes>,
+    /// For how long; zero is forever.
+    pub timeout_ms: u64,
+}
+
+impl std::fmt::Debug for Context<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("database", &self.session.database).finish_non_exhaustive()
+    }
+}
+
+impl Context<'_, '_> {
+    /// The space of the connection's database.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.space_of(self.session.database)
+    }
+
+    /// The space of a database.
+    #[must_use]
+    pub fn space_of(&self, database: usize) -> Space {
+        self.databases.get(database).copied().unwrap_or(0)
+    }
+
+    /// The command has found nothing. It is carried out again when one of these keys changes; until then the client waits,
+    /// for zero milliseconds forever. What the command has replied is the reply when time is over.
+    pub fn wait(&mut self, keys: &[&[u8]], timeout_ms: u64) {
+        self.wait = Some(Wait { keys: keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(), timeout_ms });
+    }
+
+    /// The header of a key.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn header(&mut self, key: &[u8]) -> Outcome<Option<Header>> {
+        self.keys.header(self.space(), key)
+    }
+
+    /// The header of a key that is looked up, which counts.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn look_up(&mut self, key: &[u8]) -> Outcome<Option<Header>> {
+        let header = self.header(key)?;
+        self.count_look_up(header.is_some());
+        Ok(header)
+    }
+
+    /// The string of a key that is looked up, which counts.
+    ///
+    /// # Errors
+    /// Those of the database; when it is no string.
+    pub fn look_up_string(&mut self, key: &[u8]) -> Outcome<Option<Bytes>> {
+        let string = self.keys.string(self.space(), key)?;
+        self.count_look_up(string.is_some());
+        Ok(string)
+    }
+
+    fn count_look_up(&self, is_found: bool) {
+        let counters = &self.shared.counters;
+        Counters::add(if is_found { &counters.hits } else { &counters.misses }, 1);
+    }
+
+    /// The string of a key.
+    ///
+    /// # Errors
+    /// Those of the database; when it is no string.
+    pub fn string(&mut self, key: &[u8]) -> Outcome<Option<Bytes>> {
+        self.keys.string(self.space(), key)
+    }
+
+    /// The collection of a key.
+    ///
+    /// # Errors
+    /// Those of the database; when it is of another type.
+    pub fn collection(&mut self, key: &[u8], kind: Kind) -> Outcome<Option<Collection>> {
+        self.keys.collection(self.space(), key, kind)
+    }
+
+    /// Changes or adds a key.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn set_header(&mut self, key: &[u8], header: &Header) -> Outcome {
+        self.keys.set_header(self.space(), key, header)
+    }
+
+    /// Gives a key a string, and keeps an expiry.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn set_string(&mut self, key: &[u8], bytes: impl Into<Bytes>) -> Outcome {
+        let expires_ms = self.header(key)?.and_then(|header| header.expires_ms);
+        self.set_header(key, &Header { expires_ms, ..Header::string(bytes) })
+    }
+
+    /// Removes a key. False when it was not there.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn remove(&mut self, key: &[u8]) -> Outcome<bool> {
+        self.keys.remove(self.space(), key)
+    }
+
+    /// A number of a database.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn database(&self, text: &[u8]) -> Outcome<usize> {
+        let number = crate::commands::arguments::integer(text)?;
+        if i32::try_from(number).is_err() {
+            return Err(Failure::text("ERR value is out of range, value must between -2147483648 and 2147483647"));
+        }
+        let number = usize::try_from(number).ok().filter(|&number| number < DATABASES);
+        number.ok_or(Failure::text("ERR DB index is out of range"))
+    }
+}

@@ -1,0 +1,155 @@
+//! `INFO`: figures in the sections that tools read.
+
+use crate::commands::arguments::Arguments;
+use crate::commands::command::flags::{LOADING, STALE};
+use crate::commands::command::{Command, Context, Family};
+use crate::commands::connection::REDIS_VERSION;
+use crate::keyspace::failure::Outcome;
+use crate::state::counters::Counters;
+use std::fmt::Write;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[Command::alone(Family::Server, "info", -1, LOADING | STALE, info)
+    .doc("1.0.0", "Returns information and statistics about the server.")];
+
+/// What writes a section.
+type Section = fn(&Context<'_, '_>, &mut String);
+
+/// Sections in their order; the flag says whether they are shown by default.
+const SECTIONS: &[(&str, bool, Section)] = &[
+    ("server", true, server),
+    ("clients", true, clients),
+    ("memory", true, memory),
+    ("persistence", true, persistence),
+    ("stats", true, statistics),
+    ("replication", true, replication),
+    ("cpu", true, cpu),
+    ("modules", true, nothing),
+    ("errorstats", true, nothing),
+    ("cluster", true, cluster),
+    ("keyspace", true, keyspace),
+];
+
+fn info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let is_asked = |name: &str, by_default: bool| {
+        let named = |word: &[u8]| {
+            let is = |other: &str| word.eq_ignore_ascii_case(other.as_bytes());
+            is(name) || is("all") || is("everything") || (by_default && is("default"))
+        };
+        if arguments.len() == 1 { by_default } else { arguments.from(1).iter().any(|word| named(word)) }
+    };
+    let mut text = String::new();
+    for (name, by_default, write) in SECTIONS {
+        if is_asked(name, *by_default) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            let (first, rest) = name.split_at(1);
+            let title = match *name {
+                "cpu" => "CPU".to_owned(),
+                _ => first.to_ascii_uppercase() + rest,
+            };
+            let _ = write!(text, "# {title}\r\n");
+            write(cx, &mut text);
+        }
+    }
+    cx.out.verbatim(&text);
+    Ok(())
+}
+
+fn put(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    let _ = write!(text, "{name}:{value}\r\n");
+}
+
+fn nothing(_: &Context<'_, '_>, _: &mut String) {}
+
+fn server(cx: &Context<'_, '_>, text: &mut String) {
+    let shared = cx.shared;
+    let uptime = cx.keys.now_ms().saturating_sub(shared.started_ms) / 1000;
+    put(text, "redis_version", REDIS_VERSION);
+    put(text, "redis_mode", "standalone");
+    put(text, "forebay_version", env!("CARGO_PKG_VERSION"));
+    put(text, "os", std::env::consts::OS);
+    put(text, "arch_bits", usize::BITS);
+    put(text, "multiplexing_api", "epoll");
+    put(text, "process_id", std::process::id());
+    put(text, "run_id", &shared.run_id);
+    put(text, "tcp_port", shared.address.port());
+    put(text, "server_time_usec", cx.keys.now_ms() * 1000);
+    put(text, "uptime_in_seconds", uptime);
+    put(text, "uptime_in_days", uptime / 86_400);
+    put(text, "hz", 10);
+    put(text, "io_threads_active", u8::from(shared.threads > 1));
+}
+
+fn clients(cx: &Context<'_, '_>, text: &mut String) {
+    put(text, "connected_clients", cx.shared.clients.count());
+    put(text, "maxclients", cx.shared.config.number("maxclients"));
+    put(text, "blocked_clients", cx.shared.waiting.count());
+    put(text, "tracking_clients", 0);
+}
+
+fn memory(cx: &Context<'_, '_>, text: &mut String) {
+    let statistics = cx.shared.store.statistics();
+    put(text, "used_memory", statistics.remote_bytes);
+    put(text, "used_memory_human", format_args!("{:.2}M", statistics.remote_bytes as f64 / 1_048_576.0));
+    put(text, "maxmemory", 0);
+    put(text, "maxmemory_human", "0B");
+    put(text, "maxmemory_policy", "noeviction");
+    put(text, "mem_fragmentation_ratio", "1.00");
+}
+
+fn persistence(cx: &Context<'_, '_>, text: &mut String) {
+    put(text, "loading", 0);
+    put(text, "rdb_changes_since_last_save", 0);
+    put(text, "rdb_bgsave_in_progress", 0);
+    put(text, "rdb_last_save_time", cx.shared.started_ms / 1000);
+    put(text, "rdb_last_bgsave_status", "ok");
+    put(text, "aof_enabled", 0);
+    put(text, "aof_rewrite_in_progress", 0);
+}
+
+fn statistics(cx: &Context<'_, '_>, text: &mut String) {
+    let counters = &cx.shared.counters;
+    for (name, counter) in [
+        ("total_connections_received", &counters.connections),
+        ("total_commands_processed", &counters.commands),
+        ("total_net_input_bytes", &counters.received_bytes),
+        ("total_net_output_bytes", &counters.sent_bytes),
+        ("rejected_connections", &counters.rejected),
+        ("expired_keys", &counters.expired),
+        ("keyspace_hits", &counters.hits),
+        ("keyspace_misses", &counters.misses),
+        ("total_error_replies", &counters.errors),
+    ] {
+        put(text, name, Counters::of(counter));
+    }
+    put(text, "evicted_keys", 0);
+    put(text, "instantaneous_ops_per_sec", 0);
+}
+
+fn replication(cx: &Context<'_, '_>, text: &mut String) {
+    put(text, "role", "master");
+    put(text, "connected_slaves", 0);
+    put(text, "master_replid", &cx.shared.run_id);
+    put(text, "master_repl_offset", 0);
+}
+
+fn cpu(_: &Context<'_, '_>, text: &mut String) {
+    put(text, "used_cpu_sys", "0.000000");
+    put(text, "used_cpu_user", "0.000000");
+}
+
+fn cluster(_: &Context<'_, '_>, text: &mut String) {
+    put(text, "cluster_enabled", 0);
+}
+
+fn keyspace(cx: &Context<'_, '_>, text: &mut String) {
+    for (database, space) in cx.databases.iter().enumerate() {
+        let (_, expiring) = cx.shared.spaces.counts(*space);
+        let keys = cx.keys.size(*space);
+        if keys > 0 {
+            put(text, &format!("db{database}"), format_args!("keys={keys},expires={expiring},avg_ttl=0"));
+        }
+    }
+}

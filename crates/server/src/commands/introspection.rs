@@ -1,0 +1,218 @@
+//! `COMMAND`: what the server can do, told from the table of commands.
+
+use crate::commands::arguments::Arguments;
+use crate::commands::command::flags::{LOADING, NAMES, READONLY, STALE, WRITE};
+use crate::commands::command::{Command, Context, Family, Keys};
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::protocol::reply::Reply;
+use crate::text::pattern;
+
+const SEEN: u32 = LOADING | STALE;
+const FAMILY: Family = Family::Server;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[Command::new(FAMILY, "command", -1, SEEN, all)
+    .doc("2.8.13", "Returns detailed information about all commands.")
+    .subcommands(&[
+        Command::new(FAMILY, "command|count", 2, SEEN, count).doc("2.8.13", "Returns the number of commands."),
+        Command::new(FAMILY, "command|docs", -2, SEEN, docs).doc("7.0.0", "Returns documentation of commands."),
+        Command::new(FAMILY, "command|getkeys", -4, SEEN, get_keys).doc("2.8.13", "Finds the keys of a request."),
+        Command::new(FAMILY, "command|info", -2, SEEN, info).doc("2.8.13", "Returns information about commands."),
+        Command::new(FAMILY, "command|list", -2, SEEN, list).doc("7.0.0", "Returns names of commands."),
+    ])];
+
+fn all(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    let commands = cx.registry.all();
+    cx.out.array(commands.len());
+    commands.iter().for_each(|command| describe(command, cx.out));
+    Ok(())
+}
+
+fn count(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.count(cx.registry.all().len());
+    Ok(())
+}
+
+fn info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    if arguments.len() == 2 {
+        return all(cx, arguments);
+    }
+    cx.out.array(arguments.len() - 2);
+    for name in arguments.from(2) {
+        match cx.registry.find(name) {
+            Some(command) => describe(command, cx.out),
+            None => cx.out.null_array(),
+        }
+    }
+    Ok(())
+}
+
+/// First key, last key and step of commands whose keys follow from other arguments are those of what comes before.
+const fn legacy_keys(keys: Keys) -> (i64, i64, i64) {
+    match keys {
+        Keys::None | Keys::Counted(_, false) => (0, 0, 0),
+        Keys::Range(first, last, step) => (first, last, step),
+        Keys::Counted(_, true) => (1, 1, 1),
+    }
+}
+
+fn describe(command: &Command, out: &mut Reply) {
+    out.array(10);
+    out.bulk(command.name);
+    out.integer(command.arity);
+    let flags: Vec<_> = NAMES.iter().filter(|(flag, _)| command.has(*flag)).collect();
+    out.set(flags.len());
+    flags.iter().for_each(|(_, name)| out.simple(name));
+    let (first, last, step) = legacy_keys(command.keys);
+    [first, last, step].into_iter().for_each(|place| out.integer(place));
+    let categories = categories(command);
+    out.set(categories.len());
+    categories.iter().for_each(|category| out.simple(category));
+    out.array(0);
+    key_specifications(command, out);
+    out.array(command.subcommands.len());
+    command.subcommands.iter().for_each(|subcommand| describe(subcommand, out));
+}
+
+fn categories(command: &Command) -> Vec<String> {
+    use crate::commands::command::flags::{ADMIN, BLOCKING, FAST, PUBSUB};
+    let mut categories = Vec::new();
+    for (flag, name) in [(WRITE, "@write"), (READONLY, "@read")] {
+        if command.has(flag) {
+            categories.push(name.to_owned());
+        }
+    }
+    let family = match command.family {
+        Family::Generic => Some("keyspace"),
+        Family::SortedSet => Some("sortedset"),
+        Family::Transactions => Some("transaction"),
+        Family::Server => None,
+        other => Some(other.name()),
+    };
+    categories.extend(family.map(|family| format!("@{family}")));
+    for (flag, name) in [(ADMIN, "@admin"), (ADMIN, "@dangerous"), (PUBSUB, "@pubsub"), (BLOCKING, "@blocking")] {
+        if command.has(flag) {
+            categories.push(name.to_owned());
+        }
+    }
+    categories.push(if command.has(FAST) { "@fast" } else { "@slow" }.to_owned());
+    categories
+}
+
+fn key_specifications(command: &Command, out: &mut Reply) {
+    let access = if command.has(WRITE) { "RW" } else { "RO" };
+    let specification = |out: &mut Reply, begin: i64, find: &[(&str, i64)], kind: &str| {
+        out.map(3);
+        out.bulk("flags");
+        out.set(1);
+        out.simple(access);
+        out.bulk("begin_search");
+        out.map(2);
+        out.bulk("type");
+        out.bulk("index");
+        out.bulk("spec");
+        out.map(1);
+        out.bulk("index");
+        out.integer(begin);
+        out.bulk("find_keys");
+        out.map(2);
+        out.bulk("type");
+        out.bulk(kind);
+        out.bulk("spec");
+        out.map(find.len());
+        for (name, value) in find {
+            out.bulk(name);
+            out.integer(*value);
+        }
+    };
+    let range = |last: i64, step: i64| [("lastkey", last), ("keystep", step), ("limit", 0)];
+    match command.keys {
+        Keys::None => out.array(0),
+        Keys::Range(first, last, step) => {
+            out.array(1);
+            let last = if last < 0 { last } else { last - first };
+            specification(out, first, &range(last, step), "range");
+        }
+        Keys::Counted(place, has_destination) => {
+            out.array(1 + usize::from(has_destination));
+            if has_destination {
+                specification(out, 1, &range(0, 1), "range");
+            }
+            let find = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
+            specification(out, place as i64, &find, "keynum");
+        }
+    }
+}
+
+fn docs(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let commands: Vec<&Command> = if arguments.len() == 2 {
+        cx.registry.all().to_vec()
+    } else {
+        arguments.from(2).iter().filter_map(|name| cx.registry.find(name)).collect()
+    };
+    cx.out.map(commands.len());
+    commands.iter().for_each(|command| document(command, cx.out));
+    Ok(())
+}
+
+fn document(command: &Command, out: &mut Reply) {
+    out.bulk(command.name);
+    out.map(3 + usize::from(!command.subcommands.is_empty()));
+    for (name, value) in [("summary", command.summary), ("since", command.since), ("group", command.family.name())] {
+        out.bulk(name);
+        out.bulk(value);
+    }
+    if !command.subcommands.is_empty() {
+        out.bulk("subcommands");
+        out.map(command.subcommands.len());
+        command.subcommands.iter().for_each(|subcommand| document(subcommand, out));
+    }
+}
+
+fn list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let mut words = arguments.words(2);
+    let mut wanted: Box<dyn Fn(&Command) -> bool> = Box::new(|_| true);
+    if words.take("FILTERBY") {
+        if let Some(given) = words.take_with_value("PATTERN") {
+            wanted = Box::new(move |command| pattern::matches_any_case(given, command.name.as_bytes()));
+        } else if let Some(given) = words.take_with_value("ACLCAT") {
+            wanted = Box::new(move |command| {
+                categories(command).iter().any(|category| category.as_bytes().get(1..) == Some(given))
+            });
+        } else if words.take_with_value("MODULE").is_some() {
+            wanted = Box::new(|_| false);
+        } else {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    if !words.is_done() {
+        return Err(Failure::SYNTAX);
+    }
+    let with_subcommands = cx.registry.all().iter().flat_map(|command| {
+        std::iter::once(*command).chain(command.subcommands.iter().filter(|_| arguments.len() > 2))
+    });
+    let names: Vec<_> = with_subcommands.filter(|command| wanted(command)).map(|command| command.name).collect();
+    cx.out.array(names.len());
+    names.iter().for_each(|name| cx.out.bulk(name));
+    Ok(())
+}
+
+fn get_keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let request = Arguments::new(arguments.from(2));
+    let Ok(command) = cx.registry.resolve(request) else {
+        return Err(match cx.registry.find(request.at(0)) {
+            Some(_) => Failure::text("ERR Invalid number of arguments specified for command"),
+            None => Failure::text("ERR Invalid command specified"),
+        });
+    };
+    if command.keys == Keys::None {
+        return Err(Failure::text("ERR The command has no key arguments"));
+    }
+    let places = command.key_places(request);
+    if places.is_empty() {
+        return Err(Failure::text("ERR Invalid arguments specified for command"));
+    }
+    cx.out.array(places.len());
+    places.iter().for_each(|&place| cx.out.bulk(request.at(place)));
+    Ok(())
+}

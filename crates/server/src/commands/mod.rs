@@ -1,0 +1,34 @@
+//! What commands do: a module for each family, each with its table of commands.
+//!
+//! `command` says what a command is, and what it is given; `arguments` how it reads what the client sent; `table` has all
+//! of them. A new family is a module here, a line in `table`, and where it needs other elements than those of
+//! `keyspace::layout`, a line there.
+
+pub mod arguments;
+pub mod bitfield;
+pub mod bitmaps;
+pub mod blocking;
+pub mod client;
+pub mod collections;
+pub mod command;
+pub mod compatibility;
+pub mod connection;
+pub mod diagnostics;
+pub mod expire_time;
+pub mod expiry;
+pub mod hashes;
+pub mod info;
+pub mod introspection;
+pub mod keys;
+pub mod lcs;
+pub mod lists;
+pub mod memory;
+pub mod pubsub;
+pub mod scan;
+pub mod server;
+pub mod set_algebra;
+pub mod sets;
+pub mod sorted_sets;
+pub mod strings;
+pub mod table;
+pub mod transactions;

@@ -1,0 +1,153 @@
+//! Keys that are not named: `SCAN`, `KEYS`, `RANDOMKEY`.
+//!
+//! A cursor is the hash from which on headers come next (`keyspace::layout`), and zero at the end. Keys that share a
+//! hash come in one step.
+
+use crate::commands::arguments::{Arguments, Words};
+use crate::commands::command::flags::READONLY;
+use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::Header;
+use crate::keyspace::layout;
+use crate::keyspace::writes::Direction;
+use crate::text::pattern;
+use bytes::Bytes;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    Command::new(Family::Generic, "keys", 2, READONLY, keys).doc("1.0.0", "Returns the keys that match a pattern."),
+    Command::new(Family::Generic, "randomkey", 1, READONLY, randomkey).doc("1.0.0", "Returns a random key."),
+    Command::new(Family::Generic, "scan", -2, READONLY, scan).doc("2.8.0", "Returns some keys, and where others are."),
+];
+
+/// How many keys a step looks at, unless the client says otherwise.
+const COUNT: u64 = 10;
+/// Most keys that a step looks at.
+const MAX_COUNT: u64 = 100_000;
+/// Keys among which a random one is chosen.
+const CANDIDATES: usize = 16;
+
+/// Options of `SCAN` and its like.
+pub(crate) struct ScanOptions<'a> {
+    /// The hash to go on from.
+    pub(crate) cursor: u64,
+    /// How many elements to look at.
+    pub(crate) count: u64,
+    /// What they must match.
+    pub(crate) pattern: Option<&'a [u8]>,
+    /// What type keys must have.
+    pub(crate) kind: Option<&'a [u8]>,
+}
+
+impl ScanOptions<'_> {
+    /// Whether an element is wanted.
+    pub(crate) fn wants(&self, element: &[u8]) -> bool {
+        self.pattern.is_none_or(|wanted| pattern::matches(wanted, element))
+    }
+}
+
+/// Reads a cursor.
+pub(crate) fn cursor(text: &[u8]) -> Outcome<u64> {
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        _ => (false, text),
+    };
+    // C's function reads nothing as zero, and takes a sign.
+    let number = match digits {
+        [] if text.is_empty() => Some(0),
+        _ if digits.iter().all(u8::is_ascii_digit) => {
+            std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok())
+        }
+        _ => None,
+    };
+    let number: u64 = number.ok_or(Failure::text("ERR invalid cursor"))?;
+    Ok(if is_negative { number.wrapping_neg() } else { number })
+}
+
+/// Reads the options after a cursor.
+pub(crate) fn scan_options<'a>(cursor: u64, mut words: Words<'a>, has_kind: bool) -> Outcome<ScanOptions<'a>> {
+    let mut options = ScanOptions { cursor, count: COUNT, pattern: None, kind: None };
+    while !words.is_done() {
+        if let Some(count) = words.take_with_value("COUNT") {
+            let count = crate::commands::arguments::integer(count)?;
+            let count = u64::try_from(count).ok().filter(|&count| count > 0).ok_or(Failure::SYNTAX)?;
+            options.count = count.min(MAX_COUNT);
+        } else if let Some(pattern) = words.take_with_value("MATCH") {
+            options.pattern = Some(pattern);
+        } else if let Some(kind) = has_kind.then(|| words.take_with_value("TYPE")).flatten() {
+            options.kind = Some(kind);
+        } else {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    Ok(options)
+}
+
+fn scan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let options = scan_options(cursor(arguments.at(1))?, arguments.words(2), true)?;
+    let now_ms = cx.keys.now_ms();
+    let range = layout::headers_from(cx.space(), options.cursor);
+    let (mut found, mut seen, mut last, mut next) = (Vec::new(), 0, 0, 0);
+    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+        let hash = layout::header_hash(key);
+        if seen >= options.count && hash != last {
+            next = hash;
+            return Ok(false);
+        }
+        (seen, last) = (seen + 1, hash);
+        let name = layout::client_key(key);
+        if options.wants(name) {
+            let header = Header::decode(Bytes::copy_from_slice(value))?;
+            let is_kind = |kind: &[u8]| kind.eq_ignore_ascii_case(header.kind().name().as_bytes());
+            if !header.is_expired(now_ms) && options.kind.is_none_or(is_kind) {
+                found.push(Bytes::copy_from_slice(name));
+            }
+        }
+        Ok(true)
+    })?;
+    cx.out.array(2);
+    cx.out.bulk(next.to_string());
+    cx.out.array(found.len());
+    found.iter().for_each(|key| cx.out.bulk(key));
+    Ok(())
+}
+
+fn keys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let now_ms = cx.keys.now_ms();
+    let range = layout::headers_from(cx.space(), 0);
+    let mut found = Vec::new();
+    cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+        let name = layout::client_key(key);
+        if pattern::matches(arguments.at(1), name) && !Header::decode(Bytes::copy_from_slice(value))?.is_expired(now_ms)
+        {
+            found.push(Bytes::copy_from_slice(name));
+        }
+        Ok(true)
+    })?;
+    cx.out.array(found.len());
+    found.iter().for_each(|key| cx.out.bulk(key));
+    Ok(())
+}
+
+/// One of the keys that follow a random place, so that a key after a long gap is not much likelier than others.
+fn randomkey(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    let (now_ms, space) = (cx.keys.now_ms(), cx.space());
+    let start = cx.shared.random();
+    let mut found: Vec<Bytes> = Vec::new();
+    for from in [start, 0] {
+        let range = layout::headers_from(space, from);
+        cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
+            if !Header::decode(Bytes::copy_from_slice(value))?.is_expired(now_ms) {
+                found.push(Bytes::copy_from_slice(layout::client_key(key)));
+            }
+            Ok(found.len() < CANDIDATES)
+        })?;
+        if found.len() >= CANDIDATES {
+            break;
+        }
+    }
+    let chosen = usize::try_from(cx.shared.random_below(found.len() as u64)).unwrap_or(0);
+    cx.out.bulk_or_null(found.get(chosen));
+    Ok(())
+}

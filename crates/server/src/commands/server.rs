@@ -1,0 +1,213 @@
+//! Commands about the server: parameters, figures, whole databases.
+
+use crate::commands::arguments::Arguments;
+use crate::commands::command::flags::{ADMIN, FAST, LOADING, NOSCRIPT, READONLY, STALE, WRITE};
+use crate::commands::command::{Command, Context, Family, Run};
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::spaces::DATABASES;
+
+const FAMILY: Family = Family::Server;
+const CONTROL: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    Command::alone(FAMILY, "acl", -2, 0, acl_help)
+        .doc("6.0.0", "A container for Access List Control commands.")
+        .subcommands(&[
+            Command::alone(FAMILY, "acl|list", 2, CONTROL, acl_list).doc("6.0.0", "Lists the users' rules."),
+            Command::alone(FAMILY, "acl|users", 2, CONTROL, acl_users).doc("6.0.0", "Lists the users."),
+            Command::alone(FAMILY, "acl|whoami", 2, NOSCRIPT | LOADING | STALE, acl_whoami)
+                .doc("6.0.0", "Returns the user of the connection."),
+        ]),
+    Command::alone(FAMILY, "config", -2, 0, acl_help)
+        .doc("2.0.0", "A container for server configuration commands.")
+        .subcommands(&[
+            Command::alone(FAMILY, "config|get", -3, CONTROL, config_get).doc("2.0.0", "Returns parameters."),
+            Command::alone(FAMILY, "config|resetstat", 2, CONTROL, config_reset).doc("2.0.0", "Resets counts."),
+            Command::alone(FAMILY, "config|set", -4, CONTROL, config_set).doc("2.0.0", "Changes parameters."),
+        ]),
+    Command::new(FAMILY, "dbsize", 1, READONLY | FAST, dbsize).doc("1.0.0", "Returns the number of keys."),
+    Command::with(FAMILY, "flushall", -1, WRITE, Run::Exclusive(flushall))
+        .doc("1.0.0", "Removes all keys of all databases."),
+    Command::with(FAMILY, "flushdb", -1, WRITE, Run::Exclusive(flushdb))
+        .doc("1.0.0", "Removes all keys of the database."),
+    Command::alone(FAMILY, "lastsave", 1, LOADING | STALE | FAST, last_save)
+        .doc("1.0.0", "Returns when data was last saved."),
+    Command::alone(FAMILY, "role", 1, NOSCRIPT | LOADING | STALE | FAST, role).doc("2.8.12", "Returns the role."),
+    Command::alone(FAMILY, "shutdown", -1, CONTROL, shutdown).doc("1.0.0", "Ends the server."),
+    Command::with(FAMILY, "swapdb", 3, WRITE | FAST, Run::Exclusive(swapdb)).doc("4.0.0", "Exchanges two databases."),
+    Command::new(FAMILY, "time", 1, LOADING | STALE | FAST, time).doc("2.6.0", "Returns the server's time."),
+];
+
+fn acl_help(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    Err(Failure::SYNTAX)
+}
+
+fn rules(cx: &Context<'_, '_>) -> &'static str {
+    // The password's digest is nobody's business.
+    match cx.shared.config.get("requirepass").is_empty() {
+        true => "user default on nopass ~* &* +@all",
+        false => "user default on #(hidden) ~* &* +@all",
+    }
+}
+
+fn acl_list(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    let rules = rules(cx);
+    cx.out.array(1);
+    cx.out.bulk(rules);
+    Ok(())
+}
+
+fn acl_users(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.array(1);
+    cx.out.bulk("default");
+    Ok(())
+}
+
+fn acl_whoami(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.bulk("default");
+    Ok(())
+}
+
+fn config_get(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let mut found = Vec::new();
+    for pattern in arguments.from(2) {
+        found.extend(cx.shared.config.matching(pattern));
+    }
+    found.sort_unstable();
+    found.dedup();
+    cx.out.map(found.len());
+    for (name, value) in found {
+        cx.out.bulk(name);
+        cx.out.bulk(value);
+    }
+    Ok(())
+}
+
+fn config_set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let (pairs, rest) = arguments.from(2).as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(Failure::SYNTAX);
+    }
+    let changes: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
+    cx.shared.config.set(&changes).map_err(|why| Failure::new(format!("ERR {why}")))?;
+    cx.out.ok();
+    Ok(())
+}
+
+fn config_reset(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.shared.counters.reset();
+    cx.out.ok();
+    Ok(())
+}
+
+fn dbsize(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    let size = cx.keys.size(cx.space());
+    cx.out.integer(size);
+    Ok(())
+}
+
+fn check_flush(arguments: Arguments<'_>) -> Outcome {
+    match arguments.len() {
+        1 => Ok(()),
+        2 if arguments.is(1, "SYNC") || arguments.is(1, "ASYNC") => Ok(()),
+        _ => Err(Failure::SYNTAX),
+    }
+}
+
+/// Keys of these databases are about to go, all of them: breaks the marks of those that are in any of them.
+fn break_marks(cx: &mut Context<'_, '_>, databases: &[usize]) -> Outcome {
+    if cx.shared.watches.is_empty() {
+        return Ok(());
+    }
+    let mut broken = Vec::new();
+    for name in cx.shared.watches.names() {
+        if !databases.contains(&name.0) {
+            continue;
+        }
+        // What is exchanged changes keys that are in either.
+        let others = if databases.len() == 2 { databases } else { std::slice::from_ref(&name.0) };
+        for database in others {
+            let space = cx.space_of(*database);
+            if cx.keys.header(space, &name.1)?.is_some() {
+                broken.push(name.clone());
+            }
+        }
+    }
+    cx.shared.watches.changed(&broken);
+    Ok(())
+}
+
+fn flushdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    check_flush(arguments)?;
+    let space = cx.space();
+    let database = cx.session.database;
+    break_marks(cx, &[database])?;
+    cx.keys.clear(space);
+    cx.out.ok();
+    Ok(())
+}
+
+fn flushall(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    check_flush(arguments)?;
+    let all: Vec<usize> = (0..DATABASES).collect();
+    break_marks(cx, &all)?;
+    for space in cx.databases {
+        cx.keys.clear(space);
+    }
+    cx.out.ok();
+    Ok(())
+}
+
+fn swapdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let number = |place: usize, name: &str| {
+        let number = arguments.integer(place).ok().filter(|number| i32::try_from(*number).is_ok());
+        number.ok_or_else(|| Failure::new(format!("ERR invalid {name} DB index")))
+    };
+    let (a, b) = (number(1, "first")?, number(2, "second")?);
+    let database = |number: i64| usize::try_from(number).ok().filter(|&number| number < DATABASES);
+    let (Some(a), Some(b)) = (database(a), database(b)) else {
+        return Err(Failure::text("ERR DB index is out of range"));
+    };
+    if a != b {
+        break_marks(cx, &[a, b])?;
+        cx.shared.spaces.swap(&cx.shared.store, a, b)?;
+        cx.keys.touch_all();
+    }
+    cx.out.ok();
+    Ok(())
+}
+
+fn time(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    let now_ms = cx.keys.now_ms();
+    // The clock tells milliseconds.
+    let parts = [now_ms / 1000, now_ms % 1000 * 1000];
+    cx.out.array(2);
+    parts.into_iter().for_each(|part| cx.out.bulk(part.to_string()));
+    Ok(())
+}
+
+/// Data is where it is; nothing is saved, so nothing is lost either way.
+fn shutdown(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let known = ["NOSAVE", "SAVE", "NOW", "FORCE"];
+    if !(1..arguments.len()).all(|place| known.iter().any(|word| arguments.is(place, word))) {
+        return Err(Failure::SYNTAX);
+    }
+    tracing::info!(client = cx.session.client.id, "a client asked the server to stop");
+    cx.session.is_closing = true;
+    cx.shared.stop();
+    Ok(())
+}
+
+fn role(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.array(3);
+    cx.out.bulk("master");
+    cx.out.integer(0);
+    cx.out.array(0);
+    Ok(())
+}
+
+fn last_save(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.count(cx.shared.started_ms / 1000);
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Commands about ranges of sorted sets.
+
+use super::bounds::Part;
+use super::members::{self, Scored};
+use crate::commands::arguments::{Arguments, Words, integer};
+use crate::commands::collections::Open;
+use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
+use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::Kind;
+use crate::keyspace::writes::Direction;
+
+const FAMILY: Family = Family::SortedSet;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    Command::new(FAMILY, "zcount", 4, READONLY | FAST, zcount)
+        .keys(1, 1, 1)
+        .doc("2.0.0", "Counts members by their scores."),
+    Command::new(FAMILY, "zlexcount", 4, READONLY | FAST, zlexcount)
+        .keys(1, 1, 1)
+        .doc("2.8.9", "Counts members of the same score."),
+    Command::new(FAMILY, "zrange", -4, READONLY, zrange).keys(1, 1, 1).doc("1.2.0", "Returns a range of members."),
+    Command::new(FAMILY, "zrangebylex", -4, READONLY, zrangebylex)
+        .keys(1, 1, 1)
+        .doc("2.8.9", "Returns members of the same score."),
+    Command::new(FAMILY, "zrangebyscore", -4, READONLY, zrangebyscore)
+        .keys(1, 1, 1)
+        .doc("1.0.5", "Returns members by their scores."),
+    Command::new(FAMILY, "zrangestore", -5, WRITE | DENYOOM, zrangestore)
+        .keys(1, 2, 1)
+        .doc("6.2.0", "Stores a range of members."),
+    Command::new(FAMILY, "zremrangebylex", 4, WRITE, zremrangebylex)
+        .keys(1, 1, 1)
+        .doc("2.8.9", "Removes members of the same score."),
+    Command::new(FAMILY, "zremrangebyrank", 4, WRITE, zremrangebyrank)
+        .keys(1, 1, 1)
+        .doc("2.0.0", "Removes members by their ranks."),
+    Command::new(FAMILY, "zremrangebyscore", 4, WRITE, zremrangebyscore)
+        .keys(1, 1, 1)
+        .doc("1.2.0", "Removes members by their scores."),
+    Command::new(FAMILY, "zrevrange", -4, READONLY, zrevrange)
+        .keys(1, 1, 1)
+        .doc("1.2.0", "Returns a range of members from the end."),
+    Command::new(FAMILY, "zrevrangebylex", -4, READONLY, zrevrangebylex)
+        .keys(1, 1, 1)
+        .doc("2.8.9", "Returns members of the same score from the end."),
+    Command::new(FAMILY, "zrevrangebyscore", -4, READONLY, zrevrangebyscore)
+        .keys(1, 1, 1)
+        .doc("2.2.0", "Returns members by their scores from the end."),
+];
+
+/// How the bounds of a range are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Rank,
+    Score,
+    Member,
+}
+
+/// A range as a command asks for it.
+struct Query {
+    part: Part,
+    direction: Direction,
+    skip: u64,
+    most: u64,
+    with_scores: bool,
+}
+
+/// What is fixed by the command, and what its options may say.
+#[derive(Clone, Copy)]
+struct Form {
+    by: Option<By>,
+    direction: Option<Direction>,
+    is_stored: bool,
+}
+
+fn query(arguments: Arguments<'_>, place: usize, form: Form) -> Outcome<Query> {
+    let (mut by, mut direction) = (form.by, form.direction);
+    let (mut limit, mut with_scores) = (None, false);
+    let mut words: Words<'_> = arguments.words(place + 2);
+    while !words.is_done() {
+        match () {
+            () if !form.is_stored && words.take("WITHSCORES") => with_scores = true,
+            () if words.left() >= 3 && words.take("LIMIT") => {
+                let (skip, most) = (words.word().unwrap_or_default(), words.word().unwrap_or_default());
+                limit = Some((integer(skip)?, integer(most)?));
+            }
+            () if direction.is_none() && words.take("REV") => direction = Some(Direction::Backward),
+            () if by.is_none() && words.take("BYLEX") => by = Some(By::Member),
+            () if by.is_none() && words.take("BYSCORE") => by = Some(By::Score),
+            () => return Err(Failure::SYNTAX),
+        }
+    }
+    let (by, direction) = (by.unwrap_or(By::Rank), direction.unwrap_or(Direction::Forward));
+    if limit.is_some_and(|(_, most)| most != -1) && by == By::Rank {
+        return Err(Failure::text(
+            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+        ));
+    }
+    if with_scores && by == By::Member {
+        return Err(Failure::text("ERR syntax error, WITHSCORES not supported in combination with BYLEX"));
+    }
+    let (first, second) = (arguments.at(place), arguments.at(place + 1));
+    // The larger bound comes first when the order is reversed.
+    let (from, to) = if direction == Direction::Backward { (second, first) } else { (first, second) };
+    let part = match by {
+        By::Rank => Part::ranks(first, second)?,
+        By::Score => Part::scores(from, to)?,
+        By::Member => Part::members(from, to)?,
+    };
+    // A negative number to skip skips everything, a negative number of members is no limit.
+    let (skip, most) = limit.unwrap_or((0, -1));
+    let (skip, most) = (u64::try_from(skip).unwrap_or(u64::MAX), u64::try_from(most).unwrap_or(u64::MAX));
+    Ok(Query { part, direction, skip, most, with_scores })
+}
+
+fn read(cx: &mut Context<'_, '_>, key: &[u8], query: &Query) -> Outcome<Vec<Scored>> {
+    match cx.collection(key, Kind::SortedSet)? {
+        Some(set) => query.part.read(cx, &set, query.direction, query.skip, query.most),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, by: Option<By>, direction: Option<Direction>) -> Outcome {
+    let query = query(arguments, 2, Form { by, direction, is_stored: false })?;
+    let found = read(cx, arguments.at(1), &query)?;
+    members::reply(cx, &found, query.with_scores);
+    Ok(())
+}
+
+fn zrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    reply(cx, arguments, None, None)
+}
+
+fn zrevrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    reply(cx, arguments, Some(By::Rank), Some(Direction::Backward))
+}
+
+fn zrangebyscore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    reply(cx, arguments, Some(By::Score), Some(Direction::Forward))
+}
+
+fn zrevrangebyscore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    reply(cx, arguments, Some(By::Score), Some(Direction::Backward))
+}
+
+fn zrangebylex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    reply(cx, arguments, Some(By::Member), Some(Direction::Forward))
+}
+
+fn zrevrangebylex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    reply(cx, arguments, Some(By::Member), Some(Direction::Backward))
+}
+
+fn zrangestore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let query = query(arguments, 3, Form { by: None, direction: None, is_stored: true })?;
+    let found = read(cx, arguments.at(2), &query)?;
+    store(cx, arguments.at(1), &found)?;
+    cx.out.count(found.len());
+    Ok(())
+}
+
+/// Replaces what a key holds by these members.
+pub(super) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored]) -> Outcome {
+    cx.remove(key)?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut set = Open::or_new(cx, key, Kind::SortedSet)?;
+    for (member, score) in found {
+        members::put(cx, &mut set, member, *score, None)?;
+    }
+    set.save(cx, key, true)
+}
+
+fn count(cx: &mut Context<'_, '_>, key: &[u8], part: &Part) -> Outcome {
+    let count = match cx.collection(key, Kind::SortedSet)? {
+        Some(set) => part.count(cx, &set)?,
+        None => 0,
+    };
+    cx.out.count(count);
+    Ok(())
+}
+
+fn zcount(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let part = Part::scores(arguments.at(2), arguments.at(3))?;
+    count(cx, arguments.at(1), &part)
+}
+
+fn zlexcount(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let part = Part::members(arguments.at(2), arguments.at(3))?;
+    count(cx, arguments.at(1), &part)
+}
+
+fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: &Part) -> Outcome {
+    let Some(mut set) = Open::existing(cx, key, Kind::SortedSet)? else {
+        cx.out.integer(0);
+        return Ok(());
+    };
+    let found = part.read(cx, &set.now, Direction::Forward, 0, u64::MAX)?;
+    if found.len() as u64 == set.now.a {
+        cx.remove(key)?;
+    } else {
+        for (member, score) in &found {
+            members::take(cx, &mut set, member, *score);
+        }
+        set.save(cx, key, !found.is_empty())?;
+    }
+    cx.out.count(found.len());
+    Ok(())
+}
+
+fn zremrangebyrank(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let part = Part::ranks(arguments.at(2), arguments.at(3))?;
+    remove(cx, arguments.at(1), &part)
+}
+
+fn zremrangebyscore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let part = Part::scores(arguments.at(2), arguments.at(3))?;
+    remove(cx, arguments.at(1), &part)
+}
+
+fn zremrangebylex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let part = Part::members(arguments.at(2), arguments.at(3))?;
+    remove(cx, arguments.at(1), &part)
+}

@@ -1,0 +1,59 @@
+//! All commands. A family adds its table here.
+
+use crate::commands::command::{Command, Registry};
+use crate::commands::sorted_sets::{algebra, basic, pops, ranges};
+use crate::commands::{
+    bitfield, bitmaps, blocking, client, connection, diagnostics, expiry, hashes, info, introspection, keys, lcs,
+    lists, memory, pubsub, scan, server, set_algebra, sets, strings, transactions,
+};
+
+const TABLES: &[&[Command]] = &[
+    algebra::COMMANDS,
+    basic::COMMANDS,
+    bitfield::COMMANDS,
+    bitmaps::COMMANDS,
+    blocking::COMMANDS,
+    client::COMMANDS,
+    connection::COMMANDS,
+    diagnostics::COMMANDS,
+    expiry::COMMANDS,
+    hashes::COMMANDS,
+    info::COMMANDS,
+    introspection::COMMANDS,
+    keys::COMMANDS,
+    lcs::COMMANDS,
+    lists::COMMANDS,
+    memory::COMMANDS,
+    pops::COMMANDS,
+    pubsub::COMMANDS,
+    ranges::COMMANDS,
+    scan::COMMANDS,
+    server::COMMANDS,
+    set_algebra::COMMANDS,
+    sets::COMMANDS,
+    strings::COMMANDS,
+    transactions::COMMANDS,
+];
+
+/// All commands of the server.
+#[must_use]
+pub fn registry() -> Registry {
+    Registry::new(TABLES.iter().copied().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_small_and_unique_and_documented() {
+        let registry = registry();
+        let names: Vec<_> = registry.all().iter().map(|command| command.name).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "a name is there twice");
+        for command in registry.all().iter().flat_map(|command| std::iter::once(*command).chain(command.subcommands)) {
+            assert_eq!(command.name, command.name.to_ascii_lowercase());
+            assert!(command.summary.ends_with('.') && command.arity != 0, "{}", command.name);
+            assert_eq!(registry.find(command.name.to_uppercase().as_bytes()).unwrap().name, command.name);
+        }
+    }
+}

@@ -1,0 +1,625 @@
+//! Carries out what connections ask for.
+//!
+//! ```text
+//!   requests ─► plan ─┬─ commands that may go together ─► one run: lock all keys, fetch them, carry all out,
+//!                     │                                   write one batch, say what changed, unlock
+//!                     ├─ a command that goes alone ─────► a run of one
+//!                     ├─ a command in a transaction ────► the queue; EXEC makes one run of it
+//!                     └─ a refusal ─────────────────────► its error
+//! ```
+//!
+//! A command that has found nothing leaves a waiter at its keys. Whoever changes one of them, carries the command out again
+//! for the waiter once it has let its own keys go.
+//!
+//! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
+//! kept back until the batch is written: if that fails, all of the run is answered with the error.
+
+use crate::commands::arguments::Arguments;
+use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::Kind;
+use crate::keyspace::layout::Space;
+use crate::keyspace::locks::{Locked, Locks};
+use crate::keyspace::spaces::DATABASES;
+use crate::keyspace::transaction::{Name, Transaction};
+use crate::protocol::reply::{Protocol, Reply};
+use crate::protocol::request::Requests;
+use crate::state::channels::Topic;
+use crate::state::counters::Counters;
+use crate::state::session::{Queue, Replies, Session, Watched};
+use crate::state::shared::Shared;
+use crate::state::slow_log::{SlowCommand, kept};
+use crate::state::waiting::Waiter;
+use crate::state::watches::Mark;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// A run ends, and a connection is not read further, when this much is to be sent.
+pub const MAX_REPLY_BYTES: usize = 1 << 20;
+/// Most commands of a run.
+const MAX_RUN: usize = 256;
+/// Runs get shorter when they fetch more than this.
+const FETCH_BYTES: usize = 4 << 20;
+/// Most bytes that may wait in a transaction.
+const MAX_QUEUE_BYTES: usize = 256 << 20;
+
+/// How many commands the runs of a connection have. It begins low: nothing is known about the sizes of values.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace(usize);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(16)
+    }
+}
+
+impl Pace {
+    /// A run of `commands` has fetched this much.
+    fn learn(&mut self, commands: usize, fetched_bytes: usize) {
+        self.0 = if fetched_bytes > FETCH_BYTES {
+            (commands * FETCH_BYTES / fetched_bytes).max(1)
+        } else if commands >= self.0 {
+            (self.0 * 2).min(MAX_RUN)
+        } else {
+            self.0
+        };
+    }
+}
+
+/// Carries commands out. See the module.
+#[derive(Debug, Clone, Copy)]
+pub struct Executor<'s> {
+    /// What connections share.
+    pub shared: &'s Shared,
+    /// All commands.
+    pub registry: &'s Registry,
+}
+
+/// A request that was looked at.
+enum Planned {
+    /// It may go with others.
+    Together(&'static Command),
+    /// It goes alone.
+    Alone(&'static Command),
+    /// It waits for EXEC.
+    Queued,
+    /// It gets an error.
+    Refused(Failure),
+}
+
+impl<'s> Executor<'s> {
+    /// Carries requests out from the first one on, and returns how many. Stops early when the connection is to end, or much
+    /// is to be sent.
+    pub fn serve(&self, session: &mut Session, requests: &Requests, out: &mut Reply, pace: &mut Pace) -> usize {
+        let mut words: Vec<&[u8]> = Vec::new();
+        let mut done = 0;
+        while done < requests.len() && session.may_go_on() && out.len() < MAX_REPLY_BYTES {
+            words.clear();
+            let mut run: Vec<(&'static Command, usize)> = Vec::new();
+            let mut end = None;
+            while done + run.len() < requests.len() && run.len() < pace.0 {
+                let from = words.len();
+                words.extend(requests.arguments(done + run.len()));
+                match self.plan(session, Arguments::new(words.get(from..).unwrap_or_default())) {
+                    Planned::Together(command) => run.push((command, words.len())),
+                    other => {
+                        end = Some((other, from));
+                        break;
+                    }
+                }
+            }
+            if !run.is_empty() {
+                let carried = self.together(session, &words, &run, out, pace);
+                done += carried;
+                if carried < run.len() {
+                    continue;
+                }
+            }
+            if let Some((planned, from)) = end {
+                let arguments = Arguments::new(words.get(from..).unwrap_or_default());
+                self.by_itself(session, planned, arguments, out);
+                done += 1;
+            }
+        }
+        Counters::add(&self.shared.counters.commands, done as u64);
+        done
+    }
+
+    fn plan(&self, session: &Session, arguments: Arguments<'_>) -> Planned {
+        let command = match self.registry.resolve(arguments) {
+            Ok(command) => command,
+            Err(failure) => return Planned::Refused(failure),
+        };
+        if !session.is_trusted && !command.has(flags::NO_AUTH) {
+            return Planned::Refused(Failure::text("NOAUTH Authentication required."));
+        }
+        if !session.subscriptions.is_empty()
+            && is_for_no_subscriber(command)
+            && session.client.described().protocol == 2
+        {
+            return Planned::Refused(Failure::new(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+                 context",
+                command.name
+            )));
+        }
+        if session.queue.is_some() {
+            return match command.run {
+                Run::Flow(Flow::Multi | Flow::Exec | Flow::Discard | Flow::Watch | Flow::Reset | Flow::Quit) => {
+                    Planned::Alone(command)
+                }
+                _ if command.has(flags::NO_MULTI) => {
+                    Planned::Refused(Failure::text("ERR Command not allowed inside a transaction"))
+                }
+                _ => Planned::Queued,
+            };
+        }
+        match command.run {
+            Run::Together(_) => Planned::Together(command),
+            Run::Alone(_) | Run::Exclusive(_) | Run::Flow(_) => Planned::Alone(command),
+        }
+    }
+
+    fn by_itself(&self, session: &mut Session, planned: Planned, arguments: Arguments<'_>, out: &mut Reply) {
+        let start = out.len();
+        let result = match planned {
+            Planned::Refused(failure) => {
+                if let Some(queue) = &mut session.queue {
+                    queue.is_refused = true;
+                }
+                Err(failure)
+            }
+            Planned::Queued => enqueue(session, arguments).map(|()| out.simple("QUEUED")),
+            Planned::Together(command) | Planned::Alone(command) => match command.run {
+                Run::Flow(flow) => self.flow(session, flow, arguments, out),
+                _ => {
+                    self.run(session, &[(command, arguments)], out);
+                    return;
+                }
+            },
+        };
+        if let Err(failure) = result {
+            self.fail(out, start, &failure);
+        }
+        Self::hold_back(session, out, start);
+    }
+
+    /// A run of commands of a pipeline. Returns how many were carried out.
+    fn together(
+        &self,
+        session: &mut Session,
+        words: &[&[u8]],
+        run: &[(&'static Command, usize)],
+        out: &mut Reply,
+        pace: &mut Pace,
+    ) -> usize {
+        let mut from = 0;
+        let mut calls = Vec::with_capacity(run.len());
+        for (command, to) in run {
+            calls.push((*command, Arguments::new(words.get(from..*to).unwrap_or_default())));
+            from = *to;
+        }
+        let (carried, fetched_bytes) = self.run(session, &calls, out);
+        pace.learn(carried, fetched_bytes);
+        carried
+    }
+
+    /// Locks what these commands touch.
+    fn lock(&self, calls: &[(&'static Command, Arguments<'_>)]) -> Locked<'s> {
+        if calls.iter().any(|(command, _)| matches!(command.run, Run::Exclusive(_))) {
+            return self.shared.locks.lock_all();
+        }
+        let layout = self.shared.spaces.layout();
+        let mut stripes = Vec::with_capacity(calls.len());
+        for (command, arguments) in calls {
+            let places = command.key_places(*arguments);
+            stripes.extend(places.into_iter().map(|place| Locks::stripe(layout.hash(arguments.at(place)))));
+        }
+        let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE));
+        self.shared.locks.lock(&mut stripes, writes)
+    }
+
+    /// Carries commands out together. Returns how many, and how many bytes they fetched.
+    fn run(
+        &self,
+        session: &mut Session,
+        calls: &[(&'static Command, Arguments<'_>)],
+        out: &mut Reply,
+    ) -> (usize, usize) {
+        let locked = self.lock(calls);
+        let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
+        let databases = self.shared.spaces.databases();
+        let start = out.len();
+        let fetched = self.fetch(session, calls, &databases, &mut keys);
+        let mut starts = Vec::with_capacity(calls.len());
+        let mut failed = fetched.err();
+        for (command, arguments) in calls {
+            if failed.is_some() || (!starts.is_empty() && out.len() - start > MAX_REPLY_BYTES) {
+                break;
+            }
+            starts.push(out.len());
+            match self.call(session, command, *arguments, &databases, &mut keys, out) {
+                Ok(None) => {}
+                // Nobody waits within a run of several: such commands go alone.
+                Ok(Some(wait)) => self.leave_waiter(session, *arguments, &wait, start, out),
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        let finished = self.finish(failed, &mut keys);
+        drop(locked);
+        if let Err(failure) = finished {
+            out.truncate(start);
+            starts.clear();
+            for _ in calls {
+                starts.push(out.len());
+                self.fail(out, out.len(), &failure);
+                Self::hold_back(session, out, starts.last().copied().unwrap_or(start));
+            }
+        } else {
+            self.serve_waiters(&keys);
+        }
+        (starts.len(), keys.writes().fetched_bytes())
+    }
+
+    fn fetch(
+        &self,
+        session: &Session,
+        calls: &[(&'static Command, Arguments<'_>)],
+        databases: &[Space; DATABASES],
+        keys: &mut Transaction<'_>,
+    ) -> Outcome {
+        let space = databases.get(session.database).copied().unwrap_or(0);
+        let places = calls.iter().flat_map(|(command, arguments)| {
+            command.key_places(*arguments).into_iter().map(|place| (space, arguments.at(place)))
+        });
+        keys.fetch(places)?;
+        if calls.len() == 1 {
+            // A command fetches its own elements.
+            return Ok(());
+        }
+        let mut elements = Vec::new();
+        for (command, arguments) in calls {
+            let Some(named) = command.elements else { continue };
+            // What is wrong with the key is for the command to say.
+            let Ok(Some(collection)) = keys.collection(space, arguments.at(1), named.kind) else { continue };
+            let (first, last, step) = named.places;
+            let (layout, id) = (keys.layout(), collection.id);
+            elements.extend(places_of(*arguments, first, last, step).into_iter().map(|place| match named.kind {
+                Kind::SortedSet => layout.member(space, id, arguments.at(place)),
+                _ => layout.hashed_element(space, id, arguments.at(place)),
+            }));
+        }
+        keys.writes().fetch(elements)
+    }
+
+    /// Carries a command out, and returns what it waits for. Fails when the store failed; the command's own failure is its
+    /// reply.
+    fn call(
+        &self,
+        session: &mut Session,
+        command: &'static Command,
+        arguments: Arguments<'_>,
+        databases: &[Space; DATABASES],
+        keys: &mut Transaction<'s>,
+        out: &mut Reply,
+    ) -> Outcome<Option<Wait>> {
+        let start = out.len();
+        if session.replies == Replies::SkipNext {
+            session.replies = Replies::Skip;
+        }
+        let now_ms = keys.now_ms();
+        session.client.describe(|described| {
+            described.command = command.name;
+            described.at_ms = now_ms;
+        });
+        let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler)) = command.run else {
+            return Err(Failure::text("ERR the command is not possible here"));
+        };
+        let (shared, registry) = (self.shared, self.registry);
+        if !shared.monitors.is_empty() && !has_secrets(command) {
+            shared.monitors.show(now_ms, session.database, &session.client, arguments.from(0));
+        }
+        let begun = shared.clock.now();
+        let mut context = Context { shared, registry, session, keys, out, databases: *databases, wait: None };
+        let result = handler(&mut context, arguments);
+        let wait = context.wait.take();
+        self.measure(session, command, arguments, now_ms, shared.clock.now().saturating_sub(begun) / 1000);
+        match result {
+            Err(failure) if failure.is_of_store() => return Err(failure),
+            Err(failure) => self.fail(out, start, &failure),
+            Ok(()) => {}
+        }
+        Self::hold_back(session, out, start);
+        Ok(wait)
+    }
+
+    /// Remembers a command that took long.
+    fn measure(&self, session: &Session, command: &Command, arguments: Arguments<'_>, now_ms: u64, took_us: u64) {
+        let config = &self.shared.config;
+        // Secrets are not remembered.
+        if i64::try_from(took_us).is_ok_and(|took| took < config.slow_us())
+            || config.slow_us() < 0
+            || has_secrets(command)
+        {
+            return;
+        }
+        let slow = SlowCommand {
+            id: 0,
+            at_s: now_ms / 1000,
+            took_us,
+            arguments: kept(arguments.from(0)),
+            address: session.client.address.to_string(),
+            name: session.client.described().name,
+        };
+        self.shared.slow_log.add(slow, usize::try_from(config.number("slowlog-max-len")).unwrap_or(0));
+    }
+
+    /// Leaves a waiter for a command that has found nothing, whose keys are locked, and takes its reply back.
+    fn leave_waiter(
+        &self,
+        session: &mut Session,
+        arguments: Arguments<'_>,
+        wait: &Wait,
+        start: usize,
+        out: &mut Reply,
+    ) {
+        let nothing = out.bytes().get(start..).unwrap_or_default().to_vec();
+        out.truncate(start);
+        let timeout_ns = (wait.timeout_ms > 0).then(|| wait.timeout_ms.saturating_mul(1_000_000));
+        let until = timeout_ns.map(|timeout| self.shared.clock.now().saturating_add(timeout));
+        let request = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
+        let client = Arc::clone(&session.client);
+        let waiter = Arc::new(Waiter::new(client, session.database, out.protocol(), request, nothing, until));
+        let database = session.database;
+        self.shared.waiting.add(&waiter, wait.keys.iter().map(|key| (database, key.clone())).collect());
+        session.client.describe(|described| described.is_blocked = true);
+        session.blocked = Some(waiter);
+    }
+
+    /// Carries commands out again that wait for a key that has changed. The caller holds no lock.
+    fn serve_waiters(&self, keys: &Transaction<'_>) {
+        let waiting = &self.shared.waiting;
+        if waiting.count() == 0 {
+            return;
+        }
+        let mut changed: VecDeque<Name> = keys.touched().into();
+        if keys.is_of_all() {
+            changed.extend(waiting.names());
+        }
+        while let Some(name) = changed.pop_front() {
+            for waiter in waiting.at(&name) {
+                let Some(claim) = waiter.claim() else { continue };
+                let Some((bytes, touched)) = self.try_again(&waiter) else { continue };
+                claim.end();
+                waiting.remove(&waiter);
+                waiter.client.unblock(bytes);
+                changed.extend(touched);
+            }
+        }
+    }
+
+    /// Carries a waiter's command out. `None` when it still finds nothing.
+    fn try_again(&self, waiter: &Waiter) -> Option<(Vec<u8>, Vec<Name>)> {
+        let words: Vec<&[u8]> = waiter.request.iter().map(|word| &word[..]).collect();
+        let arguments = Arguments::new(&words);
+        let command = self.registry.resolve(arguments).ok()?;
+        let mut session = Session::new(Arc::clone(&waiter.client), true);
+        session.database = waiter.database;
+        let mut out = Reply::new(waiter.protocol);
+        let _locked = self.lock(&[(command, arguments)]);
+        let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
+        let databases = self.shared.spaces.databases();
+        let result = self.call(&mut session, command, arguments, &databases, &mut keys, &mut out);
+        let result = result.and_then(|wait| self.finish(None, &mut keys).map(|()| wait));
+        match result {
+            // A key of another type is none to wait for.
+            Ok(None) if !out.bytes().starts_with(b"-WRONGTYPE") => Some((out.take(), keys.touched())),
+            Ok(_) => None,
+            Err(failure) => {
+                self.fail(&mut out, 0, &failure);
+                Some((out.take(), Vec::new()))
+            }
+        }
+    }
+
+    /// Writes what a run changed and says so, unless it failed.
+    fn finish(&self, failed: Option<Failure>, keys: &mut Transaction<'_>) -> Outcome {
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        keys.commit()?;
+        Counters::add(&self.shared.counters.expired, keys.expired());
+        if !self.shared.watches.is_empty() {
+            self.shared.watches.changed(&keys.touched());
+        }
+        Ok(())
+    }
+
+    fn fail(&self, out: &mut Reply, start: usize, failure: &Failure) {
+        out.truncate(start);
+        out.error(failure.message());
+        Counters::add(&self.shared.counters.errors, 1);
+    }
+
+    /// Takes a reply back that the client does not want.
+    fn hold_back(session: &mut Session, out: &mut Reply, start: usize) {
+        match session.replies {
+            Replies::On => {}
+            Replies::Off | Replies::SkipNext => out.truncate(start),
+            Replies::Skip => {
+                out.truncate(start);
+                session.replies = Replies::On;
+            }
+        }
+    }
+
+    fn flow(&self, session: &mut Session, flow: Flow, arguments: Arguments<'_>, out: &mut Reply) -> Outcome {
+        match flow {
+            Flow::Multi if session.queue.is_some() => Err(Failure::text("ERR MULTI calls can not be nested")),
+            Flow::Multi => {
+                session.queue = Some(Queue::default());
+                out.ok();
+                Ok(())
+            }
+            Flow::Discard if session.queue.is_none() => Err(Failure::text("ERR DISCARD without MULTI")),
+            Flow::Discard => {
+                session.queue = None;
+                self.unwatch(session);
+                out.ok();
+                Ok(())
+            }
+            Flow::Exec => self.exec(session, out),
+            Flow::Watch if session.queue.is_some() => Err(Failure::text("ERR WATCH inside MULTI is not allowed")),
+            Flow::Watch => {
+                self.watch(session, arguments)?;
+                out.ok();
+                Ok(())
+            }
+            Flow::Reset => {
+                self.reset(session, out);
+                out.simple("RESET");
+                Ok(())
+            }
+            Flow::Quit => {
+                session.is_closing = true;
+                out.ok();
+                Ok(())
+            }
+        }
+    }
+
+    /// The connection becomes as it was at first.
+    fn reset(&self, session: &mut Session, out: &mut Reply) {
+        session.queue = None;
+        self.unwatch(session);
+        self.unsubscribe(session);
+        self.shared.monitors.remove(session.client.id);
+        session.database = 0;
+        session.replies = Replies::On;
+        session.is_trusted = self.shared.config.get("requirepass").is_empty();
+        out.set_protocol(Protocol::Two);
+        session.client.describe(|described| {
+            described.name = Bytes::new();
+            described.protocol = 2;
+            described.database = 0;
+            described.is_kept = false;
+            described.is_monitor = false;
+            described.subscriptions = (0, 0);
+        });
+    }
+
+    fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Outcome {
+        let layout = self.shared.spaces.layout();
+        let mut stripes = arguments.from(1).iter().map(|key| Locks::stripe(layout.hash(key))).collect();
+        let _locked = self.shared.locks.lock(&mut stripes, false);
+        let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
+        let space = self.shared.spaces.databases().get(session.database).copied().unwrap_or(0);
+        keys.fetch(arguments.from(1).iter().map(|key| (space, *key)))?;
+        for key in arguments.from(1) {
+            let expires_ms = keys.header(space, key)?.and_then(|header| header.expires_ms);
+            let watched = session
+                .watched
+                .get_or_insert_with(|| Watched { mark: Arc::new(Mark::default()), names: BTreeMap::new() });
+            let name = (session.database, Bytes::copy_from_slice(key));
+            if !watched.names.contains_key(&name) {
+                self.shared.watches.watch(name.clone(), &watched.mark);
+                watched.names.insert(name, expires_ms);
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection has ended: nothing is left of it.
+    pub fn forget(&self, session: &mut Session) {
+        self.unwatch(session);
+        self.unsubscribe(session);
+        self.shared.monitors.remove(session.client.id);
+        if let Some(waiter) = session.blocked.take() {
+            if let Some(claim) = waiter.claim() {
+                claim.end();
+            }
+            self.shared.waiting.remove(&waiter);
+        }
+        self.shared.clients.remove(session.client.id);
+    }
+
+    fn unsubscribe(&self, session: &mut Session) {
+        for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
+            for name in std::mem::take(session.subscriptions.of(topic)) {
+                self.shared.channels.unsubscribe(topic, &name, session.client.id);
+            }
+        }
+    }
+
+    /// The connection's next transaction depends on nothing.
+    fn unwatch(&self, session: &mut Session) {
+        session.unwatch(&self.shared.watches);
+    }
+
+    fn exec(&self, session: &mut Session, out: &mut Reply) -> Outcome {
+        let Some(queue) = session.queue.take() else { return Err(Failure::text("ERR EXEC without MULTI")) };
+        if queue.is_refused {
+            self.unwatch(session);
+            return Err(Failure::text("EXECABORT Transaction discarded because of previous errors."));
+        }
+        let words: Vec<Vec<&[u8]>> =
+            queue.requests.iter().map(|request| request.iter().map(|argument| &argument[..]).collect()).collect();
+        let mut calls = Vec::with_capacity(words.len());
+        for arguments in &words {
+            let arguments = Arguments::new(arguments);
+            calls.push((self.registry.resolve(arguments)?, arguments));
+        }
+        let locked = self.lock(&calls);
+        let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
+        let is_stale = session.watched.as_ref().is_some_and(|watched| {
+            let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
+            watched.mark.is_broken() || watched.names.values().any(has_expired)
+        });
+        self.unwatch(session);
+        if is_stale {
+            out.null_array();
+            return Ok(());
+        }
+        let databases = self.shared.spaces.databases();
+        let mut failed = self.fetch(session, &calls, &databases, &mut keys).err();
+        out.array(calls.len());
+        for (command, arguments) in &calls {
+            if failed.is_some() {
+                break;
+            }
+            // SWAPDB changes them.
+            let databases = self.shared.spaces.databases();
+            // Nobody waits in a transaction: what the command has replied is its reply.
+            failed = self.call(session, command, *arguments, &databases, &mut keys, out).err();
+        }
+        self.finish(failed, &mut keys)?;
+        drop(locked);
+        self.serve_waiters(&keys);
+        Ok(())
+    }
+}
+
+/// Whether the arguments of a command may be secrets.
+fn has_secrets(command: &Command) -> bool {
+    command.has(flags::NO_AUTH) || command.name == "config|set"
+}
+
+/// Whether a subscriber that speaks RESP2 cannot tell this command's reply from messages.
+fn is_for_no_subscriber(command: &Command) -> bool {
+    !matches!(command.run, Run::Flow(Flow::Reset | Flow::Quit))
+        && !command.name.ends_with("subscribe")
+        && command.name != "ping"
+}
+
+fn enqueue(session: &mut Session, arguments: Arguments<'_>) -> Outcome {
+    let Some(queue) = &mut session.queue else { return Ok(()) };
+    queue.size_bytes += arguments.from(0).iter().map(|argument| argument.len() + 32).sum::<usize>();
+    if queue.size_bytes > MAX_QUEUE_BYTES {
+        queue.is_refused = true;
+        queue.requests.clear();
+        return Err(Failure::text("ERR the transaction is too large: at most 256 MiB"));
+    }
+    queue.requests.push(arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect());
+    Ok(())
+}

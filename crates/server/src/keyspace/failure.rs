@@ -1,0 +1,77 @@
+//! Why a command failed.
+
+use forebay::ErrorKind;
+use std::borrow::Cow;
+
+/// Why a command failed: the text of its error reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    text: Cow<'static, str>,
+    is_of_store: bool,
+}
+
+/// What a command of the server gives.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// The key's value is of another type than the command is for.
+    pub const WRONG_TYPE: Self = Self::text("WRONGTYPE Operation against a key holding the wrong kind of value");
+    /// The arguments are not what the command takes.
+    pub const SYNTAX: Self = Self::text("ERR syntax error");
+    /// An argument is no integer of 64 bits.
+    pub const NOT_INTEGER: Self = Self::text("ERR value is not an integer or out of range");
+    /// An argument is no floating-point number.
+    pub const NOT_FLOAT: Self = Self::text("ERR value is not a valid float");
+    /// The key that must be there is not.
+    pub const NO_SUCH_KEY: Self = Self::text("ERR no such key");
+    /// An index is out of range.
+    pub const OUT_OF_RANGE: Self = Self::text("ERR index out of range");
+
+    /// A failure with this text, which begins with a code in capitals.
+    #[must_use]
+    pub const fn text(text: &'static str) -> Self {
+        Self { text: Cow::Borrowed(text), is_of_store: false }
+    }
+
+    /// A failure with this text, which begins with a code in capitals.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self { text: Cow::Owned(text), is_of_store: false }
+    }
+
+    /// What the store holds cannot be understood.
+    #[must_use]
+    pub fn damaged(what: &'static str) -> Self {
+        Self { is_of_store: true, ..Self::new(format!("ERR storage: {what}")) }
+    }
+
+    /// Whether the store failed, and not the command.
+    #[must_use]
+    pub const fn is_of_store(&self) -> bool {
+        self.is_of_store
+    }
+
+    /// The text of the reply.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<forebay::Error> for Failure {
+    fn from(error: forebay::Error) -> Self {
+        let failure = match error.kind() {
+            ErrorKind::Full => Self::text("OOM command not allowed when used memory > 'maxmemory'."),
+            _ => Self::new(format!("ERR storage: {error}")),
+        };
+        Self { is_of_store: true, ..failure }
+    }
+}
+
+/// An error of the database.
+pub(crate) fn of_database<E>(error: E) -> Failure
+where
+    forebay::Error: From<E>,
+{
+    Failure::from(forebay::Error::from(error))
+}

@@ -1,0 +1,226 @@
+//! The header of a key: what it is, when it expires, and where its elements are.
+//!
+//! Described in `docs/formats/redis-keys.md`. Numbers are little-endian.
+//!
+//! ```text
+//!   offset  size
+//!   0       1     version (1)
+//!   1       1     type: 1 string, 2 hash, 3 set, 4 list, 5 sorted set; with bit 7, an expiry follows
+//!   2       8     expiry: milliseconds since 1970, if bit 7 of the type is set
+//!   …             string: its bytes
+//!                 others: id 8 │ a 8 │ b 8
+//!                         hash, set, sorted set: a is the number of elements, b is zero
+//!                         list: elements are at positions from a (included) to b (excluded), both signed
+//! ```
+//!
+//! The engine's record carries the checksum. Invariant: a collection has at least one element.
+
+use crate::keyspace::failure::Failure;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+const VERSION: u8 = 1;
+const EXPIRES: u8 = 0x80;
+/// Types that are known; numbers from here on are for those to come.
+const TYPES: [Kind; 5] = [Kind::String, Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet];
+
+/// The type of a key's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes.
+    String,
+    /// Fields with values.
+    Hash,
+    /// Members.
+    Set,
+    /// Elements in an order that clients choose.
+    List,
+    /// Members with scores.
+    SortedSet,
+}
+
+impl Kind {
+    /// The name that `TYPE` gives.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Hash => "hash",
+            Self::Set => "set",
+            Self::List => "list",
+            Self::SortedSet => "zset",
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::String => 1,
+            Self::Hash => 2,
+            Self::Set => 3,
+            Self::List => 4,
+            Self::SortedSet => 5,
+        }
+    }
+}
+
+/// Where the elements of a collection are, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Collection {
+    /// Names this life of the collection.
+    pub id: u64,
+    /// See the module.
+    pub a: u64,
+    /// See the module.
+    pub b: u64,
+}
+
+/// What a key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// The bytes of a string.
+    String(Bytes),
+    /// A collection of this type.
+    Collection(Kind, Collection),
+}
+
+/// The header of a key. See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Milliseconds since 1970 after which the key is gone.
+    pub expires_ms: Option<u64>,
+    /// What the key holds.
+    pub content: Content,
+}
+
+impl Header {
+    /// A string that does not expire.
+    #[must_use]
+    pub fn string(bytes: impl Into<Bytes>) -> Self {
+        Self { expires_ms: None, content: Content::String(bytes.into()) }
+    }
+
+    /// The type.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match &self.content {
+            Content::String(_) => Kind::String,
+            Content::Collection(kind, _) => *kind,
+        }
+    }
+
+    /// The id, if there are elements.
+    #[must_use]
+    pub const fn id(&self) -> Option<u64> {
+        match &self.content {
+            Content::String(_) => None,
+            Content::Collection(_, collection) => Some(collection.id),
+        }
+    }
+
+    /// Whether the key is gone at this time.
+    #[must_use]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires| now_ms > expires)
+    }
+
+    /// The bytes of the header.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let rest = match &self.content {
+            Content::String(bytes) => bytes.len(),
+            Content::Collection(..) => 24,
+        };
+        let mut bytes = BytesMut::with_capacity(10 + rest);
+        bytes.put_u8(VERSION);
+        match self.expires_ms {
+            Some(expires) => {
+                bytes.put_u8(self.kind().number() | EXPIRES);
+                bytes.put_u64_le(expires);
+            }
+            None => bytes.put_u8(self.kind().number()),
+        }
+        match &self.content {
+            Content::String(content) => bytes.put_slice(content),
+            Content::Collection(_, collection) => {
+                bytes.put_u64_le(collection.id);
+                bytes.put_u64_le(collection.a);
+                bytes.put_u64_le(collection.b);
+            }
+        }
+        bytes.freeze()
+    }
+
+    /// The header in these bytes. A string shares their memory.
+    ///
+    /// # Errors
+    /// When a newer build wrote it, or it is damaged.
+    pub fn decode(mut bytes: Bytes) -> Result<Self, Failure> {
+        let damaged = || Failure::damaged("the header of a key is cut or has an unknown type");
+        let (version, kind) = (bytes.try_get_u8(), bytes.try_get_u8());
+        let (Ok(version), Ok(kind)) = (version, kind) else { return Err(damaged()) };
+        if version != VERSION {
+            return Err(Failure::damaged("a newer build wrote the header of a key: open the store with that one"));
+        }
+        let expires_ms = match kind & EXPIRES {
+            0 => None,
+            _ => Some(bytes.try_get_u64_le().map_err(|_| damaged())?),
+        };
+        let kind = TYPES.into_iter().find(|known| known.number() == kind & !EXPIRES).ok_or_else(damaged)?;
+        if kind == Kind::String {
+            return Ok(Self { expires_ms, content: Content::String(bytes) });
+        }
+        if bytes.len() != 24 {
+            return Err(damaged());
+        }
+        let collection = Collection { id: bytes.get_u64_le(), a: bytes.get_u64_le(), b: bytes.get_u64_le() };
+        Ok(Self { expires_ms, content: Content::Collection(kind, collection) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_bytes_of_headers() {
+        let collection = Collection { id: 7, a: 2, b: 0 };
+        let list = Collection { id: 7, a: -1_i64 as u64, b: 2 };
+        for (header, expected) in [
+            (Header::string("ab"), "01016162"),
+            (Header { expires_ms: Some(0x0102), ..Header::string("ab") }, "018102010000000000006162"),
+            (
+                Header { expires_ms: None, content: Content::Collection(Kind::Hash, collection) },
+                "0102070000000000000002000000000000000000000000000000",
+            ),
+            (
+                Header { expires_ms: None, content: Content::Collection(Kind::List, list) },
+                "01040700000000000000ffffffffffffffff0200000000000000",
+            ),
+        ] {
+            let bytes = header.encode();
+            assert_eq!(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), expected);
+            assert_eq!(Header::decode(bytes).unwrap(), header);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_a_header_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let bytes = Bytes::from(bytes);
+            if let Ok(header) = Header::decode(bytes.clone()) {
+                prop_assert_eq!(header.encode(), bytes);
+            }
+        }
+
+        #[test]
+        fn likely_bytes_give_a_header_or_an_error(
+            kind: u8, expires in any::<bool>(), rest in prop::collection::vec(any::<u8>(), 20..36)
+        ) {
+            let kind = (kind % 7) | if expires { EXPIRES } else { 0 };
+            let bytes = Bytes::from([&[VERSION, kind][..], &rest].concat());
+            if let Ok(header) = Header::decode(bytes.clone()) {
+                prop_assert_eq!(header.encode(), bytes);
+            }
+        }
+    }
+}

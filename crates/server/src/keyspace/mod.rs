@@ -1,0 +1,19 @@
+//! The keys of clients over the ordered keys of the engine. Knows no command and no connection.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `layout` | the engine's keys |
+//! | `header` | the value of a key's header |
+//! | `failure` | why a command failed |
+//! | `locks` | who may touch which keys at the same time |
+//! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
+//! | `writes` | what a run of commands has read and written so far |
+//! | `transaction` | keys, types and expiries on top of it |
+
+pub mod failure;
+pub mod header;
+pub mod layout;
+pub mod locks;
+pub mod spaces;
+pub mod transaction;
+pub mod writes;

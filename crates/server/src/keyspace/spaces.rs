@@ -1,0 +1,238 @@
+//! What a store knows of itself: its seed, ids of collections, which database is which space, and counts.
+//!
+//! Described in `docs/formats/redis-keys.md`. The record `store`, with little-endian numbers:
+//!
+//! ```text
+//!   offset  size
+//!   0       1     version (1)
+//!   1       8     seed of hashes
+//!   9       8     first id that no process has reserved
+//!   17      16    the space of each database
+//! ```
+//!
+//! A process reserves ids in blocks, so that the record is rarely written. Ids that it did not use are lost, which does no
+//! harm.
+
+use crate::keyspace::failure::{Failure, Outcome, of_database};
+use crate::keyspace::header::Header;
+use crate::keyspace::layout::{self, Layout, Space};
+use bytes::{Buf, BufMut, Bytes};
+use forebay::{IterOptions, Store};
+use forebay_env::Random;
+use forebay_env::sync::{Mutex, RwLock, lock};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Number of databases.
+pub const DATABASES: usize = 16;
+const VERSION: u8 = 1;
+const RECORD: &str = "store";
+const RECORD_BYTES: usize = 17 + DATABASES;
+/// How many ids a process reserves at a time.
+const ID_BLOCK: u64 = 1 << 20;
+
+/// Changes of the counts of each space: keys, and those of them that expire.
+pub type Deltas = [(i64, i64); DATABASES];
+
+/// The record of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct StoreRecord {
+    seed: u64,
+    next_id: u64,
+    databases: [Space; DATABASES],
+}
+
+impl StoreRecord {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(RECORD_BYTES);
+        bytes.put_u8(VERSION);
+        bytes.put_u64_le(self.seed);
+        bytes.put_u64_le(self.next_id);
+        bytes.put_slice(&self.databases);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Outcome<Self> {
+        let mut rest = bytes;
+        if rest.first() != Some(&VERSION) || rest.len() != RECORD_BYTES {
+            return Err(Failure::damaged("the store's own record is damaged, or a newer build wrote it"));
+        }
+        rest.advance(1);
+        let (seed, next_id) = (rest.get_u64_le(), rest.get_u64_le());
+        let mut databases = [0; DATABASES];
+        rest.copy_to_slice(&mut databases);
+        let mut sorted = databases;
+        sorted.sort_unstable();
+        if sorted.iter().enumerate().any(|(at, &space)| at != usize::from(space)) {
+            return Err(Failure::damaged("the store's own record names a space twice"));
+        }
+        Ok(Self { seed, next_id, databases })
+    }
+}
+
+/// What an open store knows of itself.
+#[derive(Debug)]
+pub struct Spaces {
+    layout: Layout,
+    record: Mutex<StoreRecord>,
+    databases: RwLock<[Space; DATABASES]>,
+    next_id: AtomicU64,
+    counts: [(AtomicI64, AtomicI64); DATABASES],
+}
+
+impl Spaces {
+    /// Reads what is known, or begins a new store, and counts the keys.
+    ///
+    /// # Errors
+    /// Those of the database; when the record is damaged.
+    pub fn open(store: &Store) -> Outcome<Self> {
+        let found = store.get(&layout::server_record(RECORD)).map_err(of_database)?;
+        let mut record = match found {
+            Some(bytes) => StoreRecord::decode(&bytes)?,
+            None => {
+                let seed = Random::secret().map_err(|error| Failure::new(format!("ERR randomness: {error}")))?;
+                let mut databases = [0; DATABASES];
+                databases.iter_mut().zip(0..).for_each(|(space, number)| *space = number);
+                StoreRecord { seed: seed as u64, next_id: 1, databases }
+            }
+        };
+        let next_id = record.next_id;
+        record.next_id = next_id.saturating_add(ID_BLOCK);
+        write(store, &record)?;
+        let spaces = Self {
+            layout: Layout::new(record.seed),
+            databases: RwLock::new(record.databases),
+            next_id: AtomicU64::new(next_id),
+            record: Mutex::new(record),
+            counts: Default::default(),
+        };
+        spaces.count(store)?;
+        Ok(spaces)
+    }
+
+    fn count(&self, store: &Store) -> Outcome {
+        for (space, counts) in (0..).zip(&self.counts) {
+            let (from, to) = layout::headers_from(space, 0);
+            let options = IterOptions { lower: Some(&from), upper: Some(&to), ..IterOptions::default() };
+            let mut iterator = store.iter_with(&options).map_err(of_database)?;
+            iterator.seek_to_first().map_err(of_database)?;
+            while iterator.valid() {
+                let header = Header::decode(Bytes::copy_from_slice(iterator.value()))?;
+                counts.0.fetch_add(1, Ordering::Relaxed);
+                counts.1.fetch_add(i64::from(header.expires_ms.is_some()), Ordering::Relaxed);
+                iterator.next().map_err(of_database)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys of this store.
+    #[must_use]
+    pub const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The space of each database. It changes only while all keys are locked.
+    #[must_use]
+    pub fn databases(&self) -> [Space; DATABASES] {
+        *self.databases.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The database whose space this is.
+    #[must_use]
+    pub fn database_of(&self, space: Space) -> usize {
+        self.databases().iter().position(|&other| other == space).unwrap_or(usize::from(space))
+    }
+
+    /// Exchanges two databases. The caller holds the lock of all keys.
+    ///
+    /// # Errors
+    /// Those of the database; nothing has changed then.
+    pub fn swap(&self, store: &Store, a: usize, b: usize) -> Outcome {
+        let mut record = lock(&self.record);
+        let mut changed = *record;
+        if a < DATABASES && b < DATABASES {
+            changed.databases.swap(a, b);
+        }
+        write(store, &changed)?;
+        *record = changed;
+        *self.databases.write().unwrap_or_else(PoisonError::into_inner) = changed.databases;
+        Ok(())
+    }
+
+    /// An id that no collection has had.
+    ///
+    /// # Errors
+    /// Those of the database, when a block must be reserved.
+    pub fn new_id(&self, store: &Store) -> Outcome<u64> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut record = lock(&self.record);
+        if id >= record.next_id {
+            let changed = StoreRecord { next_id: id.saturating_add(ID_BLOCK), ..*record };
+            write(store, &changed)?;
+            *record = changed;
+        }
+        Ok(id)
+    }
+
+    /// Number of keys of a space, and of those that expire, as far as they have not been removed yet.
+    #[must_use]
+    pub fn counts(&self, space: Space) -> (i64, i64) {
+        let counts = self.counts.get(usize::from(space));
+        counts.map_or((0, 0), |(keys, expiring)| (keys.load(Ordering::Relaxed), expiring.load(Ordering::Relaxed)))
+    }
+
+    /// Adds to the counts what a run of commands changed.
+    pub fn add(&self, deltas: &Deltas) {
+        for (counts, (keys, expiring)) in self.counts.iter().zip(deltas) {
+            if *keys != 0 {
+                counts.0.fetch_add(*keys, Ordering::Relaxed);
+            }
+            if *expiring != 0 {
+                counts.1.fetch_add(*expiring, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn write(store: &Store, record: &StoreRecord) -> Outcome {
+    store.put(&layout::server_record(RECORD), &record.encode()).map_err(of_database)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay::Options;
+
+    #[test]
+    fn golden_bytes_of_the_store_record() {
+        let mut databases = [0; DATABASES];
+        databases.iter_mut().zip(0..).for_each(|(space, number)| *space = number);
+        let record = StoreRecord { seed: 0x0102, next_id: 0x0304, databases };
+        let bytes = record.encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "0102010000000000000403000000000000000102030405060708090a0b0c0d0e0f");
+        assert_eq!(StoreRecord::decode(&bytes).unwrap(), record);
+        for length in 0..bytes.len() {
+            assert!(StoreRecord::decode(&bytes[..length]).is_err());
+        }
+        let mut twice = bytes;
+        twice[20] = 0;
+        assert!(StoreRecord::decode(&twice).is_err());
+    }
+
+    #[test]
+    fn a_store_that_is_opened_again_knows_what_it_held() {
+        let store = Store::embedded(64 << 20, Options::default()).unwrap();
+        let spaces = Spaces::open(&store).unwrap();
+        let first = spaces.new_id(&store).unwrap();
+        spaces.swap(&store, 0, 3).unwrap();
+        let header = Header { expires_ms: Some(1), ..Header::string("v") };
+        store.put(&spaces.layout().header(5, b"k"), &header.encode()).unwrap();
+        let again = Spaces::open(&store).unwrap();
+        assert_eq!(again.layout().hash(b"k"), spaces.layout().hash(b"k"));
+        assert_eq!(again.databases()[..4], [3, 1, 2, 0]);
+        assert!(again.new_id(&store).unwrap() >= first + ID_BLOCK);
+        assert_eq!((again.counts(5), again.counts(0)), ((1, 1), (0, 0)));
+    }
+}

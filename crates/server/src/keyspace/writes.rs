@@ -1,0 +1,326 @@
+//! What a run of commands has read and written so far.
+//!
+//! Reads look here first and then into the store; writes stay here until [`Writes::commit`] writes all of them as one
+//! batch. Keys that will be needed can be fetched together, in few round trips ([`Writes::fetch`]).
+//!
+//! The batch has the range deletions first, and then the last state of each key: what was written within a range
+//! before it was deleted is forgotten, so what is left came later.
+
+use crate::keyspace::failure::{Outcome, of_database};
+use crate::keyspace::layout::Range;
+use bytes::Bytes;
+use forebay::{DbIterator, IterOptions, Store, WriteBatch};
+use std::collections::BTreeMap;
+
+/// Reads and writes of a run. See the module.
+#[derive(Debug)]
+pub struct Writes<'s> {
+    store: &'s Store,
+    known: BTreeMap<Bytes, Known>,
+    deleted: Vec<Range>,
+    fetched_bytes: usize,
+}
+
+/// What is known of a key of the engine.
+#[derive(Debug)]
+struct Known {
+    value: Option<Bytes>,
+    is_written: bool,
+}
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the smallest key on.
+    Forward,
+    /// From the largest key on.
+    Backward,
+}
+
+impl<'s> Writes<'s> {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new(store: &'s Store) -> Self {
+        Self { store, known: BTreeMap::new(), deleted: Vec::new(), fetched_bytes: 0 }
+    }
+
+    /// The store.
+    #[must_use]
+    pub const fn store(&self) -> &'s Store {
+        self.store
+    }
+
+    /// Bytes of the values that came from the store.
+    #[must_use]
+    pub const fn fetched_bytes(&self) -> usize {
+        self.fetched_bytes
+    }
+
+    /// Reads keys together, which later reads will find here.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn fetch(&mut self, keys: impl IntoIterator<Item = Bytes>) -> Outcome {
+        let mut missing: Vec<Bytes> = keys.into_iter().filter(|key| !self.is_known(key)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let values = match missing.as_slice() {
+            [] => return Ok(()),
+            [key] => vec![self.store.get(key).map_err(of_database)?],
+            keys => {
+                let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+                self.store.multi_get(&keys).map_err(of_database)?
+            }
+        };
+        for (key, value) in missing.into_iter().zip(values) {
+            self.learn(key, value.map(Bytes::from));
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.fetched_bytes += value.as_ref().map_or(0, Bytes::len);
+        self.known.insert(key, Known { value, is_written: false });
+    }
+
+    fn is_known(&self, key: &[u8]) -> bool {
+        self.known.contains_key(key) || self.is_deleted(key)
+    }
+
+    fn is_deleted(&self, key: &[u8]) -> bool {
+        self.deleted.iter().any(|(from, to)| &from[..] <= key && key < &to[..])
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn get(&mut self, key: &Bytes) -> Outcome<Option<Bytes>> {
+        if let Some(known) = self.known.get(key) {
+            return Ok(known.value.clone());
+        }
+        if self.is_deleted(key) {
+            return Ok(None);
+        }
+        let value = self.store.get(key).map_err(of_database)?.map(Bytes::from);
+        self.learn(key.clone(), value.clone());
+        Ok(value)
+    }
+
+    /// The values of keys, which are not kept: for reading much.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn read_many(&self, keys: &[Bytes]) -> Outcome<Vec<Option<Bytes>>> {
+        let missing: Vec<&[u8]> = keys.iter().filter(|key| !self.is_known(key)).map(|key| &key[..]).collect();
+        let mut found = if missing.is_empty() {
+            Vec::new().into_iter()
+        } else {
+            self.store.multi_get(&missing).map_err(of_database)?.into_iter()
+        };
+        let value = |key: &Bytes| match self.known.get(key) {
+            Some(known) => known.value.clone(),
+            None if self.is_deleted(key) => None,
+            None => found.next().flatten().map(Bytes::from),
+        };
+        Ok(keys.iter().map(value).collect())
+    }
+
+    /// Sets a key.
+    pub fn put(&mut self, key: Bytes, value: impl Into<Bytes>) {
+        self.known.insert(key, Known { value: Some(value.into()), is_written: true });
+    }
+
+    /// Removes a key.
+    pub fn delete(&mut self, key: Bytes) {
+        self.known.insert(key, Known { value: None, is_written: true });
+    }
+
+    /// Removes all keys of a range.
+    pub fn delete_range(&mut self, range: Range) {
+        let (from, to) = &range;
+        if from >= to {
+            return;
+        }
+        let within: Vec<Bytes> = self.known.range(from.clone()..to.clone()).map(|(key, _)| key.clone()).collect();
+        for key in within {
+            self.known.remove(&key);
+        }
+        self.deleted.push(range);
+    }
+
+    /// Passes the keys and values of a range to `visit`, in order, until it returns false.
+    ///
+    /// # Errors
+    /// Those of the database and of `visit`.
+    pub fn scan(
+        &self,
+        range: &Range,
+        direction: Direction,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Outcome<bool>,
+    ) -> Outcome {
+        let (from, to) = range;
+        if from >= to {
+            return Ok(());
+        }
+        let options = IterOptions { lower: Some(from), upper: Some(to), ..IterOptions::default() };
+        let mut stored = self.store.iter_with(&options).map_err(of_database)?;
+        match direction {
+            Direction::Forward => stored.seek_to_first(),
+            Direction::Backward => stored.seek_to_last(),
+        }
+        .map_err(of_database)?;
+        let written = self.known.range(from.clone()..to.clone()).filter(|(_, known)| known.is_written);
+        let mut written: Box<dyn Iterator<Item = (&Bytes, &Known)>> = match direction {
+            Direction::Forward => Box::new(written),
+            Direction::Backward => Box::new(written.rev()),
+        };
+        let mut next = written.next();
+        loop {
+            let order = match (next, stored.valid()) {
+                (None, false) => return Ok(()),
+                (Some(_), false) => std::cmp::Ordering::Less,
+                (None, true) => std::cmp::Ordering::Greater,
+                (Some((key, _)), true) => match direction {
+                    Direction::Forward => key[..].cmp(stored.key()),
+                    Direction::Backward => stored.key().cmp(&key[..]),
+                },
+            };
+            let goes_on = match (order, next) {
+                (std::cmp::Ordering::Less | std::cmp::Ordering::Equal, Some((key, known))) => {
+                    if order.is_eq() {
+                        step(&mut stored, direction)?;
+                    }
+                    next = written.next();
+                    match &known.value {
+                        Some(value) => visit(key, value)?,
+                        None => true,
+                    }
+                }
+                _ => {
+                    let goes_on = self.is_deleted(stored.key()) || visit(stored.key(), stored.value())?;
+                    if goes_on {
+                        step(&mut stored, direction)?;
+                    }
+                    goes_on
+                }
+            };
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether nothing was written.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.deleted.is_empty() && self.known.values().all(|known| !known.is_written)
+    }
+
+    /// Writes everything as one batch. Nothing was written when it fails, as far as is known.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn commit(&mut self) -> Outcome {
+        let mut batch = WriteBatch::new();
+        for (from, to) in self.deleted.drain(..) {
+            batch.delete_range(&from, &to);
+        }
+        for (key, known) in &mut self.known {
+            if std::mem::take(&mut known.is_written) {
+                match &known.value {
+                    Some(value) => batch.put(key, value),
+                    None => batch.delete(key),
+                };
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.store.write(&batch).map_err(of_database) }
+    }
+}
+
+fn step(iterator: &mut DbIterator, direction: Direction) -> Outcome {
+    match direction {
+        Direction::Forward => iterator.next(),
+        Direction::Backward => iterator.prev(),
+    }
+    .map_err(of_database)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay::Options;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Put(u8, u8),
+        Delete(u8),
+        DeleteRange(u8, u8),
+        Get(u8),
+        Fetch(Vec<u8>),
+        Commit,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let key = || 0u8..20;
+        prop_oneof![
+            (key(), any::<u8>()).prop_map(|(key, value)| Step::Put(key, value)),
+            key().prop_map(Step::Delete),
+            (key(), key()).prop_map(|(from, to)| Step::DeleteRange(from, to)),
+            key().prop_map(Step::Get),
+            prop::collection::vec(key(), 0..5).prop_map(Step::Fetch),
+            Just(Step::Commit),
+        ]
+    }
+
+    fn bytes(byte: u8) -> Bytes {
+        Bytes::copy_from_slice(&[byte])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn reads_see_what_was_written_before_and_after_a_commit(steps in prop::collection::vec(step(), 1..60)) {
+            let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+            let mut model = BTreeMap::new();
+            let mut writes = Writes::new(&store);
+            for step in steps {
+                match step {
+                    Step::Put(key, value) => {
+                        model.insert(key, value);
+                        writes.put(bytes(key), bytes(value));
+                    }
+                    Step::Delete(key) => {
+                        model.remove(&key);
+                        writes.delete(bytes(key));
+                    }
+                    Step::DeleteRange(from, to) => {
+                        model.retain(|key, _| !(from..to).contains(key));
+                        writes.delete_range((bytes(from), bytes(to)));
+                    }
+                    Step::Get(key) => {
+                        prop_assert_eq!(writes.get(&bytes(key)).unwrap(), model.get(&key).map(|&value| bytes(value)));
+                    }
+                    Step::Fetch(keys) => writes.fetch(keys.into_iter().map(bytes)).unwrap(),
+                    Step::Commit => writes.commit().unwrap(),
+                }
+                for direction in [Direction::Forward, Direction::Backward] {
+                    let mut found = Vec::new();
+                    writes.scan(&(bytes(3), bytes(15)), direction, |key, value| {
+                        found.push((key[0], value[0]));
+                        Ok(true)
+                    }).unwrap();
+                    if direction == Direction::Backward {
+                        found.reverse();
+                    }
+                    prop_assert_eq!(found, model.range(3..15).map(|(&k, &v)| (k, v)).collect::<Vec<_>>());
+                }
+            }
+            writes.commit().unwrap();
+            for key in 0..20 {
+                prop_assert_eq!(store.get(&[key]).unwrap(), model.get(&key).map(|&value| vec![value]));
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The Redis protocol over Forebay.
+//!
+//! ```no_run
+//! use forebay::{Options, Store};
+//! use forebay_server::{Server, ServerOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Store::embedded(1 << 30, Options::default())?;
+//! let server = Server::start(store, ServerOptions::default())?;
+//! println!("redis://{}", server.address());
+//! server.stop()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```text
+//!   server ──► network ──► execute ──► commands ──► keyspace ──► the database
+//!                 │            │           │
+//!                 └────────────┴───────────┴──► state, protocol, text
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `text` | numbers, patterns, and bytes made safe to show |
+//! | `protocol` | requests and replies |
+//! | `keyspace` | keys, types and expiries over ordered keys; locks |
+//! | `state` | what connections share |
+//! | `commands` | what commands do, by family |
+//! | `execute` | runs of commands, transactions |
+//! | `network` | connections and threads |
+//!
+//! `docs/decisions/0039` gives the reasons, `docs/formats/redis-keys.md` describes the keys, and
+//! `docs/reference/redis.md` lists commands and known differences from Redis.
+
+#![forbid(unsafe_code)]
+
+pub mod commands;
+mod execute;
+pub mod keyspace;
+mod network;
+pub mod protocol;
+mod server;
+pub mod state;
+pub mod text;
+
+pub use server::{Error, Server, ServerOptions};

@@ -1,0 +1,289 @@
+//! A thread, and the connections that it serves.
+//!
+//! The first thread also accepts connections, which are given to all threads in turn, and removes keys that have
+//! expired.
+
+use crate::commands::command::Registry;
+use crate::execute::Executor;
+use crate::network::connection::{Connection, Turn};
+use crate::network::expiry;
+use crate::state::counters::Counters;
+use crate::state::mailbox::{Mailbox, Message};
+use crate::state::session::Session;
+use crate::state::shared::Shared;
+use forebay_env::Nanos;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the thread's mailbox wakes it with.
+pub const MAIL: Token = Token(0);
+const LISTENER: Token = Token(1);
+/// Tokens of connections are their clients' numbers, and this.
+const CONNECTIONS: usize = 2;
+/// How often the first thread looks for keys that have expired.
+const SWEEP: Duration = Duration::from_millis(100);
+/// Events that are taken at a time.
+const EVENTS: usize = 1024;
+/// Connections that are accepted at a time.
+const ACCEPTS: usize = 128;
+
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+const PROTECTED: &[u8] =
+    b"-DENIED Forebay is running in protected mode: no password is set, and the connection does not \
+come from this machine. Set a password, or turn protected mode off.\r\n";
+
+/// A thread that serves connections.
+pub struct EventLoop {
+    shared: Arc<Shared>,
+    registry: Arc<Registry>,
+    poll: Poll,
+    mailbox: Arc<Mailbox>,
+    connections: BTreeMap<u64, Connection>,
+    /// When clients that wait have waited long enough.
+    deadlines: BTreeSet<(Nanos, u64)>,
+    /// Connections that have more to do.
+    going_on: BTreeSet<u64>,
+    spare: Vec<u8>,
+    door: Option<Door>,
+}
+
+impl std::fmt::Debug for EventLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventLoop").field("connections", &self.connections.len()).finish_non_exhaustive()
+    }
+}
+
+/// Where connections come in.
+#[derive(Debug)]
+pub struct Door {
+    /// The socket.
+    pub listener: TcpListener,
+    /// The threads that serve connections.
+    pub threads: Vec<Arc<Mailbox>>,
+    /// The thread that gets the next one.
+    pub next: usize,
+}
+
+impl EventLoop {
+    /// A thread with this mailbox, whose waker belongs to `poll`.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn new(
+        shared: Arc<Shared>,
+        registry: Arc<Registry>,
+        poll: Poll,
+        mailbox: Arc<Mailbox>,
+        mut door: Option<Door>,
+    ) -> std::io::Result<Self> {
+        if let Some(door) = &mut door {
+            poll.registry().register(&mut door.listener, LISTENER, Interest::READABLE)?;
+        }
+        let (connections, deadlines, going_on) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Ok(Self { shared, registry, poll, mailbox, connections, deadlines, going_on, spare: Vec::new(), door })
+    }
+
+    /// Serves until it is told to stop.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut swept_at = self.shared.clock.now();
+        let (mut may_accept, mut may_sweep) = (false, false);
+        loop {
+            let timeout = self.timeout(may_accept || may_sweep);
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != std::io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "waiting for connections");
+                self.shared.stop();
+                return;
+            }
+            let mut ready: BTreeSet<u64> = std::mem::take(&mut self.going_on);
+            for event in &events {
+                match event.token() {
+                    MAIL => {}
+                    LISTENER => may_accept = true,
+                    Token(token) => {
+                        let id = token.saturating_sub(CONNECTIONS) as u64;
+                        if let Some(connection) = self.connections.get_mut(&id) {
+                            let readable = event.is_readable() || event.is_error();
+                            connection.is_ready(readable, event.is_writable(), event.is_read_closed());
+                            ready.insert(id);
+                        }
+                    }
+                }
+            }
+            for message in self.mailbox.take() {
+                match message {
+                    Message::Serve(stream) => self.admit(stream, &mut ready),
+                    Message::Send { client, bytes } => {
+                        if self.connections.get_mut(&client).is_some_and(|connection| !connection.push(&bytes)) {
+                            tracing::info!(client, "a client does not take what it has subscribed to");
+                            self.end(client);
+                        } else {
+                            ready.insert(client);
+                        }
+                    }
+                    Message::Unblock { client, bytes } => {
+                        self.forget_deadline(client);
+                        if let Some(connection) = self.connections.get_mut(&client) {
+                            connection.unblock(&bytes);
+                            ready.insert(client);
+                        }
+                    }
+                    Message::Kill(client) => self.end(client),
+                    Message::Stop => return self.end_all(),
+                }
+            }
+            if may_accept {
+                may_accept = self.accept(&mut ready);
+            }
+            self.end_waits(&mut ready);
+            for id in ready {
+                self.turn(id);
+            }
+            let now = self.shared.clock.now();
+            if self.door.is_some() && (may_sweep || now.saturating_sub(swept_at) >= SWEEP.as_nanos() as u64) {
+                // When there is more, the next look comes as soon as connections were served.
+                may_sweep = self.sweep();
+                swept_at = now;
+            }
+        }
+    }
+
+    /// How long to wait for events.
+    fn timeout(&self, has_more: bool) -> Option<Duration> {
+        if has_more || !self.going_on.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.shared.clock.now();
+        let next = self.deadlines.first().map(|(until, _)| Duration::from_nanos(until.saturating_sub(now)));
+        let sweep = self.door.is_some().then_some(SWEEP);
+        // The system counts in milliseconds, and rounds up.
+        next.into_iter().chain(sweep).min()
+    }
+
+    fn forget_deadline(&mut self, id: u64) {
+        if let Some(until) = self.connections.get(&id).and_then(Connection::waits_until) {
+            self.deadlines.remove(&(until, id));
+        }
+    }
+
+    /// Lets those go on whose time to wait is over.
+    fn end_waits(&mut self, ready: &mut BTreeSet<u64>) {
+        let now = self.shared.clock.now();
+        while let Some((until, id)) = self.deadlines.first().copied().filter(|(until, _)| *until <= now) {
+            self.deadlines.pop_first();
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let Some(waiter) = connection.session.blocked.clone().filter(|waiter| waiter.until == Some(until)) else {
+                continue;
+            };
+            // Otherwise somebody else has ended it, and its reply is on its way.
+            if let Some(claim) = waiter.claim() {
+                claim.end();
+                self.shared.waiting.remove(&waiter);
+                connection.unblock(&waiter.nothing);
+                ready.insert(id);
+            }
+        }
+    }
+
+    fn sweep(&self) -> bool {
+        expiry::remove_some(&self.shared).unwrap_or_else(|failure| {
+            tracing::warn!(reason = failure.message(), "removing keys that have expired");
+            false
+        })
+    }
+
+    fn turn(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        match connection.turn(&executor, &mut self.spare) {
+            Turn::Waits if connection.is_given_up() => self.end(id),
+            Turn::Waits => self.deadlines.extend(connection.waits_until().map(|until| (until, id))),
+            Turn::GoesOn => {
+                self.going_on.insert(id);
+            }
+            Turn::Ends => self.end(id),
+        }
+    }
+
+    /// Accepts connections. True when there may be more.
+    fn accept(&mut self, ready: &mut BTreeSet<u64>) -> bool {
+        for _ in 0..ACCEPTS {
+            let Some(door) = &mut self.door else { return false };
+            match door.listener.accept() {
+                Ok((stream, address)) => {
+                    let Some(stream) = admissible(&self.shared, stream, address) else { continue };
+                    let thread = door.next;
+                    door.next = (door.next + 1) % door.threads.len().max(1);
+                    match door.threads.get(thread) {
+                        Some(other) if thread > 0 => other.send(Message::Serve(stream)),
+                        _ => self.admit(stream, ready),
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+                Err(error) => {
+                    // Out of descriptors, for example: try again when something happens.
+                    tracing::warn!(%error, "accepting a connection");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn admit(&mut self, mut stream: TcpStream, ready: &mut BTreeSet<u64>) {
+        let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
+        let _ = stream.set_nodelay(true);
+        let client = self.shared.clients.add(Arc::clone(&self.mailbox), address, local, self.shared.clock.wall_ms());
+        let id = client.id;
+        let token = Token(usize::try_from(id).unwrap_or(usize::MAX).saturating_add(CONNECTIONS));
+        if let Err(error) = self.poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE) {
+            tracing::warn!(%error, "serving a connection");
+            self.shared.clients.remove(id);
+            return;
+        }
+        let is_trusted = self.shared.config.get("requirepass").is_empty();
+        self.connections.insert(id, Connection::new(stream, Session::new(client, is_trusted)));
+        ready.insert(id);
+    }
+
+    fn end(&mut self, id: u64) {
+        self.going_on.remove(&id);
+        self.forget_deadline(id);
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        let _ = self.poll.registry().deregister(connection.stream());
+        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        executor.forget(&mut connection.session);
+    }
+
+    fn end_all(&mut self) {
+        let all: Vec<u64> = self.connections.keys().copied().collect();
+        all.into_iter().for_each(|id| self.end(id));
+    }
+}
+
+/// The connection, if it may be served.
+fn admissible(shared: &Shared, mut stream: TcpStream, address: SocketAddr) -> Option<TcpStream> {
+    Counters::add(&shared.counters.connections, 1);
+    let most = usize::try_from(shared.config.number("maxclients")).unwrap_or(usize::MAX);
+    let refusal = if shared.clients.count() >= most {
+        TOO_MANY
+    } else if !address.ip().to_canonical().is_loopback()
+        && shared.config.get("protected-mode") == "yes"
+        && shared.config.get("requirepass").is_empty()
+    {
+        PROTECTED
+    } else {
+        return Some(stream);
+    };
+    Counters::add(&shared.counters.rejected, 1);
+    // Its buffer is empty, so this is taken; if it is not, nobody is there.
+    let _ = stream.write(refusal);
+    None
+}

@@ -1,0 +1,56 @@
+//! Removes keys that have expired.
+//!
+//! A key that has expired is gone for all commands at once. What is left of it is removed here: the entries of keys
+//! that expire are in the order of their times.
+
+use crate::keyspace::failure::Outcome;
+use crate::keyspace::layout;
+use crate::keyspace::locks::Locks;
+use crate::keyspace::spaces::DATABASES;
+use crate::keyspace::transaction::Transaction;
+use crate::keyspace::writes::{Direction, Writes};
+use crate::state::counters::Counters;
+use crate::state::shared::Shared;
+use bytes::Bytes;
+
+/// Keys that are removed at a time, of each database.
+const AT_A_TIME: usize = 256;
+
+/// Removes keys that have expired, some of each database. True when there may be more.
+///
+/// # Errors
+/// Those of the database.
+pub fn remove_some(shared: &Shared) -> Outcome<bool> {
+    let mut may_have_more = false;
+    for space in 0..DATABASES as u8 {
+        if shared.spaces.counts(space).1 > 0 {
+            may_have_more |= remove(shared, space)? == AT_A_TIME;
+        }
+    }
+    Ok(may_have_more)
+}
+
+fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
+    let now_ms = shared.clock.wall_ms();
+    let mut found: Vec<Bytes> = Vec::new();
+    Writes::new(&shared.store).scan(&layout::expiries_before(space, now_ms), Direction::Forward, |key, _| {
+        found.push(Bytes::copy_from_slice(layout::client_key(key)));
+        Ok(found.len() < AT_A_TIME)
+    })?;
+    if found.is_empty() {
+        return Ok(0);
+    }
+    let keyed = shared.spaces.layout();
+    let mut stripes = found.iter().map(|key| Locks::stripe(keyed.hash(key))).collect();
+    let _locked = shared.locks.lock(&mut stripes, true);
+    let mut keys = Transaction::new(&shared.store, &shared.spaces, now_ms);
+    keys.fetch(found.iter().map(|key| (space, &key[..])))?;
+    for key in &found {
+        // Somebody may have changed it before it was locked.
+        keys.expire(space, key)?;
+    }
+    keys.commit()?;
+    Counters::add(&shared.counters.expired, keys.expired());
+    shared.watches.changed(&keys.touched());
+    Ok(found.len())
+}

@@ -1,0 +1,244 @@
+//! Replies, written in the version of the protocol that the client asked for.
+
+use crate::text::number;
+
+/// Memory that is kept for replies to come.
+const KEPT_BYTES: usize = 1 << 10;
+
+/// The version of the protocol of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// RESP2: simple strings, errors, integers, bulk strings, arrays.
+    #[default]
+    Two,
+    /// RESP3: also maps, sets, doubles, booleans, verbatim strings, pushes, one null.
+    Three,
+}
+
+/// Replies of one connection, one after another.
+#[derive(Debug, Default)]
+pub struct Reply {
+    bytes: Vec<u8>,
+    protocol: Protocol,
+}
+
+impl Reply {
+    /// No replies yet.
+    #[must_use]
+    pub fn new(protocol: Protocol) -> Self {
+        Self { bytes: Vec::new(), protocol }
+    }
+
+    /// The version of what is written from now on.
+    #[must_use]
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Changes the version of what is written from now on.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    /// What was written.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes what was written.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Forgets everything, and keeps a little memory.
+    pub fn forget(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+    }
+
+    /// Number of bytes that were written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Forgets what was written after the first `length` bytes.
+    pub fn truncate(&mut self, length: usize) {
+        self.bytes.truncate(length);
+    }
+
+    /// Adds bytes that are replies already.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn is_three(&self) -> bool {
+        self.protocol == Protocol::Three
+    }
+
+    fn header(&mut self, sign: u8, number: i64) {
+        self.bytes.push(sign);
+        number::push_integer(&mut self.bytes, number);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// `+OK`.
+    pub fn ok(&mut self) {
+        self.bytes.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A short text without line ends.
+    pub fn simple(&mut self, text: &str) {
+        self.bytes.push(b'+');
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// An error: a code in capitals and a text. Line ends in it become spaces.
+    pub fn error(&mut self, text: &str) {
+        self.bytes.push(b'-');
+        self.bytes.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// An integer.
+    pub fn integer(&mut self, number: i64) {
+        self.header(b':', number);
+    }
+
+    /// A count.
+    pub fn count(&mut self, count: impl TryInto<i64>) {
+        self.integer(count.try_into().unwrap_or(i64::MAX));
+    }
+
+    /// Bytes of any kind.
+    pub fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        self.header(b'$', bytes.len() as i64);
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Bytes, or null.
+    pub fn bulk_or_null(&mut self, bytes: Option<impl AsRef<[u8]>>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// An integer as bytes.
+    pub fn bulk_integer(&mut self, number: i64) {
+        let mut digits = Vec::with_capacity(20);
+        number::push_integer(&mut digits, number);
+        self.bulk(digits);
+    }
+
+    /// Text that is shown to people.
+    pub fn verbatim(&mut self, text: &str) {
+        if self.is_three() {
+            self.header(b'=', text.len() as i64 + 4);
+            self.bytes.extend_from_slice(b"txt:");
+            self.bytes.extend_from_slice(text.as_bytes());
+            self.bytes.extend_from_slice(b"\r\n");
+        } else {
+            self.bulk(text);
+        }
+    }
+
+    /// No value.
+    pub fn null(&mut self) {
+        self.bytes.extend_from_slice(if self.is_three() { b"_\r\n" } else { b"$-1\r\n" });
+    }
+
+    /// No array.
+    pub fn null_array(&mut self) {
+        self.bytes.extend_from_slice(if self.is_three() { b"_\r\n" } else { b"*-1\r\n" });
+    }
+
+    /// A number with a fraction.
+    pub fn double(&mut self, number: f64) {
+        let text = number::double_text(number);
+        if self.is_three() {
+            self.bytes.push(b',');
+            self.bytes.extend_from_slice(text.as_bytes());
+            self.bytes.extend_from_slice(b"\r\n");
+        } else {
+            self.bulk(text);
+        }
+    }
+
+    /// True or false.
+    pub fn boolean(&mut self, value: bool) {
+        if self.is_three() {
+            self.bytes.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" });
+        } else {
+            self.integer(i64::from(value));
+        }
+    }
+
+    /// The head of an array of this many replies.
+    pub fn array(&mut self, length: usize) {
+        self.header(b'*', length as i64);
+    }
+
+    /// The head of a map of this many pairs.
+    pub fn map(&mut self, pairs: usize) {
+        if self.is_three() {
+            self.header(b'%', pairs as i64);
+        } else {
+            self.header(b'*', pairs as i64 * 2);
+        }
+    }
+
+    /// The head of a set of this many replies.
+    pub fn set(&mut self, length: usize) {
+        self.header(if self.is_three() { b'~' } else { b'*' }, length as i64);
+    }
+
+    /// The head of what was not asked for.
+    pub fn push(&mut self, length: usize) {
+        self.header(if self.is_three() { b'>' } else { b'*' }, length as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_in_both_versions() {
+        let written = |protocol| {
+            let mut reply = Reply::new(protocol);
+            reply.ok();
+            reply.error("ERR two\r\nlines");
+            reply.integer(-7);
+            reply.bulk("a\r\nb");
+            reply.verbatim("t");
+            reply.null();
+            reply.null_array();
+            reply.double(0.5);
+            reply.boolean(true);
+            reply.array(1);
+            reply.map(2);
+            reply.set(3);
+            reply.push(4);
+            String::from_utf8(reply.take()).unwrap()
+        };
+        assert_eq!(
+            written(Protocol::Two),
+            "+OK\r\n-ERR two  lines\r\n:-7\r\n$4\r\na\r\nb\r\n$1\r\nt\r\n$-1\r\n*-1\r\n$3\r\n0.5\r\n:1\r\n*1\r\n*4\r\n*3\r\n*4\r\n"
+        );
+        assert_eq!(
+            written(Protocol::Three),
+            "+OK\r\n-ERR two  lines\r\n:-7\r\n$4\r\na\r\nb\r\n=5\r\ntxt:t\r\n_\r\n_\r\n,0.5\r\n#t\r\n*1\r\n%2\r\n~3\r\n>4\r\n"
+        );
+    }
+}

@@ -1,0 +1,493 @@
+//! Requests of clients, parsed where they were received.
+//!
+//! A request is an array of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) or a line of words ("inline"). A
+//! [`Requests`] owns the bytes that came from a connection and remembers how far it has understood them, so that a
+//! large value that arrives in many pieces is looked at once. Arguments are stretches of these bytes and not copied.
+//!
+//! ```text
+//!   received   │ whole request │ whole request │ part of a request │ free
+//!                                              └ `begun`           └ `bytes.len()`
+//!              └─ taken together by `consume` ─┘
+//! ```
+//!
+//! Invariants: every stretch lies within `bytes`; those of whole requests lie before `begun`.
+
+use std::io::Read;
+use std::ops::Range;
+
+/// Longest line: an inline request, or a length.
+const MAX_LINE_BYTES: usize = 64 << 10;
+/// Most arguments of a request.
+const MAX_ARGUMENTS: i64 = 1 << 20;
+/// Most bytes of a request.
+const MAX_REQUEST_BYTES: usize = 512 << 20;
+/// The same, of a client that has not proven who it is.
+const MAX_STRANGER_ARGUMENTS: i64 = 10;
+const MAX_STRANGER_BULK_BYTES: i64 = 16 << 10;
+/// How much is read at once, at least.
+const READ_BYTES: usize = 16 << 10;
+/// How much is read at once, at most.
+const MAX_READ_BYTES: usize = 1 << 20;
+
+/// A request that breaks the protocol. The connection cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtocolError(pub String);
+
+impl std::fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Protocol error: {}", self.0)
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+fn broken<T>(why: impl Into<String>) -> Result<T, ProtocolError> {
+    Err(ProtocolError(why.into()))
+}
+
+/// What a connection sent and nobody has answered yet. See the module.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// What was received, and room for more.
+    bytes: Vec<u8>,
+    /// How much of it was received.
+    filled: usize,
+    /// First byte that is not understood.
+    at: usize,
+    /// Arguments of all requests, one after another; those of the last may not be complete.
+    arguments: Vec<Range<usize>>,
+    /// For each whole request, the number of arguments up to its end.
+    ends: Vec<usize>,
+    /// First byte after the whole requests.
+    begun: usize,
+    /// Arguments of the last request that are still to come.
+    missing: usize,
+    /// Length of the argument that comes next, when it is known.
+    bulk: Option<usize>,
+}
+
+impl Requests {
+    /// Reads once from `source`. Returns the number of bytes, which is zero when it has ended, and whether there may be
+    /// more.
+    ///
+    /// # Errors
+    /// Those of `source`.
+    pub fn fill(&mut self, source: &mut impl Read) -> std::io::Result<(usize, bool)> {
+        let wanted = self.bulk.map_or(0, |bulk| (self.at + bulk + 2).saturating_sub(self.filled));
+        let end = self.filled + wanted.clamp(READ_BYTES, MAX_READ_BYTES);
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        let room = self.bytes.get_mut(self.filled..).unwrap_or_default();
+        let read = source.read(room)?;
+        let is_full = read == room.len();
+        self.filled += read;
+        Ok((read, is_full))
+    }
+
+    /// Adds bytes as if they had been received.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.truncate(self.filled);
+        self.bytes.extend_from_slice(bytes);
+        self.filled = self.bytes.len();
+    }
+
+    /// Bytes that are held.
+    #[must_use]
+    pub const fn size_bytes(&self) -> usize {
+        self.filled
+    }
+
+    /// Takes over memory for what comes, if there is none.
+    pub fn borrow_memory(&mut self, spare: &mut Vec<u8>) {
+        if self.bytes.is_empty() {
+            std::mem::swap(&mut self.bytes, spare);
+        }
+    }
+
+    /// Gives memory back that is not needed.
+    pub fn return_memory(&mut self, spare: &mut Vec<u8>) {
+        if self.filled == 0 && self.bytes.len() <= MAX_READ_BYTES {
+            std::mem::swap(&mut self.bytes, spare);
+        }
+        if self.filled == 0 {
+            self.bytes = Vec::new();
+        }
+    }
+
+    fn received(&self) -> &[u8] {
+        self.bytes.get(..self.filled).unwrap_or_default()
+    }
+
+    /// Number of whole requests.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is no whole request.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The arguments of a whole request.
+    pub fn arguments(&self, request: usize) -> impl Iterator<Item = &[u8]> {
+        let from = request.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        let to = self.ends.get(request).copied().unwrap_or(from);
+        let stretches = self.arguments.get(from..to).unwrap_or_default();
+        stretches.iter().map(|stretch| self.bytes.get(stretch.clone()).unwrap_or_default())
+    }
+
+    /// Forgets the first whole requests, up to all; and once there is none left, what was no request, such as empty
+    /// lines.
+    pub fn consume(&mut self, requests: usize) {
+        if let Some(last) = requests.checked_sub(1) {
+            let gone = self.ends.get(last).copied().unwrap_or(0);
+            self.ends.drain(..requests.min(self.ends.len()));
+            self.ends.iter_mut().for_each(|end| *end -= gone);
+            self.arguments.drain(..gone);
+        }
+        if self.ends.is_empty() && self.begun > 0 {
+            // What begins now moves to the front.
+            let gone_bytes = std::mem::take(&mut self.begun);
+            for stretch in &mut self.arguments {
+                *stretch = stretch.start - gone_bytes..stretch.end - gone_bytes;
+            }
+            self.at -= gone_bytes;
+            self.bytes.copy_within(gone_bytes..self.filled, 0);
+            self.filled -= gone_bytes;
+        }
+    }
+
+    /// Understands what was received, up to `most` whole requests. A client that is not `trusted` may send small
+    /// requests only.
+    ///
+    /// # Errors
+    /// When the bytes are no request. The requests before them are whole and can be answered.
+    pub fn parse(&mut self, most: usize, max_bulk_bytes: usize, trusted: bool) -> Result<(), ProtocolError> {
+        while self.ends.len() < most {
+            if self.missing == 0 && !self.begin(trusted)? {
+                break;
+            }
+            while self.missing > 0 {
+                if !self.argument(max_bulk_bytes, trusted)? {
+                    return Ok(());
+                }
+            }
+            self.end();
+        }
+        Ok(())
+    }
+
+    /// The request that `missing` counted down is whole.
+    fn end(&mut self) {
+        // An empty request is no request.
+        if self.arguments.len() > self.ends.last().copied().unwrap_or(0) {
+            self.ends.push(self.arguments.len());
+        }
+        self.begun = self.at;
+    }
+
+    /// Reads what begins a request. False when it has not all arrived.
+    fn begin(&mut self, trusted: bool) -> Result<bool, ProtocolError> {
+        let Some(&first) = self.received().get(self.at) else { return Ok(false) };
+        if first != b'*' {
+            return self.inline();
+        }
+        let Some(line) = self.line("too big mbulk count string")? else { return Ok(false) };
+        let count = parse_length(self.received().get(line.start + 1..line.end).unwrap_or_default());
+        let Some(count) = count.filter(|&count| count <= MAX_ARGUMENTS) else {
+            return broken("invalid multibulk length");
+        };
+        if !trusted && count > MAX_STRANGER_ARGUMENTS {
+            return broken("unauthenticated multibulk length");
+        }
+        self.missing = usize::try_from(count).unwrap_or(0);
+        Ok(true)
+    }
+
+    /// Reads an argument of an array. False when it has not all arrived.
+    fn argument(&mut self, max_bulk_bytes: usize, trusted: bool) -> Result<bool, ProtocolError> {
+        let length = match self.bulk {
+            Some(length) => length,
+            None => match self.bulk_length(max_bulk_bytes, trusted)? {
+                Some(length) => length,
+                None => return Ok(false),
+            },
+        };
+        self.bulk = Some(length);
+        let end = self.at + length;
+        if end - self.begun > MAX_REQUEST_BYTES {
+            return broken("too big request");
+        }
+        match self.received().get(end..end + 2) {
+            None => Ok(false),
+            Some(b"\r\n") => {
+                self.arguments.push(self.at..end);
+                self.at = end + 2;
+                self.bulk = None;
+                self.missing -= 1;
+                Ok(true)
+            }
+            Some(_) => broken("expected a line's end after a bulk string"),
+        }
+    }
+
+    fn bulk_length(&mut self, max_bulk_bytes: usize, trusted: bool) -> Result<Option<usize>, ProtocolError> {
+        let Some(&first) = self.received().get(self.at) else { return Ok(None) };
+        if first != b'$' {
+            return broken(format!("expected '$', got '{}'", shown(first)));
+        }
+        let Some(line) = self.line("too big bulk count string")? else { return Ok(None) };
+        let length = parse_length(self.received().get(line.start + 1..line.end).unwrap_or_default());
+        let Some(length) = length.filter(|&length| length >= 0 && length <= max_bulk_bytes as i64) else {
+            return broken("invalid bulk length");
+        };
+        if !trusted && length > MAX_STRANGER_BULK_BYTES {
+            return broken("unauthenticated bulk length");
+        }
+        Ok(usize::try_from(length).ok())
+    }
+
+    /// Takes a line that ends in `\r\n`, which are not part of it.
+    fn line(&mut self, too_long: &str) -> Result<Option<Range<usize>>, ProtocolError> {
+        let rest = self.received().get(self.at..).unwrap_or_default();
+        let looked = rest.get(..rest.len().min(MAX_LINE_BYTES)).unwrap_or_default();
+        let Some(length) = looked.iter().position(|&byte| byte == b'\r') else {
+            return if rest.len() >= MAX_LINE_BYTES { broken(too_long) } else { Ok(None) };
+        };
+        match rest.get(length + 1) {
+            None => Ok(None),
+            Some(b'\n') => {
+                let line = self.at..self.at + length;
+                self.at += length + 2;
+                Ok(Some(line))
+            }
+            Some(_) => broken("expected a line feed after a carriage return"),
+        }
+    }
+
+    /// Reads a line of words. They are decoded in place, as decoding makes nothing longer.
+    fn inline(&mut self) -> Result<bool, ProtocolError> {
+        let rest = self.bytes.get_mut(self.at..self.filled).unwrap_or_default();
+        let looked = rest.len().min(MAX_LINE_BYTES);
+        let Some(end) = rest.iter().take(looked).position(|&byte| byte == b'\n') else {
+            return if looked == MAX_LINE_BYTES { broken("too big inline request") } else { Ok(false) };
+        };
+        let line = rest.get_mut(..end).unwrap_or_default();
+        let Some(words) = split_words(line) else { return broken("unbalanced quotes in request") };
+        self.arguments.extend(words.into_iter().map(|word| self.at + word.start..self.at + word.end));
+        self.at += end + 1;
+        self.missing = 0;
+        Ok(true)
+    }
+}
+
+/// Splits a line into words as a shell does, with `"…"` (with escapes) and `'…'`, and decodes them in place. `None` when a
+/// quote does not end, or is not followed by a space.
+fn split_words(line: &mut [u8]) -> Option<Vec<Range<usize>>> {
+    let mut words = Vec::new();
+    let (mut from, mut to) = (0, 0);
+    let mut source = line.to_vec();
+    if source.last() == Some(&b'\r') {
+        source.pop();
+    }
+    let at = |from: usize| source.get(from).copied();
+    let mut put = |byte: u8, to: &mut usize| {
+        if let Some(place) = line.get_mut(*to) {
+            *place = byte;
+        }
+        *to += 1;
+    };
+    loop {
+        while at(from).is_some_and(|byte| byte.is_ascii_whitespace()) {
+            from += 1;
+        }
+        if from >= source.len() {
+            return Some(words);
+        }
+        let start = to;
+        while let Some(byte) = at(from).filter(|byte| !byte.is_ascii_whitespace()) {
+            from += 1;
+            match byte {
+                b'"' | b'\'' => {
+                    loop {
+                        let inner = at(from)?;
+                        from += 1;
+                        match inner {
+                            _ if inner == byte => break,
+                            b'\\' if byte == b'"' => {
+                                let (decoded, length) = escape(source.get(from..)?)?;
+                                put(decoded, &mut to);
+                                from += length;
+                            }
+                            b'\\' if at(from) == Some(b'\'') => {
+                                put(b'\'', &mut to);
+                                from += 1;
+                            }
+                            _ => put(inner, &mut to),
+                        }
+                    }
+                    if at(from).is_some_and(|byte| !byte.is_ascii_whitespace()) {
+                        return None;
+                    }
+                }
+                _ => put(byte, &mut to),
+            }
+        }
+        words.push(start..to);
+    }
+}
+
+/// The byte that follows a backslash within `"`, and how long its escape is.
+fn escape(rest: &[u8]) -> Option<(u8, usize)> {
+    let digit =
+        |at: usize| rest.get(at).and_then(|&byte| char::from(byte).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+    let first = *rest.first()?;
+    if first == b'x'
+        && let (Some(high), Some(low)) = (digit(1), digit(2))
+    {
+        return Some((high << 4 | low, 3));
+    }
+    let byte = match first {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 8,
+        b'a' => 7,
+        other => other,
+    };
+    Some((byte, 1))
+}
+
+/// A length: decimal digits in the shortest form.
+fn parse_length(digits: &[u8]) -> Option<i64> {
+    crate::text::number::integer(digits)
+}
+
+fn shown(byte: u8) -> String {
+    byte.escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MANY: usize = 1000;
+    const BULK: usize = 1 << 20;
+
+    fn all(requests: &Requests) -> Vec<Vec<Vec<u8>>> {
+        (0..requests.len()).map(|at| requests.arguments(at).map(<[u8]>::to_vec).collect()).collect()
+    }
+
+    fn parsed(bytes: &[u8]) -> Result<Vec<Vec<Vec<u8>>>, String> {
+        let mut requests = Requests::default();
+        requests.push(bytes);
+        requests.parse(MANY, BULK, true).map_err(|error| error.to_string())?;
+        Ok(all(&requests))
+    }
+
+    fn words(words: &[&str]) -> Vec<Vec<u8>> {
+        words.iter().map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn arrays_and_lines() {
+        let bytes =
+            b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n  PING \r\n\r\n*0\r\n*-1\r\nset \"a\\x41\\n\" 'it\\'s'\n*1\r\n$0\r\n\r\n";
+        let expected = vec![words(&["GET", "k"]), words(&["PING"]), words(&["set", "aA\n", "it's"]), words(&[""])];
+        assert_eq!(parsed(bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_breaks_the_protocol_is_named() {
+        for (bytes, why) in [
+            (&b"*x\r\n"[..], "invalid multibulk length"),
+            (b"*99999999\r\n", "invalid multibulk length"),
+            (b"*1\r\n:1\r\n", "expected '$', got ':'"),
+            (b"*1\r\n$-1\r\n", "invalid bulk length"),
+            (b"*1\r\n$01\r\n", "invalid bulk length"),
+            (b"*1\r\n$9999999\r\n", "invalid bulk length"),
+            (b"*1\r\n$1\r\nabc", "expected a line's end after a bulk string"),
+            (b"*1\rx", "expected a line feed after a carriage return"),
+            (b"get \"a\n", "unbalanced quotes in request"),
+            (b"get \"a\"b\n", "unbalanced quotes in request"),
+        ] {
+            assert_eq!(parsed(bytes).unwrap_err(), format!("Protocol error: {why}"));
+        }
+        assert_eq!(parsed(&vec![b'a'; MAX_LINE_BYTES]).unwrap_err(), "Protocol error: too big inline request");
+        let mut long = b"*".to_vec();
+        long.resize(MAX_LINE_BYTES, b'1');
+        assert_eq!(parsed(&long).unwrap_err(), "Protocol error: too big mbulk count string");
+    }
+
+    #[test]
+    fn what_is_no_request_is_not_kept() {
+        let mut requests = Requests::default();
+        for _ in 0..100 {
+            requests.push(b"\r\n*0\r\n*-1\r\n   \r\n");
+            requests.parse(MANY, BULK, true).unwrap();
+            requests.consume(0);
+            assert_eq!((requests.len(), requests.size_bytes()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn strangers_send_little() {
+        for (bytes, why) in [("*11\r\n", "multibulk"), ("*1\r\n$16385\r\n", "bulk")] {
+            let mut requests = Requests::default();
+            requests.push(bytes.as_bytes());
+            let error = requests.parse(MANY, BULK, false).unwrap_err();
+            assert_eq!(error.0, format!("unauthenticated {why} length"));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6), 1..20),
+            sizes in prop::collection::vec(1usize..60, 1..50),
+            most in 1usize..5,
+        ) {
+            let mut bytes = Vec::new();
+            for request in &requests {
+                bytes.extend_from_slice(format!("*{}\r\n", request.len()).as_bytes());
+                for argument in request {
+                    bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+                    bytes.extend_from_slice(argument);
+                    bytes.extend_from_slice(b"\r\n");
+                }
+            }
+            let (mut reader, mut found, mut rest) = (Requests::default(), Vec::new(), &bytes[..]);
+            for size in sizes.iter().cycle() {
+                let (piece, tail) = rest.split_at(rest.len().min(*size));
+                reader.push(piece);
+                rest = tail;
+                loop {
+                    reader.parse(most, BULK, true).unwrap();
+                    let more = reader.len() == most;
+                    while !reader.is_empty() {
+                        found.push(all(&reader).remove(0));
+                        reader.consume(1);
+                    }
+                    if !more { break; }
+                }
+                if rest.is_empty() { break; }
+            }
+            prop_assert_eq!(found, requests);
+            prop_assert_eq!(reader.size_bytes(), 0);
+        }
+
+        #[test]
+        fn any_bytes_give_requests_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parsed(&bytes);
+        }
+
+        #[test]
+        fn bytes_of_the_protocol_give_requests_or_an_error(bytes in "[*$0-9\r\na'\"\\\\x -]{0,80}") {
+            let _ = parsed(bytes.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A server that runs.
+
+use crate::commands::table;
+use crate::network::event_loop::{Door, EventLoop, MAIL};
+use crate::state::mailbox::{Mailbox, Message};
+use crate::state::shared::Shared;
+use forebay::{ErrorKind, Store};
+use forebay_env::thread::{JoinHandle, spawn};
+use forebay_env::{Clock, SystemClock};
+use mio::net::TcpListener;
+use mio::{Poll, Waker};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Most threads that serve connections.
+const MAX_THREADS: usize = 64;
+
+/// How a server behaves.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where to listen; port 0 lets the system choose.
+    pub address: SocketAddr,
+    /// Threads that serve connections, from 1 to 64.
+    pub threads: usize,
+    /// The password that clients must give; `None` for no password.
+    pub password: Option<Vec<u8>>,
+    /// Turn away connections from other machines while no password is set.
+    pub protected: bool,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 6379)),
+            threads: 1,
+            password: None,
+            protected: true,
+            clock: SystemClock::shared(),
+        }
+    }
+}
+
+/// Why a server could not start or stop. [`Error::kind`] says what the caller must do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+impl Error {
+    /// What the caller must do.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    fn io(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Self {
+        move |error| Self { kind: ErrorKind::Io, message: format!("{what}: {error}") }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A server that runs. Dropping it stops it.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves a store.
+    ///
+    /// # Errors
+    /// `Invalid` for the number of threads; `Io` when the address is taken, or the system refuses threads; those of the
+    /// store.
+    pub fn start(store: Store, options: ServerOptions) -> Result<Self, Error> {
+        if !(1..=MAX_THREADS).contains(&options.threads) {
+            let message = format!("the number of threads must be from 1 to {MAX_THREADS}");
+            return Err(Error { kind: ErrorKind::Invalid, message });
+        }
+        let listener =
+            TcpListener::bind(options.address).map_err(Error::io(format_args!("listening on {}", options.address)))?;
+        let address = listener.local_addr().map_err(Error::io("listening"))?;
+        let shared = Shared::new(store, address, options.threads, options.clock)
+            .map_err(|failure| Error { kind: ErrorKind::Io, message: failure.message().to_owned() })?;
+        shared.config.set_at_start("port", address.port().to_string());
+        shared.config.set_at_start("bind", address.ip().to_string());
+        shared.config.set_at_start("protected-mode", if options.protected { "yes" } else { "no" });
+        shared.config.set_at_start("requirepass", options.password.unwrap_or_default());
+        let mut server = Self { shared: Arc::new(shared), mailboxes: Vec::new(), threads: Vec::new() };
+        server.start_threads(listener, options.threads)?;
+        Ok(server)
+    }
+
+    fn start_threads(&mut self, listener: TcpListener, threads: usize) -> Result<(), Error> {
+        let registry = Arc::new(table::registry());
+        let failed = || Error::io("preparing to wait for connections");
+        let mut polls = Vec::new();
+        for _ in 0..threads {
+            let poll = Poll::new().map_err(failed())?;
+            let waker = Waker::new(poll.registry(), MAIL).map_err(failed())?;
+            self.mailboxes.push(Arc::new(Mailbox::new(waker)));
+            polls.push(poll);
+        }
+        let mut door = Some(Door { listener, threads: self.mailboxes.clone(), next: 0 });
+        for (number, (poll, mailbox)) in polls.into_iter().zip(&self.mailboxes).enumerate() {
+            let (shared, registry) = (Arc::clone(&self.shared), Arc::clone(&registry));
+            let event_loop =
+                EventLoop::new(shared, registry, poll, Arc::clone(mailbox), door.take()).map_err(failed())?;
+            let thread = spawn(format!("forebay-serve-{number}"), move || event_loop.run());
+            self.threads.push(thread.map_err(Error::io("starting a thread"))?);
+        }
+        Ok(())
+    }
+
+    /// Where the server listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// Whether the server serves: no client asked it to stop, and nothing made it.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.shared.is_stopping()
+    }
+
+    /// Ends all connections and closes the store.
+    ///
+    /// # Errors
+    /// Those of closing the store.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.stop_threads();
+        self.shared.store.close().map_err(|error| Error { kind: error.kind(), message: error.to_string() })
+    }
+
+    fn stop_threads(&mut self) {
+        self.shared.stop();
+        self.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Stop));
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the server panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}

@@ -1,0 +1,107 @@
+//! Who has subscribed to what.
+
+use crate::protocol::reply::{Protocol, Reply};
+use crate::state::clients::Client;
+use crate::text::pattern;
+use bytes::Bytes;
+use forebay_env::sync::{Mutex, lock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a subscription is to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// A channel.
+    Channel,
+    /// All channels that match a pattern.
+    Pattern,
+    /// A channel of a shard: another name space.
+    Shard,
+}
+
+impl Topic {
+    /// The first word of what a subscriber is sent.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Channel => "message",
+            Self::Pattern => "pmessage",
+            Self::Shard => "smessage",
+        }
+    }
+}
+
+type Subscribers = BTreeMap<Bytes, BTreeMap<u64, Arc<Client>>>;
+
+/// Who has subscribed to what.
+#[derive(Debug, Default)]
+pub struct Channels {
+    channels: Mutex<Subscribers>,
+    patterns: Mutex<Subscribers>,
+    shards: Mutex<Subscribers>,
+}
+
+impl Channels {
+    const fn of(&self, topic: Topic) -> &Mutex<Subscribers> {
+        match topic {
+            Topic::Channel => &self.channels,
+            Topic::Pattern => &self.patterns,
+            Topic::Shard => &self.shards,
+        }
+    }
+
+    /// Adds a subscriber.
+    pub fn subscribe(&self, topic: Topic, name: &Bytes, client: &Arc<Client>) {
+        lock(self.of(topic)).entry(name.clone()).or_default().insert(client.id, Arc::clone(client));
+    }
+
+    /// Removes a subscriber.
+    pub fn unsubscribe(&self, topic: Topic, name: &Bytes, client: u64) {
+        let mut subscribers = lock(self.of(topic));
+        if let Some(of_name) = subscribers.get_mut(name) {
+            of_name.remove(&client);
+            if of_name.is_empty() {
+                subscribers.remove(name);
+            }
+        }
+    }
+
+    /// Sends a message to all subscribers of a channel, and to those of patterns that match it. Returns how many.
+    pub fn publish(&self, topic: Topic, channel: &[u8], message: &[u8]) -> usize {
+        let exact = lock(self.of(topic)).get(channel).map(|found| found.values().cloned().collect::<Vec<_>>());
+        let mut sent = 0;
+        for client in exact.unwrap_or_default() {
+            send(&client, topic.message(), &[channel, message]);
+            sent += 1;
+        }
+        if topic == Topic::Channel {
+            let patterns = lock(&self.patterns);
+            for (name, subscribers) in patterns.iter().filter(|(name, _)| pattern::matches(name, channel)) {
+                for client in subscribers.values() {
+                    send(client, Topic::Pattern.message(), &[name, channel, message]);
+                    sent += 1;
+                }
+            }
+        }
+        sent
+    }
+
+    /// The names that have subscribers.
+    pub fn names(&self, topic: Topic) -> Vec<Bytes> {
+        lock(self.of(topic)).keys().cloned().collect()
+    }
+
+    /// Number of subscribers of a name.
+    pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
+        lock(self.of(topic)).get(name).map_or(0, BTreeMap::len)
+    }
+}
+
+fn send(client: &Client, kind: &str, parts: &[&[u8]]) {
+    let protocol = if client.described().protocol == 3 { Protocol::Three } else { Protocol::Two };
+    let mut reply = Reply::new(protocol);
+    reply.push(1 + parts.len());
+    reply.bulk(kind);
+    parts.iter().for_each(|part| reply.bulk(part));
+    client.send(reply.take());
+}

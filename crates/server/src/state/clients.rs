@@ -1,0 +1,172 @@
+//! Who is connected.
+
+use crate::state::mailbox::{Mailbox, Message};
+use bytes::Bytes;
+use forebay_env::sync::{Mutex, lock};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is known about a connected client.
+#[derive(Debug)]
+pub struct Client {
+    /// The client's number. Numbers are never used again.
+    pub id: u64,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Where it connected to.
+    pub local: SocketAddr,
+    /// When it connected: milliseconds since 1970.
+    pub since_ms: u64,
+    mailbox: Arc<Mailbox>,
+    described: Mutex<Described>,
+}
+
+/// What a client's line in `CLIENT LIST` says beyond that.
+#[derive(Debug, Clone, Default)]
+pub struct Described {
+    /// The name that it gave itself.
+    pub name: Bytes,
+    /// The database that it uses.
+    pub database: usize,
+    /// Its latest command.
+    pub command: &'static str,
+    /// When that came: milliseconds since 1970.
+    pub at_ms: u64,
+    /// The version of the protocol.
+    pub protocol: u8,
+    /// Requests that wait in a transaction; `None` outside of one.
+    pub queued: Option<usize>,
+    /// Channels that it subscribed to, and patterns.
+    pub subscriptions: (usize, usize),
+    /// Bytes of requests that are held.
+    pub request_bytes: usize,
+    /// Bytes of replies that are held.
+    pub reply_bytes: usize,
+    /// Whether it waits in a command that blocks.
+    pub is_blocked: bool,
+    /// Whether it watches all commands.
+    pub is_monitor: bool,
+    /// Whether it asked not to be ended to free memory.
+    pub is_kept: bool,
+}
+
+impl Client {
+    /// Changes what is shown.
+    pub fn describe(&self, change: impl FnOnce(&mut Described)) {
+        change(&mut lock(&self.described));
+    }
+
+    /// What is shown.
+    pub fn described(&self) -> Described {
+        lock(&self.described).clone()
+    }
+
+    /// Sends bytes to the client, after what it was sent before.
+    pub fn send(&self, bytes: Vec<u8>) {
+        self.mailbox.send(Message::Send { client: self.id, bytes });
+    }
+
+    /// Lets the client go on, with the reply to the command in which it waited.
+    pub fn unblock(&self, bytes: Vec<u8>) {
+        self.mailbox.send(Message::Unblock { client: self.id, bytes });
+    }
+
+    /// Ends the connection.
+    pub fn kill(&self) {
+        self.mailbox.send(Message::Kill(self.id));
+    }
+
+    /// The kind of the client in `CLIENT LIST TYPE`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        let described = lock(&self.described);
+        if described.subscriptions != (0, 0) { "pubsub" } else { "normal" }
+    }
+
+    /// The line of `CLIENT LIST`. The name has no spaces or line ends: `CLIENT SETNAME` refuses them.
+    #[must_use]
+    pub fn line(&self, now_ms: u64, user: &str) -> String {
+        let described = self.described();
+        let mut flags = String::new();
+        for (is_set, flag) in [
+            (described.is_monitor, 'O'),
+            (described.subscriptions != (0, 0), 'P'),
+            (described.queued.is_some(), 'x'),
+            (described.is_blocked, 'b'),
+            (described.is_kept, 'e'),
+        ] {
+            if is_set {
+                flags.push(flag);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
+        let mut line = String::new();
+        let _ = write!(
+            line,
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub=0 multi={} \
+             qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
+             user={user} redir=-1 resp={}",
+            self.id,
+            self.address,
+            self.local,
+            crate::text::shown::short(&described.name, usize::MAX),
+            seconds(self.since_ms),
+            seconds(described.at_ms),
+            described.database,
+            described.subscriptions.0,
+            described.subscriptions.1,
+            described.queued.map_or(-1, |queued| queued as i64),
+            described.request_bytes,
+            described.reply_bytes,
+            described.request_bytes + described.reply_bytes,
+            described.command,
+            described.protocol,
+        );
+        line
+    }
+}
+
+/// All connected clients.
+#[derive(Debug, Default)]
+pub struct Clients {
+    connected: Mutex<BTreeMap<u64, Arc<Client>>>,
+    last: AtomicU64,
+}
+
+impl Clients {
+    /// Adds a client.
+    pub fn add(&self, mailbox: Arc<Mailbox>, address: SocketAddr, local: SocketAddr, now_ms: u64) -> Arc<Client> {
+        let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let described = Described { command: "NULL", at_ms: now_ms, protocol: 2, ..Described::default() };
+        let client = Client { id, address, local, since_ms: now_ms, mailbox, described: Mutex::new(described) };
+        let client = Arc::new(client);
+        lock(&self.connected).insert(id, Arc::clone(&client));
+        client
+    }
+
+    /// Removes a client.
+    pub fn remove(&self, id: u64) {
+        lock(&self.connected).remove(&id);
+    }
+
+    /// A client.
+    pub fn get(&self, id: u64) -> Option<Arc<Client>> {
+        lock(&self.connected).get(&id).cloned()
+    }
+
+    /// All clients, by their numbers.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        lock(&self.connected).values().cloned().collect()
+    }
+
+    /// Number of clients.
+    pub fn count(&self) -> usize {
+        lock(&self.connected).len()
+    }
+}

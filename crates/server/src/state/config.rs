@@ -1,0 +1,186 @@
+//! Parameters that `CONFIG GET` shows and `CONFIG SET` changes.
+//!
+//! Those that do nothing here are shown with the value that says so, as tools ask for them, and cannot be changed.
+
+use crate::text::{number, pattern};
+use bytes::Bytes;
+use forebay_env::sync::RwLock;
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// How a parameter can change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// It is as it is.
+    Never,
+    /// To a number within these limits.
+    Number(i64, i64),
+    /// To any text.
+    Text,
+}
+
+/// A parameter: its name, its value at first, how it can change.
+type Parameter = (&'static str, &'static str, Change);
+
+/// The largest string: an engine's value has at most 64 MiB.
+pub const MAX_BULK_BYTES: i64 = (64 << 20) - 64;
+
+const PARAMETERS: &[Parameter] = &[
+    ("appendfsync", "no", Change::Never),
+    ("appendonly", "no", Change::Never),
+    ("bind", "127.0.0.1", Change::Never),
+    (
+        "client-output-buffer-limit",
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        Change::Never,
+    ),
+    ("cluster-enabled", "no", Change::Never),
+    ("databases", "16", Change::Never),
+    ("dir", "/", Change::Never),
+    ("hash-max-listpack-entries", "512", Change::Number(0, i64::MAX)),
+    ("hash-max-listpack-value", "64", Change::Number(0, i64::MAX)),
+    ("latency-monitor-threshold", "0", Change::Number(0, i64::MAX)),
+    ("list-max-listpack-size", "-2", Change::Number(i64::MIN, i64::MAX)),
+    ("maxclients", "10000", Change::Number(1, u32::MAX as i64)),
+    ("maxmemory", "0", Change::Never),
+    ("maxmemory-policy", "noeviction", Change::Never),
+    ("notify-keyspace-events", "", Change::Never),
+    ("port", "6379", Change::Never),
+    ("protected-mode", "yes", Change::Never),
+    ("proto-max-bulk-len", "67108800", Change::Number(1 << 20, MAX_BULK_BYTES)),
+    ("requirepass", "", Change::Text),
+    ("save", "", Change::Never),
+    ("set-max-intset-entries", "512", Change::Number(0, i64::MAX)),
+    ("slowlog-log-slower-than", "10000", Change::Number(-1, i64::MAX)),
+    ("slowlog-max-len", "128", Change::Number(0, 1 << 20)),
+    ("tcp-keepalive", "300", Change::Never),
+    ("timeout", "0", Change::Number(0, i32::MAX as i64)),
+    ("zset-max-listpack-entries", "128", Change::Number(0, i64::MAX)),
+    ("zset-max-listpack-value", "64", Change::Number(0, i64::MAX)),
+];
+
+/// The parameters of a server.
+#[derive(Debug)]
+pub struct Config {
+    values: RwLock<BTreeMap<&'static str, Bytes>>,
+    max_bulk_bytes: AtomicI64,
+    slow_us: AtomicI64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let values = PARAMETERS.iter().map(|(name, value, _)| (*name, Bytes::from_static(value.as_bytes())));
+        Self {
+            values: RwLock::new(values.collect()),
+            max_bulk_bytes: AtomicI64::new(MAX_BULK_BYTES),
+            slow_us: AtomicI64::new(10_000),
+        }
+    }
+}
+
+impl Config {
+    /// The value of a parameter.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Bytes {
+        self.values.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+    }
+
+    /// The value of a parameter that is a number.
+    #[must_use]
+    pub fn number(&self, name: &str) -> i64 {
+        number::integer(&self.get(name)).unwrap_or(0)
+    }
+
+    /// The parameter `proto-max-bulk-len`, which is asked for often.
+    #[must_use]
+    pub fn max_bulk_bytes(&self) -> i64 {
+        self.max_bulk_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The parameter `slowlog-log-slower-than`, in microseconds, which is asked for often.
+    #[must_use]
+    pub fn slow_us(&self) -> i64 {
+        self.slow_us.load(Ordering::Relaxed)
+    }
+
+    /// The parameters whose names match a pattern, with their values.
+    #[must_use]
+    pub fn matching(&self, wanted: &[u8]) -> Vec<(&'static str, Bytes)> {
+        let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
+        let chosen = values.iter().filter(|(name, _)| pattern::matches_any_case(wanted, name.as_bytes()));
+        chosen.map(|(name, value)| (*name, value.clone())).collect()
+    }
+
+    /// Sets a parameter, whatever it is, before the server starts.
+    pub fn set_at_start(&self, name: &'static str, value: impl Into<Bytes>) {
+        self.values.write().unwrap_or_else(PoisonError::into_inner).insert(name, value.into());
+    }
+
+    /// Changes parameters, all of them or none.
+    ///
+    /// # Errors
+    /// The name and the reason for the first one that cannot have its value.
+    pub fn set(&self, changes: &[(&[u8], &[u8])]) -> Result<(), String> {
+        let mut checked = Vec::with_capacity(changes.len());
+        for (name, value) in changes {
+            let known = PARAMETERS.iter().find(|known| known.0.as_bytes().eq_ignore_ascii_case(name));
+            let Some((name, _, change)) = known else {
+                return Err(format!(
+                    "Unknown option or number of arguments for CONFIG SET - '{}'",
+                    crate::text::shown::short(name, 128)
+                ));
+            };
+            if checked.iter().any(|(other, _)| other == name) {
+                return Err(format!("CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter"));
+            }
+            check(*change, value)
+                .map_err(|why| format!("CONFIG SET failed (possibly related to argument '{name}') - {why}"))?;
+            checked.push((*name, Bytes::copy_from_slice(value)));
+        }
+        self.values.write().unwrap_or_else(PoisonError::into_inner).extend(checked);
+        self.max_bulk_bytes.store(self.number("proto-max-bulk-len"), Ordering::Relaxed);
+        self.slow_us.store(self.number("slowlog-log-slower-than"), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn check(change: Change, value: &[u8]) -> Result<(), String> {
+    match change {
+        Change::Never => Err("can't set immutable config".into()),
+        Change::Text => Ok(()),
+        Change::Number(least, most) => match number::integer(value) {
+            None => Err("argument couldn't be parsed into an integer".into()),
+            Some(number) if number < least || number > most => {
+                Err(format!("argument must be between {least} and {most} inclusive"))
+            }
+            Some(_) => Ok(()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_change_together_or_not_at_all() {
+        let config = Config::default();
+        let names: Vec<_> = PARAMETERS.iter().map(|parameter| parameter.0).collect();
+        assert!(names.is_sorted());
+        config.set(&[(b"Timeout", b"5"), (b"requirepass", b"x")]).unwrap();
+        assert_eq!((config.number("timeout"), &config.get("requirepass")[..]), (5, &b"x"[..]));
+        for (name, value, why) in [
+            ("nothing", "1", "Unknown option"),
+            ("port", "1", "immutable"),
+            ("timeout", "-1", "between 0 and"),
+            ("timeout", "x", "integer"),
+            ("notify-keyspace-events", "KEA", "immutable"),
+        ] {
+            let error = config.set(&[(b"maxclients", b"9"), (name.as_bytes(), value.as_bytes())]).unwrap_err();
+            assert!(error.contains(why), "{error}");
+            assert_eq!(config.number("maxclients"), 10_000);
+        }
+        assert_eq!(config.matching(b"MAX*").len(), 3);
+    }
+}

@@ -1,0 +1,64 @@
+//! How threads tell each other about connections.
+//!
+//! Each thread that serves connections has a mailbox. Whoever has something for one of its connections leaves a message and
+//! wakes the thread.
+
+use forebay_env::sync::{Mutex, lock};
+use mio::Waker;
+use mio::net::TcpStream;
+
+/// What a thread is told.
+#[derive(Debug)]
+pub enum Message {
+    /// Serve this connection.
+    Serve(TcpStream),
+    /// Send this to a client that has subscribed to it, or waits for it.
+    Send {
+        /// The client's number.
+        client: u64,
+        /// Replies.
+        bytes: Vec<u8>,
+    },
+    /// A client that waits goes on.
+    Unblock {
+        /// The client's number.
+        client: u64,
+        /// The reply to its command.
+        bytes: Vec<u8>,
+    },
+    /// End the connection of this client.
+    Kill(u64),
+    /// End all connections, and the thread.
+    Stop,
+}
+
+/// The messages for one thread.
+#[derive(Debug)]
+pub struct Mailbox {
+    messages: Mutex<Vec<Message>>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    /// An empty mailbox of the thread that this wakes.
+    #[must_use]
+    pub const fn new(waker: Waker) -> Self {
+        Self { messages: Mutex::new(Vec::new()), waker }
+    }
+
+    /// Leaves a message and wakes the thread.
+    pub fn send(&self, message: Message) {
+        let mut messages = lock(&self.messages);
+        messages.push(message);
+        if messages.len() == 1
+            && let Err(error) = self.waker.wake()
+        {
+            tracing::error!(%error, "waking a thread of the server");
+        }
+    }
+
+    /// Takes all messages.
+    pub fn take(&self) -> Vec<Message> {
+        std::mem::take(&mut *lock(&self.messages))
+    }
+}

@@ -1,0 +1,26 @@
+//! What all connections of a server share. Knows no command.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `channels` | who has subscribed to what |
+//! | `waiting` | who waits in commands that block |
+//! | `monitors`, `slow_log` | who is shown all commands; which took long |
+//! | `mailbox` | how threads tell each other about connections |
+//! | `clients` | who is connected |
+//! | `config` | parameters that `CONFIG` shows and changes |
+//! | `counters` | what `INFO` counts |
+//! | `watches` | keys that transactions depend on |
+//! | `session` | what one connection has said about itself |
+//! | `shared` | all of it together with the store |
+
+pub mod channels;
+pub mod clients;
+pub mod config;
+pub mod counters;
+pub mod mailbox;
+pub mod monitors;
+pub mod session;
+pub mod shared;
+pub mod slow_log;
+pub mod waiting;
+pub mod watches;

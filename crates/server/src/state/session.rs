@@ -1,0 +1,135 @@
+//! What one connection has said about itself.
+
+use crate::keyspace::transaction::Name;
+use crate::state::channels::Topic;
+use crate::state::clients::Client;
+use crate::state::waiting::Waiter;
+use crate::state::watches::{Mark, Watches};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Which replies a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Replies {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// None to the command that follows.
+    SkipNext,
+    /// None to this command.
+    Skip,
+}
+
+/// A transaction that has begun.
+#[derive(Debug, Default)]
+pub struct Queue {
+    /// Requests, each with its arguments.
+    pub requests: Vec<Vec<Bytes>>,
+    /// Bytes of them.
+    pub size_bytes: usize,
+    /// Whether one was refused.
+    pub is_refused: bool,
+}
+
+/// Keys that the next transaction depends on.
+#[derive(Debug)]
+pub struct Watched {
+    /// Broken when one of them changes.
+    pub mark: Arc<Mark>,
+    /// The keys, and when they were to expire.
+    pub names: BTreeMap<Name, Option<u64>>,
+}
+
+/// What a connection has subscribed to.
+#[derive(Debug, Default)]
+pub struct Subscriptions {
+    /// Channels.
+    pub channels: BTreeSet<Bytes>,
+    /// Patterns.
+    pub patterns: BTreeSet<Bytes>,
+    /// Channels of shards.
+    pub shards: BTreeSet<Bytes>,
+}
+
+impl Subscriptions {
+    /// Those to a topic.
+    pub const fn of(&mut self, topic: Topic) -> &mut BTreeSet<Bytes> {
+        match topic {
+            Topic::Channel => &mut self.channels,
+            Topic::Pattern => &mut self.patterns,
+            Topic::Shard => &mut self.shards,
+        }
+    }
+
+    /// The number that a confirmation gives: shards count for themselves.
+    #[must_use]
+    pub fn count(&self, topic: Topic) -> usize {
+        match topic {
+            Topic::Channel | Topic::Pattern => self.channels.len() + self.patterns.len(),
+            Topic::Shard => self.shards.len(),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
+    }
+}
+
+/// What one connection has said about itself.
+#[derive(Debug)]
+pub struct Session {
+    /// The client as others see it.
+    pub client: Arc<Client>,
+    /// The database that it uses.
+    pub database: usize,
+    /// Whether it may do anything: it has given the password, or none is needed.
+    pub is_trusted: bool,
+    /// Which replies it wants.
+    pub replies: Replies,
+    /// The transaction that has begun.
+    pub queue: Option<Queue>,
+    /// What the transaction depends on.
+    pub watched: Option<Watched>,
+    /// What it has subscribed to.
+    pub subscriptions: Subscriptions,
+    /// It waits in a command that blocks.
+    pub blocked: Option<Arc<Waiter>>,
+    /// The connection ends when what was written has been sent.
+    pub is_closing: bool,
+}
+
+impl Session {
+    /// Whether its requests are carried out: it does not wait, and is not to end.
+    #[must_use]
+    pub const fn may_go_on(&self) -> bool {
+        !self.is_closing && self.blocked.is_none()
+    }
+
+    /// The next transaction depends on nothing.
+    pub fn unwatch(&mut self, watches: &Watches) {
+        if let Some(watched) = self.watched.take() {
+            watches.unwatch(watched.names.keys(), &watched.mark);
+        }
+    }
+
+    /// A client that has said nothing.
+    #[must_use]
+    pub fn new(client: Arc<Client>, is_trusted: bool) -> Self {
+        Self {
+            client,
+            database: 0,
+            is_trusted,
+            replies: Replies::On,
+            queue: None,
+            watched: None,
+            subscriptions: Subscriptions::default(),
+            blocked: None,
+            is_closing: false,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Everything that connections share.
+
+use crate::keyspace::failure::Outcome;
+use crate::keyspace::locks::Locks;
+use crate::keyspace::spaces::Spaces;
+use crate::state::channels::Channels;
+use crate::state::clients::Clients;
+use crate::state::config::Config;
+use crate::state::counters::Counters;
+use crate::state::monitors::Monitors;
+use crate::state::slow_log::SlowLog;
+use crate::state::waiting::Waiting;
+use crate::state::watches::Watches;
+use forebay::Store;
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::{Clock, Random};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Everything that connections share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The database.
+    pub store: Store,
+    /// What it knows of itself.
+    pub spaces: Spaces,
+    /// Who may touch which keys.
+    pub locks: Locks,
+    /// Who is connected.
+    pub clients: Clients,
+    /// Parameters.
+    pub config: Config,
+    /// Counts.
+    pub counters: Counters,
+    /// Keys that transactions depend on.
+    pub watches: Watches,
+    /// Subscriptions.
+    pub channels: Channels,
+    /// Clients that wait.
+    pub waiting: Waiting,
+    /// Clients that are shown all commands.
+    pub monitors: Monitors,
+    /// Commands that took long.
+    pub slow_log: SlowLog,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// When the server started: milliseconds since 1970.
+    pub started_ms: u64,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// A random name of this run of the server, in hexadecimal digits.
+    pub run_id: String,
+    /// Number of threads that serve connections.
+    pub threads: usize,
+    random: Mutex<Random>,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    /// What connections to this address share.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn new(store: Store, address: SocketAddr, threads: usize, clock: Arc<dyn Clock>) -> Outcome<Self> {
+        let secret = || {
+            Random::secret().map_err(|error| crate::keyspace::failure::Failure::new(format!("ERR randomness: {error}")))
+        };
+        let (seed, run) = (secret()?, secret()?);
+        Ok(Self {
+            spaces: Spaces::open(&store)?,
+            store,
+            locks: Locks::default(),
+            clients: Clients::default(),
+            config: Config::default(),
+            counters: Counters::default(),
+            watches: Watches::default(),
+            channels: Channels::default(),
+            waiting: Waiting::default(),
+            monitors: Monitors::default(),
+            slow_log: SlowLog::default(),
+            started_ms: clock.wall_ms(),
+            clock,
+            address,
+            run_id: format!("{run:032x}{:08x}", seed as u32),
+            threads,
+            random: Mutex::new(Random::seeded(seed as u64)),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// A random word that need not be secret.
+    pub fn random(&self) -> u64 {
+        lock(&self.random).word()
+    }
+
+    /// A random number below `limit`.
+    pub fn random_below(&self, limit: u64) -> u64 {
+        lock(&self.random).below(limit)
+    }
+
+    /// A client asked the server to stop, or it was told to.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server is to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,80 @@
+//! Keys that transactions depend on.
+//!
+//! `WATCH` leaves a mark at each key. Whoever changes a key while it has it locked, breaks the marks that are there. A
+//! watcher leaves its marks while it has the keys locked, too, so it misses no change after it.
+
+use crate::keyspace::transaction::Name;
+use forebay_env::sync::{Mutex, lock};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Whether something that was watched has changed.
+#[derive(Debug, Default)]
+pub struct Mark(AtomicBool);
+
+impl Mark {
+    /// Whether a change came.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// A change came. Pairs with [`Mark::is_broken`].
+    pub fn break_it(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The marks at all keys.
+#[derive(Debug, Default)]
+pub struct Watches {
+    marks: Mutex<BTreeMap<Name, Vec<Weak<Mark>>>>,
+    /// Number of marks, so that nobody looks for them where there are none.
+    count: AtomicUsize,
+}
+
+impl Watches {
+    /// Leaves a mark at a key. The caller has the key locked.
+    pub fn watch(&self, name: Name, mark: &Arc<Mark>) {
+        lock(&self.marks).entry(name).or_default().push(Arc::downgrade(mark));
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a mark away from these keys.
+    pub fn unwatch<'n>(&self, names: impl Iterator<Item = &'n Name>, mark: &Arc<Mark>) {
+        let mut marks = lock(&self.marks);
+        for name in names {
+            let Some(at) = marks.get_mut(name) else { continue };
+            let before = at.len();
+            at.retain(|other| other.upgrade().is_some_and(|other| !Arc::ptr_eq(&other, mark)));
+            self.count.fetch_sub(before - at.len(), Ordering::Relaxed);
+            if at.is_empty() {
+                marks.remove(name);
+            }
+        }
+    }
+
+    /// Whether nobody watches a key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// The keys that are watched.
+    #[must_use]
+    pub fn names(&self) -> Vec<Name> {
+        lock(&self.marks).keys().cloned().collect()
+    }
+
+    /// These keys have changed. The caller has them locked.
+    pub fn changed(&self, names: &[Name]) {
+        if self.is_empty() {
+            return;
+        }
+        let marks = lock(&self.marks);
+        for mark in names.iter().filter_map(|name| marks.get(name)).flatten().filter_map(Weak::upgrade) {
+            mark.break_it();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Text that clients send and read: numbers, patterns, and bytes made safe to show.
+
+pub mod decimal;
+pub mod number;
+pub mod pattern;
+pub mod shown;

@@ -1,0 +1,130 @@
+//! A block object, read by ranges of its bytes before compression.
+
+use super::directory::BlockDirectory;
+use super::fetch::{Fetch, Object, length};
+use super::shared::{Shared, Wanted};
+use crate::error::{Error, Result};
+use crate::objects::ReadRequest;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// See the module. Any number of threads may read at once. What it holds of the object is its directory.
+#[derive(Debug)]
+pub struct BlockObject {
+    cache: Arc<Shared>,
+    object: Arc<Object>,
+}
+
+/// A range that was asked for. What of it is not in the cache is requested when somebody waits for it, or before, by
+/// [`Asked::begin`]. Dropped without being waited for, it is given up: what nobody else wants of it, and nobody has begun,
+/// is not read.
+#[derive(Debug)]
+pub struct Asked {
+    cache: Arc<Shared>,
+    object: Arc<Object>,
+    range: Range<u64>,
+    /// The next of the blocks that are wanted.
+    block: u32,
+    wanted: std::vec::IntoIter<Wanted>,
+    /// The requests that nobody else made, and nobody has begun.
+    new: Vec<Arc<Fetch>>,
+}
+
+impl BlockObject {
+    pub(super) const fn new(cache: Arc<Shared>, object: Arc<Object>) -> Self {
+        Self { cache, object }
+    }
+
+    /// What lies where in it.
+    #[must_use]
+    pub fn directory(&self) -> &BlockDirectory {
+        &self.object.directory
+    }
+
+    /// Asks for a range of the bytes before compression.
+    ///
+    /// # Errors
+    /// `Corrupt` when the object ends before: whoever asks knows its length.
+    pub fn ask(&self, range: Range<u64>) -> Result<Asked> {
+        let Object { name, directory, .. } = &*self.object;
+        let blocks = directory.blocks_of(&range).ok_or_else(|| {
+            let Range { start, end } = range;
+            Error::corrupt(name, format!("bytes {start} to {end} of {} were asked for", directory.length))
+        })?;
+        let first = blocks.start;
+        let (wanted, new) = self.cache.find(&self.object, blocks);
+        let (cache, object) = (Arc::clone(&self.cache), Arc::clone(&self.object));
+        Ok(Asked { cache, object, range, block: first, wanted: wanted.into_iter(), new })
+    }
+
+    /// Reads as many bytes as `out` has, from `offset`: with no request when they are in the cache, and with one when none of
+    /// them is (and one is long enough).
+    ///
+    /// # Errors
+    /// As for [`BlockObject::ask`]; `Corrupt` when a block is damaged; those of
+    /// [`ObjectReader::read_at`](crate::ObjectReader::read_at).
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.read_many(&mut [ReadRequest { offset, out }])
+    }
+
+    /// Reads several ranges. What the cache does not have is asked for at the same time.
+    ///
+    /// # Errors
+    /// As for [`BlockObject::read_at`]; some ranges may have been read.
+    pub fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        let mut all = Vec::with_capacity(requests.len());
+        for request in &*requests {
+            let end = request.offset.saturating_add(request.out.len() as u64);
+            all.push(self.ask(request.offset..end)?);
+        }
+        // The first request is carried out here.
+        let new = all.iter_mut().flat_map(|asked| std::mem::take(&mut asked.new));
+        self.cache.begin(new.skip(1).collect());
+        requests.iter_mut().zip(all).try_for_each(|(request, asked)| asked.wait(request.out))
+    }
+}
+
+impl Asked {
+    /// The range that was asked for.
+    #[must_use]
+    pub const fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// Has the cache's threads bring what is not there, with as many requests in flight as there are threads.
+    pub fn begin(&mut self) {
+        self.cache.begin(std::mem::take(&mut self.new));
+    }
+
+    /// Waits for the range, and fills `out` with it, which has as many bytes.
+    ///
+    /// # Errors
+    /// As for [`BlockObject::read_at`]; `Invalid` when `out` has not as many bytes.
+    pub fn wait(mut self, out: &mut [u8]) -> Result<()> {
+        if out.len() as u64 != length(&self.range) {
+            let detail = format!("{} bytes were asked for, and {} are to be filled", length(&self.range), out.len());
+            return Err(Error::new(forebay_base::ErrorKind::Invalid, "read", &self.object.name, detail));
+        }
+        let Range { start, end } = self.range;
+        let mut rest = out;
+        for wanted in self.wanted.by_ref() {
+            let bytes = self.cache.wait(wanted, self.block)?;
+            let here = self.object.directory.bytes_of(self.block);
+            let part = start.max(here.start)..end.min(here.end);
+            let part = bytes.get((part.start - here.start) as usize..(part.end - here.start) as usize);
+            // A block was decoded to as many bytes as the directory says.
+            let part = part.unwrap_or_default();
+            let (filled, after) = std::mem::take(&mut rest).split_at_mut(part.len());
+            filled.copy_from_slice(part);
+            rest = after;
+            self.block += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.wanted.by_ref().for_each(|wanted| self.cache.give_up(&wanted));
+    }
+}

@@ -1,0 +1,314 @@
+//! What a block cache, its threads and its objects share: the blocks that are held, and the requests for those that are
+//! not.
+//!
+//! Which blocks stay is up to crate `quick_cache`, whose policy (S3-FIFO's kin) keeps what is read again when a scan passes
+//! through. A block that is on its way is asked for once: whoever wants it meanwhile waits for the same request.
+//!
+//! Invariants:
+//!
+//! 1. A block is held before its request leaves `under_way` (unless the budget has no room for it). Who finds it in
+//!    neither, under the lock of `under_way`, is the only one to ask for it.
+//! 2. A request in `under_way` is wanted by somebody, or was begun: nobody waits for one that nobody will carry out.
+//! 3. The lock of `under_way` is taken before a request's own. No lock is held during a request.
+
+use super::fetch::{Fetch, Object};
+use crate::error::{Error, Result};
+use bytes::Bytes;
+use forebay_base::ErrorKind;
+use forebay_env::HashMap;
+use forebay_env::sync::{Condvar, Mutex, lock};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+use std::collections::VecDeque;
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::hash::BuildHasherDefault;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// What the cache needs for a block beside its bytes, about.
+const ENTRY_BYTES: u64 = 64;
+/// A part of the cache with a lock of its own has at least so many bytes.
+const LEAST_SHARD_BYTES: u64 = 8 << 20;
+/// Parts of the cache with a lock of their own, at most.
+const MOST_SHARDS: u64 = 16;
+/// Bytes of a block, for an estimate of how many there will be.
+const TYPICAL_BLOCK_BYTES: u64 = 16 << 10;
+
+/// Settings of a block cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockCacheOptions {
+    /// Bytes of blocks that are held, at most. With 0 nothing is held.
+    pub capacity_bytes: u64,
+    /// Threads that carry out requests ahead of need: how many requests are in flight beside those of callers.
+    pub threads: usize,
+    /// Bytes of one request, at most, but for one block. More at once are several requests.
+    pub request_bytes: u64,
+}
+
+impl Default for BlockCacheOptions {
+    fn default() -> Self {
+        Self { capacity_bytes: 64 << 20, threads: 4, request_bytes: 4 << 20 }
+    }
+}
+
+/// What a block cache has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockCacheCounts {
+    /// Blocks that were there when they were wanted.
+    pub hits: u64,
+    /// Blocks that were asked for.
+    pub misses: u64,
+    /// Blocks that were on their way already when they were wanted.
+    pub joined: u64,
+    /// Requests for blocks.
+    pub requests: u64,
+    /// Bytes that they asked for, as stored.
+    pub requested_bytes: u64,
+    /// Requests for directories: one for each object that was opened, two for a long one.
+    pub directory_requests: u64,
+    /// Bytes that are held now.
+    pub held_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct BlockKey {
+    object: u64,
+    block: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ByBytes;
+
+impl Weighter<BlockKey, Bytes> for ByBytes {
+    fn weight(&self, _: &BlockKey, block: &Bytes) -> u64 {
+        block.len() as u64 + ENTRY_BYTES
+    }
+}
+
+/// Its hasher's keys are fixed, so that a simulation runs twice alike. Nobody outside chooses keys.
+type Blocks = Cache<BlockKey, Bytes, ByBytes, BuildHasherDefault<DefaultHasher>>;
+
+/// A block that is wanted.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// It is here.
+    Here(Bytes),
+    /// It is on its way.
+    OnItsWay(Arc<Fetch>),
+}
+
+/// What the cache, its threads and its objects share.
+pub(super) struct Shared {
+    blocks: Blocks,
+    under_way: Mutex<HashMap<BlockKey, Arc<Fetch>>>,
+    queue: Mutex<Queue>,
+    has_work: Condvar,
+    options: BlockCacheOptions,
+    next_object: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    joined: AtomicU64,
+    requests: AtomicU64,
+    requested_bytes: AtomicU64,
+    directory_requests: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Arc<Fetch>>,
+    is_closed: bool,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockCache").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(options: BlockCacheOptions) -> Result<Self> {
+        let capacity = options.capacity_bytes;
+        let shards = (capacity / LEAST_SHARD_BYTES).clamp(1, MOST_SHARDS);
+        let layout = OptionsBuilder::new()
+            .weight_capacity(capacity)
+            .estimated_items_capacity((capacity / TYPICAL_BLOCK_BYTES).max(1) as usize)
+            .shards(shards as usize)
+            .build();
+        let layout =
+            layout.map_err(|error| Error::new(ErrorKind::Invalid, "make", "a block cache", error.to_string()))?;
+        Ok(Self {
+            blocks: Cache::with_options(layout, ByBytes, BuildHasherDefault::default(), DefaultLifecycle::default()),
+            under_way: Mutex::default(),
+            queue: Mutex::default(),
+            has_work: Condvar::new(),
+            options,
+            next_object: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            joined: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            requested_bytes: AtomicU64::new(0),
+            directory_requests: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn counts(&self) -> BlockCacheCounts {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        BlockCacheCounts {
+            hits: get(&self.hits),
+            misses: get(&self.misses),
+            joined: get(&self.joined),
+            requests: get(&self.requests),
+            requested_bytes: get(&self.requested_bytes),
+            directory_requests: get(&self.directory_requests),
+            held_bytes: self.blocks.weight(),
+        }
+    }
+
+    /// Finds blocks of an object. Those that are neither here nor on their way are to be asked for: they are in the
+    /// requests that come second, which nobody has begun.
+    pub(super) fn find(&self, object: &Arc<Object>, blocks: Range<u32>) -> (Vec<Wanted>, Vec<Arc<Fetch>>) {
+        let key = |block| BlockKey { object: object.id, block };
+        let held = |block| self.blocks.get(&key(block)).map(Wanted::Here);
+        let mut found: Vec<Option<Wanted>> = blocks.clone().map(held).collect();
+        let mut new = Vec::new();
+        if found.iter().any(Option::is_none) {
+            let mut under_way = lock(&self.under_way);
+            for (block, found) in blocks.clone().zip(&mut found).filter(|(_, found)| found.is_none()) {
+                // It may have come since.
+                *found = under_way.get(&key(block)).map(joined).or_else(|| held(block));
+            }
+            new = self
+                .requests(object, blocks.clone().zip(&found).filter(|(_, found)| found.is_none()).map(|(at, _)| at));
+            let mut missing = found.iter_mut().filter(|found| found.is_none());
+            for fetch in &new {
+                for block in fetch.blocks.clone() {
+                    under_way.insert(key(block), Arc::clone(fetch));
+                    if let Some(found) = missing.next() {
+                        *found = Some(joined(fetch));
+                    }
+                }
+            }
+        }
+        let found: Vec<Wanted> = found.into_iter().flatten().collect();
+        let hits = found.iter().filter(|wanted| matches!(wanted, Wanted::Here(_))).count();
+        let misses: usize = new.iter().map(|fetch| fetch.blocks.len()).sum();
+        add(&self.hits, hits as u64);
+        add(&self.misses, misses as u64);
+        add(&self.joined, (found.len() - hits - misses) as u64);
+        (found, new)
+    }
+
+    /// Requests for blocks, ascending: one for those that lie side by side, as long as it is short enough.
+    fn requests(&self, object: &Arc<Object>, blocks: impl Iterator<Item = u32>) -> Vec<Arc<Fetch>> {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for block in blocks {
+            let end = object.directory.place_of(block).end;
+            match runs.last_mut() {
+                Some(run)
+                    if run.end == block
+                        && end - object.directory.place_of(run.start).start <= self.options.request_bytes =>
+                {
+                    run.end += 1;
+                }
+                _ => runs.push(block..block + 1),
+            }
+        }
+        runs.into_iter().map(|run| Arc::new(Fetch::new(Arc::clone(object), run))).collect()
+    }
+
+    /// Has the cache's threads carry out requests, if it has any.
+    pub(super) fn begin(&self, fetches: Vec<Arc<Fetch>>) {
+        if self.options.threads > 0 && !fetches.is_empty() {
+            lock(&self.queue).waiting.extend(fetches);
+            self.has_work.notify_all();
+        }
+    }
+
+    /// A block that is wanted, when it is here.
+    pub(super) fn wait(&self, wanted: Wanted, block: u32) -> Result<Bytes> {
+        match wanted {
+            Wanted::Here(bytes) => Ok(bytes),
+            Wanted::OnItsWay(fetch) => {
+                self.carry_out(&fetch);
+                fetch.wait(block)
+            }
+        }
+    }
+
+    /// A block is not wanted any more.
+    pub(super) fn give_up(&self, wanted: &Wanted) {
+        let Wanted::OnItsWay(fetch) = wanted else { return };
+        let mut under_way = lock(&self.under_way);
+        if fetch.give_up() {
+            forget(&mut under_way, fetch);
+        }
+    }
+
+    /// Carries out a request, unless somebody else does.
+    fn carry_out(&self, fetch: &Arc<Fetch>) {
+        if !fetch.claim() {
+            return;
+        }
+        add(&self.requests, 1);
+        add(&self.requested_bytes, fetch.stored_bytes());
+        let read = fetch.read();
+        if let Ok(blocks) = &read {
+            for (block, bytes) in fetch.blocks.clone().zip(blocks) {
+                self.blocks.insert(BlockKey { object: fetch.object.id, block }, bytes.clone());
+            }
+        }
+        forget(&mut lock(&self.under_way), fetch);
+        fetch.complete(read);
+    }
+
+    /// A number that no other object has here.
+    pub(super) fn next_object(&self) -> u64 {
+        self.next_object.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn count_directory_request(&self) {
+        add(&self.directory_requests, 1);
+    }
+
+    /// Ends the cache's threads.
+    pub(super) fn close(&self) {
+        lock(&self.queue).is_closed = true;
+        self.has_work.notify_all();
+    }
+
+    /// What a thread of the cache does, until the cache is closed.
+    pub(super) fn work(&self) {
+        let mut queue = lock(&self.queue);
+        while !queue.is_closed {
+            queue = match queue.waiting.pop_front() {
+                Some(fetch) => {
+                    drop(queue);
+                    self.carry_out(&fetch);
+                    drop(fetch);
+                    lock(&self.queue)
+                }
+                None => self.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+/// A block of a request that was made.
+fn joined(fetch: &Arc<Fetch>) -> Wanted {
+    fetch.want();
+    Wanted::OnItsWay(Arc::clone(fetch))
+}
+
+/// Takes a request's blocks out of those that are under way.
+fn forget(under_way: &mut HashMap<BlockKey, Arc<Fetch>>, fetch: &Arc<Fetch>) {
+    for block in fetch.blocks.clone() {
+        under_way.remove(&BlockKey { object: fetch.object.id, block });
+    }
+}
+
+fn add(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Ordering::Relaxed);
+}

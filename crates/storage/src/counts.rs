@@ -1,0 +1,243 @@
+//! What is done to storage, counted where it passes: objects and their bytes, and syncs of a disk.
+
+use crate::disk::{Disk, DiskEntry, DiskFile};
+use crate::error::Result;
+use crate::name::ObjectName;
+use crate::objects::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What was done to storage: monotonic counts of what succeeded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StorageCounts {
+    /// Objects of which something was read: gets as a whole, and objects opened for ranges.
+    pub objects_read: u64,
+    /// Objects written: puts, and streamed objects that were finished.
+    pub objects_written: u64,
+    /// Objects deleted, also those that were not there.
+    pub objects_deleted: u64,
+    /// Bytes of objects that were read.
+    pub bytes_read: u64,
+    /// Bytes of objects that were written.
+    pub bytes_written: u64,
+    /// Syncs of files and of folders, those of logs too; none where there is no disk.
+    pub syncs: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    objects_read: AtomicU64,
+    objects_written: AtomicU64,
+    objects_deleted: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    syncs: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn counts(&self) -> StorageCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StorageCounts {
+            objects_read: get(&self.objects_read),
+            objects_written: get(&self.objects_written),
+            objects_deleted: get(&self.objects_deleted),
+            bytes_read: get(&self.bytes_read),
+            bytes_written: get(&self.bytes_written),
+            syncs: get(&self.syncs),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+/// Objects, counted.
+#[derive(Debug)]
+pub(crate) struct CountedObjects {
+    pub(crate) objects: Arc<dyn ObjectStorage>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl ObjectStorage for CountedObjects {
+    fn describe(&self) -> String {
+        self.objects.describe()
+    }
+
+    fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {
+        let length = bytes.len();
+        self.objects.put(name, bytes, mode)?;
+        add(&self.counters.objects_written, 1);
+        add(&self.counters.bytes_written, length);
+        Ok(())
+    }
+
+    fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>> {
+        let writer = self.objects.writer(name)?;
+        Ok(Box::new(CountedWriter { writer, bytes: 0, counters: Arc::clone(&self.counters) }))
+    }
+
+    fn get(&self, name: &ObjectName) -> Result<Bytes> {
+        let bytes = self.objects.get(name)?;
+        add(&self.counters.objects_read, 1);
+        add(&self.counters.bytes_read, bytes.len());
+        Ok(bytes)
+    }
+
+    fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
+        let reader = self.objects.open(name)?;
+        add(&self.counters.objects_read, 1);
+        Ok(Arc::new(CountedReader { reader, counters: Arc::clone(&self.counters) }))
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64> {
+        self.objects.size(name)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<()> {
+        self.objects.delete(name)?;
+        add(&self.counters.objects_deleted, 1);
+        Ok(())
+    }
+
+    fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>> {
+        self.objects.list(prefix)
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.objects.sweep()
+    }
+}
+
+#[derive(Debug)]
+struct CountedWriter {
+    writer: Box<dyn ObjectWriter>,
+    bytes: usize,
+    counters: Arc<Counters>,
+}
+
+impl ObjectWriter for CountedWriter {
+    fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.bytes += bytes.len();
+        self.writer.write(bytes)
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.writer.finish()?;
+        add(&self.counters.objects_written, 1);
+        add(&self.counters.bytes_written, self.bytes);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct CountedReader {
+    reader: Arc<dyn ObjectReader>,
+    counters: Arc<Counters>,
+}
+
+impl ObjectReader for CountedReader {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.reader.read_at(offset, out)?;
+        add(&self.counters.bytes_read, out.len());
+        Ok(())
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        self.reader.read_many(requests)?;
+        add(&self.counters.bytes_read, requests.iter().map(|request| request.out.len()).sum());
+        Ok(())
+    }
+}
+
+/// A disk, counted.
+#[derive(Debug)]
+pub(crate) struct CountedDisk {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl CountedDisk {
+    fn counted(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(CountedFile { file, counters: Arc::clone(&self.counters) })
+    }
+}
+
+impl Disk for CountedDisk {
+    fn describe(&self) -> String {
+        self.disk.describe()
+    }
+
+    fn create(&self, path: &str) -> Result<Arc<dyn DiskFile>> {
+        Ok(self.counted(self.disk.create(path)?))
+    }
+
+    fn open(&self, path: &str, writes: bool) -> Result<Arc<dyn DiskFile>> {
+        Ok(self.counted(self.disk.open(path, writes)?))
+    }
+
+    fn exists(&self, path: &str) -> Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn link(&self, from: &str, to: &str) -> Result<()> {
+        self.disk.link(from, to)
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn make_folder(&self, path: &str) -> Result<()> {
+        self.disk.make_folder(path)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<DiskEntry>> {
+        self.disk.list(folder)
+    }
+
+    fn sync_folder(&self, folder: &str) -> Result<()> {
+        self.disk.sync_folder(folder)?;
+        add(&self.counters.syncs, 1);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct CountedFile {
+    file: Arc<dyn DiskFile>,
+    counters: Arc<Counters>,
+}
+
+impl DiskFile for CountedFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.file.read_at(offset, out)
+    }
+
+    fn length(&self) -> Result<u64> {
+        self.file.length()
+    }
+
+    fn reserve(&self, length_bytes: u64) -> Result<()> {
+        self.file.reserve(length_bytes)
+    }
+
+    fn truncate(&self, length_bytes: u64) -> Result<()> {
+        self.file.truncate(length_bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()?;
+        add(&self.counters.syncs, 1);
+        Ok(())
+    }
+}

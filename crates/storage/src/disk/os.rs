@@ -1,0 +1,179 @@
+//! The operating system's files.
+
+use super::{Disk, DiskEntry, DiskFile};
+use crate::error::{Error, Result};
+use forebay_base::ErrorKind;
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The files below a folder of a local file system.
+#[derive(Debug)]
+pub struct OsDisk {
+    root: PathBuf,
+}
+
+impl OsDisk {
+    /// The files below `root`, which is created if it is not there.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `Full`, `Invalid` when it is no folder, `Io`.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
+        let disk = Self { root: root.into() };
+        let failed = |cause: &io::Error| Error::io("open", disk.describe(), cause);
+        let missing: Vec<&Path> = disk.root.ancestors().take_while(|path| !path.exists()).collect();
+        std::fs::create_dir_all(&disk.root).map_err(|cause| failed(&cause))?;
+        // The root's own name must survive too. What was there before is not synced here.
+        for path in missing {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            File::open(parent).and_then(|folder| folder.sync_all()).map_err(|cause| failed(&cause))?;
+        }
+        if disk.root.is_dir() {
+            return Ok(disk);
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            "open",
+            disk.describe(),
+            "it is not a folder: name one, or none to create it",
+        ))
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        // Joining an empty path would end in a slash.
+        if path.is_empty() { self.root.clone() } else { self.root.join(path) }
+    }
+
+    fn failed(&self, operation: &'static str, path: &str) -> impl FnOnce(io::Error) -> Error {
+        let object = self.path(path).display().to_string();
+        move |cause| Error::io(operation, object, &cause)
+    }
+
+    fn file(&self, file: File, path: &str) -> Arc<dyn DiskFile> {
+        Arc::new(OsFile { file, path: self.path(path).display().to_string() })
+    }
+}
+
+impl Disk for OsDisk {
+    fn describe(&self) -> String {
+        self.root.display().to_string()
+    }
+
+    fn create(&self, path: &str) -> Result<Arc<dyn DiskFile>> {
+        let options = OpenOptions::new().read(true).write(true).create_new(true).open(self.path(path));
+        Ok(self.file(options.map_err(self.failed("create", path))?, path))
+    }
+
+    fn open(&self, path: &str, writes: bool) -> Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(writes).open(self.path(path));
+        Ok(self.file(file.map_err(self.failed("open", path))?, path))
+    }
+
+    fn exists(&self, path: &str) -> Result<bool> {
+        self.path(path).try_exists().map_err(self.failed("look", path))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        std::fs::rename(self.path(from), self.path(to)).map_err(self.failed("rename", to))
+    }
+
+    fn link(&self, from: &str, to: &str) -> Result<()> {
+        std::fs::hard_link(self.path(from), self.path(to)).map_err(self.failed("link", to))
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        std::fs::remove_file(self.path(path)).map_err(self.failed("remove", path))
+    }
+
+    fn make_folder(&self, path: &str) -> Result<()> {
+        match std::fs::create_dir(self.path(path)) {
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists && self.path(path).is_dir() => Ok(()),
+            made => made.map_err(self.failed("create", path)),
+        }
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<DiskEntry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(self.path(folder)).map_err(self.failed("list", folder))? {
+            let entry = entry.map_err(self.failed("list", folder))?;
+            // Nothing that this crate writes has such a name.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            match entry.metadata() {
+                Ok(metadata) => {
+                    entries.push(DiskEntry { name, length_bytes: metadata.is_file().then_some(metadata.len()) });
+                }
+                // Removed since the folder was read.
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+                Err(cause) => return Err(self.failed("list", folder)(cause)),
+            }
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn sync_folder(&self, folder: &str) -> Result<()> {
+        let synced = File::open(self.path(folder)).and_then(|file| file.sync_all());
+        synced.map_err(self.failed("sync", folder))
+    }
+}
+
+#[derive(Debug)]
+struct OsFile {
+    file: File,
+    path: String,
+}
+
+impl OsFile {
+    fn failed(&self, operation: &'static str) -> impl FnOnce(io::Error) -> Error + '_ {
+        move |cause| Error::io(operation, &self.path, &cause)
+    }
+}
+
+impl DiskFile for OsFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(self.failed("write"))
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, offset.saturating_add(done as u64)) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(self.failed("read")(cause)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn length(&self) -> Result<u64> {
+        self.file.metadata().map(|metadata| metadata.len()).map_err(self.failed("look"))
+    }
+
+    fn reserve(&self, length_bytes: u64) -> Result<()> {
+        let length = self.length()?;
+        if length >= length_bytes {
+            return Ok(());
+        }
+        match fallocate(&self.file, FallocateFlags::empty(), length, length_bytes - length) {
+            Ok(()) => Ok(()),
+            // Not every file system can. Then a write may find the disk full, and says so.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                self.file.set_len(length_bytes).map_err(self.failed("reserve"))
+            }
+            Err(cause) => Err(self.failed("reserve")(cause.into())),
+        }
+    }
+
+    fn truncate(&self, length_bytes: u64) -> Result<()> {
+        self.file.set_len(length_bytes).map_err(self.failed("truncate"))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(self.failed("sync"))
+    }
+}

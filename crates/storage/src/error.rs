@@ -1,0 +1,122 @@
+//! The crate's error: what failed, on which object, and what the caller must do.
+
+use forebay_base::{DecodeError, ErrorKind};
+use std::fmt;
+use std::io;
+
+/// Result of a storage operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation on storage failed. Cheap to clone: all waiters of one group get the same.
+///
+/// | kind | the caller must |
+/// |---|---|
+/// | `Invalid` | change the call |
+/// | `NotFound`, `AlreadyExists` | take it as an answer |
+/// | `Busy` | try again later; nothing was done |
+/// | `Unavailable`, `TimedOut`, `Io` | try again, knowing that a write may have taken effect ([`Error::is_undecided`]) |
+/// | `Full` | make room; reads go on, and what was refused can be tried again |
+/// | `AccessDenied` | mend credentials or permissions |
+/// | `Fenced` | stop: another writer took over |
+/// | `Corrupt` | restore what is named |
+/// | `Closed` | open anew: a sync failed, and what it covered may be lost |
+/// | `Unsupported` | use a build or a back end that can |
+#[derive(Debug, Clone, thiserror::Error)]
+pub struct Error {
+    kind: ErrorKind,
+    operation: &'static str,
+    object: String,
+    detail: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, operation, object, detail } = self;
+        write!(f, "{operation} of {object}: {kind}: {detail}")
+    }
+}
+
+impl Error {
+    /// An error of `kind` while `operation` was done on `object`.
+    pub fn new(kind: ErrorKind, operation: &'static str, object: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind, operation, object: object.into(), detail: detail.into() }
+    }
+
+    /// What the caller must do.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The object, file or log that it is about.
+    #[must_use]
+    pub fn object(&self) -> &str {
+        &self.object
+    }
+
+    /// Whether the same call may succeed later with nothing changed by the caller.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self.kind, ErrorKind::Busy | ErrorKind::Unavailable | ErrorKind::TimedOut)
+    }
+
+    /// Whether a write that failed so may have taken effect, now or later.
+    #[must_use]
+    pub const fn is_undecided(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Io)
+    }
+
+    /// The error for a back end that this build does not have.
+    pub(crate) fn not_built(url: &str, feature: &str) -> Self {
+        let detail = format!("this build does not have it: build with the feature `{feature}` of forebay-storage");
+        Self::new(ErrorKind::Unsupported, "open", url, detail)
+    }
+
+    pub(crate) fn corrupt(object: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, "read", object, detail)
+    }
+
+    pub(crate) fn decode(object: impl Into<String>, cause: &DecodeError) -> Self {
+        Self::corrupt(object, cause.to_string())
+    }
+
+    pub(crate) fn io(operation: &'static str, object: impl Into<String>, cause: &io::Error) -> Self {
+        Self::new(kind_of_io(cause), operation, object, cause.to_string())
+    }
+}
+
+/// What the caller must do about an error of the operating system.
+fn kind_of_io(cause: &io::Error) -> ErrorKind {
+    match cause.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::AccessDenied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => ErrorKind::Full,
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => ErrorKind::Invalid,
+        io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => ErrorKind::Invalid,
+        io::ErrorKind::Unsupported => ErrorKind::Unsupported,
+        io::ErrorKind::TimedOut => ErrorKind::TimedOut,
+        _ => ErrorKind::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_system_say_what_to_do() {
+        let kind = |number| kind_of_io(&io::Error::from_raw_os_error(number));
+        // ENOENT, EEXIST, EACCES, EROFS, ENOSPC, EDQUOT, EFBIG, EIO, EINVAL.
+        let found = [2, 17, 13, 30, 28, 122, 27, 5, 22].map(kind);
+        use ErrorKind::{AccessDenied, AlreadyExists, Full, Invalid, Io, NotFound};
+        assert_eq!(found, [NotFound, AlreadyExists, AccessDenied, AccessDenied, Full, Full, Full, Io, Invalid]);
+    }
+
+    #[test]
+    fn an_error_names_its_object() {
+        let error = Error::new(ErrorKind::Full, "put", "table/7", "no space is left");
+        assert_eq!(error.to_string(), "put of table/7: full: no space is left");
+        assert!(!error.is_transient() && !error.is_undecided());
+    }
+}

@@ -1,0 +1,115 @@
+//! Group commit: of several threads that wait for durability one makes the next step, for all.
+
+use super::frame::Position;
+use crate::error::{Error, Result};
+use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
+
+/// How far a log is durable, and who is making more of it so.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    durable: Position,
+    is_led: bool,
+    /// Steps that failed, and how the last of them did.
+    failures: u64,
+    error: Option<Error>,
+    steps: u64,
+    waits: u64,
+}
+
+impl Group {
+    pub fn durable(&self) -> Position {
+        lock(&self.state).durable
+    }
+
+    /// Steps that were made, and calls that waited for one of another thread.
+    pub fn counts(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        (state.steps, state.waits)
+    }
+
+    /// Returns when the log is durable up to `position`, which was appended. `step` makes more of it durable, all that was
+    /// appended before if it can, and says up to where; it is called by one thread at a time. When it fails, so do all
+    /// who are waiting.
+    pub fn reach(&self, position: Position, step: impl Fn() -> Result<Position>) -> Result<()> {
+        let mut state = lock(&self.state);
+        let failures = state.failures;
+        let mut has_waited = false;
+        loop {
+            if state.durable >= position {
+                return Ok(());
+            }
+            if state.failures != failures
+                && let Some(error) = &state.error
+            {
+                return Err(error.clone());
+            }
+            if state.is_led {
+                state.waits += u64::from(!std::mem::replace(&mut has_waited, true));
+                state = self.wait(state);
+                continue;
+            }
+            state.is_led = true;
+            drop(state);
+            let reached = step();
+            state = lock(&self.state);
+            state.is_led = false;
+            state.steps += 1;
+            match reached {
+                Ok(reached) => state.durable = state.durable.max(reached),
+                Err(error) => {
+                    state.failures += 1;
+                    state.error = Some(error);
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_base::ErrorKind;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn all_waiters_share_the_next_step() {
+        const WAITERS: u64 = 16;
+        let (group, steps, appended) = (Group::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let barrier = Barrier::new(WAITERS as usize);
+        std::thread::scope(|scope| {
+            for _ in 0..WAITERS {
+                scope.spawn(|| {
+                    let position = appended.fetch_add(1, Ordering::SeqCst) + 1;
+                    barrier.wait();
+                    let step = || {
+                        steps.fetch_add(1, Ordering::SeqCst);
+                        Ok(appended.load(Ordering::SeqCst))
+                    };
+                    group.reach(position, step).unwrap();
+                });
+            }
+        });
+        assert_eq!((steps.into_inner(), group.durable()), (1, WAITERS));
+    }
+
+    #[test]
+    fn a_failed_step_fails_its_waiters_and_the_next_call_tries_again() {
+        let group = Group::default();
+        let failed = group.reach(1, || Err(Error::new(ErrorKind::Unavailable, "put", "log/1", "gone")));
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::Unavailable);
+        group.reach(1, || Ok(1)).unwrap();
+        group.reach(1, || unreachable!("it is durable")).unwrap();
+    }
+}

@@ -1,0 +1,72 @@
+//! Logs: frames in order, made durable in groups.
+//!
+//! A log has one writer (any number of its threads). [`Log::append`] gives a frame its position; [`Log::sync`] returns when
+//! everything up to a position is durable, and all who wait share one sync, or one put. What is acknowledged by it is there
+//! when the log is recovered, all before it too, and nothing that was not appended.
+//!
+//! | kept in | by | one step of a group is | after an error of a step |
+//! |---|---|---|---|
+//! | files | [`FileLog`] | `fdatasync` of a preallocated file | the log is of no more use: begin another one |
+//! | objects | [`ObjectLog`] | a put of the next number, if absent | the next step puts the same bytes again |
+//!
+//! A segment (a file, an object) is deleted as a whole when all of it is trimmed.
+//!
+//! **Recovery seals.** A writer that takes over recovers the log of the one before, which may only be slow. So recovery first
+//! makes sure that this writer acknowledges nothing any more, and then reads. In a folder a file `seal` does that: a writer
+//! looks for it after each sync, so what it acknowledged was synced before the seal was there. In objects the seal takes
+//! the next number. A seal stays when a log is deleted: a writer that slept meanwhile could begin the log anew, and
+//! acknowledge what nobody will read. The writer itself can delete its log without a trace ([`Log::discard`]).
+//!
+//! **A torn tail is cut.** The last frames may be there in part. Recovery keeps the longest prefix of whole frames and
+//! makes it survive before it tells of it. Damage to what was durable is an error, which names the place; how the two are
+//! told apart is said at [`frame`].
+
+mod file;
+pub mod frame;
+mod group;
+mod objects;
+mod reader;
+mod writer;
+
+pub use file::{FileLog, FileLogOptions};
+pub use frame::{Frame, MAX_FRAME_BYTES, Position};
+pub use objects::{ObjectLog, ObjectLogOptions};
+pub use reader::{Cut, LogReader, Recovery};
+pub use writer::{Log, LogCounts};
+
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::name::ObjectName;
+use crate::objects::ObjectStorage;
+use std::sync::Arc;
+
+/// Opens a log to be read, in files where there is a disk.
+pub(crate) fn open_log(
+    objects: &Arc<dyn ObjectStorage>,
+    disk: Option<&Arc<dyn Disk>>,
+    name: &ObjectName,
+    recovery: Recovery,
+) -> Result<LogReader> {
+    match disk {
+        Some(disk) => file::open(Arc::clone(disk), name.as_str(), recovery),
+        None => objects::open(Arc::clone(objects), name, recovery),
+    }
+}
+
+/// Deletes a log that was recovered, but for its seal.
+pub(crate) fn delete_log(
+    storage: &Arc<dyn ObjectStorage>,
+    disk: Option<&Arc<dyn Disk>>,
+    name: &ObjectName,
+) -> Result<()> {
+    match disk {
+        Some(disk) => file::delete(&**disk, name.as_str()),
+        None => {
+            let seal = objects::seal(&**storage, name)?;
+            objects::delete(&**storage, name, Some(seal))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+//! A log in numbered objects, for storage that has no append.
+//!
+//! ```text
+//!  prefix/00000000000000000007    a segment
+//!  prefix/00000000000000000008    the next one, put when the one before is there
+//!  prefix/00000000000000000009    the seal
+//! ```
+//!
+//! Frames are collected in memory. A step of a group puts all of them as the next number, if absent, so a segment is as
+//! large as what came while the put before was under way. A frame that was not acknowledged does not survive the process.
+//!
+//! One put is under way at a time. If it fails, its bytes are put again under the same number by the next step, so a
+//! reply that was lost is recognised, and what arrives late is what was to be there. If other bytes have the number, it
+//! is the seal of somebody who took over.
+//!
+//! Layout of the bytes: `docs/formats/log.md`.
+
+use super::frame::{FRAME_HEADER_BYTES, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
+use super::group::Group;
+use super::reader::{LogReader, Part, Recovery, Source, check_start};
+use super::writer::{Log, LogCounts, check_appended, check_payload};
+use crate::error::{Error, Result};
+use crate::name::ObjectName;
+use crate::objects::{ObjectStorage, PutMode};
+use crate::planted::{Bug, planted};
+use bytes::Bytes;
+use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, MutexGuard, lock};
+use std::sync::Arc;
+
+/// How a log in objects is laid out.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectLogOptions {
+    /// When so many bytes wait, the next append puts them first.
+    pub buffer_bytes: usize,
+}
+
+impl Default for ObjectLogOptions {
+    fn default() -> Self {
+        Self { buffer_bytes: 16 << 20 }
+    }
+}
+
+/// A log in objects of an [`ObjectStorage`].
+#[derive(Debug)]
+pub struct ObjectLog {
+    storage: Arc<dyn ObjectStorage>,
+    prefix: ObjectName,
+    log: u64,
+    options: ObjectLogOptions,
+    writer: Mutex<Writer>,
+    group: Group,
+}
+
+#[derive(Debug)]
+struct Writer {
+    /// The next segment: a header and frames.
+    buffer: Vec<u8>,
+    end: Position,
+    number: u64,
+    pending: Option<Pending>,
+    /// Segments that are there, the oldest first: number, and where it ends.
+    put: Vec<(u64, Position)>,
+    counts: LogCounts,
+    broken: Option<Error>,
+}
+
+/// A segment that is being put, or whose put failed.
+#[derive(Debug, Clone)]
+struct Pending {
+    number: u64,
+    bytes: Bytes,
+    end: Position,
+}
+
+impl ObjectLog {
+    /// Begins a log whose objects' names begin with `prefix`, where there is none. `log` is a random number. Nothing is
+    /// written before the first sync.
+    ///
+    /// # Errors
+    /// None yet: where another log is, the first sync is fenced.
+    pub fn create(
+        storage: Arc<dyn ObjectStorage>,
+        prefix: &ObjectName,
+        log: u64,
+        options: ObjectLogOptions,
+    ) -> Result<Self> {
+        prefix.numbered(0)?;
+        let buffer = SegmentHeader { is_seal: false, log, number: 1, start: 0 }.encode();
+        let writer = Writer {
+            buffer,
+            end: 0,
+            number: 1,
+            pending: None,
+            put: Vec::new(),
+            counts: LogCounts::default(),
+            broken: None,
+        };
+        let prefix = prefix.clone();
+        Ok(Self { storage, prefix, log, options, writer: Mutex::new(writer), group: Group::default() })
+    }
+
+    fn usable(&self) -> Result<MutexGuard<'_, Writer>> {
+        let writer = lock(&self.writer);
+        match &writer.broken {
+            Some(error) => Err(error.clone()),
+            None => Ok(writer),
+        }
+    }
+
+    fn step(&self) -> Result<Position> {
+        let pending = self.usable()?.take(self.log);
+        let name = self.prefix.numbered(pending.number)?;
+        match self.storage.put(&name, pending.bytes.clone(), PutMode::IfAbsent) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && !planted(Bug::SealIsNotSeen) => {
+                if self.storage.get(&name)? != pending.bytes {
+                    let detail = "another writer has recovered the log: stop writing";
+                    let error = Error::new(ErrorKind::Fenced, "sync", self.prefix.as_str(), detail);
+                    lock(&self.writer).broken.get_or_insert(error.clone());
+                    return Err(error);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            put => put?,
+        }
+        let mut writer = lock(&self.writer);
+        writer.pending = None;
+        writer.put.push((pending.number, pending.end));
+        Ok(pending.end)
+    }
+}
+
+impl Writer {
+    /// What is to be put now: what was before and failed, or all that waits.
+    fn take(&mut self, log: u64) -> Pending {
+        let (buffer, number, end) = (&mut self.buffer, &mut self.number, self.end);
+        let take = || {
+            let pending = Pending { number: *number, bytes: std::mem::take(buffer).into(), end };
+            *number += 1;
+            *buffer = SegmentHeader { is_seal: false, log, number: *number, start: end }.encode();
+            pending
+        };
+        self.pending.get_or_insert_with(take).clone()
+    }
+}
+
+impl Log for ObjectLog {
+    fn append(&self, stream: u32, mark: u64, payload: &[u8]) -> Result<Position> {
+        check_payload(self.prefix.as_str(), payload)?;
+        let mut writer = self.usable()?;
+        while writer.buffer.len() > SEGMENT_HEADER_BYTES
+            && writer.buffer.len() + FRAME_HEADER_BYTES + payload.len() > self.options.buffer_bytes
+        {
+            let end = writer.end;
+            drop(writer);
+            self.sync(end)?;
+            writer = self.usable()?;
+        }
+        let before = writer.buffer.len();
+        let header = FrameHeader { log: self.log, position: writer.end, durable: self.group.durable(), mark, stream };
+        header.encode(payload, &mut writer.buffer);
+        let bytes = (writer.buffer.len() - before) as u64;
+        writer.end = writer.end.saturating_add(bytes);
+        writer.counts.frames += 1;
+        writer.counts.bytes += bytes;
+        Ok(writer.end)
+    }
+
+    fn sync(&self, position: Position) -> Result<()> {
+        check_appended(self.prefix.as_str(), position, self.end())?;
+        self.group.reach(position, || self.step())
+    }
+
+    fn end(&self) -> Position {
+        lock(&self.writer).end
+    }
+
+    fn durable(&self) -> Position {
+        self.group.durable()
+    }
+
+    fn failure(&self) -> Option<Error> {
+        lock(&self.writer).broken.clone()
+    }
+
+    fn trim(&self, position: Position) -> Result<u64> {
+        let old: Vec<u64> = {
+            let writer = lock(&self.writer);
+            // The last one says which number is next.
+            let older = writer.put.split_last().map_or(&[][..], |(_, older)| older);
+            older.iter().take_while(|(_, end)| *end <= position).map(|(number, _)| *number).collect()
+        };
+        for number in &old {
+            self.storage.delete(&self.prefix.numbered(*number)?)?;
+        }
+        lock(&self.writer).put.retain(|(number, _)| !old.contains(number));
+        Ok(old.len() as u64)
+    }
+
+    fn discard(&self) -> Result<()> {
+        let closed = Error::new(ErrorKind::Closed, "use", self.prefix.as_str(), "the log was discarded");
+        lock(&self.writer).broken.get_or_insert(closed);
+        delete(&*self.storage, &self.prefix, None)
+    }
+
+    fn counts(&self) -> LogCounts {
+        let (groups, waits) = self.group.counts();
+        LogCounts { groups, waits, ..lock(&self.writer).counts }
+    }
+}
+
+/// Numbers of the log's objects, ascending, with their sizes.
+fn numbers(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<(u64, u64)>> {
+    let listed = storage.list(Some(prefix))?;
+    Ok(listed.iter().filter_map(|object| Some((object.name.number_after(prefix)?, object.size_bytes))).collect())
+}
+
+/// Deletes the objects of a log, the oldest first, but for one.
+pub(super) fn delete(storage: &dyn ObjectStorage, prefix: &ObjectName, but: Option<u64>) -> Result<()> {
+    for (number, _) in numbers(storage, prefix)? {
+        if Some(number) != but {
+            storage.delete(&prefix.numbered(number)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Number of the log's seal, which is put after its last segment if it is not there.
+pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<u64> {
+    let mut number = numbers(storage, prefix)?.last().map_or(1, |(number, _)| *number);
+    loop {
+        let name = prefix.numbered(number)?;
+        let seal = SegmentHeader { is_seal: true, log: 0, number, start: 0 }.encode();
+        match storage.put(&name, seal.into(), PutMode::IfAbsent) {
+            Ok(()) => return Ok(number),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let found = storage.get(&name)?;
+                let header = SegmentHeader::decode(&found).map_err(|cause| Error::decode(name.as_str(), &cause))?;
+                if header.is_seal {
+                    return Ok(number);
+                }
+                number = header.number.saturating_add(1);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Opens the log of `prefix` to be read.
+pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recovery: Recovery) -> Result<LogReader> {
+    if recovery == Recovery::Seal {
+        seal(&*storage, prefix)?;
+    }
+    let mut listed = numbers(&*storage, prefix)?;
+    let mut parts = Vec::new();
+    let mut last: Option<Scan> = None;
+    let mut expected = None;
+    while let Some((number, size)) = listed.pop() {
+        if expected.is_some_and(|expected| expected != number) {
+            // Those before a gap were trimmed.
+            break;
+        }
+        let name = prefix.numbered(number)?;
+        match &last {
+            None => {
+                let bytes = storage.get(&name)?;
+                let scan = Scan::new(&bytes).map_err(|cause| Error::decode(name.as_str(), &cause))?;
+                if scan.header.number != number {
+                    return Err(Error::corrupt(name.as_str(), format!("it is segment {}", scan.header.number)));
+                }
+                if !scan.header.is_seal {
+                    // An object is there as a whole.
+                    let length = size.saturating_sub(SEGMENT_HEADER_BYTES as u64);
+                    if scan.end.saturating_sub(scan.header.start) != length {
+                        return Err(scan.damage(name.as_str()));
+                    }
+                    last = Some(scan);
+                }
+            }
+            Some(scan) => {
+                let next_start = parts.last().map_or(scan.header.start, |part: &Part| part.start);
+                let mut bytes = [0; SEGMENT_HEADER_BYTES];
+                match storage.open(&name).and_then(|object| object.read_at(0, &mut bytes)) {
+                    // Trimmed since it was listed, so what is before is being trimmed as well.
+                    Err(error) if error.kind() == ErrorKind::NotFound => break,
+                    read => read?,
+                }
+                let header = check_start(name.as_str(), &bytes, scan.header.log, number, next_start)?;
+                parts.push(Part { start: header.start, end: next_start, object: name.as_str().to_owned() });
+            }
+        }
+        expected = number.checked_sub(1);
+    }
+    parts.reverse();
+    let nothing = SegmentHeader { is_seal: false, log: 0, number: 1, start: 0 };
+    let last = last.unwrap_or(Scan { header: nothing, frames: Vec::new(), end: 0, bad: None, durable: 0 });
+    Ok(LogReader::new(Source::Objects(storage), parts, last, None))
+}

@@ -1,0 +1,154 @@
+//! Reading a log, after its writer has ended or while it writes.
+
+use super::frame::{Frame, Position, Scan, SegmentHeader};
+use crate::disk::{Disk, read_file};
+use crate::error::{Error, Result};
+use crate::name::ObjectName;
+use crate::objects::ObjectStorage;
+use bytes::Bytes;
+use forebay_base::ErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What opening a log for reading does to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Its writer acknowledges nothing any more, and what is read survives: for a writer that takes over.
+    Seal,
+    /// Nothing: for inspection. Its writer may go on.
+    Look,
+}
+
+/// What was cut from the end of a log: never durable, and not whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment.
+    pub object: String,
+    /// Where the log ends now.
+    pub position: Position,
+    /// Bytes of the segment after that, zeros included.
+    pub bytes: u64,
+    /// What is wrong with the first frame that was cut.
+    pub cause: String,
+}
+
+/// The frames of a log, segment by segment. Segments can be read by several threads at once.
+#[derive(Debug)]
+pub struct LogReader {
+    source: Source,
+    log: u64,
+    /// All segments but the last.
+    parts: Vec<Part>,
+    last: Vec<Frame>,
+    begin: Position,
+    end: Position,
+    cut: Option<Cut>,
+}
+
+#[derive(Debug)]
+pub(super) enum Source {
+    Files(Arc<dyn Disk>),
+    Objects(Arc<dyn ObjectStorage>),
+}
+
+/// A segment that is whole: it ends where the next one begins.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub start: Position,
+    pub end: Position,
+    pub object: String,
+}
+
+impl LogReader {
+    pub(super) fn new(source: Source, parts: Vec<Part>, last: Scan, cut: Option<Cut>) -> Self {
+        let begin = parts.first().map_or(last.header.start, |part| part.start);
+        Self { source, log: last.header.log, parts, last: last.frames, begin, end: last.end, cut }
+    }
+
+    /// Where the log begins: what is before was trimmed. A caller that needs more has lost it.
+    #[must_use]
+    pub const fn begin(&self) -> Position {
+        self.begin
+    }
+
+    /// Where it ends: all that was acknowledged is before.
+    #[must_use]
+    pub const fn end(&self) -> Position {
+        self.end
+    }
+
+    /// What was cut from its end, if anything.
+    #[must_use]
+    pub const fn cut(&self) -> Option<&Cut> {
+        self.cut.as_ref()
+    }
+
+    /// Number of segments.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.parts.len() + 1
+    }
+
+    /// Where a segment, counted from zero, begins and ends.
+    #[must_use]
+    pub fn span(&self, index: usize) -> Range<Position> {
+        let last_start = self.parts.last().map_or(self.begin, |part| part.end);
+        self.parts.get(index).map_or(last_start..self.end, |part| part.start..part.end)
+    }
+
+    /// The frames of a segment, counted from zero; none for one that is not there.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the place; those of the storage.
+    pub fn segment(&self, index: usize) -> Result<Vec<Frame>> {
+        let Some(part) = self.parts.get(index) else {
+            return Ok(if index == self.parts.len() { self.last.clone() } else { Vec::new() });
+        };
+        let bytes = self.source.read(&part.object)?;
+        let scan = Scan::new(&bytes).map_err(|cause| Error::decode(&part.object, &cause))?;
+        if scan.header.log != self.log || scan.header.start != part.start {
+            return Err(Error::corrupt(&part.object, "it has changed since the log was opened"));
+        }
+        if scan.end != part.end {
+            return Err(scan.damage(&part.object));
+        }
+        Ok(scan.frames)
+    }
+
+    /// All frames in order.
+    ///
+    /// # Errors
+    /// As for [`LogReader::segment`].
+    pub fn frames(&self) -> Result<Vec<Frame>> {
+        let mut frames = Vec::new();
+        for index in 0..self.segments() {
+            frames.extend(self.segment(index)?);
+        }
+        Ok(frames)
+    }
+}
+
+impl Source {
+    fn read(&self, object: &str) -> Result<Bytes> {
+        match self {
+            Self::Files(disk) => read_file(&**disk, object),
+            Self::Objects(storage) => storage.get(&ObjectName::new(object)?),
+        }
+    }
+}
+
+/// Checks the header of a segment that stands before one that begins at `next_start`.
+pub(super) fn check_start(
+    object: &str,
+    bytes: &[u8],
+    log: u64,
+    number: u64,
+    next_start: Position,
+) -> Result<SegmentHeader> {
+    let header = SegmentHeader::decode(bytes).map_err(|cause| Error::decode(object, &cause))?;
+    if header.log == log && header.number == number && header.start <= next_start && !header.is_seal {
+        return Ok(header);
+    }
+    let detail = format!("it is segment {} of log {:#x} and begins at {}", header.number, header.log, header.start);
+    Err(Error::new(ErrorKind::Corrupt, "read", object, detail))
+}

@@ -1,0 +1,322 @@
+//! Objects as files below a folder.
+//!
+//! ```text
+//!  root/
+//!    .tmp/NONCE-COUNT      an object that is being written
+//!    part/part/name        an object
+//! ```
+//!
+//! An object is written to a file of its own, synced, and only then given its name: by a link, which fails where the name is
+//! taken, or by a rename, which takes it. Then the folder is synced. So a name leads to a whole object or to none, and an
+//! error anywhere leaves at most a file in `.tmp`.
+//!
+//! A folder whose sync failed is not written to any more: what was created there may be gone after a power failure, while
+//! later syncs succeed. Its error says so until the storage is opened again.
+
+use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, has_failed, too_short};
+use crate::disk::{Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
+use crate::error::{Error, Result};
+use crate::name::ObjectName;
+use crate::planted::{Bug, planted};
+use bytes::Bytes;
+use forebay_base::ErrorKind;
+use forebay_env::HashSet;
+use forebay_env::sync::{Mutex, lock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const TEMPORARY: &str = ".tmp";
+
+/// Objects in a folder of a [`Disk`].
+#[derive(Debug, Clone)]
+pub struct DirectoryObjects {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    disk: Arc<dyn Disk>,
+    nonce: u64,
+    count: AtomicU64,
+    folders: Mutex<Folders>,
+}
+
+#[derive(Debug, Default)]
+struct Folders {
+    /// Those that survive a power failure.
+    known: HashSet<String>,
+    /// Those of which a sync failed.
+    broken: HashSet<String>,
+}
+
+impl DirectoryObjects {
+    /// Objects on `disk`. Files that are being written are named by `nonce`, which no other process may use at the same time:
+    /// a random number.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>, nonce: u64) -> Self {
+        let folders = Mutex::new(Folders::default());
+        Self { inner: Arc::new(Inner { disk, nonce, count: AtomicU64::new(0), folders }) }
+    }
+
+    fn collect(&self, folder: &str, out: &mut Vec<ObjectInfo>) -> Result<()> {
+        let disk = &self.inner.disk;
+        for entry in list_if_there(&**disk, folder)? {
+            let path = path_in(folder, &entry.name);
+            match entry.length_bytes {
+                // What is not a name was not put here by this crate, or is not an object.
+                Some(size_bytes) => {
+                    out.extend(ObjectName::new(path).ok().map(|name| ObjectInfo { name, size_bytes }));
+                }
+                None if entry.name.starts_with('.') => {}
+                None => {
+                    self.inner.sync(&path)?;
+                    self.collect(&path, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Makes sure that a folder is there and survives.
+    fn make(&self, folder: &str) -> Result<()> {
+        if lock(&self.folders).known.contains(folder) {
+            return Ok(());
+        }
+        make_folders(&*self.disk, folder)?;
+        lock(&self.folders).known.insert(folder.to_owned());
+        Ok(())
+    }
+
+    /// Syncs a folder, unless that failed before.
+    fn sync(&self, folder: &str) -> Result<()> {
+        self.refuse_broken(folder)?;
+        self.disk.sync_folder(folder).inspect_err(|error| {
+            if error.kind() != ErrorKind::NotFound {
+                lock(&self.folders).broken.insert(folder.to_owned());
+            }
+        })
+    }
+
+    fn refuse_broken(&self, folder: &str) -> Result<()> {
+        if !lock(&self.folders).broken.contains(folder) {
+            return Ok(());
+        }
+        let detail = "a sync of this folder failed, so what is in it may not survive: look for errors of the disk, then open \
+                      the storage again";
+        Err(Error::new(ErrorKind::Closed, "sync", folder, detail))
+    }
+
+    fn temporary(&self) -> Result<(String, Arc<dyn DiskFile>)> {
+        self.make(TEMPORARY)?;
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let path = format!("{TEMPORARY}/{:016x}-{count}", self.nonce);
+        let file = self.disk.create(&path)?;
+        Ok((path, file))
+    }
+
+    /// Gives what was written a name.
+    fn publish(&self, path: &str, name: &ObjectName, mode: PutMode) -> Result<()> {
+        let folder = name.folder();
+        self.make(folder)?;
+        self.refuse_broken(folder)?;
+        match mode {
+            PutMode::Replace => self.disk.rename(path, name.as_str())?,
+            PutMode::IfAbsent => {
+                let linked = self.disk.link(path, name.as_str());
+                if let Err(error) = &linked
+                    && error.kind() == ErrorKind::AlreadyExists
+                {
+                    // The caller will act on what has the name, so that must survive.
+                    self.sync(folder)?;
+                }
+                linked?;
+            }
+        }
+        if planted(Bug::NameIsNotSynced) { Ok(()) } else { self.sync(folder) }
+    }
+}
+
+impl ObjectStorage for DirectoryObjects {
+    fn describe(&self) -> String {
+        self.inner.disk.describe()
+    }
+
+    fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {
+        let mut writer = FileWriter::begin(&self.inner, name, mode)?;
+        writer.write(bytes)?;
+        Box::new(writer).finish()
+    }
+
+    fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>> {
+        Ok(Box::new(FileWriter::begin(&self.inner, name, PutMode::Replace)?))
+    }
+
+    fn get(&self, name: &ObjectName) -> Result<Bytes> {
+        read_file(&*self.inner.disk, name.as_str())
+    }
+
+    fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
+        let file = self.inner.disk.open(name.as_str(), false)?;
+        Ok(Arc::new(FileReader { file, name: name.clone() }))
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64> {
+        self.inner.disk.open(name.as_str(), false)?.length()
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<()> {
+        // Not synced: an object that comes back after a power failure is garbage, and found by a list.
+        remove_if_there(&*self.inner.disk, name.as_str())
+    }
+
+    fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>> {
+        let folder = prefix.map_or("", ObjectName::as_str);
+        let mut objects = Vec::new();
+        match self.inner.sync(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(objects),
+            synced => synced?,
+        }
+        self.collect(folder, &mut objects)?;
+        objects.sort();
+        Ok(objects)
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        let left = list_if_there(&*self.inner.disk, TEMPORARY)?;
+        left.iter().try_for_each(|entry| remove_if_there(&*self.inner.disk, &path_in(TEMPORARY, &entry.name)))?;
+        Ok(left.len() as u64)
+    }
+}
+
+/// An object on its way to its name.
+#[derive(Debug)]
+struct FileWriter {
+    inner: Arc<Inner>,
+    file: Arc<dyn DiskFile>,
+    path: String,
+    name: ObjectName,
+    mode: PutMode,
+    length: u64,
+    is_named: bool,
+    has_failed: bool,
+}
+
+impl FileWriter {
+    fn begin(inner: &Arc<Inner>, name: &ObjectName, mode: PutMode) -> Result<Self> {
+        let (path, file) = inner.temporary()?;
+        Ok(Self {
+            inner: Arc::clone(inner),
+            file,
+            path,
+            name: name.clone(),
+            mode,
+            length: 0,
+            is_named: false,
+            has_failed: false,
+        })
+    }
+}
+
+impl FileWriter {
+    fn refuse_failed(&self) -> Result<()> {
+        if self.has_failed { Err(has_failed(self.name.as_str())) } else { Ok(()) }
+    }
+}
+
+impl ObjectWriter for FileWriter {
+    fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.refuse_failed()?;
+        self.has_failed = true;
+        self.file.write_at(self.length, &bytes)?;
+        self.has_failed = false;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.refuse_failed()?;
+        if !planted(Bug::ObjectIsNotSynced) {
+            self.file.sync()?;
+        }
+        self.inner.publish(&self.path, &self.name, self.mode)?;
+        // A rename has taken the temporary name away already.
+        self.is_named = self.mode == PutMode::Replace;
+        Ok(())
+    }
+}
+
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        if !self.is_named {
+            // What cannot be removed now is left to a sweep.
+            let _ = self.inner.disk.remove(&self.path);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FileReader {
+    file: Arc<dyn DiskFile>,
+    name: ObjectName,
+}
+
+impl ObjectReader for FileReader {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        if self.file.read_at(offset, out)? == out.len() {
+            return Ok(());
+        }
+        Err(too_short(self.name.as_str(), offset, out.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{DiskFault, SimDisk};
+
+    fn name() -> ObjectName {
+        ObjectName::new("table/1").unwrap()
+    }
+
+    #[test]
+    fn a_streamed_object_that_lacks_a_part_never_gets_its_name() {
+        let disk = SimDisk::new();
+        let objects = DirectoryObjects::new(Arc::new(disk.clone()), 1);
+        let mut writer = objects.writer(&name()).unwrap();
+        writer.write(Bytes::from_static(b"one")).unwrap();
+        disk.fail_at(disk.steps(), DiskFault::Half(ErrorKind::Full));
+        assert_eq!(writer.write(Bytes::from_static(b"two")).unwrap_err().kind(), ErrorKind::Full);
+        assert_eq!(writer.write(Bytes::from_static(b"three")).unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(objects.get(&name()).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(objects.sweep().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_folder_whose_sync_failed_is_not_written_to() {
+        let disk = SimDisk::new();
+        let objects = DirectoryObjects::new(Arc::new(disk.clone()), 1);
+        objects.put(&name(), Bytes::from_static(b"one"), PutMode::Replace).unwrap();
+        // A put creates, writes, syncs, renames, and syncs the folder.
+        disk.fail_at(disk.steps() + 4, DiskFault::Refused(ErrorKind::Io));
+        let put = |text: &'static str| objects.put(&name(), Bytes::from_static(text.as_bytes()), PutMode::Replace);
+        assert_eq!(put("two").unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(put("three").unwrap_err().kind(), ErrorKind::Closed);
+        assert!(objects.get(&name()).is_ok());
+        let again = DirectoryObjects::new(Arc::new(disk), 2);
+        again.put(&name(), Bytes::from_static(b"four"), PutMode::Replace).unwrap();
+    }
+
+    #[test]
+    fn a_sweep_removes_what_was_interrupted() {
+        let disk = SimDisk::new();
+        let objects = DirectoryObjects::new(Arc::new(disk.clone()), 1);
+        // Two folders are made, of which each takes two steps, before the file is created and written.
+        disk.end_at(4);
+        objects.put(&name(), Bytes::from_static(b"one"), PutMode::Replace).unwrap_err();
+        let again = DirectoryObjects::new(Arc::new(disk.handle()), 2);
+        assert_eq!((again.sweep().unwrap(), again.sweep().unwrap()), (1, 0));
+    }
+}

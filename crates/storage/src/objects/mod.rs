@@ -1,0 +1,161 @@
+//! Objects: bytes under a name, written once as a whole and read by ranges.
+//!
+//! What every back end keeps, and the conformance suite (`testing/storage`) checks:
+//!
+//! - An object is there as a whole or not at all, at every moment and after every failure.
+//! - When [`ObjectStorage::put`] or [`ObjectWriter::finish`] has returned, the object survives what the back end survives (a
+//!   power failure for a directory; what the service promises for the others).
+//! - Of several that put an object [`PutMode::IfAbsent`] at most one succeeds, ever, while nobody deletes it. This is the only
+//!   compare-and-swap that all back ends keep, and all that [`crate::CommitRegister`] and [`crate::Log`] need.
+//! - A name that is reported as taken, or listed, survives.
+//! - A read, a list, sees every write that returned before it began.
+//! - A write whose error is undecided ([`crate::Error::is_undecided`]) has happened, or not, or happens later.
+
+mod directory;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;
+mod sim;
+
+pub use directory::DirectoryObjects;
+pub use sim::{MemoryObjects, ObjectFault};
+
+use crate::error::{Error, Result};
+use crate::name::ObjectName;
+use bytes::Bytes;
+use forebay_base::ErrorKind;
+use std::fmt;
+use std::sync::Arc;
+
+/// Whether a put may replace an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutMode {
+    /// An object of the same name is replaced.
+    Replace,
+    /// An object of the same name makes the put fail with `AlreadyExists`.
+    IfAbsent,
+}
+
+/// What a list says of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectInfo {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+/// A range of an object to be read into a buffer, which is filled as a whole.
+#[derive(Debug)]
+pub struct ReadRequest<'a> {
+    /// Where the range begins, in bytes.
+    pub offset: u64,
+    /// Where its bytes go.
+    pub out: &'a mut [u8],
+}
+
+/// A store of objects. Calls block; any number of threads may call at once.
+pub trait ObjectStorage: Send + Sync + fmt::Debug {
+    /// What errors and logs call it: an URL without secrets.
+    fn describe(&self) -> String;
+
+    /// Writes an object.
+    ///
+    /// # Errors
+    /// `AlreadyExists` where the mode says so; `Full`, `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
+    fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()>;
+
+    /// Begins an object whose bytes come one after the other; one of the same name will be replaced. It is there when
+    /// [`ObjectWriter::finish`] has returned.
+    ///
+    /// # Errors
+    /// As for [`ObjectStorage::put`].
+    fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>>;
+
+    /// Reads an object as a whole.
+    ///
+    /// # Errors
+    /// `NotFound`, `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
+    fn get(&self, name: &ObjectName) -> Result<Bytes>;
+
+    /// Opens an object to be read by ranges. An object that is not there is reported here, or by the first read.
+    ///
+    /// # Errors
+    /// As for [`ObjectStorage::get`].
+    fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>>;
+
+    /// Bytes of an object.
+    ///
+    /// # Errors
+    /// As for [`ObjectStorage::get`].
+    fn size(&self, name: &ObjectName) -> Result<u64>;
+
+    /// Deletes an object; one that is not there is fine.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
+    fn delete(&self, name: &ObjectName) -> Result<()>;
+
+    /// The objects whose names begin with `prefix/`, or all of them, by name.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
+    fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>>;
+
+    /// Removes what interrupted writes left that no name leads to; how many. Only while nobody else writes here: a write
+    /// under way is taken for an interrupted one, and fails.
+    ///
+    /// # Errors
+    /// As for [`ObjectStorage::list`].
+    fn sweep(&self) -> Result<u64>;
+}
+
+/// An object that is being written.
+pub trait ObjectWriter: Send + fmt::Debug {
+    /// Adds bytes.
+    ///
+    /// # Errors
+    /// As for [`ObjectStorage::put`]: then there will be no object, and later calls fail with `Closed`.
+    fn write(&mut self, bytes: Bytes) -> Result<()>;
+
+    /// Makes the object of what was written. Without it there is none.
+    ///
+    /// # Errors
+    /// As for [`ObjectStorage::put`].
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// An object that is being read; any number of threads may read at once.
+pub trait ObjectReader: Send + Sync + fmt::Debug {
+    /// Reads as many bytes as `out` has, from `offset`.
+    ///
+    /// # Errors
+    /// `Corrupt` when the object ends before: sizes are known by those who read. `NotFound`, and others as for
+    /// [`ObjectStorage::get`].
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+
+    /// Reads several ranges, at the same time where that is of use.
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::read_at`]; some ranges may have been read.
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        requests.iter_mut().try_for_each(|request| self.read_at(request.offset, request.out))
+    }
+}
+
+/// The error for using a writer after one of its calls failed: bytes would be missing.
+pub(crate) fn has_failed(name: &str) -> Error {
+    let detail = "an earlier part of this object could not be written: begin it again";
+    Error::new(ErrorKind::Closed, "put", name, detail)
+}
+
+/// The error for an object that ends before what is read of it.
+pub(crate) fn too_short(name: &str, offset: u64, wanted: usize) -> Error {
+    Error::corrupt(
+        name,
+        format!("the object ends before the {wanted} bytes from {offset}: it was cut off, or is another one"),
+    )
+}
+
+pub(crate) fn not_found(operation: &'static str, name: &ObjectName) -> Error {
+    Error::new(ErrorKind::NotFound, operation, name.as_str(), "there is no such object")
+}

@@ -1,0 +1,423 @@
+//! S3 and HDFS through crate `object_store`.
+//!
+//! The library is asynchronous. Its runtime has one thread, lives here and is seen by nobody: a call hands its future to the
+//! runtime and blocks until the answer comes, so it may be made from any thread, also one of another runtime.
+//!
+//! Requests that a service refuses for the moment are sent again by the library, within bounds ([`StorageOptions`]). A put
+//! whose reply was lost is so repeated, and the repetition may find its own object: `AlreadyExists` then, which the layers
+//! above tell from another writer's by its bytes.
+
+use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, has_failed, too_short};
+use crate::error::{Error, Result};
+use crate::name::ObjectName;
+use crate::options::StorageOptions;
+use bytes::{Bytes, BytesMut};
+use forebay_base::ErrorKind;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions,
+};
+use std::future::Future;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// Bytes of a part of a streamed object: at least 5 MiB on S3.
+const PART_BYTES: usize = 8 << 20;
+
+/// Objects of a remote service.
+#[derive(Debug, Clone)]
+pub struct RemoteObjects {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    service: Arc<dyn ObjectStore>,
+    /// What names are put after; empty, or ends in `/`.
+    prefix: String,
+    url: String,
+    timeout: Duration,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Without waiting: the last handle may be dropped by a thread of another runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Opens the service that `url` names.
+pub(crate) fn open(scheme: &str, url: &str, options: &StorageOptions) -> Result<RemoteObjects> {
+    let (authority, prefix) = match url.split_once("://").map(|(_, rest)| rest.split_once('/').unwrap_or((rest, ""))) {
+        Some((authority, prefix)) if !authority.is_empty() => (authority, prefix.trim_end_matches('/')),
+        _ => {
+            let detail = format!("name where it is: {scheme}://NAME/prefix");
+            return Err(Error::new(ErrorKind::Invalid, "open", url, detail));
+        }
+    };
+    let prefix = if prefix.is_empty() { String::new() } else { format!("{}/", ObjectName::new(prefix)?) };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("storage")
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|cause| Error::io("open", url, &cause))?;
+    let service = match scheme {
+        #[cfg(feature = "s3")]
+        "s3" => s3(authority, options).map_err(|cause| converted("open", url, &cause))?,
+        #[cfg(feature = "hdfs")]
+        "hdfs" => hdfs(authority, options, &runtime).map_err(|cause| converted("open", url, &cause))?,
+        _ => return Err(Error::not_built(url, scheme)),
+    };
+    let url = format!("{scheme}://{authority}/{prefix}");
+    let inner = Inner { service, prefix, url, timeout: options.operation_timeout, runtime: Some(runtime) };
+    Ok(RemoteObjects { inner: Arc::new(inner) })
+}
+
+#[cfg(feature = "s3")]
+fn s3(bucket: &str, options: &StorageOptions) -> object_store::Result<Arc<dyn ObjectStore>> {
+    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+    let retry = object_store::RetryConfig {
+        max_retries: options.retries,
+        retry_timeout: options.operation_timeout,
+        ..Default::default()
+    };
+    let client = object_store::ClientOptions::new().with_timeout(options.request_timeout);
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(bucket)
+        .with_client_options(client)
+        .with_retry(retry)
+        .with_conditional_put(S3ConditionalPut::ETagMatch);
+    for (name, value) in &options.settings {
+        builder = builder.with_config(name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()?, value);
+    }
+    Ok(Arc::new(builder.build()?))
+}
+
+#[cfg(feature = "hdfs")]
+fn hdfs(
+    authority: &str,
+    options: &StorageOptions,
+    runtime: &tokio::runtime::Runtime,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let builder = hdfs_native_object_store::HdfsObjectStoreBuilder::new()
+        .with_url(format!("hdfs://{authority}"))
+        .with_config(options.settings.iter().cloned())
+        .with_io_runtime(runtime.handle().clone());
+    Ok(Arc::new(builder.build()?))
+}
+
+impl RemoteObjects {
+    fn path(&self, name: &ObjectName) -> Path {
+        Path::from(format!("{}{name}", self.inner.prefix))
+    }
+
+    fn object(&self, name: &ObjectName) -> String {
+        format!("{}{name}", self.inner.url)
+    }
+
+    /// Runs `work` on the private runtime, and waits for it as long as an operation may take.
+    fn wait<T, W>(&self, operation: &'static str, object: &str, work: W) -> Result<T>
+    where
+        T: Send + 'static,
+        W: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        let Some(runtime) = &self.inner.runtime else {
+            return Err(Error::new(ErrorKind::Closed, operation, object, "the storage was closed"));
+        };
+        let timeout = self.inner.timeout;
+        let (sender, receiver) = mpsc::sync_channel(1);
+        runtime.spawn(async move {
+            // The caller waits for the answer.
+            let _ = sender.send(tokio::time::timeout(timeout, work).await);
+        });
+        match receiver.recv() {
+            Ok(Ok(Ok(done))) => Ok(done),
+            Ok(Ok(Err(cause))) => Err(converted(operation, object, &cause)),
+            Ok(Err(_)) => {
+                let detail = format!("no answer within {} s: it may have been done, or will be", timeout.as_secs_f64());
+                Err(Error::new(ErrorKind::TimedOut, operation, object, detail))
+            }
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, operation, object, "the library gave up")),
+        }
+    }
+
+    fn read(&self, name: &ObjectName, ranges: Vec<(u64, u64)>) -> Result<Vec<Bytes>> {
+        let (service, path) = (Arc::clone(&self.inner.service), self.path(name));
+        self.wait("read", &self.object(name), async move {
+            let reads = ranges.into_iter().map(|(start, end)| {
+                let options = GetOptions { range: Some(GetRange::Bounded(start..end)), ..Default::default() };
+                let (service, path) = (Arc::clone(&service), path.clone());
+                async move { service.get_opts(&path, options).await?.bytes().await }
+            });
+            join_all(reads).await.into_iter().collect()
+        })
+    }
+}
+
+impl ObjectStorage for RemoteObjects {
+    fn describe(&self) -> String {
+        self.inner.url.clone()
+    }
+
+    fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()> {
+        let (service, path) = (Arc::clone(&self.inner.service), self.path(name));
+        let mode = match mode {
+            PutMode::Replace => object_store::PutMode::Overwrite,
+            PutMode::IfAbsent => object_store::PutMode::Create,
+        };
+        self.wait("put", &self.object(name), async move {
+            service.put_opts(&path, bytes.into(), PutOptions::from(mode)).await.map(|_| ())
+        })
+    }
+
+    fn writer(&self, name: &ObjectName) -> Result<Box<dyn ObjectWriter>> {
+        Ok(Box::new(RemoteWriter {
+            objects: self.clone(),
+            name: name.clone(),
+            buffer: BytesMut::new(),
+            upload: None,
+            has_failed: false,
+        }))
+    }
+
+    fn get(&self, name: &ObjectName) -> Result<Bytes> {
+        let (service, path) = (Arc::clone(&self.inner.service), self.path(name));
+        self.wait("get", &self.object(name), async move { service.get(&path).await?.bytes().await })
+    }
+
+    fn open(&self, name: &ObjectName) -> Result<Arc<dyn ObjectReader>> {
+        Ok(Arc::new(RemoteReader { objects: self.clone(), name: name.clone() }))
+    }
+
+    fn size(&self, name: &ObjectName) -> Result<u64> {
+        let (service, path) = (Arc::clone(&self.inner.service), self.path(name));
+        self.wait("look", &self.object(name), async move { Ok(service.head(&path).await?.size) })
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<()> {
+        let (service, path) = (Arc::clone(&self.inner.service), self.path(name));
+        let deleted = self.wait("delete", &self.object(name), async move { service.delete(&path).await });
+        match deleted {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>> {
+        let found = self.entries(prefix)?;
+        let mut objects: Vec<ObjectInfo> = found
+            .into_iter()
+            .filter_map(|(path, size_bytes)| {
+                let name = ObjectName::new(path.strip_prefix(&self.inner.prefix)?).ok()?;
+                Some(ObjectInfo { name, size_bytes })
+            })
+            .collect();
+        objects.sort();
+        Ok(objects)
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        // HDFS writes to files beside the object whose names begin with a dot. What is left of streamed objects on S3 is not
+        // listed; a rule of the bucket removes it.
+        let is_left =
+            |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with('.') && name.contains(".tmp."));
+        let left: Vec<String> =
+            self.entries(None)?.into_iter().map(|(path, _)| path).filter(|path| is_left(path)).collect();
+        for path in &left {
+            let (service, path) = (Arc::clone(&self.inner.service), Path::from(path.as_str()));
+            self.wait("sweep", &self.inner.url, async move { service.delete(&path).await })?;
+        }
+        Ok(left.len() as u64)
+    }
+}
+
+impl RemoteObjects {
+    /// Paths below `prefix`, and sizes.
+    fn entries(&self, prefix: Option<&ObjectName>) -> Result<Vec<(String, u64)>> {
+        let service = Arc::clone(&self.inner.service);
+        let folder = prefix.map_or_else(|| Path::from(self.inner.prefix.as_str()), |prefix| self.path(prefix));
+        self.wait("list", &self.inner.url, async move {
+            let mut found = Vec::new();
+            let mut listed = service.list(Some(&folder));
+            while let Some(object) = listed.next().await {
+                let object = object?;
+                found.push((object.location.to_string(), object.size));
+            }
+            Ok(found)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct RemoteReader {
+    objects: RemoteObjects,
+    name: ObjectName,
+}
+
+impl ObjectReader for RemoteReader {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.read_many(&mut [ReadRequest { offset, out }])
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        // A range of no bytes cannot be asked for.
+        let wanted: Vec<_> = requests.iter_mut().filter(|request| !request.out.is_empty()).collect();
+        let end = |request: &ReadRequest<'_>| request.offset.saturating_add(request.out.len() as u64);
+        let ranges = wanted.iter().map(|request| (request.offset, end(request))).collect();
+        let read = match self.objects.read(&self.name, ranges) {
+            // Services refuse a range that begins after the end in ways of their own.
+            Err(error) => return Err(self.explained(error, wanted.iter().map(|request| end(request)).max())),
+            Ok(read) => read,
+        };
+        for (request, bytes) in wanted.into_iter().zip(read) {
+            if bytes.len() != request.out.len() {
+                return Err(too_short(self.name.as_str(), request.offset, request.out.len()));
+            }
+            request.out.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+}
+
+impl RemoteReader {
+    /// `error`, unless it comes from an object that ends before `end`.
+    fn explained(&self, error: Error, end: Option<u64>) -> Error {
+        let is_answer = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::TimedOut);
+        if is_answer {
+            return error;
+        }
+        match (self.objects.size(&self.name), end) {
+            (Ok(size), Some(end)) if size < end => Error::corrupt(
+                self.objects.object(&self.name),
+                format!("the object has {size} bytes, and {end} were needed"),
+            ),
+            _ => error,
+        }
+    }
+}
+
+/// A streamed object: parts of [`PART_BYTES`], or one put when it is shorter.
+#[derive(Debug)]
+struct RemoteWriter {
+    objects: RemoteObjects,
+    name: ObjectName,
+    buffer: BytesMut,
+    upload: Option<Box<dyn MultipartUpload>>,
+    has_failed: bool,
+}
+
+impl RemoteWriter {
+    /// Does `work` with the upload, which is begun when there is none.
+    fn with_upload<W, F>(&mut self, work: W) -> Result<()>
+    where
+        W: FnOnce(Box<dyn MultipartUpload>) -> F + Send + 'static,
+        F: Future<Output = object_store::Result<Box<dyn MultipartUpload>>> + Send + 'static,
+    {
+        if self.has_failed {
+            return Err(has_failed(self.name.as_str()));
+        }
+        // A failure takes the upload with it.
+        self.has_failed = true;
+        let begun = self.upload.take();
+        let (service, path) = (Arc::clone(&self.objects.inner.service), self.objects.path(&self.name));
+        let upload = self.objects.wait("put", &self.objects.object(&self.name), async move {
+            let upload = match begun {
+                Some(upload) => upload,
+                None => service.put_multipart_opts(&path, PutMultipartOptions::default()).await?,
+            };
+            work(upload).await
+        })?;
+        self.upload = Some(upload);
+        self.has_failed = false;
+        Ok(())
+    }
+}
+
+impl ObjectWriter for RemoteWriter {
+    fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.buffer.extend_from_slice(&bytes);
+        while self.buffer.len() >= PART_BYTES {
+            let part = self.buffer.split_to(PART_BYTES).freeze();
+            self.with_upload(move |mut upload| async move {
+                upload.put_part(part.into()).await?;
+                Ok(upload)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        let rest = std::mem::take(&mut self.buffer).freeze();
+        if self.upload.is_none() && !self.has_failed {
+            return self.objects.put(&self.name, rest, PutMode::Replace);
+        }
+        self.with_upload(move |mut upload| async move {
+            if !rest.is_empty() {
+                upload.put_part(rest.into()).await?;
+            }
+            upload.complete().await?;
+            Ok(upload)
+        })?;
+        self.upload = None;
+        Ok(())
+    }
+}
+
+impl Drop for RemoteWriter {
+    fn drop(&mut self) {
+        if let Some(mut upload) = self.upload.take() {
+            // What cannot be removed now is left to the service's rules.
+            let _ = self.objects.wait("abort", self.objects.inner.url.as_str(), async move { upload.abort().await });
+        }
+    }
+}
+
+/// What the caller must do about an error of the library.
+fn converted(operation: &'static str, object: &str, cause: &object_store::Error) -> Error {
+    use object_store::Error as Cause;
+    let text = chain(cause);
+    let kind = match cause {
+        Cause::NotFound { .. } => ErrorKind::NotFound,
+        Cause::AlreadyExists { .. } | Cause::Precondition { .. } => ErrorKind::AlreadyExists,
+        Cause::PermissionDenied { .. } | Cause::Unauthenticated { .. } => ErrorKind::AccessDenied,
+        Cause::InvalidPath { .. } | Cause::UnknownConfigurationKey { .. } => ErrorKind::Invalid,
+        Cause::NotSupported { .. } | Cause::NotImplemented { .. } => ErrorKind::Unsupported,
+        _ => kind_of_text(&text),
+    };
+    Error::new(kind, operation, object, text)
+}
+
+/// The library gives what the service said as text only.
+fn kind_of_text(text: &str) -> ErrorKind {
+    const KINDS: [(&[&str], ErrorKind); 5] = [
+        // HDFS: quotas, and no DataNode with room.
+        (&["QuotaExceeded", "could only be written to 0 of", "InsufficientStorage", "507 "], ErrorKind::Full),
+        (&["AccessControlException", "AccessDenied", "SASL error", "GSSAPI error"], ErrorKind::AccessDenied),
+        (&["SafeModeException", "SlowDown", "503 "], ErrorKind::Busy),
+        (&["checksums didn't match"], ErrorKind::Corrupt),
+        (&["timed out", "operation timed out"], ErrorKind::TimedOut),
+    ];
+    let found = KINDS.iter().find(|(marks, _)| marks.iter().any(|mark| text.contains(mark)));
+    found.map_or(ErrorKind::Unavailable, |(_, kind)| *kind)
+}
+
+/// An error with its causes, each once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,54 @@
+//! Bugs that tests plant, to see that they would be found (`testing/storage/tests/planted.rs`).
+
+/// A bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// A commit replaces what has its number.
+    CommitReplaces = 1,
+    /// A commit of one's own whose reply was lost is taken for another writer's.
+    LostReplyFences,
+    /// Nobody looks whether a number is absent because it was pruned.
+    PrunedNumberIsFree,
+    /// A frame is acknowledged when it is written, not when it is synced.
+    AcknowledgedBeforeSync,
+    /// A sync that failed is done again, and believed.
+    FailedSyncIsRetried,
+    /// A writer does not look whether its log was sealed.
+    SealIsNotSeen,
+    /// A bad frame is a torn tail wherever it is.
+    DamageIsTorn,
+    /// What is after a bad frame is read on from the next good one.
+    HolesAreSkipped,
+    /// What is recovered is not made durable before it is told.
+    RecoveredIsNotSynced,
+    /// A segment's name is used before it survives.
+    FolderIsNotSynced,
+    /// An object gets its name before its bytes survive.
+    ObjectIsNotSynced,
+    /// An object is acknowledged before its name survives.
+    NameIsNotSynced,
+    /// Of two that recover a log the later one decides where it ends.
+    RecoveryReplaces,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::CommitReplaces,
+        Self::LostReplyFences,
+        Self::PrunedNumberIsFree,
+        Self::AcknowledgedBeforeSync,
+        Self::FailedSyncIsRetried,
+        Self::SealIsNotSeen,
+        Self::DamageIsTorn,
+        Self::HolesAreSkipped,
+        Self::RecoveredIsNotSynced,
+        Self::FolderIsNotSynced,
+        Self::ObjectIsNotSynced,
+        Self::NameIsNotSynced,
+        Self::RecoveryReplaces,
+    ];
+}
+
+forebay_env::plantable!(Bug);

@@ -1,0 +1,424 @@
+//! The commit register: numbered commits, each made by claiming its number.
+//!
+//! A commit is an object whose name ends in its number, put only if it is absent. A writer's next commit claims the number
+//! after the last one that it knows. So of two writers one succeeds, and the other finds the number taken: it is *fenced*
+//! and never commits again. A writer that takes over *claims* the register by a commit of its own, which fences the writer before
+//! (however late that one wakes up), and gives it the next epoch.
+//!
+//! A commit is a *snapshot* (the whole state) or an edit (what changed since). A reader begins at the last snapshot; what is
+//! before can be pruned. Two details make that exact:
+//!
+//! - **A number that was pruned is absent again.** A writer that slept meanwhile would claim it once more. So a writer looks,
+//!   after each claim, whether there is a higher number: what is pruned lies below a snapshot that is there, and the highest
+//!   commit is never deleted. Then its commit counts only if the next one continues it. A commit after which there is no
+//!   higher number is the highest, and was never pruned.
+//! - **A reply can be lost.** The number is taken, then, by this writer's own commit. It is recognised by its bytes: each
+//!   writer has a random number. A commit whose put failed in any other way may still arrive, so it is not withdrawn: the
+//!   next call puts the same bytes again before it does anything else ([`CommitRegister::settle`]).
+//!
+//! ```text
+//!  offset  size  field
+//!  0       4     magic "FBCM"
+//!  4       2     format version, 1
+//!  6       2     flags: 1 snapshot, 2 claim; an unknown flag is refused
+//!  8       8     number, from 1
+//!  16      8     number of the last snapshot, this commit included
+//!  24      8     epoch: number of claims so far, this commit included
+//!  32      16    the writer's random number
+//!  48      4     the checksum at the end of the commit before; zero for the first
+//!  52      4     length of the payload in bytes
+//!  56            payload
+//!  …       4     CRC-32 (ISO-HDLC) of all that precedes
+//! ```
+//!
+//! What it is for, and which test pins it: `docs/formats/commit.md`.
+
+use crate::error::{Error, Result};
+use crate::name::ObjectName;
+use crate::objects::{ObjectStorage, PutMode};
+use crate::planted::{Bug, planted};
+use bytes::Bytes;
+use forebay_base::{DecodeError, ErrorKind, Reader, Writer, envelope_checksum};
+use std::sync::Arc;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"FBCM");
+const VERSION: u16 = 1;
+const SNAPSHOT: u16 = 1;
+const CLAIM: u16 = 2;
+const HEADER_BYTES: usize = 56;
+
+/// Largest payload of a commit, in bytes.
+pub const MAX_COMMIT_BYTES: usize = 1 << 30;
+
+/// How often a claim starts again because another writer was faster.
+const CLAIM_ATTEMPTS: u32 = 100;
+
+/// What a commit says about those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitKind {
+    /// The whole state: what is before is not needed.
+    Snapshot,
+    /// What changed since the commit before.
+    Edit,
+}
+
+/// A commit as it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commit {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Number of the last snapshot, itself included.
+    pub base: u64,
+    /// Number of claims so far, itself included.
+    pub epoch: u64,
+    /// Whether it made its writer the owner.
+    pub is_claim: bool,
+    /// Random number of its writer.
+    pub writer: u128,
+    /// What its writer wanted to say.
+    pub payload: Bytes,
+    /// The checksum of the commit before.
+    previous: u32,
+    /// Its own.
+    checksum: u32,
+}
+
+impl Commit {
+    /// Whether it is the whole state.
+    #[must_use]
+    pub const fn kind(&self) -> CommitKind {
+        if self.base == self.number { CommitKind::Snapshot } else { CommitKind::Edit }
+    }
+
+    fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.payload.len() + 4);
+        let flags = if self.kind() == CommitKind::Snapshot { SNAPSHOT } else { 0 };
+        out.put_u32(MAGIC);
+        out.put_u16(VERSION);
+        out.put_u16(flags | if self.is_claim { CLAIM } else { 0 });
+        for number in [self.number, self.base, self.epoch] {
+            out.put_u64(number);
+        }
+        out.put_u128(self.writer);
+        out.put_u32(self.previous);
+        // Longer payloads are refused before.
+        out.put_u32(self.payload.len() as u32);
+        out.extend_from_slice(&self.payload);
+        let checksum = envelope_checksum(&out);
+        out.put_u32(checksum);
+        out.into()
+    }
+
+    /// Decodes a commit. Any bytes give a commit or an error.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub fn decode(bytes: &Bytes) -> std::result::Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let bad = |what, found| Err(DecodeError::BadValue { what, found });
+        let magic = reader.u32()?;
+        if magic != MAGIC {
+            return bad("magic of a commit", magic.into());
+        }
+        let version = reader.u16()?;
+        if version != VERSION {
+            return bad("format version of a commit", version.into());
+        }
+        let flags = reader.u16()?;
+        let (number, base, epoch) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let (writer, previous, length) = (reader.u128()?, reader.u32()?, reader.u32()?);
+        reader.bytes(length as usize)?;
+        let covered = reader.offset();
+        let checksum = reader.u32()?;
+        reader.finish()?;
+        let found = envelope_checksum(bytes.get(..covered).unwrap_or_default());
+        if found != checksum {
+            return Err(DecodeError::BadChecksum { what: "a commit", expected: checksum, found });
+        }
+        if flags & !(SNAPSHOT | CLAIM) != 0 {
+            return bad("flags of a commit", flags.into());
+        }
+        if base > number || (flags & SNAPSHOT != 0) != (base == number) {
+            return bad("last snapshot of a commit", base);
+        }
+        let payload = bytes.slice(HEADER_BYTES..covered);
+        Ok(Self { number, base, epoch, is_claim: flags & CLAIM != 0, writer, payload, previous, checksum })
+    }
+}
+
+/// The commits from the last snapshot on, in order. Empty for a register that nobody has claimed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    /// The snapshot, and the edits after it.
+    pub commits: Vec<Commit>,
+}
+
+impl History {
+    /// Reads the register as it is, and changes nothing.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the commit that is damaged, missing, or does not continue the one before; those of the storage.
+    pub fn read(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Self> {
+        // Commits may be pruned while they are read; then there is a later snapshot.
+        let mut newest_before = None;
+        loop {
+            let newest = numbers(storage, prefix)?.last().copied();
+            match newest.map(|newest| Self::up_to(storage, prefix, newest)) {
+                None => return Ok(Self::default()),
+                Some(Err(error)) if error.kind() == ErrorKind::NotFound => {
+                    if newest_before == newest {
+                        return Err(Error::corrupt(error.object(), "a commit is missing that a later one needs"));
+                    }
+                    newest_before = newest;
+                }
+                Some(read) => return read,
+            }
+        }
+    }
+
+    fn up_to(storage: &dyn ObjectStorage, prefix: &ObjectName, newest: u64) -> Result<Self> {
+        let last = read(storage, prefix, newest)?;
+        let mut commits: Vec<Commit> = Vec::new();
+        for number in last.base..newest {
+            commits.push(read(storage, prefix, number)?);
+        }
+        commits.push(last);
+        for (before, after) in commits.iter().zip(commits.iter().skip(1)) {
+            let epoch = before.epoch.checked_add(u64::from(after.is_claim));
+            if after.previous != before.checksum || Some(after.epoch) != epoch || after.base != before.base {
+                let detail = "it does not continue the commit before: one of them is not what was committed";
+                return Err(Error::corrupt(prefix.numbered(after.number)?.as_str(), detail));
+            }
+        }
+        Ok(Self { commits })
+    }
+
+    /// The last commit.
+    #[must_use]
+    pub fn last(&self) -> Option<&Commit> {
+        self.commits.last()
+    }
+
+    /// The epoch of the owner; zero when there was none.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.last().map_or(0, |commit| commit.epoch)
+    }
+}
+
+/// Numbers of commits, ascending.
+fn numbers(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<u64>> {
+    let listed = storage.list(Some(prefix))?;
+    Ok(listed.iter().filter_map(|object| object.name.number_after(prefix)).collect())
+}
+
+fn read(storage: &dyn ObjectStorage, prefix: &ObjectName, number: u64) -> Result<Commit> {
+    let name = prefix.numbered(number)?;
+    let commit = Commit::decode(&storage.get(&name)?).map_err(|cause| Error::decode(name.as_str(), &cause))?;
+    if commit.number == number {
+        return Ok(commit);
+    }
+    Err(Error::corrupt(name.as_str(), format!("it holds commit {}", commit.number)))
+}
+
+/// The register as its owner has it.
+#[derive(Debug)]
+pub struct CommitRegister {
+    storage: Arc<dyn ObjectStorage>,
+    prefix: ObjectName,
+    last: Commit,
+    /// A commit that may have been made; it is insisted on.
+    pending: Option<Commit>,
+    is_fenced: bool,
+}
+
+impl CommitRegister {
+    /// Makes this writer the owner: reads the register and commits what `first` says of it, with the next epoch. The first
+    /// commit of all must be a snapshot. When another writer is faster, it is read again and `first` asked again. The writer
+    /// before is fenced when this has returned.
+    ///
+    /// `writer` is a random number that no other writer has.
+    ///
+    /// # Errors
+    /// `Busy` when others were faster each time; `Invalid`; those of [`History::read`] and of the storage. After an undecided
+    /// one the claim may have been made; the next claim goes on from there.
+    pub fn claim(
+        storage: Arc<dyn ObjectStorage>,
+        prefix: &ObjectName,
+        writer: u128,
+        mut first: impl FnMut(&History) -> Result<(CommitKind, Bytes)>,
+    ) -> Result<(Self, History)> {
+        for _ in 0..CLAIM_ATTEMPTS {
+            let history = History::read(&*storage, prefix)?;
+            let (kind, payload) = first(&history)?;
+            let commit = following(history.last(), prefix, kind, true, writer, payload)?;
+            let mut register = Self {
+                storage: Arc::clone(&storage),
+                prefix: prefix.clone(),
+                last: history.last().cloned().unwrap_or_else(|| commit.clone()),
+                pending: Some(commit),
+                is_fenced: false,
+            };
+            match register.settle() {
+                Err(error) if error.kind() == ErrorKind::Fenced => {}
+                settled => return settled.map(|()| (register, history)),
+            }
+        }
+        let detail = "other writers were faster each time: try again when they have settled";
+        Err(Error::new(ErrorKind::Busy, "claim", prefix.as_str(), detail))
+    }
+
+    /// The epoch of this owner.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.last.epoch
+    }
+
+    /// Number of the last commit.
+    #[must_use]
+    pub const fn last(&self) -> u64 {
+        self.last.number
+    }
+
+    /// Number of the last snapshot.
+    #[must_use]
+    pub const fn base(&self) -> u64 {
+        self.last.base
+    }
+
+    /// Commits; the commit's number. It counts, and survives, when this has returned.
+    ///
+    /// A commit that failed, but for `Invalid` and `Fenced`, is not withdrawn: it may count, now or later, and
+    /// [`CommitRegister::settle`], or the next commit, insists on it.
+    ///
+    /// # Errors
+    /// `Fenced` when another writer took over: this commit has no effect, and none will have; `Invalid` for a payload above
+    /// [`MAX_COMMIT_BYTES`]; those of the storage.
+    pub fn commit(&mut self, kind: CommitKind, payload: Bytes) -> Result<u64> {
+        self.settle()?;
+        let next = following(Some(&self.last), &self.prefix, kind, false, self.last.writer, payload)?;
+        self.pending = Some(next);
+        self.settle()?;
+        Ok(self.last.number)
+    }
+
+    /// Whether a commit failed and may count all the same.
+    #[must_use]
+    pub const fn is_unsettled(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Insists on a commit that failed; does nothing when there is none. Afterwards it counts.
+    ///
+    /// # Errors
+    /// As for [`CommitRegister::commit`].
+    pub fn settle(&mut self) -> Result<()> {
+        if self.is_fenced {
+            return Err(self.fenced());
+        }
+        let Some(pending) = &self.pending else { return Ok(()) };
+        let counts = is_made(&*self.storage, &self.prefix, pending)?;
+        match self.pending.take() {
+            Some(pending) if counts != Standing::Refused => {
+                self.last = pending;
+                // The next commit would find out; it is known now.
+                self.is_fenced = counts == Standing::CountsAndFollowed;
+                Ok(())
+            }
+            _ => {
+                self.is_fenced = true;
+                Err(self.fenced())
+            }
+        }
+    }
+
+    /// Deletes the commits before the last snapshot, the oldest first; how many. What is not deleted now is later.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn prune(&self) -> Result<u64> {
+        let numbers = numbers(&*self.storage, &self.prefix)?;
+        let old: Vec<u64> = numbers.into_iter().take_while(|number| *number < self.last.base).collect();
+        for number in &old {
+            self.storage.delete(&self.prefix.numbered(*number)?)?;
+        }
+        Ok(old.len() as u64)
+    }
+
+    fn fenced(&self) -> Error {
+        let detail = format!("another writer took over after commit {}: stop writing", self.last.number);
+        Error::new(ErrorKind::Fenced, "commit", self.prefix.as_str(), detail)
+    }
+}
+
+/// The commit that follows `last`.
+fn following(
+    last: Option<&Commit>,
+    prefix: &ObjectName,
+    kind: CommitKind,
+    is_claim: bool,
+    writer: u128,
+    payload: Bytes,
+) -> Result<Commit> {
+    let invalid = |detail: &str| Error::new(ErrorKind::Invalid, "commit", prefix.as_str(), detail);
+    if payload.len() > MAX_COMMIT_BYTES {
+        return Err(invalid("a commit of more than 1 GiB: make the state smaller, or keep parts of it in objects"));
+    }
+    let exhausted = || invalid("all numbers are used up");
+    let number = last.map_or(0, |last| last.number).checked_add(1).ok_or_else(exhausted)?;
+    let epoch = last.map_or(0, |last| last.epoch).checked_add(u64::from(is_claim)).ok_or_else(exhausted)?;
+    let base = match (kind, last) {
+        (CommitKind::Snapshot, _) => number,
+        (CommitKind::Edit, Some(last)) => last.base,
+        (CommitKind::Edit, None) => return Err(invalid("the first commit must be a snapshot")),
+    };
+    let previous = last.map_or(0, |last| last.checksum);
+    let mut commit = Commit { number, base, epoch, is_claim, writer, payload, previous, checksum: 0 };
+    let bytes = commit.encode();
+    commit.checksum = bytes.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    Ok(commit)
+}
+
+/// Where a commit stands when its number is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It counts.
+    Counts,
+    /// It counts, and another writer has taken over since.
+    CountsAndFollowed,
+    /// Another commit has the number, or had it.
+    Refused,
+}
+
+/// Puts `commit`, if it is not there, and finds out whether it counts.
+fn is_made(storage: &dyn ObjectStorage, prefix: &ObjectName, commit: &Commit) -> Result<Standing> {
+    let name = prefix.numbered(commit.number)?;
+    let mode = if planted(Bug::CommitReplaces) { PutMode::Replace } else { PutMode::IfAbsent };
+    match storage.put(&name, commit.encode(), mode) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let is_own = match storage.get(&name) {
+                Ok(bytes) => bytes == commit.encode() && !planted(Bug::LostReplyFences),
+                // Pruned since: there is a later snapshot, which is not this writer's.
+                Err(error) if error.kind() == ErrorKind::NotFound => false,
+                Err(error) => return Err(error),
+            };
+            if !is_own {
+                return Ok(Standing::Refused);
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    let newest = numbers(storage, prefix)?.last().copied();
+    if newest <= Some(commit.number) || planted(Bug::PrunedNumberIsFree) {
+        return Ok(Standing::Counts);
+    }
+    match commit.number.checked_add(1).map(|next| read(storage, prefix, next)) {
+        Some(Ok(next)) if next.previous == commit.checksum => Ok(Standing::CountsAndFollowed),
+        Some(Err(error)) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => Err(error),
+        _ => Ok(Standing::Refused),
+    }
+}
+
+#[cfg(test)]
+mod tests;

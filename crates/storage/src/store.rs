@@ -1,0 +1,148 @@
+//! A place for a database's durable state: objects, and logs in files where there are files.
+
+use crate::counts::{CountedDisk, CountedObjects, Counters, StorageCounts};
+use crate::disk::{Disk, OsDisk};
+use crate::error::{Error, Result};
+use crate::log::{FileLog, Log, LogReader, ObjectLog, Recovery, delete_log, open_log};
+use crate::name::ObjectName;
+use crate::objects::{DirectoryObjects, MemoryObjects, ObjectStorage};
+use crate::options::StorageOptions;
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use std::sync::Arc;
+
+/// Where a database keeps what survives.
+#[derive(Debug, Clone)]
+pub struct Storage {
+    objects: Arc<dyn ObjectStorage>,
+    disk: Option<Arc<dyn Disk>>,
+    counters: Arc<Counters>,
+    options: StorageOptions,
+}
+
+impl Storage {
+    /// Opens what `url` names:
+    ///
+    /// | URL | storage | feature |
+    /// |---|---|---|
+    /// | `file:///path`, or a path | a directory, created if it is not there | |
+    /// | `memory:` | memory of this call's own, for tests | |
+    /// | `s3://bucket/prefix` | S3, or what speaks its protocol | `s3` |
+    /// | `hdfs://host:port/prefix` | HDFS | `hdfs` |
+    ///
+    /// # Errors
+    /// `Invalid` for an URL that names none of these; `Unsupported` without the feature; those of the back end.
+    pub fn open(url: &str, options: StorageOptions) -> Result<Self> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        match scheme {
+            "file" => match url.strip_prefix("file://").filter(|path| path.starts_with('/')) {
+                Some(path) => Self::of_directory(path, options),
+                None => Err(invalid(url, "an URL of a directory is file:///path")),
+            },
+            "" => Self::of_directory(url, options),
+            _ if scheme.contains('/') => Self::of_directory(url, options),
+            "memory" => Ok(Self::of_objects(Arc::new(MemoryObjects::new()), options)),
+            #[cfg(feature = "remote")]
+            "s3" | "hdfs" => {
+                let objects = crate::objects::remote::open(scheme, url, &options)?;
+                Ok(Self::of_objects(Arc::new(objects), options))
+            }
+            #[cfg(not(feature = "remote"))]
+            "s3" | "hdfs" => Err(Error::not_built(url, scheme)),
+            _ => Err(invalid(
+                url,
+                "storage is named by a path, file:///path, memory:, s3://bucket/prefix or hdfs://host:port",
+            )),
+        }
+    }
+
+    fn of_directory(path: &str, options: StorageOptions) -> Result<Self> {
+        if path.is_empty() {
+            return Err(invalid(path, "name a directory"));
+        }
+        let nonce = Random::secret().map_err(|cause| Error::io("open", path, &cause))? as u64;
+        Ok(Self::of_disk(Arc::new(OsDisk::open(path)?), nonce, options))
+    }
+
+    /// Storage on a disk: objects and logs are files. `nonce` as for [`DirectoryObjects::new`].
+    #[must_use]
+    pub fn of_disk(disk: Arc<dyn Disk>, nonce: u64, options: StorageOptions) -> Self {
+        let counters = Arc::<Counters>::default();
+        let disk: Arc<dyn Disk> = Arc::new(CountedDisk { disk, counters: Arc::clone(&counters) });
+        let objects = Arc::new(DirectoryObjects::new(Arc::clone(&disk), nonce));
+        Self::counted(objects, Some(disk), counters, options)
+    }
+
+    /// Storage that has objects only: logs are objects as well.
+    #[must_use]
+    pub fn of_objects(objects: Arc<dyn ObjectStorage>, options: StorageOptions) -> Self {
+        Self::counted(objects, None, Arc::default(), options)
+    }
+
+    fn counted(
+        objects: Arc<dyn ObjectStorage>,
+        disk: Option<Arc<dyn Disk>>,
+        counters: Arc<Counters>,
+        options: StorageOptions,
+    ) -> Self {
+        let objects = Arc::new(CountedObjects { objects, counters: Arc::clone(&counters) });
+        Self { objects, disk, counters, options }
+    }
+
+    /// What was done through this and all its clones.
+    #[must_use]
+    pub fn counts(&self) -> StorageCounts {
+        self.counters.counts()
+    }
+
+    /// Its objects.
+    #[must_use]
+    pub fn objects(&self) -> &Arc<dyn ObjectStorage> {
+        &self.objects
+    }
+
+    /// Begins a log under `name`, which no log ever had: an owner's epoch belongs into it. `log` is a random number.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or `Fenced` once it is used, where there is or was one; those of the storage.
+    pub fn create_log(&self, name: &ObjectName, log: u64) -> Result<Arc<dyn Log>> {
+        Ok(match &self.disk {
+            Some(disk) => Arc::new(FileLog::create(Arc::clone(disk), name, log, self.options.file_log)?),
+            None => Arc::new(ObjectLog::create(Arc::clone(&self.objects), name, log, self.options.object_log)?),
+        })
+    }
+
+    /// Opens the log under `name` to be read. One that was never begun is empty.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the place where something that was durable is damaged; those of the storage.
+    pub fn open_log(&self, name: &ObjectName, recovery: Recovery) -> Result<LogReader> {
+        open_log(&self.objects, self.disk.as_ref(), name, recovery)
+    }
+
+    /// Deletes a log that was recovered and is not needed any more, but for its seal.
+    ///
+    /// # Errors
+    /// Those of the storage. Call again.
+    pub fn delete_log(&self, name: &ObjectName) -> Result<()> {
+        delete_log(&self.objects, self.disk.as_ref(), name)
+    }
+}
+
+fn invalid(url: &str, detail: &str) -> Error {
+    Error::new(ErrorKind::Invalid, "open", url, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_that_name_nothing_are_refused() {
+        let kind = |url| Storage::open(url, StorageOptions::default()).map(|_| ()).unwrap_err().kind();
+        for url in ["", "file://host/path", "file:path", "ftp://host", "S3://bucket"] {
+            assert_eq!(kind(url), ErrorKind::Invalid, "{url}");
+        }
+        Storage::open("memory:", StorageOptions::default()).unwrap();
+    }
+}

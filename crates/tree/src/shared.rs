@@ -1,0 +1,133 @@
+//! What the clients of a tree in a process share.
+
+use crate::TreeOptions;
+use crate::cache::Cache;
+use crate::class::Cut;
+use crate::layout::Geometry;
+use crate::memory::{Memory, NodeMemory};
+use crate::word::Child;
+use forebay_env::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+/// No reading epoch has begun.
+const NO_EPOCH: u64 = u64::MAX;
+
+/// An open tree. Each thread uses it through a [`TreeClient`](crate::TreeClient) of its own.
+#[derive(Debug)]
+pub struct Tree {
+    pub(crate) memory: Memory,
+    pub(crate) options: TreeOptions,
+    cache: RwLock<Cache>,
+    /// The root's child word as it was last read; 0 before.
+    root: AtomicU64,
+    /// Its level.
+    pub(crate) top: AtomicU64,
+    next_node: AtomicU64,
+    /// The reading epoch at node 0 since which the cache remembers.
+    cache_epoch: AtomicU64,
+    /// Clients of this process.
+    clients: AtomicU64,
+    name: String,
+}
+
+impl Tree {
+    pub(crate) fn over(nodes: Vec<NodeMemory>, geometry: Geometry, name: &str, options: TreeOptions) -> Arc<Self> {
+        let cache = RwLock::new(Cache::new(options.cache_bytes));
+        let cut = Cut { geometry, batch_bytes: options.batch_bytes };
+        Arc::new(Self {
+            memory: Memory { nodes, cut },
+            options,
+            cache,
+            root: AtomicU64::new(0),
+            top: AtomicU64::new(0),
+            next_node: AtomicU64::new(0),
+            cache_epoch: AtomicU64::new(NO_EPOCH),
+            clients: AtomicU64::new(0),
+            name: name.into(),
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of memory that remembered inner nodes take.
+    #[must_use]
+    pub fn cached_bytes(&self) -> usize {
+        self.cache_read().bytes()
+    }
+
+    /// Forgets all inner nodes.
+    pub fn clear_cache(&self) {
+        self.cache_write().clear();
+        self.root.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the cache has remembered for more than `limit` reading epochs; from now on it has not.
+    #[inline]
+    pub(crate) fn is_cache_old(&self, epoch: u64, limit: u64) -> bool {
+        let since = self.cache_epoch.load(Ordering::Relaxed);
+        if since <= epoch && epoch - since <= limit {
+            return false;
+        }
+        // What is remembered before the first epoch is known is no older than that.
+        self.cache_epoch.compare_exchange(since, epoch, Ordering::Relaxed, Ordering::Relaxed).is_ok() && since < epoch
+    }
+
+    pub(crate) fn cache_read(&self) -> RwLockReadGuard<'_, Cache> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cache_write(&self) -> RwLockWriteGuard<'_, Cache> {
+        self.cache.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For tests: another process with this one's session, free blocks and cache.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn fork(&self) -> Arc<Self> {
+        let copy = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
+        let cache = RwLock::new(self.cache_read().clone());
+        let nodes = self.memory.nodes.iter().map(NodeMemory::fork).collect();
+        Arc::new(Self {
+            memory: Memory { nodes, cut: self.memory.cut },
+            options: self.options.clone(),
+            cache,
+            root: copy(&self.root),
+            top: copy(&self.top),
+            next_node: copy(&self.next_node),
+            cache_epoch: copy(&self.cache_epoch),
+            // Its clients are never the last: it is looked at what it has when they have ended.
+            clients: AtomicU64::new(1),
+            name: self.name.clone(),
+        })
+    }
+
+    pub(crate) fn add_client(&self) {
+        self.clients.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns whether it was the last one.
+    pub(crate) fn remove_client(&self) -> bool {
+        self.clients.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The node that the next node of the tree goes to.
+    pub(crate) fn next_node(&self) -> usize {
+        (self.next_node.fetch_add(1, Ordering::Relaxed) % self.memory.nodes.len().max(1) as u64) as usize
+    }
+
+    pub(crate) fn known_root(&self) -> Option<(Child, u8)> {
+        let root = Child(self.root.load(Ordering::Relaxed));
+        root.is_live().then(|| (root, self.top.load(Ordering::Relaxed) as u8))
+    }
+
+    /// Remembers the root. The level may be seen with another root: it is checked when a node is read.
+    pub(crate) fn set_root(&self, root: Child, level: u8) {
+        self.top.store(level.into(), Ordering::Relaxed);
+        self.root.store(root.0, Ordering::Relaxed);
+    }
+}

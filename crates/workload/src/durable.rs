@@ -1,0 +1,103 @@
+//! Figures of what a store does so that writes survive: its log, and its storage.
+
+use serde::{Deserialize, Serialize};
+
+/// What was done to storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StorageFigures {
+    /// Objects read, as a whole or in part.
+    pub objects_read: u64,
+    /// Objects written.
+    pub objects_written: u64,
+    /// Objects deleted.
+    pub objects_deleted: u64,
+    /// Bytes of objects that were read.
+    pub bytes_read: u64,
+    /// Bytes of objects that were written. The log in files is not counted here.
+    pub bytes_written: u64,
+    /// Syncs of files and folders.
+    pub syncs: u64,
+}
+
+/// What the log of writes did.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct LogFigures {
+    /// Bytes of records that were logged.
+    pub bytes: u64,
+    /// Number of these records.
+    pub records: u64,
+    /// Shipments, each of all that was written since the one before.
+    pub groups: u64,
+    /// Records of a shipment.
+    pub records_per_group: f64,
+    /// Writers that waited while another one shipped.
+    pub waits: u64,
+}
+
+/// What opening a store found of what earlier processes left.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RecoveryFigures {
+    /// Writes that only the log had.
+    pub records_replayed: u64,
+    /// Logs in storage that were read.
+    pub logs: u64,
+    /// Bytes of records in them.
+    pub log_bytes: u64,
+    /// Bytes at the ends of logs that do not count: they were torn, and never acknowledged.
+    pub cut_bytes: u64,
+    /// Segments that memory held still.
+    pub segments_held: u64,
+    /// Segments that were read from storage.
+    pub segments_loaded: u64,
+    /// Their bytes.
+    pub bytes_loaded: u64,
+    /// Objects that no version named.
+    pub objects_swept: u64,
+}
+
+impl StorageFigures {
+    /// What was done since `before`.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            objects_read: self.objects_read.saturating_sub(before.objects_read),
+            objects_written: self.objects_written.saturating_sub(before.objects_written),
+            objects_deleted: self.objects_deleted.saturating_sub(before.objects_deleted),
+            bytes_read: self.bytes_read.saturating_sub(before.bytes_read),
+            bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
+            syncs: self.syncs.saturating_sub(before.syncs),
+        }
+    }
+}
+
+impl LogFigures {
+    /// Figures of so much.
+    #[must_use]
+    pub fn new(bytes: u64, records: u64, groups: u64, waits: u64) -> Self {
+        Self { bytes, records, groups, records_per_group: records as f64 / groups.max(1) as f64, waits }
+    }
+
+    /// What was done since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self::new(
+            self.bytes.saturating_sub(before.bytes),
+            self.records.saturating_sub(before.records),
+            self.groups.saturating_sub(before.groups),
+            self.waits.saturating_sub(before.waits),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_a_difference() {
+        let log = LogFigures::new(900, 90, 10, 5).since(&LogFigures::new(100, 10, 2, 5));
+        assert_eq!(log, LogFigures { bytes: 800, records: 80, groups: 8, records_per_group: 10.0, waits: 0 });
+        let at = |syncs| StorageFigures { syncs, ..StorageFigures::default() };
+        assert_eq!(at(7).since(&at(3)), at(4));
+    }
+}

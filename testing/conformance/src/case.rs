@@ -1,0 +1,21 @@
+//! A case of the suite.
+
+use crate::Fixture;
+
+/// A case of the suite.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// What holds.
+    pub name: &'static str,
+    /// Panics when it does not.
+    pub run: fn(&Fixture),
+}
+
+/// Makes cases of functions.
+macro_rules! case_list {
+    ($($name:ident),* $(,)?) => {
+        /// The cases of this group.
+        pub const CASES: &[$crate::Case] = &[$($crate::Case { name: stringify!($name), run: $name }),*];
+    };
+}
+pub(crate) use case_list;

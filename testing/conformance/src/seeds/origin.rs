@@ -1,0 +1,13 @@
+//! When, and by whom.
+
+/// A moment: how many posts and completions there were before.
+pub type Moment = u64;
+
+/// Who posted an operation, and as his how manieth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The endpoint, of all that were ever opened in the run.
+    pub endpoint: u32,
+    /// Counted up with each of its operations.
+    pub sequence: u64,
+}

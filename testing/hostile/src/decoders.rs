@@ -1,0 +1,144 @@
+//! What decodes bytes that come from outside, each as a function that may be given any: the targets of `fuzz/`, and of
+//! the short deterministic run in this package's tests.
+//!
+//! None may panic, and what is decoded comes back as the bytes that it was read from: nothing has two forms.
+
+pub use forebay_fabric::decoders as fabric;
+use forebay_fabric::rpc;
+use forebay_proto::replies::{
+    Done, ExtentPage, ExtentsGranted, JobDone, RangePage, ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired,
+    Statistics, StoreOpened, StorePage, TenantPage,
+};
+use forebay_proto::{Message, Procedure, Request, gather};
+use forebay_table::job::{CompactionJob, CompactionResult};
+
+/// A decoder.
+pub type Decoder = fn(&[u8]);
+
+/// All of them, by the names of their targets in `fuzz/`.
+pub const ALL: [(&str, Decoder); 11] = [
+    ("tcp-frames", fabric::tcp_frames),
+    ("tcp-node", fabric::tcp_node),
+    ("tcp-client", fabric::tcp_client),
+    ("shm-frame", fabric::shm_frame),
+    ("envelope", envelope),
+    ("reply-envelope", fabric::reply),
+    ("requests", requests),
+    ("replies", replies),
+    ("gather", gathers),
+    ("compaction-job", compaction_jobs),
+    ("compaction-result", compaction_results),
+];
+
+/// The body of a request. The first byte chooses the procedure.
+///
+/// # Panics
+/// When a request that was decoded is not encoded as it was.
+pub fn requests(bytes: &[u8]) {
+    let Some((&which, body)) = bytes.split_first() else { return };
+    let Some(&procedure) = Procedure::ALL.get(usize::from(which) % Procedure::ALL.len()) else { return };
+    if let Ok(request) = Request::decode(procedure, body) {
+        assert_eq!(request.procedure(), procedure);
+        let mut again = body.get(..1).unwrap_or_default().to_vec();
+        request.put(&mut again);
+        assert_eq!(again, body, "{request:?}");
+    }
+}
+
+fn reply<M: Message + std::fmt::Debug>(body: &[u8]) {
+    if let Ok(reply) = M::decode(body) {
+        assert_eq!(reply.encode(), body, "{reply:?}");
+    }
+}
+
+/// The body of a reply. The first byte chooses which.
+///
+/// # Panics
+/// When a reply that was decoded is not encoded as it was.
+pub fn replies(bytes: &[u8]) {
+    let kinds: [Decoder; 14] = [
+        reply::<Done>,
+        reply::<SessionOpened>,
+        reply::<Renewed>,
+        reply::<ReadersPassed>,
+        reply::<ExtentsGranted>,
+        reply::<ExtentPage>,
+        reply::<RangePage>,
+        reply::<StoreOpened>,
+        reply::<StorePage>,
+        reply::<ShardAcquired>,
+        reply::<Root>,
+        reply::<JobDone>,
+        reply::<Statistics>,
+        reply::<TenantPage>,
+    ];
+    let Some((&which, body)) = bytes.split_first() else { return };
+    if let Some(decode) = kinds.get(usize::from(which) % kinds.len()) {
+        decode(body);
+    }
+}
+
+/// The envelope of a request: as it is, and with the right checksum, without which nothing behind it is looked at.
+///
+/// # Panics
+/// When arguments are longer than there may be.
+pub fn envelope(bytes: &[u8]) {
+    let check = |bytes: &[u8]| {
+        if let Ok(request) = rpc::Request::decode(bytes) {
+            assert!(request.argument_bytes() <= rpc::MAX_ARGUMENT_BYTES);
+            assert!(request.inline_arguments().is_none_or(|inline| inline.len() <= rpc::MAX_INLINE_BYTES));
+        }
+    };
+    check(bytes);
+    let crc = forebay_base::envelope_checksum(bytes);
+    check(&[&crc.to_le_bytes(), bytes].concat());
+}
+
+/// The arguments of a gather.
+///
+/// # Panics
+/// When ranges that were decoded are not encoded as they were, or are more than there may be.
+pub fn gathers(bytes: &[u8]) {
+    if let Ok(ranges) = gather::decode(bytes) {
+        assert!(gather::total_bytes(&ranges).is_some_and(|total| total <= gather::MAX_BYTES));
+        assert_eq!(gather::encode(&ranges), bytes);
+    }
+}
+
+/// The bytes as a frame of `table`: with their length, and a right checksum behind them.
+fn repaired(bytes: &[u8]) -> Vec<u8> {
+    let mut frame = bytes.to_vec();
+    if let Some(length) = frame.get_mut(8..12) {
+        length.copy_from_slice(&((bytes.len() - 12) as u32).to_le_bytes());
+    }
+    frame.extend(forebay_base::checksum(&frame).to_le_bytes());
+    frame
+}
+
+/// The arguments of a compaction: as they are, and with the right checksum.
+///
+/// # Panics
+/// When what was decoded is another thing once it was encoded. Fields may come in any order, so the bytes may differ.
+pub fn compaction_jobs(bytes: &[u8]) {
+    for bytes in [bytes.to_vec(), repaired(bytes)] {
+        if let Ok(job) = CompactionJob::decode(&bytes) {
+            let mut again = Vec::new();
+            assert!(job.encode(&mut again).is_ok(), "{job:?}");
+            assert_eq!(CompactionJob::decode(&again).as_ref(), Ok(&job));
+        }
+    }
+}
+
+/// The result of a compaction, in the same way.
+///
+/// # Panics
+/// As [`compaction_jobs`].
+pub fn compaction_results(bytes: &[u8]) {
+    for bytes in [bytes.to_vec(), repaired(bytes)] {
+        if let Ok(result) = CompactionResult::decode(&bytes) {
+            let mut again = Vec::new();
+            assert!(result.encode(&mut again).is_ok(), "{result:?}");
+            assert_eq!(CompactionResult::decode(&again).as_ref(), Ok(&result));
+        }
+    }
+}

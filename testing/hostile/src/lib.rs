@@ -1,0 +1,26 @@
+//! Clients that attack a memory node, beside an honest one that must not notice.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`wire`] | frames and envelopes, made by hand from `docs/formats` |
+//! | [`socket`] | connections, and frames off them |
+//! | [`client`] | a client of sockets and bytes, which uses nothing of the fabric |
+//! | [`door`] | what it says to be let in, and how it lies then |
+//! | [`decoders`] | what decodes bytes from outside, to be given any |
+//! | [`field`], [`onslaught`] | a node that is attacked for a while, and the attacks that last |
+//! | [`arena`] | the node, the honest tenant, and what must hold |
+//!
+//! The attacks are in `tests/attacks.rs`, and those on who may connect in `tests/admission.rs`; they count, and have no
+//! clock. The program `hostile` lets those that last run together for a while ([`onslaught`]), against a node in a
+//! process of its own ([`field`]), and measures the honest one.
+
+#![forbid(unsafe_code)]
+
+pub mod arena;
+pub mod client;
+pub mod decoders;
+pub mod door;
+pub mod field;
+pub mod onslaught;
+pub mod socket;
+pub mod wire;

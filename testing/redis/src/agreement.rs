@@ -1,0 +1,80 @@
+//! How two replies must agree.
+
+use crate::client::Value;
+
+/// How two replies to the same command must agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agreement {
+    /// They are equal.
+    Equal,
+    /// They have the same elements in any order.
+    Elements,
+    /// They have the same pairs of elements in any order.
+    Pairs,
+    /// They are of the same form: what is in it is random.
+    Form,
+    /// They are numbers that differ by at most this.
+    Near(i64),
+    /// A scan finds the same elements in all; its steps differ.
+    Scan,
+    /// The same scan, of pairs.
+    ScanPairs,
+    /// The elements are equal, but for times.
+    Transaction,
+    /// Nothing is compared: what Redis says depends on what it did before.
+    Any,
+}
+
+impl Agreement {
+    /// The agreement of a sign in a family's table.
+    ///
+    /// # Panics
+    /// When there is none of this sign.
+    #[must_use]
+    pub fn of_sign(sign: &str) -> Self {
+        match sign {
+            "=" => Self::Equal,
+            "~" => Self::Elements,
+            "%" => Self::Pairs,
+            "?" => Self::Form,
+            "s" => Self::Near(60),
+            "ms" => Self::Near(60_000),
+            "scan" => Self::Scan,
+            "scan%" => Self::ScanPairs,
+            "exec" => Self::Transaction,
+            "any" => Self::Any,
+            _ => panic!("no agreement has the sign {sign}"),
+        }
+    }
+
+    /// Whether they agree.
+    #[must_use]
+    pub fn holds(self, a: &Value, b: &Value) -> bool {
+        match (self, a, b) {
+            (Self::Any, ..) => true,
+            (Self::Elements, Value::Many(..), Value::Many(..)) => sorted(a, 1) == sorted(b, 1),
+            (Self::Pairs, Value::Many(..), Value::Many(..)) => sorted(a, 2) == sorted(b, 2),
+            (Self::Form, Value::Many(x, xs), Value::Many(y, ys)) => x == y && xs.len() == ys.len(),
+            (Self::Form, Value::Error(x), Value::Error(y)) => x == y,
+            (Self::Form, ..) => std::mem::discriminant(a) == std::mem::discriminant(b),
+            (Self::Near(most), Value::Integer(x), Value::Integer(y)) => (x - y).abs() <= most && (*x < 0) == (*y < 0),
+            (Self::Transaction, Value::Many(x, xs), Value::Many(y, ys)) => {
+                x == y && xs.len() == ys.len() && xs.iter().zip(ys).all(|(a, b)| self.holds(a, b))
+            }
+            (Self::Transaction, Value::Integer(x), Value::Integer(y)) if *x > 10_000 => (x - y).abs() <= 60_000,
+            _ => a == b,
+        }
+    }
+}
+
+/// The groups of elements in an order that does not depend on the order in which they came.
+pub(crate) fn sorted(value: &Value, group: usize) -> (u8, Vec<String>) {
+    let Value::Many(sign, values) = value else { return (0, Vec::new()) };
+    // In RESP3 some replies have their pairs as arrays.
+    let is_nested = values.iter().all(|value| matches!(value, Value::Many(..)));
+    let group = if is_nested { 1 } else { group };
+    let mut groups: Vec<String> =
+        values.chunks(group).map(|group| group.iter().map(|value| format!("{value} ")).collect::<String>()).collect();
+    groups.sort_unstable();
+    (*sign, groups)
+}

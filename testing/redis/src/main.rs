@@ -1,0 +1,48 @@
+//! Random commands to a real Redis and to Forebay's server: `cargo xtask redis-differential`.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use forebay_redis_differential::families::{FAMILIES, Family};
+use forebay_redis_differential::run::{self, Pair};
+use std::process::ExitCode;
+
+/// A new run begins, with an empty store and a seed of its own, after so many commands.
+const COMMANDS_A_RUN: u64 = 20_000;
+
+/// Sends random commands to a real Redis and to Forebay's server, and compares the replies.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Commands of each family.
+    #[arg(long, default_value_t = 1_000_000)]
+    commands: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Only this family.
+    #[arg(long)]
+    family: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let pair = Pair::start();
+    let mut is_right = true;
+    for family in FAMILIES.iter().filter(|family| arguments.family.as_deref().is_none_or(|name| name == family.name)) {
+        is_right &= all(&pair, family, &arguments);
+    }
+    if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn all(pair: &Pair, family: &Family, arguments: &Arguments) -> bool {
+    let runs = arguments.commands.div_ceil(COMMANDS_A_RUN);
+    for seed in arguments.seed..arguments.seed + runs {
+        let count = arguments.commands.min(COMMANDS_A_RUN);
+        if let Err(difference) = run::family(pair, family, seed, count) {
+            println!("{}: {difference}", family.name);
+            return false;
+        }
+    }
+    println!("{}: {} commands, no difference", family.name, runs * arguments.commands.min(COMMANDS_A_RUN));
+    true
+}

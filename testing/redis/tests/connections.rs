@@ -1,0 +1,237 @@
+//! Clients that wait, subscribe, flood and vanish.
+
+use forebay::{Options, Store};
+use forebay_env::{Clock, SystemClock};
+use forebay_redis_differential::client::{Client, Value};
+use forebay_server::{Server, ServerOptions};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// How often something that must happen is looked for.
+const INTERVAL: Duration = Duration::from_millis(5);
+/// How often it is looked for at most: builds share the machine.
+const LOOKS: usize = 12_000;
+
+fn serve(threads: usize) -> Server {
+    let store = Store::embedded(256 << 20, Options::default()).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    Server::start(store, ServerOptions { address, threads, ..ServerOptions::default() }).unwrap()
+}
+
+fn connect(server: &Server) -> Client {
+    Client::connect(server.address().port()).unwrap()
+}
+
+fn bulk(text: &str) -> Value {
+    Value::Bulk(text.as_bytes().to_vec())
+}
+
+fn array(values: &[&str]) -> Value {
+    Value::Many(b'*', values.iter().map(|value| bulk(value)).collect())
+}
+
+/// Sends a request without waiting for the reply.
+fn ask(client: &mut Client, words: &[&str]) {
+    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    client.send([&words[..]]).unwrap();
+}
+
+fn id(client: &mut Client) -> String {
+    let Value::Integer(id) = client.call(&["CLIENT", "ID"]).unwrap() else { panic!("no number") };
+    id.to_string()
+}
+
+/// Looks until `done`.
+fn until(mut done: impl FnMut() -> bool) {
+    let clock = SystemClock::new();
+    for _ in 0..LOOKS {
+        if done() {
+            return;
+        }
+        clock.sleep(INTERVAL);
+    }
+    panic!("it does not happen");
+}
+
+/// A figure of `INFO`.
+fn info(client: &mut Client, name: &str) -> String {
+    let Value::Bulk(text) = client.call(&["INFO"]).unwrap() else { panic!("no text") };
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(':')));
+    line.unwrap().to_owned()
+}
+
+fn until_blocked(client: &mut Client, count: usize) {
+    until(|| info(client, "blocked_clients") == count.to_string());
+}
+
+#[test]
+fn who_waits_longest_is_served_first() {
+    for threads in [1, 3] {
+        let server = serve(threads);
+        let (mut first, mut second, mut other) = (connect(&server), connect(&server), connect(&server));
+        ask(&mut first, &["BLPOP", "a", "b", "0"]);
+        until_blocked(&mut other, 1);
+        ask(&mut second, &["BLPOP", "b", "0"]);
+        until_blocked(&mut other, 2);
+        assert_eq!(other.call(&["RPUSH", "b", "1", "2", "3"]).unwrap(), Value::Integer(3));
+        assert_eq!(first.receive().unwrap(), array(&["b", "1"]));
+        assert_eq!(second.receive().unwrap(), array(&["b", "2"]));
+        assert_eq!(other.call(&["LRANGE", "b", "0", "-1"]).unwrap(), array(&["3"]));
+        // They are ordinary clients again.
+        assert_eq!(first.call(&["BRPOP", "b", "0"]).unwrap(), array(&["b", "3"]));
+        assert_eq!(info(&mut other, "blocked_clients"), "0");
+    }
+}
+
+#[test]
+fn an_element_moves_along_those_who_wait() {
+    let server = serve(2);
+    let (mut mover, mut popper, mut other) = (connect(&server), connect(&server), connect(&server));
+    ask(&mut popper, &["BLPOP", "to", "0"]);
+    until_blocked(&mut other, 1);
+    ask(&mut mover, &["BLMOVE", "from", "to", "LEFT", "RIGHT", "0"]);
+    until_blocked(&mut other, 2);
+    other.call(&["RPUSH", "from", "x"]).unwrap();
+    assert_eq!(mover.receive().unwrap(), bulk("x"));
+    assert_eq!(popper.receive().unwrap(), array(&["to", "x"]));
+    ask(&mut popper, &["BZPOPMIN", "scores", "0"]);
+    until_blocked(&mut other, 1);
+    // A key of another type is none to wait for.
+    other.call(&["RPUSH", "scores", "x"]).unwrap();
+    other.call(&["DEL", "scores"]).unwrap();
+    other.call(&["ZADD", "scores", "2", "b", "1", "a"]).unwrap();
+    assert_eq!(popper.receive().unwrap(), array(&["scores", "a", "1"]));
+}
+
+#[test]
+fn time_to_wait_ends() {
+    let server = serve(1);
+    let (mut client, mut other) = (connect(&server), connect(&server));
+    assert_eq!(client.call(&["BLPOP", "a", "0.02"]).unwrap(), Value::Null);
+    assert_eq!(client.call(&["WAIT", "1", "20"]).unwrap(), Value::Integer(0));
+    assert_eq!(client.call(&["WAIT", "0", "0"]).unwrap(), Value::Integer(0));
+    // In a transaction nobody waits.
+    for (words, reply) in [
+        (&["MULTI"][..], Value::Simple("OK".into())),
+        (&["BLPOP", "a", "0"], Value::Simple("QUEUED".into())),
+        (&["EXEC"], Value::Many(b'*', vec![Value::Null])),
+    ] {
+        assert_eq!(client.call(words).unwrap(), reply);
+    }
+    let number = id(&mut client);
+    for (reason, reply) in
+        [("TIMEOUT", Value::Null), ("ERROR", Value::Error("UNBLOCKED client unblocked via CLIENT UNBLOCK".into()))]
+    {
+        // What is behind the command waits, too.
+        ask(&mut client, &["BRPOP", "a", "0"]);
+        ask(&mut client, &["ECHO", "behind"]);
+        until_blocked(&mut other, 1);
+        assert_eq!(other.call(&["CLIENT", "UNBLOCK", &number, reason]).unwrap(), Value::Integer(1));
+        assert_eq!(client.receive().unwrap(), reply);
+        assert_eq!(client.receive().unwrap(), bulk("behind"));
+        assert_eq!(other.call(&["CLIENT", "UNBLOCK", &number]).unwrap(), Value::Integer(0));
+    }
+    let endless = Value::Error("ERR timeout is negative".into());
+    assert_eq!(client.call(&["BLPOP", "a", "-1"]).unwrap(), endless);
+}
+
+#[test]
+fn who_has_gone_takes_nothing() {
+    let server = serve(2);
+    let (mut gone, mut other) = (connect(&server), connect(&server));
+    ask(&mut gone, &["BLPOP", "a", "0"]);
+    until_blocked(&mut other, 1);
+    drop(gone);
+    until_blocked(&mut other, 0);
+    other.call(&["RPUSH", "a", "x"]).unwrap();
+    assert_eq!(other.call(&["LPOP", "a"]).unwrap(), bulk("x"));
+}
+
+#[test]
+fn messages_reach_subscribers() {
+    let server = serve(2);
+    let (mut two, mut three, mut other) = (connect(&server), connect(&server), connect(&server));
+    three.call(&["HELLO", "3"]).unwrap();
+    let confirmed =
+        |sign, what: &str, name: &str, count| Value::Many(sign, vec![bulk(what), bulk(name), Value::Integer(count)]);
+    ask(&mut two, &["SUBSCRIBE", "a", "b"]);
+    assert_eq!(two.receive().unwrap(), confirmed(b'*', "subscribe", "a", 1));
+    assert_eq!(two.receive().unwrap(), confirmed(b'*', "subscribe", "b", 2));
+    assert_eq!(three.call(&["PSUBSCRIBE", "?"]).unwrap(), confirmed(b'>', "psubscribe", "?", 1));
+    assert_eq!(other.call(&["PUBLISH", "a", "hello"]).unwrap(), Value::Integer(2));
+    assert_eq!(two.receive().unwrap(), array(&["message", "a", "hello"]));
+    let Value::Many(_, parts) = array(&["pmessage", "?", "a", "hello"]) else { unreachable!() };
+    assert_eq!(three.receive().unwrap(), Value::Many(b'>', parts));
+    // With RESP2 a subscriber may do little else; with RESP3 everything.
+    let Value::Error(refusal) = two.call(&["GET", "a"]).unwrap() else { panic!("no error") };
+    assert!(refusal.starts_with("ERR Can't execute 'get': only (P|S)SUBSCRIBE"), "{refusal}");
+    assert_eq!(two.call(&["PING"]).unwrap(), array(&["pong", ""]));
+    assert_eq!(three.call(&["GET", "a"]).unwrap(), Value::Null);
+    assert_eq!(other.call(&["PUBSUB", "CHANNELS"]).unwrap(), array(&["a", "b"]));
+    let counts = Value::Many(b'*', vec![bulk("a"), Value::Integer(1), bulk("c"), Value::Integer(0)]);
+    assert_eq!(other.call(&["PUBSUB", "NUMSUB", "a", "c"]).unwrap(), counts);
+    assert_eq!(two.call(&["UNSUBSCRIBE", "a"]).unwrap(), confirmed(b'*', "unsubscribe", "a", 1));
+    assert_eq!(two.call(&["UNSUBSCRIBE"]).unwrap(), confirmed(b'*', "unsubscribe", "b", 0));
+    assert_eq!(two.call(&["GET", "a"]).unwrap(), Value::Null);
+    drop(three);
+    until(|| other.call(&["PUBLISH", "a", "hello"]).unwrap() == Value::Integer(0));
+}
+
+#[test]
+fn a_monitor_sees_commands_escaped_and_no_passwords() {
+    let server = serve(1);
+    let (mut monitor, mut other) = (connect(&server), connect(&server));
+    assert_eq!(monitor.call(&["MONITOR"]).unwrap(), Value::Simple("OK".into()));
+    other.call(&["AUTH", "default", "secret"]).unwrap();
+    other.call(&["SET", "key", "\r\n\x1b[31m\""]).unwrap();
+    let Value::Simple(line) = monitor.receive().unwrap() else { panic!("no line") };
+    assert!(line.ends_with(r#"] "SET" "key" "\r\n\x1b[31m\"""#), "{line}");
+}
+
+#[test]
+fn a_flood_with_a_closed_reader_is_bounded() {
+    let server = serve(1);
+    let (mut flood, mut other) = (TcpStream::connect(server.address()).unwrap(), connect(&server));
+    other.call(&[&b"SET"[..], b"key", &vec![b'x'; 10_000]]).unwrap();
+    flood.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let requests = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n".repeat(1000);
+    // A million of them, which ask for ten gigabytes, unless nobody takes them.
+    let sent = (0..1000).take_while(|_| flood.write_all(&requests).is_ok()).count();
+    assert!(sent < 1000, "all requests were taken");
+    assert_eq!(other.call(&["GET", "nothing"]).unwrap(), Value::Null);
+    let Value::Bulk(lines) = other.call(&["CLIENT", "LIST"]).unwrap() else { panic!("no list") };
+    let lines = String::from_utf8(lines).unwrap();
+    let address = flood.local_addr().unwrap().to_string();
+    let line = lines.lines().find(|line| line.contains(&format!("addr={address} "))).unwrap();
+    let held = line.split(' ').find_map(|field| field.strip_prefix("tot-mem=")).unwrap();
+    let held: usize = held.parse().unwrap();
+    assert!((1..16 << 20).contains(&held), "{line}");
+}
+
+#[test]
+fn a_large_value_comes_and_goes() {
+    let server = serve(1);
+    let mut client = connect(&server);
+    let value: Vec<u8> = (0..7_000_000_u32).map(|number| number as u8).collect();
+    assert_eq!(client.call(&[&b"SET"[..], b"key", &value]).unwrap(), Value::Simple("OK".into()));
+    assert_eq!(client.call(&["GET", "key"]).unwrap(), Value::Bulk(value));
+    let Value::Error(refusal) = client.call(&["SETRANGE", "key", "67108800", "x"]).unwrap() else { panic!("no error") };
+    assert_eq!(refusal, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+}
+
+#[test]
+fn keys_that_expired_are_removed_and_uncounted() {
+    let server = serve(1);
+    let mut client = connect(&server);
+    for number in 0..600 {
+        client.call(&["SET", &format!("key{number}"), "x", "PX", "1"]).unwrap();
+    }
+    client.call(&["HSET", "hash", "a", "1"]).unwrap();
+    client.call(&["PEXPIRE", "hash", "1"]).unwrap();
+    client.call(&["SET", "stays", "x"]).unwrap();
+    until(|| client.call(&["DBSIZE"]).unwrap() == Value::Integer(1));
+    assert_eq!(client.call(&["KEYS", "*"]).unwrap(), array(&["stays"]));
+    assert_eq!(info(&mut client, "expired_keys"), "601");
+}

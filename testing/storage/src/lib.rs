@@ -1,0 +1,21 @@
+//! What every back end of the storage must do, and what must be there after every crash.
+//!
+//! - [`cases`]: one suite that a directory, memory, the simulated disk, S3 and HDFS pass.
+//! - [`crash`]: logs, the commit register and objects on the simulated back ends: ended, failed and overtaken at every step.
+//! - [`servers`]: real servers on loopback, which tests start and end.
+//!
+//! A checker returns what it found, so that `tests/planted.rs` can see that each planted bug is found.
+
+#![forbid(unsafe_code)]
+
+pub mod cases;
+pub mod crash;
+pub mod servers;
+
+/// What a checker found wrong, in words.
+pub type Finding = String;
+
+/// Fails with what `text` says unless `holds`.
+pub(crate) fn check(holds: bool, text: impl FnOnce() -> String) -> Result<(), Finding> {
+    if holds { Ok(()) } else { Err(text()) }
+}

@@ -1,0 +1,128 @@
+//! Real servers on loopback: each is started at a free port by the test that needs it, and ended by its process id.
+//!
+//! A server that is missing is a failure that says how to install it, not a test that is passed over.
+
+use forebay_env::{Clock, Random, SystemClock};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What makes the servers available.
+pub const SETUP: &str = "cargo xtask setup";
+
+/// How long a server may take to start: builds share the machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Port on 127.0.0.1.
+    pub port: u16,
+    folder: Option<PathBuf>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// The repository's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// Where `cargo xtask setup` puts servers.
+fn installed() -> PathBuf {
+    root().join("target/servers")
+}
+
+/// A folder of this run's own, that the caller removes.
+///
+/// # Panics
+/// When it cannot be made.
+#[must_use]
+pub fn scratch(what: &str) -> PathBuf {
+    let number = Random::secret().expect("the system has randomness") as u64;
+    let folder = std::env::temp_dir().join(format!("forebay-{what}-{number:016x}"));
+    std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
+    folder
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn start(command: &mut Command, what: &str) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().unwrap_or_else(|error| panic!("{what} cannot be started ({error}): run `{SETUP}`"))
+}
+
+/// moto's S3, whose objects are in memory, with a bucket `forebay`.
+///
+/// # Panics
+/// When it is not installed or does not start.
+#[must_use]
+pub fn s3() -> Server {
+    let program = installed().join("s3/bin/moto_server");
+    assert!(program.exists(), "moto's S3 is not at {}: run `{SETUP}`", program.display());
+    let port = free_port();
+    let child = start(Command::new(program).args(["-H", "127.0.0.1", "-p", &port.to_string()]), "moto's S3");
+    let mut server = Server { child, port, folder: None };
+    // Nobody reads what it prints.
+    drop(server.child.stdout.take());
+    let clock = SystemClock::new();
+    while !made_bucket(port) {
+        assert!(Duration::from_nanos(clock.now()) < PATIENCE, "moto's S3 does not answer");
+        let ended = server.child.try_wait().expect("its state can be asked for");
+        assert!(ended.is_none(), "moto's S3 ended at once ({ended:?}): run `{SETUP}` again");
+        clock.sleep(INTERVAL);
+    }
+    server
+}
+
+/// Creates the bucket, if the server answers.
+fn made_bucket(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let authorization =
+        "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
+    let request = format!(
+        "PUT /forebay HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: {authorization}\r\nContent-Length: 0\r\n\
+         Connection: close\r\n\r\n"
+    );
+    let mut reply = String::new();
+    stream.write_all(request.as_bytes()).is_ok()
+        && stream.read_to_string(&mut reply).is_ok()
+        && reply.split_whitespace().nth(1) == Some("200")
+}
+
+/// An HDFS of one NameNode and one DataNode, whose files are in a temporary folder.
+///
+/// # Panics
+/// When it is not installed or does not start.
+#[must_use]
+pub fn hdfs() -> Server {
+    let jars = installed().join("hdfs");
+    let is_there = std::fs::read_dir(&jars).is_ok_and(|mut entries| entries.next().is_some());
+    assert!(is_there, "HDFS is not at {}: run `{SETUP}`", jars.display());
+    let folder = scratch("hdfs");
+    let port = free_port();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/hdfs/Cluster.java");
+    let mut command = Command::new("java");
+    command.args(["-Xmx256m", "-cp"]).arg(jars.join("*")).arg(source).arg(port.to_string()).arg(&folder);
+    let child = start(command.current_dir(&folder), "HDFS (java)");
+    let mut server = Server { child, port, folder: Some(folder) };
+    let output = server.child.stdout.take().expect("it is piped");
+    let is_ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line == "ready");
+    assert!(is_ready, "HDFS ended before it was ready: run `{SETUP}` again");
+    server
+}

@@ -1,0 +1,12 @@
+//! How a command ends.
+
+/// Why a command ended without success.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something that was checked is not as it should be, or could not be run.
+    Failed(String),
+    /// The command line is wrong.
+    Usage(String),
+}
+
+pub(crate) type Outcome = Result<(), Failure>;
