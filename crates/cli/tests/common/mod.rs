@@ -85,11 +85,13 @@ pub fn fresh_path(suffix: &str) -> FreshPath {
     FreshPath(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}{suffix}", std::process::id())))
 }
 
-/// Starts `forebay` with the words of `line`.
+/// Starts `forebay` with the words of `line`. A hangup ends it unless it asks for the signal, also where whoever runs the
+/// tests ignores hangups.
 pub fn start(line: &str) -> Running {
     let (out, error) = (fresh_path(".out"), fresh_path(".err"));
     let clock = SystemClock::new();
-    let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+    let child = Command::new("env")
+        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_forebay")])
         .args(line.split_whitespace())
         .stdin(Stdio::null())
         .stdout(File::create(&out).unwrap())
