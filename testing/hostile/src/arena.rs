@@ -6,7 +6,7 @@
 use forebay_base::ErrorKind;
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{EndpointOptions, Link, Listener, tcp};
-use forebay_memory_client::{ClientOptions, Error, ExtentRange, MemoryClient, Purpose, ShardHandle, ShardId};
+use forebay_memory_client::{ClientOptions, Error, ExtentId, ExtentRange, MemoryClient, Purpose, ShardHandle, ShardId};
 use forebay_memory_node::{Handle, Identify, Identity, Limits, MemoryNode, Options, TenantOptions, TenantsOptions};
 use forebay_proto::job_kind;
 use forebay_proto::replies::TenantFigures;
@@ -94,7 +94,7 @@ impl Arena {
     /// When anything of it fails.
     pub fn use_it(&self) -> u64 {
         self.victim.renew().expect("its session is renewed");
-        let leased = self.victim.lease(1, Purpose::Flush).expect("it gets memory");
+        let leased = self.lease();
         self.victim.return_extents(&leased).expect("it gives memory back");
         self.shard.set_root(b"root").expect("it sets its root");
         let mut endpoint = self.victim.link().endpoint(EndpointOptions::default()).expect("an endpoint");
@@ -112,6 +112,19 @@ impl Arena {
         7
     }
 
+    /// Leases an extent. What the hostile one gave back is cleaned first, and until then the node may say that it is busy.
+    fn lease(&self) -> Vec<ExtentId> {
+        let mut leased = None;
+        eventually("it gets memory", || match self.victim.lease(1, Purpose::Flush) {
+            Err(error) if error.kind() == ErrorKind::Busy => false,
+            answer => {
+                leased = Some(answer.expect("it gets memory"));
+                true
+            }
+        });
+        leased.unwrap_or_default()
+    }
+
     fn job(&self, length: usize) {
         let arguments = vec![5; length];
         let result = self.shard.submit_job(length as u64, job_kind::ECHO, &arguments, PATIENCE).expect("its job runs");
@@ -119,7 +132,7 @@ impl Arena {
         assert_eq!(echoed, arguments);
         let word = |at: usize| u64::from_le_bytes(range[at..at + 8].try_into().expect("eight bytes"));
         let extent = u32::from_le_bytes(range[..4].try_into().expect("four bytes"));
-        let extent = forebay_memory_client::ExtentId(extent);
+        let extent = ExtentId(extent);
         let output = ExtentRange { extent, offset: word(4), length: word(12) };
         self.shard.free_ranges(&[output]).expect("it frees the output");
     }
