@@ -185,7 +185,7 @@ fn others_go_on_in_the_adversarial_fabric() {
     assert!(cuts > 10);
 }
 
-/// Those of the stacks of free blocks are found by schedules of few clients; `AdvanceTooEarly` is not found by any test yet.
+/// Those of the stacks of free blocks are found by schedules of few clients, and `AdvanceTooEarly` by `rounds.rs`.
 const OF_STACKS: [Bug; 5] =
     [Bug::RoundBeforeTops, Bug::ListUsedAtOnce, Bug::ListAfterTop, Bug::PushToGiving, Bug::AdvanceTooEarly];
 
