@@ -276,6 +276,16 @@ pub(crate) const SUITES: &[Suite] = &[
     fuzz("fuzz-compaction-result", "the result of a compaction", &["fuzz", "run", "compaction-result", "--"]),
     fuzz("fuzz-redis", "requests of Redis's protocol", &["fuzz", "run", "redis", "--"]),
     Suite {
+        name: "offload",
+        about: "all that can go wrong twice with an offloaded job, at every moment: owners, schedulers, executors",
+        folder: "crates/offload",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["test", "--profile", "seeds", "--package", "forebay-offload", "--test", "explore", "--"],
+        full: &["--include-ignored", "--nocapture"],
+        slice: None,
+    },
+    Suite {
         name: "kill",
         about: "kill -9 of the memory node under load, over every fabric between processes",
         folder: "crates/cli",

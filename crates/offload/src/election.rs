@@ -1,0 +1,94 @@
+//! Who schedules: whoever the register gave the highest term.
+//!
+//! A candidate claims the next term when nobody holds one, and renews it before its lease has run out. It schedules only
+//! while the lease lasts, counted from when it asked. If it sleeps through that, it may still say something before it
+//! notices. That does no harm: executors and owners follow the highest term, and memory nodes the highest attempt, which
+//! begins with the term.
+
+use crate::job::Term;
+use crate::planted::{Bug, Planted};
+use forebay_env::Nanos;
+
+/// What a candidate asks the register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// The next term, if nobody holds the last one.
+    Claim,
+    /// Its term for longer.
+    Renew(Term),
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Election {
+    lease: Nanos,
+    term: Option<Term>,
+    /// Until when it may schedule.
+    until: Nanos,
+    planted: Planted,
+}
+
+impl Election {
+    /// A candidate. A term lasts for `lease` unless it is renewed.
+    #[must_use]
+    pub fn new(lease: Nanos) -> Self {
+        Self { lease, term: None, until: 0, planted: Planted::default() }
+    }
+
+    /// The same with a bug.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn with(self, planted: Planted) -> Self {
+        Self { planted, ..self }
+    }
+
+    /// The term in which it may schedule now.
+    #[must_use]
+    pub fn leads(&self, now: Nanos) -> Option<Term> {
+        self.term.filter(|_| now < self.until || self.planted.has(Bug::TwoSchedulers))
+    }
+
+    /// What to ask the register now; `None` when there is time.
+    #[must_use]
+    pub fn question(&self, now: Nanos) -> Option<Question> {
+        match self.leads(now) {
+            None => Some(Question::Claim),
+            Some(term) if self.until.saturating_sub(now) < self.lease / 3 * 2 => Some(Question::Renew(term)),
+            Some(_) => None,
+        }
+    }
+
+    /// The register answered a question that was asked at `asked`: with the term that this candidate holds, or that it
+    /// holds none.
+    pub fn answered(&mut self, asked: Nanos, held: Option<Term>) {
+        match held {
+            Some(term) => {
+                self.term = Some(term);
+                self.until = asked.saturating_add(self.lease);
+            }
+            None if self.planted.has(Bug::TwoSchedulers) => {}
+            None => self.term = None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_leads_while_its_lease_lasts() {
+        let mut election = Election::new(300);
+        assert_eq!((election.leads(0), election.question(0)), (None, Some(Question::Claim)));
+        election.answered(0, Some(Term(4)));
+        assert_eq!((election.leads(50), election.question(50)), (Some(Term(4)), None));
+        assert_eq!(election.question(150), Some(Question::Renew(Term(4))));
+        election.answered(150, Some(Term(4)));
+        assert_eq!(election.leads(449), Some(Term(4)));
+        assert_eq!((election.leads(450), election.question(450)), (None, Some(Question::Claim)));
+        election.answered(460, Some(Term(6)));
+        assert_eq!(election.leads(460), Some(Term(6)));
+        election.answered(500, None);
+        assert_eq!(election.leads(500), None);
+    }
+}

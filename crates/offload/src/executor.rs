@@ -1,0 +1,132 @@
+//! An executor: takes jobs as long as it has room, and says what became of them.
+
+use crate::job::{Attempt, JobName, Outcome, Package, Reason, Term};
+use crate::load::Load;
+use crate::message::{Beat, Body, MAX_RUNNING, Message};
+use crate::planted::{Bug, Planted};
+use std::collections::BTreeMap;
+
+/// What an executor has to do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Task {
+    /// Send this to the scheduler.
+    Send(Message),
+    /// Join the ticket as this attempt and run it. Then say [`Executor::done`].
+    Run {
+        /// The job.
+        name: JobName,
+        /// The attempt.
+        attempt: Attempt,
+        /// What is to be run.
+        package: Package,
+    },
+    /// Stop the attempt. [`Executor::done`] need not be said of it.
+    Stop(JobName, Attempt),
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Executor {
+    term: Term,
+    threads: u32,
+    queue_limit: u32,
+    running: BTreeMap<JobName, Attempt>,
+    tasks: Vec<Task>,
+    planted: Planted,
+}
+
+impl Executor {
+    /// An executor that runs `threads` jobs at once and lets `queue_limit` wait.
+    #[must_use]
+    pub fn new(threads: u32, queue_limit: u32) -> Self {
+        let (term, planted) = (Term::default(), Planted::default());
+        Self { term, threads, queue_limit, running: BTreeMap::new(), tasks: Vec::new(), planted }
+    }
+
+    /// The same with a bug.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn with(self, planted: Planted) -> Self {
+        Self { planted, ..self }
+    }
+
+    /// What is to be done.
+    pub fn take_tasks(&mut self) -> Vec<Task> {
+        std::mem::take(&mut self.tasks)
+    }
+
+    /// The highest term that it knows.
+    #[must_use]
+    pub const fn term(&self) -> Term {
+        self.term
+    }
+
+    /// What it says of itself. Figures of throughput are the caller's.
+    #[must_use]
+    pub fn beat(&self, written_per_second: u64, bandwidth_per_second: u64, reaches_storage: bool) -> Beat {
+        let jobs = self.running.len() as u32;
+        let load = Load {
+            active_threads: jobs.min(self.threads),
+            threads: self.threads,
+            written_per_second,
+            bandwidth_per_second,
+            pending: jobs.saturating_sub(self.threads),
+            queue_limit: self.queue_limit,
+        };
+        let running = self.running.iter().take(MAX_RUNNING).map(|(&name, &attempt)| (name, attempt)).collect();
+        Beat { term: self.term, load, reaches_storage, running }
+    }
+
+    /// A message came.
+    pub fn receive(&mut self, message: &Message) {
+        let Message { term, name, attempt, body } = *message;
+        if term < self.term && !self.planted.has(Bug::TwoSchedulers) {
+            return;
+        }
+        self.term = self.term.max(term);
+        match body {
+            Body::Assign { package } => self.assigned(name, attempt, package),
+            Body::Abort(_) if self.running.get(&name) == Some(&attempt) => self.stop(name, attempt),
+            _ => {}
+        }
+    }
+
+    /// There is another scheduler.
+    pub fn hear(&mut self, term: Term) {
+        self.term = self.term.max(term);
+    }
+
+    fn assigned(&mut self, name: JobName, attempt: Attempt, package: Package) {
+        match self.running.get(&name).copied() {
+            // The same once more, or one that was superseded.
+            Some(running) if running >= attempt => return,
+            Some(running) => self.stop(name, running),
+            None => {}
+        }
+        let most = (self.threads.saturating_add(self.queue_limit) as usize).min(MAX_RUNNING);
+        if self.running.len() >= most {
+            return self.send(name, attempt, Body::Abort(Reason::Busy));
+        }
+        self.running.insert(name, attempt);
+        self.send(name, attempt, Body::Accept);
+        self.tasks.push(Task::Run { name, attempt, package });
+    }
+
+    /// An attempt has ended: with what it made, or why it did not. One that was stopped meanwhile is nobody's.
+    pub fn done(&mut self, name: JobName, attempt: Attempt, made: Result<Outcome, Reason>) {
+        if self.running.get(&name) != Some(&attempt) {
+            return;
+        }
+        self.running.remove(&name);
+        self.send(name, attempt, made.map_or_else(Body::Abort, Body::Commit));
+    }
+
+    fn stop(&mut self, name: JobName, attempt: Attempt) {
+        self.running.remove(&name);
+        self.tasks.push(Task::Stop(name, attempt));
+    }
+
+    fn send(&mut self, name: JobName, attempt: Attempt, body: Body) {
+        self.tasks.push(Task::Send(Message { term: self.term, name, attempt, body }));
+    }
+}

@@ -1,0 +1,209 @@
+//! The owner's side: what it waits for, and what it does about it.
+//!
+//! ```text
+//!             PREPARE sent           COMMIT                 installed
+//!   (none) ─────────────► waiting ───────────► installing ────────────► (none): keys end, ACK, inputs are freed
+//!                            │ ABORT, too late     │ refused
+//!                            ▼                     ▼
+//!                          (none): keys end, the job runs at home or at the memory node
+//! ```
+//!
+//! A job is decided once. Whatever comes for it later is refused.
+
+use crate::job::{Attempt, JobName, Outcome, Package, Reason, Term};
+use crate::load::Load;
+use crate::message::{Body, Message};
+use crate::planted::{Bug, Planted};
+use forebay_env::Nanos;
+use std::collections::BTreeMap;
+
+/// What an owner has to do, in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Send this to the scheduler.
+    Send(Message),
+    /// Adopt what the attempt made, and install it. Then say [`Owner::installed`].
+    Install {
+        /// The job.
+        name: JobName,
+        /// The attempt.
+        attempt: Attempt,
+        /// What it made.
+        outcome: Outcome,
+    },
+    /// End the job's ticket: from then on nobody else has keys to what it touches, and what was made for it is freed
+    /// unless it was adopted.
+    EndKeys(JobName),
+    /// Free what the job replaced, once nobody reads it.
+    FreeInputs(JobName),
+    /// Run the job without the pool: at the memory node for [`Reason::Near`], else at home.
+    RunElsewhere(JobName, Reason),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Wanted {
+    package: Package,
+    home: Load,
+    until: Nanos,
+    /// What it is installing.
+    installing: Option<Attempt>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    term: Term,
+    jobs: BTreeMap<JobName, Wanted>,
+    orders: Vec<Order>,
+    refused_commits: u64,
+    planted: Planted,
+}
+
+impl Owner {
+    /// An owner that waits for nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        let (term, planted) = (Term::default(), Planted::default());
+        Self { term, jobs: BTreeMap::new(), orders: Vec::new(), refused_commits: 0, planted }
+    }
+
+    /// The same with a bug.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn with(planted: Planted) -> Self {
+        Self { planted, ..Self::new() }
+    }
+
+    /// What is to be done, in this order.
+    pub fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// Jobs that it waits for.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// How many COMMITs came that were refused.
+    #[must_use]
+    pub const fn refused_commits(&self) -> u64 {
+        self.refused_commits
+    }
+
+    /// Wants a job placed, whose ticket is open. It is decided at `until` at the latest.
+    pub fn prepare(&mut self, name: JobName, package: Package, home: Load, until: Nanos) {
+        self.jobs.insert(name, Wanted { package, home, until, installing: None });
+        self.send(name, Attempt::default(), Body::Prepare { package, home });
+    }
+
+    /// A message came.
+    pub fn receive(&mut self, message: &Message) {
+        let Message { term, name, attempt, body } = *message;
+        self.hear(term);
+        match body {
+            Body::Commit(outcome) => match self.jobs.get_mut(&name) {
+                Some(wanted) if wanted.installing.is_none() => {
+                    wanted.installing = Some(attempt);
+                    self.orders.push(Order::Install { name, attempt, outcome });
+                }
+                // The same once more.
+                Some(wanted) if wanted.installing == Some(attempt) => {}
+                _ if self.planted.has(Bug::InstallsLate) => {
+                    self.orders.push(Order::Install { name, attempt, outcome });
+                }
+                _ => {
+                    self.refused_commits += 1;
+                    self.send(name, attempt, Body::Abort(Reason::Ended));
+                }
+            },
+            Body::Abort(reason) => {
+                if self.jobs.get(&name).is_some_and(|wanted| wanted.installing.is_none()) {
+                    self.give_up(name, reason);
+                }
+            }
+            Body::Prepare { .. } | Body::Assign { .. } | Body::Accept | Body::Ack => {}
+        }
+    }
+
+    /// There is another scheduler, or the one before has come back: it is asked for what is wanted.
+    pub fn hear(&mut self, term: Term) {
+        if term <= self.term {
+            return;
+        }
+        self.term = term;
+        self.ask_again();
+    }
+
+    /// The scheduler is reached over another connection: it may have forgotten this owner.
+    pub fn ask_again(&mut self) {
+        let waiting = self.jobs.iter().filter(|(_, wanted)| wanted.installing.is_none());
+        let waiting: Vec<_> = waiting.map(|(&name, wanted)| (name, wanted.package, wanted.home)).collect();
+        for (name, package, home) in waiting {
+            self.send(name, Attempt::default(), Body::Prepare { package, home });
+        }
+    }
+
+    /// What an attempt made is installed. Its inputs are freed when nobody has keys to them any more.
+    pub fn installed(&mut self, name: JobName) {
+        let Some(Wanted { installing, .. }) = self.jobs.remove(&name) else { return };
+        if self.planted.has(Bug::FreesInputsEarly) {
+            self.orders.push(Order::FreeInputs(name));
+        }
+        self.end_keys(name);
+        self.send(name, installing.unwrap_or_default(), Body::Ack);
+        if !self.planted.has(Bug::FreesInputsEarly) {
+            self.orders.push(Order::FreeInputs(name));
+        }
+    }
+
+    /// What an attempt made could not be adopted: a later one has superseded it. The job runs without the pool.
+    pub fn refused(&mut self, name: JobName) {
+        self.give_up(name, Reason::Lost);
+        self.send(name, Attempt::default(), Body::Abort(Reason::Ended));
+    }
+
+    /// Time passes: jobs that were not decided in time run without the pool.
+    pub fn tick(&mut self, now: Nanos) {
+        let is_late = |wanted: &Wanted| wanted.installing.is_none() && wanted.until <= now;
+        let late: Vec<_> = self.jobs.iter().filter(|(_, it)| is_late(it)).map(|(&name, _)| name).collect();
+        for name in late {
+            self.give_up(name, Reason::Lost);
+            self.send(name, Attempt::default(), Body::Abort(Reason::Ended));
+        }
+    }
+
+    /// The epoch of a shard has ended: what it waited for there is nobody's any more.
+    pub fn epoch_ended(&mut self, database: u128, shard: u32, epoch: u64) {
+        let is_of = |name: &JobName| (name.database, name.shard) == (database, shard) && name.epoch <= epoch;
+        let ended: Vec<_> = self.jobs.keys().filter(|name| is_of(name)).copied().collect();
+        for name in ended {
+            self.jobs.remove(&name);
+            self.end_keys(name);
+            self.send(name, Attempt::default(), Body::Abort(Reason::Ended));
+        }
+    }
+
+    fn give_up(&mut self, name: JobName, reason: Reason) {
+        if self.jobs.remove(&name).is_some() {
+            self.end_keys(name);
+            self.orders.push(Order::RunElsewhere(name, reason));
+        }
+    }
+
+    fn end_keys(&mut self, name: JobName) {
+        if !self.planted.has(Bug::GrantsOutlive) {
+            self.orders.push(Order::EndKeys(name));
+        }
+    }
+
+    fn send(&mut self, name: JobName, attempt: Attempt, body: Body) {
+        self.orders.push(Order::Send(Message { term: self.term, name, attempt, body }));
+    }
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self::new()
+    }
+}

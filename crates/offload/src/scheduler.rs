@@ -1,0 +1,515 @@
+//! The scheduler: places jobs, and passes on what executors made.
+//!
+//! ```text
+//!            PREPARE              executor found             ACCEPT              COMMIT
+//!   (none) ─────────► waiting ───────────────────► assigned ───────► running ───────────► made ──ACK──► (none)
+//!                       ▲  │ home or near is best      │ too late       │ silent, ABORT
+//!                       │  └─► ABORT to the owner      │                │
+//!                       └──────────────────────────────┴────────────────┘ next attempt, or ABORT to the owner
+//! ```
+//!
+//! All that it knows was told to it and can be told again: a PREPARE by the owner when it hears of another term, and what
+//! runs by each beat. So a new scheduler begins with nothing. A job that it learns of from an executor has no owner until
+//! the PREPARE comes.
+
+use crate::job::{Attempt, JobName, Outcome, Package, Reason, Term};
+use crate::line::Line;
+use crate::load::{Load, Policy};
+use crate::message::{Beat, Body, Message};
+use forebay_env::Nanos;
+use std::collections::BTreeMap;
+
+/// Whoever is at the other end: an owner or an executor, as the scheduler's transport numbers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Party(pub u64);
+
+/// An executor, as it last said.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Member {
+    load: Load,
+    reaches_storage: bool,
+    heard: Nanos,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Stage {
+    Waiting { since: Nanos },
+    Assigned { to: Party, attempt: Attempt, until: Nanos },
+    Running { on: Party, attempt: Attempt },
+    Made { attempt: Attempt, outcome: Outcome, until: Nanos },
+}
+
+/// A job, as the scheduler knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Tracked {
+    /// Who asked, and what it said; nobody yet for a job that an executor told of.
+    asked: Option<(Party, Package, Load)>,
+    stage: Stage,
+    attempts: u32,
+    /// Who lost it last.
+    avoid: Option<Party>,
+}
+
+/// Where a job goes.
+enum Place {
+    To(Party),
+    Not(Reason),
+    Wait,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Scheduler {
+    term: Term,
+    policy: Policy,
+    members: BTreeMap<Party, Member>,
+    /// Memory nodes whose own threads run jobs, by number.
+    near: BTreeMap<u32, Load>,
+    line: Line,
+    jobs: BTreeMap<JobName, Tracked>,
+    out: Vec<(Party, Message)>,
+}
+
+impl Scheduler {
+    /// A scheduler that knows nothing yet.
+    #[must_use]
+    pub fn new(term: Term, policy: Policy) -> Self {
+        let (members, near, jobs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { term, policy, members, near, line: Line::default(), jobs, out: Vec::new() }
+    }
+
+    /// Its term.
+    #[must_use]
+    pub const fn term(&self) -> Term {
+        self.term
+    }
+
+    /// Executors that it knows.
+    #[must_use]
+    pub fn executors(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Jobs that it has not finished with.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// What is to be sent, to whom.
+    pub fn take_messages(&mut self) -> Vec<(Party, Message)> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// A memory node says how busy its own threads are.
+    pub fn near(&mut self, node: u32, load: Load) {
+        self.near.insert(node, load);
+    }
+
+    /// An executor says how it is.
+    pub fn beat(&mut self, now: Nanos, from: Party, beat: &Beat) {
+        let mut load = beat.load;
+        for (name, tracked) in &self.jobs {
+            let is_there = tracked.stage.party() == Some(from);
+            if is_there && !beat.running.iter().any(|(running, _)| running == name) {
+                load = load.and_one();
+            }
+        }
+        self.members.insert(from, Member { load, reaches_storage: beat.reaches_storage, heard: now });
+        for &(name, attempt) in &beat.running {
+            // Learnt from an executor: its owner will ask again.
+            self.jobs.entry(name).or_insert(Tracked {
+                asked: None,
+                stage: Stage::Running { on: from, attempt },
+                attempts: 1,
+                avoid: None,
+            });
+        }
+        self.place(now);
+    }
+
+    /// A message came.
+    pub fn receive(&mut self, now: Nanos, from: Party, message: &Message) {
+        let Message { name, attempt, .. } = *message;
+        match message.body {
+            Body::Prepare { package, home } => self.prepare(now, from, name, package, home),
+            Body::Accept => self.accepted(from, name, attempt),
+            Body::Commit(outcome) => self.made(now, from, name, attempt, outcome),
+            Body::Abort(reason) => self.aborted(now, from, name, attempt, reason),
+            Body::Ack => {
+                if self.is_owner(from, name) {
+                    self.forget(name);
+                }
+            }
+            // Only schedulers say this.
+            Body::Assign { .. } => {}
+        }
+        self.place(now);
+    }
+
+    /// A party is gone: its jobs are placed anew, and those that it asked for are stopped.
+    pub fn left(&mut self, now: Nanos, party: Party) {
+        self.members.remove(&party);
+        let lost = self.names(|tracked| tracked.stage.party() == Some(party));
+        lost.into_iter().for_each(|name| self.lose(now, name, Reason::Lost));
+        for name in self.names(|tracked| tracked.asked.is_some_and(|(owner, ..)| owner == party)) {
+            self.stop(name);
+        }
+        self.place(now);
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self, now: Nanos) {
+        let silence = self.policy.silence;
+        let silent = |member: &Member| now.saturating_sub(member.heard) > silence;
+        let gone: Vec<_> = self.members.iter().filter(|(_, it)| silent(it)).map(|(&party, _)| party).collect();
+        for party in gone {
+            self.members.remove(&party);
+            let lost = self.names(|tracked| tracked.stage.party() == Some(party));
+            lost.into_iter().for_each(|name| self.lose(now, name, Reason::Lost));
+        }
+        for name in self.names(|tracked| matches!(tracked.stage, Stage::Assigned { until, .. } if until <= now)) {
+            self.lose(now, name, Reason::Lost);
+        }
+        for name in self.names(|tracked| matches!(tracked.stage, Stage::Made { until, .. } if until <= now)) {
+            self.forget(name);
+        }
+        self.place(now);
+    }
+
+    fn prepare(&mut self, now: Nanos, from: Party, name: JobName, package: Package, home: Load) {
+        let asked = Some((from, package, home));
+        if let Some(tracked) = self.jobs.get_mut(&name) {
+            tracked.asked = asked;
+            if let Stage::Made { attempt, outcome, .. } = tracked.stage {
+                self.send(from, name, attempt, Body::Commit(outcome));
+            }
+            return;
+        }
+        if self.line.waiting_of(name.database) >= self.policy.most_waiting {
+            return self.send(from, name, Attempt::default(), Body::Abort(Reason::Busy));
+        }
+        let stage = Stage::Waiting { since: now };
+        self.jobs.insert(name, Tracked { asked, stage, attempts: 0, avoid: None });
+        self.line.push(name, package.bytes());
+    }
+
+    fn accepted(&mut self, from: Party, name: JobName, attempt: Attempt) {
+        let Some(tracked) = self.jobs.get_mut(&name) else { return };
+        if let Stage::Assigned { to, attempt: assigned, .. } = tracked.stage
+            && (to, assigned) == (from, attempt)
+        {
+            tracked.stage = Stage::Running { on: from, attempt };
+        }
+    }
+
+    fn made(&mut self, now: Nanos, from: Party, name: JobName, attempt: Attempt, outcome: Outcome) {
+        let until = now.saturating_add(self.policy.patience);
+        let made = Stage::Made { attempt, outcome, until };
+        let unknown = Tracked { asked: None, stage: made, attempts: 1, avoid: None };
+        let tracked = self.jobs.entry(name).or_insert(unknown);
+        // What a superseded attempt made is not there any more.
+        let is_last = match tracked.stage {
+            Stage::Assigned { to, attempt: last, .. } | Stage::Running { on: to, attempt: last } => {
+                (to, last) == (from, attempt)
+            }
+            Stage::Made { attempt: last, .. } => last == attempt,
+            Stage::Waiting { .. } => false,
+        };
+        if !is_last {
+            return;
+        }
+        let was_made = matches!(tracked.stage, Stage::Made { .. }) && tracked.asked.is_some();
+        tracked.stage = made;
+        if let Some((owner, ..)) = tracked.asked
+            && !was_made
+        {
+            self.send(owner, name, attempt, Body::Commit(outcome));
+        }
+    }
+
+    fn aborted(&mut self, now: Nanos, from: Party, name: JobName, attempt: Attempt, reason: Reason) {
+        if self.is_owner(from, name) {
+            return self.stop(name);
+        }
+        let running = self.jobs.get(&name).and_then(|tracked| tracked.stage.attempt());
+        if running == Some((from, attempt)) {
+            self.lose(now, name, reason);
+        }
+    }
+
+    /// An attempt is lost: the job waits for another one, if it may have one more.
+    fn lose(&mut self, now: Nanos, name: JobName, reason: Reason) {
+        let most = self.policy.attempts;
+        let Some(tracked) = self.jobs.get_mut(&name) else { return };
+        let Some((owner, package, _)) = tracked.asked else { return self.forget(name) };
+        if tracked.attempts >= most {
+            self.forget(name);
+            return self.send(owner, name, Attempt::default(), Body::Abort(reason));
+        }
+        tracked.avoid = tracked.stage.party();
+        tracked.stage = Stage::Waiting { since: now };
+        self.line.push(name, package.bytes());
+    }
+
+    /// Its owner does not want the job any more.
+    fn stop(&mut self, name: JobName) {
+        let attempt = self.jobs.get(&name).and_then(|tracked| tracked.stage.attempt());
+        self.forget(name);
+        if let Some((executor, attempt)) = attempt {
+            self.send(executor, name, attempt, Body::Abort(Reason::Ended));
+        }
+    }
+
+    /// Places the jobs that wait, as far as that goes.
+    fn place(&mut self, now: Nanos) {
+        loop {
+            let heads = self.line.next(self.policy.most_ahead_bytes);
+            let placed = heads.into_iter().find_map(|name| match self.place_of(now, name) {
+                Place::Wait => None,
+                place => Some((name, place)),
+            });
+            let Some((name, place)) = placed else { return };
+            self.line.remove(name, matches!(place, Place::To(_)));
+            match place {
+                Place::To(executor) => self.assign(now, name, executor),
+                Place::Not(reason) => {
+                    let owner = self.jobs.get(&name).and_then(|tracked| tracked.asked);
+                    self.forget(name);
+                    if let Some((owner, ..)) = owner {
+                        self.send(owner, name, Attempt::default(), Body::Abort(reason));
+                    }
+                }
+                Place::Wait => {}
+            }
+        }
+    }
+
+    /// The greedy choice: least cost. A busy owner is asked to run its job itself only after it waited in vain.
+    fn place_of(&self, now: Nanos, name: JobName) -> Place {
+        let Some((tracked, (_, package, home))) = self.jobs.get(&name).and_then(|it| Some((it, it.asked?))) else {
+            return Place::Not(Reason::Lost);
+        };
+        let Stage::Waiting { since } = tracked.stage else { return Place::Wait };
+        let weights = &self.policy.weights;
+        let cost = |moved, load: &Load| weights.cost(package.bytes(), moved, load);
+        let may_run = |member: &Member| member.reaches_storage || !package.needs_storage;
+        let able = || self.members.iter().filter(|(_, member)| may_run(member));
+        let others = able().filter(|(party, member)| !member.load.is_full() && tracked.avoid != Some(**party));
+        let others = others.map(|(&party, member)| (cost(package.bytes(), &member.load), Place::To(party)));
+        let is_in_memory = !package.needs_storage && package.storage_bytes == 0;
+        let near = self.near.get(&package.ticket.node).filter(|load| is_in_memory && !load.is_full());
+        let near = near.map(|load| (cost(0, load), Place::Not(Reason::Near)));
+        let at_home = Some(home).filter(|home| !home.is_busy());
+        let at_home = at_home.map(|home| (cost(package.bytes(), &home), Place::Not(Reason::Home)));
+        // At equal cost nearer ones come first: `min_by_key` gives the first.
+        match near.into_iter().chain(at_home).chain(others).min_by_key(|(cost, _)| *cost) {
+            Some((_, place)) => place,
+            None if able().next().is_some() && now.saturating_sub(since) < self.policy.patience => Place::Wait,
+            None => Place::Not(Reason::Busy),
+        }
+    }
+
+    fn assign(&mut self, now: Nanos, name: JobName, to: Party) {
+        let until = now.saturating_add(self.policy.accept);
+        let Some(tracked) = self.jobs.get_mut(&name) else { return };
+        let Some((_, package, _)) = tracked.asked else { return };
+        tracked.attempts += 1;
+        let attempt = Attempt { term: self.term, number: tracked.attempts };
+        tracked.stage = Stage::Assigned { to, attempt, until };
+        if let Some(member) = self.members.get_mut(&to) {
+            member.load = member.load.and_one();
+        }
+        self.send(to, name, attempt, Body::Assign { package });
+    }
+
+    fn forget(&mut self, name: JobName) {
+        self.line.remove(name, false);
+        self.jobs.remove(&name);
+    }
+
+    fn is_owner(&self, party: Party, name: JobName) -> bool {
+        self.jobs.get(&name).and_then(|tracked| tracked.asked).is_some_and(|(owner, ..)| owner == party)
+    }
+
+    fn names(&self, chosen: impl Fn(&Tracked) -> bool) -> Vec<JobName> {
+        self.jobs.iter().filter(|(_, tracked)| chosen(tracked)).map(|(&name, _)| name).collect()
+    }
+
+    fn send(&mut self, to: Party, name: JobName, attempt: Attempt, body: Body) {
+        self.out.push((to, Message { term: self.term, name, attempt, body }));
+    }
+}
+
+impl Stage {
+    /// Who has the job, and as which attempt.
+    fn attempt(&self) -> Option<(Party, Attempt)> {
+        match *self {
+            Self::Assigned { to, attempt, .. } | Self::Running { on: to, attempt } => Some((to, attempt)),
+            Self::Waiting { .. } | Self::Made { .. } => None,
+        }
+    }
+
+    fn party(&self) -> Option<Party> {
+        self.attempt().map(|(party, _)| party)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Span, Ticket};
+    use crate::load::Weights;
+
+    const OWNER: Party = Party(1);
+    const SECOND: Nanos = 1_000_000_000;
+
+    fn load(active_threads: u32, threads: u32) -> Load {
+        Load { active_threads, threads, queue_limit: 1, ..Load::default() }
+    }
+
+    fn beat(load: Load) -> Beat {
+        Beat { term: Term(0), load, reaches_storage: false, running: Vec::new() }
+    }
+
+    fn package(memory_bytes: u64, storage_bytes: u64) -> Package {
+        let ticket = Ticket { node: 7, incarnation: 1, job: 1, secret: 1 };
+        let arguments = Span { extent: 0, offset: 0, length: 1, checksum: 0 };
+        Package { kind: 16, needs_storage: storage_bytes > 0, ticket, arguments, memory_bytes, storage_bytes }
+    }
+
+    fn name(job: u64) -> JobName {
+        JobName { database: 1, shard: 0, epoch: 1, job }
+    }
+
+    fn prepare(scheduler: &mut Scheduler, now: Nanos, job: u64, package: Package, home: Load) {
+        let body = Body::Prepare { package, home };
+        scheduler.receive(now, OWNER, &Message { term: Term(0), name: name(job), attempt: Attempt::default(), body });
+    }
+
+    /// Who is told what of the job.
+    fn told(scheduler: &mut Scheduler) -> Vec<(Party, Body)> {
+        scheduler.take_messages().into_iter().map(|(party, message)| (party, message.body)).collect()
+    }
+
+    fn place(weights: Weights, near: Load, far: Load, home: Load) -> (Party, Body) {
+        let mut scheduler = Scheduler::new(Term(0), Policy { weights, ..Policy::default() });
+        scheduler.near(7, near);
+        scheduler.beat(0, Party(10), &beat(far));
+        prepare(&mut scheduler, 0, 1, package(64_000_000, 0), home);
+        told(&mut scheduler).pop().unwrap()
+    }
+
+    #[test]
+    fn three_modes_by_cost() {
+        let job = package(64_000_000, 0);
+        let busy = load(2, 2);
+        let near = (OWNER, Body::Abort(Reason::Near));
+        assert_eq!(place(Weights::PAPER, load(0, 2), load(1, 2), busy), near);
+        assert_eq!(place(Weights::PAPER, busy, load(1, 2), load(0, 2)), (OWNER, Body::Abort(Reason::Home)));
+        assert_eq!(place(Weights::PAPER, busy, load(1, 2), busy), (Party(10), Body::Assign { package: job }));
+        // At equal cost, the nearest.
+        assert_eq!(place(Weights::PAPER, load(0, 2), load(0, 2), load(0, 2)), near);
+    }
+
+    /// The paper's policy sends a job to whoever is idle; the other one stays with the data unless the wait costs more
+    /// than moving it does.
+    #[test]
+    fn policies_differ_where_bytes_have_to_move() {
+        let busy = load(4, 4);
+        for active in 0..4 {
+            let near = load(active, 4);
+            let is_near = |weights| place(weights, near, load(0, 4), busy).1 == Body::Abort(Reason::Near);
+            assert_eq!(is_near(Weights::PAPER), active == 0, "{active} of 4 threads run");
+            assert!(is_near(Weights::MOVING), "{active} of 4 threads run");
+        }
+        // Moved bytes over a run of jobs, each placed where it costs least.
+        let moved = |weights| {
+            let mut scheduler = Scheduler::new(Term(0), Policy { weights, ..Policy::default() });
+            let (mut near, mut moved) = (Load { queue_limit: 4, ..load(0, 2) }, 0);
+            scheduler.beat(0, Party(10), &beat(Load { queue_limit: 8, ..load(0, 2) }));
+            for job in 0..8 {
+                scheduler.near(7, near);
+                prepare(&mut scheduler, 0, job, package(1000, 0), busy);
+                match told(&mut scheduler).pop().unwrap().1 {
+                    Body::Abort(Reason::Near) => near = near.and_one(),
+                    _ => moved += 1000,
+                }
+            }
+            moved
+        };
+        assert!(moved(Weights::MOVING) < moved(Weights::PAPER));
+    }
+
+    #[test]
+    fn a_busy_owner_waits_for_an_executor_but_not_for_ever() {
+        let mut scheduler = Scheduler::new(Term(0), Policy { silence: 100 * SECOND, ..Policy::default() });
+        let (full, busy) = (Load { pending: 1, ..load(1, 1) }, load(1, 1));
+        // Nobody is there at all.
+        prepare(&mut scheduler, 0, 1, package(100, 0), busy);
+        assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Busy))]);
+        scheduler.beat(0, Party(10), &beat(full));
+        prepare(&mut scheduler, 0, 2, package(100, 0), busy);
+        assert_eq!(told(&mut scheduler), []);
+        scheduler.tick(9 * SECOND);
+        assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![], 1));
+        scheduler.tick(10 * SECOND);
+        assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Busy))], 0));
+        // A job with data in storage goes to nobody who does not reach it.
+        scheduler.beat(0, Party(10), &beat(load(0, 1)));
+        prepare(&mut scheduler, 0, 3, package(100, 1), busy);
+        assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Busy))]);
+    }
+
+    #[test]
+    fn a_job_that_is_not_accepted_goes_to_another_one() {
+        let mut scheduler = Scheduler::new(Term(3), Policy::default());
+        let busy = load(1, 1);
+        for party in 10..13 {
+            scheduler.beat(0, Party(party), &beat(load(0, 1)));
+        }
+        prepare(&mut scheduler, 0, 1, package(100, 0), busy);
+        let mut asked = Vec::new();
+        for step in 0..4 {
+            for party in 10..13 {
+                scheduler.beat(step * 3 * SECOND, Party(party), &beat(load(0, 1)));
+            }
+            scheduler.tick(step * 3 * SECOND);
+            asked.extend(scheduler.take_messages().into_iter().map(|(to, message)| (to, message.attempt)));
+        }
+        let attempts: Vec<_> = asked.iter().map(|(_, attempt)| (attempt.term, attempt.number)).collect();
+        assert_eq!(attempts[..3], [(Term(3), 1), (Term(3), 2), (Term(3), 3)]);
+        assert!(asked[0].0 != asked[1].0 && asked[1].0 != asked[2].0);
+        // After the last one its owner runs it.
+        assert_eq!((asked[3].0, asked.len(), scheduler.jobs()), (OWNER, 4, 0));
+    }
+
+    #[test]
+    fn what_a_scheduler_forgot_it_is_told_again() {
+        let mut scheduler = Scheduler::new(Term(2), Policy::default());
+        let attempt = Attempt { term: Term(1), number: 1 };
+        let running = Beat { running: vec![(name(1), attempt)], ..beat(load(1, 1)) };
+        scheduler.beat(0, Party(10), &running);
+        prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
+        assert_eq!(told(&mut scheduler), []);
+        let result = Span { extent: 0, offset: 0, length: 1, checksum: 0 };
+        let made = Body::Commit(Outcome { result, read_bytes: 1, written_bytes: 1 });
+        scheduler.receive(0, Party(10), &Message { term: Term(1), name: name(1), attempt, body: made });
+        assert_eq!(told(&mut scheduler), [(OWNER, made)]);
+        // And a COMMIT that comes before its owner asks.
+        scheduler.receive(0, Party(10), &Message { term: Term(1), name: name(2), attempt, body: made });
+        prepare(&mut scheduler, 0, 2, package(100, 0), load(1, 1));
+        assert_eq!(told(&mut scheduler), [(OWNER, made)]);
+    }
+
+    #[test]
+    fn a_database_has_a_most_of_waiting_jobs() {
+        let mut scheduler = Scheduler::new(Term(0), Policy { most_waiting: 2, ..Policy::default() });
+        scheduler.beat(0, Party(10), &beat(Load { pending: 1, ..load(1, 1) }));
+        (1..=3).for_each(|job| prepare(&mut scheduler, 0, job, package(100, 0), load(1, 1)));
+        assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Busy))], 2));
+        scheduler.left(0, OWNER);
+        assert_eq!(scheduler.jobs(), 0);
+    }
+}
