@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `serve`, `tenants`, `fabric_test`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `worker`, `serve`, `tenants`, `fabric_test`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `access` | how this process and memory nodes prove themselves to each other |
 //! | `flags`, `units` | the formats of flags, sizes, durations and rates |
@@ -29,6 +29,7 @@ mod stores;
 mod tenants;
 mod tree_store;
 mod units;
+mod worker;
 mod ycsb;
 
 use clap::{Parser, Subcommand, error::ErrorKind as ClapKind};
@@ -47,6 +48,8 @@ struct CommandLine {
 enum Command {
     /// Offer memory until SIGTERM or SIGINT.
     MemoryNode(memory_node::Arguments),
+    /// Run jobs of databases until SIGTERM or SIGINT.
+    Worker(worker::Arguments),
     /// Serve a store to clients of Redis until SIGTERM or SIGINT.
     Serve(Box<serve::Arguments>),
     /// Run db_bench's workloads; without flags, load and read a million records.
@@ -80,6 +83,7 @@ impl Command {
                 (&mut place.memory, &place.access)
             }
             Self::Tenants(tenants::Arguments { memory, access, .. }) => (memory, &*access),
+            Self::Worker(arguments) => return arguments.resolve(),
             Self::MemoryNode(_) | Self::Version => return Ok(()),
         };
         memory.set_access(access)
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
     }
     let result = match command_line.command {
         Command::MemoryNode(arguments) => memory_node::execute(&arguments),
+        Command::Worker(arguments) => worker::execute(&arguments),
         Command::Serve(arguments) => serve::execute(&arguments),
         Command::Bench(arguments) => bench::execute(&arguments),
         Command::Ycsb(arguments) => ycsb::execute(&arguments),

@@ -118,6 +118,8 @@ enum Place {
     Compute,
     /// At the memory node, near the data; at the compute node when the memory node refuses.
     Memory,
+    /// Wherever the scheduler finds the least cost: at a worker, the memory node, or the compute node.
+    Pool,
 }
 
 impl EngineArguments {
@@ -170,6 +172,7 @@ impl EngineArguments {
             compaction_place: match self.compaction_place {
                 Place::Compute => CompactionPlace::ComputeNode,
                 Place::Memory => CompactionPlace::MemoryNode,
+                Place::Pool => CompactionPlace::Pool,
             },
             compaction_style: match self.compaction_style {
                 Style::Clustered => CompactionStyle::Clustered,

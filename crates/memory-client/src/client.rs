@@ -222,6 +222,11 @@ impl MemoryClient {
         Ok(())
     }
 
+    /// How long a call may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.session.options().timeout
+    }
+
     /// Retries calls that the node is not ready for, for at most `patience`.
     pub(crate) fn patiently<T>(
         &self,

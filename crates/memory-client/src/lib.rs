@@ -5,6 +5,7 @@
 //! | [`MemoryClient`] | the session on a link: kept alive, with the keys to the node's extents |
 //! | [`SubAllocator`] | divides leased extents into allocations (dLSM V-A) |
 //! | [`StoreHandle`], [`ShardHandle`] | the node's directory, owners and epochs, jobs |
+//! | [`JoinedTicket`] | an attempt at a job of another session |
 //!
 //! All calls are RPCs off the data path and count as background traffic. The data path only
 //! resolves an extent and an offset to a [`RemoteAddress`](forebay_fabric::RemoteAddress), without
@@ -23,6 +24,7 @@ mod keys;
 mod options;
 mod session;
 mod store;
+mod ticket;
 
 pub use allocator::{Allocation, AllocatorOptions, AllocatorStatistics, SubAllocator};
 pub use client::MemoryClient;
@@ -32,3 +34,4 @@ pub use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, Purpose, SessionId, 
 pub use options::ClientOptions;
 pub use session::{ReadGuard, Reader};
 pub use store::{MAX_STORED_BYTES, ShardHandle, StoreHandle};
+pub use ticket::JoinedTicket;

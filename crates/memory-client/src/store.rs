@@ -236,14 +236,16 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Passes outputs of jobs to the shard, so that they outlive the session.
+    /// Passes outputs of jobs to the shard, so that they outlive the session. Waits at most
+    /// [`ClientOptions::timeout`](crate::ClientOptions::timeout) until those who wrote them have let go.
     ///
     /// # Errors
     /// [`Error`].
     pub fn adopt_ranges(&self, ranges: &[ExtentRange]) -> Result<(), Error> {
         for page in ranges.chunks(MAX_RANGES) {
             let (session, shard, epoch) = self.names();
-            self.client.call(&AdoptRanges { session, shard, epoch, ranges: page.to_vec() })?;
+            let call = AdoptRanges { session, shard, epoch, ranges: page.to_vec() };
+            self.client.patiently(self.client.timeout(), || self.client.call(&call))?;
         }
         Ok(())
     }
@@ -333,7 +335,7 @@ impl ShardHandle {
         self.client.call(&ReleaseShard { session, shard, epoch }).map(drop)
     }
 
-    fn names(&self) -> (forebay_proto::SessionId, ShardKey, Epoch) {
+    pub(crate) fn names(&self) -> (forebay_proto::SessionId, ShardKey, Epoch) {
         (self.client.session(), self.key, self.epoch)
     }
 }

@@ -7,16 +7,18 @@
 //! is zeroed, or while memory is pulled or read by a job. Only a short range is zeroed under it.
 
 use crate::state::tenants::Tenant;
-use crate::state::{Answer, Command, EndedSession, Figures, Job, Refusal, Settings, State, TenantId, Waiting};
+use crate::state::{Answer, Command, EndedSession, Figures, Job, JobId, Refusal, Settings, State, TenantId, Waiting};
 use crate::tenants::{Identity, TenantsOptions};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_env::{Clock, HashMap, Nanos};
 use forebay_fabric::admission::AdmissionCounts;
 use forebay_fabric::{AccessKey, Listener, NodeIdentity, Peer, PeerId, Region, Revocation, Rights};
-use forebay_proto::replies::{Done, DoorFigures, ExtentsGranted, Statistics, TenantFigures, TenantPage};
-use forebay_proto::{ExtentId, GrantedExtent, Message, Request, SessionId};
-use std::collections::VecDeque;
+use forebay_proto::replies::{
+    Done, DoorFigures, ExtentsGranted, OutputGranted, RangesGranted, Statistics, TenantFigures, TenantPage,
+};
+use forebay_proto::{ExtentId, ExtentRange, GrantedExtent, Message, Request, SessionId};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -62,6 +64,9 @@ struct Key {
     peer: Arc<dyn Peer>,
 }
 
+/// A key that is lent for a job.
+type Lent = (AccessKey, Arc<dyn Peer>);
+
 struct Revoking {
     session: SessionId,
     extent: ExtentId,
@@ -78,6 +83,10 @@ struct Inner {
     door: DoorFigures,
     keys: HashMap<(SessionId, ExtentId), Key>,
     revoking: Vec<Revoking>,
+    /// Keys lent for jobs that other sessions run.
+    lent: HashMap<JobId, Vec<Lent>>,
+    /// Those of jobs that have ended, until they are revoked.
+    ending: Vec<(JobId, PeerId, Revocation)>,
     /// Extents to be zeroed, and the progress of each in bytes.
     zeroing: VecDeque<(ExtentId, u64)>,
 }
@@ -113,6 +122,8 @@ impl Core {
             door,
             keys: HashMap::default(),
             revoking: Vec::new(),
+            lent: HashMap::default(),
+            ending: Vec::new(),
             zeroing: VecDeque::new(),
         };
         let started = clock.now();
@@ -187,6 +198,15 @@ impl Core {
                     |error: forebay_fabric::Error| CallError { kind: error.kind(), message: error.to_string() };
                 zeroed.map(|()| Called::Reply(Done {}.encode())).map_err(failed)
             }
+            Answer::Lend { job, wanted, longest_bytes } => {
+                let lent = inner.lend(peer, job, &wanted, &self.regions);
+                let keys = lent.map_err(|error| CallError { kind: error.kind(), message: error.to_string() })?;
+                let output = longest_bytes.zip(wanted.first()).zip(keys.first());
+                Ok(Called::Reply(match output {
+                    Some(((longest_bytes, &(range, _)), &key)) => OutputGranted { range, key, longest_bytes }.encode(),
+                    None => RangesGranted { keys }.encode(),
+                }))
+            }
             Answer::Grant(session, wanted) => {
                 let granted = inner.make_keys(peer, session, &wanted, &self.regions);
                 inner.carry_out();
@@ -246,6 +266,11 @@ impl Core {
             }
             entry.peer != peer
         });
+        let Inner { lent, ending, .. } = &mut *inner;
+        lent.values_mut().for_each(|keys| keys.retain(|(_, of)| of.id() != peer));
+        ending.iter().filter(|(_, of, _)| *of == peer).for_each(|(.., revocation)| revocation.finish());
+        inner.poll_ending();
+        let Inner { state, .. } = &mut *inner;
         if let Some(ended) = state.link_ended(peer.0) {
             lapsed(state, &ended, "its link ended");
         }
@@ -288,7 +313,8 @@ impl Core {
 
     /// Whether keys are being revoked.
     pub fn is_revoking(&self) -> bool {
-        !lock(&self.inner).revoking.is_empty()
+        let inner = lock(&self.inner);
+        !inner.revoking.is_empty() || !inner.ending.is_empty()
     }
 
     /// Lets time pass, and checks whether keys that were being revoked are gone. `counts` says who came to the node.
@@ -304,6 +330,8 @@ impl Core {
             }
             !complete
         });
+        inner.poll_ending();
+        let Inner { state, .. } = &mut *inner;
         for ended in state.tick(now) {
             lapsed(state, &ended, "its lease ran out");
         }
@@ -412,6 +440,7 @@ impl Inner {
                 match command {
                     Command::Zero { extent } => self.zeroing.push_back((extent, 0)),
                     Command::Revoke { session, extent } => self.revoke(session, extent),
+                    Command::EndKeys { job } => self.end_keys(job),
                     Command::Close { peer, tenant, why } => {
                         if let Some(tenant) = self.state.tenant(tenant) {
                             closed(peer, tenant, why);
@@ -438,6 +467,53 @@ impl Inner {
             // it.
             Ok(_) | Err(_) => self.state.revoked(session, extent),
         }
+    }
+
+    /// Takes back what was lent for a job.
+    fn end_keys(&mut self, job: JobId) {
+        for (key, peer) in self.lent.remove(&job).unwrap_or_default() {
+            // A refusal means that the link has ended, and its keys with it.
+            if let Ok(revocation) = peer.revoke(key)
+                && !revocation.is_complete()
+            {
+                self.ending.push((job, peer.id(), revocation));
+            }
+        }
+        if !self.ending.iter().any(|(ending, ..)| *ending == job) {
+            self.state.keys_ended(job);
+        }
+    }
+
+    /// Tells the state of which jobs all keys are gone by now.
+    fn poll_ending(&mut self) {
+        let (done, ending): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.ending).into_iter().partition(|(.., revocation)| revocation.is_complete());
+        self.ending = ending;
+        let done: BTreeSet<JobId> = done.into_iter().map(|(job, ..)| job).collect();
+        for job in done {
+            if !self.ending.iter().any(|(ending, ..)| *ending == job) {
+                self.state.keys_ended(job);
+            }
+        }
+    }
+
+    /// Makes keys of ranges for a job that the link's session runs.
+    fn lend(
+        &mut self,
+        peer: &Arc<dyn Peer>,
+        job: JobId,
+        wanted: &[(ExtentRange, Rights)],
+        regions: &[Region],
+    ) -> Result<Vec<AccessKey>, forebay_fabric::Error> {
+        let mut keys = Vec::with_capacity(wanted.len());
+        for &(range, rights) in wanted {
+            let missing = || forebay_fabric::Error::Invalid(format!("{} has no memory", range.extent));
+            let region = regions.get(range.extent.0 as usize).ok_or_else(missing)?;
+            let key = peer.grant(region, range.offset, range.length, rights)?;
+            self.lent.entry(job).or_default().push((key, Arc::clone(peer)));
+            keys.push(key);
+        }
+        Ok(keys)
     }
 
     fn make_keys(

@@ -121,7 +121,7 @@ impl Options {
             headroom_extents: headroom as u32,
             kept_extents: kept as u32,
             lease: u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX),
-            jobs: self.threads > 0,
+            job_threads: self.threads as u32,
         })
     }
 }

@@ -173,6 +173,13 @@ impl Owner {
         }
     }
 
+    /// Nobody schedules any more: what is not being installed runs without the pool.
+    pub fn scheduler_lost(&mut self) {
+        let waiting = self.jobs.iter().filter(|(_, wanted)| wanted.installing.is_none());
+        let waiting: Vec<_> = waiting.map(|(&name, _)| name).collect();
+        waiting.into_iter().for_each(|name| self.give_up(name, Reason::Lost));
+    }
+
     /// The epoch of a shard has ended: what it waited for there is nobody's any more.
     pub fn epoch_ended(&mut self, database: u128, shard: u32, epoch: u64) {
         let is_of = |name: &JobName| (name.database, name.shard) == (database, shard) && name.epoch <= epoch;

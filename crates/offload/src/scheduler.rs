@@ -118,6 +118,9 @@ impl Scheduler {
         }
         self.members.insert(from, Member { load, reaches_storage: beat.reaches_storage, heard: now });
         for &(name, attempt) in &beat.running {
+            if self.jobs.len() >= self.policy.most_jobs {
+                break;
+            }
             // Learnt from an executor: its owner will ask again.
             self.jobs.entry(name).or_insert(Tracked {
                 asked: None,
@@ -187,7 +190,8 @@ impl Scheduler {
             }
             return;
         }
-        if self.line.waiting_of(name.database) >= self.policy.most_waiting {
+        let is_crowded = self.jobs.len() >= self.policy.most_jobs;
+        if is_crowded || self.line.waiting_of(name.database) >= self.policy.most_waiting {
             return self.send(from, name, Attempt::default(), Body::Abort(Reason::Busy));
         }
         let stage = Stage::Waiting { since: now };
@@ -205,6 +209,9 @@ impl Scheduler {
     }
 
     fn made(&mut self, now: Nanos, from: Party, name: JobName, attempt: Attempt, outcome: Outcome) {
+        if self.jobs.len() >= self.policy.most_jobs && !self.jobs.contains_key(&name) {
+            return;
+        }
         let until = now.saturating_add(self.policy.patience);
         let made = Stage::Made { attempt, outcome, until };
         let unknown = Tracked { asked: None, stage: made, attempts: 1, avoid: None };
@@ -302,7 +309,7 @@ impl Scheduler {
         let near = self.near.get(&package.ticket.node).filter(|load| is_in_memory && !load.is_full());
         let near = near.map(|load| (cost(0, load), Place::Not(Reason::Near)));
         let at_home = Some(home).filter(|home| !home.is_busy());
-        let at_home = at_home.map(|home| (cost(package.bytes(), &home), Place::Not(Reason::Home)));
+        let at_home = at_home.map(|home| (weights.cost_at_home(package.bytes(), &home), Place::Not(Reason::Home)));
         // At equal cost nearer ones come first: `min_by_key` gives the first.
         match near.into_iter().chain(at_home).chain(others).min_by_key(|(cost, _)| *cost) {
             Some((_, place)) => place,
@@ -408,6 +415,7 @@ mod tests {
         let near = (OWNER, Body::Abort(Reason::Near));
         assert_eq!(place(Weights::PAPER, load(0, 2), load(1, 2), busy), near);
         assert_eq!(place(Weights::PAPER, busy, load(1, 2), load(0, 2)), (OWNER, Body::Abort(Reason::Home)));
+        assert_eq!(place(Weights::SPARING, busy, load(1, 2), load(0, 2)).0, Party(10));
         assert_eq!(place(Weights::PAPER, busy, load(1, 2), busy), (Party(10), Body::Assign { package: job }));
         // At equal cost, the nearest.
         assert_eq!(place(Weights::PAPER, load(0, 2), load(0, 2), load(0, 2)), near);

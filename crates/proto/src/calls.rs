@@ -7,8 +7,9 @@
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
 use crate::replies::{
-    Done, ExtentPage, ExtentsGranted, JobDone, RangePage, ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired,
-    Statistics, StoreOpened, StorePage, TenantPage,
+    Done, Exchanged, ExtentPage, ExtentsGranted, JobDone, OutputGranted, RangePage, RangesGranted, ReadersPassed,
+    Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TenantPage, TicketJoined,
+    TicketOpened,
 };
 use forebay_base::DecodeError;
 
@@ -345,6 +346,84 @@ calls! {
         /// Its arguments.
         arguments: Rest,
     }
+    /// Opens a ticket: a job of the shard that another session of the tenant may run, with memory of the shard and of
+    /// this session. It ends with the epoch and the session.
+    OpenTicket = 72 -> TicketOpened {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// What an attempt must know to join, drawn at random.
+        secret: u128,
+    }
+    /// Ends a ticket: keys of its attempts are revoked, and outputs that the shard did not adopt are freed.
+    CloseTicket = 73 -> Done {
+        /// The session, which owns the shard.
+        session: SessionId,
+        /// The shard.
+        shard: ShardKey,
+        /// Its epoch.
+        epoch: Epoch,
+        /// The ticket.
+        ticket: u64,
+    }
+    /// Joins a ticket as an attempt, which ends all earlier ones: their keys are revoked, and their outputs are freed.
+    /// [`Fenced`](forebay_base::ErrorKind::Fenced) when the ticket has ended, or a later attempt has joined.
+    JoinTicket = 74 -> TicketJoined {
+        /// The session, which runs the attempt.
+        session: SessionId,
+        /// The ticket.
+        ticket: u64,
+        /// Its secret.
+        secret: u128,
+        /// The attempt.
+        attempt: u64,
+    }
+    /// Gets keys for an attempt, to read ranges of the shard's memory or of its owner's: at most [`MAX_RANGES`], of whole
+    /// pages. They end with the attempt.
+    ReadForTicket = 75 -> RangesGranted {
+        /// The session, which runs the attempt.
+        session: SessionId,
+        /// The ticket.
+        ticket: u64,
+        /// The attempt.
+        attempt: u64,
+        /// The ranges.
+        ranges: Vec<ExtentRange>,
+    }
+    /// Allocates an output of an attempt, which is pending until the shard's owner adopts it, and gets a key to write it,
+    /// which ends with the attempt.
+    AllocateForTicket = 76 -> OutputGranted {
+        /// The session, which runs the attempt.
+        session: SessionId,
+        /// The ticket.
+        ticket: u64,
+        /// The attempt.
+        attempt: u64,
+        /// Length in bytes.
+        length: u64,
+    }
+    /// Ends an attempt. Its keys are revoked. Its outputs are kept for the owner if it went well, else they are freed.
+    FinishTicket = 77 -> Done {
+        /// The session, which runs the attempt.
+        session: SessionId,
+        /// The ticket.
+        ticket: u64,
+        /// The attempt.
+        attempt: u64,
+        /// Whether it went well.
+        well: bool,
+    }
+    /// Gives letters to the scheduler at this node, and takes those that wait for the session.
+    /// [`Unavailable`](forebay_base::ErrorKind::Unavailable) when nobody schedules here.
+    Exchange = 78 -> Exchanged {
+        /// The session.
+        session: SessionId,
+        /// The letters (`docs/formats/offload-letter.md`).
+        letters: Rest,
+    }
     /// The node's figures: as if nobody else used it, unless the session's tenant administers the node.
     GetStatistics = 80 -> Statistics {
         /// The session.
@@ -460,6 +539,31 @@ mod tests {
                 SubmitJob { session, shard, epoch, attempt: 2, kind: 1, arguments: Rest(vec![0xaa, 0xbb]) }.into(),
                 "0151000000000000005200000000000000530000000e0000000000000002000000000000000100aabb",
             ),
+            (
+                OpenTicket { session, shard, epoch, secret: 0x77 }.into(),
+                "0151000000000000005200000000000000530000000e0000000000000077000000000000000000000000000000",
+            ),
+            (
+                CloseTicket { session, shard, epoch, ticket: 6 }.into(),
+                "0151000000000000005200000000000000530000000e000000000000000600000000000000",
+            ),
+            (
+                JoinTicket { session, ticket: 6, secret: 0x77, attempt: 8 }.into(),
+                "0151000000000000000600000000000000770000000000000000000000000000000800000000000000",
+            ),
+            (
+                ReadForTicket { session, ticket: 6, attempt: 8, ranges: ranges.clone() }.into(),
+                "0151000000000000000600000000000000080000000000000001000400000000100000000000000020000000000000",
+            ),
+            (
+                AllocateForTicket { session, ticket: 6, attempt: 8, length: 9 }.into(),
+                "015100000000000000060000000000000008000000000000000900000000000000",
+            ),
+            (
+                FinishTicket { session, ticket: 6, attempt: 8, well: true }.into(),
+                "0151000000000000000600000000000000080000000000000001",
+            ),
+            (Exchange { session, letters: Rest(vec![0xaa]) }.into(), "015100000000000000aa"),
             (GetStatistics { session }.into(), "015100000000000000"),
             (ListTenants { session, after: text("t") }.into(), "0151000000000000000174"),
         ]
@@ -481,7 +585,8 @@ mod tests {
             assert_eq!(Request::decode(request.procedure(), &bytes), Ok(request.clone()));
             for cut in 0..bytes.len() {
                 let short = Request::decode(request.procedure(), &bytes[..cut]);
-                assert!(short.is_err() || matches!(request, Request::SubmitJob(_)), "{request:?}");
+                let is_open = matches!(request, Request::SubmitJob(_) | Request::Exchange(_));
+                assert!(short.is_err() || is_open, "{request:?}");
             }
         }
     }
@@ -516,6 +621,11 @@ mod tests {
             hex(&ShardAcquired { epoch: EPOCH }.encode()),
             hex(&Root { epoch: EPOCH, root: Blob::new([7]).unwrap() }.encode()),
             hex(&JobDone { result: Rest(vec![1, 2]) }.encode()),
+            hex(&TicketOpened { ticket: 6 }.encode()),
+            hex(&TicketJoined { longest_bytes: 7 }.encode()),
+            hex(&RangesGranted { keys: vec![key] }.encode()),
+            hex(&OutputGranted { range, key, longest_bytes: 7 }.encode()),
+            hex(&Exchanged { term: 3, letters: Rest(vec![0xaa]) }.encode()),
         ];
         assert_eq!(
             lines,
@@ -532,6 +642,11 @@ mod tests {
                 "010e00000000000000",
                 "010e00000000000000010007",
                 "010102",
+                "010600000000000000",
+                "010700000000000000",
+                "0101000300000002010000000000000000000000000000",
+                "01090000000700000000000000050000000000000003000000020100000000000000000000000000000700000000000000",
+                "0103000000aa",
             ]
         );
         assert_eq!(
@@ -552,7 +667,10 @@ mod tests {
         let numbers: Vec<u16> = Procedure::ALL.iter().map(|&procedure| procedure as u16).collect();
         assert_eq!(
             numbers,
-            [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 32, 33, 34, 35, 48, 49, 50, 51, 64, 80, 81]
+            [
+                1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 32, 33, 34, 35, 48, 49, 50, 51, 64, 72, 73, 74,
+                75, 76, 77, 78, 80, 81
+            ]
         );
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));
     }
@@ -569,7 +687,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_without_panic(which in 0..24usize, mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+        fn any_bytes_decode_without_panic(which in 0..Procedure::ALL.len(), mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
             bytes[0] = 1;
             let procedure = Procedure::ALL[which];
             if let Ok(request) = Request::decode(procedure, &bytes) {
@@ -582,6 +700,7 @@ mod tests {
             let _ = ExtentPage::decode(&bytes);
             let _ = RangePage::decode(&bytes);
             let _ = Statistics::decode(&bytes);
+            let _ = RangesGranted::decode(&bytes);
         }
     }
 }

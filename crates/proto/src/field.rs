@@ -16,8 +16,8 @@
 
 use crate::ids::{Epoch, ExtentId, ExtentRange, GrantedExtent, Purpose, SessionId, ShardId, ShardKey, StoreId};
 use forebay_base::{DecodeError, Reader, Writer};
-use forebay_fabric::Rights;
 use forebay_fabric::rpc::{get_key, put_key};
+use forebay_fabric::{AccessKey, Rights};
 
 const BODY_VERSION: u8 = 1;
 /// Length of the longest text in bytes.
@@ -82,6 +82,7 @@ integer_fields! {
     u16: put_u16, u16;
     u32: put_u32, u32;
     u64: put_u64, u64;
+    u128: put_u128, u128;
 }
 
 macro_rules! id_fields {
@@ -140,6 +141,16 @@ impl Field for ExtentRange {
     }
     fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { extent: Field::take(reader)?, offset: reader.u64()?, length: reader.u64()? })
+    }
+}
+
+impl Field for AccessKey {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_key(out, *self);
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        get_key(reader)
     }
 }
 

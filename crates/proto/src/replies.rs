@@ -2,6 +2,7 @@
 
 use crate::field::{Blob, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, GrantedExtent, SessionId, StoreId};
+use forebay_fabric::AccessKey;
 
 message! {
     /// Done, without a result.
@@ -133,6 +134,52 @@ message! {
         epoch: Epoch,
         /// The root.
         root: Blob,
+    }
+}
+
+message! {
+    /// A ticket was opened.
+    TicketOpened {
+        /// Its number.
+        ticket: u64,
+    }
+}
+
+message! {
+    /// An attempt has joined a ticket.
+    TicketJoined {
+        /// Bytes of the longest output that fits into one free piece now.
+        longest_bytes: u64,
+    }
+}
+
+message! {
+    /// Keys for an attempt, one for each range that it asked for. Offset 0 of a key is the start of its range.
+    RangesGranted {
+        /// The keys.
+        keys: Vec<AccessKey>,
+    }
+}
+
+message! {
+    /// An output of an attempt.
+    OutputGranted {
+        /// Where it lies.
+        range: ExtentRange,
+        /// What opens it, and nothing else.
+        key: AccessKey,
+        /// Bytes of the longest further output that fits into one free piece now.
+        longest_bytes: u64,
+    }
+}
+
+message! {
+    /// Letters for the caller (`docs/formats/offload-letter.md`).
+    Exchanged {
+        /// The scheduler's term.
+        term: u32,
+        /// The letters.
+        letters: Rest,
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod endpoints;
 pub(crate) mod index_cache;
 pub(crate) mod node_part;
 pub(crate) mod objects;
+pub(crate) mod offloading;
 pub(crate) mod owner;
 pub(crate) mod pipeline;
 pub(crate) mod segment;

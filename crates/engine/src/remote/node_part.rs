@@ -52,14 +52,11 @@ struct Freed {
 }
 
 impl PrivateStore {
-    /// A store without shards; `None` when the node runs no jobs or has no room in its directory.
+    /// A store without shards; `None` when the node has no room in its directory.
     ///
     /// # Errors
     /// `Unavailable` when the node is gone.
     pub(crate) fn create(client: &Arc<MemoryClient>) -> Result<Option<Arc<Self>>> {
-        if !client.runs_jobs() {
-            return Ok(None);
-        }
         match client.create_private_store() {
             Ok(store) => Ok(Some(Arc::new(Self(store)))),
             Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy | ErrorKind::Unsupported) => {
@@ -159,19 +156,44 @@ impl NodePart {
         Ok(adopted?)
     }
 
+    /// Takes over what an attempt at an offloaded job made, and gets keys to it. What the node refuses is not the shard's
+    /// and is not freed here: another attempt may have the memory by now.
+    pub(crate) fn adopt_attempt(&self, shard: &ShardHandle, ranges: &[ExtentRange]) -> Result<()> {
+        self.hold(ranges);
+        for (page, done) in ranges.chunks(MAX_RANGES).zip((0..).step_by(MAX_RANGES)) {
+            if let Err(error) = shard.adopt_ranges(page) {
+                let (adopted, others) = ranges.split_at(done);
+                adopted.iter().for_each(|&range| self.free(range));
+                others.iter().for_each(|&range| self.let_go(range));
+                return Err(error.into());
+            }
+        }
+        let extents: BTreeSet<ExtentId> = ranges.iter().map(|range| range.extent).collect();
+        let mapped = shard.map(&extents.into_iter().collect::<Vec<_>>());
+        if mapped.is_err() {
+            ranges.iter().for_each(|&range| self.free(range));
+        }
+        Ok(mapped?)
+    }
+
     /// Frees an output with the next batch. Nobody may read it any more.
     pub(crate) fn free(&self, range: ExtentRange) {
         self.add_freed(range, None);
     }
 
     fn add_freed(&self, range: ExtentRange, epoch: Option<Epoch>) {
+        self.let_go(range);
+        lock(&self.freed).push(Freed { range, epoch });
+    }
+
+    /// Counts an output no more.
+    fn let_go(&self, range: ExtentRange) {
         if let Entry::Occupied(mut extent) = lock(&self.held).entry(range.extent) {
             *extent.get_mut() = extent.get().saturating_sub(range.length);
             if *extent.get() == 0 {
                 extent.remove();
             }
         }
-        lock(&self.freed).push(Freed { range, epoch });
     }
 
     /// Bytes of outputs that are not freed.

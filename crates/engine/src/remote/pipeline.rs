@@ -206,7 +206,7 @@ mod tests {
         let node = MemoryNode::start(Box::new(network.listen(1).unwrap()), options).unwrap();
         let client = MemoryClient::connect(network.connect(1).unwrap(), "pipeline", ClientOptions::default()).unwrap();
         let options = Options { fabric_timeout: Duration::from_millis(50), ..Options::default() };
-        (network, node, Arc::new(Remote::new(&Node::new(0, client, &options), None, ShardId(0)).unwrap()))
+        (network, node, Arc::new(Remote::new(&Node::new(0, client, &options, None), None, ShardId(0)).unwrap()))
     }
 
     fn write_and_give_up(remote: &Arc<Remote>, before_the_end: impl FnOnce()) -> Arc<Segment> {

@@ -8,6 +8,7 @@ use crate::remote::endpoints::{Endpoints, Pool, Pooled};
 use crate::remote::index_cache::IndexCache;
 use crate::remote::node_part::{NodePart, PrivateStore};
 use crate::remote::objects::{Objects, object_of};
+use crate::remote::offloading::Offloading;
 use crate::remote::owner::Owner;
 use crate::remote::spot::Spot;
 use crate::remote::stored::StoredWriter;
@@ -34,6 +35,8 @@ pub(crate) struct Node {
     allocator: Arc<SubAllocator>,
     /// Whether compactions run at the memory node.
     runs_jobs: bool,
+    /// Where compactions are placed by a scheduler: what this database has to do with it.
+    offloading: Option<Arc<Offloading>>,
     foreground: Endpoints,
     scans: Arc<Pool>,
     background: Arc<Pool>,
@@ -70,14 +73,20 @@ pub(crate) fn ended(client: &MemoryClient) -> Option<Error> {
 
 impl Node {
     /// The memory node behind `client`.
-    pub(crate) fn new(number: usize, client: Arc<MemoryClient>, options: &Options) -> Arc<Self> {
+    pub(crate) fn new(
+        number: usize,
+        client: Arc<MemoryClient>,
+        options: &Options,
+        offloading: Option<Arc<Offloading>>,
+    ) -> Arc<Self> {
         let endpoint =
             |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
         Arc::new(Self {
             number,
             index_cache: options.cached_index_bytes.map(IndexCache::new),
             gather_from: options.gathering.threshold(&client.link().capabilities()),
-            runs_jobs: options.compaction_place == CompactionPlace::MemoryNode && client.runs_jobs(),
+            runs_jobs: options.compaction_place != CompactionPlace::ComputeNode && client.runs_jobs(),
+            offloading,
             lacking: AtomicUsize::new(0),
             allocator: Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default())),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
@@ -94,6 +103,16 @@ impl Node {
     /// The node's place among the database's nodes.
     pub(crate) const fn number(&self) -> usize {
         self.number
+    }
+
+    /// What this database has to do with the scheduler, where compactions are placed by one.
+    pub(crate) const fn offloading(&self) -> Option<&Arc<Offloading>> {
+        self.offloading.as_ref()
+    }
+
+    /// Whether jobs for this database leave outputs in the node's own part: its own, or those of executors.
+    pub(crate) const fn has_part(&self) -> bool {
+        self.runs_jobs || self.offloading.is_some()
     }
 
     /// Whether compactions run there.
@@ -187,9 +206,9 @@ impl Remote {
         self.node.lacking.load(Ordering::Relaxed) > usize::from(self.lacks.load(Ordering::Relaxed))
     }
 
-    /// The outputs of near-data jobs; `None` when compactions run at this node.
+    /// The outputs of jobs elsewhere; `None` when compactions run at this node only.
     pub(crate) fn node_part(&self) -> Option<&NodePart> {
-        self.node_part.as_ref().filter(|_| self.node.runs_jobs)
+        self.node_part.as_ref().filter(|_| self.node.has_part())
     }
 
     /// Passes segments to the shard of a named store, so that they outlive this session. Job outputs are passed on when

@@ -63,7 +63,7 @@ fn judged(clients: &[Arc<MemoryClient>], error: Error) -> Error {
 }
 
 fn open_private(nodes: Vec<Arc<Node>>, options: &Options, time: &Arc<ExpiryClock>, bell: &Arc<Bell>) -> Result<Opened> {
-    let store = |node: &Arc<Node>| if node.runs_jobs() { PrivateStore::create(node.client()) } else { Ok(None) };
+    let store = |node: &Arc<Node>| if node.has_part() { PrivateStore::create(node.client()) } else { Ok(None) };
     let stores = nodes.iter().map(store).collect::<Result<Vec<_>>>()?;
     let places = nodes.iter().zip(&stores).cycle().zip(0..).take(options.shards);
     let shards = places.map(|((node, store), id)| {

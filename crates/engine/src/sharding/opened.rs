@@ -3,11 +3,12 @@
 use crate::durable::named;
 use crate::durable::recovery::{self, LeftRecords};
 use crate::durable::storage_log::StorageLog;
+use crate::remote::offloading::Offloading;
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
 use crate::terms::recovery::Recovery;
 use crate::terms::routing::Routing;
-use crate::terms::{Error, Options, Result};
+use crate::terms::{CompactionPlace, Error, Options, Result};
 use crate::tree::cut::Cut;
 use crate::work::shard::Shard;
 use forebay_memory_client::{MemoryClient, ShardId};
@@ -34,7 +35,16 @@ pub(super) fn nodes<'a>(
 ) -> Vec<Arc<Node>> {
     let mut of_node = options.clone();
     of_node.cached_index_bytes = options.cached_index_bytes.map(|bytes| bytes / clients.len().max(1) as u64);
-    clients.enumerate().map(|(number, client)| Node::new(number, Arc::clone(client), &of_node)).collect()
+    let clients: Vec<_> = clients.collect();
+    let is_placed = options.compaction_place == CompactionPlace::Pool;
+    let scheduler = options.scheduler.as_ref().or_else(|| clients.first().copied()).filter(|_| is_placed);
+    let offloading = scheduler.map(|scheduler| {
+        Offloading::new(Arc::clone(scheduler), options.background_threads, Arc::clone(&options.clock))
+    });
+    let node = |(number, client): (usize, &&Arc<MemoryClient>)| {
+        Node::new(number, Arc::clone(client), &of_node, offloading.clone())
+    };
+    clients.iter().enumerate().map(node).collect()
 }
 
 /// Acquires all shards, or none.

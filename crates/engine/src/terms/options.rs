@@ -5,6 +5,7 @@ use crate::terms::{Error, Result};
 use forebay_base::KeyOrder;
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{Atomics, Capabilities};
+use forebay_memory_client::MemoryClient;
 use forebay_storage::{BlockCacheOptions, BlockOptions, Compression, Storage};
 use forebay_table::PointIndexOptions;
 use forebay_table::job::SizeClasses;
@@ -23,6 +24,9 @@ pub enum CompactionPlace {
     /// refuses one.
     #[default]
     MemoryNode,
+    /// By whoever the scheduler finds with the least cost: an executor, the memory node, or the compute node (O3-LSM 4.3).
+    /// The compute node does it when the scheduler does not answer, or finds nobody.
+    Pool,
 }
 
 /// Where the bounds between shards are at first. They can move later.
@@ -169,6 +173,8 @@ pub struct Options {
     pub background_threads: usize,
     /// Where compactions run.
     pub compaction_place: CompactionPlace,
+    /// The node whose scheduler places compactions, with [`CompactionPlace::Pool`]; `None` for the first memory node.
+    pub scheduler: Option<Arc<MemoryClient>>,
     /// Maximum bytes of cached table indexes at this node; `None` for no limit. A read that needs an index beyond the
     /// limit costs one more round trip. The sparse indexes (about 0.3 bytes per key of 20 bytes) count towards the
     /// limit, but are always kept.
@@ -238,6 +244,7 @@ impl Default for Options {
             levels: 7,
             background_threads: 3,
             compaction_place: CompactionPlace::default(),
+            scheduler: None,
             cached_index_bytes: None,
             flush_order: FlushOrder::default(),
             gathering: Gathering::default(),

@@ -30,7 +30,9 @@ pub struct Statistics {
     pub compactions: u64,
     /// Compactions that the memory node did.
     pub near_data_compactions: u64,
-    /// How often the memory node refused a compaction.
+    /// Compactions that executors did which the scheduler found.
+    pub offloaded_compactions: u64,
+    /// How often the memory node, or the scheduler, refused a compaction.
     pub refused_compactions: u64,
     /// Index entries that compactions read.
     pub compaction_entries: u64,
@@ -188,6 +190,7 @@ pub(crate) struct Counters {
     pub(crate) flushes: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) near_data_compactions: AtomicU64,
+    pub(crate) offloaded_compactions: AtomicU64,
     pub(crate) refused_compactions: AtomicU64,
     pub(crate) compaction_entries: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,

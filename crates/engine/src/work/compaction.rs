@@ -1,6 +1,7 @@
 //! Compaction: a pick becomes a job, which runs at the memory node or here, and is installed.
 //!
-//! Here, the job function of `table` is driven over the fabric; `near_data` has the memory node drive it.
+//! Here, the job function of `table` is driven over the fabric; `near_data` has the memory node drive it, `offloaded` an
+//! executor.
 
 use crate::plan::picker::{Pick, Work};
 use crate::plan::tiers::Tier;
@@ -71,19 +72,21 @@ impl Shard {
         if is_join {
             self.release_for_join();
         } else if let Some(part) = self.tree.remote.node_part().filter(|_| is_near) {
-            match self.compact_near_data(part, job) {
-                Ok(made) => {
-                    statistics::add(&self.tree.counters.near_data_compactions, 1);
-                    return Ok(made);
-                }
+            let made = match self.tree.remote.memory_node().offloading() {
+                Some(offloading) => self.compact_offloaded(offloading, part, job),
+                None => self.compact_near_data(part, job),
+            };
+            match made {
+                Ok(made) => return Ok(made),
                 Err(NotThere::Refused(error)) => {
                     statistics::add(&self.tree.counters.refused_compactions, 1);
-                    tracing::debug!(%error, "the memory node refused a compaction: it runs at the compute node");
+                    tracing::debug!(%error, "a compaction is refused elsewhere: it runs at the compute node");
                 }
                 // The job of a database that is being closed is told to stop.
                 Err(NotThere::Failed(error)) => return Err(self.tree.check_open().err().unwrap_or(error)),
             }
         }
+        let _at_home = self.tree.remote.memory_node().offloading().map(|offloading| offloading.at_home());
         let mut io = FabricIo::new(self, inputs, is_join, tier)?;
         let result = run_compaction(job, &mut io).map_err(|error| io.failure.take().unwrap_or_else(|| error.into()))?;
         io.pipeline.drain()?;

@@ -1,4 +1,4 @@
-//! Background work: flushes, compactions here and near the data, and those who wait for them.
+//! Background work: flushes, compactions here, near the data and by executors, and those who wait for them.
 //!
 //! Owns the [`Shard`](shard::Shard): a tree, and behind a lock the bookkeeping that [`plan`](crate::plan) decides by.
 //! Its threads ask the planner what to do, do it, and tell what came of it. May use the rooms below it. Never here: a
@@ -11,6 +11,7 @@ pub(crate) mod compaction;
 pub(crate) mod flush;
 mod flushed_records;
 pub(crate) mod near_data;
+pub(crate) mod offloaded;
 pub(crate) mod placing;
 pub(crate) mod requests;
 pub(crate) mod reserve;

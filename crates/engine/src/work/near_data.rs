@@ -55,10 +55,7 @@ impl Shard {
         let shard = part.shard();
         // Whoever closes the database ends the epoch behind saying so: no job starts in a later one.
         self.tree.check_open()?;
-        job.identity.store = shard.key().store.0.into();
-        job.identity.shard = shard.key().shard.0.into();
-        job.identity.epoch = shard.epoch().0;
-        job.output_segments = self.tree.next_segments();
+        self.address(&shard, job);
         let mut arguments = Vec::new();
         job.encode(&mut arguments).map_err(Error::from)?;
         let reply = shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job));
@@ -72,7 +69,16 @@ impl Shard {
         for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
             table.tail = self.read_tail(&segments, table.image)?;
         }
+        statistics::add(&counters.near_data_compactions, 1);
         Ok((result, segments))
+    }
+
+    /// Says whose job it is, and which numbers its outputs have.
+    pub(crate) fn address(&self, shard: &ShardHandle, job: &mut CompactionJob) {
+        job.identity.store = shard.key().store.0.into();
+        job.identity.shard = shard.key().shard.0.into();
+        job.identity.epoch = shard.epoch().0;
+        job.output_segments = self.tree.next_segments();
     }
 
     /// Has the memory node keep bytes of a flush where the outputs of its jobs lie.
@@ -81,7 +87,8 @@ impl Shard {
     /// `Full` when the node does not; others.
     pub(crate) fn store_near_data(&self, kind: SegmentKind, bytes: &[u8]) -> Result<Arc<Segment>> {
         let full = |cause: String| Error::new(ErrorKind::Full, cause);
-        let part = self.tree.remote.node_part().ok_or_else(|| full("the memory node runs no jobs".into()))?;
+        let part = self.tree.remote.node_part().filter(|_| self.tree.remote.memory_node().runs_jobs());
+        let part = part.ok_or_else(|| full("the memory node runs no jobs".into()))?;
         if bytes.len() > MAX_STORED_BYTES {
             return Err(full(format!("a request has room for {MAX_STORED_BYTES} bytes, not {}", bytes.len())));
         }
@@ -97,7 +104,7 @@ impl Shard {
     }
 
     /// Whether an error of the node is a refusal.
-    fn refused(&self, shard: &ShardHandle, error: Error) -> NotThere {
+    pub(crate) fn refused(&self, shard: &ShardHandle, error: Error) -> NotThere {
         match error.kind() {
             // Another thread of this process ended the epoch, and may not know the next one yet: then this one asks
             // for it, which fails when another process took over.
@@ -117,7 +124,7 @@ impl Shard {
     }
 
     /// Checks that a result is that of the job, and finds where its segments lie.
-    fn outputs(&self, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
+    pub(crate) fn outputs(&self, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
         if result.identity != job.identity {
             let (asked, answered) = (&job.identity, &result.identity);
             return Err(Error::corrupt(format!("the memory node was asked {asked:?} and answered {answered:?}")));
@@ -143,7 +150,8 @@ impl Shard {
     }
 }
 
-fn patience(job: &CompactionJob) -> Duration {
+/// How long a job may take elsewhere.
+pub(crate) fn patience(job: &CompactionJob) -> Duration {
     let bytes: u64 = job.segments.values().map(|info| info.length).fold(0, u64::saturating_add);
     PATIENCE + Duration::from_secs(bytes / PATIENCE_BYTES_PER_SECOND)
 }

@@ -37,7 +37,8 @@ pub struct ActiveJob {
     pub tenant: TenantId,
     /// The shard whose memory it works on.
     pub shard: ShardKey,
-    pub attempt: u64,
+    /// Which attempt its owner says that it is; `None` for one that other sessions run.
+    pub attempt: Option<u64>,
     /// Its session or its shard's epoch ended: it must stop, and its outputs are void.
     pub fenced: bool,
     /// Extents that it touches.
@@ -51,10 +52,32 @@ pub struct Jobs {
     pub next: u64,
 }
 
+impl ActiveJob {
+    /// An attempt at a job that other sessions than its owner's `session` run.
+    pub fn of_ticket(session: SessionId, tenant: TenantId, shard: ShardKey) -> Self {
+        Self { session, tenant, shard, attempt: None, fenced: false, pins: BTreeSet::new() }
+    }
+}
+
 impl Jobs {
     /// No jobs.
     pub fn new() -> Self {
         Self { active: BTreeMap::new(), next: 1 }
+    }
+
+    /// Begins a job.
+    pub fn activate(&mut self, job: ActiveJob) -> JobId {
+        let id = JobId(self.next);
+        self.next += 1;
+        self.active.insert(id, job);
+        id
+    }
+
+    /// Tells a job to stop.
+    pub fn fence_one(&mut self, id: JobId) {
+        if let Some(job) = self.active.get_mut(&id) {
+            job.fenced = true;
+        }
     }
 
     /// Tells the jobs that `chosen` selects to stop.

@@ -87,7 +87,10 @@ impl State {
             Request::AdoptRanges(call) => {
                 self.check_owner(call.shard, call.session, call.epoch)?;
                 self.check_ranges(tenant, call.shard, &call.ranges)?;
-                call.ranges.into_iter().for_each(|range| self.outputs.adopt(range));
+                for range in call.ranges {
+                    self.outputs.adopt(range);
+                    self.tickets.forget(call.shard, range);
+                }
                 Ok(done())
             }
             Request::FreeBatch(call) => {
@@ -139,6 +142,13 @@ impl State {
                 };
                 self.start_job(start).map(Answer::Job)
             }
+            Request::OpenTicket(call) => self.open_ticket(tenant, &call),
+            Request::CloseTicket(call) => self.close_ticket(&call),
+            Request::JoinTicket(call) => self.join_ticket(tenant, &call),
+            Request::ReadForTicket(call) => self.read_for_ticket(&call),
+            Request::AllocateForTicket(call) => self.allocate_for_ticket(&call),
+            Request::FinishTicket(call) => self.finish_ticket(&call),
+            Request::Exchange(call) => self.exchange(now, tenant, &call),
             Request::GetStatistics(_) => Ok(self.statistics_for(tenant)),
             Request::ListTenants(call) => self.list_tenants(tenant, &call.after),
         }
@@ -186,7 +196,7 @@ impl State {
             extents: self.settings.extents,
             headroom_extents: self.settings.headroom_extents,
             reading_epoch: self.reading_epoch(tenant),
-            capabilities: if self.settings.jobs { capabilities::JOBS } else { 0 },
+            capabilities: if self.settings.job_threads > 0 { capabilities::JOBS } else { 0 },
         }))
     }
 
@@ -389,10 +399,11 @@ impl State {
 
     fn check_ranges(&self, tenant: TenantId, shard: ShardKey, ranges: &[ExtentRange]) -> Result<(), Refusal> {
         for &range in ranges {
-            if !self.outputs.contains(shard, range)
-                || self.outputs.is_being_written(range)
-                || self.is_retired(tenant, range)
-            {
+            let writer = self.outputs.written_by(range);
+            if writer.is_some_and(|job| self.tickets.is_ending(job)) {
+                return Err(Refusal::Held(range.extent));
+            }
+            if !self.outputs.contains(shard, range) || writer.is_some() || self.is_retired(tenant, range) {
                 return Err(Refusal::Range(range));
             }
         }
@@ -440,6 +451,13 @@ fn session_of(request: &Request) -> SessionId {
         Request::SetRoot(call) => call.session,
         Request::GetRoot(call) => call.session,
         Request::SubmitJob(call) => call.session,
+        Request::OpenTicket(call) => call.session,
+        Request::CloseTicket(call) => call.session,
+        Request::JoinTicket(call) => call.session,
+        Request::ReadForTicket(call) => call.session,
+        Request::AllocateForTicket(call) => call.session,
+        Request::FinishTicket(call) => call.session,
+        Request::Exchange(call) => call.session,
         Request::GetStatistics(call) => call.session,
         Request::ListTenants(call) => call.session,
     }

@@ -135,6 +135,7 @@ impl Arena {
         match self.commands.swap_remove(which) {
             Command::Revoke { session, extent } => self.state.revoked(session, extent),
             Command::Zero { extent } => self.state.zeroed(extent),
+            Command::EndKeys { job } => self.state.keys_ended(job),
             Command::Close { peer, .. } => {
                 assert_ne!(peer, HONEST, "the honest link is closed");
                 self.state.link_ended(peer);
@@ -496,7 +497,7 @@ fn who_has_reached_its_limit_may_still_collect_and_repays() {
                 match command {
                     Command::Revoke { session, extent } => state.revoked(session, extent),
                     Command::Zero { extent } => state.zeroed(extent),
-                    Command::Close { .. } => panic!("a link is closed"),
+                    Command::Close { .. } | Command::EndKeys { .. } => panic!("a link is closed"),
                 }
             }
         }

@@ -10,23 +10,21 @@ use std::collections::BTreeSet;
 impl State {
     /// Starts a job. The owner and the epoch were checked already.
     pub(super) fn start_job(&mut self, mut start: Job) -> Result<Job, Refusal> {
-        let same = |job: &ActiveJob| job.shard == start.shard && job.attempt == start.attempt && !job.fenced;
+        let same = |job: &ActiveJob| job.shard == start.shard && job.attempt == Some(start.attempt) && !job.fenced;
         if self.jobs.active.values().any(same) {
             return Err(Refusal::AttemptRuns(start.attempt));
         }
         self.tenants.check(start.tenant, Resource::Jobs, 1)?;
         self.tenants.take(start.tenant, Resource::Jobs, 1);
-        start.id = JobId(self.jobs.next);
-        self.jobs.next += 1;
         let job = ActiveJob {
             session: start.session,
             tenant: start.tenant,
             shard: start.shard,
-            attempt: start.attempt,
+            attempt: Some(start.attempt),
             fenced: false,
             pins: BTreeSet::new(),
         };
-        self.jobs.active.insert(start.id, job);
+        start.id = self.jobs.activate(job);
         Ok(start)
     }
 
@@ -37,6 +35,7 @@ impl State {
     /// Tells all jobs to stop, because the node stops.
     pub fn stop_jobs(&mut self) {
         self.jobs.fence(|_| true);
+        self.end_tickets(|_, _| true);
     }
 
     /// Whether the job may go on.

@@ -19,6 +19,7 @@
 
 mod active;
 mod calls;
+mod desks;
 mod directory;
 mod extents;
 mod figures;
@@ -28,10 +29,15 @@ mod jobs;
 mod outputs;
 mod refusal;
 mod resources;
+mod scheduling;
 mod sessions;
 pub mod tenants;
 #[cfg(test)]
 mod tests;
+mod ticket;
+#[cfg(test)]
+mod ticket_tests;
+mod tickets;
 pub mod turns;
 
 pub use active::Job;
@@ -43,6 +49,7 @@ pub use tenants::Figures;
 
 use crate::tenants::{Identity, TenantsOptions};
 use active::Jobs;
+use desks::Desks;
 use directory::Directory;
 use extents::{Extents, Holder};
 use forebay_env::Nanos;
@@ -53,6 +60,7 @@ use outputs::Outputs;
 use sessions::Sessions;
 use std::collections::BTreeMap;
 use tenants::{Tenant, Tenants};
+use ticket::Tickets;
 
 /// Settings that do not change while a node runs.
 #[derive(Debug, Clone, Copy)]
@@ -71,8 +79,8 @@ pub struct Settings {
     pub kept_extents: u32,
     /// How long a session lives without a call, nanoseconds.
     pub lease: Nanos,
-    /// Whether jobs can run.
-    pub jobs: bool,
+    /// Threads for jobs; with none, none can run.
+    pub job_threads: u32,
 }
 
 /// An action that the node must take to carry out a decision.
@@ -89,6 +97,11 @@ pub enum Command {
     Zero {
         /// The extent.
         extent: ExtentId,
+    },
+    /// Revoke all keys that were lent for the job, then call [`State::keys_ended`].
+    EndKeys {
+        /// The job.
+        job: JobId,
     },
     /// End the link. The state knows it no more.
     Close {
@@ -108,6 +121,15 @@ pub enum Answer {
     Reply(Vec<u8>),
     /// Keys of these extents, given to the session.
     Grant(SessionId, Vec<(ExtentId, Rights)>),
+    /// Keys of these ranges, lent to the session that asks for as long as the job runs.
+    Lend {
+        /// The job.
+        job: JobId,
+        /// The ranges.
+        wanted: Vec<(ExtentRange, Rights)>,
+        /// For an output: bytes of the longest further one.
+        longest_bytes: Option<u64>,
+    },
     /// A reply, once the range is filled with zeros. Nothing else changes the state before that.
     Zero(ExtentRange),
     /// The result of a job, once it has run.
@@ -173,6 +195,8 @@ pub struct State {
     directory: Directory,
     jobs: Jobs,
     outputs: Outputs,
+    tickets: Tickets,
+    desks: Desks,
     tenants: Tenants,
     /// Numbers of links ascend, so the oldest comes first.
     links: BTreeMap<u64, LinkOwner>,
@@ -191,6 +215,8 @@ impl State {
             directory: Directory::new(),
             jobs: Jobs::new(),
             outputs: Outputs::new(settings.extent_bytes),
+            tickets: Tickets::default(),
+            desks: Desks::default(),
             tenants: Tenants::new(tenants, settings.extents.into(), settings.extent_bytes),
             links: BTreeMap::new(),
             last_tick: 0,
@@ -223,6 +249,7 @@ impl State {
         if slept > self.settings.lease / 2 {
             self.sessions.postpone(slept);
         }
+        self.desks.tick(now);
         let lapsed = self.sessions.expired(now);
         lapsed.into_iter().filter_map(|session| self.end_session(session, End::LinkThere)).collect()
     }
@@ -496,6 +523,7 @@ impl State {
     }
 
     fn free_range(&mut self, shard: ShardKey, range: ExtentRange) {
+        self.tickets.forget(shard, range);
         let Some(emptied) = self.outputs.free(shard, range) else { return };
         if let Some(tenant) = self.extents.get(range.extent).and_then(extents::Extent::tenant) {
             self.tenants.give(tenant, Resource::Ranges, 1);
@@ -536,6 +564,7 @@ impl State {
             }
         }
         self.jobs.fence(|job| job.shard == shard);
+        self.end_tickets(|of, _| of == shard);
         for (shard, range) in self.outputs.settled(|of, _| of == shard) {
             self.free_range(shard, range);
         }
@@ -555,6 +584,9 @@ impl State {
             self.retire(extent);
         }
         self.jobs.fence(|job| job.session == session);
+        self.end_tickets(|_, owner| owner == session);
+        self.end_attempts_of(session);
+        self.desks.left(self.last_tick, tenant, session);
         for (shard, range) in self.outputs.settled(|_, of| of == session) {
             self.free_range(shard, range);
         }

@@ -117,9 +117,9 @@ impl Outputs {
         self.shards.get(&shard).is_some_and(|outputs| outputs.ranges.is_allocated(range))
     }
 
-    /// Whether a running job writes `range`.
-    pub fn is_being_written(&self, range: ExtentRange) -> bool {
-        self.pending.get(&(range.extent, range.offset)).is_some_and(|(_, pending)| pending.job.is_some())
+    /// The job that writes `range`.
+    pub fn written_by(&self, range: ExtentRange) -> Option<JobId> {
+        self.pending.get(&(range.extent, range.offset)).and_then(|(_, pending)| pending.job)
     }
 
     /// The shard's outputs that are not pending, in ascending order.

@@ -1,7 +1,7 @@
 //! Why a call is refused.
 
 use super::resources::Resource;
-use forebay_base::ErrorKind;
+use forebay_base::{DecodeError, ErrorKind};
 use forebay_proto::{Epoch, ExtentId, ExtentRange, PROTOCOL_VERSION, SessionId, ShardKey, StoreId, Text};
 
 /// Why a call is refused. Nothing was done.
@@ -119,6 +119,9 @@ pub enum Refusal {
     /// The job must not go on.
     #[error("the job's session or shard epoch ended")]
     JobFenced,
+    /// What was given to the scheduler is no letters.
+    #[error("letters to the scheduler: {0}")]
+    Letters(DecodeError),
     /// The same attempt runs.
     #[error("attempt {0} runs already")]
     AttemptRuns(u64),
@@ -165,7 +168,7 @@ impl Refusal {
             Self::Extent { .. } | Self::Range(_) | Self::Name(_) | Self::NotOpen(_) | Self::Shared(_) => {
                 ErrorKind::Invalid
             }
-            Self::TooLong { .. } | Self::OutOfBounds(_) => ErrorKind::Invalid,
+            Self::TooLong { .. } | Self::OutOfBounds(_) | Self::Letters(_) => ErrorKind::Invalid,
             Self::NoStore(_) | Self::NoShard(_) => ErrorKind::NotFound,
         }
     }

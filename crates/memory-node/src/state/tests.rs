@@ -33,7 +33,7 @@ pub(super) fn settings(extents: u32, headroom_extents: u32, kept_extents: u32) -
         headroom_extents,
         kept_extents,
         lease: LEASE,
-        jobs: true,
+        job_threads: 1,
     }
 }
 
@@ -54,9 +54,11 @@ pub(super) fn check_tenants(state: &State) {
             Resource::Sessions => state.sessions.iter().filter(|(_, session)| session.tenant == id).count(),
             Resource::Stores => state.directory.stores().filter(|store| is_own(*store)).count(),
             Resource::Shards => shards.len(),
-            Resource::Keys => extents().map(|(_, found)| found.holders.len()).sum(),
+            Resource::Keys => {
+                extents().map(|(_, found)| found.holders.len()).sum::<usize>() + state.tickets.of_tenant(id).1
+            }
             Resource::Ranges => shards.iter().map(ranges).sum(),
-            Resource::Jobs => state.jobs.of_tenant(id),
+            Resource::Jobs => state.jobs.of_tenant(id) + state.tickets.of_tenant(id).0,
             Resource::Reserve | Resource::Calls | Resource::Bytes => tenant.used.of(resource) as usize,
         } as u64;
         for resource in Resource::ALL {
@@ -160,6 +162,7 @@ impl World {
             match command {
                 Command::Revoke { session, extent } => self.revoking.push((session, extent)),
                 Command::Zero { extent } => self.zeroing.push(extent),
+                Command::EndKeys { job } => self.state.keys_ended(job),
                 Command::Close { peer, .. } => panic!("link {peer} was closed"),
             }
         }

@@ -1,0 +1,87 @@
+//! `forebay worker`: runs jobs of databases until it is stopped.
+
+use crate::access::AccessArguments;
+use crate::arguments::NodeAddresses;
+use crate::failure::{Failure, Stage};
+use crate::log::{self, LogForm};
+use crate::{nodes, output};
+use forebay::{ClientOptions, MemoryClient, NodeAddress};
+use forebay_env::{Clock, SystemClock};
+use forebay_worker::{Error, Options, Reach, Worker};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Interval between checks for signals and of the worker.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Whose jobs to run, and with what.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Addresses of the memory nodes whose databases' jobs it runs: shm:<path> or tcp://<host>:<port>, separated by
+    /// commas.
+    #[arg(long)]
+    memory: NodeAddresses,
+    /// The node whose scheduler gives it jobs; by default the first of --memory.
+    #[arg(long, value_name = "ADDRESS")]
+    scheduler: Option<NodeAddresses>,
+    #[command(flatten)]
+    access: AccessArguments,
+    /// Threads for jobs.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
+    threads: u32,
+    /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
+    #[arg(long, value_enum, default_value_t = LogForm::Text)]
+    log: LogForm,
+}
+
+impl Arguments {
+    /// Lets the nodes be reached as flags and variables say.
+    ///
+    /// # Errors
+    /// When flags are of no use there, or a variable does not hold what it should.
+    pub fn resolve(&mut self) -> Result<(), Failure> {
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.set_access(&self.access)?;
+        }
+        self.memory.set_access(&self.access)
+    }
+}
+
+/// Runs jobs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When a node cannot be reached at the start.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    log::start(arguments.log)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
+    let reached = arguments.memory.all().iter().map(reach).collect::<Result<Vec<_>, _>>()?;
+    let scheduler = reach(arguments.scheduler.as_ref().unwrap_or(&arguments.memory).first())?;
+    let options = Options { threads: arguments.threads, queue_limit: arguments.threads, ..Options::default() };
+    let worker =
+        Worker::start(reached, scheduler, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    output::line("ready")?;
+    let clock = SystemClock::new();
+    while worker.is_running() && signals.pending().next().is_none() {
+        clock.sleep(LOOK);
+    }
+    let done = worker.statistics();
+    drop(worker);
+    tracing::info!(completed = done.completed, failed = done.failed, written_bytes = done.written_bytes, "stopped");
+    Ok(())
+}
+
+/// A node, with a session at it.
+fn reach(address: &NodeAddress) -> Result<Reach, Failure> {
+    let place = address.clone();
+    let reach = Reach::new(move || {
+        let link = forebay::connect(&place).map_err(|error| Error::unreachable(error.kind(), &error))?;
+        Ok(MemoryClient::connect(link, "worker", ClientOptions::default())?)
+    });
+    reach
+        .client()
+        .map(|_: Arc<MemoryClient>| ())
+        .map_err(|error| Failure::new(error.kind(), Stage::Start, nodes::with_hint(error.kind(), &error, address)))?;
+    Ok(reach)
+}

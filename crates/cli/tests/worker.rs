@@ -1,0 +1,124 @@
+//! A database whose compactions run in worker processes, which are killed, and stopped and continued, meanwhile: every
+//! write is there, and nothing is left on the memory node.
+
+mod common;
+
+use common::{Running, places, run, start, start_node};
+use forebay::{CompactionPlace, NodeAddress, Options, Statistics, Store};
+use forebay_env::{Clock, Random, SystemClock};
+use rustix::process::Signal;
+use std::time::Duration;
+
+fn worker(address: &str) -> Running {
+    let mut worker = start(&format!("worker --memory {address}"));
+    worker.until(|out| out == "ready\n");
+    worker
+}
+
+fn open(address: &str) -> Store {
+    let options = Options {
+        write_buffer_bytes: 128 << 10,
+        target_table_bytes: 128 << 10,
+        level1_bytes: 512 << 10,
+        shards: 2,
+        compaction_place: CompactionPlace::Pool,
+        ..Options::default()
+    };
+    Store::connect(&address.parse::<NodeAddress>().unwrap(), options).unwrap()
+}
+
+fn key(i: u32) -> [u8; 4] {
+    i.wrapping_mul(2_654_435_761).to_be_bytes()
+}
+
+fn value(i: u32, round: u32) -> Vec<u8> {
+    let text = format!("{i}-{round}-");
+    text.repeat(1 + (i as usize % 20)).into_bytes()
+}
+
+/// Overwrites all keys again and again, with `meanwhile` now and then; then reads everything back.
+fn load(store: &Store, keys: u32, rounds: u32, mut meanwhile: impl FnMut(u32)) -> Statistics {
+    for round in 0..rounds {
+        for i in 0..keys {
+            store.put(&key(i), &value(i, round)).unwrap();
+        }
+        meanwhile(round);
+    }
+    store.flush().unwrap();
+    store.wait_for_compactions().unwrap();
+    for i in 0..keys {
+        assert_eq!(store.get(&key(i)).unwrap().as_deref(), Some(&value(i, rounds - 1)[..]), "key {i}");
+    }
+    assert_eq!(store.entries().unwrap().count(), keys as usize);
+    store.statistics()
+}
+
+fn expect_swept(address: &str) {
+    let clock = SystemClock::new();
+    let mut last = String::new();
+    for _ in 0..500 {
+        let used = run(&format!("tenants --memory {address} --format json")).expect(0).json();
+        let tenant = &used["tenants"][0];
+        let figures = ["memory_bytes", "ranges", "keys", "jobs", "stores"];
+        if figures.iter().all(|figure| tenant[figure] == 0) {
+            return;
+        }
+        last = tenant.to_string();
+        clock.sleep(Duration::from_millis(20));
+    }
+    panic!("something is left: {last}");
+}
+
+#[test]
+fn workers_are_killed() {
+    for place in places() {
+        let (_node, address) = start_node(&place, "--memory=256MiB --threads=0");
+        let mut workers = vec![worker(&address), worker(&address)];
+        let store = open(&address);
+        let mut random = Random::seeded(7);
+        let counted = load(&store, 4000, 12, |_| {
+            // At any moment of what it does.
+            SystemClock::new().sleep(Duration::from_millis(random.below(20)));
+            workers.remove(0).signal(Signal::KILL);
+            workers.push(worker(&address));
+        });
+        assert!(counted.offloaded_compactions > 0, "{counted:?}");
+        store.close().unwrap();
+        drop(store);
+        drop(workers);
+        expect_swept(&address);
+    }
+}
+
+#[test]
+fn workers_are_stopped_and_go_on() {
+    for place in places() {
+        // So short a lease that a worker that is stopped loses its session.
+        let (_node, address) = start_node(&place, "--memory=256MiB --threads=0 --lease=400ms");
+        let workers = [worker(&address), worker(&address)];
+        let store = open(&address);
+        let counted = load(&store, 4000, 12, |round| match round {
+            2 | 5 => workers[0].signal(Signal::STOP),
+            3 | 8 => {
+                SystemClock::new().sleep(Duration::from_millis(600));
+                workers[0].signal(Signal::CONT);
+            }
+            _ => SystemClock::new().sleep(Duration::from_millis(50)),
+        });
+        assert!(counted.offloaded_compactions > 0, "{counted:?}");
+        store.close().unwrap();
+        drop(store);
+        for worker in workers {
+            worker.signal(Signal::TERM);
+            worker.wait_stopped();
+        }
+        expect_swept(&address);
+    }
+}
+
+#[test]
+fn a_worker_says_what_is_wrong() {
+    run("worker --memory tcp://127.0.0.1:1").expect(3);
+    run("worker").expect(2);
+    run("worker --memory local").expect(2);
+}

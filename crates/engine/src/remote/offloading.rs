@@ -1,0 +1,171 @@
+//! This database's dealings with the scheduler: which jobs it wants placed, and what was decided of each (O3-LSM 4.3).
+//!
+//! The decisions are those of [`forebay_offload::Owner`]. The threads that wait for their jobs talk to the scheduler in
+//! turns: whoever does passes on what the others have to say, and finds what was decided for them.
+
+use crate::terms::Result;
+use forebay_env::sync::atomic::{AtomicU32, Ordering};
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::{Clock, HashMap, Nanos};
+use forebay_memory_client::MemoryClient;
+use forebay_offload::{JobName, Letter, Load, Order, Owner, Package};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pauses between two talks with the scheduler: the longer, the longer a job takes.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Offloading {
+    scheduler: Arc<MemoryClient>,
+    clock: Arc<dyn Clock>,
+    threads: u32,
+    /// Jobs that run here.
+    at_home: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    owner: Owner,
+    letters: Vec<Letter>,
+    /// What is to be done about each job, by the thread that waits for it.
+    orders: HashMap<JobName, VecDeque<Order>>,
+}
+
+impl State {
+    /// Sorts what the decider says.
+    fn act(&mut self) {
+        for order in self.owner.take_orders() {
+            let name = match &order {
+                Order::Send(message) => {
+                    self.letters.push(Letter::Message(*message));
+                    continue;
+                }
+                Order::Install { name, .. }
+                | Order::EndKeys(name)
+                | Order::FreeInputs(name)
+                | Order::RunElsewhere(name, _) => *name,
+            };
+            if let Some(orders) = self.orders.get_mut(&name) {
+                orders.push_back(order);
+            }
+        }
+    }
+}
+
+/// A job that runs here, while this lives.
+pub(crate) struct AtHome<'a>(&'a AtomicU32);
+
+impl Drop for AtHome<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Offloading {
+    /// Jobs are placed by the scheduler at that node. `threads` are those of this database for background work.
+    pub(crate) fn new(scheduler: Arc<MemoryClient>, threads: usize, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let threads = u32::try_from(threads.max(1)).unwrap_or(u32::MAX);
+        Arc::new(Self { scheduler, clock, threads, at_home: AtomicU32::new(0), state: Mutex::default() })
+    }
+
+    /// What names this database among all that the scheduler knows.
+    pub(crate) fn database(&self) -> u128 {
+        u128::from(self.scheduler.node().incarnation) << 64 | u128::from(self.scheduler.session().0)
+    }
+
+    /// A job begins to run here.
+    pub(crate) fn at_home(&self) -> AtHome<'_> {
+        self.at_home.fetch_add(1, Ordering::Relaxed);
+        AtHome(&self.at_home)
+    }
+
+    /// Wants a job placed. [`Offloading::next`] says what became of it, within `patience`.
+    ///
+    /// # Errors
+    /// When the scheduler cannot be reached, or nobody schedules there: nothing was begun.
+    pub(crate) fn prepare(&self, name: JobName, package: Package, patience: Duration) -> Result<()> {
+        // It may also have something to say about other jobs.
+        self.talk(Vec::new())?;
+        let until = self.clock.now().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(Nanos::MAX));
+        let home =
+            Load { active_threads: self.at_home.load(Ordering::Relaxed), threads: self.threads, ..Load::default() };
+        let mut state = lock(&self.state);
+        state.orders.insert(name, VecDeque::new());
+        state.owner.prepare(name, package, home, until);
+        state.act();
+        Ok(())
+    }
+
+    /// The next thing to be done about a job.
+    pub(crate) fn next(&self, name: JobName) -> Order {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let letters = {
+                let mut state = lock(&self.state);
+                if let Some(order) = state.orders.get_mut(&name).and_then(VecDeque::pop_front) {
+                    if matches!(order, Order::FreeInputs(_) | Order::RunElsewhere(..)) {
+                        state.orders.remove(&name);
+                    }
+                    return order;
+                }
+                std::mem::take(&mut state.letters)
+            };
+            // What could not be said is as lost as a letter: time limits decide.
+            let is_news = self.talk(letters);
+            if !is_news.is_ok_and(|is_news| is_news) {
+                self.clock.sleep(pause);
+                pause = LONGEST_PAUSE.min(pause * 2);
+            }
+        }
+    }
+
+    /// What an attempt made is adopted.
+    pub(crate) fn installed(&self, name: JobName) {
+        self.decide(|owner| owner.installed(name));
+    }
+
+    /// What an attempt made could not be adopted.
+    pub(crate) fn refused(&self, name: JobName) {
+        self.decide(|owner| owner.refused(name));
+    }
+
+    fn decide(&self, event: impl FnOnce(&mut Owner)) {
+        let letters = {
+            let mut state = lock(&self.state);
+            event(&mut state.owner);
+            state.act();
+            std::mem::take(&mut state.letters)
+        };
+        if let Err(error) = self.talk(letters) {
+            tracing::debug!(%error, "the scheduler is not told: it finds out by its time limits");
+        }
+    }
+
+    /// Gives letters to the scheduler, and takes what it has for this database. Returns whether there was anything.
+    fn talk(&self, letters: Vec<Letter>) -> Result<bool> {
+        let exchanged = self.scheduler.exchange(&letters);
+        let now = self.clock.now();
+        let mut state = lock(&self.state);
+        if exchanged.is_err() && self.scheduler.check().is_err() {
+            state.owner.scheduler_lost();
+        }
+        let result = exchanged.map(|(term, received)| {
+            state.owner.hear(term);
+            let is_news = !received.is_empty();
+            for letter in received {
+                if let Letter::Message(message) = letter {
+                    state.owner.receive(&message);
+                }
+            }
+            is_news
+        });
+        state.owner.tick(now);
+        state.act();
+        Ok(result?)
+    }
+}

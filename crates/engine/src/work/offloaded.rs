@@ -1,0 +1,184 @@
+//! Compaction by whoever the scheduler finds (O3-LSM 4.3): the compute node picks, commands and installs, an executor
+//! does it.
+//!
+//! ```text
+//!  compute node               memory node             scheduler            executor
+//!   arguments ── one-sided ──► leased memory
+//!   open ticket ─────────────►
+//!   PREPARE ────────────────────────────────────────────► ASSIGN ───────────►
+//!                                            keys ◄────── join, read, allocate
+//!                              outputs and result ◄────── one-sided
+//!   ◄──────────────────────────────────────── COMMIT ◄────────────── COMMIT
+//!   adopt outputs, map them, read the result
+//!   close ticket, ACK, install
+//! ```
+//!
+//! Whatever goes wrong, the ticket is closed first, so that no executor can do any harm; then the job runs at the memory
+//! node, if that is what the scheduler found, or here.
+
+use crate::remote::node_part::NodePart;
+use crate::remote::offloading::Offloading;
+use crate::remote::pipeline::{Pipeline, read_spot};
+use crate::remote::segment::Segment;
+use crate::terms::statistics;
+use crate::terms::{Error, Result};
+use crate::work::near_data::{NotThere, patience};
+use crate::work::shard::Shard;
+use forebay_base::{ErrorKind, checksum};
+use forebay_env::Random;
+use forebay_memory_client::{ExtentId, ExtentRange, Purpose, ShardHandle};
+use forebay_offload::{JobName, Order, Outcome, Package, Reason, Span, Ticket};
+use forebay_proto::job_kind;
+use forebay_table::SegmentKind;
+use forebay_table::job::{CompactionJob, CompactionResult};
+use std::sync::Arc;
+
+/// What a job made, with its segments held.
+type Made = (CompactionResult, Vec<Arc<Segment>>);
+
+impl Shard {
+    /// Has an executor run a compaction.
+    pub(crate) fn compact_offloaded(
+        &self,
+        offloading: &Offloading,
+        part: &NodePart,
+        job: &mut CompactionJob,
+    ) -> Result<Made, NotThere> {
+        let shard = part.shard();
+        self.tree.check_open()?;
+        self.address(&shard, job);
+        let arguments = self.write_arguments(job)?;
+        let secret =
+            Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("drawing a secret: {error}")))?;
+        let opened = shard.open_ticket(secret).map_err(Error::from);
+        let number = opened.map_err(|error| self.refused(&shard, error))?;
+        let name = JobName {
+            database: offloading.database(),
+            shard: shard.key().shard.0,
+            epoch: shard.epoch().0,
+            job: job.identity.job,
+        };
+        let package = self.package(job, &arguments, number, secret);
+        let prepared = package.and_then(|package| offloading.prepare(name, package, patience(job)));
+        match prepared {
+            Ok(()) => self.await_offloaded(offloading, part, &shard, job, name, number),
+            Err(error) => {
+                self.close_ticket(&shard, number);
+                Err(NotThere::Refused(error))
+            }
+        }
+    }
+
+    /// Does what is to be done about the job until it is decided.
+    fn await_offloaded(
+        &self,
+        offloading: &Offloading,
+        part: &NodePart,
+        shard: &ShardHandle,
+        job: &mut CompactionJob,
+        name: JobName,
+        number: u64,
+    ) -> Result<Made, NotThere> {
+        let mut made = None;
+        loop {
+            match offloading.next(name) {
+                Order::Install { outcome, .. } => match self.take_over(part, shard, job, &outcome) {
+                    Ok(taken) => {
+                        made = Some(taken);
+                        statistics::add(&self.tree.counters.offloaded_compactions, 1);
+                        offloading.installed(name);
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "what an executor made is refused");
+                        offloading.refused(name);
+                    }
+                },
+                Order::EndKeys(_) => self.close_ticket(shard, number),
+                Order::FreeInputs(_) => {
+                    return made
+                        .ok_or_else(|| NotThere::Failed(Error::corrupt("a job was decided before it was done")));
+                }
+                Order::RunElsewhere(_, Reason::Near) => return self.compact_near_data(part, job),
+                Order::RunElsewhere(_, reason) => {
+                    let cause = format!("no executor did it: {reason:?}");
+                    return Err(NotThere::Refused(Error::new(ErrorKind::Busy, cause)));
+                }
+                // The letters have gone already.
+                Order::Send(_) => {}
+            }
+        }
+    }
+
+    /// Writes the arguments to memory of this session, where executors read them.
+    fn write_arguments(&self, job: &CompactionJob) -> Result<(Arc<Segment>, u32), NotThere> {
+        let mut bytes = Vec::new();
+        job.encode(&mut bytes).map_err(Error::from)?;
+        let remote = &self.tree.remote;
+        let length = bytes.len() as u64;
+        let segment = remote.allocate(self.tree.next_segment(), SegmentKind::Run, length, Purpose::Collection);
+        let segment = segment.map_err(|error| match error.kind() {
+            ErrorKind::Full | ErrorKind::Busy | ErrorKind::Invalid => NotThere::Refused(error),
+            _ => NotThere::Failed(error),
+        })?;
+        let mut pipeline = Pipeline::new(remote.background()?);
+        pipeline.write(&segment, 0, &bytes)?;
+        pipeline.drain()?;
+        statistics::add(&self.tree.counters.compaction_fabric_bytes, length);
+        Ok((segment, checksum(&bytes)))
+    }
+
+    fn package(
+        &self,
+        job: &CompactionJob,
+        (segment, checksum): &(Arc<Segment>, u32),
+        number: u64,
+        secret: u128,
+    ) -> Result<Package> {
+        let here = self.tree.remote.memory_node().client().node();
+        let length = segment.info().length;
+        let place = self.tree.remote.place_of(segment.info());
+        let place = place.ok_or_else(|| Error::corrupt("the arguments of a job are nowhere"))?;
+        Ok(Package {
+            kind: job_kind::COMPACTION,
+            needs_storage: false,
+            ticket: Ticket { node: here.node, incarnation: here.incarnation, job: number, secret },
+            arguments: Span { extent: place.extent.0, offset: place.offset, length, checksum: *checksum },
+            memory_bytes: job.inputs.iter().map(|input| input.table.properties.record_bytes).sum(),
+            storage_bytes: 0,
+        })
+    }
+
+    /// Adopts what an attempt made, and reads what it says of it.
+    fn take_over(&self, part: &NodePart, shard: &ShardHandle, job: &CompactionJob, outcome: &Outcome) -> Result<Made> {
+        let remote = &self.tree.remote;
+        let Span { extent, offset, length, checksum: expected } = outcome.result;
+        let range = ExtentRange { extent: ExtentId(extent), offset, length };
+        let info = remote.info_of(SegmentKind::Run, length, range);
+        let outside = || Error::corrupt(format!("an executor's result lies at {range}"));
+        let whole = remote.place_of(&info).ok_or_else(outside)?;
+        part.adopt_attempt(shard, &[whole])?;
+        let mut held = remote.hold_outputs(part, &[(self.tree.next_segment(), info)], &[whole])?;
+        let result = held.pop().ok_or_else(outside)?;
+        let bytes = read_spot(&mut *remote.background()?, &result.spot(0), length)?;
+        statistics::add(&self.tree.counters.compaction_fabric_bytes, length);
+        if checksum(&bytes) != expected {
+            return Err(Error::corrupt("an executor's result is not what it wrote"));
+        }
+        let result = CompactionResult::decode(&bytes)?;
+        let ranges = self.outputs(job, &result)?;
+        part.adopt_attempt(shard, &ranges)?;
+        let segments = remote.hold_outputs(part, &result.segments, &ranges)?;
+        Ok((result, segments))
+    }
+
+    /// Ends the ticket. If the node is not reached, it ends with the session or the epoch, and nobody adopts what was
+    /// made for it.
+    fn close_ticket(&self, shard: &ShardHandle, number: u64) {
+        if let Err(error) = shard.close_ticket(number) {
+            tracing::debug!(%error, "a ticket could not be closed: the epoch ends");
+            if let Err(error) = self.tree.remote.end_epoch() {
+                tracing::debug!(%error, "the epoch could not be ended");
+            }
+        }
+    }
+}

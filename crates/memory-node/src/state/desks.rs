@@ -1,0 +1,96 @@
+//! The schedulers of all tenants, and the letters that wait for sessions: see [`scheduling`](super::scheduling).
+
+use super::resources::TenantId;
+use forebay_env::{HashMap, Nanos};
+use forebay_offload::{Letter, Load, Message, Party, Policy, Scheduler, Term};
+use forebay_proto::SessionId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Letters that wait for one session; the oldest go first. Whoever misses one finds out by its own time limits.
+const MOST_WAITING: usize = 256;
+/// Letters of a reply: so many fit into a caller's buffer.
+const MOST_AT_ONCE: usize = 64;
+
+/// A tenant's.
+#[derive(Debug)]
+struct Desk {
+    scheduler: Scheduler,
+    letters: BTreeMap<SessionId, VecDeque<Message>>,
+}
+
+/// All tenants'.
+#[derive(Debug, Default)]
+pub struct Desks {
+    of: HashMap<TenantId, Desk>,
+    policy: Policy,
+}
+
+impl Desk {
+    fn new(policy: Policy) -> Self {
+        Self { scheduler: Scheduler::new(Term::default(), policy), letters: BTreeMap::new() }
+    }
+
+    /// Puts what the scheduler says where it is taken from.
+    fn sort(&mut self) {
+        for (Party(session), said) in self.scheduler.take_messages() {
+            let waiting = self.letters.entry(SessionId(session)).or_default();
+            if waiting.len() >= MOST_WAITING {
+                waiting.pop_front();
+            }
+            waiting.push_back(said);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.scheduler.executors() + self.scheduler.jobs() + self.letters.len() == 0
+    }
+}
+
+impl Desks {
+    /// Gives the tenant's scheduler what a session says. `near` is how busy the node's own threads are.
+    pub fn receive(&mut self, now: Nanos, tenant: TenantId, from: SessionId, said: Vec<Letter>, near: (u32, Load)) {
+        let policy = self.policy;
+        let desk = self.of.entry(tenant).or_insert_with(|| Desk::new(policy));
+        desk.scheduler.near(near.0, near.1);
+        for letter in said {
+            match letter {
+                Letter::Message(said) => desk.scheduler.receive(now, Party(from.0), &said),
+                Letter::Beat(beat) => desk.scheduler.beat(now, Party(from.0), &beat),
+            }
+        }
+        desk.sort();
+    }
+
+    /// Takes letters that wait for a session. Returns them encoded, with the scheduler's term.
+    pub fn take(&mut self, tenant: TenantId, session: SessionId) -> (Term, Vec<u8>) {
+        let mut out = Vec::new();
+        let Some(desk) = self.of.get_mut(&tenant) else { return (Term::default(), out) };
+        if let Some(waiting) = desk.letters.get_mut(&session) {
+            for said in waiting.drain(..waiting.len().min(MOST_AT_ONCE)) {
+                Letter::Message(said).encode(&mut out);
+            }
+            if waiting.is_empty() {
+                desk.letters.remove(&session);
+            }
+        }
+        (desk.scheduler.term(), out)
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, now: Nanos) {
+        for desk in self.of.values_mut() {
+            desk.scheduler.tick(now);
+            desk.sort();
+        }
+        self.of.retain(|_, desk| !desk.is_idle());
+    }
+
+    /// A session of the tenant has ended: what it ran, or wanted, is placed anew or dropped.
+    pub fn left(&mut self, now: Nanos, tenant: TenantId, session: SessionId) {
+        if let Some(desk) = self.of.get_mut(&tenant) {
+            desk.scheduler.left(now, Party(session.0));
+            desk.sort();
+            desk.letters.remove(&session);
+        }
+    }
+}

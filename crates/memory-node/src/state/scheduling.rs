@@ -1,0 +1,42 @@
+//! The state's part of scheduling.
+//!
+//! A session is a party. Letters are taken by whoever they are for, at its next [`Exchange`]; nothing is sent by
+//! itself. Tenants do not see each other, so each has a scheduler of its own.
+
+use super::resources::TenantId;
+use super::tenants::Figures;
+use super::{Answer, Refusal, State};
+use forebay_env::Nanos;
+use forebay_offload::{Letter, Load};
+use forebay_proto::calls::Exchange;
+use forebay_proto::replies::Exchanged;
+use forebay_proto::{Message, Rest};
+
+/// Jobs that wait for each thread of the node before its threads count as full.
+const WAITING_PER_THREAD: u32 = 2;
+
+impl State {
+    /// Gives letters to the scheduler, and takes those for the session.
+    pub(super) fn exchange(&mut self, now: Nanos, tenant: TenantId, call: &Exchange) -> Result<Answer, Refusal> {
+        let letters = Letter::decode_all(&call.letters.0).map_err(Refusal::Letters)?;
+        let near = (self.settings.node, self.load());
+        self.desks.receive(now, tenant, call.session, letters, near);
+        let (term, letters) = self.desks.take(tenant, call.session);
+        Ok(Answer::Reply(Exchanged { term: term.0, letters: Rest(letters) }.encode()))
+    }
+
+    /// How busy the node's own threads are.
+    fn load(&self) -> Load {
+        let sum = |figure: fn(&Figures) -> u64| {
+            let sum: u64 = self.tenants.iter().map(|(_, tenant)| figure(&tenant.figures)).sum();
+            u32::try_from(sum).unwrap_or(u32::MAX)
+        };
+        Load {
+            active_threads: sum(|figures| figures.running_jobs),
+            threads: self.settings.job_threads,
+            pending: sum(|figures| figures.queued_jobs),
+            queue_limit: self.settings.job_threads.saturating_mul(WAITING_PER_THREAD),
+            ..Load::default()
+        }
+    }
+}

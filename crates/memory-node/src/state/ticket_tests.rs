@@ -1,0 +1,279 @@
+//! Tickets: who gets keys, until when, and what becomes of outputs; and random runs in which keys are revoked late.
+
+use super::tests::{check_tenants, settings, text};
+use super::*;
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use forebay_fabric::PeerId;
+use forebay_proto::calls::*;
+use forebay_proto::replies::*;
+use forebay_proto::{Message, Request, ShardId};
+
+const OWNER: u64 = 1;
+const SECRET: u128 = 0x5ec;
+
+/// A state, and the keys that it lent.
+struct World {
+    state: State,
+    sessions: BTreeMap<u64, SessionId>,
+    shard: ShardKey,
+    epoch: Epoch,
+    lent: Vec<(JobId, ExtentRange, bool)>,
+    commands: Vec<Command>,
+}
+
+impl World {
+    /// An owner of a shard with an adopted extent, and sessions that could run its jobs.
+    fn new(executors: u64) -> (Self, ExtentId) {
+        let mut world = Self {
+            state: State::new(settings(16, 2, 2), &TenantsOptions::default()),
+            sessions: BTreeMap::new(),
+            shard: ShardKey { store: StoreId(0), shard: ShardId(0) },
+            epoch: Epoch(0),
+            lent: Vec::new(),
+            commands: Vec::new(),
+        };
+        (OWNER..=OWNER + executors).for_each(|peer| world.open(peer));
+        let session = world.sessions[&OWNER];
+        let create = CreateStore { session, name: text("db"), config: forebay_proto::Blob::default() };
+        world.shard.store = StoreOpened::decode(&world.reply(OWNER, create)).unwrap().store;
+        world.acquire();
+        let lease = LeaseExtents { session, count: 1, purpose: Purpose::Flush };
+        let Ok(Answer::Grant(_, leased)) = world.call(OWNER, lease) else { panic!("no extent") };
+        let extent = leased[0].0;
+        let (shard, epoch) = (world.shard, world.epoch);
+        world.reply(OWNER, AdoptExtents { session, shard, epoch, extents: vec![extent] });
+        (world, extent)
+    }
+
+    fn open(&mut self, peer: u64) {
+        self.state.link_opened(peer, &Identity::anonymous()).unwrap();
+        let call = OpenSession { protocol: 1, tenant: text(""), name: text("test"), capabilities: 0 };
+        let opened = SessionOpened::decode(&self.reply(peer, call)).unwrap();
+        self.sessions.insert(peer, opened.session);
+    }
+
+    fn acquire(&mut self) {
+        let call = AcquireShard { session: self.sessions[&OWNER], shard: self.shard, takeover: true };
+        self.epoch = ShardAcquired::decode(&self.reply(OWNER, call)).unwrap().epoch;
+    }
+
+    fn call(&mut self, peer: u64, request: impl Into<Request>) -> Result<Answer, Refusal> {
+        let answer = self.state.call(0, PeerId(peer), request.into());
+        if let Ok(Answer::Lend { job, wanted, .. }) = &answer {
+            for &(range, rights) in wanted {
+                let writes = rights.contain(Rights::WRITE);
+                let overlaps = |of: &ExtentRange| {
+                    let is_before_end = of.offset < range.offset + range.length;
+                    of.extent == range.extent && is_before_end && range.offset < of.offset + of.length
+                };
+                let clashes =
+                    |(of, lent, also): &(JobId, ExtentRange, bool)| of != job && (writes || *also) && overlaps(lent);
+                assert!(!self.lent.iter().any(clashes), "{range} has a writer and another one");
+                self.lent.push((*job, range, writes));
+            }
+        }
+        self.commands.extend(self.state.take_commands());
+        answer
+    }
+
+    fn reply(&mut self, peer: u64, request: impl Into<Request>) -> Vec<u8> {
+        match self.call(peer, request).unwrap() {
+            Answer::Reply(bytes) => bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Carries out a command.
+    fn carry_out(&mut self, which: usize) {
+        let command = self.commands.swap_remove(which % self.commands.len());
+        match command {
+            Command::Revoke { session, extent } => self.state.revoked(session, extent),
+            Command::Zero { extent } => {
+                assert!(
+                    !self.lent.iter().any(|(_, range, _)| range.extent == extent),
+                    "{extent} is zeroed under a key"
+                );
+                self.state.zeroed(extent);
+            }
+            Command::EndKeys { job } => {
+                self.lent.retain(|(of, ..)| *of != job);
+                self.state.keys_ended(job);
+            }
+            Command::Close { .. } => panic!("a link is closed"),
+        }
+        self.commands.extend(self.state.take_commands());
+    }
+
+    fn settle(&mut self) {
+        while !self.commands.is_empty() {
+            self.carry_out(0);
+        }
+    }
+
+    fn ticket(&mut self) -> u64 {
+        let (shard, epoch) = (self.shard, self.epoch);
+        let call = OpenTicket { session: self.sessions[&OWNER], shard, epoch, secret: SECRET };
+        TicketOpened::decode(&self.reply(OWNER, call)).unwrap().ticket
+    }
+
+    fn join(&mut self, peer: u64, ticket: u64, attempt: u64) -> Result<Answer, Refusal> {
+        self.call(peer, JoinTicket { session: self.sessions[&peer], ticket, secret: SECRET, attempt })
+    }
+
+    fn allocate(&mut self, peer: u64, ticket: u64, attempt: u64) -> Result<ExtentRange, Refusal> {
+        let call = AllocateForTicket { session: self.sessions[&peer], ticket, attempt, length: 5000 };
+        match self.call(peer, call)? {
+            Answer::Lend { wanted, .. } => Ok(wanted[0].0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn finish(&mut self, peer: u64, ticket: u64, attempt: u64, well: bool) -> Result<Answer, Refusal> {
+        self.call(peer, FinishTicket { session: self.sessions[&peer], ticket, attempt, well })
+    }
+
+    fn adopt(&mut self, range: ExtentRange) -> Result<Answer, Refusal> {
+        let (session, shard, epoch) = (self.sessions[&OWNER], self.shard, self.epoch);
+        self.call(OWNER, AdoptRanges { session, shard, epoch, ranges: vec![range] })
+    }
+
+    fn close(&mut self, ticket: u64) {
+        let (session, shard, epoch) = (self.sessions[&OWNER], self.shard, self.epoch);
+        self.reply(OWNER, CloseTicket { session, shard, epoch, ticket });
+    }
+
+    fn outputs(&self) -> usize {
+        self.state.outputs.count(self.shard)
+    }
+}
+
+#[test]
+fn an_attempt_has_keys_until_it_ends_and_its_owner_adopts() {
+    let (mut world, extent) = World::new(1);
+    let ticket = world.ticket();
+    world.join(2, ticket, 1).unwrap();
+    let read = |length| ReadForTicket {
+        session: SessionId(2),
+        ticket,
+        attempt: 1,
+        ranges: vec![ExtentRange { extent, offset: 4096, length }],
+    };
+    assert!(matches!(world.call(2, read(4096)), Ok(Answer::Lend { .. })));
+    assert_eq!(world.call(2, read(1 << 30)).unwrap_err().kind(), ErrorKind::Invalid);
+    let output = world.allocate(2, ticket, 1).unwrap();
+    assert_eq!(world.lent.len(), 2);
+    // Not before it has ended; and not while its keys are being revoked.
+    assert_eq!(world.adopt(output).unwrap_err().kind(), ErrorKind::Invalid);
+    world.finish(2, ticket, 1, true).unwrap();
+    assert_eq!(world.adopt(output).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(world.allocate(2, ticket, 1).unwrap_err().kind(), ErrorKind::Fenced);
+    world.settle();
+    assert_eq!(world.lent, []);
+    world.adopt(output).unwrap();
+    world.close(ticket);
+    assert_eq!((world.outputs(), world.join(2, ticket, 9).unwrap_err().kind()), (1, ErrorKind::Fenced));
+    world.close(ticket);
+    check_tenants(&world.state);
+}
+
+#[test]
+fn a_later_attempt_ends_the_earlier_one() {
+    let (mut world, _) = World::new(2);
+    let ticket = world.ticket();
+    world.join(2, ticket, 1).unwrap();
+    let first = world.allocate(2, ticket, 1).unwrap();
+    world.join(3, ticket, 7).unwrap();
+    assert_eq!(world.allocate(2, ticket, 1).unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(world.finish(2, ticket, 1, true).unwrap_err().kind(), ErrorKind::Fenced);
+    // Its memory is nobody else's before its keys are gone.
+    let second = world.allocate(3, ticket, 7).unwrap();
+    assert_ne!(first, second);
+    for late in [1, 6, 7] {
+        assert_eq!(world.join(2, ticket, late).unwrap_err().kind(), ErrorKind::Fenced);
+    }
+    world.settle();
+    assert_eq!(world.outputs(), 1);
+    world.finish(3, ticket, 7, true).unwrap();
+    world.settle();
+    // What has been made is freed too when another attempt joins before it is adopted.
+    world.join(2, ticket, 8).unwrap();
+    assert_eq!((world.outputs(), world.adopt(second).unwrap_err().kind()), (0, ErrorKind::Invalid));
+    check_tenants(&world.state);
+}
+
+#[test]
+fn only_who_knows_the_secret_joins() {
+    let (mut world, _) = World::new(1);
+    let ticket = world.ticket();
+    let session = world.sessions[&2];
+    let guessed = world.call(2, JoinTicket { session, ticket, secret: SECRET + 1, attempt: 1 });
+    assert_eq!(guessed.unwrap_err().kind(), ErrorKind::Fenced);
+    world.state.link_opened(9, &Identity::new("user:9").unwrap()).unwrap();
+    let call = OpenSession { protocol: 1, tenant: text(""), name: text("stranger"), capabilities: 0 };
+    let stranger = SessionOpened::decode(&world.reply(9, call)).unwrap().session;
+    let foreign = world.call(9, JoinTicket { session: stranger, ticket, secret: SECRET, attempt: 1 });
+    assert_eq!(foreign.unwrap_err().kind(), ErrorKind::Fenced, "another tenant's ticket");
+}
+
+#[test]
+fn tickets_end_with_the_epoch_and_with_either_session() {
+    for end in 0..3 {
+        let (mut world, _) = World::new(1);
+        let ticket = world.ticket();
+        world.join(2, ticket, 1).unwrap();
+        world.allocate(2, ticket, 1).unwrap();
+        match end {
+            0 => world.acquire(),
+            1 => drop(world.reply(2, CloseSession { session: world.sessions[&2] })),
+            _ => drop(world.reply(OWNER, CloseSession { session: world.sessions[&OWNER] })),
+        }
+        assert!(end == 1 || world.allocate(2, ticket, 1).is_err());
+        world.settle();
+        assert_eq!((world.outputs(), world.lent.len()), (0, 0));
+        check_tenants(&world.state);
+    }
+}
+
+/// Whatever is called in whatever order, and however late keys are revoked: no memory is somebody else's while a key of
+/// an attempt opens it, and nothing is left in the end.
+#[test]
+fn random_runs() {
+    for seed in 0..2000 {
+        let mut random = Random::seeded(seed);
+        let (mut world, extent) = World::new(3);
+        let (mut tickets, mut outputs) = (Vec::new(), Vec::new());
+        for _ in 0..60 {
+            let peer = OWNER + 1 + random.below(3);
+            let ticket = tickets.get(random.below(tickets.len().max(1) as u64) as usize).copied().unwrap_or(1);
+            let attempt = random.below(6);
+            match random.below(10) {
+                0 => tickets.push(world.ticket()),
+                1 | 2 => drop(world.join(peer, ticket, attempt)),
+                3 | 4 => outputs.extend(world.allocate(peer, ticket, attempt)),
+                5 => {
+                    let ranges = vec![ExtentRange { extent, offset: 0, length: 4096 }];
+                    drop(world.call(peer, ReadForTicket { session: world.sessions[&peer], ticket, attempt, ranges }));
+                }
+                6 => drop(world.finish(peer, ticket, attempt, random.below(4) > 0)),
+                7 => {
+                    for range in std::mem::take(&mut outputs) {
+                        if world.adopt(range).is_ok() && random.below(2) == 0 {
+                            let (session, shard, epoch) = (world.sessions[&OWNER], world.shard, world.epoch);
+                            drop(world.call(OWNER, FreeBatch { session, shard, epoch, ranges: vec![range] }));
+                        }
+                    }
+                }
+                8 if random.below(4) == 0 => world.acquire(),
+                8 => world.close(ticket),
+                _ if world.commands.is_empty() => {}
+                _ => world.carry_out(random.below(64) as usize),
+            }
+            check_tenants(&world.state);
+        }
+        tickets.into_iter().for_each(|ticket| world.close(ticket));
+        world.settle();
+        assert_eq!(world.lent, [], "seed {seed}");
+        assert!(world.state.outputs.settled(|_, _| true).is_empty(), "seed {seed}: outputs are left");
+    }
+}

@@ -1,0 +1,44 @@
+//! One attempt at a job: joins the ticket, runs the job, and leaves the result in memory.
+
+use crate::Error;
+use crate::io::RemoteIo;
+use forebay_base::checksum;
+use forebay_fabric::EndpointOptions;
+use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient};
+use forebay_offload::{Attempt, Outcome, Package, Span};
+use forebay_proto::job_kind;
+use forebay_table::job::{CompactionJob, run_compaction};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Runs the attempt at the node of its ticket. When this fails, nothing is left of it.
+pub(crate) fn run(
+    client: &Arc<MemoryClient>,
+    endpoint: EndpointOptions,
+    attempt: Attempt,
+    package: &Package,
+    stop: &AtomicBool,
+) -> Result<Outcome, Error> {
+    if package.kind != job_kind::COMPACTION || package.needs_storage {
+        return Err(Error::Unsupported(format!("jobs of kind {} are not run here", package.kind)));
+    }
+    let joined = client.join_ticket(package.ticket.job, package.ticket.secret, attempt.as_u64())?;
+    let endpoint = client.link().endpoint(endpoint)?;
+    let mut io = RemoteIo::new(client.node(), client.extent_bytes(), joined, endpoint, stop);
+    let Span { extent, offset, length, checksum: expected } = package.arguments;
+    let arguments = io.read_range(ExtentRange { extent: ExtentId(extent), offset, length })?;
+    if checksum(&arguments) != expected {
+        return Err(Error::Corrupt("the arguments are not those that the package names".into()));
+    }
+    let job = CompactionJob::decode(&arguments)?;
+    io.take_inputs(&job)?;
+    let made = run_compaction(&job, &mut io)?;
+    let mut result = Vec::new();
+    made.encode(&mut result)?;
+    let range = io.write_output(&result)?;
+    let result =
+        Span { extent: range.extent.0, offset: range.offset, length: range.length, checksum: checksum(&result) };
+    let RemoteIo { joined, read_bytes, written_bytes, .. } = io;
+    joined.finish()?;
+    Ok(Outcome { result, read_bytes, written_bytes })
+}

@@ -1,0 +1,23 @@
+//! An executor: a process with cores and no data, which runs jobs of databases over the fabric (O3-LSM 4.3).
+//!
+//! | part | holds |
+//! |---|---|
+//! | [`Worker`] | the threads: one that talks to the scheduler, and those that run jobs |
+//! | `attempt` | one attempt at a job: joins the ticket, runs the job function of `table`, leaves the result in memory |
+//! | `io` | the job's reads and writes: one-sided, with keys for that attempt alone |
+//! | [`Reach`] | a memory node that is connected to again when a session has ended |
+//!
+//! What is decided is decided in [`forebay_offload::Executor`]. A worker that is stopped for so long that its sessions
+//! lapse finds, when it goes on, that its keys open nothing any more: its attempts fail, and it opens new sessions.
+
+#![forbid(unsafe_code)]
+
+mod attempt;
+mod error;
+mod io;
+mod reach;
+mod worker;
+
+pub use error::Error;
+pub use reach::Reach;
+pub use worker::{Options, Statistics, Worker};

@@ -1,0 +1,43 @@
+//! A memory node that is connected to again when a session has ended.
+
+use crate::Error;
+use forebay_env::sync::{Mutex, lock};
+use forebay_memory_client::MemoryClient;
+use std::fmt;
+use std::sync::Arc;
+
+type Connect = dyn Fn() -> Result<Arc<MemoryClient>, Error> + Send + Sync;
+
+/// See the module.
+pub struct Reach {
+    connect: Box<Connect>,
+    client: Mutex<Option<Arc<MemoryClient>>>,
+}
+
+impl Reach {
+    /// A node that `connect` opens a session at.
+    pub fn new(connect: impl Fn() -> Result<Arc<MemoryClient>, Error> + Send + Sync + 'static) -> Self {
+        Self { connect: Box::new(connect), client: Mutex::new(None) }
+    }
+
+    /// The session, or a new one if it has ended.
+    ///
+    /// # Errors
+    /// When the node cannot be reached.
+    pub fn client(&self) -> Result<Arc<MemoryClient>, Error> {
+        let known = lock(&self.client).clone();
+        if let Some(client) = known.filter(|client| client.check().is_ok()) {
+            return Ok(client);
+        }
+        // Not under the lock: who asks meanwhile connects as well, and one of the sessions is closed again.
+        let client = (self.connect)()?;
+        *lock(&self.client) = Some(Arc::clone(&client));
+        Ok(client)
+    }
+}
+
+impl fmt::Debug for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reach").field("client", &*lock(&self.client)).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,326 @@
+//! The threads of a worker.
+//!
+//! One thread talks to the scheduler: at intervals, and at once when there is something to say. It runs the decider. The
+//! others take attempts from a queue.
+
+use crate::attempt;
+use crate::{Error, Reach};
+use forebay_env::sync::lock;
+use forebay_env::thread::{JoinHandle, spawn};
+use forebay_env::{Clock, SystemClock};
+use forebay_fabric::{EndpointOptions, NodeIdentity, Traffic};
+use forebay_memory_client::MemoryClient;
+use forebay_offload::{Attempt, Executor, JobName, Letter, Outcome, Package, Reason, Task};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Most letters that wait for the scheduler. Older ones go first: whoever misses them has time limits.
+const MOST_LETTERS: usize = 256;
+
+/// Options of a worker.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Threads that run jobs.
+    pub threads: u32,
+    /// Jobs that may wait for one of them.
+    pub queue_limit: u32,
+    /// How often it talks to the scheduler.
+    pub interval: Duration,
+    /// How long an operation may take.
+    pub timeout: Duration,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            queue_limit: 1,
+            interval: Duration::from_millis(10),
+            timeout: Duration::from_secs(5),
+            clock: SystemClock::shared(),
+        }
+    }
+}
+
+/// What a worker has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Attempts that went well.
+    pub completed: u64,
+    /// Attempts that failed, or were stopped.
+    pub failed: u64,
+    /// Bytes read by jobs.
+    pub read_bytes: u64,
+    /// Bytes written by jobs.
+    pub written_bytes: u64,
+}
+
+/// An attempt that waits for a thread.
+struct Waiting {
+    name: JobName,
+    attempt: Attempt,
+    package: Package,
+    stop: Arc<AtomicBool>,
+}
+
+/// An attempt that has ended.
+type Ended = (JobName, Attempt, Result<Outcome, Reason>);
+
+#[derive(Default)]
+struct Queues {
+    waiting: VecDeque<Waiting>,
+    ended: Vec<Ended>,
+    stopping: bool,
+}
+
+#[derive(Default)]
+struct Counters {
+    completed: AtomicU64,
+    failed: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+struct Shared {
+    nodes: Vec<Reach>,
+    scheduler: Reach,
+    options: Options,
+    queues: Mutex<Queues>,
+    /// There is something to run.
+    work: Condvar,
+    /// There is something to say.
+    news: Condvar,
+    counters: Counters,
+}
+
+/// A running worker. It ends when it is dropped.
+pub struct Worker {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("statistics", &self.statistics()).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Starts a worker for jobs whose memory lies in `nodes`, placed by the scheduler at `scheduler`.
+    ///
+    /// # Errors
+    /// [`Error::Thread`].
+    pub fn start(nodes: Vec<Reach>, scheduler: Reach, options: Options) -> Result<Self, Error> {
+        let threads = options.threads.max(1);
+        let shared = Arc::new(Shared {
+            nodes,
+            scheduler,
+            options,
+            queues: Mutex::default(),
+            work: Condvar::new(),
+            news: Condvar::new(),
+            counters: Counters::default(),
+        });
+        let mut worker = Self { shared, threads: Vec::new() };
+        for index in 0..=threads {
+            let shared = Arc::clone(&worker.shared);
+            let thread = match index {
+                0 => spawn("worker", move || Talk::new(&shared).run()),
+                _ => spawn(format!("worker-job-{index}"), move || shared.run_jobs()),
+            };
+            worker.threads.push(thread.map_err(|error| Error::Thread(error.to_string()))?);
+        }
+        Ok(worker)
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { completed, failed, read_bytes, written_bytes } = &self.shared.counters;
+        Statistics {
+            completed: get(completed),
+            failed: get(failed),
+            read_bytes: get(read_bytes),
+            written_bytes: get(written_bytes),
+        }
+    }
+
+    /// False when it has stopped by itself, which only an error of its own can do.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.threads.iter().any(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        {
+            let mut queues = lock(&self.shared.queues);
+            queues.stopping = true;
+            queues.waiting.clear();
+        }
+        self.shared.work.notify_all();
+        self.shared.news.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the worker ended by a panic");
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The body of a thread that runs jobs.
+    fn run_jobs(&self) {
+        loop {
+            let waiting = {
+                let mut queues = lock(&self.queues);
+                loop {
+                    if queues.stopping {
+                        return;
+                    }
+                    match queues.waiting.pop_front() {
+                        Some(waiting) => break waiting,
+                        None => queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner),
+                    }
+                }
+            };
+            let Waiting { name, attempt, package, stop } = waiting;
+            let made = self.attempt(attempt, &package, &stop);
+            let counters = &self.counters;
+            match &made {
+                Ok(outcome) => {
+                    counters.completed.fetch_add(1, Ordering::Relaxed);
+                    counters.read_bytes.fetch_add(outcome.read_bytes, Ordering::Relaxed);
+                    counters.written_bytes.fetch_add(outcome.written_bytes, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    counters.failed.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(?name, %attempt, %error, "an attempt failed");
+                }
+            }
+            lock(&self.queues).ended.push((name, attempt, made.map_err(|_| Reason::Failed)));
+            self.news.notify_all();
+        }
+    }
+
+    fn attempt(&self, attempt: Attempt, package: &Package, stop: &AtomicBool) -> Result<Outcome, Error> {
+        let here = NodeIdentity { node: package.ticket.node, incarnation: package.ticket.incarnation };
+        let mut failure = Error::Unsupported(format!("{here} is none of the nodes that this worker knows"));
+        for node in &self.nodes {
+            match node.client() {
+                Ok(client) if client.node() == here => {
+                    let endpoint = EndpointOptions {
+                        traffic: Traffic::Background,
+                        timeout: self.options.timeout,
+                        clock: Arc::clone(&self.options.clock),
+                    };
+                    return attempt::run(&client, endpoint, attempt, package, stop);
+                }
+                Ok(_) => {}
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// The thread that talks to the scheduler.
+struct Talk<'a> {
+    shared: &'a Shared,
+    executor: Executor,
+    letters: VecDeque<Letter>,
+    /// Tells running attempts to stop.
+    stops: BTreeMap<(JobName, Attempt), Arc<AtomicBool>>,
+    /// The scheduler could not be reached last time.
+    is_lost: bool,
+}
+
+impl<'a> Talk<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let executor = Executor::new(shared.options.threads.max(1), shared.options.queue_limit);
+        Self { shared, executor, letters: VecDeque::new(), stops: BTreeMap::new(), is_lost: false }
+    }
+
+    fn run(mut self) {
+        loop {
+            match self.shared.scheduler.client().and_then(|client| self.exchange(&client)) {
+                Ok(()) => {
+                    if std::mem::take(&mut self.is_lost) {
+                        tracing::info!("the scheduler is reached");
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_lost, true) {
+                        tracing::warn!(%error, "the scheduler is not reached");
+                    }
+                }
+            }
+            let mut queues = lock(&self.shared.queues);
+            if queues.ended.is_empty() && self.letters.is_empty() && !queues.stopping || self.is_lost {
+                let interval = self.shared.options.interval;
+                (queues, _) = self.shared.news.wait_timeout(queues, interval).unwrap_or_else(PoisonError::into_inner);
+            }
+            let stopping = queues.stopping;
+            let ended = std::mem::take(&mut queues.ended);
+            drop(queues);
+            if stopping {
+                return self.stop_all();
+            }
+            for (name, attempt, made) in ended {
+                self.stops.remove(&(name, attempt));
+                self.executor.done(name, attempt, made);
+            }
+            self.act();
+        }
+    }
+
+    /// Says what there is to say, and does what it is told.
+    fn exchange(&mut self, client: &Arc<MemoryClient>) -> Result<(), Error> {
+        let beat = Letter::Beat(self.executor.beat(0, 0, false));
+        let letters: Vec<_> = std::iter::once(beat).chain(self.letters.iter().cloned()).collect();
+        let (term, received) = client.exchange(&letters)?;
+        self.letters.clear();
+        self.executor.hear(term);
+        for letter in received {
+            if let Letter::Message(message) = letter {
+                self.executor.receive(&message);
+            }
+        }
+        self.act();
+        Ok(())
+    }
+
+    fn act(&mut self) {
+        for task in self.executor.take_tasks() {
+            match task {
+                Task::Send(message) => {
+                    if self.letters.len() >= MOST_LETTERS {
+                        self.letters.pop_front();
+                    }
+                    self.letters.push_back(Letter::Message(message));
+                }
+                Task::Run { name, attempt, package } => {
+                    let stop = Arc::new(AtomicBool::new(false));
+                    self.stops.insert((name, attempt), Arc::clone(&stop));
+                    lock(&self.shared.queues).waiting.push_back(Waiting { name, attempt, package, stop });
+                    self.shared.work.notify_one();
+                }
+                Task::Stop(name, attempt) => {
+                    if let Some(stop) = self.stops.get(&(name, attempt)) {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    }
+
+    fn stop_all(&self) {
+        self.stops.values().for_each(|stop| stop.store(true, Ordering::Relaxed));
+    }
+}

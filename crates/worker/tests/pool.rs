@@ -1,0 +1,159 @@
+//! Databases whose compactions run in a pool of workers: all of it in this process, over the in-process fabric.
+
+use forebay_engine::{CompactionPlace, Db, Options, Statistics};
+use forebay_env::{Clock, SystemClock};
+use forebay_fabric::inprocess::{self, Connector};
+use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_node::{Handle, MemoryNode};
+use forebay_worker::{Reach, Worker};
+use std::sync::Arc;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// A memory node with so many threads for jobs of its own.
+struct Cluster {
+    node: Handle,
+    connector: Connector,
+}
+
+impl Cluster {
+    fn start(threads: usize) -> Self {
+        let (listener, connector) = inprocess::listen(1).unwrap();
+        let options = forebay_memory_node::Options { threads, ..forebay_memory_node::Options::with_memory(128 * MIB) };
+        Self { node: MemoryNode::start(Box::new(listener), options).unwrap(), connector }
+    }
+
+    fn client(&self, name: &str) -> Arc<MemoryClient> {
+        MemoryClient::connect(self.connector.connect().unwrap(), name, ClientOptions::default()).unwrap()
+    }
+
+    fn reach(&self) -> Reach {
+        let connector = self.connector.clone();
+        Reach::new(move || Ok(MemoryClient::connect(connector.connect()?, "worker", ClientOptions::default())?))
+    }
+
+    fn worker(&self) -> Worker {
+        Worker::start(vec![self.reach()], self.reach(), forebay_worker::Options::default()).unwrap()
+    }
+
+    fn open(&self, place: CompactionPlace) -> Db {
+        let options = Options {
+            write_buffer_bytes: 128 << 10,
+            target_table_bytes: 128 << 10,
+            level1_bytes: 512 << 10,
+            level_size_multiplier: 4,
+            shards: 2,
+            compaction_place: place,
+            ..Options::default()
+        };
+        Db::open(&[self.client("database")], options).unwrap()
+    }
+
+    fn expect_nothing_left(&self) {
+        let clock = SystemClock::new();
+        for _ in 0..500 {
+            let left = self.node.statistics();
+            if left.leased_extents + left.adopted_extents + left.job_extents + left.job_bytes + left.stores == 0 {
+                return;
+            }
+            clock.sleep(Duration::from_millis(10));
+        }
+        panic!("something is left: {:?}", self.node.statistics());
+    }
+}
+
+fn key(i: u32) -> Vec<u8> {
+    i.wrapping_mul(2_654_435_761).to_be_bytes().to_vec()
+}
+
+fn value(i: u32, round: u8) -> Vec<u8> {
+    vec![round ^ i as u8; 60 + (i % 90) as usize]
+}
+
+fn fill(db: &Db, keys: u32, meanwhile: impl Fn(u32)) {
+    for round in 0..3 {
+        for i in 0..keys {
+            db.put(&key(i), &value(i, round)).unwrap();
+            meanwhile(u32::from(round) * keys + i);
+        }
+    }
+    db.flush().unwrap();
+    db.wait_for_compactions().unwrap();
+}
+
+fn check(db: &Db, keys: u32) -> Statistics {
+    for i in 0..keys {
+        assert_eq!(db.get(&key(i)).unwrap().as_deref(), Some(&value(i, 2)[..]), "key {i}");
+    }
+    db.statistics()
+}
+
+#[test]
+fn a_worker_does_compactions_where_the_memory_node_does_none() {
+    let cluster = Cluster::start(0);
+    let worker = cluster.worker();
+    let db = cluster.open(CompactionPlace::Pool);
+    // The scheduler knows a worker from its first beat on.
+    SystemClock::new().sleep(Duration::from_millis(100));
+    fill(&db, 10_000, |_| ());
+    let counted = check(&db, 10_000);
+    assert!(counted.offloaded_compactions > 0, "{counted:?}");
+    assert_eq!((counted.near_data_compactions, worker.statistics().failed), (0, 0), "{counted:?}");
+    assert_eq!(worker.statistics().completed, counted.offloaded_compactions);
+    assert!(worker.statistics().written_bytes > 0);
+    db.close().unwrap();
+    drop(db);
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn without_workers_it_goes_on_at_home_or_at_the_memory_node() {
+    for threads in [0, 1] {
+        let cluster = Cluster::start(threads);
+        let db = cluster.open(CompactionPlace::Pool);
+        fill(&db, 3000, |_| ());
+        let counted = check(&db, 3000);
+        assert!(counted.compactions > 0 && counted.offloaded_compactions == 0, "{counted:?}");
+        assert_eq!(counted.near_data_compactions > 0, threads > 0, "{counted:?}");
+        drop(db);
+        cluster.expect_nothing_left();
+    }
+}
+
+#[test]
+fn workers_come_and_go() {
+    let cluster = Cluster::start(0);
+    let db = cluster.open(CompactionPlace::Pool);
+    let workers = std::cell::RefCell::new(vec![cluster.worker(), cluster.worker()]);
+    fill(&db, 10_000, |written| {
+        if written % 4000 == 3999 {
+            let mut workers = workers.borrow_mut();
+            workers.remove(0);
+            workers.push(cluster.worker());
+        }
+    });
+    let counted = check(&db, 10_000);
+    assert!(counted.offloaded_compactions > 0, "{counted:?}");
+    drop(db);
+    drop(workers);
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn several_databases_share_a_worker() {
+    let cluster = Cluster::start(0);
+    let _worker = cluster.worker();
+    let databases = [cluster.open(CompactionPlace::Pool), cluster.open(CompactionPlace::Pool)];
+    SystemClock::new().sleep(Duration::from_millis(100));
+    let threads = databases.map(|db| {
+        forebay_env::thread::spawn("writer", move || {
+            fill(&db, 5000, |_| ());
+            check(&db, 5000).offloaded_compactions
+        })
+        .unwrap()
+    });
+    let offloaded = threads.map(|thread| thread.join().unwrap());
+    assert!(offloaded.iter().all(|&count| count > 0), "{offloaded:?}");
+    cluster.expect_nothing_left();
+}
