@@ -66,6 +66,19 @@ impl NodeAddresses {
         Ok(())
     }
 
+    /// The same addresses, reached as the first of `others` at a tcp:// address is.
+    pub fn as_reached(&self, others: &Self) -> Vec<NodeAddress> {
+        let access = others.0.iter().find_map(|address| match address {
+            NodeAddress::Tcp { access, .. } => Some(access),
+            _ => None,
+        });
+        let reached = |address: &NodeAddress| match access {
+            Some(access) => address.clone().with_access(access.clone()),
+            None => address.clone(),
+        };
+        self.0.iter().map(reached).collect()
+    }
+
     /// Whether the memory node is in this process.
     pub fn is_local(&self) -> bool {
         matches!(self.0[..], [NodeAddress::Local])

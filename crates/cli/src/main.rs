@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `worker`, `serve`, `tenants`, `fabric_test`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `worker`, `scheduler`, `serve`, `tenants`, `fabric_test`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `access` | how this process and memory nodes prove themselves to each other |
 //! | `flags`, `units` | the formats of flags, sizes, durations and rates |
@@ -24,6 +24,7 @@ mod memory_node;
 mod nodes;
 mod output;
 mod replay;
+mod scheduler;
 mod serve;
 mod stores;
 mod tenants;
@@ -50,6 +51,8 @@ enum Command {
     MemoryNode(memory_node::Arguments),
     /// Run jobs of databases until SIGTERM or SIGINT.
     Worker(worker::Arguments),
+    /// Place jobs on workers, while it is elected, until SIGTERM or SIGINT.
+    Scheduler(scheduler::Arguments),
     /// Serve a store to clients of Redis until SIGTERM or SIGINT.
     Serve(Box<serve::Arguments>),
     /// Run db_bench's workloads; without flags, load and read a million records.
@@ -74,6 +77,7 @@ impl Command {
     /// Lets the addresses of memory nodes know how they are to be reached.
     fn resolve(&mut self) -> Result<(), Failure> {
         let (memory, access) = match self {
+            Self::Scheduler(arguments) => arguments.parts(),
             Self::Serve(arguments) => arguments.memory.parts(),
             Self::Bench(arguments) => arguments.memory.parts(),
             Self::Ycsb(arguments) => arguments.memory.parts(),
@@ -101,6 +105,7 @@ fn main() -> ExitCode {
     let result = match command_line.command {
         Command::MemoryNode(arguments) => memory_node::execute(&arguments),
         Command::Worker(arguments) => worker::execute(&arguments),
+        Command::Scheduler(arguments) => scheduler::execute(&arguments),
         Command::Serve(arguments) => serve::execute(&arguments),
         Command::Bench(arguments) => bench::execute(&arguments),
         Command::Ycsb(arguments) => ycsb::execute(&arguments),

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
 use crate::output;
 use crate::stores::EngineArguments;
-use forebay::{ErrorKind, Store};
+use forebay::{ErrorKind, Options, Store};
 use forebay_env::{Clock, SystemClock};
 use forebay_server::{Server, ServerOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -92,7 +92,8 @@ fn open(arguments: &Arguments) -> Result<Store, Failure> {
         let options = engine.options_stored_in(FOLDER, INTERVAL);
         options.and_then(|options| Store::embedded(memory.local_memory_size, options))
     } else {
-        Store::connect_all(memory.memory.all(), engine.options())
+        let options = Options { scheduler: engine.scheduler(&memory.memory), ..engine.options() };
+        Store::connect_all(memory.memory.all(), options)
     };
     opened.map_err(|error| Failure::new(error.kind(), Stage::Start, error))
 }

@@ -1,13 +1,13 @@
 //! The engine as a store under test, opened according to the command line.
 
-use crate::arguments::MemoryArguments;
+use crate::arguments::{MemoryArguments, NodeAddresses};
 use crate::durability::{self, DurabilityArguments};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay::{
     CompactionPlace, CompactionStyle, Compression, DbIterator, Durability, EngineError, ErrorKind, FlushOrder,
-    Gathering, LevelStatistics, NodeAddress, Options, Recovery, ShardBounds, Storage, StorageCounts, StorageOptions,
-    Store as Database, Syncing, WriteBatch,
+    Gathering, LevelStatistics, NodeAddress, Options, Reach, Recovery, ShardBounds, Storage, StorageCounts,
+    StorageOptions, Store as Database, Syncing, WriteBatch,
 };
 use forebay_workload::keys::KeyBuffer;
 use forebay_workload::{
@@ -79,6 +79,10 @@ pub struct EngineArguments {
     /// Where compactions run.
     #[arg(long, value_enum, default_value_t = Place::Memory)]
     compaction_place: Place,
+    /// Who places compactions, with --compaction-place pool: nodes of which one schedules, separated by commas; by default
+    /// the first of --memory.
+    #[arg(long, value_name = "ADDRESSES")]
+    scheduler: Option<NodeAddresses>,
     /// What compactions do with records.
     #[arg(long, value_enum, default_value_t = Style::Clustered)]
     compaction_style: Style,
@@ -139,6 +143,12 @@ impl EngineArguments {
             durability: Durability::Storage(Syncing::Interval(interval)),
             ..options
         })
+    }
+
+    /// Who places compactions, reached as memory nodes are; `None` for the first of these.
+    pub fn scheduler(&self, memory: &NodeAddresses) -> Option<Arc<Reach>> {
+        let addresses = self.scheduler.as_ref()?.as_reached(memory);
+        Some(forebay::reach_scheduler(&addresses, "forebay"))
     }
 
     /// The engine's options.
@@ -217,6 +227,7 @@ impl Opener {
     pub fn new(memory: &MemoryArguments, engine: &EngineArguments, existing: Existing) -> Self {
         let mut options = engine.options();
         options.create_if_missing = existing != Existing::Required;
+        options.scheduler = engine.scheduler(&memory.memory);
         Self { memory: memory.clone(), options, existing }
     }
 

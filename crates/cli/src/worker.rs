@@ -5,9 +5,9 @@ use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
 use crate::{nodes, output};
-use forebay::{ClientOptions, MemoryClient, NodeAddress};
+use forebay::{NodeAddress, Reach};
 use forebay_env::{Clock, SystemClock};
-use forebay_worker::{Error, Options, Reach, Worker};
+use forebay_worker::{Options, Worker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub struct Arguments {
     /// commas.
     #[arg(long)]
     memory: NodeAddresses,
-    /// The node whose scheduler gives it jobs; by default the first of --memory.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Who gives it jobs: nodes of which one schedules, separated by commas; by default the first of --memory.
+    #[arg(long, value_name = "ADDRESSES")]
     scheduler: Option<NodeAddresses>,
     #[command(flatten)]
     access: AccessArguments,
@@ -57,7 +57,10 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     log::start(arguments.log)?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let reached = arguments.memory.all().iter().map(reach).collect::<Result<Vec<_>, _>>()?;
-    let scheduler = reach(arguments.scheduler.as_ref().unwrap_or(&arguments.memory).first())?;
+    let scheduler = match &arguments.scheduler {
+        Some(scheduler) => forebay::reach_scheduler(scheduler.all(), "worker"),
+        None => Arc::new(reach(arguments.memory.first())?),
+    };
     let options = Options { threads: arguments.threads, queue_limit: arguments.threads, ..Options::default() };
     let worker =
         Worker::start(reached, scheduler, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
@@ -73,15 +76,11 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// A node, with a session at it.
-fn reach(address: &NodeAddress) -> Result<Reach, Failure> {
-    let place = address.clone();
-    let reach = Reach::new(move || {
-        let link = forebay::connect(&place).map_err(|error| Error::unreachable(error.kind(), &error))?;
-        Ok(MemoryClient::connect(link, "worker", ClientOptions::default())?)
-    });
+pub fn reach(address: &NodeAddress) -> Result<Reach, Failure> {
+    let reach = forebay::reach(address, "worker");
     reach
         .client()
-        .map(|_: Arc<MemoryClient>| ())
+        .map(drop)
         .map_err(|error| Failure::new(error.kind(), Stage::Start, nodes::with_hint(error.kind(), &error, address)))?;
     Ok(reach)
 }

@@ -4,9 +4,10 @@
 mod common;
 
 use common::{Running, places, run, start, start_node};
-use forebay::{CompactionPlace, NodeAddress, Options, Statistics, Store};
+use forebay::{CompactionPlace, NodeAddress, Options, Reach, Statistics, Store};
 use forebay_env::{Clock, Random, SystemClock};
 use rustix::process::Signal;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn worker(address: &str) -> Running {
@@ -16,12 +17,17 @@ fn worker(address: &str) -> Running {
 }
 
 fn open(address: &str) -> Store {
+    open_with(address, None)
+}
+
+fn open_with(address: &str, scheduler: Option<Arc<Reach>>) -> Store {
     let options = Options {
         write_buffer_bytes: 128 << 10,
         target_table_bytes: 128 << 10,
         level1_bytes: 512 << 10,
         shards: 2,
         compaction_place: CompactionPlace::Pool,
+        scheduler,
         ..Options::default()
     };
     Store::connect(&address.parse::<NodeAddress>().unwrap(), options).unwrap()
@@ -113,6 +119,49 @@ fn workers_are_stopped_and_go_on() {
             worker.wait_stopped();
         }
         expect_swept(&address);
+    }
+}
+
+fn scheduler(memory: &str) -> (Running, String) {
+    let mut scheduler = start(&format!("scheduler --listen tcp://127.0.0.1:0 --memory {memory}"));
+    let out = scheduler.until(|out| out.ends_with('\n'));
+    (scheduler, out.trim_start_matches("ready ").trim().to_owned())
+}
+
+/// Two would schedule. The one that does is killed, or sleeps until the other one has been elected and goes on then.
+#[test]
+fn another_scheduler_takes_over() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0 --lease=400ms");
+        let (first, first_address) = scheduler(&address);
+        // It is elected before there is another one.
+        let addresses = [first_address.parse::<NodeAddress>().unwrap()];
+        let clock = SystemClock::new();
+        while forebay::reach_scheduler(&addresses, "test").client().is_err() {
+            clock.sleep(Duration::from_millis(10));
+        }
+        let (second, second_address) = scheduler(&address);
+        let mut worker = start(&format!("worker --memory {address} --scheduler {first_address},{second_address}"));
+        worker.until(|out| out == "ready\n");
+        let both = [first_address, second_address].map(|address| address.parse::<NodeAddress>().unwrap());
+        let store = open_with(&address, Some(forebay::reach_scheduler(&both, "test")));
+        let mut before = 0;
+        let counted = load(&store, 4000, 14, |round| match round {
+            4 => {
+                store.flush().unwrap();
+                store.wait_for_compactions().unwrap();
+                before = store.statistics().offloaded_compactions;
+                assert!(before > 0);
+                first.signal(signal);
+                while forebay::reach_scheduler(&both[1..], "test").client().is_err() {
+                    clock.sleep(Duration::from_millis(10));
+                }
+            }
+            8 if signal == Signal::STOP => first.signal(Signal::CONT),
+            _ => {}
+        });
+        assert!(counted.offloaded_compactions > before, "{signal:?}: {before} before, {counted:?}");
+        drop((store, worker, first, second));
     }
 }
 

@@ -41,6 +41,7 @@ mod embedded;
 mod entries;
 mod error;
 mod local;
+mod reach;
 mod store;
 
 pub use address::{ListenOptions, NodeAddress, connect, listen};
@@ -60,10 +61,13 @@ pub use forebay_engine::{BlockCacheCounts, Compression, Storage, StorageCounts, 
 /// Who may connect to a memory node, and how both sides prove who they are.
 pub use forebay_fabric::admission;
 pub use forebay_fabric::{Counts, LinkModel};
+/// A memory node, or a scheduler, that is connected to again when a session has ended.
+pub use forebay_memory_client::Reach;
 /// A session at a memory node, for creating and opening a [`Tree`].
 pub use forebay_memory_client::{ClientOptions, MemoryClient};
 pub use forebay_memory_node::{MemoryNode, Options as MemoryNodeOptions};
 /// The shared tree: an index that any number of clients read and write with one-sided operations.
 pub use forebay_tree as tree;
 pub use forebay_tree::{Tree, TreeClient, TreeOptions};
+pub use reach::{reach, reach_scheduler};
 pub use store::{NodeStatistics, Store};

@@ -23,6 +23,14 @@ pub enum Error {
     /// The node, or the connection to it, is gone.
     #[error("the memory node is gone: {0}")]
     Lost(String),
+    /// The node cannot be reached.
+    #[error("{message}")]
+    Unreachable {
+        /// What the caller must do.
+        kind: ErrorKind,
+        /// What happened.
+        message: String,
+    },
     /// The node's reply is invalid.
     #[error("the memory node's reply cannot be understood: {0}")]
     Reply(#[from] DecodeError),
@@ -57,6 +65,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Fabric(cause) => cause.kind(),
+            Self::Unreachable { kind, .. } => *kind,
             Self::Lapsed { .. } => ErrorKind::Fenced,
             Self::Lost(_) | Self::Reply(_) => ErrorKind::Unavailable,
             Self::Full(_) => ErrorKind::Full,

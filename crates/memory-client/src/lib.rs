@@ -5,6 +5,7 @@
 //! | [`MemoryClient`] | the session on a link: kept alive, with the keys to the node's extents |
 //! | [`SubAllocator`] | divides leased extents into allocations (dLSM V-A) |
 //! | [`StoreHandle`], [`ShardHandle`] | the node's directory, owners and epochs, jobs |
+//! | [`Reach`] | a node that is connected to again when a session has ended |
 //! | [`JoinedTicket`] | an attempt at a job of another session |
 //!
 //! All calls are RPCs off the data path and count as background traffic. The data path only
@@ -22,6 +23,7 @@ mod client;
 mod error;
 mod keys;
 mod options;
+mod reach;
 mod session;
 mod store;
 mod ticket;
@@ -32,6 +34,7 @@ pub use error::Error;
 pub use forebay_proto::replies::{DoorFigures, TenantFigures, TenantPage};
 pub use forebay_proto::{Blob, Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardId, ShardKey, StoreId};
 pub use options::ClientOptions;
+pub use reach::Reach;
 pub use session::{ReadGuard, Reader};
 pub use store::{MAX_STORED_BYTES, ShardHandle, StoreHandle};
 pub use ticket::JoinedTicket;

@@ -38,6 +38,8 @@ pub struct Options {
     pub lease: Duration,
     /// Number of threads for jobs. With none, jobs are refused.
     pub threads: usize,
+    /// Place jobs on executors without having been elected ([`Handle::schedule`](crate::Handle::schedule)).
+    pub schedules: bool,
     /// Commit all memory at the start, as registering it with a network card does. A shortage then
     /// shows at once, and no write waits for a page to be zeroed.
     pub commit: bool,
@@ -60,6 +62,7 @@ impl Default for Options {
             identify: Identify::default(),
             lease: Duration::from_secs(10),
             threads: 1,
+            schedules: true,
             commit: false,
             whole_process: false,
             jobs: JobRegistry::standard(),
@@ -122,6 +125,7 @@ impl Options {
             kept_extents: kept as u32,
             lease: u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX),
             job_threads: self.threads as u32,
+            schedules: self.schedules,
         })
     }
 }

@@ -16,6 +16,7 @@ use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{HashMap, Nanos};
 use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, rpc};
+use forebay_offload::Term;
 use forebay_proto::replies::{Statistics, TenantFigures};
 use forebay_proto::{Procedure, Request};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -559,6 +560,11 @@ impl Handle {
     #[must_use]
     pub fn tenants(&self) -> Vec<TenantFigures> {
         self.core.tenants()
+    }
+
+    /// The node schedules in this term from now on, or not at all. Of another term it knows nothing any more.
+    pub fn schedule(&self, term: Option<Term>) {
+        self.core.with_state(|state| state.schedule(term));
     }
 
     /// Other tenants, or limits, from now on. Who has more than it may keeps what it has. Links of identities that

@@ -9,6 +9,24 @@ use crate::job::Term;
 use crate::planted::{Bug, Planted};
 use forebay_env::Nanos;
 
+/// Who schedules, as all candidates see it. It gives each term to one of them, and terms ascend.
+pub trait Register {
+    /// Why it did not answer.
+    type Error;
+
+    /// Claims the next term; `None` while somebody else holds the last one.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn claim(&mut self) -> Result<Option<Term>, Self::Error>;
+
+    /// Holds a term for longer; `None` when it has passed.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn renew(&mut self, term: Term) -> Result<Option<Term>, Self::Error>;
+}
+
 /// What a candidate asks the register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Question {
@@ -56,6 +74,20 @@ impl Election {
             Some(term) if self.until.saturating_sub(now) < self.lease / 3 * 2 => Some(Question::Renew(term)),
             Some(_) => None,
         }
+    }
+
+    /// Asks the register what is to be asked now, if anything.
+    ///
+    /// # Errors
+    /// When it does not answer. Then a term that is held runs out in the end.
+    pub fn ask<R: Register>(&mut self, now: Nanos, register: &mut R) -> Result<(), R::Error> {
+        let held = match self.question(now) {
+            None => return Ok(()),
+            Some(Question::Claim) => register.claim()?,
+            Some(Question::Renew(term)) => register.renew(term)?,
+        };
+        self.answered(now, held);
+        Ok(())
     }
 
     /// The register answered a question that was asked at `asked`: with the term that this candidate holds, or that it

@@ -46,7 +46,7 @@ pub mod planted;
 mod planted;
 mod scheduler;
 
-pub use election::{Election, Question};
+pub use election::{Election, Question, Register};
 pub use executor::{Executor, Task};
 pub use job::{Attempt, JobName, Outcome, Package, Reason, Span, Term, Ticket};
 pub use load::{Load, Policy, Weights};

@@ -21,26 +21,12 @@ pub enum Error {
     /// What was read is not what was written.
     #[error("{0}")]
     Corrupt(String),
-    /// A node cannot be reached.
-    #[error("{message}")]
-    Unreachable {
-        /// What the caller must do.
-        kind: ErrorKind,
-        /// What happened.
-        message: String,
-    },
     /// The operating system could not start a thread.
     #[error("starting a thread: {0}")]
     Thread(String),
 }
 
 impl Error {
-    /// A node that cannot be reached.
-    #[must_use]
-    pub fn unreachable(kind: ErrorKind, cause: &dyn std::fmt::Display) -> Self {
-        Self::Unreachable { kind, message: cause.to_string() }
-    }
-
     /// What the caller must do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -48,7 +34,6 @@ impl Error {
             Self::Node(error) => error.kind(),
             Self::Fabric(error) => error.kind(),
             Self::Job(error) => error.kind(),
-            Self::Unreachable { kind, .. } => *kind,
             Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::Corrupt(_) => ErrorKind::Corrupt,
             Self::Thread(_) => ErrorKind::Io,

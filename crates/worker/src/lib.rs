@@ -5,7 +5,7 @@
 //! | [`Worker`] | the threads: one that talks to the scheduler, and those that run jobs |
 //! | `attempt` | one attempt at a job: joins the ticket, runs the job function of `table`, leaves the result in memory |
 //! | `io` | the job's reads and writes: one-sided, with keys for that attempt alone |
-//! | [`Reach`] | a memory node that is connected to again when a session has ended |
+//! | [`NodeRegister`] | who schedules, as a memory node's directory knows it: for those who would |
 //!
 //! What is decided is decided in [`forebay_offload::Executor`]. A worker that is stopped for so long that its sessions
 //! lapse finds, when it goes on, that its keys open nothing any more: its attempts fail, and it opens new sessions.
@@ -15,9 +15,9 @@
 mod attempt;
 mod error;
 mod io;
-mod reach;
+mod register;
 mod worker;
 
 pub use error::Error;
-pub use reach::Reach;
+pub use register::NodeRegister;
 pub use worker::{Options, Statistics, Worker};

@@ -3,13 +3,13 @@
 //! One thread talks to the scheduler: at intervals, and at once when there is something to say. It runs the decider. The
 //! others take attempts from a queue.
 
+use crate::Error;
 use crate::attempt;
-use crate::{Error, Reach};
 use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{EndpointOptions, NodeIdentity, Traffic};
-use forebay_memory_client::MemoryClient;
+use forebay_memory_client::{MemoryClient, Reach};
 use forebay_offload::{Attempt, Executor, JobName, Letter, Outcome, Package, Reason, Task};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,7 +87,7 @@ struct Counters {
 
 struct Shared {
     nodes: Vec<Reach>,
-    scheduler: Reach,
+    scheduler: Arc<Reach>,
     options: Options,
     queues: Mutex<Queues>,
     /// There is something to run.
@@ -95,6 +95,8 @@ struct Shared {
     /// There is something to say.
     news: Condvar,
     counters: Counters,
+    /// The scheduler has answered.
+    is_known: AtomicBool,
 }
 
 /// A running worker. It ends when it is dropped.
@@ -114,7 +116,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Thread`].
-    pub fn start(nodes: Vec<Reach>, scheduler: Reach, options: Options) -> Result<Self, Error> {
+    pub fn start(nodes: Vec<Reach>, scheduler: Arc<Reach>, options: Options) -> Result<Self, Error> {
         let threads = options.threads.max(1);
         let shared = Arc::new(Shared {
             nodes,
@@ -124,6 +126,7 @@ impl Worker {
             work: Condvar::new(),
             news: Condvar::new(),
             counters: Counters::default(),
+            is_known: AtomicBool::new(false),
         });
         let mut worker = Self { shared, threads: Vec::new() };
         for index in 0..=threads {
@@ -148,6 +151,12 @@ impl Worker {
             read_bytes: get(read_bytes),
             written_bytes: get(written_bytes),
         }
+    }
+
+    /// Whether a scheduler has heard of it.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.shared.is_known.load(Ordering::Relaxed)
     }
 
     /// False when it has stopped by itself, which only an error of its own can do.
@@ -223,7 +232,7 @@ impl Shared {
                     return attempt::run(&client, endpoint, attempt, package, stop);
                 }
                 Ok(_) => {}
-                Err(error) => failure = error,
+                Err(error) => failure = error.into(),
             }
         }
         Err(failure)
@@ -249,7 +258,8 @@ impl<'a> Talk<'a> {
 
     fn run(mut self) {
         loop {
-            match self.shared.scheduler.client().and_then(|client| self.exchange(&client)) {
+            let scheduler = self.shared.scheduler.client().map_err(Error::from);
+            match scheduler.and_then(|client| self.exchange(&client)) {
                 Ok(()) => {
                     if std::mem::take(&mut self.is_lost) {
                         tracing::info!("the scheduler is reached");
@@ -284,8 +294,11 @@ impl<'a> Talk<'a> {
     fn exchange(&mut self, client: &Arc<MemoryClient>) -> Result<(), Error> {
         let beat = Letter::Beat(self.executor.beat(0, 0, false));
         let letters: Vec<_> = std::iter::once(beat).chain(self.letters.iter().cloned()).collect();
-        let (term, received) = client.exchange(&letters)?;
+        // Who does not answer may not schedule any more; then somebody else does.
+        let exchanged = client.exchange(&letters).inspect_err(|_| self.shared.scheduler.forget(client));
+        let (term, received) = exchanged?;
         self.letters.clear();
+        self.shared.is_known.store(true, Ordering::Relaxed);
         self.executor.hear(term);
         for letter in received {
             if let Letter::Message(message) = letter {

@@ -4,10 +4,12 @@
 //! turns: whoever does passes on what the others have to say, and finds what was decided for them.
 
 use crate::terms::Result;
+use forebay_base::ErrorKind;
 use forebay_env::sync::atomic::{AtomicU32, Ordering};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, HashMap, Nanos};
-use forebay_memory_client::MemoryClient;
+use forebay_fabric::NodeIdentity;
+use forebay_memory_client::{MemoryClient, Reach, SessionId};
 use forebay_offload::{JobName, Letter, Load, Order, Owner, Package};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +22,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Offloading {
-    scheduler: Arc<MemoryClient>,
+    scheduler: Arc<Reach>,
+    database: u128,
     clock: Arc<dyn Clock>,
     threads: u32,
     /// Jobs that run here.
@@ -32,6 +35,8 @@ pub(crate) struct Offloading {
 struct State {
     owner: Owner,
     letters: Vec<Letter>,
+    /// As whom the scheduler knows this database.
+    party: Option<(NodeIdentity, SessionId)>,
     /// What is to be done about each job, by the thread that waits for it.
     orders: HashMap<JobName, VecDeque<Order>>,
 }
@@ -67,15 +72,26 @@ impl Drop for AtHome<'_> {
 }
 
 impl Offloading {
-    /// Jobs are placed by the scheduler at that node. `threads` are those of this database for background work.
-    pub(crate) fn new(scheduler: Arc<MemoryClient>, threads: usize, clock: Arc<dyn Clock>) -> Arc<Self> {
+    /// Jobs are placed by whoever schedules there, or at the first memory node, whose client is `first`. `threads` are
+    /// those of this database for background work.
+    pub(crate) fn new(
+        scheduler: Option<Arc<Reach>>,
+        first: &Arc<MemoryClient>,
+        threads: usize,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let database = u128::from(first.node().incarnation) << 64 | u128::from(first.session().0);
+        let scheduler = scheduler.unwrap_or_else(|| {
+            let first = Arc::clone(first);
+            Arc::new(Reach::new(move || Ok(Arc::clone(&first))))
+        });
         let threads = u32::try_from(threads.max(1)).unwrap_or(u32::MAX);
-        Arc::new(Self { scheduler, clock, threads, at_home: AtomicU32::new(0), state: Mutex::default() })
+        Arc::new(Self { scheduler, database, clock, threads, at_home: AtomicU32::new(0), state: Mutex::default() })
     }
 
     /// What names this database among all that the scheduler knows.
     pub(crate) fn database(&self) -> u128 {
-        u128::from(self.scheduler.node().incarnation) << 64 | u128::from(self.scheduler.session().0)
+        self.database
     }
 
     /// A job begins to run here.
@@ -148,11 +164,23 @@ impl Offloading {
 
     /// Gives letters to the scheduler, and takes what it has for this database. Returns whether there was anything.
     fn talk(&self, letters: Vec<Letter>) -> Result<bool> {
-        let exchanged = self.scheduler.exchange(&letters);
+        let reached = self.scheduler.client();
+        let exchanged = match &reached {
+            Ok(client) => client.exchange(&letters).inspect_err(|error| {
+                // Perhaps somebody else schedules now.
+                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Fenced) {
+                    self.scheduler.forget(client);
+                }
+            }),
+            Err(error) => Err(error.clone()),
+        };
         let now = self.clock.now();
         let mut state = lock(&self.state);
-        if exchanged.is_err() && self.scheduler.check().is_err() {
+        let party = reached.as_ref().ok().map(|client| (client.node(), client.session()));
+        if party.is_none() {
             state.owner.scheduler_lost();
+        } else if std::mem::replace(&mut state.party, party) != party {
+            state.owner.ask_again();
         }
         let result = exchanged.map(|(term, received)| {
             state.owner.hear(term);

@@ -37,9 +37,9 @@ pub(super) fn nodes<'a>(
     of_node.cached_index_bytes = options.cached_index_bytes.map(|bytes| bytes / clients.len().max(1) as u64);
     let clients: Vec<_> = clients.collect();
     let is_placed = options.compaction_place == CompactionPlace::Pool;
-    let scheduler = options.scheduler.as_ref().or_else(|| clients.first().copied()).filter(|_| is_placed);
-    let offloading = scheduler.map(|scheduler| {
-        Offloading::new(Arc::clone(scheduler), options.background_threads, Arc::clone(&options.clock))
+    let offloading = clients.first().filter(|_| is_placed).map(|first| {
+        let (scheduler, clock) = (options.scheduler.clone(), Arc::clone(&options.clock));
+        Offloading::new(scheduler, first, options.background_threads, clock)
     });
     let node = |(number, client): (usize, &&Arc<MemoryClient>)| {
         Node::new(number, Arc::clone(client), &of_node, offloading.clone())

@@ -5,7 +5,7 @@ use crate::terms::{Error, Result};
 use forebay_base::KeyOrder;
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{Atomics, Capabilities};
-use forebay_memory_client::MemoryClient;
+use forebay_memory_client::Reach;
 use forebay_storage::{BlockCacheOptions, BlockOptions, Compression, Storage};
 use forebay_table::PointIndexOptions;
 use forebay_table::job::SizeClasses;
@@ -173,8 +173,8 @@ pub struct Options {
     pub background_threads: usize,
     /// Where compactions run.
     pub compaction_place: CompactionPlace,
-    /// The node whose scheduler places compactions, with [`CompactionPlace::Pool`]; `None` for the first memory node.
-    pub scheduler: Option<Arc<MemoryClient>>,
+    /// Who places compactions, with [`CompactionPlace::Pool`]; `None` for the first memory node.
+    pub scheduler: Option<Arc<Reach>>,
     /// Maximum bytes of cached table indexes at this node; `None` for no limit. A read that needs an index beyond the
     /// limit costs one more round trip. The sparse indexes (about 0.3 bytes per key of 20 bytes) count towards the
     /// limit, but are always kept.

@@ -19,15 +19,17 @@ struct Desk {
 }
 
 /// All tenants'.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Desks {
     of: HashMap<TenantId, Desk>,
     policy: Policy,
+    /// Nobody schedules here without one.
+    term: Option<Term>,
 }
 
 impl Desk {
-    fn new(policy: Policy) -> Self {
-        Self { scheduler: Scheduler::new(Term::default(), policy), letters: BTreeMap::new() }
+    fn new(term: Term, policy: Policy) -> Self {
+        Self { scheduler: Scheduler::new(term, policy), letters: BTreeMap::new() }
     }
 
     /// Puts what the scheduler says where it is taken from.
@@ -47,10 +49,20 @@ impl Desk {
 }
 
 impl Desks {
+    /// Nobody is known yet.
+    pub fn new(term: Option<Term>) -> Self {
+        Self { of: HashMap::default(), policy: Policy::default(), term }
+    }
+
+    /// The term in which this node schedules.
+    pub fn term(&self) -> Option<Term> {
+        self.term
+    }
+
     /// Gives the tenant's scheduler what a session says. `near` is how busy the node's own threads are.
     pub fn receive(&mut self, now: Nanos, tenant: TenantId, from: SessionId, said: Vec<Letter>, near: (u32, Load)) {
-        let policy = self.policy;
-        let desk = self.of.entry(tenant).or_insert_with(|| Desk::new(policy));
+        let Self { of, policy, term: Some(term) } = self else { return };
+        let desk = of.entry(tenant).or_insert_with(|| Desk::new(*term, *policy));
         desk.scheduler.near(near.0, near.1);
         for letter in said {
             match letter {
@@ -61,10 +73,10 @@ impl Desks {
         desk.sort();
     }
 
-    /// Takes letters that wait for a session. Returns them encoded, with the scheduler's term.
-    pub fn take(&mut self, tenant: TenantId, session: SessionId) -> (Term, Vec<u8>) {
+    /// Takes letters that wait for a session, encoded.
+    pub fn take(&mut self, tenant: TenantId, session: SessionId) -> Vec<u8> {
         let mut out = Vec::new();
-        let Some(desk) = self.of.get_mut(&tenant) else { return (Term::default(), out) };
+        let Some(desk) = self.of.get_mut(&tenant) else { return out };
         if let Some(waiting) = desk.letters.get_mut(&session) {
             for said in waiting.drain(..waiting.len().min(MOST_AT_ONCE)) {
                 Letter::Message(said).encode(&mut out);
@@ -73,7 +85,7 @@ impl Desks {
                 desk.letters.remove(&session);
             }
         }
-        (desk.scheduler.term(), out)
+        out
     }
 
     /// Lets time pass.

@@ -54,6 +54,7 @@ use directory::Directory;
 use extents::{Extents, Holder};
 use forebay_env::Nanos;
 use forebay_fabric::Rights;
+use forebay_offload::Term;
 use forebay_proto::replies::{Statistics, TenantFigures};
 use forebay_proto::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId, Text};
 use outputs::Outputs;
@@ -81,6 +82,8 @@ pub struct Settings {
     pub lease: Nanos,
     /// Threads for jobs; with none, none can run.
     pub job_threads: u32,
+    /// Whether it schedules without being elected.
+    pub schedules: bool,
 }
 
 /// An action that the node must take to carry out a decision.
@@ -216,7 +219,7 @@ impl State {
             jobs: Jobs::new(),
             outputs: Outputs::new(settings.extent_bytes),
             tickets: Tickets::default(),
-            desks: Desks::default(),
+            desks: Desks::new(settings.schedules.then(Term::default)),
             tenants: Tenants::new(tenants, settings.extents.into(), settings.extent_bytes),
             links: BTreeMap::new(),
             last_tick: 0,

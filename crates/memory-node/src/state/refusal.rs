@@ -119,6 +119,9 @@ pub enum Refusal {
     /// The job must not go on.
     #[error("the job's session or shard epoch ended")]
     JobFenced,
+    /// Nobody schedules here.
+    #[error("nobody schedules here now")]
+    NoScheduler,
     /// What was given to the scheduler is no letters.
     #[error("letters to the scheduler: {0}")]
     Letters(DecodeError),
@@ -162,6 +165,7 @@ impl Refusal {
             Self::TooMany { .. } | Self::Full { .. } | Self::Limit { .. } | Self::Reserve { .. } => ErrorKind::Full,
             Self::OtherTenant { .. } | Self::NotAdministrator(_) | Self::NoData(_) => ErrorKind::AccessDenied,
             Self::NoLink => ErrorKind::Closed,
+            Self::NoScheduler => ErrorKind::Unavailable,
             Self::Recycling(_) | Self::Held(_) | Self::StoreInUse(_) | Self::Owned(_) | Self::AttemptRuns(_) => {
                 ErrorKind::Busy
             }

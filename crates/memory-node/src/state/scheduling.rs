@@ -3,11 +3,12 @@
 //! A session is a party. Letters are taken by whoever they are for, at its next [`Exchange`]; nothing is sent by
 //! itself. Tenants do not see each other, so each has a scheduler of its own.
 
+use super::desks::Desks;
 use super::resources::TenantId;
 use super::tenants::Figures;
 use super::{Answer, Refusal, State};
 use forebay_env::Nanos;
-use forebay_offload::{Letter, Load};
+use forebay_offload::{Letter, Load, Term};
 use forebay_proto::calls::Exchange;
 use forebay_proto::replies::Exchanged;
 use forebay_proto::{Message, Rest};
@@ -18,11 +19,20 @@ const WAITING_PER_THREAD: u32 = 2;
 impl State {
     /// Gives letters to the scheduler, and takes those for the session.
     pub(super) fn exchange(&mut self, now: Nanos, tenant: TenantId, call: &Exchange) -> Result<Answer, Refusal> {
+        let term = self.desks.term().ok_or(Refusal::NoScheduler)?;
         let letters = Letter::decode_all(&call.letters.0).map_err(Refusal::Letters)?;
         let near = (self.settings.node, self.load());
         self.desks.receive(now, tenant, call.session, letters, near);
-        let (term, letters) = self.desks.take(tenant, call.session);
+        let letters = self.desks.take(tenant, call.session);
         Ok(Answer::Reply(Exchanged { term: term.0, letters: Rest(letters) }.encode()))
+    }
+
+    /// The node schedules in this term from now on, or not at all. What it knew of another term is forgotten: whoever
+    /// wants something says it again.
+    pub fn schedule(&mut self, term: Option<Term>) {
+        if term != self.desks.term() {
+            self.desks = Desks::new(term);
+        }
     }
 
     /// How busy the node's own threads are.

@@ -34,6 +34,7 @@ pub(super) fn settings(extents: u32, headroom_extents: u32, kept_extents: u32) -
         kept_extents,
         lease: LEASE,
         job_threads: 1,
+        schedules: true,
     }
 }
 

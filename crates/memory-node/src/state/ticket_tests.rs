@@ -235,6 +235,46 @@ fn tickets_end_with_the_epoch_and_with_either_session() {
     }
 }
 
+#[test]
+fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
+    use forebay_offload::{Attempt, Beat, Body, JobName, Letter, Load, Message as Said, Package, Span, Term, Ticket};
+    let (mut world, _) = World::new(1);
+    let exchange = |world: &mut World, peer: u64, letter: Option<Letter>| {
+        let mut letters = Vec::new();
+        letter.iter().for_each(|letter| letter.encode(&mut letters));
+        let session = world.sessions[&peer];
+        let answer = world.call(peer, Exchange { session, letters: forebay_proto::Rest(letters) })?;
+        let Answer::Reply(bytes) = answer else { panic!("{answer:?}") };
+        let Exchanged { term, letters } = Exchanged::decode(&bytes).unwrap();
+        Ok::<_, Refusal>((Term(term), Letter::decode_all(&letters.0).unwrap()))
+    };
+    let idle = Load { threads: 1, ..Load::default() };
+    let beat = Letter::Beat(Beat { term: Term(0), load: idle, reaches_storage: false, running: Vec::new() });
+    let span = Span { extent: 0, offset: 0, length: 1, checksum: 0 };
+    let ticket = Ticket { node: 9, incarnation: 1, job: 1, secret: 1 };
+    let package =
+        Package { kind: 16, needs_storage: false, ticket, arguments: span, memory_bytes: 1, storage_bytes: 0 };
+    let name = JobName { database: 1, shard: 0, epoch: 1, job: 1 };
+    let body = Body::Prepare { package, home: Load::default() };
+    let prepare = Letter::Message(Said { term: Term(0), name, attempt: Attempt::default(), body });
+    exchange(&mut world, 2, Some(beat.clone())).unwrap();
+    exchange(&mut world, OWNER, Some(prepare.clone())).unwrap();
+    let (term, letters) = exchange(&mut world, 2, None).unwrap();
+    let attempt = Attempt { term: Term(0), number: 1 };
+    let assigned = Letter::Message(Said { term: Term(0), name, attempt, body: Body::Assign { package } });
+    assert_eq!((term, letters), (Term(0), vec![assigned]));
+    // Another term begins with nothing, and without one nobody schedules.
+    world.state.schedule(Some(Term(4)));
+    assert_eq!(exchange(&mut world, 2, None).unwrap(), (Term(4), Vec::new()));
+    world.state.schedule(None);
+    assert_eq!(exchange(&mut world, 2, Some(beat)).unwrap_err().kind(), ErrorKind::Unavailable);
+    let session = world.sessions[&2];
+    let wrong = world.call(2, Exchange { session, letters: forebay_proto::Rest(vec![1]) });
+    world.state.schedule(Some(Term(5)));
+    let nonsense = world.call(2, Exchange { session, letters: forebay_proto::Rest(vec![1]) });
+    assert_eq!((wrong.is_err(), nonsense.unwrap_err().kind()), (true, ErrorKind::Invalid));
+}
+
 /// Whatever is called in whatever order, and however late keys are revoked: no memory is somebody else's while a key of
 /// an attempt opens it, and nothing is left in the end.
 #[test]

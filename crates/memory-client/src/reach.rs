@@ -1,8 +1,7 @@
-//! A memory node that is connected to again when a session has ended.
+//! A memory node that is connected to again when a session has ended, or one of several that do the same.
 
-use crate::Error;
+use crate::{Error, MemoryClient};
 use forebay_env::sync::{Mutex, lock};
-use forebay_memory_client::MemoryClient;
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,6 +32,14 @@ impl Reach {
         let client = (self.connect)()?;
         *lock(&self.client) = Some(Arc::clone(&client));
         Ok(client)
+    }
+
+    /// Connects anew when somebody asks next: this session is of no use.
+    pub fn forget(&self, client: &Arc<MemoryClient>) {
+        let mut known = lock(&self.client);
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {
+            *known = None;
+        }
     }
 }
 

@@ -1,0 +1,93 @@
+//! `forebay scheduler`: places jobs on workers, while it is elected.
+
+use crate::access::{AccessArguments, AdmissionArguments};
+use crate::arguments::NodeAddresses;
+use crate::failure::{Failure, Stage};
+use crate::log::{self, LogForm};
+use crate::{output, worker};
+use forebay::{ListenOptions, NodeAddress};
+use forebay_env::{Clock, SystemClock};
+use forebay_memory_node::{MemoryNode, Options};
+use forebay_offload::Election;
+use forebay_worker::NodeRegister;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::time::Duration;
+
+/// Interval between checks for signals, and of the election.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a term lasts unless it is renewed, nanoseconds.
+const TERM: u64 = 3_000_000_000;
+/// It keeps sessions and letters, and nothing in memory that others read.
+const MEMORY_BYTES: u64 = 4 * EXTENT_BYTES;
+const EXTENT_BYTES: u64 = 4096;
+
+/// Where to listen, and who elects.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Where to listen: shm:<path> or tcp://<host>:<port>; port 0 lets the system choose.
+    #[arg(long)]
+    listen: NodeAddress,
+    /// The memory node that knows who schedules: the same one for all candidates.
+    #[arg(long)]
+    memory: NodeAddresses,
+    #[command(flatten)]
+    access: AccessArguments,
+    /// Allow TCP addresses that are not loopback although connections are not encrypted, or clients do not prove who
+    /// they are.
+    #[arg(long)]
+    allow_remote: bool,
+    /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
+    #[arg(long, value_enum, default_value_t = LogForm::Text)]
+    log: LogForm,
+}
+
+impl Arguments {
+    /// The address of the register, and how it is to be reached.
+    pub fn parts(&mut self) -> (&mut NodeAddresses, &AccessArguments) {
+        (&mut self.memory, &self.access)
+    }
+}
+
+/// Schedules whenever it is elected, until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it cannot start, or stops by itself.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    log::start(arguments.log)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
+    let register = worker::reach(arguments.memory.first())?;
+    let admission = AdmissionArguments::default().load()?;
+    let listen_options = ListenOptions { admission, allow_remote: arguments.allow_remote, ..ListenOptions::default() };
+    let failed = |stage| move |error: forebay_memory_node::Error| Failure::new(error.kind(), stage, error);
+    let listener = forebay::listen(&arguments.listen, listen_options)
+        .map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    let options = Options {
+        extent_bytes: Some(EXTENT_BYTES),
+        threads: 0,
+        schedules: false,
+        whole_process: true,
+        ..Options::with_memory(MEMORY_BYTES)
+    };
+    let handle = MemoryNode::start(listener, options).map_err(failed(Stage::Start))?;
+    let mut register = NodeRegister::new(register, handle.address().into());
+    let mut election = Election::new(TERM);
+    output::line(&format!("ready {}", handle.address()))?;
+    let (clock, mut led) = (SystemClock::new(), None);
+    while handle.is_running() && signals.pending().next().is_none() {
+        if let Err(error) = election.ask(clock.now(), &mut register) {
+            tracing::debug!(%error, "the register does not answer");
+        }
+        let leads = election.leads(clock.now());
+        handle.schedule(leads);
+        if leads != led {
+            match leads {
+                Some(term) => tracing::info!(term = term.0, "elected"),
+                None => tracing::warn!("not elected any more"),
+            }
+            led = leads;
+        }
+        clock.sleep(LOOK);
+    }
+    handle.shutdown().map_err(failed(Stage::Running))
+}

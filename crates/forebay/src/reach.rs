@@ -1,0 +1,34 @@
+//! Nodes that are connected to again when a session has ended.
+
+use crate::{NodeAddress, connect};
+use forebay_memory_client::{ClientOptions, Error, MemoryClient, Reach};
+use std::sync::Arc;
+
+/// A session at the node, opened when it is first asked for, and again when it has ended. `name` is for the node's log.
+#[must_use]
+pub fn reach(address: &NodeAddress, name: &str) -> Reach {
+    let (address, name) = (address.clone(), name.to_owned());
+    Reach::new(move || open(&address, &name))
+}
+
+/// A session at whichever of the nodes schedules: for [`Options::scheduler`](crate::Options::scheduler).
+#[must_use]
+pub fn reach_scheduler(addresses: &[NodeAddress], name: &str) -> Arc<Reach> {
+    let (addresses, name) = (addresses.to_vec(), name.to_owned());
+    Arc::new(Reach::new(move || {
+        let mut last = None;
+        for address in &addresses {
+            match open(address, &name).and_then(|client| client.exchange(&[]).map(|_| client)) {
+                Ok(client) => return Ok(client),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::Invalid("there is no address of a scheduler".into())))
+    }))
+}
+
+fn open(address: &NodeAddress, name: &str) -> Result<Arc<MemoryClient>, Error> {
+    let link =
+        connect(address).map_err(|error| Error::Unreachable { kind: error.kind(), message: error.to_string() })?;
+    MemoryClient::connect(link, name, ClientOptions::default())
+}
