@@ -5,7 +5,7 @@ use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
 use crate::{nodes, output};
-use forebay::{NodeAddress, Reach};
+use forebay::{NodeAddress, Reach, Storage, StorageOptions};
 use forebay_env::{Clock, SystemClock};
 use forebay_worker::{Options, Worker};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,6 +28,9 @@ pub struct Arguments {
     scheduler: Option<NodeAddresses>,
     #[command(flatten)]
     access: AccessArguments,
+    /// The storage of the databases, as a URL: jobs that read or write it are run here too.
+    #[arg(long, value_name = "URL")]
+    storage: Option<String>,
     /// Threads for jobs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     threads: u32,
@@ -61,7 +64,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Some(scheduler) => forebay::reach_scheduler(scheduler.all(), "worker"),
         None => Arc::new(reach(arguments.memory.first())?),
     };
-    let options = Options { threads: arguments.threads, queue_limit: arguments.threads, ..Options::default() };
+    let storage = arguments.storage.as_deref().map(|url| Storage::open(url, StorageOptions::default())).transpose();
+    let storage = storage.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    let options = Options { storage, threads: arguments.threads, queue_limit: arguments.threads, ..Options::default() };
     let worker =
         Worker::start(reached, scheduler, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     output::line("ready")?;

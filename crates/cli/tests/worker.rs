@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Running, places, run, start, start_node};
-use forebay::{CompactionPlace, NodeAddress, Options, Reach, Statistics, Store};
+use common::{Running, fresh_path, places, run, start, start_node};
+use forebay::{CompactionPlace, NodeAddress, Options, Reach, Statistics, Storage, StorageOptions, Store};
 use forebay_env::{Clock, Random, SystemClock};
 use rustix::process::Signal;
 use std::sync::Arc;
@@ -120,6 +120,51 @@ fn workers_are_stopped_and_go_on() {
         }
         expect_swept(&address);
     }
+}
+
+/// The same with levels in storage, of which workers write the objects.
+#[test]
+fn workers_that_write_to_storage_are_killed() {
+    let folder = fresh_path("-storage");
+    let url = folder.display().to_string();
+    let open = |address: &str| {
+        let options = Options {
+            name: Some("db".into()),
+            storage: Some(Storage::open(&url, StorageOptions::default()).unwrap()),
+            storage_from_level: Some(1),
+            write_buffer_bytes: 128 << 10,
+            target_table_bytes: 128 << 10,
+            level1_bytes: 512 << 10,
+            compaction_place: CompactionPlace::Pool,
+            ..Options::default()
+        };
+        Store::connect(&address.parse::<NodeAddress>().unwrap(), options).unwrap()
+    };
+    let (node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0");
+    let worker = || {
+        let mut worker = start(&format!("worker --memory {address} --storage {url}"));
+        worker.until(|out| out == "ready\n");
+        worker
+    };
+    let mut workers = vec![worker(), worker()];
+    let store = open(&address);
+    let mut random = Random::seeded(11);
+    let counted = load(&store, 4000, 12, |_| {
+        SystemClock::new().sleep(Duration::from_millis(random.below(20)));
+        workers.remove(0).signal(Signal::KILL);
+        workers.push(worker());
+    });
+    assert!(counted.offloaded_compactions > 0, "{counted:?}");
+    store.close().unwrap();
+    drop((store, workers, node));
+    // All of it is in storage. What was left there of attempts is swept.
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB");
+    let store = open(&address);
+    for i in 0..4000 {
+        assert_eq!(store.get(&key(i)).unwrap().as_deref(), Some(&value(i, 11)[..]), "key {i}");
+    }
+    drop(store);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 fn scheduler(memory: &str) -> (Running, String) {

@@ -45,6 +45,7 @@ pub mod planted;
 #[cfg(not(feature = "planted"))]
 mod planted;
 mod scheduler;
+mod stored;
 
 pub use election::{Election, Question, Register};
 pub use executor::{Executor, Task};
@@ -53,3 +54,4 @@ pub use load::{Load, Policy, Weights};
 pub use message::{Beat, Body, Letter, MAX_RUNNING, MOST_MESSAGE_BYTES, Message};
 pub use owner::{Order, Owner};
 pub use scheduler::{Party, Scheduler};
+pub use stored::StoredPlace;

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
+use forebay_base::{checksum, envelope_checksum};
 use std::fmt;
 
 /// Longest name, in bytes: what S3 takes (1,024), less room for a store's prefix.
@@ -16,6 +17,13 @@ const DIGITS: usize = 20;
 pub struct ObjectName(String);
 
 impl ObjectName {
+    /// What an object is known by in its blocks: no other object of the storage has the name.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        let bytes = self.as_str().as_bytes();
+        u64::from(envelope_checksum(bytes)) << 32 | u64::from(checksum(bytes))
+    }
+
     /// The name `text`.
     ///
     /// # Errors

@@ -2,10 +2,11 @@
 
 use crate::Error;
 use crate::io::RemoteIo;
+use crate::stored::{Reached, Stored};
 use forebay_base::checksum;
 use forebay_fabric::EndpointOptions;
 use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient};
-use forebay_offload::{Attempt, Outcome, Package, Span};
+use forebay_offload::{Attempt, Outcome, Package, Span, StoredPlace};
 use forebay_proto::job_kind;
 use forebay_table::job::{CompactionJob, run_compaction};
 use std::sync::Arc;
@@ -17,9 +18,10 @@ pub(crate) fn run(
     endpoint: EndpointOptions,
     attempt: Attempt,
     package: &Package,
+    storage: Option<&Reached>,
     stop: &AtomicBool,
 ) -> Result<Outcome, Error> {
-    if package.kind != job_kind::COMPACTION || package.needs_storage {
+    if package.kind != job_kind::COMPACTION || package.needs_storage && storage.is_none() {
         return Err(Error::Unsupported(format!("jobs of kind {} are not run here", package.kind)));
     }
     let joined = client.join_ticket(package.ticket.job, package.ticket.secret, attempt.as_u64())?;
@@ -30,8 +32,14 @@ pub(crate) fn run(
     if checksum(&arguments) != expected {
         return Err(Error::Corrupt("the arguments are not those that the package names".into()));
     }
-    let job = CompactionJob::decode(&arguments)?;
-    io.take_inputs(&job)?;
+    let mut arguments = arguments.as_slice();
+    if let Some(storage) = storage.filter(|_| package.needs_storage) {
+        let (place, length) = StoredPlace::decode(arguments).map_err(|error| Error::Corrupt(error.to_string()))?;
+        arguments = arguments.get(length..).unwrap_or_default();
+        io.stored = Some(Stored::new(storage.clone(), &place)?);
+    }
+    let job = CompactionJob::decode(arguments)?;
+    io.take_inputs(&job, attempt.numbers(&job.output_segments))?;
     let made = run_compaction(&job, &mut io)?;
     let mut result = Vec::new();
     made.encode(&mut result)?;

@@ -3,7 +3,7 @@
 use forebay_base::ErrorKind;
 
 /// Why an attempt, or a call, failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A memory node refused, or is gone.
@@ -12,6 +12,9 @@ pub enum Error {
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] forebay_fabric::Error),
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] forebay_storage::Error),
     /// The job failed.
     #[error(transparent)]
     Job(#[from] forebay_table::Error),
@@ -34,6 +37,7 @@ impl Error {
             Self::Node(error) => error.kind(),
             Self::Fabric(error) => error.kind(),
             Self::Job(error) => error.kind(),
+            Self::Storage(error) => error.kind(),
             Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::Corrupt(_) => ErrorKind::Corrupt,
             Self::Thread(_) => ErrorKind::Io,

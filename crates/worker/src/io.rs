@@ -1,9 +1,11 @@
 //! A job's reads and writes: one-sided, several in flight, with keys that were lent for the attempt.
 
 use crate::Error;
+use crate::stored::Stored;
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_fabric::{Completion, Endpoint, NodeIdentity, Outcome, RemoteAddress};
 use forebay_memory_client::{ExtentId, ExtentRange, JoinedTicket};
+use forebay_storage::BlockObject;
 use forebay_table::job::{AllocatedSegment, CompactionJob, GatherRead, JobIo};
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +41,9 @@ pub(crate) struct RemoteIo<'a> {
     pub joined: JoinedTicket,
     endpoint: Endpoint,
     inputs: BTreeMap<SegmentId, Place>,
+    stored_inputs: BTreeMap<SegmentId, BlockObject>,
+    /// Its objects in storage, if it has any.
+    pub stored: Option<Stored>,
     outputs: BTreeMap<SegmentId, Place>,
     /// Numbers that are left for outputs.
     numbers: Range<u64>,
@@ -61,6 +66,8 @@ impl<'a> RemoteIo<'a> {
             joined,
             endpoint,
             inputs: BTreeMap::new(),
+            stored_inputs: BTreeMap::new(),
+            stored: None,
             outputs: BTreeMap::new(),
             numbers: 0..0,
             stop,
@@ -70,17 +77,23 @@ impl<'a> RemoteIo<'a> {
         }
     }
 
-    /// Gets keys to the job's inputs.
-    pub fn take_inputs(&mut self, job: &CompactionJob) -> Result<(), Error> {
+    /// Gets keys to the job's inputs, and opens those in storage. Outputs get these numbers.
+    pub fn take_inputs(&mut self, job: &CompactionJob, numbers: Range<u64>) -> Result<(), Error> {
         let mut ranges = Vec::with_capacity(job.segments.len());
-        for (id, info) in &job.segments {
+        let mut in_memory = Vec::with_capacity(job.segments.len());
+        for (&id, info) in &job.segments {
+            if let (Some(name), Some(stored)) = (object(info), &self.stored) {
+                self.stored_inputs.insert(id, stored.open(name, info.length)?);
+                continue;
+            }
+            in_memory.push((id, info.length));
             let outside = || Error::Unsupported(format!("{id} does not lie in {}", self.node));
             ranges.push(place(info, self.node).ok_or_else(outside)?);
         }
         let addresses = self.joined.read(&ranges)?;
-        let places = job.segments.iter().zip(addresses);
-        self.inputs = places.map(|((&id, info), address)| (id, Place { address, length: info.length })).collect();
-        self.numbers = job.output_segments.clone();
+        let places = in_memory.into_iter().zip(addresses);
+        self.inputs = places.map(|((id, length), address)| (id, Place { address, length })).collect();
+        self.numbers = numbers;
         Ok(())
     }
 
@@ -172,25 +185,48 @@ impl<'a> RemoteIo<'a> {
         self.drain()?;
         for batch in reads.chunks(GATHER_DEPTH) {
             let mut posted = Vec::with_capacity(batch.len());
+            let mut asked = Vec::new();
             for read in batch {
+                if let Some(object) = self.stored_inputs.get(&read.address.segment) {
+                    let end = read.address.offset.saturating_add(read.length as u64);
+                    asked.push((read, object.ask(read.address.offset..end)?));
+                    self.read_bytes += read.length as u64;
+                    continue;
+                }
                 let from = self.input(read.address.segment, read.address.offset, read.length)?;
                 let slot = self.endpoint.slot(read.length)?;
-                posted.push(self.endpoint.post_read(from, slot)?);
+                posted.push((read, self.endpoint.post_read(from, slot)?));
                 self.read_bytes += read.length as u64;
             }
             self.endpoint.flush();
-            for (read, id) in batch.iter().zip(posted) {
+            asked.iter_mut().for_each(|(_, asked)| asked.begin());
+            for (read, asked) in asked {
+                asked.wait(part(into, read)?)?;
+            }
+            for (read, id) in posted {
                 let Outcome::Read(slot) = self.endpoint.wait_for(id)? else {
                     return Err(Error::Corrupt("a read gave no bytes".into()));
                 };
-                let end = read.destination.checked_add(read.length);
-                let part = end.and_then(|end| into.get_mut(read.destination..end));
-                let outside = || Error::Job(forebay_table::Error::Invalid("a read leaves the job's buffer"));
-                part.ok_or_else(outside)?.copy_from_slice(&slot);
+                part(into, read)?.copy_from_slice(&slot);
                 self.endpoint.release(slot);
             }
         }
         Ok(())
+    }
+}
+
+/// The part of the job's buffer that a read fills.
+fn part<'b>(into: &'b mut [u8], read: &GatherRead) -> Result<&'b mut [u8], Error> {
+    let end = read.destination.checked_add(read.length);
+    let part = end.and_then(|end| into.get_mut(read.destination..end));
+    part.ok_or(Error::Job(forebay_table::Error::Invalid("a read leaves the job's buffer")))
+}
+
+/// The name of the object of a segment that lies in storage only.
+fn object(info: &SegmentInfo) -> Option<&str> {
+    match &info.placements[..] {
+        [Placement::Storage { object }] => Some(object),
+        _ => None,
     }
 }
 
@@ -213,6 +249,10 @@ fn as_table_error(error: Error) -> forebay_table::Error {
 
 impl JobIo for RemoteIo<'_> {
     fn read(&mut self, segment: SegmentId, offset: u64, into: &mut [u8]) -> forebay_table::Result<()> {
+        if let Some(object) = self.stored_inputs.get(&segment) {
+            self.read_bytes += into.len() as u64;
+            return object.read_at(offset, into).map_err(|error| as_table_error(error.into()));
+        }
         let from = self.input(segment, offset, into.len()).map_err(as_table_error)?;
         self.read_long(from, into).map_err(as_table_error)
     }
@@ -222,12 +262,17 @@ impl JobIo for RemoteIo<'_> {
     }
 
     fn longest_piece(&mut self, wanted: u64) -> u64 {
-        self.joined.longest_bytes().min(wanted)
+        let is_stored = self.stored.as_ref().is_some_and(|stored| stored.has_outputs);
+        if is_stored { wanted } else { self.joined.longest_bytes().min(wanted) }
     }
 
     fn allocate(&mut self, _kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {
         let number = self.numbers.next();
         let id = SegmentId(number.ok_or(forebay_table::Error::Invalid("no number is left for an output"))?);
+        if let Some(stored) = self.stored.as_mut().filter(|stored| stored.has_outputs) {
+            let object = stored.create(id, length).map_err(as_table_error)?;
+            return Ok(AllocatedSegment { id, placements: vec![Placement::Storage { object }] });
+        }
         let (range, address) = self.joined.allocate(length).map_err(|error| as_table_error(error.into()))?;
         self.outputs.insert(id, Place { address, length });
         let NodeIdentity { node, incarnation } = self.node;
@@ -236,6 +281,12 @@ impl JobIo for RemoteIo<'_> {
     }
 
     fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> forebay_table::Result<()> {
+        if let Some(stored) = &mut self.stored
+            && stored.write(segment, bytes).map_err(as_table_error)?
+        {
+            self.written_bytes += bytes.len() as u64;
+            return Ok(());
+        }
         let to = self.outputs.get(&segment).and_then(|place| place.part(offset, bytes.len()));
         let outside = || forebay_table::Error::Io {
             kind: ErrorKind::Invalid,

@@ -5,6 +5,7 @@
 //! | [`Worker`] | the threads: one that talks to the scheduler, and those that run jobs |
 //! | `attempt` | one attempt at a job: joins the ticket, runs the job function of `table`, leaves the result in memory |
 //! | `io` | the job's reads and writes: one-sided, with keys for that attempt alone |
+//! | `stored` | its objects in storage, under names of that attempt |
 //! | [`NodeRegister`] | who schedules, as a memory node's directory knows it: for those who would |
 //!
 //! What is decided is decided in [`forebay_offload::Executor`]. A worker that is stopped for so long that its sessions
@@ -16,6 +17,7 @@ mod attempt;
 mod error;
 mod io;
 mod register;
+mod stored;
 mod worker;
 
 pub use error::Error;

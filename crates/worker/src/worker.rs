@@ -5,12 +5,14 @@
 
 use crate::Error;
 use crate::attempt;
+use crate::stored::Reached;
 use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{EndpointOptions, NodeIdentity, Traffic};
 use forebay_memory_client::{MemoryClient, Reach};
 use forebay_offload::{Attempt, Executor, JobName, Letter, Outcome, Package, Reason, Task};
+use forebay_storage::Storage;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -30,6 +32,8 @@ pub struct Options {
     pub interval: Duration,
     /// How long an operation may take.
     pub timeout: Duration,
+    /// The storage of databases whose jobs need one.
+    pub storage: Option<Storage>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -41,6 +45,7 @@ impl Default for Options {
             queue_limit: 1,
             interval: Duration::from_millis(10),
             timeout: Duration::from_secs(5),
+            storage: None,
             clock: SystemClock::shared(),
         }
     }
@@ -88,6 +93,7 @@ struct Counters {
 struct Shared {
     nodes: Vec<Reach>,
     scheduler: Arc<Reach>,
+    storage: Option<Reached>,
     options: Options,
     queues: Mutex<Queues>,
     /// There is something to run.
@@ -115,12 +121,14 @@ impl Worker {
     /// Starts a worker for jobs whose memory lies in `nodes`, placed by the scheduler at `scheduler`.
     ///
     /// # Errors
-    /// [`Error::Thread`].
+    /// [`Error::Thread`], [`Error::Storage`].
     pub fn start(nodes: Vec<Reach>, scheduler: Arc<Reach>, options: Options) -> Result<Self, Error> {
         let threads = options.threads.max(1);
+        let storage = options.storage.clone().map(Reached::new).transpose()?;
         let shared = Arc::new(Shared {
             nodes,
             scheduler,
+            storage,
             options,
             queues: Mutex::default(),
             work: Condvar::new(),
@@ -229,7 +237,7 @@ impl Shared {
                         timeout: self.options.timeout,
                         clock: Arc::clone(&self.options.clock),
                     };
-                    return attempt::run(&client, endpoint, attempt, package, stop);
+                    return attempt::run(&client, endpoint, attempt, package, self.storage.as_ref(), stop);
                 }
                 Ok(_) => {}
                 Err(error) => failure = error.into(),
@@ -292,7 +300,7 @@ impl<'a> Talk<'a> {
 
     /// Says what there is to say, and does what it is told.
     fn exchange(&mut self, client: &Arc<MemoryClient>) -> Result<(), Error> {
-        let beat = Letter::Beat(self.executor.beat(0, 0, false));
+        let beat = Letter::Beat(self.executor.beat(0, 0, self.shared.storage.is_some()));
         let letters: Vec<_> = std::iter::once(beat).chain(self.letters.iter().cloned()).collect();
         // Who does not answer may not schedule any more; then somebody else does.
         let exchanged = client.exchange(&letters).inspect_err(|_| self.shared.scheduler.forget(client));

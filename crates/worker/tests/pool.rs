@@ -1,6 +1,6 @@
 //! Databases whose compactions run in a pool of workers: all of it in this process, over the in-process fabric.
 
-use forebay_engine::{CompactionPlace, Db, Options, Statistics};
+use forebay_engine::{CompactionPlace, Compression, Db, Options, Statistics, Storage, StorageOptions};
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::inprocess::{self, Connector};
 use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
@@ -39,7 +39,11 @@ impl Cluster {
 
     /// A worker that the scheduler knows.
     fn worker_with(&self, threads: u32) -> Worker {
-        let options = forebay_worker::Options { threads, ..forebay_worker::Options::default() };
+        self.worker_on(threads, None)
+    }
+
+    fn worker_on(&self, threads: u32, storage: Option<Storage>) -> Worker {
+        let options = forebay_worker::Options { threads, storage, ..forebay_worker::Options::default() };
         let worker = Worker::start(vec![self.reach()], Arc::new(self.reach()), options).unwrap();
         while !worker.is_known() {
             SystemClock::new().sleep(Duration::from_millis(1));
@@ -113,6 +117,93 @@ fn a_worker_does_compactions_where_the_memory_node_does_none() {
     db.close().unwrap();
     drop(db);
     cluster.expect_nothing_left();
+}
+
+/// A folder that is removed.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&folder));
+        Self(folder)
+    }
+
+    /// The storage there, counted by itself.
+    fn storage(&self) -> Storage {
+        Storage::open(self.0.to_str().unwrap(), StorageOptions::default()).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn open_stored(cluster: &Cluster, folder: &Folder, place: CompactionPlace, compacts: bool) -> Db {
+    let options = Options {
+        name: Some("db".into()),
+        storage: Some(folder.storage()),
+        storage_from_level: Some(1),
+        compression: Compression::None,
+        write_buffer_bytes: 128 << 10,
+        target_table_bytes: 512 << 10,
+        level1_bytes: 512 << 10,
+        level_size_multiplier: 4,
+        level0_compaction_trigger: if compacts { 4 } else { 1000 },
+        level0_slowdown_trigger: 1000,
+        level0_stop_trigger: 1000,
+        compaction_place: place,
+        ..Options::default()
+    };
+    Db::open(&[cluster.client("database")], options).unwrap()
+}
+
+/// Bytes that went between the compute node and the storage.
+fn moved(statistics: &Statistics) -> u64 {
+    statistics.storage.bytes_read + statistics.storage.bytes_written
+}
+
+#[test]
+fn compactions_into_storage_move_next_to_nothing_over_the_compute_node() {
+    const KEYS: u32 = 20_000;
+    let cluster = Cluster::start(0);
+    let measure = |name: &str, place, compacts, with_worker: bool| {
+        let folder = Folder::new(name);
+        let storage = with_worker.then(|| folder.storage());
+        let worker = storage.map(|storage| cluster.worker_on(8, Some(storage)));
+        let db = open_stored(&cluster, &folder, place, compacts);
+        for round in 0..3 {
+            for i in 0..KEYS {
+                db.put(&key(i), &value(i, round)).unwrap();
+            }
+        }
+        db.flush().unwrap();
+        db.wait_for_compactions().unwrap();
+        let counted = db.statistics();
+        check(&db, KEYS);
+        db.close().unwrap();
+        drop(db);
+        // All of it is in storage, with a memory node that has nothing.
+        let elsewhere = Cluster::start(1);
+        let again = open_stored(&elsewhere, &folder, CompactionPlace::MemoryNode, false);
+        check(&again, KEYS);
+        drop(worker);
+        counted
+    };
+    let flushed = measure("flushed", CompactionPlace::ComputeNode, false, false);
+    let at_home = measure("at-home", CompactionPlace::ComputeNode, true, false);
+    // Where threads do not run for seconds, a job may come home.
+    let is_whole = |counted: &Statistics| counted.offloaded_compactions == counted.compactions;
+    let mut offloaded = (0..5).map(|_| measure("offloaded", CompactionPlace::Pool, true, true));
+    let offloaded = offloaded.find(is_whole).expect("a run in which no compaction came home");
+    assert_eq!((flushed.compactions, at_home.offloaded_compactions), (0, 0));
+    assert!(offloaded.offloaded_compactions > 0, "{offloaded:?}");
+    // What a flush puts is the same in all of them.
+    let beside = |statistics: &Statistics| moved(statistics).saturating_sub(moved(&flushed));
+    let (home, pool) = (beside(&at_home), beside(&offloaded));
+    assert!(10 * pool <= home, "{home} bytes at home, {pool} in the pool");
 }
 
 #[test]

@@ -8,14 +8,16 @@
 use crate::remote::stored::StoredWriter;
 use crate::terms::{Error, Result};
 use bytes::Bytes;
-use forebay_base::{ErrorKind, SegmentId, checksum, envelope_checksum};
+use forebay_base::{ErrorKind, SegmentId};
 use forebay_env::HashSet;
 use forebay_env::sync::{Mutex, lock};
+use forebay_offload::StoredPlace;
 use forebay_storage::{
-    BlockCache, BlockEncoder, BlockObject, BlockOptions, BlockWriter, NumberedObjects, ObjectName, ObjectNumber,
-    ObjectStorage, Storage,
+    BlockCache, BlockEncoder, BlockObject, BlockOptions, BlockWriter, Compression, NumberedObjects, ObjectName,
+    ObjectNumber, ObjectStorage, Storage,
 };
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An object up to this long is put as a whole; a longer one in pieces of this length.
@@ -25,6 +27,7 @@ const PIECE_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Objects {
     storage: Arc<dyn ObjectStorage>,
+    prefix: ObjectName,
     numbered: NumberedObjects,
     epoch: u64,
     cache: Arc<BlockCache>,
@@ -43,8 +46,8 @@ impl Objects {
         layout: BlockOptions,
     ) -> Self {
         let storage = Arc::clone(storage.objects());
-        let numbered = NumberedObjects::new(Arc::clone(&storage), prefix);
-        Self { storage, numbered, epoch, cache, layout, garbage: Mutex::default() }
+        let numbered = NumberedObjects::new(Arc::clone(&storage), prefix.clone());
+        Self { storage, prefix, numbered, epoch, cache, layout, garbage: Mutex::default() }
     }
 
     /// The cache of blocks, which all shards share.
@@ -59,7 +62,7 @@ impl Objects {
     pub(crate) fn create(&self, id: SegmentId, kind: SegmentKind, length: u64) -> Result<StoredWriter> {
         let object = ObjectNumber { epoch: self.epoch, number: id.0 };
         let name = self.numbered.name(object)?;
-        let writer = BlockWriter::new(self.numbered.writer(object)?, self.layout, identity_of(&name), &[])?;
+        let writer = BlockWriter::new(self.numbered.writer(object)?, self.layout, name.identity(), &[])?;
         Ok(StoredWriter::new((id, kind, length), name, writer))
     }
 
@@ -80,7 +83,7 @@ impl Objects {
     pub(crate) fn open(&self, object: &str, length: u64) -> Result<BlockObject> {
         let name = ObjectName::new(object)?;
         let open = || -> forebay_storage::Result<_> {
-            self.cache.open(self.storage.open(&name)?, object, self.storage.size(&name)?, identity_of(&name))
+            self.cache.open(self.storage.open(&name)?, object, self.storage.size(&name)?, name.identity())
         };
         let opened = open().map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::corrupt(format!("a version names an object that is not there: {error}")),
@@ -106,13 +109,13 @@ impl Objects {
         let object = ObjectNumber { epoch: self.epoch, number: id.0 };
         let name = self.numbered.name(object)?;
         if length <= PIECE_BYTES {
-            let mut encoder = BlockEncoder::new(self.layout, identity_of(&name), &[])?;
+            let mut encoder = BlockEncoder::new(self.layout, name.identity(), &[])?;
             let mut bytes = Vec::new();
             encoder.add(&read(0, length)?, &mut bytes)?;
             encoder.finish(&mut bytes)?;
             self.numbered.put(object, Bytes::from(bytes))?;
         } else {
-            let mut writer = BlockWriter::new(self.numbered.writer(object)?, self.layout, identity_of(&name), &[])?;
+            let mut writer = BlockWriter::new(self.numbered.writer(object)?, self.layout, name.identity(), &[])?;
             let mut offset = 0;
             while offset < length {
                 let piece = PIECE_BYTES.min(length - offset);
@@ -138,6 +141,37 @@ impl Objects {
             object.read_at(offset, piece)?;
             each(offset, piece)?;
             offset += wanted as u64;
+        }
+        Ok(())
+    }
+
+    /// What an executor of a job must know of this shard's objects.
+    pub(crate) fn place(&self, has_outputs: bool) -> StoredPlace {
+        let (compression, level) = match self.layout.compression {
+            Compression::None => (0, 0),
+            Compression::Lz4 => (1, 0),
+            Compression::Zstd { level } => (2, level),
+        };
+        let (prefix, block_bytes) = (self.prefix.as_str().to_owned(), self.layout.block_bytes);
+        StoredPlace { prefix, epoch: self.epoch, has_outputs, compression, level, block_bytes }
+    }
+
+    /// Whether that is the name of the object of a segment that an executor made for this owner.
+    pub(crate) fn is_of(&self, id: SegmentId, name: &str) -> bool {
+        let expected = self.numbered.name(ObjectNumber { epoch: self.epoch, number: id.0 });
+        expected.is_ok_and(|expected| expected.as_str() == name)
+    }
+
+    /// Discards what executors left of a job whose outputs would have had these numbers. What comes later is left to the
+    /// next owner.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn sweep_job(&self, numbers: &Range<u64>) -> Result<()> {
+        for (object, _) in self.numbered.list()? {
+            if object.epoch == self.epoch && numbers.contains(&object.number) {
+                self.discard(self.numbered.name(object)?.as_str());
+            }
         }
         Ok(())
     }
@@ -175,12 +209,6 @@ impl Objects {
         }
         Ok(garbage.len() as u64)
     }
-}
-
-/// What an object is known by in its blocks: no other object of the storage has the name.
-fn identity_of(name: &ObjectName) -> u64 {
-    let bytes = name.as_str().as_bytes();
-    u64::from(envelope_checksum(bytes)) << 32 | u64::from(checksum(bytes))
 }
 
 /// Whether a segment lies in storage only, and has no place in memory.

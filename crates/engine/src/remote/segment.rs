@@ -487,6 +487,20 @@ impl Remote {
         Ok(Arc::new(segment))
     }
 
+    /// Takes over a segment that an executor made in storage.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is not the object that it should be; those of the storage.
+    pub(crate) fn take_stored(self: &Arc<Self>, id: SegmentId, info: &SegmentInfo) -> Result<Arc<Segment>> {
+        let foreign = || Error::corrupt(format!("an executor's {id} is not where it should be"));
+        let objects = self.objects().ok_or_else(foreign)?;
+        let name = object_of(&info.placements).filter(|name| objects.is_of(id, name)).ok_or_else(foreign)?;
+        let object = objects.open(name, info.length)?;
+        let segment = Segment::new(id, info.clone(), Place::Storage(Arc::new(object)), self);
+        segment.kept_as(name);
+        Ok(Arc::new(segment))
+    }
+
     /// Holds adopted outputs of a job, each with its range. If that fails, frees them.
     pub(crate) fn hold_outputs(
         self: &Arc<Self>,

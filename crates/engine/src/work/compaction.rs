@@ -67,13 +67,14 @@ impl Shard {
         tier: Tier,
     ) -> Result<(CompactionResult, Vec<Arc<Segment>>)> {
         let is_join = job.output_level == 0;
+        let offloading = self.tree.remote.memory_node().offloading();
         // A memory node does not reach the storage.
         let is_near = tier == Tier::Memory && !inputs.values().any(|segment| segment.is_stored());
         if is_join {
             self.release_for_join();
-        } else if let Some(part) = self.tree.remote.node_part().filter(|_| is_near) {
-            let made = match self.tree.remote.memory_node().offloading() {
-                Some(offloading) => self.compact_offloaded(offloading, part, job),
+        } else if let Some(part) = self.tree.remote.node_part().filter(|_| is_near || offloading.is_some()) {
+            let made = match offloading {
+                Some(offloading) => self.compact_offloaded(offloading, part, job, tier),
                 None => self.compact_near_data(part, job),
             };
             match made {
@@ -86,7 +87,7 @@ impl Shard {
                 Err(NotThere::Failed(error)) => return Err(self.tree.check_open().err().unwrap_or(error)),
             }
         }
-        let _at_home = self.tree.remote.memory_node().offloading().map(|offloading| offloading.at_home());
+        let _at_home = offloading.map(|offloading| offloading.at_home());
         let mut io = FabricIo::new(self, inputs, is_join, tier)?;
         let result = run_compaction(job, &mut io).map_err(|error| io.failure.take().unwrap_or_else(|| error.into()))?;
         io.pipeline.drain()?;

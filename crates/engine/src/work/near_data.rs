@@ -13,6 +13,7 @@
 //! so that the attempt can do no more harm and what it made is freed.
 
 use crate::remote::node_part::NodePart;
+use crate::remote::objects::is_stored;
 use crate::remote::pipeline::read_spot;
 use crate::remote::segment::Segment;
 use crate::terms::statistics;
@@ -64,6 +65,9 @@ impl Shard {
         statistics::add(&counters.compaction_fabric_bytes, (arguments.len() + reply.len()) as u64);
         let mut result = CompactionResult::decode(&reply).map_err(Error::from)?;
         let ranges = self.outputs(job, &result)?;
+        if ranges.len() != result.segments.len() {
+            return Err(Error::corrupt("the memory node names outputs that it cannot have made").into());
+        }
         part.adopt(&shard, &ranges).map_err(|error| self.refused(&shard, error))?;
         let segments = self.tree.remote.hold_outputs(part, &result.segments, &ranges)?;
         for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
@@ -123,7 +127,7 @@ impl Shard {
         }
     }
 
-    /// Checks that a result is that of the job, and finds where its segments lie.
+    /// Checks that a result is that of the job, and finds where those of its segments lie that are in memory.
     pub(crate) fn outputs(&self, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
         if result.identity != job.identity {
             let (asked, answered) = (&job.identity, &result.identity);
@@ -131,10 +135,11 @@ impl Shard {
         }
         let numbers: BTreeSet<SegmentId> = result.segments.iter().map(|(id, _)| *id).collect();
         let known = numbers.iter().all(|id| job.output_segments.contains(&id.0));
-        let ranges: Option<Vec<_>> = result.segments.iter().map(|(_, info)| self.tree.remote.place_of(info)).collect();
+        let in_memory = result.segments.iter().filter(|(_, info)| !is_stored(info));
+        let ranges: Option<Vec<_>> = in_memory.map(|(_, info)| self.tree.remote.place_of(info)).collect();
         match ranges {
-            Some(ranges) if known && numbers.len() == ranges.len() => Ok(ranges),
-            _ => Err(Error::corrupt("the memory node names outputs that it cannot have made")),
+            Some(ranges) if known && numbers.len() == result.segments.len() => Ok(ranges),
+            _ => Err(Error::corrupt("a job's result names outputs that it cannot have made")),
         }
     }
 

@@ -16,7 +16,9 @@
 //! Whatever goes wrong, the ticket is closed first, so that no executor can do any harm; then the job runs at the memory
 //! node, if that is what the scheduler found, or here.
 
+use crate::plan::tiers::Tier;
 use crate::remote::node_part::NodePart;
+use crate::remote::objects::is_stored;
 use crate::remote::offloading::Offloading;
 use crate::remote::pipeline::{Pipeline, read_spot};
 use crate::remote::segment::Segment;
@@ -27,10 +29,10 @@ use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, checksum};
 use forebay_env::Random;
 use forebay_memory_client::{ExtentId, ExtentRange, Purpose, ShardHandle};
-use forebay_offload::{JobName, Order, Outcome, Package, Reason, Span, Ticket};
+use forebay_offload::{JobName, Order, Outcome, Package, Reason, Span, StoredPlace, Ticket};
 use forebay_proto::job_kind;
 use forebay_table::SegmentKind;
-use forebay_table::job::{CompactionJob, CompactionResult};
+use forebay_table::job::{CompactionJob, CompactionResult, JobInput};
 use std::sync::Arc;
 
 /// What a job made, with its segments held.
@@ -43,11 +45,13 @@ impl Shard {
         offloading: &Offloading,
         part: &NodePart,
         job: &mut CompactionJob,
+        tier: Tier,
     ) -> Result<Made, NotThere> {
         let shard = part.shard();
         self.tree.check_open()?;
         self.address(&shard, job);
-        let arguments = self.write_arguments(job)?;
+        let stored = self.stored_place(job, tier);
+        let arguments = self.write_arguments(job, stored.as_ref())?;
         let secret =
             Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("drawing a secret: {error}")))?;
         let opened = shard.open_ticket(secret).map_err(Error::from);
@@ -58,15 +62,23 @@ impl Shard {
             epoch: shard.epoch().0,
             job: job.identity.job,
         };
-        let package = self.package(job, &arguments, number, secret);
+        let package = self.package(job, &arguments, stored.is_some(), number, secret);
         let prepared = package.and_then(|package| offloading.prepare(name, package, patience(job)));
-        match prepared {
+        let made = match prepared {
             Ok(()) => self.await_offloaded(offloading, part, &shard, job, name, number),
             Err(error) => {
                 self.close_ticket(&shard, number);
                 Err(NotThere::Refused(error))
             }
+        };
+        // An attempt may have left objects. What cannot be swept now is left to the next owner.
+        let is_left = matches!(&made, Err(NotThere::Refused(error)) if error.kind() == ErrorKind::Unavailable);
+        if let (true, Some(objects)) = (is_left && stored.is_some(), self.tree.remote.objects())
+            && let Err(error) = objects.sweep_job(&job.output_segments)
+        {
+            tracing::debug!(%error, "objects of an attempt are left to the next owner");
         }
+        made
     }
 
     /// Does what is to be done about the job until it is decided.
@@ -100,8 +112,12 @@ impl Shard {
                 }
                 Order::RunElsewhere(_, Reason::Near) => return self.compact_near_data(part, job),
                 Order::RunElsewhere(_, reason) => {
+                    let kind = match reason {
+                        Reason::Home | Reason::Near | Reason::Busy => ErrorKind::Busy,
+                        Reason::Failed | Reason::Lost | Reason::Ended => ErrorKind::Unavailable,
+                    };
                     let cause = format!("no executor did it: {reason:?}");
-                    return Err(NotThere::Refused(Error::new(ErrorKind::Busy, cause)));
+                    return Err(NotThere::Refused(Error::new(kind, cause)));
                 }
                 // The letters have gone already.
                 Order::Send(_) => {}
@@ -109,9 +125,21 @@ impl Shard {
         }
     }
 
+    /// Where the job's objects lie, if it has any.
+    fn stored_place(&self, job: &CompactionJob, tier: Tier) -> Option<StoredPlace> {
+        let has_outputs = tier == Tier::Storage;
+        let needs_storage = has_outputs || job.segments.values().any(is_stored);
+        self.tree.remote.objects().filter(|_| needs_storage).map(|objects| objects.place(has_outputs))
+    }
+
     /// Writes the arguments to memory of this session, where executors read them.
-    fn write_arguments(&self, job: &CompactionJob) -> Result<(Arc<Segment>, u32), NotThere> {
+    fn write_arguments(
+        &self,
+        job: &CompactionJob,
+        stored: Option<&StoredPlace>,
+    ) -> Result<(Arc<Segment>, u32), NotThere> {
         let mut bytes = Vec::new();
+        stored.iter().for_each(|stored| stored.encode(&mut bytes));
         job.encode(&mut bytes).map_err(Error::from)?;
         let remote = &self.tree.remote;
         let length = bytes.len() as u64;
@@ -131,6 +159,7 @@ impl Shard {
         &self,
         job: &CompactionJob,
         (segment, checksum): &(Arc<Segment>, u32),
+        needs_storage: bool,
         number: u64,
         secret: u128,
     ) -> Result<Package> {
@@ -138,13 +167,18 @@ impl Shard {
         let length = segment.info().length;
         let place = self.tree.remote.place_of(segment.info());
         let place = place.ok_or_else(|| Error::corrupt("the arguments of a job are nowhere"))?;
+        let lies_in_storage = |input: &&JobInput| job.segments.get(&input.table.image.segment).is_some_and(is_stored);
+        let bytes = |stored| {
+            let inputs = job.inputs.iter().filter(|input| lies_in_storage(input) == stored);
+            inputs.map(|input| input.table.properties.record_bytes).sum()
+        };
         Ok(Package {
             kind: job_kind::COMPACTION,
-            needs_storage: false,
+            needs_storage,
             ticket: Ticket { node: here.node, incarnation: here.incarnation, job: number, secret },
             arguments: Span { extent: place.extent.0, offset: place.offset, length, checksum: *checksum },
-            memory_bytes: job.inputs.iter().map(|input| input.table.properties.record_bytes).sum(),
-            storage_bytes: 0,
+            memory_bytes: bytes(false),
+            storage_bytes: bytes(true),
         })
     }
 
@@ -167,7 +201,12 @@ impl Shard {
         let result = CompactionResult::decode(&bytes)?;
         let ranges = self.outputs(job, &result)?;
         part.adopt_attempt(shard, &ranges)?;
-        let segments = remote.hold_outputs(part, &result.segments, &ranges)?;
+        let (stored, in_memory): (Vec<_>, Vec<_>) =
+            result.segments.iter().cloned().partition(|(_, info)| is_stored(info));
+        let mut segments = remote.hold_outputs(part, &in_memory, &ranges)?;
+        for (id, info) in &stored {
+            segments.push(remote.take_stored(*id, info)?);
+        }
         Ok((result, segments))
     }
 
