@@ -286,6 +286,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: None,
     },
     Suite {
+        name: "worker-kill",
+        about: "databases, memory nodes, schedulers and workers as processes, killed and stopped at random for twenty minutes",
+        folder: "crates/cli",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["test", "--release", "--package", "forebay-cli", "--test", "worker", "--"],
+        full: &["--include-ignored", "--nocapture"],
+        slice: None,
+    },
+    Suite {
         name: "kill",
         about: "kill -9 of the memory node under load, over every fabric between processes",
         folder: "crates/cli",

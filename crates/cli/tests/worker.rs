@@ -16,20 +16,24 @@ fn worker(address: &str) -> Running {
     worker
 }
 
-fn open(address: &str) -> Store {
-    open_with(address, None)
-}
-
-fn open_with(address: &str, scheduler: Option<Arc<Reach>>) -> Store {
-    let options = Options {
+/// So small memtables and tables that there are many compactions.
+fn small_options() -> Options {
+    Options {
         write_buffer_bytes: 128 << 10,
         target_table_bytes: 128 << 10,
         level1_bytes: 512 << 10,
         shards: 2,
         compaction_place: CompactionPlace::Pool,
-        scheduler,
         ..Options::default()
-    };
+    }
+}
+
+fn open(address: &str) -> Store {
+    open_with(address, None)
+}
+
+fn open_with(address: &str, scheduler: Option<Arc<Reach>>) -> Store {
+    let options = Options { scheduler, ..small_options() };
     Store::connect(&address.parse::<NodeAddress>().unwrap(), options).unwrap()
 }
 
@@ -60,13 +64,18 @@ fn load(store: &Store, keys: u32, rounds: u32, mut meanwhile: impl FnMut(u32)) -
 }
 
 fn expect_swept(address: &str) {
+    expect_swept_but(address, 0);
+}
+
+/// Nothing of databases is left. A store without memory says who schedules.
+fn expect_swept_but(address: &str, stores: u64) {
     let clock = SystemClock::new();
     let mut last = String::new();
     for _ in 0..500 {
         let used = run(&format!("tenants --memory {address} --format json")).expect(0).json();
         let tenant = &used["tenants"][0];
-        let figures = ["memory_bytes", "ranges", "keys", "jobs", "stores"];
-        if figures.iter().all(|figure| tenant[figure] == 0) {
+        let figures = ["memory_bytes", "ranges", "keys", "jobs"];
+        if figures.iter().all(|figure| tenant[figure] == 0) && tenant["stores"] == stores {
             return;
         }
         last = tenant.to_string();
@@ -132,11 +141,7 @@ fn workers_that_write_to_storage_are_killed() {
             name: Some("db".into()),
             storage: Some(Storage::open(&url, StorageOptions::default()).unwrap()),
             storage_from_level: Some(1),
-            write_buffer_bytes: 128 << 10,
-            target_table_bytes: 128 << 10,
-            level1_bytes: 512 << 10,
-            compaction_place: CompactionPlace::Pool,
-            ..Options::default()
+            ..small_options()
         };
         Store::connect(&address.parse::<NodeAddress>().unwrap(), options).unwrap()
     };
@@ -208,6 +213,80 @@ fn another_scheduler_takes_over() {
         assert!(counted.offloaded_compactions > before, "{signal:?}: {before} before, {counted:?}");
         drop((store, worker, first, second));
     }
+}
+
+/// Two databases on two memory nodes, with two schedulers and three workers, of which one after the other is killed, or
+/// stopped for a while, at random.
+fn many_of_everything(seed: u64, rounds: u32) {
+    let mut random = Random::seeded(seed);
+    let clock = SystemClock::new();
+    let nodes = [(); 2].map(|()| start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=1 --lease=1s"));
+    let memory = nodes.each_ref().map(|(_, address)| address.clone());
+    let mut schedulers = [(); 2].map(|()| scheduler(&memory[0]));
+    let addresses = schedulers.each_ref().map(|(_, address)| address.clone());
+    let both = addresses.each_ref().map(|address| address.parse::<NodeAddress>().unwrap());
+    let worker_line = format!("worker --threads 2 --memory {} --scheduler {}", memory.join(","), addresses.join(","));
+    // It is there as soon as a scheduler is elected.
+    let worker = || start(&worker_line);
+    let mut workers = [(); 3].map(|()| worker());
+    let all = memory.each_ref().map(|address| address.parse::<NodeAddress>().unwrap());
+    let databases = [1, 2].map(|number: u32| {
+        let options = Options { scheduler: Some(forebay::reach_scheduler(&both, "test")), ..small_options() };
+        let store = Store::connect_all(&all, options).unwrap();
+        forebay_env::thread::spawn(format!("database-{number}"), move || {
+            let pause = |_| SystemClock::new().sleep(Duration::from_millis(30));
+            let counted = load(&store, 3000, rounds * 6, pause);
+            store.close().unwrap();
+            counted
+        })
+        .unwrap()
+    });
+    while !databases.iter().all(|database| database.is_finished()) {
+        let victim = random.below(8) as usize;
+        let stops = random.below(2) == 0;
+        match (victim, stops) {
+            (0..=5, true) => {
+                workers[victim % 3].signal(Signal::STOP);
+                clock.sleep(Duration::from_millis(random.below(1500)));
+                workers[victim % 3].signal(Signal::CONT);
+            }
+            (0..=5, false) => {
+                workers[victim % 3].signal(Signal::KILL);
+                workers[victim % 3] = worker();
+            }
+            (victim, true) => {
+                schedulers[victim - 6].0.signal(Signal::STOP);
+                clock.sleep(Duration::from_millis(random.below(1500)));
+                schedulers[victim - 6].0.signal(Signal::CONT);
+            }
+            (victim, false) => {
+                let (running, address) = &mut schedulers[victim - 6];
+                running.signal(Signal::KILL);
+                while !running.has_ended() {
+                    clock.sleep(Duration::from_millis(1));
+                }
+                *running = start(&format!("scheduler --listen {address} --memory {}", memory[0]));
+            }
+        }
+        clock.sleep(Duration::from_millis(random.below(300)));
+    }
+    let counted = databases.map(|database| database.join().unwrap());
+    let offloaded: u64 = counted.iter().map(|counted| counted.offloaded_compactions).sum();
+    println!("seed {seed}: {offloaded} compactions were offloaded");
+    drop((workers, schedulers));
+    expect_swept_but(&memory[0], 1);
+    expect_swept(&memory[1]);
+}
+
+#[test]
+fn anything_is_killed_or_stopped() {
+    many_of_everything(1, 4);
+}
+
+#[test]
+#[ignore = "takes twenty minutes: cargo xtask worker-kill"]
+fn anything_is_killed_or_stopped_for_long() {
+    (2..32).for_each(|seed| many_of_everything(seed, 150));
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod error;
 mod io;
 mod register;
 mod stored;
+mod throughput;
 mod worker;
 
 pub use error::Error;

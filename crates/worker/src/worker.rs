@@ -6,6 +6,7 @@
 use crate::Error;
 use crate::attempt;
 use crate::stored::Reached;
+use crate::throughput::Throughput;
 use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, SystemClock};
@@ -254,6 +255,7 @@ struct Talk<'a> {
     letters: VecDeque<Letter>,
     /// Tells running attempts to stop.
     stops: BTreeMap<(JobName, Attempt), Arc<AtomicBool>>,
+    throughput: Throughput,
     /// The scheduler could not be reached last time.
     is_lost: bool,
 }
@@ -261,7 +263,14 @@ struct Talk<'a> {
 impl<'a> Talk<'a> {
     fn new(shared: &'a Shared) -> Self {
         let executor = Executor::new(shared.options.threads.max(1), shared.options.queue_limit);
-        Self { shared, executor, letters: VecDeque::new(), stops: BTreeMap::new(), is_lost: false }
+        Self {
+            shared,
+            executor,
+            letters: VecDeque::new(),
+            stops: BTreeMap::new(),
+            throughput: Throughput::default(),
+            is_lost: false,
+        }
     }
 
     fn run(mut self) {
@@ -300,7 +309,11 @@ impl<'a> Talk<'a> {
 
     /// Says what there is to say, and does what it is told.
     fn exchange(&mut self, client: &Arc<MemoryClient>) -> Result<(), Error> {
-        let beat = Letter::Beat(self.executor.beat(0, 0, self.shared.storage.is_some()));
+        let written = self.shared.counters.written_bytes.load(Ordering::Relaxed);
+        self.throughput.look(self.shared.options.clock.now(), written);
+        let Throughput { per_second, best_per_second, .. } = self.throughput;
+        let beat = self.executor.beat(per_second, best_per_second, self.shared.storage.is_some());
+        let beat = Letter::Beat(beat);
         let letters: Vec<_> = std::iter::once(beat).chain(self.letters.iter().cloned()).collect();
         // Who does not answer may not schedule any more; then somebody else does.
         let exchanged = client.exchange(&letters).inspect_err(|_| self.shared.scheduler.forget(client));
