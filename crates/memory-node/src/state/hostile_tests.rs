@@ -14,7 +14,7 @@ use forebay_base::ErrorKind::AccessDenied as Denied;
 use forebay_env::Random;
 use forebay_fabric::PeerId;
 use forebay_proto::calls::*;
-use forebay_proto::replies::{SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage};
+use forebay_proto::replies::{SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TicketOpened};
 use forebay_proto::{Blob, Message, Request, Rest, ShardId};
 
 const HONEST: u64 = 1;
@@ -67,11 +67,14 @@ struct Arena {
     session: SessionId,
     store: StoreId,
     epoch: Epoch,
+    ticket: u64,
     leased: Vec<ExtentId>,
     adopted: Vec<ExtentId>,
 }
 
 const SHARD: ShardId = ShardId(0);
+/// Of all tickets: the hostile one has got hold of it.
+const SECRET: u128 = 0x5ec;
 
 impl Arena {
     fn new(seed: u64) -> Self {
@@ -88,6 +91,7 @@ impl Arena {
             session: SessionId(0),
             store: StoreId(0),
             epoch: Epoch(0),
+            ticket: 0,
             leased: Vec::new(),
             adopted: Vec::new(),
         };
@@ -99,6 +103,9 @@ impl Arena {
         let shard = arena.shard();
         let acquired = arena.honest(AcquireShard { session, shard, takeover: false });
         arena.epoch = ShardAcquired::decode(&acquired).unwrap().epoch;
+        let epoch = arena.epoch;
+        let opened = arena.honest(OpenTicket { session, shard, epoch, secret: SECRET });
+        arena.ticket = TicketOpened::decode(&opened).unwrap().ticket;
         arena
     }
 
@@ -235,7 +242,8 @@ impl Arena {
         let extents = self.any_extents();
         let ranges = self.any_ranges();
         let reading_epoch = [0, 3, u64::MAX][self.random.below(3) as usize];
-        match self.random.below(24) {
+        let (ticket, attempt) = (1 + self.random.below(6), self.random.below(5));
+        match self.random.below(34) {
             0 => {
                 let tenant = text(["", "hostile", "honest", "secret:honest"][self.random.below(4) as usize]);
                 OpenSession { protocol: 1, tenant, name: text("\u{1b}[2J\nforged"), capabilities: 0 }.into()
@@ -263,6 +271,13 @@ impl Arena {
             20 => SetRoot { session, shard, epoch, root: Blob::new([1; 4096]).unwrap() }.into(),
             21 => ReleaseShard { session, shard, epoch }.into(),
             22 => ListTenants { session, after: text("") }.into(),
+            23 | 24 => OpenTicket { session, shard, epoch, secret: SECRET }.into(),
+            25 => CloseTicket { session, shard, epoch, ticket }.into(),
+            26 | 27 => JoinTicket { session, ticket, secret: SECRET, attempt }.into(),
+            28 => ReadForTicket { session, ticket, attempt, ranges }.into(),
+            29 | 30 => AllocateForTicket { session, ticket, attempt, length: 1 + attempt * 9000 }.into(),
+            31 => FinishTicket { session, ticket, attempt, well: attempt < 3 }.into(),
+            32 => Exchange { session, letters: Rest(vec![1; attempt as usize]) }.into(),
             _ => {
                 let attempt = self.random.below(6);
                 SubmitJob { session, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) }.into()
@@ -308,6 +323,7 @@ impl Arena {
                 };
                 let request = self.any_call(link);
                 let list = matches!(request, Request::ListTenants(_));
+                let honest_ticket = matches!(&request, Request::JoinTicket(call) if call.ticket == self.ticket);
                 let answer = self.state.call(self.now, PeerId(link), request);
                 self.collect();
                 match answer {
@@ -317,7 +333,15 @@ impl Arena {
                             granted.iter().any(|(it, _)| self.leased.contains(it) || self.adopted.contains(it));
                         assert!(!foreign, "the hostile one got a key to memory of the honest one");
                     }
-                    Ok(_) => assert!(!list, "it does not administer the node"),
+                    Ok(Answer::Lend { wanted, .. }) => {
+                        let is_foreign = |extent| self.leased.contains(extent) || self.adopted.contains(extent);
+                        let foreign = wanted.iter().any(|(range, _)| is_foreign(&range.extent));
+                        assert!(!foreign, "the hostile one was lent memory of the honest one");
+                    }
+                    Ok(_) => {
+                        assert!(!list, "it does not administer the node");
+                        assert!(!honest_ticket, "it runs a job of the honest one");
+                    }
                     Err(_) => {}
                 }
             }
