@@ -4,7 +4,7 @@
 //! hold up those who are in. What they cost in memory is fixed as well: there are at most [`MAX_STRANGERS`] and
 //! [`MAX_OF_SOURCE`] from one source, each holds some tens of KiB, and after [`PATIENCE`] it is shown out. When there are too
 //! many, the oldest one of the source that has the most makes room for the newcomer, so a source that sends
-//! thousands shows out its own.
+//! thousands shows out its own. It has a last turn first: one whose proof has come is let in, however many press behind it.
 //!
 //! ```text
 //!                 first byte             handshake done          hello
@@ -242,7 +242,7 @@ impl Door {
         let id = self.next_stranger;
         self.next_stranger += 1;
         if let Some(other) = self.crowd.enter(id, from.ip()) {
-            self.close(other, Some((Turned::ShownOut, "others want to come in")));
+            self.show_out(other);
         }
         let both = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         if let Err(error) = epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(id), both) {
@@ -268,6 +268,14 @@ impl Door {
                     self.close(id, None);
                 }
             }
+        }
+    }
+
+    /// A stranger makes room for others, unless all of its proof has come.
+    fn show_out(&mut self, id: u64) {
+        match self.strangers.get_mut(&id).map(Stranger::turn) {
+            Some(Verdict::LetIn(what)) => self.let_in(id, *what),
+            _ => self.close(id, Some((Turned::ShownOut, "others want to come in"))),
         }
     }
 

@@ -20,6 +20,11 @@ use std::time::Duration;
 
 /// Bytes received at a time while a connection introduces itself.
 const RECEIVE_BYTES: usize = 4096;
+/// How often a connection is opened that the node closes without saying why: it shows out the oldest strangers of a
+/// source that sends many, and others at this address may do that.
+const ATTEMPTS: u32 = 9;
+/// Pause before the second attempt; each further one is twice as long. All together take half a second.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Opens a link to the node at this address; it lives until [`Shared::end`]. `host` is the address as it was written.
 pub(super) fn join(address: SocketAddr, host: &str, options: Options) -> Result<Arc<Shared>, Error> {
@@ -39,27 +44,54 @@ pub(super) fn join(address: SocketAddr, host: &str, options: Options) -> Result<
     }))
 }
 
-/// Connects, says hello and proves who this process is. Returns what came behind the welcome, too. `name` is that
-/// of the node's certificate.
+/// A connection that was let in, the node's welcome, and what came behind that.
+type Welcomed = (Stream, Welcome, Buffer);
+
+/// Connects, says hello and proves who this process is, and does it again where the node closes the connection.
+/// `name` is that of the node's certificate.
 fn introduce(
     address: SocketAddr,
     name: Option<&ServerName<'static>>,
     options: &Options,
     hello: Hello,
-) -> Result<(Stream, Welcome, Buffer), Error> {
+) -> Result<Welcomed, Error> {
     let clock = SystemClock::new();
     let limit = options.connect_timeout;
     let deadline = Nanos::try_from(limit.as_nanos()).unwrap_or(Nanos::MAX);
-    let broken = |broken| denied(address, broken);
     let time_left = || match deadline.saturating_sub(clock.now()) {
         0 => Err(Error::lost(address, format_args!("no welcome within {limit:?}"))),
         left => Ok(Duration::from_nanos(left)),
     };
+    let mut pause = PAUSE;
+    for _ in 1..ATTEMPTS {
+        let stream = open(address, time_left()?, options)?;
+        match greet(stream, address, name, options, hello, &time_left) {
+            Err(Error::PeerLost { .. }) => clock.sleep(pause.min(time_left()?)),
+            result => return result,
+        }
+        pause *= 2;
+    }
+    greet(open(address, time_left()?, options)?, address, name, options, hello, &time_left)
+}
+
+fn open(address: SocketAddr, limit: Duration, options: &Options) -> Result<Stream, Error> {
+    Stream::connect(address, limit, options.socket_bytes).map_err(|e| Error::lost(address, e))
+}
+
+/// Says hello over a connection, and proves who this process is.
+fn greet(
+    mut stream: Stream,
+    address: SocketAddr,
+    name: Option<&ServerName<'static>>,
+    options: &Options,
+    hello: Hello,
+    time_left: impl Fn() -> Result<Duration, Error>,
+) -> Result<Welcomed, Error> {
+    let broken = |broken| denied(address, broken);
     let pause = |stream: &Stream, for_room| {
         wait([(stream, for_room)], time_left()?);
         Ok(())
     };
-    let mut stream = Stream::connect(address, limit, options.socket_bytes).map_err(|e| Error::lost(address, e))?;
     if let (Some(config), Some(name)) = (&options.access.tls, name) {
         stream.begin_tls(Tls::client(config, name.clone()).map_err(broken)?);
         while !stream.shake_hands().map_err(broken)? {

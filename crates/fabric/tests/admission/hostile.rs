@@ -3,6 +3,7 @@
 use super::authority::Validity;
 use super::{ALICE, BOB, SOON, Site, connect, joined, node, secrets, with_secret};
 use forebay_base::{checksum, checksum_append};
+use forebay_env::thread::spawn;
 use forebay_env::{Clock, Random, SystemClock};
 use forebay_fabric::admission::{Access, AccessOptions, AdmissionOptions};
 use forebay_fabric::tcp::{self, TcpListener};
@@ -15,6 +16,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Strangers that a node keeps, in all and of one source.
@@ -351,6 +353,35 @@ fn strangers_by_the_thousand_keep_nobody_out() {
         counts.shown_out + counts.late >= 2000 - 2 * MAX_OF_SOURCE
     });
     assert!(gone, "{:?}", node.admission_counts());
+}
+
+/// An honest client that shares its address with strangers may be shown out as one of theirs, and comes again.
+#[test]
+fn strangers_of_the_same_source_keep_nobody_out() {
+    let node = with_alice_and_bob();
+    let link = connect(&node, with_secret(ALICE)).unwrap();
+    let (over, place) = (Arc::new(AtomicBool::new(false)), place(&node));
+    let flood = || {
+        let over = Arc::clone(&over);
+        let strangers = move || {
+            let mut strangers = std::collections::VecDeque::new();
+            while !over.load(Ordering::Relaxed) {
+                let Ok(mut socket) = TcpStream::connect(place) else { continue };
+                let _ = socket.write_all(&frame(1, &CONTROL));
+                strangers.push_back(socket);
+                if strangers.len() as u64 > 2 * MAX_OF_SOURCE {
+                    strangers.pop_front();
+                }
+            }
+        };
+        spawn("strangers", strangers).unwrap()
+    };
+    let floods: Vec<_> = (0..8).map(|_| flood()).collect();
+    let came = (0..100).all(|_| link.endpoint(EndpointOptions::default()).is_ok());
+    over.store(true, Ordering::Relaxed);
+    floods.into_iter().for_each(|flood| flood.join().unwrap());
+    assert!(came, "{:?}", node.admission_counts());
+    assert!(node.admission_counts().shown_out > 0);
 }
 
 #[test]
