@@ -65,13 +65,13 @@ fn introduce(
     let mut pause = PAUSE;
     for _ in 1..ATTEMPTS {
         let stream = open(address, time_left()?, options)?;
-        match greet(stream, address, name, options, hello, &time_left) {
+        match greet(stream, address, name, options, hello, time_left) {
             Err(Error::PeerLost { .. }) => clock.sleep(pause.min(time_left()?)),
             result => return result,
         }
         pause *= 2;
     }
-    greet(open(address, time_left()?, options)?, address, name, options, hello, &time_left)
+    greet(open(address, time_left()?, options)?, address, name, options, hello, time_left)
 }
 
 fn open(address: SocketAddr, limit: Duration, options: &Options) -> Result<Stream, Error> {
