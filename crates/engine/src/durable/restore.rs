@@ -152,6 +152,7 @@ impl Restorer<'_> {
         let objects = Some(Arc::new(objects));
         let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, objects));
         let mut segments = HashMap::default();
+        self.recovery.segments_held += found.held.len() as u64;
         for (id, info) in found.held {
             let segment = remote.hold(id, &info).map_err(misplaced)?;
             let segment = segment.ok_or_else(|| Error::corrupt(format!("{id} does not lie in this memory node")))?;
@@ -160,7 +161,6 @@ impl Restorer<'_> {
         for segment in keeping::open(&remote, found.stored, self.options.background_threads > 0)? {
             segments.insert(segment.id(), segment);
         }
-        self.recovery.segments_held += segments.len() as u64;
         let epoch = Some(self.root.epoch.max(version.epoch()));
         let mut edit = VersionEdit { epoch, ..VersionEdit::default() };
         let mut loaded = Vec::with_capacity(found.lost.len());
