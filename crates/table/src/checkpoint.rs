@@ -142,6 +142,87 @@ impl BlockWriter {
     }
 }
 
+/// A block ends at this many bytes of entries.
+const BLOCK_BYTES: usize = 256 << 10;
+/// A section ends at this many bytes of blocks.
+const SECTION_BYTES: u64 = 32 << 20;
+
+/// Writes a whole checkpoint as a stream of bytes. What is to be written next is appended to a buffer of the caller's, who
+/// empties it.
+#[derive(Debug)]
+pub struct StreamWriter {
+    block: BlockWriter,
+    section: Section,
+    footer: Footer,
+    /// Bytes written so far.
+    offset: u64,
+}
+
+impl StreamWriter {
+    /// Begins a checkpoint of keys in this order.
+    ///
+    /// # Errors
+    /// None: a header is short.
+    pub fn begin(key_order: KeyOrder, out: &mut Vec<u8>) -> Result<Self> {
+        let header = encode_header(key_order)?;
+        out.extend_from_slice(&header);
+        let offset = header.len() as u64;
+        let section = Section { offset, ..Section::default() };
+        Ok(Self { block: BlockWriter::default(), section, footer: Footer::default(), offset })
+    }
+
+    /// Adds an entry. Entries come in key order, each key once.
+    ///
+    /// # Errors
+    /// As [`BlockWriter::finish`].
+    pub fn push(&mut self, entry: BlockEntry<'_>, out: &mut Vec<u8>) -> Result<()> {
+        self.block.push(entry);
+        if self.block.size_bytes() >= BLOCK_BYTES { self.end_block(out) } else { Ok(()) }
+    }
+
+    /// Ends the checkpoint; its sections, and its length in bytes.
+    ///
+    /// # Errors
+    /// As [`BlockWriter::finish`].
+    pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(Footer, u64)> {
+        self.end_block(out)?;
+        self.end_section();
+        let before = out.len();
+        self.footer.encode(self.offset, out)?;
+        Ok((self.footer, self.offset + (out.len() - before) as u64))
+    }
+
+    fn end_block(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        if self.block.count() == 0 {
+            return Ok(());
+        }
+        self.section.entries += self.block.count();
+        let before = out.len();
+        self.block.finish(out)?;
+        let written = (out.len() - before) as u64;
+        self.offset += written;
+        self.section.length += written;
+        if self.section.length >= SECTION_BYTES {
+            self.end_section();
+        }
+        Ok(())
+    }
+
+    fn end_section(&mut self) {
+        let next = Section { offset: self.offset, ..Section::default() };
+        let ended = std::mem::replace(&mut self.section, next);
+        if ended.entries > 0 {
+            self.footer.sections.push(ended);
+        }
+    }
+}
+
+/// Whether a footer begins with these bytes.
+#[must_use]
+pub fn begins_footer(bytes: &[u8]) -> bool {
+    bytes.starts_with(&FOOTER.magic)
+}
+
 /// Length of the whole block that begins with these [`BLOCK_HEADER_LENGTH`] bytes.
 ///
 /// # Errors

@@ -14,16 +14,12 @@ use forebay_base::{ErrorKind, KeyOrder};
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::spawn;
 use forebay_memory_client::MemoryClient;
-use forebay_table::checkpoint::{self, BLOCK_HEADER_LENGTH, BlockEntry, BlockWriter, Footer, Section, TRAILER_LENGTH};
+use forebay_table::checkpoint::{self, BLOCK_HEADER_LENGTH, BlockEntry, Footer, Section, StreamWriter, TRAILER_LENGTH};
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A block ends at this many bytes of entries.
-const BLOCK_BYTES: usize = 256 << 10;
-/// A section ends at this many bytes of blocks.
-const SECTION_BYTES: u64 = 32 << 20;
 /// Bytes of entries in one loaded batch.
 const BATCH_BYTES: usize = 64 << 10;
 /// Maximum number of loading threads.
@@ -169,70 +165,23 @@ fn sync_folder(path: &Path) -> Result<()> {
 fn write_file(db: &Db, path: &Path) -> Result<CheckpointSummary> {
     let file =
         OpenOptions::new().write(true).create(true).truncate(true).open(path).map_err(failed("creating", path))?;
-    let mut writer = Writing { path, out: BufWriter::with_capacity(1 << 20, file), offset: 0, sections: Vec::new() };
-    writer.append(&checkpoint::encode_header(db.key_order())?)?;
-    let mut section = Section { offset: writer.offset, ..Section::default() };
-    let mut block = BlockWriter::default();
+    let mut file = BufWriter::with_capacity(1 << 20, file);
+    let mut out = Vec::new();
+    let mut writer = StreamWriter::begin(db.key_order(), &mut out)?;
     let mut iterator = db.iter()?;
     iterator.seek_to_first()?;
     while iterator.valid() {
-        block.push(BlockEntry { key: iterator.key(), value: iterator.value(), expiry_ms: iterator.expiry_ms() });
+        let (key, value, expiry_ms) = (iterator.key(), iterator.value(), iterator.expiry_ms());
+        writer.push(BlockEntry { key, value, expiry_ms }, &mut out)?;
         iterator.next()?;
-        if block.size_bytes() >= BLOCK_BYTES {
-            writer.end_block(&mut block, &mut section)?;
-        }
+        file.write_all(&out).map_err(failed("writing", path))?;
+        out.clear();
     }
-    writer.end_block(&mut block, &mut section)?;
-    writer.end_section(&mut section);
-    writer.finish()
-}
-
-/// A checkpoint being written.
-struct Writing<'a> {
-    path: &'a Path,
-    out: BufWriter<File>,
-    offset: u64,
-    sections: Vec<Section>,
-}
-
-impl Writing<'_> {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.offset += bytes.len() as u64;
-        self.out.write_all(bytes).map_err(failed("writing", self.path))
-    }
-
-    fn end_block(&mut self, block: &mut BlockWriter, section: &mut Section) -> Result<()> {
-        if block.count() == 0 {
-            return Ok(());
-        }
-        section.entries += block.count();
-        let mut bytes = Vec::new();
-        block.finish(&mut bytes)?;
-        self.append(&bytes)?;
-        section.length += bytes.len() as u64;
-        if section.length >= SECTION_BYTES {
-            self.end_section(section);
-        }
-        Ok(())
-    }
-
-    fn end_section(&mut self, section: &mut Section) {
-        let next = Section { offset: self.offset, ..Section::default() };
-        let ended = std::mem::replace(section, next);
-        if ended.entries > 0 {
-            self.sections.push(ended);
-        }
-    }
-
-    fn finish(mut self) -> Result<CheckpointSummary> {
-        let footer = Footer { sections: std::mem::take(&mut self.sections) };
-        let mut bytes = Vec::new();
-        footer.encode(self.offset, &mut bytes)?;
-        self.append(&bytes)?;
-        let file = self.out.into_inner().map_err(|error| failed("writing", self.path)(error.into_error()))?;
-        file.sync_all().map_err(failed("syncing", self.path))?;
-        Ok(CheckpointSummary { entries: footer.entries(), file_bytes: self.offset, sections: footer.sections.len() })
-    }
+    let (footer, file_bytes) = writer.finish(&mut out)?;
+    file.write_all(&out).map_err(failed("writing", path))?;
+    let file = file.into_inner().map_err(|error| failed("writing", path)(error.into_error()))?;
+    file.sync_all().map_err(failed("syncing", path))?;
+    Ok(CheckpointSummary { entries: footer.entries(), file_bytes, sections: footer.sections.len() })
 }
 
 fn open_file(path: &Path) -> Result<File> {
