@@ -1,0 +1,115 @@
+//! Files, standard input and standard output.
+
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Where a dump comes from.
+pub struct Input {
+    reader: Box<dyn Read + Send>,
+    bytes: Option<u64>,
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Input").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Input {
+    /// Opens the file, or standard input for `-`.
+    ///
+    /// # Errors
+    /// `NotFound`, `AccessDenied`, `Io`.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self { reader: Box::new(std::io::stdin()), bytes: None });
+        }
+        let opening = |cause| Error::io(format_args!("opening {}", path.display()), &cause);
+        let file = File::open(path).map_err(opening)?;
+        let about = file.metadata().map_err(opening)?;
+        Ok(Self { reader: Box::new(file), bytes: about.is_file().then_some(about.len()) })
+    }
+
+    /// How long it is, where that is known.
+    #[must_use]
+    pub const fn bytes(&self) -> Option<u64> {
+        self.bytes
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn into_reader(self) -> Box<dyn Read + Send> {
+        self.reader
+    }
+}
+
+/// Where a dump goes. A file gets its name once it is whole and synced.
+#[derive(Debug)]
+pub struct Output {
+    target: Target,
+}
+
+#[derive(Debug)]
+enum Target {
+    Stream(BufWriter<std::io::Stdout>),
+    File { out: BufWriter<File>, partial: PathBuf, path: PathBuf },
+}
+
+impl Output {
+    /// Begins the file, or standard output for `-`.
+    ///
+    /// # Errors
+    /// `Invalid` for a path that names no file; `AccessDenied`, `Full`, `Io`.
+    pub fn create(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            let out = BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout());
+            return Ok(Self { target: Target::Stream(out) });
+        }
+        let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
+        let mut name = name.to_owned();
+        name.push(".partial");
+        let partial = path.with_file_name(name);
+        let file = File::create(&partial);
+        let file = file.map_err(|cause| Error::io(format_args!("creating {}", partial.display()), &cause))?;
+        let out = BufWriter::with_capacity(BUFFER_BYTES, file);
+        Ok(Self { target: Target::File { out, partial, path: path.to_owned() } })
+    }
+
+    /// Makes what was written survive, under its name.
+    ///
+    /// # Errors
+    /// `Full`, `Io`.
+    pub fn finish(mut self) -> Result<()> {
+        match &mut self.target {
+            Target::Stream(out) => out.flush().map_err(|cause| Error::io("writing to standard output", &cause)),
+            Target::File { out, partial, path } => {
+                let named = out.flush().and_then(|()| out.get_ref().sync_all()).and_then(|()| {
+                    std::fs::rename(&*partial, &*path)?;
+                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+                });
+                named.map_err(|cause| Error::io(format_args!("writing {}", path.display()), &cause))
+            }
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match &mut self.target {
+            Target::Stream(out) => out.write(bytes),
+            Target::File { out, .. } => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match &mut self.target {
+            Target::Stream(out) => out.flush(),
+            Target::File { out, .. } => out.flush(),
+        }
+    }
+}

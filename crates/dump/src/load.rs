@@ -1,0 +1,151 @@
+//! Loading a dump.
+
+use crate::binary::Blocks;
+use crate::entry::{Entry, Format};
+use crate::error::{Error, Result};
+use crate::loader::Loader;
+use crate::{json, tsv};
+use forebay::{Db, Keyspace};
+use std::io::{BufRead, BufReader, Read};
+
+/// Longest line that is read: a value whose bytes are all escaped, and a key.
+const MAX_LINE_BYTES: u64 = 512 << 20;
+/// `progress` is told after so many entries.
+const ENTRIES_A_STEP: u64 = 1 << 10;
+
+/// What a line, or a block, that cannot be loaded does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// It ends the load. What was read before stays written.
+    #[default]
+    Stop,
+    /// It is passed over, and told.
+    Skip,
+}
+
+/// How a dump is loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadOptions {
+    /// Its form.
+    pub format: Format,
+    /// What happens to what cannot be loaded.
+    pub on_error: OnError,
+}
+
+/// What was loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Loaded {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of keys and values.
+    pub entry_bytes: u64,
+    /// Bytes of the dump that were read.
+    pub bytes: u64,
+    /// Lines or blocks that were passed over.
+    pub skipped: u64,
+}
+
+/// Loads a dump into a database, or into a keyspace of it. Of several entries of one key the last one stays. When it has
+/// returned, everything is written, and as durable as the database's writes are. `progress` is told from time to time, and
+/// `skipped` of what is passed over.
+///
+/// # Errors
+/// `Invalid` for a line, naming its number; `Corrupt` for a binary dump that is damaged or not whole; those of the input and
+/// of writes. Some entries may have been written.
+pub fn load(
+    db: &Db,
+    keyspace: Option<&Keyspace>,
+    input: impl Read,
+    options: LoadOptions,
+    progress: &mut dyn FnMut(Loaded),
+    skipped: &mut dyn FnMut(&Error),
+) -> Result<Loaded> {
+    let loader = Loader::new(db, keyspace)?;
+    let mut load = Load { loader, options, loaded: Loaded::default(), progress, skipped };
+    match options.format {
+        Format::Binary => load.blocks(input)?,
+        Format::Tsv => load.lines(input, tsv::decode)?,
+        Format::Json => load.lines(input, json::decode)?,
+    }
+    load.loader.finish()?;
+    (load.progress)(load.loaded);
+    Ok(load.loaded)
+}
+
+struct Load<'a> {
+    loader: Loader,
+    options: LoadOptions,
+    loaded: Loaded,
+    progress: &'a mut dyn FnMut(Loaded),
+    skipped: &'a mut dyn FnMut(&Error),
+}
+
+impl Load<'_> {
+    fn lines(&mut self, input: impl Read, decode: impl Fn(&[u8]) -> Result<Entry<'_>>) -> Result<()> {
+        let mut input = BufReader::with_capacity(1 << 20, input);
+        let mut line = Vec::new();
+        for number in 1_u64.. {
+            line.clear();
+            let read = (&mut input).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+            let read = read.map_err(|cause| Error::io("reading the dump", &cause))? as u64;
+            if read == 0 {
+                break;
+            }
+            self.loaded.bytes += read;
+            let place = format!("line {number}");
+            let text = match line.strip_suffix(b"\n") {
+                Some(text) => text.strip_suffix(b"\r").unwrap_or(text),
+                None if read == MAX_LINE_BYTES => return Err(Error::invalid("it is longer than any entry").at(place)),
+                None => &line,
+            };
+            match decode(text) {
+                Ok(entry) => self.push(&entry, &place)?,
+                Err(error) => self.fail(error.at(place))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn blocks(&mut self, input: impl Read) -> Result<()> {
+        let mut blocks = Blocks::begin(BufReader::with_capacity(1 << 20, input))?;
+        while let Some(block) = blocks.read()? {
+            let place = format!("block {} of the dump", block.number);
+            match block.entries() {
+                Ok(entries) => entries.iter().try_for_each(|entry| self.push(entry, &place))?,
+                Err(error) => self.fail(error.at(place))?,
+            }
+            self.loaded.bytes = blocks.offset();
+        }
+        let counted = blocks.entries().unwrap_or_default();
+        if counted != self.loaded.entries && self.loaded.skipped == 0 {
+            let found = self.loaded.entries;
+            return Err(Error::corrupt(format!("the dump has {found} entries, and its end says {counted}")));
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, entry: &Entry<'_>, place: &str) -> Result<()> {
+        if let Err(error) = entry.check() {
+            return self.fail(error.at(place));
+        }
+        self.loader.push(entry)?;
+        self.loaded.entries += 1;
+        self.loaded.entry_bytes += (entry.key.len() + entry.value.len()) as u64;
+        if self.loaded.entries.is_multiple_of(ENTRIES_A_STEP) {
+            (self.progress)(self.loaded);
+        }
+        Ok(())
+    }
+
+    /// Something cannot be loaded.
+    fn fail(&mut self, error: Error) -> Result<()> {
+        match self.options.on_error {
+            OnError::Stop => Err(error),
+            OnError::Skip => {
+                self.loaded.skipped += 1;
+                (self.skipped)(&error);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Writing many entries to a database: large batches, several in flight.
+//!
+//! ```text
+//!   entries ──▸ by a hash of the key ──▸ lane 0: batch ─▸ batch ─▸ a thread that writes them in order
+//!                                        lane 1: …
+//! ```
+//!
+//! A key always goes to the same lane, so of several entries of one key the last one stays.
+
+use crate::entry::Entry;
+use crate::error::{Error, Result};
+use forebay::{Db, ErrorKind, Keyspace, WriteBatch};
+use forebay_env::sync::{Mutex, lock};
+use forebay_env::thread::{JoinHandle, spawn};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Lanes, each with a batch being written.
+const LANES: usize = 4;
+/// Batches that wait in a lane.
+const WAITING: usize = 2;
+/// A batch ends at this many bytes of keys and values.
+const BATCH_BYTES: u64 = 256 << 10;
+
+/// See the module. Without [`Loader::finish`], the last entries are not written.
+#[derive(Debug)]
+pub struct Loader {
+    keyspace: Option<Keyspace>,
+    lanes: Vec<Lane>,
+    failure: Arc<Mutex<Option<Error>>>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    batch: WriteBatch,
+    sender: SyncSender<WriteBatch>,
+    thread: JoinHandle<()>,
+}
+
+impl Loader {
+    /// Writes to a database, or to a keyspace of it.
+    ///
+    /// # Errors
+    /// `Io` when there is no thread.
+    pub fn new(db: &Db, keyspace: Option<&Keyspace>) -> Result<Self> {
+        let failure = Arc::<Mutex<Option<Error>>>::default();
+        let lane = |number| {
+            let (sender, batches) = sync_channel(WAITING);
+            let (db, failure) = (db.clone(), Arc::clone(&failure));
+            let thread = spawn(format!("forebay-load-{number}"), move || write_all(&db, &batches, &failure));
+            let thread = thread.map_err(|cause| Error::new(ErrorKind::Io, format!("starting a thread: {cause}")))?;
+            Ok(Lane { batch: WriteBatch::new(), sender, thread })
+        };
+        let lanes = (0..LANES).map(lane).collect::<Result<Vec<_>>>()?;
+        Ok(Self { keyspace: keyspace.cloned(), lanes, failure })
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `Invalid` for an entry that is too large, and nothing else has happened then; the first error of a write.
+    pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
+        entry.check()?;
+        let lane = self.lanes.get_mut(lane_of(&entry.key)).ok_or_else(|| Error::invalid("there is no lane"))?;
+        match (&self.keyspace, entry.expiry_ms) {
+            (None, None) => drop(lane.batch.put(&entry.key, &entry.value)),
+            (None, Some(expiry_ms)) => drop(lane.batch.put_expiring(&entry.key, &entry.value, expiry_ms)),
+            (Some(keyspace), None) => drop(lane.batch.within(keyspace).put(&entry.key, &entry.value)),
+            (Some(keyspace), Some(expiry_ms)) => {
+                lane.batch.within(keyspace).put_expiring(&entry.key, &entry.value, expiry_ms);
+            }
+        }
+        if lane.batch.record_bytes() < BATCH_BYTES {
+            return Ok(());
+        }
+        let batch = std::mem::take(&mut lane.batch);
+        // A lane that has failed takes batches on, and drops them.
+        let _ = lane.sender.send(batch);
+        self.check()
+    }
+
+    /// Writes what is left, and waits for all writes.
+    ///
+    /// # Errors
+    /// The first error of a write.
+    pub fn finish(mut self) -> Result<()> {
+        for Lane { batch, sender, thread } in self.lanes.drain(..) {
+            let _ = sender.send(batch);
+            drop(sender);
+            if thread.join().is_err() {
+                lock(&self.failure).get_or_insert_with(|| Error::new(ErrorKind::Io, "a thread that loads panicked"));
+            }
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<()> {
+        lock(&self.failure).as_ref().map_or(Ok(()), |error| Err(error.clone()))
+    }
+}
+
+fn write_all(db: &Db, batches: &Receiver<WriteBatch>, failure: &Mutex<Option<Error>>) {
+    for batch in batches {
+        if lock(failure).is_none()
+            && let Err(error) = db.write(&batch)
+        {
+            lock(failure).get_or_insert_with(|| error.into());
+        }
+    }
+}
+
+/// FNV-1a: any spread will do, and each run has the same.
+fn lane_of(key: &[u8]) -> usize {
+    let hash = key
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    (hash >> 32) as usize % LANES
+}
