@@ -7,6 +7,8 @@ use std::time::Duration;
 /// How storage is reached. The default is right for a directory.
 #[derive(Clone)]
 pub struct StorageOptions {
+    /// Whether a directory that is not there is created. Whoever only reads does not want that.
+    pub create_directory: bool,
     /// Layout of logs in files.
     pub file_log: FileLogOptions,
     /// Layout of logs in objects.
@@ -25,6 +27,7 @@ pub struct StorageOptions {
 impl Default for StorageOptions {
     fn default() -> Self {
         Self {
+            create_directory: true,
             file_log: FileLogOptions::default(),
             object_log: ObjectLogOptions::default(),
             operation_timeout: Duration::from_secs(120),
@@ -40,6 +43,7 @@ impl fmt::Debug for StorageOptions {
         // Values may be credentials.
         let names: Vec<&str> = self.settings.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("StorageOptions")
+            .field("create_directory", &self.create_directory)
             .field("file_log", &self.file_log)
             .field("object_log", &self.object_log)
             .field("operation_timeout", &self.operation_timeout)

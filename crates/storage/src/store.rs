@@ -3,7 +3,7 @@
 use crate::counts::{CountedDisk, CountedObjects, Counters, StorageCounts};
 use crate::disk::{Disk, OsDisk};
 use crate::error::{Error, Result};
-use crate::log::{FileLog, Log, LogReader, ObjectLog, Recovery, delete_log, open_log};
+use crate::log::{FileLog, Log, LogReader, ObjectLog, Recovery, Rescued, delete_log, open_log, rescue_log};
 use crate::name::ObjectName;
 use crate::objects::{DirectoryObjects, MemoryObjects, ObjectStorage};
 use crate::options::StorageOptions;
@@ -25,7 +25,7 @@ impl Storage {
     ///
     /// | URL | storage | feature |
     /// |---|---|---|
-    /// | `file:///path`, or a path | a directory, created if it is not there | |
+    /// | `file:///path`, or a path | a directory, created if it is not there ([`StorageOptions::create_directory`]) | |
     /// | `memory:` | memory of this call's own, for tests | |
     /// | `s3://bucket/prefix` | S3, or what speaks its protocol | `s3` |
     /// | `hdfs://host:port/prefix` | HDFS | `hdfs` |
@@ -61,7 +61,8 @@ impl Storage {
             return Err(invalid(path, "name a directory"));
         }
         let nonce = Random::secret().map_err(|cause| Error::io("open", path, &cause))? as u64;
-        Ok(Self::of_disk(Arc::new(OsDisk::open(path)?), nonce, options))
+        let disk = if options.create_directory { OsDisk::open(path)? } else { OsDisk::open_existing(path)? };
+        Ok(Self::of_disk(Arc::new(disk), nonce, options))
     }
 
     /// Storage on a disk: objects and logs are files. `nonce` as for [`DirectoryObjects::new`].
@@ -118,6 +119,15 @@ impl Storage {
     /// `Corrupt`, naming the place where something that was durable is damaged; those of the storage.
     pub fn open_log(&self, name: &ObjectName, recovery: Recovery) -> Result<LogReader> {
         open_log(&self.objects, self.disk.as_ref(), name, recovery)
+    }
+
+    /// Reads what is left of the log under `name`, segment by segment, whatever has happened to it; nothing for one that is
+    /// not there. Changes nothing.
+    ///
+    /// # Errors
+    /// Those of the storage, but for `Corrupt`.
+    pub fn rescue_log(&self, name: &ObjectName) -> Result<Vec<Rescued>> {
+        rescue_log(&self.objects, self.disk.as_ref(), name)
     }
 
     /// Deletes a log that was recovered and is not needed any more, but for its seal.

@@ -69,6 +69,12 @@ impl BlockDirectory {
         self.length
     }
 
+    /// Length of each block but the last, in bytes before compression.
+    #[must_use]
+    pub const fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
     /// Length of the object in bytes as stored.
     #[must_use]
     pub fn object_bytes(&self) -> u64 {

@@ -31,15 +31,27 @@ impl OsDisk {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(parent).and_then(|folder| folder.sync_all()).map_err(|cause| failed(&cause))?;
         }
-        if disk.root.is_dir() {
-            return Ok(disk);
+        disk.checked()
+    }
+
+    /// The files below `root`, which is there.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` when it is no folder; `AccessDenied`, `Io`.
+    pub fn open_existing(root: impl Into<PathBuf>) -> Result<Self> {
+        let disk = Self { root: root.into() };
+        match disk.root.metadata() {
+            Ok(_) => disk.checked(),
+            Err(cause) => Err(Error::io("open", disk.describe(), &cause)),
         }
-        Err(Error::new(
-            ErrorKind::Invalid,
-            "open",
-            disk.describe(),
-            "it is not a folder: name one, or none to create it",
-        ))
+    }
+
+    fn checked(self) -> Result<Self> {
+        if self.root.is_dir() {
+            return Ok(self);
+        }
+        let detail = "it is not a folder: name one, or none to create it";
+        Err(Error::new(ErrorKind::Invalid, "open", self.describe(), detail))
     }
 
     fn path(&self, path: &str) -> PathBuf {

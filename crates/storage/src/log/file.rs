@@ -281,6 +281,17 @@ fn segments(disk: &dyn Disk, folder: &str) -> Result<Vec<u64>> {
     Ok(entries.iter().filter_map(|entry| number(entry.name.strip_suffix(LOG)?)).collect())
 }
 
+/// Paths of a log's segments, ascending. What recovery wrote stands in for the last one.
+pub(super) fn segment_files(disk: &dyn Disk, folder: &str) -> Result<Vec<String>> {
+    let end = path_in(folder, END);
+    let mut paths: Vec<_> = segments(disk, folder)?.into_iter().map(|number| segment_path(folder, number)).collect();
+    if disk.exists(&end)? {
+        paths.pop();
+        paths.push(end);
+    }
+    Ok(paths)
+}
+
 /// Deletes a log but for its seal. Nobody reads it any more: what it had is elsewhere.
 ///
 /// # Errors

@@ -208,6 +208,20 @@ impl Scan {
         Ok(scan)
     }
 
+    /// Goes on behind the first bad frame, from one whole frame to the next, whatever is between them.
+    pub fn go_on(&mut self, segment: &Bytes) {
+        let mut offset = self.end.saturating_sub(self.header.start) as usize + SEGMENT_HEADER_BYTES;
+        while offset < segment.len() {
+            match self.frame_at(segment, offset) {
+                Ok((frame, _)) => {
+                    offset += frame_bytes(frame.payload.len());
+                    self.frames.push(frame);
+                }
+                Err(_) => offset += ALIGNMENT,
+            }
+        }
+    }
+
     fn position_at(&self, offset: usize) -> Position {
         self.header.start.saturating_add((offset - SEGMENT_HEADER_BYTES) as u64)
     }
@@ -344,6 +358,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn frames_behind_damage_are_found_when_asked_for() {
+        let mut bytes = segment(&[b"one", b"four", b"5"], 0);
+        bytes[SEGMENT_HEADER_BYTES + frame_bytes(3) + 58] ^= 1;
+        let bytes = bytes.into();
+        let mut scan = Scan::new(&bytes).unwrap();
+        scan.go_on(&bytes);
+        let payloads: Vec<_> = scan.frames.iter().map(|frame| &frame.payload[..]).collect();
+        assert_eq!(payloads, [&b"one"[..], b"5"]);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_scanned_without_panic(
@@ -360,9 +385,13 @@ mod tests {
             for (at, mask) in flips {
                 damaged.get_mut(at).into_iter().for_each(|byte| *byte ^= mask);
             }
-            if let Ok(scan) = Scan::new(&damaged.into()) {
+            let damaged = damaged.into();
+            if let Ok(mut scan) = Scan::new(&damaged) {
                 let found: Vec<_> = scan.frames.iter().map(|frame| &frame.payload[..]).collect();
                 prop_assert!(payloads.starts_with(&found), "{:?}", found);
+                scan.go_on(&damaged);
+                let is_one = |frame: &Frame| payloads.contains(&&frame.payload[..]);
+                prop_assert!(scan.frames.iter().all(is_one), "{:?}", scan.frames);
             }
         }
     }

@@ -26,12 +26,14 @@ pub mod frame;
 mod group;
 mod objects;
 mod reader;
+mod rescue;
 mod writer;
 
 pub use file::{FileLog, FileLogOptions};
 pub use frame::{Frame, MAX_FRAME_BYTES, Position};
 pub use objects::{ObjectLog, ObjectLogOptions};
 pub use reader::{Cut, LogReader, Recovery};
+pub use rescue::Rescued;
 pub use writer::{Log, LogCounts};
 
 use crate::disk::Disk;
@@ -50,6 +52,18 @@ pub(crate) fn open_log(
     match disk {
         Some(disk) => file::open(Arc::clone(disk), name.as_str(), recovery),
         None => objects::open(Arc::clone(objects), name, recovery),
+    }
+}
+
+/// Reads what is left of a log, whatever has happened to it.
+pub(crate) fn rescue_log(
+    objects: &Arc<dyn ObjectStorage>,
+    disk: Option<&Arc<dyn Disk>>,
+    name: &ObjectName,
+) -> Result<Vec<Rescued>> {
+    match disk {
+        Some(disk) => rescue::of_files(&**disk, name.as_str()),
+        None => rescue::of_objects(&**objects, name),
     }
 }
 

@@ -1,0 +1,71 @@
+//! Reading what is left of a log that is damaged: every segment on its own, and every whole frame of it, also those behind
+//! damage. Changes nothing, and seals nothing.
+
+use super::file;
+use super::frame::{Frame, Position, Scan};
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::name::ObjectName;
+use crate::objects::ObjectStorage;
+use bytes::Bytes;
+
+/// What is left of a segment.
+#[derive(Debug, Clone)]
+pub struct Rescued {
+    /// The file or object.
+    pub object: String,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// The log's random number.
+    pub log: u64,
+    /// Where it begins in the log.
+    pub start: Position,
+    /// Whether it is what ends a log that was recovered.
+    pub is_seal: bool,
+    /// Its whole frames.
+    pub frames: Vec<Frame>,
+    /// What is wrong with it. At the end of the last segment it may be a torn write, which nobody was told of.
+    pub damage: Option<Error>,
+}
+
+/// Reads the segments of a log in files.
+pub(crate) fn of_files(disk: &dyn Disk, folder: &str) -> Result<Vec<Rescued>> {
+    file::segment_files(disk, folder)?
+        .into_iter()
+        .map(|path| read(&path, crate::disk::read_file(disk, &path)))
+        .collect()
+}
+
+/// Reads the segments of a log in objects.
+pub(crate) fn of_objects(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<Vec<Rescued>> {
+    let listed = storage.list(Some(prefix))?;
+    let names = listed.into_iter().filter(|object| object.name.number_after(prefix).is_some());
+    names.map(|object| read(object.name.as_str(), storage.get(&object.name))).collect()
+}
+
+fn read(object: &str, bytes: Result<Bytes>) -> Result<Rescued> {
+    let bytes = bytes?;
+    let mut rescued = Rescued {
+        object: object.to_owned(),
+        bytes: bytes.len() as u64,
+        log: 0,
+        start: 0,
+        is_seal: false,
+        frames: Vec::new(),
+        damage: None,
+    };
+    match Scan::new(&bytes) {
+        Ok(mut scan) => {
+            (rescued.log, rescued.start, rescued.is_seal) = (scan.header.log, scan.header.start, scan.header.is_seal);
+            if scan.bad.is_some() {
+                rescued.damage = Some(scan.damage(object));
+                scan.go_on(&bytes);
+            }
+            rescued.frames = scan.frames;
+        }
+        // A segment that never began.
+        Err(_) if bytes.iter().all(|byte| *byte == 0) => {}
+        Err(cause) => rescued.damage = Some(Error::decode(object, &cause)),
+    }
+    Ok(rescued)
+}
