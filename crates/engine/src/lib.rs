@@ -16,6 +16,7 @@
 //!   write                 the write path
 //!   work                  background work: does what the planner says
 //!   read, scan            point reads and iteration
+//!   inspect               what lies in storage, looked at without opening it
 //!   durable               what outlives the process
 //!   plan                  what to do next: pure
 //!   tree                  the LSM-tree as it stands
@@ -49,6 +50,7 @@
 
 mod api;
 mod durable;
+mod inspect;
 mod plan;
 mod read;
 mod remote;
@@ -69,6 +71,10 @@ pub use api::keyspace::{Keyspace, KeyspaceBatch, KeyspaceIterator};
 pub use api::keyspaces::Keyspaces;
 pub use api::snapshot::Snapshot;
 pub use forebay_storage::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
+pub use inspect::report::{Cell, Finding, Report, Section, Step};
+pub use inspect::salvage::{Salvage, SalvagedEntry};
+pub use inspect::show::Shown;
+pub use inspect::stored::StoredDatabase;
 pub use terms::entry::{Entry, Stamp};
 pub use terms::error::{Error, Result};
 pub use terms::options::{

@@ -61,6 +61,24 @@ pub(crate) enum Section {
     Properties = 4,
 }
 
+/// Whether an image ends in these bytes.
+#[must_use]
+pub fn ends_image(bytes: &[u8]) -> bool {
+    bytes.ends_with(&MAGIC.to_le_bytes())
+}
+
+/// Where the tail of a whole image begins, as its footer says; `None` for bytes that do not end in a footer. Nothing is
+/// verified: that is done with the tail.
+#[must_use]
+pub fn tail_offset(image: &[u8]) -> Option<usize> {
+    let footer = image.last_chunk::<FOOTER_BYTES>()?;
+    let mut reader = Reader::new(footer);
+    let (image_bytes, tail_bytes) = (reader.u64().ok()?, reader.u64().ok()?);
+    let is_footer = ends_image(footer) && image_bytes == image.len() as u64;
+    let tail_bytes = usize::try_from(tail_bytes).ok().filter(|_| is_footer)?;
+    image.len().checked_sub(tail_bytes)
+}
+
 /// Writes a tail after index blocks.
 #[derive(Debug)]
 pub(crate) struct TailWriter<'a> {

@@ -11,3 +11,4 @@ pub(crate) mod keyspaces;
 pub(crate) mod property;
 pub(crate) mod snapshot;
 pub(crate) mod statistics;
+pub(crate) mod verify;

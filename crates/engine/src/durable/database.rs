@@ -29,6 +29,10 @@ impl Place {
         Ok(Self { storage: storage.clone(), root: ObjectName::new(name)? })
     }
 
+    pub(crate) const fn root(&self) -> &ObjectName {
+        &self.root
+    }
+
     pub(crate) fn commits(&self) -> Result<ObjectName> {
         Ok(self.root.join("commit")?)
     }
@@ -39,6 +43,10 @@ impl Place {
 
     pub(crate) fn all_segments(&self) -> Result<ObjectName> {
         Ok(self.root.join("segment")?)
+    }
+
+    pub(crate) fn all_logs(&self) -> Result<ObjectName> {
+        Ok(self.root.join("log")?)
     }
 
     pub(crate) fn log(&self, log: LogName) -> Result<ObjectName> {

@@ -27,6 +27,16 @@ pub(crate) const fn stream(shard: u32, goes_on: bool) -> u32 {
     if goes_on { shard | GOES_ON } else { shard }
 }
 
+/// The shard of a frame's records.
+pub(crate) const fn shard_of(stream: u32) -> u32 {
+    stream & !GOES_ON
+}
+
+/// Whether a frame's group goes on with the next frame.
+pub(crate) const fn goes_on(stream: u32) -> bool {
+    stream & GOES_ON != 0
+}
+
 /// What the logs of a database hold that its tables do not.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
@@ -66,7 +76,7 @@ impl Replay {
         if self.open.first().is_some_and(|first| first.mark != frame.mark) {
             self.open.clear();
         }
-        let goes_on = frame.stream & GOES_ON != 0 && !planted(Bug::HalfGroups);
+        let goes_on = goes_on(frame.stream) && !planted(Bug::HalfGroups);
         self.open.push(frame);
         if goes_on {
             return Ok(());
@@ -90,7 +100,7 @@ impl Replay {
     }
 
     fn take(&mut self, frame: &Frame) -> Result<()> {
-        let number = frame.stream & !GOES_ON;
+        let number = shard_of(frame.stream);
         let shard = usize::try_from(number).ok().and_then(|shard| self.shards.get_mut(shard));
         let shard = shard.ok_or_else(|| Error::corrupt(format!("the log holds records of shard {number}")))?;
         let mut begin = None;

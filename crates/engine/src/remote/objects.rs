@@ -81,18 +81,23 @@ impl Objects {
     /// # Errors
     /// `Corrupt` when it is not there, or is another segment's; those of the storage.
     pub(crate) fn open(&self, object: &str, length: u64) -> Result<BlockObject> {
-        let name = ObjectName::new(object)?;
-        let open = || -> forebay_storage::Result<_> {
-            self.cache.open(self.storage.open(&name)?, object, self.storage.size(&name)?, name.identity())
-        };
-        let opened = open().map_err(|error| match error.kind() {
+        let opened = self.open_unknown(object).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::corrupt(format!("a version names an object that is not there: {error}")),
-            _ => error.into(),
+            _ => error,
         })?;
         match opened.directory().length() {
             found if found == length => Ok(opened),
             found => Err(Error::corrupt(format!("the object {object} is of {found} bytes, the segment of {length}"))),
         }
+    }
+
+    /// Opens an object of which nothing is known but its name.
+    ///
+    /// # Errors
+    /// `NotFound`; `Corrupt` when it is no block object, or another one; those of the storage.
+    pub(crate) fn open_unknown(&self, object: &str) -> Result<BlockObject> {
+        let name = ObjectName::new(object)?;
+        Ok(self.cache.open(self.storage.open(&name)?, object, self.storage.size(&name)?, name.identity())?)
     }
 
     /// Writes the object of a segment, whose bytes `read` brings: those from an offset, so many. It survives when this has

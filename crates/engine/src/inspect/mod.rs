@@ -1,0 +1,25 @@
+//! Looks at what lies in storage without opening it: shows it, verifies it, and saves what is left of it.
+//!
+//! Owns nothing that lasts. Reads what `durable` wrote, by the same names and codecs, and changes nothing: no register is
+//! claimed, no log sealed, no object deleted. May use the rooms below it. Never here: a write, or an end at the first
+//! damage. What is damaged is told, with the object's name, and the rest is gone on with.
+//!
+//! | | |
+//! |---|---|
+//! | [`report`] | what was found, as rows |
+//! | [`source`] | the bytes of segments, in storage or in an open database |
+//! | [`check`] | whether a version's tables and segments are what they should be |
+//! | [`stored`] | a database in storage as it lies |
+//! | [`verify`] | all of a database |
+//! | [`show`] | a part of it |
+//! | [`records`], [`remains`], [`salvage`] | what can be saved when the register, or objects, are gone |
+
+pub(crate) mod check;
+pub(crate) mod records;
+pub(crate) mod remains;
+pub(crate) mod report;
+pub(crate) mod salvage;
+pub(crate) mod show;
+pub(crate) mod source;
+pub(crate) mod stored;
+pub(crate) mod verify;

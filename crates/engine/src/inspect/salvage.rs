@@ -1,0 +1,559 @@
+//! Saves what is left of a database in storage, when its register is gone or objects are damaged.
+//!
+//! ```text
+//!  register whole      the tables of its versions, and the logs that it names; other objects are put aside
+//!  register damaged    every image that can be read is a table, and every log counts
+//!                      then, in both cases:
+//!  images              their entries, each of which leads to its record
+//!  segments that no image that can be read leads to      searched for records
+//!  logs                whole groups; of a damaged log all whole frames
+//!                      then, for each key, newest first: the first put or deletion decides
+//! ```
+//!
+//! Nothing is written here: entries are handed out in key order, and whoever asks for them writes them to a new database.
+//!
+//! # What is promised
+//!
+//! 1. A value is handed out only if its record is whole, and no newer record of its key was seen.
+//! 2. If the newest record of a key cannot be read, and has no other copy, the key is lost. An older value is not handed out.
+//! 3. Without the register a table may be found that a compaction had replaced, and its object not yet been deleted; and what
+//!    an owner wrote that was taken over. So a key that was deleted may come back, and a write that nobody was told of may be
+//!    there. This is noted.
+
+use crate::durable::database::Committed;
+use crate::durable::groups;
+use crate::inspect::check::for_each_entry;
+use crate::inspect::records;
+use crate::inspect::remains::Remains;
+use crate::inspect::report::{Report, Section, Step};
+use crate::inspect::stored::{Listed, StoredDatabase, named};
+use crate::remote::objects::{Objects, object_of};
+use crate::terms::{Error, Result};
+use bytes::Bytes;
+use forebay_base::{ErrorKind, KeyOrder, Kind, Record, SegmentId, SequenceNumber, Tag};
+use forebay_env::HashMap;
+use forebay_storage::{BlockCache, BlockObject};
+use forebay_table::{CachedTable, LogName, TableProperties};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A key that was saved, and its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SalvagedEntry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Until when the key has it, in milliseconds since 1970.
+    pub expiry_ms: Option<u64>,
+}
+
+/// What can be saved of a database.
+#[derive(Debug)]
+pub struct Salvage {
+    order: KeyOrder,
+    bounds: Vec<Vec<u8>>,
+    parts: Vec<Part>,
+    report: Report,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    objects: u64,
+    tables: u64,
+    searched: u64,
+    logs: u64,
+    log_records: u64,
+}
+
+/// What was found of a shard.
+#[derive(Debug)]
+struct Part {
+    shard: u64,
+    objects: Objects,
+    /// The keys that it owns, where that is known.
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+    found: Vec<Found>,
+    /// Ranges that were deleted: first key, the key after the last, and the deletion's number.
+    deletions: Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>,
+    open: HashMap<Arc<str>, Option<Arc<BlockObject>>>,
+}
+
+/// A version of a key.
+#[derive(Debug)]
+struct Found {
+    key: Vec<u8>,
+    tag: Tag,
+    place: FoundAt,
+}
+
+#[derive(Debug)]
+enum FoundAt {
+    /// A record in an object.
+    Object { name: Arc<str>, offset: u64, length: u32 },
+    /// A record of a log.
+    Log(Bytes),
+    /// A record of an object that is not there.
+    Gone(SegmentId),
+}
+
+impl StoredDatabase {
+    /// Finds out what is left of the database. Keys are held in memory, values are not.
+    ///
+    /// # Errors
+    /// Those of the storage when nothing can be listed. Damage is no error.
+    pub fn salvage(&self, progress: &mut dyn FnMut(Step)) -> Result<Salvage> {
+        let mut report = Report::default();
+        let listed = self.listed()?;
+        let committed = self.committed(&mut report);
+        let mut salvage = Salvage {
+            order: KeyOrder::Bytewise,
+            bounds: Vec::new(),
+            parts: Vec::new(),
+            report,
+            counts: Counts { objects: listed.len() as u64, ..Counts::default() },
+        };
+        let cache = Self::cache()?;
+        let of_bytes = listed.iter().map(|object| object.bytes).sum();
+        let mut step = Step { bytes: 0, of_bytes };
+        let mut told = |bytes: u64| {
+            step.bytes += bytes;
+            progress(step);
+        };
+        match &committed {
+            Some(committed) => salvage.of_versions(self, committed, &listed, &cache, &mut told)?,
+            None => salvage.of_objects(self, &listed, &cache, &mut told)?,
+        }
+        salvage.take_logs(self, committed.as_ref(), &cache)?;
+        if committed.is_none() {
+            salvage.guess_bounds();
+        }
+        Ok(salvage)
+    }
+}
+
+impl Salvage {
+    /// The order of the keys.
+    #[must_use]
+    pub const fn key_order(&self) -> KeyOrder {
+        self.order
+    }
+
+    /// Keys that divide a new database as the old one was divided.
+    #[must_use]
+    pub fn bounds(&self) -> &[Vec<u8>] {
+        &self.bounds
+    }
+
+    /// Hands out all keys that can be saved, shard by shard in key order; what was found, lost and put aside.
+    ///
+    /// # Errors
+    /// Those of `each`, and of the storage.
+    pub fn save<E: From<Error>>(
+        mut self,
+        mut each: impl FnMut(SalvagedEntry<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Report, E> {
+        let (mut saved, mut lost) = (0_u64, 0_u64);
+        for part in &mut self.parts {
+            part.save(self.order, &mut self.report, &mut saved, &mut lost, &mut each)?;
+        }
+        let columns =
+            &["objects", "tables", "searched_objects", "logs", "log_records", "shards", "keys_saved", "keys_lost"];
+        let mut section = Section::new("salvaged", columns);
+        let Counts { objects, tables, searched, logs, log_records } = self.counts;
+        let numbers = [objects, tables, searched, logs, log_records, self.parts.len() as u64, saved, lost];
+        section.rows.push(numbers.map(Into::into).to_vec());
+        self.report.sections.push(section);
+        Ok(self.report)
+    }
+
+    fn part(&mut self, database: &StoredDatabase, shard: u64, cache: &Arc<BlockCache>) -> Result<&mut Part> {
+        let at = match self.parts.iter().position(|part| part.shard == shard) {
+            Some(at) => at,
+            None => {
+                self.parts.push(Part {
+                    shard,
+                    objects: database.objects(shard, cache)?,
+                    lower: None,
+                    upper: None,
+                    found: Vec::new(),
+                    deletions: Vec::new(),
+                    open: HashMap::default(),
+                });
+                self.parts.len() - 1
+            }
+        };
+        self.parts.get_mut(at).ok_or_else(|| Error::invalid("a part that was just made is not there"))
+    }
+
+    /// Takes the tables of versions. The segments of one whose image cannot be read are searched.
+    fn of_versions(
+        &mut self,
+        database: &StoredDatabase,
+        committed: &Committed,
+        listed: &[Listed],
+        cache: &Arc<BlockCache>,
+        told: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        self.order = committed.identity.config.key_order;
+        let recorded = committed.identity.config.bounds.iter().map(Vec::as_slice);
+        let moved = committed.versions.iter().skip(1).map(forebay_table::Version::first_key);
+        self.bounds = recorded.zip(moved).map(|(recorded, moved)| moved.unwrap_or(recorded).to_vec()).collect();
+        let named = named(committed);
+        for object in listed.iter().filter(|object| !named.contains(object.name.as_str())) {
+            self.report.note(object.name.as_str(), "put aside: no version names it");
+        }
+        for (version, shard) in committed.versions.iter().zip(0_u64..) {
+            let (lower, upper) = (bound(&self.bounds, shard.checked_sub(1)), bound(&self.bounds, Some(shard)));
+            let (report, counts) = (&mut Report::default(), &mut Counts::default());
+            let part = self.part(database, shard, cache)?;
+            (part.lower, part.upper) = (lower, upper);
+            let names: HashMap<SegmentId, Arc<str>> = version
+                .segments()
+                .iter()
+                .filter_map(|(id, entry)| Some((*id, Arc::from(object_of(&entry.info.placements)?))))
+                .collect();
+            for table in version.levels().iter().flatten() {
+                let image = names.get(&table.image.segment).cloned();
+                let remains = image.as_ref().and_then(|name| part.remains(name, report));
+                told(table.image.length);
+                let whole = remains.and_then(|remains| Some((remains.table()?, remains)));
+                if let Some((cached, remains)) = whole
+                    && part.take_table(&cached, &remains, &|id| names.get(&id).cloned()).is_ok()
+                {
+                    counts.tables += 1;
+                    continue;
+                }
+                let name = image.as_deref().map_or_else(|| table.id.to_string(), str::to_owned);
+                let detail =
+                    format!("the image of {} of shard {shard} cannot be read: its segments are searched", table.id);
+                report.problem(name, ErrorKind::Corrupt, detail);
+                for used in &table.properties.segments {
+                    let Some(name) = names.get(&used.id) else { continue };
+                    counts.searched += 1;
+                    part.search(name, Some(&table.properties), report);
+                }
+            }
+            self.report.problems.append(&mut report.problems);
+            self.counts.tables += counts.tables;
+            self.counts.searched += counts.searched;
+        }
+        Ok(())
+    }
+
+    /// Takes every object for what it looks like.
+    fn of_objects(
+        &mut self,
+        database: &StoredDatabase,
+        listed: &[Listed],
+        cache: &Arc<BlockCache>,
+        told: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        let detail = "without the register, what a compaction had replaced may be among what was found, and what an owner wrote \
+                      that was taken over: keys that were deleted may come back";
+        self.report.note(database.register_name(), detail);
+        let mut order = None;
+        let shards: BTreeSet<u64> = listed.iter().map(|object| object.shard).collect();
+        for shard in shards {
+            // By segment, the epochs in which an object of it was written.
+            let mut names: BTreeMap<SegmentId, Vec<(u64, Arc<str>)>> = BTreeMap::new();
+            let of_shard = || listed.iter().filter(|object| object.shard == shard);
+            for object in of_shard() {
+                let number = object.number;
+                let name = Arc::from(object.name.as_str());
+                names.entry(SegmentId(number.number)).or_default().push((number.epoch, name));
+            }
+            let mut report = Report::default();
+            let (mut tables, mut used, mut is_table) = (0, BTreeSet::new(), BTreeSet::new());
+            let part = self.part(database, shard, cache)?;
+            for object in of_shard() {
+                told(object.bytes);
+                if !part.ends_like_an_image(&Arc::from(object.name.as_str()), &mut report) {
+                    continue;
+                }
+                is_table.insert(object.name.as_str());
+                // An image names segments of its own epoch, or of earlier ones.
+                let find = |id: SegmentId| {
+                    let written = names.get(&id)?.iter().rev().find(|(epoch, _)| *epoch <= object.number.epoch);
+                    written.map(|(_, name)| Arc::clone(name))
+                };
+                let name: Arc<str> = Arc::from(object.name.as_str());
+                let remains = part.remains(&name, &mut report);
+                let whole = remains.and_then(|remains| Some((remains.table()?, remains)));
+                match whole {
+                    Some((cached, remains)) => match part.take_table(&cached, &remains, &find) {
+                        Ok(()) => {
+                            tables += 1;
+                            order = order.or(Some(cached.properties().key_order));
+                            used.extend(cached.properties().segments.iter().filter_map(|used| find(used.id)));
+                        }
+                        Err(error) => report.problem(name.as_ref(), error.kind(), error),
+                    },
+                    None => {
+                        report.problem(name.as_ref(), ErrorKind::Corrupt, "the image of a table, which cannot be read")
+                    }
+                }
+            }
+            let mut searched = 0;
+            for object in of_shard() {
+                let name: Arc<str> = Arc::from(object.name.as_str());
+                if used.contains(&name) || is_table.contains(object.name.as_str()) {
+                    continue;
+                }
+                searched += 1;
+                part.search(&name, None, &mut report);
+                report.note(object.name.as_str(), "no image that can be read leads to it: it was searched for records");
+            }
+            self.report.problems.append(&mut report.problems);
+            self.report.notes.append(&mut report.notes);
+            self.counts.tables += tables;
+            self.counts.searched += searched;
+        }
+        self.order = order.unwrap_or(KeyOrder::Bytewise);
+        Ok(())
+    }
+
+    /// Takes the records of logs: those that the register names, or all.
+    fn take_logs(
+        &mut self,
+        database: &StoredDatabase,
+        committed: Option<&Committed>,
+        cache: &Arc<BlockCache>,
+    ) -> Result<()> {
+        let found: Vec<LogName> = database.logs()?.into_iter().map(|(log, _)| log).collect();
+        for log in found {
+            let name = database.place.log(log)?;
+            let parts = database.place.storage.rescue_log(&name)?;
+            let holds_frames = parts.iter().any(|part| !part.frames.is_empty() || part.damage.is_some());
+            if !holds_frames {
+                continue;
+            }
+            if committed.is_some_and(|committed| !committed.logs.contains(&log)) {
+                self.report.note(name.as_str(), "put aside: a log that no commit names");
+                continue;
+            }
+            self.counts.logs += 1;
+            let is_damaged = parts.iter().any(|part| part.damage.is_some());
+            for part in &parts {
+                if let Some(error) = &part.damage {
+                    self.report.problem(part.object.as_str(), error.kind(), error);
+                }
+            }
+            let mut frames: Vec<_> = parts.into_iter().flat_map(|part| part.frames).collect();
+            if !is_damaged {
+                // A group that is not whole was never acknowledged.
+                let whole = frames.iter().rposition(|frame| !groups::goes_on(frame.stream)).map_or(0, |last| last + 1);
+                frames.truncate(whole);
+            }
+            for frame in frames {
+                let shard = u64::from(groups::shard_of(frame.stream));
+                let part = self.part(database, shard, cache)?;
+                let mut records = 0;
+                for (range, record) in records::find(&frame.payload) {
+                    records += 1;
+                    part.take(&record, FoundAt::Log(frame.payload.slice(range)));
+                }
+                self.counts.log_records += records;
+            }
+        }
+        self.parts.sort_by_key(|part| part.shard);
+        Ok(())
+    }
+
+    /// Divides a new database where the shards' first keys are.
+    fn guess_bounds(&mut self) {
+        let order = self.order;
+        let first = |part: &Part| part.found.iter().map(|found| found.key.clone()).min_by(|a, b| order.compare(a, b));
+        let bounds: Vec<Vec<u8>> = self.parts.iter().skip(1).filter_map(first).collect();
+        if bounds.is_sorted_by(|a, b| order.compare(a, b).is_lt()) {
+            self.bounds = bounds;
+        }
+    }
+}
+
+fn bound(bounds: &[Vec<u8>], at: Option<u64>) -> Option<Vec<u8>> {
+    bounds.get(usize::try_from(at?).ok()?).cloned()
+}
+
+impl Part {
+    /// Notes a record.
+    fn take(&mut self, record: &Record<'_>, place: FoundAt) {
+        match record.tag.kind() {
+            Kind::Nothing => {}
+            Kind::RangeDelete => {
+                self.deletions.push((record.key.to_vec(), record.value.to_vec(), record.tag.sequence()));
+            }
+            Kind::Put | Kind::Delete | Kind::Merge => {
+                self.found.push(Found { key: record.key.to_vec(), tag: record.tag, place });
+            }
+        }
+    }
+
+    /// Takes the entries of a table.
+    fn take_table(
+        &mut self,
+        cached: &CachedTable,
+        image: &Remains,
+        find: &dyn Fn(SegmentId) -> Option<Arc<str>>,
+    ) -> Result<()> {
+        let before = self.found.len();
+        let properties = cached.properties();
+        let taken = for_each_entry(&image.bytes, cached.sparse_index(), |entry| {
+            let (_, address) = properties.locate(entry)?;
+            let place = match find(address.segment) {
+                Some(name) => FoundAt::Object { name, offset: address.offset, length: entry.length },
+                None => FoundAt::Gone(address.segment),
+            };
+            self.found.push(Found { key: entry.key.user_key.to_vec(), tag: entry.key.tag, place });
+            Ok(())
+        });
+        if taken.is_err() {
+            self.found.truncate(before);
+            return taken;
+        }
+        for deletion in cached.range_deletions() {
+            self.deletions.push((deletion.start.clone(), deletion.end.clone(), deletion.tag.sequence()));
+        }
+        Ok(())
+    }
+
+    /// Searches an object for records: all of them, or those that a table may have had.
+    fn search(&mut self, name: &Arc<str>, table: Option<&TableProperties>, report: &mut Report) {
+        let Some(remains) = self.remains(name, report) else { return };
+        for (range, record) in records::find(&remains.bytes) {
+            let number = record.tag.sequence();
+            let may_be_its = table.is_none_or(|table| {
+                table.may_contain(record.key) && (table.smallest_sequence..=table.largest_sequence).contains(&number)
+            });
+            if may_be_its {
+                let (offset, length) = (range.start as u64, range.len() as u32);
+                self.take(&record, FoundAt::Object { name: Arc::clone(name), offset, length });
+            }
+        }
+    }
+
+    /// Opens an object; `None` when that cannot be done, which is a problem the first time.
+    fn object(&mut self, name: &Arc<str>, report: &mut Report) -> Option<Arc<BlockObject>> {
+        if let Some(open) = self.open.get(name) {
+            return open.clone();
+        }
+        let opened = match self.objects.open_unknown(name) {
+            Ok(opened) => Some(Arc::new(opened)),
+            Err(error) => {
+                report.problem(name.as_ref(), error.kind(), error);
+                None
+            }
+        };
+        self.open.insert(Arc::clone(name), opened.clone());
+        opened
+    }
+
+    fn remains(&mut self, name: &Arc<str>, report: &mut Report) -> Option<Remains> {
+        let remains = Remains::read(&*self.object(name, report)?);
+        if let Some((offset, error)) = remains.holes.first() {
+            let detail = format!("{} blocks cannot be read, the first at byte {offset}: {error}", remains.holes.len());
+            report.problem(name.as_ref(), error.kind(), detail);
+        }
+        Some(remains)
+    }
+
+    /// Whether an object's last bytes are those of an image.
+    fn ends_like_an_image(&mut self, name: &Arc<str>, report: &mut Report) -> bool {
+        let Some(object) = self.object(name, report) else { return false };
+        let length = object.directory().length();
+        let mut end = [0; 4];
+        let Some(offset) = length.checked_sub(end.len() as u64) else { return false };
+        object.read_at(offset, &mut end).is_ok() && forebay_table::image::ends_image(&end)
+    }
+
+    /// Hands out what can be saved.
+    fn save<E: From<Error>>(
+        &mut self,
+        order: KeyOrder,
+        report: &mut Report,
+        saved: &mut u64,
+        lost: &mut u64,
+        each: &mut impl FnMut(SalvagedEntry<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut found = std::mem::take(&mut self.found);
+        // Newest first within a key.
+        found.sort_by(|a, b| order.compare(&a.key, &b.key).then(b.tag.cmp(&a.tag)));
+        let (mut lost_here, mut first_lost) = (0_u64, None);
+        for versions in found.chunk_by(|a, b| a.key == b.key) {
+            let Some(newest) = versions.first().filter(|newest| self.owns(order, &newest.key)) else { continue };
+            let number = newest.tag.sequence();
+            let is_deleted = newest.tag.kind() == Kind::Delete || self.is_deleted(order, &newest.key, number);
+            if is_deleted {
+                continue;
+            }
+            // Copies of the newest record have the same tag.
+            let copies = versions.iter().take_while(|copy| copy.tag == newest.tag);
+            match self.first_whole(copies, report) {
+                Ok(bytes) => {
+                    let record = Record::decode(&bytes).map_err(|error| E::from(error.into()))?;
+                    each(SalvagedEntry { key: &newest.key, value: record.value, expiry_ms: record.expiry_ms })?;
+                    *saved += 1;
+                }
+                Err(error) => {
+                    lost_here += 1;
+                    first_lost.get_or_insert_with(|| (newest.key.clone(), error));
+                }
+            }
+        }
+        if let Some((key, error)) = first_lost {
+            let detail = format!("{lost_here} keys are lost, the first is {}: {error}", key.escape_ascii());
+            report.problem(format!("shard {}", self.shard), error.kind(), detail);
+        }
+        *lost += lost_here;
+        Ok(())
+    }
+
+    /// The first of these copies of a record that is whole.
+    fn first_whole<'f>(&mut self, copies: impl Iterator<Item = &'f Found>, report: &mut Report) -> Result<Bytes> {
+        let mut failure = Error::corrupt("it has no record");
+        for copy in copies {
+            match self.read(copy, report) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn read(&mut self, found: &Found, report: &mut Report) -> Result<Bytes> {
+        if found.tag.kind() == Kind::Merge {
+            return Err(Error::new(ErrorKind::Unsupported, "its newest record is a merge operand"));
+        }
+        let bytes = match &found.place {
+            FoundAt::Log(bytes) => bytes.clone(),
+            FoundAt::Gone(segment) => return Err(Error::corrupt(format!("{segment} is not there"))),
+            FoundAt::Object { name, offset, length } => {
+                let object = self.object(name, report);
+                let object = object.ok_or_else(|| Error::corrupt(format!("{name} cannot be read")))?;
+                let mut bytes = vec![0; *length as usize];
+                object.read_at(*offset, &mut bytes)?;
+                bytes.into()
+            }
+        };
+        let record = Record::decode(&bytes)?;
+        if record.key != found.key || record.tag != found.tag {
+            return Err(Error::corrupt("the record is not the one that the index names"));
+        }
+        Ok(bytes)
+    }
+
+    fn owns(&self, order: KeyOrder, key: &[u8]) -> bool {
+        self.lower.as_ref().is_none_or(|lower| order.compare(lower, key) != Ordering::Greater)
+            && self.upper.as_ref().is_none_or(|upper| order.compare(key, upper) == Ordering::Less)
+    }
+
+    /// Whether a range deletion that is newer than `number` covers the key.
+    fn is_deleted(&self, order: KeyOrder, key: &[u8], number: SequenceNumber) -> bool {
+        self.deletions.iter().any(|(start, end, deletion)| {
+            *deletion > number && order.compare(start, key).is_le() && order.compare(key, end).is_lt()
+        })
+    }
+}

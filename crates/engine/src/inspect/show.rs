@@ -1,0 +1,434 @@
+//! Shows parts of a database in storage, damaged or not.
+
+use crate::durable::groups;
+use crate::inspect::check::for_each_entry;
+use crate::inspect::records;
+use crate::inspect::remains::Remains;
+use crate::inspect::report::{Cell, Report, Section};
+use crate::inspect::stored::StoredDatabase;
+use crate::remote::objects::object_of;
+use crate::terms::{Error, Result};
+use forebay_base::{ErrorKind, Kind, Record};
+use forebay_storage::{Commit, CommitKind, ObjectName};
+use forebay_table::{
+    CachedTable, DatabaseCommit, LogName, Placement, SegmentKind, TableMetadata, TableProperties, Version,
+};
+
+/// What is to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// The commits, and what they say: versions, tables, segments.
+    Manifest,
+    /// The frames of a log, by epoch and serial number; of all logs without.
+    Log(Option<(u64, u64)>),
+    /// The index of a table of a shard.
+    Table {
+        /// The shard.
+        shard: u64,
+        /// The table's number.
+        table: u64,
+    },
+    /// What is in the object of a segment.
+    Segment(String),
+}
+
+const DATABASE: &[&str] = &["name", "number", "epoch", "last_commit", "shards", "key_order", "memory_store"];
+const COMMITS: &[&str] = &["number", "kind", "epoch", "claim", "bytes", "edits", "state"];
+const LOGS: &[&str] = &["log", "bytes", "needed"];
+const SHARDS: &[&str] =
+    &["shard", "tables", "segments", "last_sequence", "next_table", "next_segment", "next_job", "first_key"];
+const TABLES: &[&str] = &[
+    "shard",
+    "level",
+    "table",
+    "entries",
+    "range_deletions",
+    "record_bytes",
+    "smallest",
+    "largest",
+    "first_sequence",
+    "last_sequence",
+    "job",
+    "image",
+];
+const SEGMENTS: &[&str] = &["shard", "segment", "kind", "bytes", "tables", "in_memory", "object"];
+const OBJECTS: &[&str] = &["shard", "epoch", "number", "bytes"];
+const PARTS: &[&str] = &["log", "object", "position", "bytes", "frames", "state"];
+const FRAMES: &[&str] = &["log", "position", "group", "shard", "goes_on", "bytes", "records", "first", "last"];
+const PROPERTIES: &[&str] =
+    &["entries", "puts", "deletions", "range_deletions", "record_bytes", "smallest", "largest", "job", "level"];
+const USES: &[&str] = &["ordinal", "segment", "run", "entries", "live_bytes"];
+const ENTRIES: &[&str] = &["key", "sequence", "kind", "segment", "offset", "bytes", "expiry_ms"];
+const OBJECT: &[&str] = &["object", "holds", "bytes", "object_bytes", "blocks", "block_bytes", "bad_blocks"];
+const RECORDS: &[&str] = &["offset", "key", "sequence", "kind", "value_bytes", "expiry_ms"];
+
+impl StoredDatabase {
+    /// Shows a part of the database. Long lists end after `limit` rows, which is noted.
+    ///
+    /// # Errors
+    /// `NotFound` for a table or an object that is not there; those of the storage. Damage is no error, but a problem of the
+    /// report.
+    pub fn show(&self, shown: &Shown, limit: usize) -> Result<Report> {
+        let mut report = Report::default();
+        match shown {
+            Shown::Manifest => self.show_manifest(&mut report)?,
+            Shown::Log(log) => self.show_logs(*log, limit, &mut report)?,
+            Shown::Table { shard, table } => self.show_table(*shard, *table, limit, &mut report)?,
+            Shown::Segment(object) => self.show_segment(object, limit, &mut report)?,
+        }
+        Ok(report)
+    }
+
+    fn show_manifest(&self, report: &mut Report) -> Result<()> {
+        let committed = self.committed(report);
+        let commits = self.show_commits()?;
+        if let Some(committed) = &committed {
+            let mut database = Section::new("database", DATABASE);
+            let config = &committed.identity.config;
+            let last = commits.rows.last();
+            let of_last = |column: usize| last.and_then(|row| row.get(column)).cloned().unwrap_or(Cell::Nothing);
+            database.rows.push(vec![
+                self.name.as_str().into(),
+                format!("{:#034x}", committed.identity.database).into(),
+                of_last(2),
+                of_last(0),
+                config.shards.into(),
+                config.key_order.name().into(),
+                committed.memory_store.as_str().into(),
+            ]);
+            report.sections.push(database);
+        }
+        report.sections.push(commits);
+        let mut logs = Section::new("logs", LOGS);
+        for (log, bytes) in self.logs()? {
+            let is_needed = committed.as_ref().map(|committed| yes_or_no(committed.logs.contains(&log)));
+            logs.rows.push(vec![log_name(log).into(), bytes.into(), is_needed.into()]);
+        }
+        report.sections.push(logs);
+        match committed {
+            Some(committed) => show_versions(&committed.versions, report),
+            None => {
+                let mut objects = Section::new("objects", OBJECTS);
+                for object in self.listed()? {
+                    let numbers = [object.shard, object.number.epoch, object.number.number, object.bytes];
+                    objects.rows.push(numbers.map(Into::into).to_vec());
+                }
+                report.sections.push(objects);
+            }
+        }
+        Ok(())
+    }
+
+    /// Each commit on its own, also where others are missing or damaged.
+    fn show_commits(&self) -> Result<Section> {
+        let mut section = Section::new("commits", COMMITS);
+        let (objects, prefix) = (self.place.storage.objects(), self.place.commits()?);
+        for object in objects.list(Some(&prefix))? {
+            let Some(number) = object.name.number_after(&prefix) else { continue };
+            let read = objects.get(&object.name).map_err(Error::from).and_then(|bytes| {
+                let commit = Commit::decode(&bytes).map_err(|cause| Error::corrupt(cause.to_string()))?;
+                let said = DatabaseCommit::decode(&commit.payload)?;
+                Ok((commit, said))
+            });
+            let row = match read {
+                Ok((commit, said)) => {
+                    let kind = if commit.kind() == CommitKind::Snapshot { "snapshot" } else { "edit" };
+                    let (claim, edits) = (yes_or_no(commit.is_claim), said.edits.len());
+                    vec![
+                        number.into(),
+                        kind.into(),
+                        commit.epoch.into(),
+                        claim.into(),
+                        object.size_bytes.into(),
+                        edits.into(),
+                        "whole".into(),
+                    ]
+                }
+                Err(error) => {
+                    let nothing = Cell::Nothing;
+                    vec![
+                        number.into(),
+                        nothing.clone(),
+                        nothing.clone(),
+                        nothing.clone(),
+                        object.size_bytes.into(),
+                        nothing,
+                        error.to_string().into(),
+                    ]
+                }
+            };
+            section.rows.push(row);
+        }
+        Ok(section)
+    }
+
+    fn show_logs(&self, wanted: Option<(u64, u64)>, limit: usize, report: &mut Report) -> Result<()> {
+        let wanted = wanted.map(|(epoch, serial)| LogName { epoch, serial });
+        let mut parts = Section::new("segments", PARTS);
+        let mut frames = Section::new("frames", FRAMES);
+        let logs: Vec<_> = self.logs()?.into_iter().map(|(log, _)| log).collect();
+        let logs: Vec<_> = logs.into_iter().filter(|log| wanted.is_none_or(|wanted| wanted == *log)).collect();
+        if let (true, Some(wanted)) = (logs.is_empty(), wanted) {
+            let message = format!("{} has no log {}: forebay inspect log lists them", self.name, log_name(wanted));
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        for log in logs {
+            for part in self.place.storage.rescue_log(&self.place.log(log)?)? {
+                let state = match (&part.damage, part.is_seal) {
+                    (_, true) => "seal",
+                    (None, false) => "whole",
+                    (Some(_), false) => "damaged, or torn at its end",
+                };
+                if let Some(error) = &part.damage {
+                    // Whether it was durable, only the whole log says.
+                    report.note(part.object.as_str(), error);
+                }
+                parts.rows.push(vec![
+                    log_name(log).into(),
+                    part.object.as_str().into(),
+                    part.start.into(),
+                    part.bytes.into(),
+                    part.frames.len().into(),
+                    state.into(),
+                ]);
+                for frame in &part.frames {
+                    let numbers = records::find(&frame.payload).map(|(_, record)| record.tag.sequence().0);
+                    let (mut first, mut last, mut count) = (None, None, 0u64);
+                    for number in numbers {
+                        first = first.or(Some(number));
+                        last = Some(number);
+                        count += 1;
+                    }
+                    frames.rows.push(vec![
+                        log_name(log).into(),
+                        frame.position.into(),
+                        frame.mark.into(),
+                        u64::from(groups::shard_of(frame.stream)).into(),
+                        yes_or_no(groups::goes_on(frame.stream)).into(),
+                        frame.payload.len().into(),
+                        count.into(),
+                        first.into(),
+                        last.into(),
+                    ]);
+                }
+            }
+        }
+        report.sections.push(parts);
+        push_limited(frames, limit, report);
+        Ok(())
+    }
+
+    fn show_table(&self, shard: u64, number: u64, limit: usize, report: &mut Report) -> Result<()> {
+        let committed = self.committed(report);
+        let version = committed.as_ref().and_then(|committed| committed.versions.get(usize::try_from(shard).ok()?));
+        let table = version.and_then(|version| version.levels().iter().flatten().find(|table| table.id.0 == number));
+        let (Some(version), Some(table)) = (version, table) else {
+            if let Some(problem) = report.problems.first() {
+                return Err(Error::new(problem.kind, problem.detail.clone()));
+            }
+            let message =
+                format!("shard {shard} of {} has no table {number}: forebay inspect manifest lists them", self.name);
+            return Err(Error::new(ErrorKind::NotFound, message));
+        };
+        show_properties(&table.properties, report);
+        let info = version.segment(table.image.segment);
+        let object = info.and_then(|info| object_of(&info.placements));
+        let object = object.ok_or_else(|| Error::corrupt(format!("{} has no image in storage", table.id)))?;
+        let Some(remains) = self.remains_of(shard, object, report)? else { return Ok(()) };
+        match remains.table() {
+            Some(cached) => show_entries(&remains, &cached, limit, object, report),
+            None => report.problem(object, ErrorKind::Corrupt, "the image of the table cannot be read"),
+        }
+        Ok(())
+    }
+
+    /// Reads an object; `None` when it cannot be opened, which is a problem.
+    fn remains_of(&self, shard: u64, object: &str, report: &mut Report) -> Result<Option<Remains>> {
+        let objects = self.objects(shard, &Self::cache()?)?;
+        let opened = match objects.open_unknown(object) {
+            Ok(opened) => opened,
+            Err(error) => {
+                report.problem(object, error.kind(), error);
+                return Ok(None);
+            }
+        };
+        let remains = Remains::read(&opened);
+        let directory = opened.directory();
+        let holds = if remains.table().is_some() { "image of a table" } else { "records" };
+        let mut about = Section::new("object", OBJECT);
+        about.rows.push(vec![
+            object.into(),
+            holds.into(),
+            directory.length().into(),
+            directory.object_bytes().into(),
+            u64::from(directory.blocks()).into(),
+            u64::from(directory.block_bytes()).into(),
+            remains.holes.len().into(),
+        ]);
+        report.sections.push(about);
+        for (offset, error) in &remains.holes {
+            report.problem(object, error.kind(), format!("bytes from {offset}: {error}"));
+        }
+        Ok(Some(remains))
+    }
+
+    fn show_segment(&self, object: &str, limit: usize, report: &mut Report) -> Result<()> {
+        let name = ObjectName::new(object)?;
+        if self.place.storage.objects().size(&name).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            let message = format!("there is no object {object}: forebay inspect manifest lists them");
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        let Some(remains) = self.remains_of(0, object, report)? else { return Ok(()) };
+        if let Some(cached) = remains.table() {
+            show_properties(cached.properties(), report);
+            show_entries(&remains, &cached, limit, object, report);
+            return Ok(());
+        }
+        let mut section = Section::new("records", RECORDS);
+        for (range, record) in records::find(&remains.bytes) {
+            let Record { tag, expiry_ms, key, value } = record;
+            section.rows.push(vec![
+                range.start.into(),
+                key.into(),
+                tag.sequence().0.into(),
+                kind_name(tag.kind()).into(),
+                value.len().into(),
+                expiry_ms.into(),
+            ]);
+        }
+        push_limited(section, limit, report);
+        Ok(())
+    }
+}
+
+fn show_versions(versions: &[Version], report: &mut Report) {
+    let mut shards = Section::new("shards", SHARDS);
+    let mut tables = Section::new("tables", TABLES);
+    let mut segments = Section::new("segments", SEGMENTS);
+    for (version, shard) in versions.iter().zip(0_u64..) {
+        shards.rows.push(vec![
+            shard.into(),
+            version.levels().iter().map(Vec::len).sum::<usize>().into(),
+            version.segments().len().into(),
+            version.last_sequence().0.into(),
+            version.next_table().into(),
+            version.next_segment().into(),
+            version.next_job().into(),
+            version.first_key().into(),
+        ]);
+        for (found, level) in version.levels().iter().zip(0_u64..) {
+            tables.rows.extend(found.iter().map(|table| table_row(shard, level, table)));
+        }
+        for (id, entry) in version.segments() {
+            let kind = match entry.info.kind {
+                SegmentKind::MemtableBlock => "block of a memtable",
+                SegmentKind::Run => "run",
+                SegmentKind::TableImage => "image",
+            };
+            let in_memory = entry.info.placements.iter().any(|place| matches!(place, Placement::Memory { .. }));
+            segments.rows.push(vec![
+                shard.into(),
+                (*id).into(),
+                kind.into(),
+                entry.info.length.into(),
+                u64::from(entry.references).into(),
+                yes_or_no(in_memory).into(),
+                object_of(&entry.info.placements).into(),
+            ]);
+        }
+    }
+    report.sections.extend([shards, tables, segments]);
+}
+
+fn table_row(shard: u64, level: u64, table: &TableMetadata) -> Vec<Cell> {
+    let properties = &table.properties;
+    vec![
+        shard.into(),
+        level.into(),
+        table.id.0.into(),
+        properties.entries().into(),
+        properties.range_deletions.into(),
+        properties.record_bytes.into(),
+        properties.smallest.user_key.as_slice().into(),
+        properties.largest.user_key.as_slice().into(),
+        properties.smallest_sequence.0.into(),
+        properties.largest_sequence.0.into(),
+        properties.creation.job.into(),
+        table.image.segment.into(),
+    ]
+}
+
+fn show_properties(properties: &TableProperties, report: &mut Report) {
+    let mut section = Section::new("properties", PROPERTIES);
+    section.rows.push(vec![
+        properties.entries().into(),
+        properties.puts.into(),
+        properties.deletions.into(),
+        properties.range_deletions.into(),
+        properties.record_bytes.into(),
+        properties.smallest.user_key.as_slice().into(),
+        properties.largest.user_key.as_slice().into(),
+        properties.creation.job.into(),
+        u64::from(properties.creation.level).into(),
+    ]);
+    let mut uses = Section::new("segments", USES);
+    for (used, ordinal) in properties.segments.iter().zip(0_u64..) {
+        uses.rows.push(vec![
+            ordinal.into(),
+            used.id.into(),
+            yes_or_no(used.is_run).into(),
+            used.entries.into(),
+            used.live_bytes.into(),
+        ]);
+    }
+    report.sections.extend([section, uses]);
+}
+
+fn show_entries(remains: &Remains, cached: &CachedTable, limit: usize, object: &str, report: &mut Report) {
+    let mut section = Section::new("entries", ENTRIES);
+    let shown = for_each_entry(&remains.bytes, cached.sparse_index(), |entry| {
+        let place = cached.properties().locate(entry).map(|(_, address)| address);
+        let place = place.ok();
+        section.rows.push(vec![
+            entry.key.user_key.into(),
+            entry.key.tag.sequence().0.into(),
+            kind_name(entry.key.tag.kind()).into(),
+            place.map(|place| place.segment).into(),
+            place.map(|place| place.offset).into(),
+            u64::from(entry.length).into(),
+            entry.expiry_ms.into(),
+        ]);
+        Ok(())
+    });
+    if let Err(error) = shown {
+        report.problem(object, error.kind(), error);
+    }
+    push_limited(section, limit, report);
+}
+
+fn push_limited(mut section: Section, limit: usize, report: &mut Report) {
+    let all = section.rows.len();
+    if all > limit {
+        section.rows.truncate(limit);
+        report.note(section.name, format!("{limit} of {all} rows are shown: --limit says how many"));
+    }
+    report.sections.push(section);
+}
+
+fn log_name(log: LogName) -> String {
+    format!("{}/{}", log.epoch, log.serial)
+}
+
+const fn yes_or_no(is_so: bool) -> &'static str {
+    if is_so { "yes" } else { "no" }
+}
+
+const fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Delete => "delete",
+        Kind::Put => "put",
+        Kind::RangeDelete => "range delete",
+        Kind::Merge => "merge",
+        Kind::Nothing => "nothing",
+    }
+}

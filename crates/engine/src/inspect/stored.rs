@@ -1,0 +1,134 @@
+//! A database in storage, as it lies.
+
+use crate::durable::database::{Committed, Place};
+use crate::inspect::report::Report;
+use crate::remote::objects::Objects;
+use crate::terms::{Error, Result};
+use forebay_base::ErrorKind;
+use forebay_env::HashSet;
+use forebay_storage::{
+    BlockCache, BlockCacheOptions, BlockOptions, NumberedObjects, ObjectName, ObjectNumber, Storage,
+};
+use forebay_table::LogName;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Memory for blocks of objects that are read again soon.
+const CACHE_BYTES: u64 = 128 << 20;
+
+/// A database in storage that is looked at, and not opened. Nothing that is called on it changes anything, and its owner may
+/// go on meanwhile; what the owner deletes may then be found missing.
+#[derive(Debug, Clone)]
+pub struct StoredDatabase {
+    pub(crate) place: Place,
+    pub(crate) name: String,
+}
+
+/// An object of a segment, as it was listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) shard: u64,
+    pub(crate) number: ObjectNumber,
+    pub(crate) name: ObjectName,
+    pub(crate) bytes: u64,
+}
+
+impl StoredDatabase {
+    /// The database `name` in `storage`.
+    ///
+    /// # Errors
+    /// `NotFound` when nothing is there; `Invalid` for a name that no database can have; those of the storage.
+    pub fn new(storage: &Storage, name: &str) -> Result<Self> {
+        let database = Self { place: Place::new(storage, name)?, name: name.to_owned() };
+        if storage.objects().list(Some(database.place.root()))?.is_empty() {
+            let message = format!("there is no database {name:?} in {}", storage.objects().describe());
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        Ok(database)
+    }
+
+    /// What the commits say; `None` when they say that there is no database, or cannot be read, which is a problem.
+    pub(crate) fn committed(&self, report: &mut Report) -> Option<Committed> {
+        let found = self.place.history().and_then(|history| Committed::of(&history));
+        match found {
+            Ok(Some(committed)) => Some(committed),
+            Ok(None) => {
+                let detail =
+                    "there is no commit that says what is current: the register is gone, or the database was dropped";
+                report.problem(self.register_name(), ErrorKind::NotFound, detail);
+                None
+            }
+            Err(error) => {
+                report.problem(self.register_name(), error.kind(), error);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn register_name(&self) -> String {
+        format!("{}/commit", self.name)
+    }
+
+    /// The objects of all segments.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn listed(&self) -> Result<Vec<Listed>> {
+        let objects = self.place.storage.objects();
+        let prefix = self.place.all_segments()?;
+        let listed = objects.list(Some(&prefix))?;
+        let shard = |name: &ObjectName| name.after(&prefix)?.split_once('/')?.0.parse().ok();
+        let shards: BTreeSet<u64> = listed.iter().filter_map(|object| shard(&object.name)).collect();
+        let mut found = Vec::with_capacity(listed.len());
+        for shard in shards {
+            let numbered = NumberedObjects::new(Arc::clone(objects), self.place.segments(shard)?);
+            for (number, bytes) in numbered.list()? {
+                found.push(Listed { shard, number, name: numbered.name(number)?, bytes });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The logs of which something is there, with their bytes.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn logs(&self) -> Result<Vec<(LogName, u64)>> {
+        let prefix = self.place.all_logs()?;
+        let mut logs: Vec<(LogName, u64)> = Vec::new();
+        for object in self.place.storage.objects().list(Some(&prefix))? {
+            let mut parts = object.name.after(&prefix).unwrap_or_default().split('/').map(str::parse);
+            let (Some(Ok(epoch)), Some(Ok(serial))) = (parts.next(), parts.next()) else { continue };
+            let log = LogName { epoch, serial };
+            match logs.last_mut() {
+                Some((last, bytes)) if *last == log => *bytes += object.size_bytes,
+                _ => logs.push((log, object.size_bytes)),
+            }
+        }
+        Ok(logs)
+    }
+
+    /// A cache to read objects through.
+    ///
+    /// # Errors
+    /// `Io` when there is no thread.
+    pub(crate) fn cache() -> Result<Arc<BlockCache>> {
+        let options = BlockCacheOptions { capacity_bytes: CACHE_BYTES, threads: 0, ..BlockCacheOptions::default() };
+        Ok(Arc::new(BlockCache::new(options)?))
+    }
+
+    /// The objects of a shard, to be read.
+    ///
+    /// # Errors
+    /// None for a shard that can be.
+    pub(crate) fn objects(&self, shard: u64, cache: &Arc<BlockCache>) -> Result<Objects> {
+        let (storage, prefix) = (&self.place.storage, self.place.segments(shard)?);
+        Ok(Objects::new(storage, prefix, 0, Arc::clone(cache), BlockOptions::default()))
+    }
+}
+
+/// The names of the objects that versions name.
+pub(crate) fn named(committed: &Committed) -> HashSet<String> {
+    let infos = committed.versions.iter().flat_map(|version| version.segments().values());
+    infos.filter_map(|entry| crate::remote::objects::object_of(&entry.info.placements)).map(str::to_owned).collect()
+}
