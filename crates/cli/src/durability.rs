@@ -57,6 +57,15 @@ pub fn open_storage(url: &str) -> Result<Storage, String> {
     Storage::open(url, StorageOptions::default()).map_err(|error| error.to_string())
 }
 
+/// The same, of storage that is only read: a directory must be there.
+///
+/// # Errors
+/// The same.
+pub fn open_existing_storage(url: &str) -> Result<Storage, String> {
+    let options = StorageOptions { create_directory: false, ..StorageOptions::default() };
+    Storage::open(url, options).map_err(|error| error.to_string())
+}
+
 impl DurabilityArguments {
     /// Whether no flag says where the database lies or what its writes survive.
     pub const fn say_nothing(&self) -> bool {

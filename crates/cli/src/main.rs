@@ -2,12 +2,13 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `memory_node`, `worker`, `scheduler`, `serve`, `tenants`, `fabric_test`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `tenants`, `fabric_test`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `access` | how this process and memory nodes prove themselves to each other |
 //! | `flags`, `units` | the formats of flags, sizes, durations and rates |
 //! | `nodes`, `stores`, `tree_store` | reaching a memory node and opening a database or a tree on it |
-//! | `output`, `failure`, `log` | results, progress, errors and exit codes, the log |
+//! | `place` | the database that a command reads |
+//! | `output`, `findings`, `progress`, `failure`, `log` | results, progress, errors and exit codes, the log |
 
 #![forbid(unsafe_code)]
 
@@ -15,14 +16,21 @@ mod access;
 mod arguments;
 mod bench;
 mod checkpoint;
+mod dump;
 mod durability;
 mod fabric_test;
 mod failure;
+mod findings;
 mod flags;
+mod inspect;
+mod load;
 mod log;
 mod memory_node;
 mod nodes;
 mod output;
+mod place;
+mod progress;
+mod repair;
 mod replay;
 mod scheduler;
 mod serve;
@@ -30,6 +38,7 @@ mod stores;
 mod tenants;
 mod tree_store;
 mod units;
+mod verify;
 mod worker;
 mod ycsb;
 
@@ -65,6 +74,16 @@ enum Command {
     Checkpoint(checkpoint::Arguments),
     /// Create a named database from such a file.
     Restore(checkpoint::RestoreArguments),
+    /// Write the keys and values of a database as lines of text, lines of JSON, or binary.
+    Dump(dump::Arguments),
+    /// Write such a dump into a database.
+    Load(Box<load::Arguments>),
+    /// Show what lies in storage, without opening it: manifest, logs, tables, segments.
+    Inspect(inspect::Arguments),
+    /// Read all of a database, and check that it is what was written.
+    Verify(verify::Arguments),
+    /// Save what is left of a database in storage to a new one.
+    Repair(repair::Arguments),
     /// Show who uses a memory node, and how much of it.
     Tenants(tenants::Arguments),
     /// Measure latency and rate of each operation of the fabric.
@@ -86,9 +105,12 @@ impl Command {
             Self::Checkpoint(place) | Self::Restore(checkpoint::RestoreArguments { place, .. }) => {
                 (&mut place.memory, &place.access)
             }
+            Self::Dump(arguments) => arguments.place.memory.parts(),
+            Self::Load(arguments) => arguments.memory.parts(),
+            Self::Verify(arguments) => arguments.place.memory.parts(),
             Self::Tenants(tenants::Arguments { memory, access, .. }) => (memory, &*access),
             Self::Worker(arguments) => return arguments.resolve(),
-            Self::MemoryNode(_) | Self::Version => return Ok(()),
+            Self::MemoryNode(_) | Self::Inspect(_) | Self::Repair(_) | Self::Version => return Ok(()),
         };
         memory.set_access(access)
     }
@@ -112,6 +134,11 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::execute(&arguments),
         Command::Checkpoint(arguments) => checkpoint::write(&arguments),
         Command::Restore(arguments) => checkpoint::restore(&arguments),
+        Command::Dump(arguments) => dump::execute(&arguments),
+        Command::Load(arguments) => load::execute(&arguments),
+        Command::Inspect(arguments) => inspect::execute(&arguments),
+        Command::Verify(arguments) => verify::execute(&arguments),
+        Command::Repair(arguments) => repair::execute(&arguments),
         Command::Tenants(arguments) => tenants::execute(&arguments),
         Command::FabricTest(arguments) => fabric_test::execute(&arguments),
         Command::Version => output::line(concat!("forebay ", env!("CARGO_PKG_VERSION"))),

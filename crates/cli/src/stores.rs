@@ -245,6 +245,30 @@ impl Opener {
         Ok(self)
     }
 
+    /// Takes the order of keys and the number of shards from the database, where there is one.
+    ///
+    /// # Errors
+    /// When it cannot be looked up.
+    pub fn with_recorded(mut self) -> Result<Self, Error> {
+        let Some(name) = &self.options.name else { return Ok(self) };
+        let recorded = match (&self.options.storage, self.memory.memory.is_local()) {
+            (Some(storage), _) => Database::options_of_stored(storage, name),
+            (None, false) => Database::options_of(self.memory.memory.all(), name),
+            (None, true) => return Ok(self),
+        };
+        match recorded {
+            Ok(recorded) => (self.options.key_order, self.options.shards) = (recorded.key_order, recorded.shards),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(self.opening(&error)),
+        }
+        Ok(self)
+    }
+
+    fn opening(&self, error: &forebay::Error) -> Error {
+        let message = nodes::with_hint(error.kind(), error, &self.memory.memory);
+        Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
+    }
+
     /// Opens a store.
     ///
     /// # Errors
@@ -256,10 +280,7 @@ impl Opener {
             true => Database::embedded(*local_memory_size, self.options.clone()),
             false => Database::connect_all(addresses, self.options.clone()),
         });
-        let store = opened.map_err(|error| {
-            let message = nodes::with_hint(error.kind(), &error, memory);
-            Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
-        })?;
+        let store = opened.map_err(|error| self.opening(&error))?;
         Ok(EngineStore(Arc::new(store)))
     }
 }
@@ -282,6 +303,13 @@ impl Opener {
 /// The engine as a store under test.
 #[derive(Debug, Clone)]
 pub struct EngineStore(Arc<Database>);
+
+impl EngineStore {
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.0
+    }
+}
 
 fn failed(error: impl Into<forebay::Error>) -> StoreError {
     let error = error.into();

@@ -1,0 +1,103 @@
+//! What was found in a database, as tables for people or as one JSON object.
+
+use crate::failure::{Failure, Stage};
+use crate::output::{self, Format};
+use comfy_table::{CellAlignment, Table, presets};
+use forebay::{Cell, ErrorKind, Finding, Report, Section};
+use forebay_dump::tsv;
+use serde_json::{Map, Value, json};
+
+/// Prints a report.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn print(report: &Report, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => output::line(&json_of(report).to_string()),
+        Format::Table => output::line(text_of(report).trim_end()),
+    }
+}
+
+/// The failure of a command that found damage.
+pub fn failure(report: &Report, what: &str) -> Option<Failure> {
+    let first = report.problems.first()?;
+    let count = report.problems.len();
+    // What is missing is not what was written, either.
+    let kind = if first.kind == ErrorKind::NotFound { ErrorKind::Corrupt } else { first.kind };
+    let message = format!("{what}: {count} problems, the first is {}: {}", first.object, one_line(&first.detail));
+    Some(Failure::new(kind, Stage::Running, message))
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+fn json_of(report: &Report) -> Value {
+    let findings = |findings: &[Finding]| -> Value {
+        let finding =
+            |found: &Finding| json!({"object": found.object, "detail": found.detail, "kind": found.kind.name()});
+        findings.iter().map(finding).collect()
+    };
+    let notes = report.notes.iter().map(|note| json!({"object": note.object, "detail": note.detail}));
+    let mut object = Map::new();
+    for Section { name, columns, rows } in &report.sections {
+        let row = |row: &Vec<Cell>| -> Value {
+            let fields = columns.iter().zip(row).map(|(column, cell)| ((*column).to_owned(), value_of(cell)));
+            Value::Object(fields.collect())
+        };
+        object.insert((*name).to_owned(), rows.iter().map(row).collect());
+    }
+    object.insert("problems".to_owned(), findings(&report.problems));
+    object.insert("notes".to_owned(), notes.collect());
+    Value::Object(object)
+}
+
+fn value_of(cell: &Cell) -> Value {
+    match cell {
+        Cell::Nothing => Value::Null,
+        Cell::Number(number) => (*number).into(),
+        Cell::Text(_) | Cell::Bytes(_) => shown(cell).into(),
+    }
+}
+
+/// Bytes are shown as in lines of text.
+fn shown(cell: &Cell) -> String {
+    match cell {
+        Cell::Nothing => String::new(),
+        Cell::Number(number) => number.to_string(),
+        Cell::Text(text) => text.clone(),
+        Cell::Bytes(bytes) => {
+            let mut out = Vec::new();
+            tsv::escape(bytes, &mut out);
+            String::from_utf8_lossy(&out).into_owned()
+        }
+    }
+}
+
+fn text_of(report: &Report) -> String {
+    let mut text = String::new();
+    for Section { name, columns, rows } in &report.sections {
+        text.push_str(&format!("{name}: {}\n", rows.len()));
+        if rows.is_empty() {
+            continue;
+        }
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_header(columns.iter().map(|column| column.replace('_', " ")));
+        for row in rows {
+            table.add_row(row.iter().map(|cell| {
+                let aligned = comfy_table::Cell::new(shown(cell));
+                if matches!(cell, Cell::Number(_)) { aligned.set_alignment(CellAlignment::Right) } else { aligned }
+            }));
+        }
+        text.push_str(&format!("{table}\n\n"));
+    }
+    for (what, findings) in [("problem", &report.problems), ("note", &report.notes)] {
+        for found in findings {
+            text.push_str(&format!("{what}: {}: {}\n", found.object, found.detail));
+        }
+    }
+    if report.problems.is_empty() {
+        text.push_str("no problems\n");
+    }
+    text
+}

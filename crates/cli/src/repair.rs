@@ -1,0 +1,103 @@
+//! `forebay repair`: saves what is left of a database in storage to a new one beside it.
+
+use crate::durability;
+use crate::failure::{Failure, Stage};
+use crate::findings;
+use crate::output::Format;
+use crate::place::StoredArguments;
+use crate::progress::Progress;
+use crate::units;
+use forebay::{Durability, Options, Salvage, SalvagedEntry, ShardBounds, Step, Storage, Store, Syncing};
+use forebay_dump::{Entry, Loader};
+
+/// The database, and the new one.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    stored: StoredArguments,
+    /// Name of the new database. Without, nothing is written, and only what could be saved is told.
+    #[arg(long, value_name = "NAME")]
+    into: Option<String>,
+    /// Storage of the new database; by default that of the damaged one.
+    #[arg(long, value_name = "URL", value_parser = durability::open_storage, requires = "into")]
+    into_storage: Option<Storage>,
+    /// Memory for writing the new database.
+    #[arg(long, default_value = "1GiB", value_parser = units::size, value_name = "SIZE")]
+    local_memory_size: u64,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+fn running(error: impl Into<forebay::Error>) -> Failure {
+    let error = error.into();
+    Failure::new(error.kind(), Stage::Running, error)
+}
+
+/// A failure of what is saved, or of what it is written to.
+struct Stopped(Failure);
+
+impl From<forebay::EngineError> for Stopped {
+    fn from(error: forebay::EngineError) -> Self {
+        Self(running(error))
+    }
+}
+
+impl From<forebay_dump::Error> for Stopped {
+    fn from(error: forebay_dump::Error) -> Self {
+        Self(crate::dump::failed(error))
+    }
+}
+
+impl Arguments {
+    /// The new database, which must not be there yet.
+    fn create(&self, name: &str, salvage: &Salvage) -> Result<Store, Failure> {
+        let options = Options {
+            name: Some(name.to_owned()),
+            storage: Some(self.into_storage.clone().unwrap_or_else(|| self.stored.storage.clone())),
+            durability: Durability::Storage(Syncing::Flush),
+            error_if_exists: true,
+            key_order: salvage.key_order(),
+            shards: salvage.bounds().len() + 1,
+            shard_bounds: ShardBounds::Given(salvage.bounds().to_vec()),
+            ..Options::default()
+        };
+        Store::embedded(self.local_memory_size, options)
+            .map_err(|error| Failure::new(error.kind(), Stage::Start, error))
+    }
+}
+
+/// Saves what can be saved. Nothing of the damaged database is changed, moved or deleted.
+///
+/// # Errors
+/// The first error. That something is lost is none: the report says so.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.into.as_ref() == Some(&arguments.stored.db) && arguments.into_storage.is_none() {
+        let other = format!("{}-repaired", arguments.stored.db);
+        return Err(Failure::usage(format!("--into needs a name that no database has, such as {other}")));
+    }
+    let database = arguments.stored.database()?;
+    let progress = Progress::of_steps("looking:");
+    let salvage = database.salvage(&mut |step: Step| progress.step(step)).map_err(running)?;
+    progress.clear();
+    let report = match &arguments.into {
+        None => salvage.save(|_| Ok::<(), Stopped>(())).map_err(|stopped| stopped.0)?,
+        Some(name) => {
+            let store = arguments.create(name, &salvage)?;
+            let progress = Progress::of_bytes("saving:", None);
+            let mut loader = Loader::new(&store, None).map_err(crate::dump::failed)?;
+            let (mut keys, mut bytes) = (0_u64, 0_u64);
+            let saved = salvage.save(|SalvagedEntry { key, value, expiry_ms }| {
+                keys += 1;
+                bytes += (key.len() + value.len()) as u64;
+                progress.set(bytes, format!("({keys} keys)"));
+                loader.push(&Entry { key: key.into(), value: value.into(), expiry_ms }).map_err(Stopped::from)
+            });
+            let report = saved.map_err(|stopped| stopped.0)?;
+            loader.finish().map_err(crate::dump::failed)?;
+            store.close().map_err(running)?;
+            report
+        }
+    };
+    findings::print(&report, arguments.format)
+}

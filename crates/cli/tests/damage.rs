@@ -1,0 +1,294 @@
+//! `inspect`, `verify` and `repair`, on databases whole and damaged.
+
+mod common;
+
+use common::{Ended, FreshPath, fresh_path, run};
+use forebay::{Durability, Options, Storage, StorageOptions, Store, Syncing, WriteBatch};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const KEYS: u32 = 3000;
+
+/// A folder with a database, which is removed on drop.
+struct Folder(FreshPath);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&*self.0);
+    }
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+fn value(number: u32) -> Vec<u8> {
+    format!("{number}-").repeat(20).into_bytes()
+}
+
+impl Folder {
+    /// A database of two shards with tables on several levels, deleted keys, and, unless it is closed, a log.
+    fn new(is_closed: bool) -> Self {
+        let folder = Self(fresh_path(".storage"));
+        let options = Options {
+            name: Some("default".to_owned()),
+            storage: Some(Storage::open(&folder.0.to_string_lossy(), StorageOptions::default()).unwrap()),
+            durability: Durability::Storage(Syncing::Sync),
+            shards: 2,
+            shard_bounds: forebay::ShardBounds::Given(vec![key(KEYS / 2)]),
+            write_buffer_bytes: 64 << 10,
+            target_table_bytes: 64 << 10,
+            level1_bytes: 256 << 10,
+            ..Options::default()
+        };
+        let store = Store::embedded(128 << 20, options).unwrap();
+        let mut batch = WriteBatch::new();
+        for number in 0..KEYS {
+            batch.put(&key(number), &value(number));
+            if batch.len() == 100 {
+                store.write(&batch).unwrap();
+                batch = WriteBatch::new();
+            }
+        }
+        store.flush().unwrap();
+        store.wait_for_compactions().unwrap();
+        for number in (0..KEYS).step_by(100) {
+            store.delete(&key(number)).unwrap();
+        }
+        store.delete_range(&key(10), &key(20)).unwrap();
+        if is_closed {
+            store.close().unwrap();
+        } else {
+            // As if the process had been killed.
+            std::mem::forget(store);
+        }
+        folder
+    }
+
+    fn run(&self, command: &str, flags: &str) -> Ended {
+        run(&format!("{command} --storage {} {flags}", self.0.display()))
+    }
+
+    fn verify(&self) -> Ended {
+        self.run("verify", "--format json")
+    }
+
+    /// Files below a folder of the database, the largest first.
+    fn files(&self, below: &str) -> Vec<PathBuf> {
+        fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { collect(&path, found) } else { found.push(path) }
+            }
+        }
+        let mut found = Vec::new();
+        collect(&self.0.join("default").join(below), &mut found);
+        found.sort_by_key(|path| (u64::MAX - fs::metadata(path).unwrap().len(), path.clone()));
+        found
+    }
+
+    /// The object of a segment of some kind.
+    fn object(&self, kind: &str) -> PathBuf {
+        let manifest = self.run("inspect manifest", "--format json").expect(0).json();
+        let segments = manifest["segments"].as_array().unwrap();
+        let found = segments.iter().find(|segment| segment["kind"] == kind).unwrap();
+        self.0.join(found["object"].as_str().unwrap())
+    }
+
+    /// Saves what is left to another database; the report, and a dump of that.
+    fn repair(&self) -> (serde_json::Value, Vec<String>) {
+        let before = self.state();
+        let report = self.run("repair", "--into saved --format json").expect(0).json();
+        let dumped = self.run("dump", "--db saved --local-memory-size 256MiB").expect(0).out;
+        assert_eq!(self.state(), before, "the damaged database was changed");
+        (report, dumped.lines().map(str::to_owned).collect())
+    }
+
+    /// All of the damaged database.
+    fn state(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files = self.files("");
+        files.sort();
+        files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+    }
+}
+
+/// The lines of a dump of the whole database.
+fn expected() -> Vec<String> {
+    let lives = |number: &u32| !number.is_multiple_of(100) && !(10..20).contains(number);
+    let line =
+        |number| format!("{}\t{}", String::from_utf8(key(number)).unwrap(), String::from_utf8(value(number)).unwrap());
+    (0..KEYS).filter(lives).map(line).collect()
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+fn truncate(path: &Path, length: u64) {
+    fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length).unwrap();
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_whole_database_is_whole() {
+    let folder = Folder::new(true);
+    let state = folder.state();
+    let report = folder.verify().expect(0).json();
+    assert_eq!(report["problems"], serde_json::json!([]));
+    let checked = &report["checked"][0];
+    assert_eq!(checked["shards"], 2);
+    assert!(checked["entries"].as_u64().unwrap() >= u64::from(KEYS) - 100, "{checked}");
+    assert!(folder.run("verify", "").expect(0).out.contains("no problems"));
+
+    let manifest = folder.run("inspect manifest", "--format json").expect(0).json();
+    assert_eq!(manifest["database"][0]["shards"], 2);
+    let table = &manifest["tables"][0];
+    let flags = format!("--shard {} --format json {}", table["shard"], table["table"]);
+    let shown = folder.run("inspect table", &flags).expect(0).json();
+    let shown_entries = shown["entries"].as_array().unwrap().len() as u64;
+    assert_eq!(shown_entries, table["entries"].as_u64().unwrap().min(1000));
+    for segment in manifest["segments"].as_array().unwrap().iter().take(5) {
+        let shown =
+            folder.run("inspect segment", &format!("--format json --limit 3 {}", segment["object"].as_str().unwrap()));
+        let shown = shown.expect(0).json();
+        let rows = if segment["kind"] == "image" { &shown["entries"] } else { &shown["records"] };
+        assert_eq!(rows.as_array().unwrap().len(), 3, "{segment}");
+    }
+    assert!(folder.run("inspect manifest", "").expect(0).out.contains("no problems"));
+    assert_eq!(folder.state(), state, "looking changed something");
+
+    let (report, lines) = folder.repair();
+    assert_eq!((&report["problems"], lines), (&serde_json::json!([]), expected()));
+    // Opened, it is as whole.
+    let node_flags = "--local-memory-size 256MiB";
+    assert_eq!(folder.run("dump", node_flags).expect(0).out.lines().count(), expected().len());
+}
+
+#[test]
+fn logs_are_read_and_their_damage_is_told() {
+    let folder = Folder::new(false);
+    folder.verify().expect(0);
+    let shown = folder.run("inspect log", "--format json").expect(0).json();
+    let frames = shown["frames"].as_array().unwrap();
+    assert!(frames.len() >= 30 && frames.iter().all(|frame| frame["records"].as_u64() > Some(0)), "{shown}");
+    let log = folder.files("log").into_iter().find(|path| name(path).ends_with(".log")).unwrap();
+    let frame = |at: usize| 40 + frames[at]["position"].as_u64().unwrap() as usize;
+
+    // The end was torn: it was never acknowledged, or nobody can tell.
+    let whole = fs::read(&log).unwrap();
+    flip(&log, frame(frames.len() - 1) + 60);
+    let report = folder.verify().expect(0).json();
+    assert!(report["notes"][0]["detail"].as_str().unwrap().contains("never acknowledged"), "{report}");
+
+    // The middle was durable.
+    fs::write(&log, &whole).unwrap();
+    flip(&log, frame(3) + 60);
+    let ended = folder.verify().expect(6);
+    assert!(ended.error.contains(&name(&log)) && ended.error.contains("durable"), "{ended:?}");
+    folder.run("inspect log", "").expect(0);
+    let opened = folder.run("dump", "--local-memory-size 256MiB").expect(6);
+    assert!(opened.error.contains(&name(&log)), "{opened:?}");
+    let (report, lines) = folder.repair();
+    assert!(!report["problems"].as_array().unwrap().is_empty());
+    // What was after the damage is there too: at most what the frame held comes out otherwise.
+    assert!(lines.len() >= expected().len() - 5, "{}", lines.len());
+}
+
+#[test]
+fn objects_that_are_damaged_are_named() {
+    for kind in ["image", "run", "block of a memtable"] {
+        let folder = Folder::new(true);
+        let manifest = folder.run("inspect manifest", "--format json").expect(0).json();
+        if manifest["segments"].as_array().unwrap().iter().all(|segment| segment["kind"] != kind) {
+            continue;
+        }
+        let object = folder.object(kind);
+        let whole = fs::read(&object).unwrap();
+        let check = |what: &str| {
+            let ended = folder.verify().expect(6);
+            assert!(ended.out.contains(&name(&object)), "{kind} {what}: {ended:?}");
+            assert!(ended.error.contains("problems"), "{kind} {what}: {ended:?}");
+        };
+        flip(&object, whole.len() / 3);
+        check("flipped");
+        truncate(&object, whole.len() as u64 / 2);
+        check("cut");
+        fs::remove_file(&object).unwrap();
+        check("gone");
+        let opened = folder.run("dump", "--local-memory-size 256MiB").expect(6);
+        assert!(opened.error.contains(&name(&object)), "{opened:?}");
+        // What it held is lost, and nothing else; no line is another one.
+        let (report, lines) = folder.repair();
+        assert!(report["problems"].to_string().contains(&name(&object)), "{report}");
+        let all = expected();
+        assert!(lines.iter().all(|line| all.contains(line)), "{kind}");
+        let lost = report["salvaged"][0]["keys_lost"].as_u64().unwrap() as usize;
+        assert!(lines.len() + lost >= all.len(), "{kind}: {} saved, {lost} lost", lines.len());
+        if kind == "image" {
+            // Records are found without their index.
+            assert_eq!(lines, all);
+        }
+    }
+}
+
+#[test]
+fn a_register_that_is_gone_or_damaged() {
+    for is_closed in [true, false] {
+        for is_gone in [true, false] {
+            let folder = Folder::new(is_closed);
+            for commit in folder.files("commit") {
+                if is_gone { fs::remove_file(&commit).unwrap() } else { flip(&commit, 70) }
+            }
+            assert!(folder.verify().expect(6).error.contains("default/commit"));
+            let manifest = folder.run("inspect manifest", "--format json").expect(6).json();
+            assert!(!manifest["objects"].as_array().unwrap().is_empty());
+            let (report, lines) = folder.repair();
+            assert!(report["notes"].to_string().contains("without the register"));
+            assert_eq!(lines, expected(), "closed: {is_closed}, gone: {is_gone}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let folder = Folder::new(true);
+    let nowhere = run("verify --storage /nowhere/at/all").expect(2);
+    assert!(nowhere.error.contains("/nowhere/at/all"), "{nowhere:?}");
+    assert!(!Path::new("/nowhere").exists());
+    for command in ["verify", "inspect manifest", "inspect log", "repair"] {
+        let other = folder.run(command, "--db other").expect(1);
+        assert!(other.error.contains("there is no database") && other.error.contains("other"), "{other:?}");
+    }
+    assert!(folder.run("inspect table", "77777").expect(1).error.contains("inspect manifest"));
+    assert!(folder.run("inspect segment", "default/segment/x").expect(1).error.contains("default/segment/x"));
+    assert!(folder.run("inspect log", "7/7").expect(1).error.contains("7/7"));
+    assert!(folder.run("inspect log", "seven").expect(2).error.contains("1/1"));
+    assert!(folder.run("repair", "--into default").expect(2).error.contains("default-repaired"));
+    assert!(folder.run("verify", "--memory tcp://127.0.0.1:1").expect(3).error.contains("127.0.0.1:1"));
+    assert!(run("verify").expect(2).error.contains("--storage"));
+    // Without rights. Root may do everything, so there it is no test.
+    use std::os::unix::fs::PermissionsExt;
+    let commits = folder.0.join("default/commit");
+    fs::set_permissions(&commits, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::read_dir(&commits).is_err() {
+        let refused = folder.verify();
+        assert!(refused.error.contains("access denied") && refused.error.contains("commit"), "{refused:?}");
+    }
+    fs::set_permissions(&commits, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_database_on_memory_nodes_is_opened_and_verified() {
+    let (node, address) = common::start_node("tcp://127.0.0.1:0", "--memory 128MiB");
+    run(&format!("bench --memory {address} --db named --num 5000 --benchmarks fillrandom")).expect(0);
+    let report = run(&format!("verify --memory {address} --db named --format json")).expect(0).json();
+    assert!(report["checked"][0]["entries"].as_u64() > Some(1000), "{report}");
+    assert_eq!(report["problems"], serde_json::json!([]));
+    run(&format!("verify --memory {address} --db other")).expect(1);
+    drop(node);
+}
