@@ -1,4 +1,4 @@
-//! Jobs: compaction and flush as pure functions that run wherever the bytes are.
+//! Jobs: compaction, flush and search as pure functions that run wherever the bytes are.
 //!
 //! A job's arguments are complete, and its result names everything that it made. So a compute node, a memory node or a
 //! storage worker can run it through its own [`JobIo`]. A job installs nothing: its outputs belong to the attempt that
@@ -13,6 +13,7 @@ mod parts;
 mod request;
 mod result;
 mod retention;
+mod search;
 mod sources;
 
 pub use compaction::run_compaction;
@@ -21,6 +22,10 @@ pub use output::LEAST_PIECE_BYTES;
 pub use parts::{join_results, split_compaction};
 pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Residents, SizeClasses};
 pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};
+pub use search::{
+    MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchHit, SearchIo, SearchJob, SearchPlace, SearchResult, SearchedBlock,
+    SearchedKey, SearchedTable, run_search,
+};
 
 use crate::error::Result;
 use crate::segments::{Placement, SegmentKind};
