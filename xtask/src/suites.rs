@@ -274,6 +274,8 @@ pub(crate) const SUITES: &[Suite] = &[
     fuzz("fuzz-gather", "the arguments of a gather", &["fuzz", "run", "gather", "--"]),
     fuzz("fuzz-compaction-job", "those of a compaction", &["fuzz", "run", "compaction-job", "--"]),
     fuzz("fuzz-compaction-result", "the result of a compaction", &["fuzz", "run", "compaction-result", "--"]),
+    fuzz("fuzz-search", "the arguments of a search", &["fuzz", "run", "search", "--"]),
+    fuzz("fuzz-search-result", "its result", &["fuzz", "run", "search-result", "--"]),
     fuzz("fuzz-redis", "requests of Redis's protocol", &["fuzz", "run", "redis", "--"]),
     Suite {
         name: "offload",

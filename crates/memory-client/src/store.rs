@@ -315,6 +315,18 @@ impl ShardHandle {
         Ok(self.client.call_to_read(&call)?.result.0)
     }
 
+    /// Asks the node to search tables of the shards that this session owns (O3-LSM 4.5): `arguments` and the result are
+    /// those of a search. `attempt` is as for [`ShardHandle::gather`].
+    ///
+    /// # Errors
+    /// As [`ShardHandle::submit_job`].
+    pub fn search(&self, attempt: u64, arguments: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let (session, shard, epoch) = self.names();
+        let arguments = Rest(arguments);
+        let call = SubmitJob { session, shard, epoch, attempt, kind: job_kind::SEARCH, arguments };
+        Ok(self.client.call_to_read(&call)?.result.0)
+    }
+
     /// Asks the node to keep `bytes` among the outputs of jobs, where they are pending until they are
     /// [adopted](ShardHandle::adopt_ranges). `attempt` is as for [`ShardHandle::gather`].
     ///

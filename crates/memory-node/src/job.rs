@@ -1,7 +1,7 @@
 //! Jobs that a memory node runs near its data.
 //!
 //! A [`JobRunner`] runs one kind of job: bytes in, bytes out. It reaches memory only through [`JobMemory`], which lets
-//! it read the memory of its shard and its session, and write what it allocated. The node checks the shard's epoch when
+//! it read the memory of its session and of the shards that the session owns, and write what it allocated. The node checks the shard's epoch when
 //! the job is offered and when it ends. If the owner was fenced meanwhile, [`JobMemory::may_go_on`] tells the job, and
 //! its outputs are freed.
 
@@ -80,7 +80,7 @@ pub trait JobMemory: Sync {
     /// # Errors
     /// As [`JobMemory::read`].
     fn check(&self, range: ExtentRange) -> Result<(), JobError>;
-    /// Copies bytes from memory of the job's shard or session.
+    /// Copies bytes from memory of the job's session, or of a shard that the session owns.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for other memory, [`ErrorKind::Fenced`].
@@ -103,6 +103,8 @@ pub trait JobMemory: Sync {
     /// # Errors
     /// [`ErrorKind::Invalid`] when there is no such output, [`ErrorKind::Fenced`].
     fn free(&self, output: ExtentRange) -> Result<(), JobError>;
+    /// Calls and jobs that wait at the node, so that callers can spare it.
+    fn waiting(&self) -> u32;
     /// Number of threads that the job may use, the calling one included: those without another job.
     fn threads(&self) -> usize;
     /// False when the job's session or epoch has ended. Its result will then not count.
@@ -179,6 +181,10 @@ impl JobMemory for PinnedMemory<'_> {
             return Err(Refusal::Range(output).into());
         }
         Ok(self.core.with_state(|state| state.job_free(self.job, output))?)
+    }
+
+    fn waiting(&self) -> u32 {
+        self.core.with_state(|state| state.waiting())
     }
 
     fn threads(&self) -> usize {

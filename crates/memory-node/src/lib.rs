@@ -9,6 +9,7 @@
 //! | `workers` | threads for jobs, which take turns too, and for upkeep: zeroing |
 //! | [`job`] | what a job is, and what memory it may touch |
 //! | `compaction` | the job that compacts tables where they lie |
+//! | `search` | the job that looks keys up for readers |
 //!
 //! ```
 //! use forebay_memory_node::{MemoryNode, Options};
@@ -28,6 +29,7 @@ mod gather;
 pub mod job;
 mod options;
 mod registry;
+mod search;
 pub mod server;
 pub mod state;
 mod tenants;

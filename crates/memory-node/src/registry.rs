@@ -3,6 +3,7 @@
 use crate::compaction::Compaction;
 use crate::gather::Gather;
 use crate::job::{JobError, JobMemory, JobRunner, Pace};
+use crate::search::Search;
 use crate::state::Job;
 use forebay_base::{ErrorKind, checksum_append};
 use forebay_proto::field::Field;
@@ -21,13 +22,13 @@ impl JobRegistry {
         Self::default().with(job_kind::ECHO, Arc::new(Echo)).with(job_kind::CHECKSUM, Arc::new(Checksum))
     }
 
-    /// The jobs of a node: the diagnostic ones, [`job_kind::GATHER`], [`job_kind::STORE`] and
-    /// [`job_kind::COMPACTION`].
+    /// The jobs of a node: the diagnostic ones, [`job_kind::GATHER`], [`job_kind::STORE`], [`job_kind::COMPACTION`] and
+    /// [`job_kind::SEARCH`].
     #[must_use]
     pub fn standard() -> Self {
         let diagnostic = Self::diagnostic();
         let short = diagnostic.with(job_kind::GATHER, Arc::new(Gather)).with(job_kind::STORE, Arc::new(Store));
-        short.with(job_kind::COMPACTION, Arc::new(Compaction))
+        short.with(job_kind::COMPACTION, Arc::new(Compaction)).with(job_kind::SEARCH, Arc::new(Search))
     }
 
     /// How long the job takes.

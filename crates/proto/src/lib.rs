@@ -48,4 +48,7 @@ pub mod job_kind {
     /// Compaction near the data (dLSM V): argument and result are those of a compaction job
     /// (`docs/formats/compaction-job.md`).
     pub const COMPACTION: u16 = 16;
+    /// The newest records of keys in several tables: argument and result are those of a search
+    /// (`docs/formats/search.md`).
+    pub const SEARCH: u16 = 17;
 }

@@ -10,13 +10,15 @@ use forebay_proto::replies::{
     Statistics, StoreOpened, StorePage, TenantPage,
 };
 use forebay_proto::{Message, Procedure, Request, gather};
-use forebay_table::job::{CompactionJob, CompactionResult};
+use forebay_table::job::{
+    CompactionJob, CompactionResult, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult,
+};
 
 /// A decoder.
 pub type Decoder = fn(&[u8]);
 
 /// All of them, by the names of their targets in `fuzz/`.
-pub const ALL: [(&str, Decoder); 11] = [
+pub const ALL: [(&str, Decoder); 13] = [
     ("tcp-frames", fabric::tcp_frames),
     ("tcp-node", fabric::tcp_node),
     ("tcp-client", fabric::tcp_client),
@@ -28,6 +30,8 @@ pub const ALL: [(&str, Decoder); 11] = [
     ("gather", gathers),
     ("compaction-job", compaction_jobs),
     ("compaction-result", compaction_results),
+    ("search", searches),
+    ("search-result", search_results),
 ];
 
 /// The body of a request. The first byte chooses the procedure.
@@ -140,5 +144,31 @@ pub fn compaction_results(bytes: &[u8]) {
             assert!(result.encode(&mut again).is_ok(), "{result:?}");
             assert_eq!(CompactionResult::decode(&again).as_ref(), Ok(&result));
         }
+    }
+}
+
+/// The arguments of a search.
+///
+/// # Panics
+/// When arguments that were decoded are not encoded as they were, or ask for more than there may be.
+pub fn searches(bytes: &[u8]) {
+    if let Ok(job) = SearchJob::decode(bytes) {
+        assert!(job.keys.len() <= MAX_SEARCHED_KEYS && job.block_bytes() <= MAX_SEARCHED_BYTES);
+        let mut again = Vec::new();
+        job.encode(&mut again);
+        assert_eq!(again, bytes, "{job:?}");
+    }
+}
+
+/// The result of a search. The first byte says for how many keys.
+///
+/// # Panics
+/// When a result that was decoded is not encoded as it was.
+pub fn search_results(bytes: &[u8]) {
+    let Some((&keys, body)) = bytes.split_first() else { return };
+    if let Ok(result) = SearchResult::decode(body, usize::from(keys % 8)) {
+        let mut again = Vec::new();
+        result.encode(&mut again);
+        assert_eq!(again, body, "{result:?}");
     }
 }

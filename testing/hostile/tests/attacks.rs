@@ -1,6 +1,6 @@
 //! Every attack beside an honest tenant that goes on. They count: none has a clock.
 
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, KeyOrder, SequenceNumber};
 use forebay_env::Random;
 use forebay_hostile::arena::{Arena, code, eventually};
 use forebay_hostile::client::{RawEndpoint, RawLink};
@@ -10,6 +10,8 @@ use forebay_proto::calls::*;
 use forebay_proto::{
     Blob, Epoch, ExtentRange, Message, Procedure, Purpose, SessionId, ShardId, ShardKey, Text, gather, job_kind,
 };
+use forebay_table::BlockAddress;
+use forebay_table::job::{SearchJob, SearchPlace, SearchedBlock, SearchedKey, SearchedTable};
 use std::io::{Read, Write};
 use std::time::Duration;
 
@@ -181,6 +183,49 @@ fn reads_that_nobody_takes() {
     arena.check();
 }
 
+/// A search for a key in one block of so many bytes at the start of an extent.
+fn search(extent: u32, length: u32) -> Vec<u8> {
+    let block = SearchedBlock { table: 0, block: BlockAddress { offset: 0, length } };
+    let job = SearchJob {
+        key_order: KeyOrder::Bytewise,
+        inline_bytes: u32::MAX,
+        tables: vec![SearchedTable { image: SearchPlace { extent, offset: 0 }, segments: Vec::new() }],
+        keys: vec![SearchedKey { user_key: b"key".to_vec(), number: SequenceNumber::MAX, blocks: vec![block] }],
+    };
+    let mut arguments = Vec::new();
+    job.encode(&mut arguments);
+    arguments
+}
+
+/// Searches of what is no table, of too much, and of bytes by chance.
+#[test]
+fn searches_of_what_is_no_table() {
+    let arena = Arena::start(LONG);
+    let (_link, mut endpoint) = hostile(&arena);
+    let own = endpoint.shard().unwrap();
+    let extent = own.extent.extent.0;
+    let mut random = Random::seeded(49);
+    let mut refused = |attempt: u64, arguments: Vec<u8>| {
+        let answer = endpoint.call(&own.job(attempt, job_kind::SEARCH, arguments)).unwrap();
+        answer.unwrap_err().0
+    };
+    for (attempt, length) in [(1, 0), (2, 64)] {
+        assert_eq!(refused(attempt, search(extent, length)), code(ErrorKind::Corrupt), "{length}");
+    }
+    for (attempt, extent, length) in [(3, extent, 4 << 20), (4, extent, u32::MAX), (5, u32::MAX, 64)] {
+        assert_eq!(refused(attempt, search(extent, length)), code(ErrorKind::Invalid), "{extent}, {length}");
+    }
+    let good = search(extent, 64);
+    for attempt in 10..300 {
+        let mut arguments = good.clone();
+        let at = random.below(arguments.len() as u64) as usize;
+        arguments[at] = random.word() as u8;
+        refused(attempt, arguments);
+    }
+    arena.use_it();
+    arena.check();
+}
+
 #[test]
 fn names_of_others() {
     let arena = Arena::start(LONG);
@@ -213,6 +258,8 @@ fn names_of_others() {
         assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
         let range = ExtentRange { extent, offset: 0, length: 64 };
         let call = own.job(u64::from(extent.0), job_kind::GATHER, gather::encode(&[range]));
+        assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
+        let call = own.job(u64::from(extent.0), job_kind::SEARCH, search(extent.0, 64));
         assert_eq!(endpoint.call(&call).unwrap().unwrap_err().0, invalid);
     }
     for call in [AcquireShard { session, shard, takeover: true }, AcquireShard { session, shard, takeover: false }] {

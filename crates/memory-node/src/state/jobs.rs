@@ -112,7 +112,10 @@ impl State {
     pub fn job_reads(&mut self, id: JobId, range: ExtentRange) -> Result<(), Refusal> {
         let (session, shard) = self.live_job(id).map(|job| (job.session, job.shard))?;
         let place = self.extents.place(range.extent);
-        let allowed = place == Some(Place::Leased(session)) || place.and_then(Place::shard) == Some(shard);
+        // A job for readers may work on all shards of its session.
+        let owns = |shard| self.directory.shard(shard).is_some_and(|shard| shard.owner == Some(session));
+        let of_shard = |found| found == shard || owns(found);
+        let allowed = place == Some(Place::Leased(session)) || place.and_then(Place::shard).is_some_and(of_shard);
         let end = range.offset.checked_add(range.length);
         if !allowed || end.is_none_or(|end| end > self.settings.extent_bytes) {
             return Err(Refusal::OutOfBounds(range));

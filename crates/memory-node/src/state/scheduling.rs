@@ -4,8 +4,8 @@
 //! itself. Tenants do not see each other, so each has a scheduler of its own.
 
 use super::desks::Desks;
-use super::resources::TenantId;
-use super::tenants::Figures;
+use super::resources::{Resource, TenantId};
+use super::tenants::{Figures, Tenant};
 use super::{Answer, Refusal, State};
 use forebay_env::Nanos;
 use forebay_offload::{Letter, Load, Term};
@@ -33,6 +33,14 @@ impl State {
         if term != self.desks.term() {
             self.desks = Desks::new(term);
         }
+    }
+
+    /// Calls and jobs that wait for their turn.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        let of = |tenant: &Tenant| tenant.used.of(Resource::Calls).saturating_add(tenant.figures.queued_jobs);
+        let sum: u64 = self.tenants.iter().map(|(_, tenant)| of(tenant)).sum();
+        u32::try_from(sum).unwrap_or(u32::MAX)
     }
 
     /// How busy the node's own threads are.
