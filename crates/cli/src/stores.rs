@@ -5,14 +5,14 @@ use crate::durability::{self, DurabilityArguments};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay::{
-    CompactionPlace, CompactionStyle, Compression, DbIterator, Durability, EngineError, ErrorKind, FlushOrder,
-    Gathering, LevelStatistics, NodeAddress, Options, Reach, Recovery, ShardBounds, Storage, StorageCounts,
+    CompactionPlace, CompactionStyle, Compression, DbIterator, Delegation, Durability, EngineError, ErrorKind,
+    FlushOrder, Gathering, LevelStatistics, NodeAddress, Options, Reach, Recovery, ShardBounds, Storage, StorageCounts,
     StorageOptions, Store as Database, Syncing, WriteBatch,
 };
 use forebay_workload::keys::KeyBuffer;
 use forebay_workload::{
-    Cursor, Error, Figures, LevelFigures, LogFigures, LsmFigures, MemoryNodeFigures, RecoveryFigures, StorageFigures,
-    Store, StoreError,
+    Cursor, Error, Figures, LevelFigures, LogFigures, LookupFigures, LsmFigures, MemoryNodeFigures, RecoveryFigures,
+    StorageFigures, Store, StoreError,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -93,6 +93,18 @@ pub struct EngineArguments {
     /// default 64 where reads use its processor anyway, as over TCP.
     #[arg(long, value_name = "RECORDS")]
     gather_records: Option<usize>,
+    /// Whether the memory node looks keys up in tables whose indexes --cached-index-size leaves no room for; by default
+    /// where that costs less.
+    #[arg(long, value_enum, default_value_t = Who::Automatic)]
+    delegation: Who,
+}
+
+/// Whether the memory node looks keys up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Who {
+    Never,
+    Automatic,
+    Always,
 }
 
 /// What compactions do with records.
@@ -192,6 +204,11 @@ impl EngineArguments {
             flush_order: match self.flush_order {
                 Order::AsWritten => FlushOrder::AsWritten,
                 Order::ByKey => FlushOrder::ByKey,
+            },
+            delegation: match self.delegation {
+                Who::Never => Delegation::Never,
+                Who::Automatic => Delegation::Automatic,
+                Who::Always => Delegation::Always,
             },
             gathering: match self.gather_records {
                 None => usual.gathering,
@@ -387,6 +404,12 @@ impl Store for EngineStore {
                 compaction_bytes_read: db.compaction_bytes_read,
                 compaction_bytes_written: db.compaction_bytes_written,
                 dead_bytes_known: db.dead_bytes_known,
+                lookups: LookupFigures {
+                    messages: db.delegation.searches,
+                    delegated: db.delegation.searched_keys,
+                    read: db.delegation.read_keys,
+                    learnt: db.delegation.learnt_uses,
+                },
                 levels: db.levels.iter().map(level).collect(),
             }),
             storage: self.0.has_storage().then(|| storage_figures(db.storage)),

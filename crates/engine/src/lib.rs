@@ -78,8 +78,11 @@ pub use inspect::stored::StoredDatabase;
 pub use terms::entry::{Entry, Stamp};
 pub use terms::error::{Error, Result};
 pub use terms::options::{
-    CompactionPlace, CompactionStyle, Durability, FlushOrder, Gathering, Options, ShardBounds, Syncing, WriteOptions,
+    CompactionPlace, CompactionStyle, Delegation, Durability, FlushOrder, Gathering, Options, ShardBounds, Syncing,
+    WriteOptions,
 };
 pub use terms::recovery::{LogCut, Recovery, ShardRecovery};
-pub use terms::statistics::{IndexCacheStatistics, LevelStatistics, LogStatistics, Stalls, StallsByCause, Statistics};
+pub use terms::statistics::{
+    DelegationStatistics, IndexCacheStatistics, LevelStatistics, LogStatistics, Stalls, StallsByCause, Statistics,
+};
 pub use write::batch::{BatchWrite, MAX_BATCH_BYTES, WriteBatch};

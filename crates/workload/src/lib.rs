@@ -47,5 +47,5 @@ pub use page::render_page;
 pub use report::{
     Compute, Curves, FabricCounts, Level, Lsm, MemoryNode, Modelled, OperationReport, PhaseReport, Report,
 };
-pub use store::{Cursor, Figures, LevelFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
+pub use store::{Cursor, Figures, LevelFigures, LookupFigures, LsmFigures, MemoryNodeFigures, Store, StoreError};
 pub use table::{render_header, render_phase, render_summary};

@@ -2,7 +2,7 @@
 
 use crate::durable::{LogFigures, RecoveryFigures, StorageFigures};
 use crate::histogram::LatencyMicros;
-use crate::store::{Figures, LsmFigures};
+use crate::store::{Figures, LookupFigures, LsmFigures};
 use forebay_fabric::{Counts, LinkModel};
 use serde::{Deserialize, Serialize};
 
@@ -154,8 +154,24 @@ pub struct Lsm {
     pub compaction_bytes_written: u64,
     /// Bytes known to be dead at the end.
     pub dead_bytes_known: u64,
+    /// Lookups of keys in tables whose point indexes were not held, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lookups: Option<Lookups>,
     /// The levels at the end, from level 0.
     pub levels: Vec<Level>,
+}
+
+/// Who looked keys up in tables whose point indexes were not held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Lookups {
+    /// Messages to memory nodes that asked for lookups.
+    pub messages: u64,
+    /// Keys that memory nodes looked up.
+    pub delegated: u64,
+    /// Keys that were looked up by reading because that was judged to cost less.
+    pub read: u64,
+    /// Records read at addresses that earlier lookups had learnt.
+    pub learnt: u64,
 }
 
 /// A level.
@@ -264,8 +280,18 @@ fn lsm(before: &LsmFigures, after: &LsmFigures) -> Lsm {
         compaction_bytes_read: after.compaction_bytes_read.saturating_sub(before.compaction_bytes_read),
         compaction_bytes_written: after.compaction_bytes_written.saturating_sub(before.compaction_bytes_written),
         dead_bytes_known: after.dead_bytes_known,
+        lookups: lookups(&before.lookups, &after.lookups),
         levels: after.levels.iter().map(|l| Level { tables: l.tables, runs: l.runs, bytes: l.bytes }).collect(),
     }
+}
+
+fn lookups(before: &LookupFigures, after: &LookupFigures) -> Option<Lookups> {
+    (before != after).then(|| Lookups {
+        messages: after.messages.saturating_sub(before.messages),
+        delegated: after.delegated.saturating_sub(before.delegated),
+        read: after.read.saturating_sub(before.read),
+        learnt: after.learnt.saturating_sub(before.learnt),
+    })
 }
 
 #[cfg(test)]

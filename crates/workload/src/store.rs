@@ -184,8 +184,23 @@ pub struct LsmFigures {
     pub compaction_bytes_written: u64,
     /// Bytes of records known to be dead now.
     pub dead_bytes_known: u64,
+    /// Lookups of keys in tables whose point indexes were not held.
+    pub lookups: LookupFigures,
     /// The levels now, from level 0.
     pub levels: Vec<LevelFigures>,
+}
+
+/// Lookups of keys in tables whose point indexes were not held, and who did them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LookupFigures {
+    /// Messages to memory nodes that asked for lookups.
+    pub messages: u64,
+    /// Keys that memory nodes looked up.
+    pub delegated: u64,
+    /// Keys that were looked up by reading because that was judged to cost less.
+    pub read: u64,
+    /// Records read at addresses that earlier lookups had learnt.
+    pub learnt: u64,
 }
 
 /// A level of an LSM tree.

@@ -33,6 +33,11 @@ impl Statistics {
         self.dead_bytes_undiscovered += undiscovered_bytes(tree, &view.version);
         self.named_bytes += view.version.segment_bytes();
         self.cached_index_bytes += view.version.cached_index_bytes();
+        counters.delegation.add_to(&mut self.delegation);
+        let (used, stale) = tree.learnt.counts();
+        self.delegation.learnt_uses += used;
+        self.delegation.learnt_stale += stale;
+        self.cached_index_bytes += tree.learnt.held_bytes();
         self.memtable_bytes += view.buffers().map(|buffer| buffer.memtable.reserved_bytes()).sum::<u64>();
         self.remote_bytes += tree.remote.own_bytes();
         self.live_bytes += view.version.live_bytes();

@@ -5,6 +5,7 @@
 //! [`tree`](crate::tree). Never here: a lock, a clock, a thread, or the fabric; the time is a number that somebody
 //! hands in.
 
+pub(crate) mod delegating;
 pub(crate) mod manual;
 pub(crate) mod picker;
 pub(crate) mod planner;

@@ -3,11 +3,16 @@
 //! The sparse index tells which index block holds a key's entries. The blocks of all levels that may hold the key are
 //! read with one doorbell, so a lookup costs one extra round trip, however many levels there are. Blocks carry
 //! checksums and whole keys, so their answers are verified and exact. A single bucket of the point index would not be.
+//!
+//! Two ways cost less. The address of a record that was looked up before may be known (see `tree::learnt`), and the memory
+//! node may look into the blocks (see `delegated`).
 
-use crate::read::probe::Probe;
+use crate::read::delegated;
+use crate::read::probe::{Answer, Probe};
 use crate::remote::endpoints::Taken;
 use crate::remote::spot::Posted;
 use crate::terms::{Error, Result};
+use crate::tree::shared::Tree;
 use crate::tree::table::Table;
 use forebay_base::{InternalKey, Tag};
 use forebay_fabric::Slot;
@@ -17,11 +22,24 @@ use std::sync::Arc;
 /// Bytes per read when an index is loaded.
 const LOAD_BYTES: u64 = 256 << 10;
 
-/// Reads the blocks that `probes` wait for, if any, and lets the probes continue. One round trip.
+/// Lets probes continue that wait for a point index: those whose addresses were learnt at once, others when the memory
+/// node has answered, or the blocks are read. One round trip, and another one for what the memory node does not reach.
 ///
 /// # Errors
 /// Errors of the fabric; `Corrupt`.
-pub(crate) fn look_up(endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Result<()> {
+pub(crate) fn look_up<'v>(tree: &Tree, endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'v>]) -> Result<()> {
+    probes.iter_mut().for_each(|probe| probe.look_up_learnt());
+    loop {
+        let (searched, bytes) = delegated::look_up(tree, probes);
+        if searched.is_empty() {
+            return read_blocks(endpoint, probes);
+        }
+        searched.into_iter().try_for_each(|table| load_if_due(endpoint, table, bytes))?;
+    }
+}
+
+/// Reads the blocks that `probes` wait for, if any, and lets the probes continue. One round trip.
+fn read_blocks(endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -> Result<()> {
     let mut asked = Vec::new();
     for probe in probes.iter_mut().filter(|probe| probe.waits()) {
         let target = InternalKey { user_key: probe.user_key(), tag: Tag::seek(probe.number()) };
@@ -55,7 +73,7 @@ pub(crate) fn look_up(endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'_>]) -
                 }
                 None => None,
             };
-            found.push((table.id(), candidate));
+            found.push((table.id(), candidate.map_or(Answer::Absent, Answer::At)));
         }
         probe.look_up(found);
     }

@@ -2,20 +2,20 @@
 //!
 //! ```text
 //!   memtables and probes of all keys       no round trip
-//!   lookups where indexes are not held     one round of round trips, see `lookup`
+//!   lookups where indexes are not held     one round of round trips, see `lookup`; may bring records
 //!   post the first candidate of each       on one endpoint a memory node
 //!   ring all doorbells, then wait for all  one round of round trips, whatever the number of keys
 //!   again with what is left                keys whose candidate was another key's record
 //! ```
 
 use crate::read::found::Found;
-use crate::read::get::{in_memtables, is_visible, post, verified};
+use crate::read::get::{in_memtables, post, verified};
 use crate::read::probe::{Probe, Step};
 use crate::remote::endpoints::Taken;
 use crate::remote::spot::Posted;
 use crate::terms::{Error, Result};
 use crate::tree::shared::{Tree, View};
-use forebay_base::{ErrorKind, SequenceNumber};
+use forebay_base::{ErrorKind, Record, SequenceNumber};
 use forebay_memtable::Guard;
 
 /// A shard as a call sees it.
@@ -50,9 +50,7 @@ impl<'s> Source<'s> {
 
 /// A search for a key's record in the tables.
 struct Search<'a, T> {
-    key: &'a [u8],
     value: &'a mut T,
-    number: SequenceNumber,
     probe: Probe<'a>,
     next: Option<Step<'a>>,
     /// First the source that holds the key; later the line that leads to its memory node.
@@ -100,9 +98,9 @@ fn try_fetch<T>(
             *value = take(found);
             continue;
         }
-        let mut probe = Probe::new(&source.view.version, key, source.number);
+        let mut probe = Probe::new(&source.tree.learnt, &source.view.version, key, source.number);
         probe.approach();
-        searches.push(Search { key, value, number: source.number, probe, next: None, line });
+        searches.push(Search { value, probe, next: None, line });
     }
     // The loads of different searches overlap, while those of one search wait for each other.
     searches.retain(|search| search.probe.approach_entries());
@@ -149,6 +147,13 @@ impl<T> Search<'_, T> {
         }
         self.next.is_some()
     }
+
+    /// Takes the record that came with an answer. Returns whether the search goes on, because there is none.
+    fn take_delivered(&mut self, take: &impl Fn(Found<'_>) -> T) -> Result<bool> {
+        let Some(bytes) = self.probe.take_delivered() else { return Ok(true) };
+        *self.value = take(Found { record: Some(Record::decode(&bytes)?), hidden: self.probe.hidden() });
+        Ok(false)
+    }
 }
 
 /// Looks up entries whose point index is not held, until no search waits for one.
@@ -161,7 +166,15 @@ fn look_up<T>(lines: &mut [Line<'_>], searches: &mut Vec<Search<'_, T>>, take: &
         }
         searches.retain_mut(|search| !matches!(search.next, Some(Step::Index)) || search.goes_on(take));
     }
-    Ok(())
+    let mut failure = None;
+    searches.retain_mut(|search| match search.take_delivered(take) {
+        Ok(goes_on) => goes_on,
+        Err(error) => {
+            failure.get_or_insert(error);
+            false
+        }
+    });
+    failure.map_or(Ok(()), Err)
 }
 
 /// Reads the next candidate of each search, and keeps the searches that go on.
@@ -213,7 +226,7 @@ fn finish<T>(
         }
     };
     let record = verified(&slot, table, candidate)?;
-    let found = is_visible(&record, search.key, search.number);
+    let found = search.probe.accepts(table, candidate, &record);
     if found {
         *search.value = take(Found { record: Some(record), hidden: search.probe.hidden() });
     }

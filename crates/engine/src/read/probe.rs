@@ -1,8 +1,9 @@
 //! Where a key's records may be: the walk of a point lookup over the tables.
 
+use crate::tree::learnt::{Address, Learnt};
 use crate::tree::table::{Places, Table};
 use crate::tree::version::LiveVersion;
-use forebay_base::SequenceNumber;
+use forebay_base::{Record, SequenceNumber};
 use forebay_fabric::prefetch;
 use forebay_table::{Candidate, PointIndex, TableId, key_hash};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 /// If a range deletion of a table hides the key, the walk ends with this table: everything after it is older.
 pub(crate) struct Probe<'v> {
     version: &'v LiveVersion,
+    learnt: &'v Learnt,
     user_key: &'v [u8],
     hash: u64,
     number: SequenceNumber,
@@ -23,9 +25,26 @@ pub(crate) struct Probe<'v> {
     /// A table whose point index is not held and that was not looked up yet.
     waiting: Option<&'v Arc<Table>>,
     /// Results of lookups in tables whose point index is not held.
-    looked_up: Vec<(TableId, Option<Candidate>)>,
+    looked_up: Vec<(TableId, Answer)>,
+    /// The record that the walk has reached, if it came with an answer.
+    delivered: Option<Arc<[u8]>>,
+    /// The number of the record that the walk goes to because its address was learnt.
+    trusted: Option<SequenceNumber>,
+    /// A record turned out not to be the one that was learnt: this walk does without.
+    distrusts: bool,
     /// Number of the newest range deletion over the key, once the walk has reached it.
     hidden: Option<SequenceNumber>,
+}
+
+/// What a lookup says of a table whose point index is not held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It has no record of the key that the read may see.
+    Absent,
+    /// The newest one is here.
+    At(Candidate),
+    /// The newest one came with the answer, and is verified.
+    Here(Arc<[u8]>),
 }
 
 /// The next step of a walk.
@@ -33,6 +52,8 @@ pub(crate) struct Probe<'v> {
 pub(crate) enum Step<'v> {
     /// There may be a record of the key here.
     Record(&'v Arc<Table>, Candidate),
+    /// The newest record of the key that the read may see came with an answer: [`Probe::take_delivered`].
+    Delivered,
     /// The walk has reached a table whose point index is not held. [`Probe::look_up`] continues it.
     Index,
 }
@@ -70,9 +91,15 @@ impl Walk {
 }
 
 impl<'v> Probe<'v> {
-    pub(crate) fn new(version: &'v LiveVersion, user_key: &'v [u8], number: SequenceNumber) -> Self {
+    pub(crate) fn new(
+        learnt: &'v Learnt,
+        version: &'v LiveVersion,
+        user_key: &'v [u8],
+        number: SequenceNumber,
+    ) -> Self {
         Self {
             version,
+            learnt,
             user_key,
             hash: key_hash(user_key),
             number,
@@ -81,6 +108,9 @@ impl<'v> Probe<'v> {
             current: None,
             waiting: None,
             looked_up: Vec::new(),
+            delivered: None,
+            trusted: None,
+            distrusts: false,
             hidden: None,
         }
     }
@@ -139,6 +169,9 @@ impl<'v> Probe<'v> {
             if self.waiting.is_some() {
                 return Some(Step::Index);
             }
+            if self.delivered.is_some() {
+                return Some(Step::Delivered);
+            }
             if self.hidden.is_some() {
                 return None;
             }
@@ -149,21 +182,33 @@ impl<'v> Probe<'v> {
             if self.version.has_range_deletions() {
                 self.hidden = table.range_deletions().newest_over(self.user_key, self.number);
             }
-            let known = self.looked_up.iter().find(|(id, _)| *id == table.id());
-            match known {
-                Some((_, found)) => {
-                    let found: Vec<_> = found.iter().copied().collect();
-                    self.current = Some((table, Places::Copied(found.into_iter())));
-                }
-                None => match table.places(self.hash) {
-                    Some(places) => self.current = Some((table, places)),
-                    None => {
-                        self.current = None;
-                        self.waiting = Some(table);
-                    }
-                },
-            }
+            self.visit(table);
         }
+    }
+
+    /// Goes to the places of the key in a table, as far as they are known.
+    #[inline]
+    fn visit(&mut self, table: &'v Arc<Table>) {
+        (self.current, self.waiting) = (None, None);
+        match self.known(table).cloned() {
+            Some(Answer::Absent) => {}
+            Some(Answer::At(place)) => self.current = Some((table, Places::Copied(vec![place].into_iter()))),
+            Some(Answer::Here(record)) => self.delivered = Some(record),
+            None => match table.places(self.hash) {
+                Some(places) => self.current = Some((table, places)),
+                None => self.waiting = Some(table),
+            },
+        }
+    }
+
+    /// The record of [`Step::Delivered`].
+    pub(crate) fn take_delivered(&mut self) -> Option<Arc<[u8]>> {
+        self.delivered.take()
+    }
+
+    /// What lookups have said of the table.
+    fn known(&self, table: &Table) -> Option<&Answer> {
+        self.looked_up.iter().find(|(id, _)| *id == table.id()).map(|(_, answer)| answer)
     }
 
     /// Whether the walk has reached a table whose point index is not held.
@@ -179,18 +224,60 @@ impl<'v> Probe<'v> {
         while self.hidden.is_none()
             && let Some(table) = walk.next(self.version, self.user_key)
         {
-            if !table.has_places() {
+            if !table.has_places() && self.known(table).is_none() {
                 tables.push(table);
             }
         }
         tables
     }
 
-    /// Continues with the results for the tables of [`Probe::without_index`].
-    pub(crate) fn look_up(&mut self, found: Vec<(TableId, Option<Candidate>)>) {
-        let Some(table) = self.waiting.take() else { return };
-        let place = found.iter().find(|(id, _)| *id == table.id()).and_then(|(_, candidate)| *candidate);
-        self.current = Some((table, Places::Copied(Vec::from_iter(place).into_iter())));
-        self.looked_up = found;
+    /// Continues with results for tables of [`Probe::without_index`]. If there is none for the table that it waits for, it
+    /// goes on waiting.
+    pub(crate) fn look_up(&mut self, found: Vec<(TableId, Answer)>) {
+        self.looked_up.extend(found);
+        if let Some(table) = self.waiting
+            && self.known(table).is_some()
+        {
+            self.visit(table);
+        }
+    }
+
+    /// Continues with an address that an earlier lookup has learnt, if there is one.
+    pub(crate) fn look_up_learnt(&mut self) {
+        if self.distrusts || self.waiting.is_none() {
+            return;
+        }
+        let tables = self.without_index();
+        let Some(address) = self.learnt.find(self.hash, self.number, tables.iter().map(|table| &***table)) else {
+            return;
+        };
+        let before = tables.iter().take_while(|table| table.id() != address.table);
+        let mut found: Vec<_> = before.map(|table| (table.id(), Answer::Absent)).collect();
+        found.push((address.table, Answer::At(address.place)));
+        self.trusted = Some(address.sequence);
+        self.look_up(found);
+    }
+
+    /// Whether a record that was read is the newest of the key that the read may see. If it should have been and is
+    /// not, because its address was learnt of another key, the walk begins anew.
+    pub(crate) fn accepts(&mut self, table: &Table, place: Candidate, record: &Record<'_>) -> bool {
+        let sequence = record.tag.sequence();
+        let is_visible = record.key == self.user_key && sequence <= self.number;
+        let is_looked_up = self.known(table).is_some();
+        match self.trusted.filter(|_| is_looked_up) {
+            Some(trusted) if !is_visible || trusted != sequence => {
+                self.learnt.forget(self.hash);
+                *self = Self { distrusts: true, ..Self::new(self.learnt, self.version, self.user_key, self.number) };
+                return false;
+            }
+            None if is_visible && is_looked_up => self.learn(table, place, sequence),
+            _ => {}
+        }
+        is_visible
+    }
+
+    /// Remembers where the record is that a lookup has found.
+    pub(crate) fn learn(&self, table: &Table, place: Candidate, sequence: SequenceNumber) {
+        self.learnt.learn(self.hash, Address { table: table.id(), place, sequence, newest_to: self.number });
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod objects;
 pub(crate) mod offloading;
 pub(crate) mod owner;
 pub(crate) mod pipeline;
+pub(crate) mod searches;
 pub(crate) mod segment;
 pub(crate) mod spot;
 pub(crate) mod stored;

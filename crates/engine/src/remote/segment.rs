@@ -10,6 +10,7 @@ use crate::remote::node_part::{NodePart, PrivateStore};
 use crate::remote::objects::{Objects, object_of};
 use crate::remote::offloading::Offloading;
 use crate::remote::owner::Owner;
+use crate::remote::searches::Searches;
 use crate::remote::spot::Spot;
 use crate::remote::stored::StoredWriter;
 use crate::terms::{CompactionPlace, Error, Options, Result};
@@ -20,6 +21,7 @@ use forebay_memory_client::{
 };
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_storage::BlockObject;
+use forebay_table::job::SearchPlace;
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,6 +46,8 @@ pub(crate) struct Node {
     index_cache: Option<Arc<IndexCache>>,
     /// Number of records apart from which they are gathered.
     gather_from: Option<usize>,
+    /// Lookups that the memory node does.
+    searches: Searches,
     /// Number of shards of this database that have no room left.
     lacking: AtomicUsize,
 }
@@ -83,8 +87,9 @@ impl Node {
             |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
         Arc::new(Self {
             number,
-            index_cache: options.cached_index_bytes.map(IndexCache::new),
+            index_cache: options.budget_for_indexes().map(IndexCache::new),
             gather_from: options.gathering.threshold(&client.link().capabilities()),
+            searches: Searches::new(client.runs_jobs()),
             runs_jobs: options.compaction_place != CompactionPlace::ComputeNode && client.runs_jobs(),
             offloading,
             lacking: AtomicUsize::new(0),
@@ -287,6 +292,22 @@ impl Remote {
     pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
         let gathered = self.node_part()?.gather(ranges);
         gathered.inspect_err(|error| tracing::debug!(%error, "reading one by one what was to be gathered")).ok()
+    }
+
+    /// Whether the memory node may be asked to look keys up for this shard.
+    pub(crate) fn can_search(&self) -> bool {
+        self.node_part.is_some() && self.node.searches.are_served()
+    }
+
+    /// How busy the memory node said that it is.
+    pub(crate) fn searches(&self) -> &Searches {
+        &self.node.searches
+    }
+
+    /// Asks the memory node to search tables of this session; `None` when it does not, whatever the cause.
+    pub(crate) fn search(&self, arguments: Vec<u8>) -> Option<Vec<u8>> {
+        let found = self.node_part.as_ref()?.search(arguments);
+        found.inspect_err(|error| self.node.searches.failed(error)).ok()
     }
 
     /// The outputs of jobs, even while compactions run at this node.
@@ -598,6 +619,14 @@ impl Segment {
                 Spot::Memory { address: base.add(offset), extent: range.extent }
             }
             Place::Storage(object) => Spot::Storage { object: Arc::clone(object), offset },
+        }
+    }
+
+    /// Where it begins in its memory node; `None` when it lies in storage.
+    pub(crate) fn memory_place(&self) -> Option<SearchPlace> {
+        match self.spot(0) {
+            Spot::Memory { address, extent } => Some(SearchPlace { extent: extent.0, offset: address.offset }),
+            Spot::Storage { .. } => None,
         }
     }
 

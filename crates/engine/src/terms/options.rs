@@ -93,6 +93,20 @@ impl Gathering {
     }
 }
 
+/// Who looks up keys in tables whose point indexes are not held ([`Options::cached_index_bytes`]): this node, by reading
+/// their index blocks, or the memory node, in answer to one message (`docs/decisions/0049`). Needs a memory node that runs
+/// jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Delegation {
+    /// Always this node.
+    Never,
+    /// Whoever costs less: in round trips and bytes, and in the memory node's time, as far as it says that it is busy.
+    #[default]
+    Automatic,
+    /// The memory node, whenever it answers.
+    Always,
+}
+
 /// What an acknowledged write survives (`docs/concepts/durability.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -179,6 +193,8 @@ pub struct Options {
     /// limit costs one more round trip. The sparse indexes (about 0.3 bytes per key of 20 bytes) count towards the
     /// limit, but are always kept.
     pub cached_index_bytes: Option<u64>,
+    /// Who looks up keys in tables beyond that limit.
+    pub delegation: Delegation,
     /// In which order a flush writes its records.
     pub flush_order: FlushOrder,
     /// How a scan brings in records that lie apart.
@@ -246,6 +262,7 @@ impl Default for Options {
             compaction_place: CompactionPlace::default(),
             scheduler: None,
             cached_index_bytes: None,
+            delegation: Delegation::default(),
             flush_order: FlushOrder::default(),
             gathering: Gathering::default(),
             compaction_style: CompactionStyle::default(),
@@ -283,6 +300,19 @@ impl Options {
         self.write_buffer_bytes = fit("write_buffer_bytes", self.write_buffer_bytes as u64) as usize;
         self.target_table_bytes = fit("target_table_bytes", self.target_table_bytes);
         self
+    }
+
+    /// Part of the budget for cached indexes that addresses of records may take which lookups have found.
+    const SHARE_OF_ADDRESSES: u64 = 8;
+
+    /// Bytes of the budget for cached indexes that the indexes may take; `None` for no limit.
+    pub(crate) fn budget_for_indexes(&self) -> Option<u64> {
+        self.cached_index_bytes.map(|bytes| bytes - self.budget_for_addresses().min(bytes))
+    }
+
+    /// Bytes of it that addresses may take which lookups have found. Without a limit no lookup is needed.
+    pub(crate) fn budget_for_addresses(&self) -> u64 {
+        self.cached_index_bytes.unwrap_or(0) / Self::SHARE_OF_ADDRESSES
     }
 
     /// How objects in storage are laid out.

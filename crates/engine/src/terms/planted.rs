@@ -46,6 +46,10 @@ pub enum Bug {
     ReuseKeyspaces,
     /// A compaction drops what has expired, although a snapshot's time is earlier.
     ExpireUnderSnapshots,
+    /// A lookup that is delegated passes over the sealed memtables.
+    DelegatePastMemtables,
+    /// The address of a record that was learnt counts whatever was flushed since.
+    TrustLearntAddress,
 }
 
 #[cfg(feature = "planted")]
@@ -61,6 +65,8 @@ impl Bug {
         Self::FailedSyncForgotten,
         Self::DeleteBeforeRecorded,
     ];
+    /// The bugs of lookups without a point index.
+    pub const OF_LOOKUPS: [Self; 2] = [Self::DelegatePastMemtables, Self::TrustLearntAddress];
     /// The bugs that show when keys expire.
     pub const OF_EXPIRY: [Self; 2] = [Self::TimeGoesBack, Self::ExpireUnderSnapshots];
     /// The bugs that show on one thread, where a waiting call runs other work.

@@ -56,6 +56,8 @@ pub struct Statistics {
     pub cached_index_bytes: u64,
     /// Activity of the budget for cached indexes; zeros without a budget.
     pub index_cache: IndexCacheStatistics,
+    /// Lookups without a point index, and who did them.
+    pub delegation: DelegationStatistics,
     /// Bytes of memtables, sealed ones included.
     pub memtable_bytes: u64,
     /// Bytes that this database occupies on memory nodes.
@@ -161,6 +163,25 @@ impl IndexCacheStatistics {
     }
 }
 
+/// Lookups of keys in tables whose point indexes were not held, see [`Statistics`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DelegationStatistics {
+    /// Messages by which a memory node was asked to look keys up.
+    pub searches: u64,
+    /// Keys that it looked up.
+    pub searched_keys: u64,
+    /// Of these, keys whose record was too long for the answer, and was read from its address.
+    pub long_records: u64,
+    /// Keys that could have been delegated, and were looked up by reading because that costs less.
+    pub read_keys: u64,
+    /// Searches that a memory node refused or failed at, and answers that were not right: read instead.
+    pub refusals: u64,
+    /// Records read at an address that an earlier lookup had learnt.
+    pub learnt_uses: u64,
+    /// Learnt addresses that were dropped because the key may have moved.
+    pub learnt_stale: u64,
+}
+
 /// One level of the tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LevelStatistics {
@@ -204,6 +225,27 @@ pub(crate) struct Counters {
     pub(crate) log_bytes: AtomicU64,
     pub(crate) log_records: AtomicU64,
     pub(crate) log_waits: AtomicU64,
+    pub(crate) delegation: DelegationCounters,
+}
+
+/// Counters of lookups without a point index, see [`DelegationStatistics`].
+#[derive(Debug, Default)]
+pub(crate) struct DelegationCounters {
+    pub(crate) searches: AtomicU64,
+    pub(crate) searched_keys: AtomicU64,
+    pub(crate) long_records: AtomicU64,
+    pub(crate) read_keys: AtomicU64,
+    pub(crate) refusals: AtomicU64,
+}
+
+impl DelegationCounters {
+    pub(crate) fn add_to(&self, sums: &mut DelegationStatistics) {
+        sums.searches += get(&self.searches);
+        sums.searched_keys += get(&self.searched_keys);
+        sums.long_records += get(&self.long_records);
+        sums.read_keys += get(&self.read_keys);
+        sums.refusals += get(&self.refusals);
+    }
 }
 
 /// Counters of bound moves.

@@ -23,6 +23,7 @@ use crate::terms::statistics::Counters;
 use crate::terms::time::{ExpiryClock, Horizon};
 use crate::terms::{Error, Options, Result};
 use crate::tree::buffer::Buffer;
+use crate::tree::learnt::Learnt;
 use crate::tree::version::LiveVersion;
 use forebay_base::record::MIN_RECORD_BYTES;
 use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
@@ -75,6 +76,8 @@ pub(crate) struct Tree {
     pub(crate) view: Switch<View>,
     pub(crate) publication: Publication,
     pub(crate) counters: Counters,
+    /// Addresses of records that lookups have found.
+    pub(crate) learnt: Learnt,
     /// The database's time.
     pub(crate) time: Arc<ExpiryClock>,
     /// The published number when the tree was opened.
@@ -113,6 +116,7 @@ impl Tree {
             view: Switch::new(Arc::new(view)),
             publication: Publication::new(last, Publication::DEFAULT_SLOTS),
             counters: Counters::default(),
+            learnt: Learnt::new(&options),
             time,
             opened_at,
             blocks,

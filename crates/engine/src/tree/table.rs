@@ -7,6 +7,7 @@ use crate::terms::{Error, Result};
 use crate::tree::range_deletions::RangeDeletions;
 use forebay_base::{InternalKey, KeyOrder, SegmentId};
 use forebay_table::entry::UNIT_BYTES;
+use forebay_table::job::SearchPlace;
 use forebay_table::point_index::Candidates;
 use forebay_table::{CachedTable, Candidate, ImageAddress, RecordAddress, SegmentKind, TableId, TableProperties};
 use std::ops::Range;
@@ -130,6 +131,16 @@ impl Table {
     /// How often scans crossed the whole table.
     pub(crate) fn crossings(&self) -> u32 {
         self.crossings.load(Ordering::Relaxed)
+    }
+
+    /// Where the table's image begins in the memory node; `None` when it lies in storage.
+    pub(crate) fn image_place(&self) -> Option<SearchPlace> {
+        self.image.memory_place()
+    }
+
+    /// Where each of its segments begins there, by ordinal; `None` when one lies in storage.
+    pub(crate) fn segment_places(&self) -> Option<Vec<SearchPlace>> {
+        self.segments.iter().map(|segment| segment.memory_place()).collect()
     }
 
     /// The segment that holds the table's image.

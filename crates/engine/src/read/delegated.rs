@@ -1,0 +1,214 @@
+//! Point lookups that the memory node does (O3-LSM 4.5): one message searches all tables whose point indexes are not held,
+//! for all keys that wait for them.
+//!
+//! The message names the index block of each table, which the sparse index knows, and where the tables' segments lie. The
+//! node answers with the newest record up to the number of the read, or with its address when it is long. What it says is
+//! verified as bytes that were read are: a record by its checksum, key and number, an address by the table's properties.
+//! If it does not answer, or not rightly, the blocks are read instead (see `lookup`).
+//!
+//! Tables in storage are out of the node's reach. They are looked up by reading, if the key is in no other table.
+
+use crate::plan::delegating::{Delegating, LookupCost};
+use crate::read::probe::{Answer, Probe};
+use crate::terms::statistics::add;
+use crate::tree::shared::Tree;
+use crate::tree::table::Table;
+use forebay_base::{InternalKey, KeyOrder, Record, Tag};
+use forebay_env::HashMap;
+use forebay_table::job::{
+    MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchHit, SearchJob, SearchPlace, SearchResult, SearchedBlock, SearchedKey,
+    SearchedTable,
+};
+use forebay_table::{Candidate, IndexEntry, TableId};
+use std::sync::Arc;
+
+/// Records of at most so many bytes come with the answer.
+const INLINE_BYTES: u32 = 4 << 10;
+/// Bytes of an answer without its record, about.
+const ANSWER_BYTES: u64 = 24;
+
+/// What is asked for a key.
+struct Question<'v> {
+    /// Position of its probe.
+    probe: usize,
+    /// The tables, newest first, and whether the node looks into a block of each. If not, all entries of the table sort
+    /// before the key.
+    tables: Vec<(&'v Arc<Table>, bool)>,
+}
+
+/// Keys to be searched for, in one message.
+struct Questions<'v> {
+    questions: Vec<Question<'v>>,
+    job: SearchJob,
+    /// Positions of the tables in the message.
+    named: HashMap<SearchPlace, u32>,
+    /// Bytes of the blocks to be searched.
+    block_bytes: u64,
+    /// Bytes of the records that may be found, about.
+    record_bytes: u64,
+}
+
+/// Has the memory node look up what `probes` wait for, where that costs less. Probes without an answer go on waiting.
+/// Returns the tables that were searched, and the bytes that this cost for each of them.
+pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> (Vec<&'v Arc<Table>>, u64) {
+    let searches = tree.remote.searches();
+    let delegating = Delegating::new(tree.options.delegation, &tree.remote.memory_node().link().capabilities());
+    if !delegating.is_possible() || !tree.remote.can_search() {
+        return (Vec::new(), 0);
+    }
+    let questions = Questions::of(probes);
+    let searched = questions.job.keys.len();
+    if searched == 0 {
+        return (Vec::new(), 0);
+    }
+    let mut arguments = Vec::new();
+    questions.job.encode(&mut arguments);
+    let cost = LookupCost {
+        one_sided_bytes: questions.block_bytes + questions.record_bytes,
+        delegated_bytes: arguments.len() as u64 + questions.record_bytes + ANSWER_BYTES * searched as u64,
+    };
+    let counters = &tree.counters.delegation;
+    if !delegating.delegates(cost, searches.waiting()) {
+        searches.spared();
+        add(&counters.read_keys, searched as u64);
+        return (Vec::new(), 0);
+    }
+    let sent = arguments.len();
+    let Some((result, received)) = ask(tree, arguments, searched) else {
+        add(&counters.refusals, 1);
+        return (Vec::new(), 0);
+    };
+    add(&counters.searches, 1);
+    add(&counters.searched_keys, searched as u64);
+    let tables = questions.tables();
+    questions.answer(tree, result, probes);
+    let each = (sent + received) as u64 / tables.len().max(1) as u64;
+    (tables, each)
+}
+
+/// Makes the call. `None` when the node does not answer, whatever the cause.
+fn ask(tree: &Tree, arguments: Vec<u8>, keys: usize) -> Option<(SearchResult, usize)> {
+    let bytes = tree.remote.search(arguments)?;
+    let result = SearchResult::decode(&bytes, keys);
+    let result = result.inspect_err(|error| tracing::debug!(%error, "a node's answer to a search")).ok()?;
+    tree.remote.searches().told(result.waiting);
+    Some((result, bytes.len()))
+}
+
+impl<'v> Questions<'v> {
+    fn of(probes: &[&mut Probe<'v>]) -> Self {
+        let job = SearchJob {
+            key_order: KeyOrder::default(),
+            inline_bytes: INLINE_BYTES,
+            tables: Vec::new(),
+            keys: Vec::new(),
+        };
+        let mut questions =
+            Self { questions: Vec::new(), job, named: HashMap::default(), block_bytes: 0, record_bytes: 0 };
+        probes.iter().enumerate().for_each(|(at, probe)| questions.add(at, probe));
+        questions
+    }
+
+    /// Adds what a probe waits for, as far as it lies in memory. What a message has no room for goes on waiting.
+    fn add(&mut self, at: usize, probe: &Probe<'v>) {
+        if self.job.keys.len() == MAX_SEARCHED_KEYS {
+            return;
+        }
+        let target = InternalKey { user_key: probe.user_key(), tag: Tag::seek(probe.number()) };
+        let (mut tables, mut blocks) = (Vec::new(), Vec::new());
+        let mut record_bytes = 0;
+        for table in probe.without_index() {
+            let order = table.properties().key_order;
+            let sparse = table.cached().sparse_index();
+            let block = sparse.block(sparse.seek(order, target));
+            let Some(position) = self.name(table) else { continue };
+            tables.push((table, block.is_some()));
+            if let Some(block) = block {
+                self.job.key_order = order;
+                blocks.push(SearchedBlock { table: position, block });
+                let properties = table.properties();
+                record_bytes = properties.record_bytes / properties.entries().max(1);
+            }
+        }
+        let block_bytes: u64 = blocks.iter().map(|searched| u64::from(searched.block.length)).sum();
+        // Without a block there is nothing to ask: reading costs nothing either.
+        if !blocks.is_empty() && self.block_bytes + block_bytes <= MAX_SEARCHED_BYTES {
+            self.block_bytes += block_bytes;
+            self.record_bytes += record_bytes;
+            let (user_key, number) = (probe.user_key().to_vec(), probe.number());
+            self.job.keys.push(SearchedKey { user_key, number, blocks });
+            self.questions.push(Question { probe: at, tables });
+        }
+    }
+
+    /// Position of the table in the message; `None` when it lies in storage, if only in part.
+    fn name(&mut self, table: &Table) -> Option<u32> {
+        // Tables of different shards may have the same number.
+        let image = table.image_place()?;
+        if let Some(&known) = self.named.get(&image) {
+            return Some(known);
+        }
+        let position = self.job.tables.len() as u32;
+        self.job.tables.push(SearchedTable { image, segments: table.segment_places()? });
+        self.named.insert(image, position);
+        Some(position)
+    }
+
+    /// The tables that have a block to be searched, each once for each key.
+    fn tables(&self) -> Vec<&'v Arc<Table>> {
+        let tables = self.questions.iter().flat_map(|question| &question.tables);
+        tables.filter(|(_, has_block)| *has_block).map(|(table, _)| *table).collect()
+    }
+
+    /// Passes the answers to the probes.
+    fn answer(self, tree: &Tree, result: SearchResult, probes: &mut [&mut Probe<'v>]) {
+        let counters = &tree.counters.delegation;
+        for (question, hit) in self.questions.into_iter().zip(result.hits) {
+            let Some(probe) = probes.get_mut(question.probe) else { continue };
+            let is_long = hit.as_ref().is_some_and(|hit| hit.record.is_none());
+            match question.answers(probe, hit) {
+                Some(answers) => {
+                    add(&counters.long_records, is_long.into());
+                    probe.look_up(answers);
+                }
+                // The blocks are read instead, and errors in them named.
+                None => add(&counters.refusals, 1),
+            }
+        }
+    }
+}
+
+impl Question<'_> {
+    /// What is known of each table now; `None` when the node's answer cannot be right.
+    fn answers(&self, probe: &Probe<'_>, hit: Option<SearchHit>) -> Option<Vec<(TableId, Answer)>> {
+        let mut answers = Vec::with_capacity(self.tables.len());
+        let mut block = 0;
+        for (table, has_block) in &self.tables {
+            match &hit {
+                Some(hit) if *has_block && hit.block == block => {
+                    answers.push((table.id(), found(table, probe, hit)?));
+                    // Older tables were not searched.
+                    return Some(answers);
+                }
+                _ => answers.push((table.id(), Answer::Absent)),
+            }
+            block += u32::from(*has_block);
+        }
+        hit.is_none().then_some(answers)
+    }
+}
+
+/// The record that the node found, verified; or its place.
+fn found(table: &Table, probe: &Probe<'_>, hit: &SearchHit) -> Option<Answer> {
+    let key = InternalKey { user_key: probe.user_key(), tag: hit.tag };
+    let entry = IndexEntry { key, address: hit.address, length: hit.length, expiry_ms: None };
+    let (_, address) = table.properties().locate(&entry).ok()?;
+    let place = Candidate { address, read_length: hit.length };
+    let Some(bytes) = &hit.record else { return Some(Answer::At(place)) };
+    let record = Record::decode(bytes).ok()?;
+    let is_right = record.key == probe.user_key() && record.tag == hit.tag && record.tag.sequence() <= probe.number();
+    is_right.then(|| {
+        probe.learn(table, place, record.tag.sequence());
+        Answer::Here(bytes.as_slice().into())
+    })
+}
