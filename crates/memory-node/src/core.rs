@@ -311,6 +311,11 @@ impl Core {
         lock(&self.inner).state.all_tenants()
     }
 
+    /// Who came to the node.
+    pub fn door(&self) -> DoorFigures {
+        lock(&self.inner).door.clone()
+    }
+
     /// Whether keys are being revoked.
     pub fn is_revoking(&self) -> bool {
         let inner = lock(&self.inner);

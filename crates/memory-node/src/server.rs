@@ -17,7 +17,7 @@ use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{HashMap, Nanos};
 use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, rpc};
 use forebay_offload::Term;
-use forebay_proto::replies::{Statistics, TenantFigures};
+use forebay_proto::replies::{DoorFigures, Statistics, TenantFigures};
 use forebay_proto::{Procedure, Request};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -560,6 +560,12 @@ impl Handle {
     #[must_use]
     pub fn tenants(&self) -> Vec<TenantFigures> {
         self.core.tenants()
+    }
+
+    /// Who came to the node.
+    #[must_use]
+    pub fn door(&self) -> DoorFigures {
+        self.core.door()
     }
 
     /// The node schedules in this term from now on, or not at all. Of another term it knows nothing any more.

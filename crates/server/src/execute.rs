@@ -32,6 +32,7 @@ use crate::state::slow_log::{SlowCommand, kept};
 use crate::state::waiting::Waiter;
 use crate::state::watches::Mark;
 use bytes::Bytes;
+use forebay_env::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -227,6 +228,7 @@ impl<'s> Executor<'s> {
         calls: &[(&'static Command, Arguments<'_>)],
         out: &mut Reply,
     ) -> (usize, usize) {
+        let begun = self.shared.clock.now();
         let locked = self.lock(calls);
         let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
         let databases = self.shared.spaces.databases();
@@ -248,6 +250,7 @@ impl<'s> Executor<'s> {
         }
         let finished = self.finish(failed, &mut keys);
         drop(locked);
+        self.time(calls, starts.len(), begun);
         if let Err(failure) = finished {
             out.truncate(start);
             starts.clear();
@@ -332,6 +335,13 @@ impl<'s> Executor<'s> {
         }
         Self::hold_back(session, out, start);
         Ok(wait)
+    }
+
+    /// Counts the commands of a run by how long the run took.
+    fn time(&self, calls: &[(&'static Command, Arguments<'_>)], carried: usize, begun: Nanos) {
+        let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE));
+        let durations = if writes { &self.shared.writes } else { &self.shared.reads };
+        durations.add(carried as u64, self.shared.clock.now().saturating_sub(begun));
     }
 
     /// Remembers a command that took long.
@@ -570,6 +580,7 @@ impl<'s> Executor<'s> {
             let arguments = Arguments::new(arguments);
             calls.push((self.registry.resolve(arguments)?, arguments));
         }
+        let begun = self.shared.clock.now();
         let locked = self.lock(&calls);
         let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
         let is_stale = session.watched.as_ref().is_some_and(|watched| {
@@ -593,8 +604,10 @@ impl<'s> Executor<'s> {
             // Nobody waits in a transaction: what the command has replied is its reply.
             failed = self.call(session, command, *arguments, &databases, &mut keys, out).err();
         }
-        self.finish(failed, &mut keys)?;
+        let finished = self.finish(failed, &mut keys);
         drop(locked);
+        self.time(&calls, calls.len(), begun);
+        finished?;
         self.serve_waiters(&keys);
         Ok(())
     }

@@ -28,6 +28,7 @@
 //! | `commands` | what commands do, by family |
 //! | `execute` | runs of commands, transactions |
 //! | `network` | connections and threads |
+//! | `observer` | what whoever runs the server sees of it |
 //!
 //! `docs/decisions/0039` gives the reasons, `docs/formats/redis-keys.md` describes the keys, and
 //! `docs/reference/redis.md` lists commands and known differences from Redis.
@@ -38,9 +39,12 @@ pub mod commands;
 mod execute;
 pub mod keyspace;
 mod network;
+mod observer;
 pub mod protocol;
 mod server;
 pub mod state;
 pub mod text;
 
+pub use observer::{Figures, Observer, SlowCommand};
 pub use server::{Error, Server, ServerOptions};
+pub use state::durations::Durations;

@@ -2,6 +2,7 @@
 
 use crate::commands::table;
 use crate::network::event_loop::{Door, EventLoop, MAIL};
+use crate::observer::Observer;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::shared::Shared;
 use forebay::{ErrorKind, Store};
@@ -133,6 +134,12 @@ impl Server {
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.shared.is_stopping()
+    }
+
+    /// Sees the server while it runs.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer::of(Arc::clone(&self.shared))
     }
 
     /// Ends all connections and closes the store.

@@ -8,7 +8,7 @@
 //! | `mailbox` | how threads tell each other about connections |
 //! | `clients` | who is connected |
 //! | `config` | parameters that `CONFIG` shows and changes |
-//! | `counters` | what `INFO` counts |
+//! | `counters`, `durations` | what `INFO` counts; how long commands took |
 //! | `watches` | keys that transactions depend on |
 //! | `session` | what one connection has said about itself |
 //! | `shared` | all of it together with the store |
@@ -17,6 +17,7 @@ pub mod channels;
 pub mod clients;
 pub mod config;
 pub mod counters;
+pub mod durations;
 pub mod mailbox;
 pub mod monitors;
 pub mod session;

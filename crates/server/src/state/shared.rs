@@ -7,6 +7,7 @@ use crate::state::channels::Channels;
 use crate::state::clients::Clients;
 use crate::state::config::Config;
 use crate::state::counters::Counters;
+use crate::state::durations::DurationCounters;
 use crate::state::monitors::Monitors;
 use crate::state::slow_log::SlowLog;
 use crate::state::waiting::Waiting;
@@ -33,6 +34,10 @@ pub struct Shared {
     pub config: Config,
     /// Counts.
     pub counters: Counters,
+    /// How long commands took of runs that only read.
+    pub reads: DurationCounters,
+    /// How long commands took of runs that write.
+    pub writes: DurationCounters,
     /// Keys that transactions depend on.
     pub watches: Watches,
     /// Subscriptions.
@@ -74,6 +79,8 @@ impl Shared {
             clients: Clients::default(),
             config: Config::default(),
             counters: Counters::default(),
+            reads: DurationCounters::default(),
+            writes: DurationCounters::default(),
             watches: Watches::default(),
             channels: Channels::default(),
             waiting: Waiting::default(),

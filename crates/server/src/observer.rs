@@ -1,0 +1,115 @@
+//! What whoever runs a server sees of it.
+
+use crate::state::counters::Counters;
+use crate::state::durations::Durations;
+use crate::state::shared::Shared;
+use crate::state::slow_log;
+use crate::text::shown;
+use forebay::Store;
+use std::sync::Arc;
+
+/// Figures of a server. Counts are since it started, or since `CONFIG RESETSTAT`; durations are since it started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Figures {
+    /// Connected clients.
+    pub connected: u64,
+    /// Clients that wait in a command that blocks.
+    pub blocked: u64,
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Connections that were turned away.
+    pub rejected: u64,
+    /// Commands.
+    pub commands: u64,
+    /// Error replies.
+    pub errors: u64,
+    /// Bytes of requests.
+    pub received_bytes: u64,
+    /// Bytes of replies.
+    pub sent_bytes: u64,
+    /// Keys that were looked up and found.
+    pub hits: u64,
+    /// Keys that were looked up and not found.
+    pub misses: u64,
+    /// Keys that expired and were removed.
+    pub expired: u64,
+    /// How long commands took that went with others that only read.
+    pub reads: Durations,
+    /// How long commands took of runs that write.
+    pub writes: Durations,
+}
+
+/// A command that took long, safe to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlowCommand {
+    /// Its number.
+    pub id: i64,
+    /// When it was carried out: seconds since 1970.
+    pub at_s: u64,
+    /// How long it took.
+    pub took_us: u64,
+    /// Its name and arguments, of which much may be left out, each in quotation marks and escaped.
+    pub arguments: String,
+    /// Where its client is.
+    pub address: String,
+}
+
+/// Sees a server while it runs. The store is closed when the server stops, whoever still sees it.
+#[derive(Debug, Clone)]
+pub struct Observer(Arc<Shared>);
+
+impl Observer {
+    pub(crate) const fn of(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+
+    /// What is served.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Whether the server serves.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.0.is_stopping()
+    }
+
+    /// The figures.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let Shared { counters, clients, waiting, reads, writes, .. } = &*self.0;
+        Figures {
+            connected: clients.count() as u64,
+            blocked: waiting.count() as u64,
+            connections: Counters::of(&counters.connections),
+            rejected: Counters::of(&counters.rejected),
+            commands: Counters::of(&counters.commands),
+            errors: Counters::of(&counters.errors),
+            received_bytes: Counters::of(&counters.received_bytes),
+            sent_bytes: Counters::of(&counters.sent_bytes),
+            hits: Counters::of(&counters.hits),
+            misses: Counters::of(&counters.misses),
+            expired: Counters::of(&counters.expired),
+            reads: reads.counted(),
+            writes: writes.counted(),
+        }
+    }
+
+    /// The latest commands that took long, the latest first.
+    #[must_use]
+    pub fn slow_commands(&self, most: usize) -> Vec<SlowCommand> {
+        let shown = |slow: slow_log::SlowCommand| {
+            let arguments: Vec<String> = slow.arguments.iter().map(|argument| shown::quoted(argument)).collect();
+            SlowCommand {
+                id: slow.id,
+                at_s: slow.at_s,
+                took_us: slow.took_us,
+                arguments: arguments.join(" "),
+                address: slow.address,
+            }
+        };
+        self.0.slow_log.latest(most).into_iter().map(shown).collect()
+    }
+}

@@ -1,0 +1,61 @@
+//! How long runs of commands took, by what they do.
+
+use forebay_env::Nanos;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Upper bounds of the buckets, microseconds. One more bucket has no bound.
+const BOUNDS_US: [u64; 22] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
+    1_000_000, 2_000_000, 5_000_000, 10_000_000,
+];
+
+/// Numbers of commands by how long they took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Durations {
+    /// For each bucket its upper bound in nanoseconds, `None` for the last, and the number of commands in it.
+    pub counts: Vec<(Option<Nanos>, u64)>,
+    /// How long all took together, nanoseconds.
+    pub nanos: u64,
+}
+
+/// The same, while threads count.
+#[derive(Debug, Default)]
+pub struct DurationCounters {
+    counts: [AtomicU64; BOUNDS_US.len() + 1],
+    nanos: AtomicU64,
+}
+
+impl DurationCounters {
+    /// Counts commands that went together and took so long.
+    pub fn add(&self, commands: u64, nanos: Nanos) {
+        let bucket = BOUNDS_US.partition_point(|bound| bound * 1000 < nanos);
+        if let Some(count) = self.counts.get(bucket) {
+            count.fetch_add(commands, Ordering::Relaxed);
+        }
+        self.nanos.fetch_add(nanos.saturating_mul(commands), Ordering::Relaxed);
+    }
+
+    /// What was counted.
+    pub fn counted(&self) -> Durations {
+        let bounds = BOUNDS_US.iter().map(|bound| Some(bound * 1000)).chain([None]);
+        let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
+        Durations { counts: bounds.zip(counts).collect(), nanos: self.nanos.load(Ordering::Relaxed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket() {
+        let counters = DurationCounters::default();
+        for nanos in [0, 1_000, 1_001, 10_000_000_000, 10_000_000_001] {
+            counters.add(2, nanos);
+        }
+        let Durations { counts, nanos } = counters.counted();
+        let found: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(found, [(Some(1_000), 4), (Some(2_000), 2), (Some(10_000_000_000), 2), (None, 2)]);
+        assert_eq!(nanos, 2 * 20_000_002_002);
+    }
+}
