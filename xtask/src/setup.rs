@@ -20,6 +20,7 @@ const PACKAGES: &[Package] = &[
     },
     Package { name: "pkg-config", why: "these programs ask it for the installed library" },
     Package { name: "redis-server", why: "tests compare the Redis protocol with it" },
+    Package { name: "prometheus", why: "tests ask its promtool about metrics and alerts" },
 ];
 
 /// Components of the Rust toolchain, by the cargo command that each provides.

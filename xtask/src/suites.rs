@@ -328,6 +328,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: None,
     },
     Suite {
+        name: "admin-page",
+        about: "the page for operators, of a server and a memory node, in headless Chromium",
+        folder: "crates/cli",
+        toolchain: Toolchain::Program("chromium", "chromium"),
+        environment: &[],
+        command: &["test", "--package", "forebay-cli", "--test", "admin_page", "--"],
+        full: &["--ignored"],
+        slice: None,
+    },
+    Suite {
         name: "compare",
         about: "db_bench's workloads on Forebay and on RocksDB: docs/reference/comparison.md (--quick: a fifth)",
         folder: "testing/measure",
@@ -429,7 +439,8 @@ fn nightly(workspace: &Workspace, component: &str) -> Outcome {
     )))
 }
 
-fn subcommand(workspace: &Workspace, name: &str) -> Outcome {
+/// Makes a cargo subcommand available.
+pub(crate) fn subcommand(workspace: &Workspace, name: &str) -> Outcome {
     if workspace.cargo().arguments([name, "--version"]).succeeds() {
         return Ok(());
     }

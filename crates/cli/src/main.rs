@@ -2,10 +2,11 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `tenants`, `fabric_test`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `fabric_test`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `access` | how this process and memory nodes prove themselves to each other |
 //! | `flags`, `units` | the formats of flags, sizes, durations and rates |
+//! | `admin` | where operators look, and what they see |
 //! | `nodes`, `stores`, `tree_store` | reaching a memory node and opening a database or a tree on it |
 //! | `place` | the database that a command reads |
 //! | `output`, `findings`, `progress`, `failure`, `log` | results, progress, errors and exit codes, the log |
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod admin;
 mod arguments;
 mod bench;
 mod checkpoint;
@@ -36,6 +38,7 @@ mod scheduler;
 mod serve;
 mod stores;
 mod tenants;
+mod top;
 mod tree_store;
 mod units;
 mod verify;
@@ -86,6 +89,8 @@ enum Command {
     Repair(repair::Arguments),
     /// Show who uses a memory node, and how much of it.
     Tenants(tenants::Arguments),
+    /// Show what a process does, in a terminal.
+    Top(top::Arguments),
     /// Measure latency and rate of each operation of the fabric.
     FabricTest(fabric_test::Arguments),
     /// Print the version.
@@ -110,7 +115,7 @@ impl Command {
             Self::Verify(arguments) => arguments.place.memory.parts(),
             Self::Tenants(tenants::Arguments { memory, access, .. }) => (memory, &*access),
             Self::Worker(arguments) => return arguments.resolve(),
-            Self::MemoryNode(_) | Self::Inspect(_) | Self::Repair(_) | Self::Version => return Ok(()),
+            Self::MemoryNode(_) | Self::Top(_) | Self::Inspect(_) | Self::Repair(_) | Self::Version => return Ok(()),
         };
         memory.set_access(access)
     }
@@ -140,6 +145,7 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => verify::execute(&arguments),
         Command::Repair(arguments) => repair::execute(&arguments),
         Command::Tenants(arguments) => tenants::execute(&arguments),
+        Command::Top(arguments) => top::execute(&arguments),
         Command::FabricTest(arguments) => fabric_test::execute(&arguments),
         Command::Version => output::line(concat!("forebay ", env!("CARGO_PKG_VERSION"))),
     };

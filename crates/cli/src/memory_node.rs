@@ -1,6 +1,7 @@
 //! `forebay memory-node`: offers memory until it is stopped.
 
 use crate::access::AdmissionArguments;
+use crate::admin::{self, AdminArguments};
 use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
 use crate::{output, tenants, units};
@@ -51,6 +52,8 @@ pub struct Arguments {
     /// need not prove who they are share all of it.
     #[arg(long, value_name = "FILE")]
     tenants: Option<PathBuf>,
+    #[command(flatten)]
+    admin: AdminArguments,
     /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
     #[arg(long, value_enum, default_value_t = LogForm::Text)]
     log: LogForm,
@@ -69,8 +72,13 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         // Without anything to read again, it ends the process, as by default.
         signals.add_signal(SIGHUP).map_err(Failure::io("preparing for signals"))?;
     }
-    let handle = start(arguments, admission.clone())?;
+    let admin = arguments.admin.start("memory-node")?;
+    let handle = Arc::new(start(arguments, admission.clone())?);
     output::line(&format!("ready {}", handle.address()))?;
+    if let Some(admin) = &admin {
+        admin::show_node(admin, Arc::clone(&handle));
+    }
+    admin::announce(admin.as_ref())?;
     let clock = SystemClock::new();
     loop {
         let (again, stopping): (Vec<_>, Vec<_>) = signals.pending().partition(|signal| *signal == SIGHUP);
@@ -88,6 +96,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         }
         clock.sleep(LOOK);
     }
+    drop(admin);
     handle.shutdown().map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
     tracing::info!("stopped");
     Ok(())

@@ -1,17 +1,20 @@
 //! `forebay scheduler`: places jobs on workers, while it is elected.
 
 use crate::access::{AccessArguments, AdmissionArguments};
+use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
 use crate::{output, worker};
 use forebay::{ListenOptions, NodeAddress};
+use forebay_env::sync::lock;
 use forebay_env::{Clock, SystemClock};
 use forebay_memory_node::{MemoryNode, Options};
 use forebay_offload::Election;
 use forebay_worker::NodeRegister;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Interval between checks for signals, and of the election.
@@ -37,6 +40,8 @@ pub struct Arguments {
     /// they are.
     #[arg(long)]
     allow_remote: bool,
+    #[command(flatten)]
+    admin: AdminArguments,
     /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
     #[arg(long, value_enum, default_value_t = LogForm::Text)]
     log: LogForm,
@@ -56,6 +61,7 @@ impl Arguments {
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     log::start(arguments.log)?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
+    let admin = arguments.admin.start("scheduler")?;
     let register = worker::reach(arguments.memory.first())?;
     let admission = AdmissionArguments::default().load()?;
     let listen_options = ListenOptions { admission, allow_remote: arguments.allow_remote, ..ListenOptions::default() };
@@ -73,21 +79,28 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let mut register = NodeRegister::new(register, handle.address().into());
     let mut election = Election::new(TERM);
     output::line(&format!("ready {}", handle.address()))?;
-    let (clock, mut led) = (SystemClock::new(), None);
+    let led = Arc::new(Mutex::new(None));
+    if let Some(admin) = &admin {
+        let led = Arc::clone(&led);
+        admin::show_scheduler(admin, handle.address(), move || *lock(&led));
+    }
+    admin::announce(admin.as_ref())?;
+    let clock = SystemClock::new();
     while handle.is_running() && signals.pending().next().is_none() {
         if let Err(error) = election.ask(clock.now(), &mut register) {
             tracing::debug!(%error, "the register does not answer");
         }
         let leads = election.leads(clock.now());
         handle.schedule(leads);
-        if leads != led {
+        let before = std::mem::replace(&mut *lock(&led), leads);
+        if leads != before {
             match leads {
                 Some(term) => tracing::info!(term = term.0, "elected"),
                 None => tracing::warn!("not elected any more"),
             }
-            led = leads;
         }
         clock.sleep(LOOK);
     }
+    drop(admin);
     handle.shutdown().map_err(failed(Stage::Running))
 }

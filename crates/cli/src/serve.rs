@@ -1,21 +1,25 @@
 //! `forebay serve`: a store for clients of Redis.
 
+use crate::admin::{self, AdminArguments};
 use crate::arguments::MemoryArguments;
 use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
 use crate::output;
 use crate::stores::EngineArguments;
 use forebay::{ErrorKind, Options, Store};
+use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
 use forebay_server::{Server, ServerOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Interval between checks for signals and of the server.
 const LOOK: Duration = Duration::from_millis(20);
+/// Where operators look, unless a flag says something else: the port that exporters for Redis have.
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
 /// Where the store lies, unless flags say something else.
 const FOLDER: &str = "forebay-data";
 /// How often its log is synced then, as `appendfsync everysec` of Redis does.
@@ -36,6 +40,8 @@ pub struct Arguments {
     /// Serve other machines although no password is set.
     #[arg(long)]
     unprotected: bool,
+    #[command(flatten)]
+    admin: AdminArguments,
     #[command(flatten)]
     pub memory: MemoryArguments,
     #[command(flatten)]
@@ -64,9 +70,14 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let address = arguments.listen;
     let taken = |cause| Failure::new(ErrorKind::Io, Stage::Start, format_args!("listening on {address}: {cause}"));
     TcpListener::bind(address).map_err(taken)?;
-    let server =
-        Server::start(open(arguments)?, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    let admin = arguments.admin.start_at(ADMIN, "serve")?;
+    let (store, settings) = open(arguments)?;
+    let server = Server::start(store, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     output::line(&format!("ready redis://{}", server.address()))?;
+    if let Some(admin) = &admin {
+        admin::show_server(admin, server.address(), server.observer(), settings);
+    }
+    admin::announce(admin.as_ref())?;
     let clock = SystemClock::new();
     loop {
         if let Some(signal) = signals.pending().next() {
@@ -79,23 +90,30 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         }
         clock.sleep(LOOK);
     }
+    drop(admin);
     server.stop().map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Opens what is served.
-fn open(arguments: &Arguments) -> Result<Store, Failure> {
+/// Opens what is served, with what its options say.
+fn open(arguments: &Arguments) -> Result<(Store, Settings), Failure> {
     let memory = &arguments.memory;
     let engine = &arguments.engine;
-    let opened = if memory.memory.is_local() {
-        let options = engine.options_stored_in(FOLDER, INTERVAL);
-        options.and_then(|options| Store::embedded(memory.local_memory_size, options))
+    let failed = |error: forebay::Error| Failure::new(error.kind(), Stage::Start, error);
+    let is_local = memory.memory.is_local();
+    let options = if is_local {
+        engine.options_stored_in(FOLDER, INTERVAL).map_err(failed)?
     } else {
-        let options = Options { scheduler: engine.scheduler(&memory.memory), ..engine.options() };
+        Options { scheduler: engine.scheduler(&memory.memory), ..engine.options() }
+    };
+    let settings = Settings::from(&options);
+    let opened = if is_local {
+        Store::embedded(memory.local_memory_size, options)
+    } else {
         Store::connect_all(memory.memory.all(), options)
     };
-    opened.map_err(|error| Failure::new(error.kind(), Stage::Start, error))
+    Ok((opened.map_err(failed)?, settings))
 }
 
 fn password(path: &Path) -> Result<Vec<u8>, Failure> {

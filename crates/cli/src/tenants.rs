@@ -7,7 +7,9 @@ use crate::nodes::with_hint;
 use crate::output;
 use crate::units;
 use forebay::NodeAddress;
-use forebay_memory_client::{ClientOptions, DoorFigures, MemoryClient, TenantFigures};
+use forebay_admin::metrics;
+use forebay_admin::status::{Tenant, Visitors};
+use forebay_memory_client::{ClientOptions, DoorFigures, MemoryClient};
 use forebay_memory_node::{Identity, Limits, TenantOptions, TenantRights, TenantsOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -54,12 +56,12 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let client = MemoryClient::connect(link, "forebay tenants", ClientOptions::default()).map_err(failed)?;
     let page = client.list_tenants().map_err(failed)?;
     let extent_bytes = client.extent_bytes();
-    let tenants: Vec<Shown<'_>> = page.tenants.iter().map(|figures| Shown::of(figures, extent_bytes)).collect();
+    let tenants = page.tenants.iter().map(|figures| Tenant::of(figures, extent_bytes)).collect();
     let report = Report { tenants, connections: Connections::of(&page.door) };
     match format {
         Format::Table => table(&report),
         Format::Json => output::line(&serde_json::to_string(&report).map_err(unprintable)?),
-        Format::Metrics => metrics(&report),
+        Format::Metrics => output::line(metrics::tenants_text(report.tenants, Visitors::all(&page.door)).trim_end()),
     }
 }
 
@@ -68,8 +70,8 @@ fn unprintable(error: serde_json::Error) -> Failure {
 }
 
 #[derive(Debug, Serialize)]
-struct Report<'a> {
-    tenants: Vec<Shown<'a>>,
+struct Report {
+    tenants: Vec<Tenant>,
     connections: Connections,
 }
 
@@ -91,118 +93,13 @@ impl Connections {
     }
 }
 
-/// What a figure of a tenant is, by its name: what it has now, which may become less. The others count.
-const NOW: [&str; 12] = [
-    "weight",
-    "memory_bytes",
-    "most_memory_bytes",
-    "reserve_bytes",
-    "links",
-    "sessions",
-    "stores",
-    "shards",
-    "keys",
-    "ranges",
-    "jobs",
-    "waiting_calls",
-];
-
-/// Prints the figures as metrics: each with the tenant as a label, and the connections by what became of them.
-fn metrics(report: &Report<'_>) -> Result<(), Failure> {
-    let fields = |value: serde_json::Value| match value {
-        serde_json::Value::Object(fields) => fields,
-        _ => serde_json::Map::new(),
-    };
-    let tenants =
-        report.tenants.iter().map(|tenant| serde_json::to_value(tenant).map(|value| (tenant.name, fields(value))));
-    let tenants: Vec<_> = tenants.collect::<Result<_, _>>().map_err(unprintable)?;
-    let names =
-        tenants.first().map(|(_, fields)| fields.keys().filter(|name| *name != "name").cloned().collect::<Vec<_>>());
-    for name in names.unwrap_or_default() {
-        let (kind, suffix) = if NOW.contains(&name.as_str()) { ("gauge", "") } else { ("counter", "_total") };
-        output::line(&format!("# TYPE forebay_tenant_{name}{suffix} {kind}"))?;
-        for (tenant, fields) in &tenants {
-            let value = fields.get(&name).and_then(serde_json::Value::as_u64).unwrap_or_default();
-            let tenant = escaped(tenant);
-            output::line(&format!("forebay_tenant_{name}{suffix}{{tenant=\"{tenant}\"}} {value}"))?;
-        }
-    }
-    output::line("# TYPE forebay_connections_total counter")?;
-    for (outcome, value) in fields(serde_json::to_value(&report.connections).map_err(unprintable)?) {
-        let value = value.as_u64().unwrap_or_default();
-        output::line(&format!("forebay_connections_total{{outcome=\"{outcome}\"}} {value}"))?;
-    }
-    Ok(())
-}
-
-/// A tenant's name as a label or in a table. It is letters and digits as the node makes it; what comes over a network
+/// A tenant's name in a table. It is letters and digits as the node makes it; what comes over a network
 /// is not believed.
 fn escaped(name: &str) -> String {
     name.escape_debug().to_string()
 }
 
-/// What is shown of a tenant.
-#[derive(Debug, Serialize)]
-struct Shown<'a> {
-    name: &'a str,
-    weight: u32,
-    memory_bytes: u64,
-    most_memory_bytes: u64,
-    reserve_bytes: u64,
-    links: u64,
-    sessions: u64,
-    stores: u64,
-    shards: u64,
-    keys: u64,
-    ranges: u64,
-    jobs: u64,
-    waiting_calls: u64,
-    calls: u64,
-    refused_calls: u64,
-    limited_calls: u64,
-    denied_calls: u64,
-    malformed_messages: u64,
-    lapsed_sessions: u64,
-    closed_links: u64,
-    completed_jobs: u64,
-    failed_jobs: u64,
-    moved_bytes: u64,
-    busy_us: u64,
-}
-
-impl<'a> Shown<'a> {
-    fn of(figures: &'a TenantFigures, extent_bytes: u64) -> Self {
-        let bytes = |extents: u64| extents.saturating_mul(extent_bytes);
-        Self {
-            name: figures.name.as_str(),
-            weight: figures.weight,
-            memory_bytes: bytes(figures.extents),
-            most_memory_bytes: bytes(figures.most_extents),
-            reserve_bytes: bytes(figures.reserve_extents),
-            links: figures.links,
-            sessions: figures.sessions,
-            stores: figures.stores,
-            shards: figures.shards,
-            keys: figures.keys,
-            ranges: figures.ranges,
-            jobs: figures.jobs,
-            waiting_calls: figures.waiting_calls,
-            calls: figures.calls,
-            refused_calls: figures.refused_calls,
-            limited_calls: figures.limited_calls,
-            denied_calls: figures.denied_calls,
-            malformed_messages: figures.malformed_messages,
-            lapsed_sessions: figures.lapsed_sessions,
-            closed_links: figures.closed_links,
-            completed_jobs: figures.completed_jobs,
-            failed_jobs: figures.failed_jobs,
-            moved_bytes: figures.moved_bytes,
-            busy_us: figures.busy_us,
-        }
-    }
-}
-
-fn table(report: &Report<'_>) -> Result<(), Failure> {
+fn table(report: &Report) -> Result<(), Failure> {
     output::line(&format!(
         "{:<24} {:>11} {:>11} {:>5} {:>8} {:>6} {:>6} {:>5} {:>11} {:>8} {:>8} {:>7} {:>7} {:>10}",
         "tenant",
@@ -223,7 +120,7 @@ fn table(report: &Report<'_>) -> Result<(), Failure> {
     for tenant in &report.tenants {
         output::line(&format!(
             "{:<24} {:>11} {:>11} {:>5} {:>8} {:>6} {:>6} {:>5} {:>11} {:>8} {:>8} {:>7} {:>7} {:>10}",
-            escaped(tenant.name),
+            escaped(&tenant.name),
             tenant.memory_bytes >> 20,
             tenant.most_memory_bytes >> 20,
             tenant.links,
@@ -236,7 +133,7 @@ fn table(report: &Report<'_>) -> Result<(), Failure> {
             tenant.limited_calls,
             tenant.denied_calls,
             tenant.closed_links,
-            tenant.busy_us / 1000
+            (tenant.busy_seconds * 1e3) as u64
         ))?;
     }
     let Connections { admitted, refused, shown_out, late, crowded, withdrawn } = report.connections;

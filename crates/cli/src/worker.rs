@@ -1,6 +1,7 @@
 //! `forebay worker`: runs jobs of databases until it is stopped.
 
 use crate::access::AccessArguments;
+use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
@@ -34,6 +35,8 @@ pub struct Arguments {
     /// Threads for jobs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     threads: u32,
+    #[command(flatten)]
+    admin: AdminArguments,
     /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
     #[arg(long, value_enum, default_value_t = LogForm::Text)]
     log: LogForm,
@@ -59,6 +62,7 @@ impl Arguments {
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     log::start(arguments.log)?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
+    let admin = arguments.admin.start("worker")?;
     let reached = arguments.memory.all().iter().map(reach).collect::<Result<Vec<_>, _>>()?;
     let scheduler = match &arguments.scheduler {
         Some(scheduler) => forebay::reach_scheduler(scheduler.all(), "worker"),
@@ -69,12 +73,18 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let options = Options { storage, threads: arguments.threads, queue_limit: arguments.threads, ..Options::default() };
     let worker =
         Worker::start(reached, scheduler, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    let worker = Arc::new(worker);
     output::line("ready")?;
+    if let Some(admin) = &admin {
+        admin::show_worker(admin, Arc::clone(&worker));
+    }
+    admin::announce(admin.as_ref())?;
     let clock = SystemClock::new();
     while worker.is_running() && signals.pending().next().is_none() {
         clock.sleep(LOOK);
     }
     let done = worker.statistics();
+    drop(admin);
     drop(worker);
     tracing::info!(completed = done.completed, failed = done.failed, written_bytes = done.written_bytes, "stopped");
     Ok(())

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 /// A server at a free port, and that port.
 fn serve(flags: &str) -> (Running, String) {
-    let mut server = start(&format!("serve --listen=127.0.0.1:0 --local-memory-size=512MiB {flags}"));
+    let mut server = start(&format!("serve --listen=127.0.0.1:0 --admin=none --local-memory-size=512MiB {flags}"));
     let ready = server.until(|out| out.contains('\n'));
-    let port = ready.trim().rsplit(':').next().unwrap().to_owned();
+    let port = ready.lines().next().unwrap().rsplit(':').next().unwrap().to_owned();
     assert!(ready.starts_with("ready redis://127.0.0.1:"), "{ready}");
     (server, port)
 }

@@ -1,0 +1,133 @@
+//! Where operators look at commands that run until they are stopped, and what these show there.
+
+use crate::failure::{Failure, Stage};
+use crate::output;
+use forebay_admin::status::{Clients, Database, MemoryNode, Scheduler, Status, Tenant, Visitors, Worker};
+use forebay_admin::{Admin, Settings};
+use forebay_memory_node::Handle;
+use forebay_offload::Term;
+use forebay_server::Observer;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+/// Where operators look.
+#[derive(Debug, Clone, clap::Args)]
+pub struct AdminArguments {
+    /// Where to serve metrics, health and a page over HTTP, to whoever can connect; port 0 lets the system choose, and
+    /// `none` is nowhere. By default, `serve` uses 127.0.0.1:9121 unless it is taken, and others nothing.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<AdminAddress>,
+}
+
+/// An address, or none.
+#[derive(Debug, Clone, Copy)]
+struct AdminAddress(Option<SocketAddr>);
+
+impl FromStr for AdminAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            address => address.parse().map(|address| Self(Some(address))).map_err(|error| format!("{error}, or none")),
+        }
+    }
+}
+
+impl AdminArguments {
+    /// Listens, if that is asked for.
+    ///
+    /// # Errors
+    /// When the address is taken, or not this machine's.
+    pub fn start(&self, role: &'static str) -> Result<Option<Admin>, Failure> {
+        let Some(AdminAddress(Some(address))) = self.admin else { return Ok(None) };
+        Admin::start(address, role).map(Some).map_err(|error| Failure::new(error.kind(), Stage::Start, error))
+    }
+
+    /// Listens at `usual` unless something else is asked for. Where that is taken, operators have to ask for another
+    /// address: a second server on a machine is none of their errors.
+    ///
+    /// # Errors
+    /// As [`AdminArguments::start`].
+    pub fn start_at(&self, usual: SocketAddr, role: &'static str) -> Result<Option<Admin>, Failure> {
+        if self.admin.is_some() {
+            return self.start(role);
+        }
+        match Admin::start(usual, role) {
+            Ok(admin) => Ok(Some(admin)),
+            Err(error) => {
+                tracing::warn!(%error, "no metrics and no page: give an address with --admin");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Prints where operators look.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn announce(admin: Option<&Admin>) -> Result<(), Failure> {
+    admin.map_or(Ok(()), |admin| output::line(&format!("admin http://{}/", admin.address())))
+}
+
+/// Shows a server and its database.
+pub fn show_server(admin: &Admin, address: SocketAddr, server: Observer, settings: Settings) {
+    admin.serve(format!("redis://{address}"), move |mut status| {
+        let store = server.store();
+        let database = Database::of(store, &settings);
+        if database.failed_shards > 0 {
+            status.process.not_ready = format!("background work of {} shards has failed", database.failed_shards);
+        }
+        match store.node_statistics() {
+            Ok(nodes) => {
+                let named = nodes.iter().enumerate().map(|(place, node)| MemoryNode::of(place.to_string(), node));
+                status.memory_nodes = named.collect();
+            }
+            Err(error) => {
+                status.process.not_ready = format!("a memory node: {error}");
+                status.unreachable = Some(error.to_string());
+            }
+        }
+        if !server.is_running() {
+            status.process.not_ready = "it is stopping".to_owned();
+        }
+        Status { clients: Some(Clients::of(&server)), database: Some(database), ..status }
+    });
+}
+
+/// Shows a memory node and its tenants.
+pub fn show_node(admin: &Admin, node: std::sync::Arc<Handle>) {
+    admin.serve(node.address().to_owned(), move |mut status| {
+        if !node.is_running() {
+            status.process.not_ready = "it has stopped".to_owned();
+        }
+        let statistics = node.statistics();
+        let tenant = |figures| Tenant::of(figures, statistics.extent_bytes);
+        Status {
+            tenants: node.tenants().iter().map(tenant).collect(),
+            door: Visitors::all(&node.door()),
+            memory_nodes: vec![MemoryNode::of(node.identity().node.to_string(), &statistics)],
+            ..status
+        }
+    });
+}
+
+/// Shows a worker.
+pub fn show_worker(admin: &Admin, worker: std::sync::Arc<forebay_worker::Worker>) {
+    admin.serve("", move |mut status| {
+        let shown = Worker::of(&worker);
+        if !shown.is_known {
+            status.process.not_ready = "no scheduler has heard of it".to_owned();
+        }
+        Status { worker: Some(shown), ..status }
+    });
+}
+
+/// Shows a scheduler, which says in which term it is elected.
+pub fn show_scheduler(admin: &Admin, address: &str, elected: impl Fn() -> Option<Term> + Send + Sync + 'static) {
+    admin.serve(address.to_owned(), move |status| {
+        let term = elected().map(|term| u64::from(term.0));
+        Status { scheduler: Some(Scheduler { term }), ..status }
+    });
+}

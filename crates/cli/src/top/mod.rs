@@ -1,0 +1,76 @@
+//! `forebay top`: what a process does, in a terminal.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `figures` | numbers for people |
+//! | `frame` | a status and its rates as lines |
+//! | `screen` | these lines on a terminal, until a key ends it |
+
+mod figures;
+mod frame;
+mod screen;
+
+use crate::failure::{Failure, Stage};
+use crate::output::{self, Format};
+use crate::units;
+use forebay_admin::{Rates, Status};
+use forebay_env::{Clock, SystemClock};
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Which process, and how often.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Where the process serves operators: the address after `admin` that it prints, with or without http://.
+    #[arg(default_value = "127.0.0.1:9121", value_name = "ADDRESS:PORT")]
+    address: String,
+    /// How often it is asked.
+    #[arg(long, default_value = "1s", value_parser = units::duration, value_name = "DURATION")]
+    interval: Duration,
+    /// Ask twice, print what happened in between, and end. So it does where standard output is no terminal.
+    #[arg(long)]
+    once: bool,
+    /// How it is printed. As JSON: an object a line, each interval, or one with --once.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    status: &'a Status,
+    rates: &'a Rates,
+}
+
+/// Shows what the process does, until it is told to end or nobody answers.
+///
+/// # Errors
+/// When nobody answers at the address.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let address = arguments.address.trim_start_matches("http://").trim_end_matches('/');
+    let ask = || forebay_admin::fetch(address).map_err(|error| Failure::new(error.kind(), Stage::Start, error));
+    let is_text = arguments.format == Format::Table;
+    if is_text && !arguments.once && std::io::stdout().is_terminal() {
+        return screen::show(arguments.interval, ask);
+    }
+    let clock = SystemClock::new();
+    let mut before = ask()?;
+    loop {
+        clock.sleep(arguments.interval);
+        let status = ask()?;
+        let rates = Rates::between(&before, &status);
+        if is_text {
+            for line in frame::lines(&status, &rates) {
+                output::line(&line.text)?;
+            }
+        } else {
+            let report = serde_json::to_string(&Report { status: &status, rates: &rates });
+            output::line(&report.map_err(|error| Failure::io("printing the report")(error.into()))?)?;
+        }
+        if arguments.once || is_text {
+            return Ok(());
+        }
+        before = status;
+    }
+}

@@ -1,0 +1,165 @@
+//! What operators look at, of each process that has something to show.
+
+mod common;
+
+use common::{Running, run, start};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Where a process serves operators, once it has said so.
+fn admin_of(running: &mut Running) -> String {
+    let out = running.until(|out| out.contains("\nadmin http://"));
+    let line = out.lines().find_map(|line| line.strip_prefix("admin http://")).unwrap();
+    line.trim_end_matches('/').to_owned()
+}
+
+/// The body of an answer that is 200.
+#[track_caller]
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    body.to_owned()
+}
+
+/// The value of a metric.
+#[track_caller]
+fn value(metrics: &str, name: &str) -> f64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} is not in:\n{metrics}")).parse().unwrap()
+}
+
+/// Promtool finds nothing wrong with what a process really says.
+fn lint(metrics: &str) {
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("promtool: {error}: run `cargo xtask setup`"));
+    child.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}\n{metrics}");
+}
+
+fn redis(port: &str, arguments: &[&str]) {
+    let output = Command::new("redis-cli").args(["-p", port]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_server_shows_its_clients_and_its_database() {
+    let flags = "--listen=127.0.0.1:0 --admin=127.0.0.1:0 --local-memory-size=512MiB --durability=none";
+    let mut server = start(&format!("serve {flags}"));
+    let admin = admin_of(&mut server);
+    let port = server.out().lines().next().unwrap().rsplit(':').next().unwrap().to_owned();
+    redis(&port, &["config", "set", "slowlog-log-slower-than", "0"]);
+    redis(&port, &["set", "key", "\x1b[31m\"value\n"]);
+    redis(&port, &["get", "key"]);
+    let metrics = get(&admin, "/metrics");
+    lint(&metrics);
+    assert_eq!(value(&metrics, "forebay_ready"), 1.0);
+    assert!(value(&metrics, "forebay_commands_total") >= 3.0);
+    assert_eq!(value(&metrics, "forebay_command_duration_seconds_count{kind=\"write\"}"), 1.0);
+    assert!(value(&metrics, "forebay_command_duration_seconds_count{kind=\"read\"}") >= 2.0);
+    assert!(value(&metrics, "forebay_memtable_bytes") > 0.0);
+    assert_eq!(value(&metrics, "forebay_memory_node_memory_bytes{node=\"0\"}"), f64::from(512 << 20));
+    let status: serde_json::Value = serde_json::from_str(&get(&admin, "/api/status")).unwrap();
+    let slow = status["clients"]["slow"][1]["command"].as_str().unwrap();
+    assert_eq!(slow, r#""set" "key" "\x1b[31m\"value\n""#);
+    assert_eq!(get(&admin, "/readyz"), "ready\n");
+
+    let shown = run(&format!("top {admin} --once --interval=100ms")).expect(0).out;
+    for part in ["CLIENTS", "TRAFFIC", "TREE", "STALLS", "MEMORY NODES", "SLOW COMMANDS"] {
+        assert!(shown.contains(part), "{part} is not in:\n{shown}");
+    }
+    let report = run(&format!("top http://{admin}/ --once --interval=100ms --format=json")).expect(0).json();
+    assert!(report["rates"]["seconds"].as_f64().unwrap() > 0.05);
+    assert_eq!(report["status"]["process"]["role"], "serve");
+    server.signal(Signal::INT);
+    server.wait_stopped();
+    run(&format!("top {admin} --once")).expect(3);
+}
+
+#[test]
+fn a_memory_node_shows_its_tenants_and_a_worker_its_jobs() {
+    let mut node = start("memory-node --listen=tcp://127.0.0.1:0 --memory=64MiB --admin=127.0.0.1:0");
+    let admin = admin_of(&mut node);
+    let address = node.out().lines().next().unwrap().strip_prefix("ready ").unwrap().to_owned();
+    let mut worker = start(&format!("worker --memory={address} --admin=127.0.0.1:0"));
+    let admin_of_worker = admin_of(&mut worker);
+    let listen = "--listen=tcp://127.0.0.1:0 --admin=127.0.0.1:0";
+    let mut scheduler = start(&format!("scheduler --memory={address} {listen}"));
+    let admin_of_scheduler = admin_of(&mut scheduler);
+
+    let metrics = get(&admin, "/metrics");
+    lint(&metrics);
+    assert!(value(&metrics, "forebay_tenant_sessions{tenant=\"anonymous\"}") >= 1.0);
+    assert!(value(&metrics, "forebay_connections_total{outcome=\"admitted\"}") >= 1.0);
+    let metrics = get(&admin_of_worker, "/metrics");
+    lint(&metrics);
+    assert_eq!(value(&metrics, "forebay_worker_failed_attempts_total"), 0.0);
+    let metrics = get(&admin_of_scheduler, "/metrics");
+    lint(&metrics);
+    assert!(value(&metrics, "forebay_scheduler_term") >= 0.0);
+    for admin in [&admin, &admin_of_worker, &admin_of_scheduler] {
+        assert_eq!(get(admin, "/healthz"), "ok\n");
+    }
+    for running in [scheduler, worker, node] {
+        running.signal(Signal::TERM);
+        running.wait_stopped();
+    }
+}
+
+#[test]
+fn a_usual_address_that_is_taken_is_no_error_and_one_that_is_given_is() {
+    let serve = "serve --listen=127.0.0.1:0 --local-memory-size=512MiB --durability=none";
+    let mut first = start(serve);
+    let mut second = start(serve);
+    first.until(|out| out.contains('\n'));
+    second.until(|out| out.contains('\n'));
+    let mut taken = start(&format!("{serve} --admin=127.0.0.1:0"));
+    let address = admin_of(&mut taken);
+    let refused = run(&format!("{serve} --admin={address}"));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.error.contains("listening for operators on"), "{refused:?}");
+    for running in [first, second, taken] {
+        running.signal(Signal::INT);
+        running.wait_stopped();
+    }
+}
+
+#[test]
+fn the_screen_of_top_on_a_terminal() {
+    let mut node = start("memory-node --listen=tcp://127.0.0.1:0 --memory=64MiB --admin=127.0.0.1:0");
+    let admin = admin_of(&mut node);
+    // `script` runs a command on a pseudo terminal, whose keys are its standard input.
+    let line = format!("{} top {admin} --interval=50ms", env!("CARGO_BIN_EXE_forebay"));
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut screen = Vec::new();
+    let mut out = child.stdout.take().unwrap();
+    let mut byte = [0];
+    while !String::from_utf8_lossy(&screen).contains("q ends") {
+        assert_eq!(out.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&screen));
+        screen.push(byte[0]);
+    }
+    // It stays open: `script` ends the command when its own input has ended.
+    let mut keys = child.stdin.take().unwrap();
+    keys.write_all(b"q").unwrap();
+    out.read_to_end(&mut screen).unwrap();
+    assert!(child.wait().unwrap().success());
+    drop(keys);
+    let screen = String::from_utf8_lossy(&screen);
+    assert!(screen.contains("MEMORY NODES"), "{screen}");
+    // It takes another screen, and gives the one back that was there.
+    let (taken, given) = (screen.find("\x1b[?1049h").unwrap(), screen.rfind("\x1b[?1049l").unwrap());
+    assert!(taken < given, "{screen}");
+    node.signal(Signal::TERM);
+    node.wait_stopped();
+}
