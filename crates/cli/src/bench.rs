@@ -2,7 +2,8 @@
 
 use crate::arguments::{CheckArguments, MemoryArguments, ReportArguments};
 use crate::failure::{Failure, Stage};
-use crate::output::{self, Format, ProgressLine};
+use crate::output::{self, Format};
+use crate::progress::PhaseProgress;
 use crate::stores::{self, EngineArguments, Existing};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
@@ -111,7 +112,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         .with_numbered_keys(arguments.key_size, arguments.num)
         .map_err(Failure::workload(Stage::Arguments))?;
     let place = nodes::describe(&arguments.memory.memory);
-    let progress = RefCell::new(ProgressLine::new());
+    let progress = RefCell::new(PhaseProgress::new());
     let printed = RefCell::new(Ok(()));
     let stage = Cell::new(Stage::Start);
     let mut tell = |outcome: Outcome<'_>| {

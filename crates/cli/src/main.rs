@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `fabric_test`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `fabric_test`, `manual`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `access` | how this process and memory nodes prove themselves to each other |
 //! | `flags`, `units` | the formats of flags, sizes, durations and rates |
@@ -27,6 +27,7 @@ mod flags;
 mod inspect;
 mod load;
 mod log;
+mod manual;
 mod memory_node;
 mod nodes;
 mod output;
@@ -45,7 +46,7 @@ mod verify;
 mod worker;
 mod ycsb;
 
-use clap::{Parser, Subcommand, error::ErrorKind as ClapKind};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind as ClapKind};
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -93,6 +94,10 @@ enum Command {
     Top(top::Arguments),
     /// Measure latency and rate of each operation of the fabric.
     FabricTest(fabric_test::Arguments),
+    /// Print what completes the command's arguments in a shell.
+    Completions(manual::CompletionsArguments),
+    /// Print the manual page, or write the pages of all commands into a folder.
+    Man(manual::ManArguments),
     /// Print the version.
     Version,
 }
@@ -115,7 +120,13 @@ impl Command {
             Self::Verify(arguments) => arguments.place.memory.parts(),
             Self::Tenants(tenants::Arguments { memory, access, .. }) => (memory, &*access),
             Self::Worker(arguments) => return arguments.resolve(),
-            Self::MemoryNode(_) | Self::Top(_) | Self::Inspect(_) | Self::Repair(_) | Self::Version => return Ok(()),
+            Self::MemoryNode(_)
+            | Self::Top(_)
+            | Self::Inspect(_)
+            | Self::Repair(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::Version => return Ok(()),
         };
         memory.set_access(access)
     }
@@ -146,6 +157,8 @@ fn main() -> ExitCode {
         Command::Repair(arguments) => repair::execute(&arguments),
         Command::Tenants(arguments) => tenants::execute(&arguments),
         Command::Top(arguments) => top::execute(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments, CommandLine::command()),
+        Command::Man(arguments) => manual::pages(&arguments, CommandLine::command()),
         Command::FabricTest(arguments) => fabric_test::execute(&arguments),
         Command::Version => output::line(concat!("forebay ", env!("CARGO_PKG_VERSION"))),
     };
@@ -191,7 +204,6 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn refused(line: &str) -> String {
         let arguments = flags::normalise(line.split(' ').map(Into::into));

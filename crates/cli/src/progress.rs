@@ -1,7 +1,8 @@
 //! Progress of long commands on standard error, where that is a terminal.
 
 use forebay::Step;
-use indicatif::{ProgressBar, ProgressStyle};
+use forebay_workload::Progress as Phase;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A line with what is done, the rate, and, where the end is known, the time left.
 pub struct Progress(ProgressBar);
@@ -53,5 +54,47 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// How often progress is shown, times a second.
+const REDRAWS: u8 = 5;
+
+/// Progress of the phases of a benchmark, with a bar where it is known how much there is to do.
+pub struct PhaseProgress {
+    /// The phase, and what shows it.
+    shown: Option<(String, ProgressBar)>,
+}
+
+impl PhaseProgress {
+    /// Nothing shown yet.
+    pub fn new() -> Self {
+        Self { shown: None }
+    }
+
+    /// Shows the progress of a phase.
+    pub fn show(&mut self, progress: &Phase<'_>) {
+        let Phase { name, done, planned, .. } = *progress;
+        if self.shown.as_ref().is_none_or(|(phase, _)| phase != name) {
+            self.clear();
+            let form = match planned {
+                0 => "{msg:<20} {spinner} {human_pos}, {per_sec}, {elapsed}",
+                _ => "{msg:<20} {wide_bar:.cyan/dim} {percent:>3} %  {human_pos} of {human_len}, {per_sec}, {eta} left",
+            };
+            let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::stderr_with_hz(REDRAWS));
+            bar.set_style(ProgressStyle::with_template(form).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_message(name.to_owned());
+            self.shown = Some((name.to_owned(), bar));
+        }
+        if let Some((_, bar)) = &self.shown {
+            bar.set_position(done);
+        }
+    }
+
+    /// Removes the line before something else is printed.
+    pub fn clear(&mut self) {
+        if let Some((_, bar)) = self.shown.take() {
+            bar.finish_and_clear();
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::arguments::{MemoryArguments, ReportArguments};
 use crate::failure::{Failure, Stage};
-use crate::output::{self, Format, ProgressLine};
+use crate::output::{self, Format};
+use crate::progress::PhaseProgress;
 use crate::stores::{self, EngineArguments};
 use crate::{nodes, units};
 use forebay_base::ErrorKind;
@@ -53,7 +54,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let opener = stores::Opener::new(&arguments.memory, &arguments.engine, stores::Existing::Kept);
     let place = nodes::describe(&arguments.memory.memory);
     let store = opener.open().map_err(Failure::workload(Stage::Start))?;
-    let mut progress = ProgressLine::new();
+    let mut progress = PhaseProgress::new();
     let mut show = |now: forebay_workload::Progress<'_>| progress.show(&now);
     let mut run = Run { clock: SystemClock::shared(), model, progress: &mut show };
     let result = replay::replay(&settings, &store, &mut run);

@@ -2,7 +2,8 @@
 
 use crate::arguments::{CheckArguments, MemoryArguments, ReportArguments};
 use crate::failure::{Failure, Stage};
-use crate::output::{self, Format, ProgressLine};
+use crate::output::{self, Format};
+use crate::progress::PhaseProgress;
 use crate::stores::{self, EngineArguments};
 use crate::{nodes, tree_store, units};
 use forebay::TreeOptions;
@@ -163,7 +164,7 @@ fn measure<S: Store>(
     if table {
         output::line(&format!("{}\n\n{}", introduction(arguments, settings), render_header(model.is_some())))?;
     }
-    let progress = RefCell::new(ProgressLine::new());
+    let progress = RefCell::new(PhaseProgress::new());
     let mut printed = Ok(());
     let mut tell = |report: &PhaseReport| {
         progress.borrow_mut().clear();

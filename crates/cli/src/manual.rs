@@ -1,0 +1,46 @@
+//! `forebay completions` and `forebay man`: what shells and manuals know of the command line, made from it.
+
+use crate::failure::Failure;
+use crate::output;
+use clap::Command;
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+/// For which shell.
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArguments {
+    /// The shell.
+    shell: Shell,
+}
+
+/// Where the pages go.
+#[derive(Debug, clap::Args)]
+pub struct ManArguments {
+    /// Write a page for each command into this folder, which must exist.
+    #[arg(long, value_name = "PATH")]
+    folder: Option<PathBuf>,
+}
+
+/// Prints what completes the arguments of `command`.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn completions(arguments: &CompletionsArguments, mut command: Command) -> Result<(), Failure> {
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, name, &mut script);
+    output::bytes(&script)
+}
+
+/// Prints the manual page of `command`, or writes the pages of all its commands.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn pages(arguments: &ManArguments, command: Command) -> Result<(), Failure> {
+    if let Some(folder) = &arguments.folder {
+        return clap_mangen::generate_to(command, folder).map_err(Failure::io("writing the manual pages"));
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page).map_err(Failure::io("making the manual page"))?;
+    output::bytes(&page)
+}

@@ -1,0 +1,19 @@
+//! What shells and manuals know of the command line.
+
+mod common;
+
+use common::run;
+
+#[test]
+fn shells_and_manuals_know_the_command_line() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = run(&format!("completions {shell}")).expect(0).out;
+        assert!(script.contains("memory-node"), "{shell}");
+    }
+    assert!(run("man").expect(0).out.contains("forebay\\-serve(1)"));
+    let folder = common::fresh_path(".man");
+    std::fs::create_dir(&*folder).unwrap();
+    run(&format!("man --folder={}", folder.display())).expect(0);
+    assert!(std::fs::read_to_string(folder.join("forebay-serve.1")).unwrap().contains("\\-\\-admin"));
+    std::fs::remove_dir_all(&*folder).unwrap();
+}
