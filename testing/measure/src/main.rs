@@ -1,10 +1,11 @@
-//! What takes minutes and is run by hand: `cargo xtask compare`, `figures` and `soak` start this.
+//! What takes minutes and is run by hand: `cargo xtask compare`, `figures`, `soak` and `real-file` start this.
 //!
 //! | module | what |
 //! |---|---|
 //! | `compare` | db_bench's workloads on Forebay and on RocksDB, one table |
 //! | `figures` | the papers' figures, as plots and tables |
 //! | `soak` | half an hour of overwrites, deletes and snapshots in a memory node that is nearly full |
+//! | `real_file` | a real file's records, loaded, killed, verified, dumped and reloaded |
 //! | `processes` | the programs that are measured: built, started, read, stopped |
 //! | `machine` | on what it was measured |
 //!
@@ -18,6 +19,7 @@ mod figures;
 mod machine;
 mod outcome;
 mod processes;
+mod real_file;
 mod soak;
 
 use clap::{Parser, Subcommand};
@@ -40,6 +42,8 @@ enum Command {
     Figures(figures::Arguments),
     /// Overwrite, delete and read for a long time, and look for growth, stalls and leaks.
     Soak(soak::Arguments),
+    /// Load a real file's records, kill, verify, finish, dump, reload, and compare.
+    RealFile(real_file::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Figures(arguments) => figures::execute(&arguments),
         Command::Soak(arguments) => soak::execute(&arguments),
+        Command::RealFile(arguments) => real_file::execute(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -40,6 +40,11 @@ impl Forebay {
         built.map(|program| Self { program }).ok_or_else(|| "the command `forebay` could not be built".into())
     }
 
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Runs workloads against the memory nodes at `memory`.
     ///
     /// # Errors
