@@ -14,6 +14,7 @@ mod request;
 mod result;
 mod retention;
 mod search;
+mod short_scan;
 mod sources;
 
 pub use compaction::run_compaction;
@@ -25,6 +26,9 @@ pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};
 pub use search::{
     MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchHit, SearchIo, SearchJob, SearchPlace, SearchResult, SearchedBlock,
     SearchedKey, SearchedTable, run_search,
+};
+pub use short_scan::{
+    MAX_SCANNED_ENTRIES, ScannedBody, ScannedEntry, ScannedSource, ShortScanJob, ShortScanResult, run_short_scan,
 };
 
 use crate::error::Result;

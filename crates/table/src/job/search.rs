@@ -40,7 +40,7 @@ use crate::frame::{read_count, read_flag};
 use crate::sparse_index::BlockAddress;
 use forebay_base::{DecodeError, InternalKey, KeyOrder, MAX_KEY_BYTES, Reader, SequenceNumber, Tag, Writer};
 
-type Decoded<T> = std::result::Result<T, DecodeError>;
+pub(super) type Decoded<T> = std::result::Result<T, DecodeError>;
 
 const WHAT: &str = "a search";
 const VERSION: u8 = 1;
@@ -49,7 +49,7 @@ pub const MAX_SEARCHED_KEYS: usize = 1024;
 /// Most bytes of blocks that a search reads.
 pub const MAX_SEARCHED_BYTES: u64 = 4 << 20;
 /// Most bytes that a hit takes in a result, without its record.
-const MAX_HIT_BYTES: usize = 48;
+pub(super) const MAX_HIT_BYTES: usize = 48;
 
 /// Where something begins in the memory that the search runs over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -171,22 +171,12 @@ impl SearchJob {
         out.put_u8(VERSION);
         out.put_u8(self.key_order as u8);
         out.put_varint(self.inline_bytes.into());
-        out.put_varint(self.tables.len() as u64);
-        for table in &self.tables {
-            table.image.encode(out);
-            out.put_varint(table.segments.len() as u64);
-            table.segments.iter().for_each(|segment| segment.encode(out));
-        }
+        encode_tables(&self.tables, out);
         out.put_varint(self.keys.len() as u64);
         for key in &self.keys {
             out.put_prefixed(&key.user_key);
             out.put_varint(key.number.0);
-            out.put_varint(key.blocks.len() as u64);
-            for searched in &key.blocks {
-                out.put_varint(searched.table.into());
-                out.put_varint(searched.block.offset);
-                out.put_varint(searched.block.length.into());
-            }
+            encode_blocks(&key.blocks, out);
         }
     }
 
@@ -196,7 +186,7 @@ impl SearchJob {
     /// [`Error::Damaged`], also for more keys or bytes than allowed; [`Error::Unknown`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);
-        check_version(&mut reader)?;
+        check_version(&mut reader, WHAT)?;
         let job = Self::decode_rest(&mut reader).context(WHAT)?;
         match job.block_bytes() {
             0..=MAX_SEARCHED_BYTES => Ok(job),
@@ -209,12 +199,7 @@ impl SearchJob {
         let order = reader.u8()?;
         let key_order = KeyOrder::from_number(order).ok_or(bad("key order", order.into()))?;
         let inline_bytes = reader.varint32()?;
-        let mut tables = Vec::new();
-        for _ in 0..read_count(reader, 3)? {
-            let image = SearchPlace::decode(reader)?;
-            let segments = (0..read_count(reader, 2)?).map(|_| SearchPlace::decode(reader)).collect::<Decoded<_>>()?;
-            tables.push(SearchedTable { image, segments });
-        }
+        let tables = decode_tables(reader)?;
         let count = read_count(reader, 3)?;
         if count > MAX_SEARCHED_KEYS {
             return Err(bad("number of keys", count as u64));
@@ -229,16 +214,7 @@ impl SearchJob {
             if number > SequenceNumber::MAX {
                 return Err(bad("sequence number", number.0));
             }
-            let mut blocks = Vec::new();
-            for _ in 0..read_count(reader, 3)? {
-                let table = reader.varint32()?;
-                if table as usize >= tables.len() {
-                    return Err(bad("table", table.into()));
-                }
-                let block = BlockAddress { offset: reader.varint64()?, length: reader.varint32()? };
-                blocks.push(SearchedBlock { table, block });
-            }
-            keys.push(SearchedKey { user_key, number, blocks });
+            keys.push(SearchedKey { user_key, number, blocks: decode_blocks(reader, tables.len())? });
         }
         reader.finish()?;
         Ok(Self { key_order, inline_bytes, tables, keys })
@@ -271,7 +247,7 @@ impl SearchResult {
     /// [`Error::Damaged`], [`Error::Unknown`].
     pub fn decode(bytes: &[u8], keys: usize) -> Result<Self> {
         let mut reader = Reader::new(bytes);
-        check_version(&mut reader)?;
+        check_version(&mut reader, WHAT)?;
         Self::decode_rest(&mut reader, keys).context(WHAT)
     }
 
@@ -302,11 +278,57 @@ impl SearchHit {
     }
 }
 
-fn check_version(reader: &mut Reader<'_>) -> Result<()> {
-    match reader.u8().context(WHAT)? {
+/// Reads the version of arguments or of a result.
+pub(super) fn check_version(reader: &mut Reader<'_>, what: &'static str) -> Result<()> {
+    match reader.u8().context(what)? {
         VERSION => Ok(()),
-        found => Err(Error::Unknown { what: WHAT, feature: "version", number: found.into() }),
+        found => Err(Error::Unknown { what, feature: "version", number: found.into() }),
     }
+}
+
+/// Appends the tables of a search.
+pub(super) fn encode_tables(tables: &[SearchedTable], out: &mut Vec<u8>) {
+    out.put_varint(tables.len() as u64);
+    for table in tables {
+        table.image.encode(out);
+        out.put_varint(table.segments.len() as u64);
+        table.segments.iter().for_each(|segment| segment.encode(out));
+    }
+}
+
+/// Decodes them.
+pub(super) fn decode_tables(reader: &mut Reader<'_>) -> Decoded<Vec<SearchedTable>> {
+    let mut tables = Vec::new();
+    for _ in 0..read_count(reader, 3)? {
+        let image = SearchPlace::decode(reader)?;
+        let segments = (0..read_count(reader, 2)?).map(|_| SearchPlace::decode(reader)).collect::<Decoded<_>>()?;
+        tables.push(SearchedTable { image, segments });
+    }
+    Ok(tables)
+}
+
+/// Appends the blocks that a search looks into.
+pub(super) fn encode_blocks(blocks: &[SearchedBlock], out: &mut Vec<u8>) {
+    out.put_varint(blocks.len() as u64);
+    for searched in blocks {
+        out.put_varint(searched.table.into());
+        out.put_varint(searched.block.offset);
+        out.put_varint(searched.block.length.into());
+    }
+}
+
+/// Decodes them; they are of so many tables.
+pub(super) fn decode_blocks(reader: &mut Reader<'_>, tables: usize) -> Decoded<Vec<SearchedBlock>> {
+    let mut blocks = Vec::new();
+    for _ in 0..read_count(reader, 3)? {
+        let table = reader.varint32()?;
+        if table as usize >= tables {
+            return Err(DecodeError::BadValue { what: "table", found: table.into() });
+        }
+        let block = BlockAddress { offset: reader.varint64()?, length: reader.varint32()? };
+        blocks.push(SearchedBlock { table, block });
+    }
+    Ok(blocks)
 }
 
 /// Searches. The result takes at most `most_bytes`: records that do not fit are left out, and their addresses remain.
@@ -325,7 +347,8 @@ pub fn run_search(job: &SearchJob, io: &mut dyn SearchIo, most_bytes: usize) -> 
             && hit.length <= job.inline_bytes
             && let Some(left) = room.checked_sub(hit.length as usize)
         {
-            hit.record = Some(record_of(job, key, hit, io)?);
+            let table = key.blocks.get(hit.block as usize).map_or(u32::MAX, |searched| searched.table);
+            hit.record = Some(read_record(&job.tables, table, hit.address, hit.length, io)?);
             room = left;
         }
         hits.push(hit);
@@ -339,7 +362,7 @@ fn find(job: &SearchJob, key: &SearchedKey, io: &mut dyn SearchIo, buffer: &mut 
     for (block, searched) in (0u32..).zip(&key.blocks) {
         buffer.clear();
         buffer.resize(searched.block.length as usize, 0);
-        io.read(table_of(job, searched)?.image.behind(searched.block.offset)?, buffer)?;
+        io.read(image_of(&job.tables, searched)?, buffer)?;
         let mut entries = BlockIterator::new(buffer.as_slice())?;
         entries.seek(job.key_order, target)?;
         if let Some(entry) = entries.entry().filter(|entry| entry.key.user_key == key.user_key) {
@@ -350,19 +373,27 @@ fn find(job: &SearchJob, key: &SearchedKey, io: &mut dyn SearchIo, buffer: &mut 
     Ok(None)
 }
 
-fn table_of<'j>(job: &'j SearchJob, searched: &SearchedBlock) -> Result<&'j SearchedTable> {
+/// Where a block begins.
+pub(super) fn image_of(tables: &[SearchedTable], searched: &SearchedBlock) -> Result<SearchPlace> {
     let missing = Error::Inconsistent { what: WHAT, detail: "a block is of a table that it does not name" };
-    job.tables.get(searched.table as usize).ok_or(missing)
+    tables.get(searched.table as usize).ok_or(missing)?.image.behind(searched.block.offset)
 }
 
-fn record_of(job: &SearchJob, key: &SearchedKey, hit: &SearchHit, io: &mut dyn SearchIo) -> Result<Vec<u8>> {
-    let missing = || Error::Inconsistent { what: WHAT, detail: "an entry is in a segment that it does not name" };
-    let searched = key.blocks.get(hit.block as usize).ok_or_else(missing)?;
-    let segment = table_of(job, searched)?.segments.get(hit.address.ordinal as usize).ok_or_else(missing)?;
-    let mut record = vec![0; hit.length as usize];
-    io.read(segment.behind(hit.address.offset_units.saturating_mul(UNIT_BYTES))?, &mut record)?;
+/// Reads a record of a table.
+pub(super) fn read_record(
+    tables: &[SearchedTable],
+    table: u32,
+    address: RecordAddress,
+    length: u32,
+    io: &mut dyn SearchIo,
+) -> Result<Vec<u8>> {
+    let missing = Error::Inconsistent { what: WHAT, detail: "an entry is in a segment that it does not name" };
+    let segments = tables.get(table as usize).map(|table| table.segments.as_slice()).unwrap_or_default();
+    let segment = segments.get(address.ordinal as usize).ok_or(missing)?;
+    let mut record = vec![0; length as usize];
+    io.read(segment.behind(address.offset_units.saturating_mul(UNIT_BYTES))?, &mut record)?;
     Ok(record)
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 /// Memory of one extent for each thing in it.
 #[derive(Default)]
-struct Memory {
-    extents: BTreeMap<u32, Vec<u8>>,
+pub(in crate::job) struct Memory {
+    pub(in crate::job) extents: BTreeMap<u32, Vec<u8>>,
     reads: u64,
 }
 
@@ -27,22 +27,22 @@ impl SearchIo for Memory {
 }
 
 /// A key, its number, and its value, if it is not deleted.
-type Written<'a> = (&'a [u8], u64, Option<&'a [u8]>);
+pub(in crate::job) type Written<'a> = (&'a [u8], u64, Option<&'a [u8]>);
 
-struct Tables {
-    memory: Memory,
-    job: SearchJob,
-    tables: Vec<BuiltTable>,
+pub(in crate::job) struct Tables {
+    pub(in crate::job) memory: Memory,
+    pub(in crate::job) job: SearchJob,
+    pub(in crate::job) tables: Vec<BuiltTable>,
 }
 
 impl Tables {
-    fn new() -> Self {
+    pub(in crate::job) fn new() -> Self {
         let job = SearchJob { key_order: KeyOrder::Bytewise, inline_bytes: 100, tables: Vec::new(), keys: Vec::new() };
         Self { memory: Memory::default(), job, tables: Vec::new() }
     }
 
     /// Adds a table of these records, in key order, behind 64 bytes that are not its.
-    fn add(&mut self, records: &[Written<'_>]) {
+    pub(in crate::job) fn add(&mut self, records: &[Written<'_>]) {
         let number = self.job.tables.len() as u32;
         let options = TableOptions { block_bytes: 64, ..TableOptions::default() };
         let mut builder = TableBuilder::new(options, Creation::default());
