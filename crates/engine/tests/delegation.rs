@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Cluster, SetClock, small_options};
-use forebay_engine::{Db, Delegation, Durability, Options, ShardBounds, Storage, StorageOptions, Syncing};
+use forebay_engine::{Db, Delegation, Durability, IterOptions, Options, ShardBounds, Storage, StorageOptions, Syncing};
 use forebay_env::Random;
 use forebay_fabric::Counts;
 use forebay_storage::MemoryObjects;
@@ -311,5 +311,150 @@ fn answers_do_not_depend_on_who_gives_them() {
             }
         }
         assert_eq!(db.statistics().delegation.refusals, 0, "seed {seed}");
+    }
+}
+
+/// Levels with tables: three of level 0, and the last one. What they show, which a memtable changes.
+fn layered(cluster: &Cluster, options: Options) -> (Db, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let db = filled(cluster, options);
+    let mut model: BTreeMap<_, _> = (0..KEYS).map(|i| (key(2 * i), vec![i as u8; 16])).collect();
+    let mut put = |i: u64, value: &[u8]| {
+        db.put(&key(i), value).unwrap();
+        model.insert(key(i), value.to_vec());
+    };
+    for i in (0..200).step_by(3) {
+        put(i, b"first");
+    }
+    put(KEYS, b"far away");
+    db.flush().unwrap();
+    for i in (0..200).step_by(7) {
+        put(i, &[i as u8; 2000]);
+    }
+    db.flush().unwrap();
+    for i in (0..200).step_by(11) {
+        db.delete(&key(i)).unwrap();
+        model.remove(&key(i));
+    }
+    db.delete_range(&key(100), &key(110)).unwrap();
+    (100..110).for_each(|i| drop(model.remove(&key(i))));
+    db.flush().unwrap();
+    for i in (0..200).step_by(13) {
+        db.put(&key(i), b"in a memtable").unwrap();
+        model.insert(key(i), b"in a memtable".to_vec());
+    }
+    assert_eq!(db.statistics().levels[0].tables, 3);
+    (db, model)
+}
+
+/// So many entries from a key on.
+fn scanned(db: &Db, from: u64, entries: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut scan = db.iter().unwrap();
+    scan.seek(&key(from)).unwrap();
+    let mut found = Vec::new();
+    while scan.valid() && found.len() < entries {
+        found.push((scan.key().to_vec(), scan.value().to_vec()));
+        scan.next().unwrap();
+    }
+    found
+}
+
+#[test]
+fn a_short_scan_takes_one_round_trip() {
+    let cluster = Cluster::start(256 << 20);
+    let (delegated, model) = layered(&cluster, options(Delegation::Always, u64::MAX));
+    let (read, _) = layered(&cluster, options(Delegation::Never, u64::MAX));
+    for (from, entries) in [(0, 3), (1, 12), (90, 8), (100, 2), (150, 4), (2 * KEYS - 4, 100), (2 * KEYS, 3)] {
+        let expected = model.range(key(from)..).take(entries).map(|(key, value)| (key.clone(), value.clone()));
+        let expected: Vec<_> = expected.collect();
+        let (found, one) = cost(&delegated, || scanned(&delegated, from, entries));
+        assert_eq!(found, expected, "from {from}");
+        let (found, several) = cost(&read, || scanned(&read, from, entries));
+        assert_eq!(found, expected, "from {from}");
+        // Long values are read from their addresses: each batch takes one round trip.
+        let has_long = model.range(key(from)..).take(16).any(|(_, value)| value.len() > 1024);
+        let most = if has_long { 4 } else { 1 };
+        assert!(one.round_trips <= most, "from {from}: {one:?}");
+        assert!(from >= 2 * KEYS - 4 || several.round_trips > one.round_trips, "from {from}: {several:?}");
+    }
+    let counts = delegated.statistics().delegation;
+    // Behind the last key there is nothing to ask for.
+    assert_eq!((counts.scans, counts.refusals), (6, 0), "{counts:?}");
+    assert_eq!(read.statistics().delegation.scans, 0);
+}
+
+#[test]
+fn a_scan_goes_on_where_the_answer_ends() {
+    let cluster = Cluster::start(256 << 20);
+    let (db, model) = layered(&cluster, options(Delegation::Always, u64::MAX));
+    let all = scanned(&db, 0, usize::MAX);
+    assert!(all.iter().map(|(key, value)| (key, value)).eq(model.iter()));
+    // Back and forth, with a bound, as of a snapshot, and while everything changes.
+    let snapshot = db.snapshot();
+    (0..200).for_each(|i| db.put(&key(i), b"later").unwrap());
+    db.compact_range(None, None).unwrap();
+    let (lower, upper) = (key(20), key(90));
+    let options =
+        IterOptions { lower: Some(&lower), upper: Some(&upper), snapshot: Some(&snapshot), ..Default::default() };
+    let mut scan = db.iter_with(&options).unwrap();
+    let within: Vec<_> = model.range(lower.clone()..upper.clone()).collect();
+    for from in [0, 20, 31, 60, 89] {
+        let from = key(from);
+        scan.seek(&from).unwrap();
+        let mut at = within.partition_point(|(key, _)| **key < from);
+        for steps in [1i64, 6, -3, 20, -20, 40, -5] {
+            for _ in 0..steps.abs() {
+                let Some((key, value)) = within.get(at) else { break };
+                assert_eq!((scan.key(), scan.value()), (key.as_slice(), value.as_slice()));
+                if steps > 0 {
+                    scan.next().unwrap()
+                } else {
+                    scan.prev().unwrap()
+                }
+                at = if steps > 0 { at + 1 } else { at.wrapping_sub(1) };
+            }
+            assert_eq!(scan.valid(), at < within.len());
+        }
+    }
+    assert!(db.statistics().delegation.scans >= 6);
+}
+
+#[test]
+fn scans_do_not_depend_on_who_begins_them() {
+    for seed in 0..3 {
+        let cluster = Cluster::start(64 << 20);
+        let bounds = ShardBounds::Given(vec![key(250)]);
+        let sizes = Options { shards: 2, shard_bounds: bounds, ..small_options() };
+        let db = cluster.open(Options { delegation: Delegation::Always, ..sizes });
+        let mut random = Random::seeded(seed);
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for i in 0..3000u64 {
+            let number = random.below(500);
+            match random.below(100) {
+                0..60 => {
+                    let longest = if random.one_in(1, 20) { 6000 } else { 200 };
+                    let value = vec![i as u8; random.below(longest) as usize];
+                    db.put(&key(number), &value).unwrap();
+                    model.insert(key(number), value);
+                }
+                60..75 => {
+                    db.delete(&key(number)).unwrap();
+                    model.remove(&key(number));
+                }
+                75 => {
+                    let end = number + random.below(30);
+                    db.delete_range(&key(number), &key(end)).unwrap();
+                    (number..end).for_each(|i| drop(model.remove(&key(i))));
+                }
+                76 => db.flush().unwrap(),
+                _ => {
+                    let entries = random.below(60) as usize;
+                    let found = scanned(&db, number, entries);
+                    let expected = model.range(key(number)..).take(entries);
+                    assert!(found.iter().map(|(key, value)| (key, value)).eq(expected), "seed {seed}, operation {i}");
+                }
+            }
+        }
+        let counts = db.statistics().delegation;
+        assert!(counts.scans > 100 && counts.refusals == 0, "{counts:?}");
     }
 }

@@ -315,15 +315,15 @@ impl ShardHandle {
         Ok(self.client.call_to_read(&call)?.result.0)
     }
 
-    /// Asks the node to search tables of the shards that this session owns (O3-LSM 4.5): `arguments` and the result are
-    /// those of a search. `attempt` is as for [`ShardHandle::gather`].
+    /// Asks the node to search tables of the shards that this session owns (O3-LSM 4.5). `kind` is [`job_kind::SEARCH`] or
+    /// [`job_kind::SHORT_SCAN`], and says what `arguments` and the result are. `attempt` is as for [`ShardHandle::gather`].
     ///
     /// # Errors
     /// As [`ShardHandle::submit_job`].
-    pub fn search(&self, attempt: u64, arguments: Vec<u8>) -> Result<Vec<u8>, Error> {
+    pub fn search(&self, attempt: u64, kind: u16, arguments: Vec<u8>) -> Result<Vec<u8>, Error> {
         let (session, shard, epoch) = self.names();
         let arguments = Rest(arguments);
-        let call = SubmitJob { session, shard, epoch, attempt, kind: job_kind::SEARCH, arguments };
+        let call = SubmitJob { session, shard, epoch, attempt, kind, arguments };
         Ok(self.client.call_to_read(&call)?.result.0)
     }
 

@@ -3,7 +3,7 @@
 use crate::compaction::Compaction;
 use crate::gather::Gather;
 use crate::job::{JobError, JobMemory, JobRunner, Pace};
-use crate::search::Search;
+use crate::search::{Search, ShortScan};
 use crate::state::Job;
 use forebay_base::{ErrorKind, checksum_append};
 use forebay_proto::field::Field;
@@ -22,13 +22,14 @@ impl JobRegistry {
         Self::default().with(job_kind::ECHO, Arc::new(Echo)).with(job_kind::CHECKSUM, Arc::new(Checksum))
     }
 
-    /// The jobs of a node: the diagnostic ones, [`job_kind::GATHER`], [`job_kind::STORE`], [`job_kind::COMPACTION`] and
-    /// [`job_kind::SEARCH`].
+    /// The jobs of a node: the diagnostic ones, [`job_kind::GATHER`], [`job_kind::STORE`], [`job_kind::COMPACTION`],
+    /// [`job_kind::SEARCH`] and [`job_kind::SHORT_SCAN`].
     #[must_use]
     pub fn standard() -> Self {
         let diagnostic = Self::diagnostic();
         let short = diagnostic.with(job_kind::GATHER, Arc::new(Gather)).with(job_kind::STORE, Arc::new(Store));
-        short.with(job_kind::COMPACTION, Arc::new(Compaction)).with(job_kind::SEARCH, Arc::new(Search))
+        let short = short.with(job_kind::SEARCH, Arc::new(Search)).with(job_kind::SHORT_SCAN, Arc::new(ShortScan));
+        short.with(job_kind::COMPACTION, Arc::new(Compaction))
     }
 
     /// How long the job takes.

@@ -1,15 +1,15 @@
-//! Searches tables for readers that do not hold their point indexes (O3-LSM 4.5): the job function of `table`, over the
-//! node's own memory.
+//! Searches tables for readers that do not hold their point indexes, and merges the first entries of scans (O3-LSM 4.5):
+//! job functions of `table`, over the node's own memory.
 //!
-//! The arguments come from another process. The job reads only memory of the shards that its session owns, and of the
-//! session: a read of anything else fails the whole search.
+//! The arguments come from another process. A job reads only memory of the shards that its session owns, and of the
+//! session: a read of anything else fails the whole job.
 
 use crate::job::{JobError, JobMemory, JobRunner, Pace};
 use crate::state::Job;
 use forebay_base::ErrorKind;
 use forebay_fabric::rpc::MAX_INLINE_BYTES;
 use forebay_proto::ExtentId;
-use forebay_table::job::{SearchIo, SearchJob, SearchPlace, run_search};
+use forebay_table::job::{SearchIo, SearchJob, SearchPlace, ShortScanJob, run_search, run_short_scan};
 
 /// Most bytes of blocks and records that are read while other calls wait.
 const BYTES_AT_ONCE: u64 = 64 << 10;
@@ -20,7 +20,6 @@ pub(crate) struct Search;
 
 impl JobRunner for Search {
     fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
-        let wrong = |error: forebay_table::Error| JobError::new(ErrorKind::Invalid, error.to_string());
         let arguments = SearchJob::decode(&job.arguments).map_err(wrong)?;
         let mut result = run_search(&arguments, &mut NodeMemory(memory), job.most_result_bytes)?;
         result.waiting = memory.waiting();
@@ -30,12 +29,39 @@ impl JobRunner for Search {
     }
 
     fn pace(&self, arguments: &[u8]) -> Pace {
-        // What the arguments ask for is looked up only if they are short.
-        let is_little = arguments.len() <= MAX_INLINE_BYTES
-            && SearchJob::decode(arguments)
-                .is_ok_and(|job| job.block_bytes().saturating_add(job.record_bytes()) <= BYTES_AT_ONCE);
-        if is_little { Pace::AtOnce } else { Pace::Soon }
+        pace(arguments, |arguments| SearchJob::decode(arguments).map(|job| (job.block_bytes(), job.record_bytes())))
     }
+}
+
+/// Finds the first entries from a key on.
+#[derive(Debug)]
+pub(crate) struct ShortScan;
+
+impl JobRunner for ShortScan {
+    fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        let arguments = ShortScanJob::decode(&job.arguments).map_err(wrong)?;
+        let mut result = run_short_scan(&arguments, &mut NodeMemory(memory), job.most_result_bytes)?;
+        result.waiting = memory.waiting();
+        let mut bytes = Vec::new();
+        result.encode(&mut bytes);
+        Ok(bytes)
+    }
+
+    fn pace(&self, arguments: &[u8]) -> Pace {
+        pace(arguments, |arguments| ShortScanJob::decode(arguments).map(|job| (job.block_bytes(), job.record_bytes())))
+    }
+}
+
+/// An error of whoever sent the arguments.
+fn wrong(error: forebay_table::Error) -> JobError {
+    JobError::new(ErrorKind::Invalid, error.to_string())
+}
+
+/// How long a job takes that reads so many bytes of blocks and records. Arguments are looked at only if they are short.
+fn pace(arguments: &[u8], cost: impl Fn(&[u8]) -> forebay_table::Result<(u64, u64)>) -> Pace {
+    let is_little = arguments.len() <= MAX_INLINE_BYTES
+        && cost(arguments).is_ok_and(|(blocks, records)| blocks.saturating_add(records) <= BYTES_AT_ONCE);
+    if is_little { Pace::AtOnce } else { Pace::Soon }
 }
 
 /// The memory that the job may read.

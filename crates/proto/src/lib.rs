@@ -51,4 +51,7 @@ pub mod job_kind {
     /// The newest records of keys in several tables: argument and result are those of a search
     /// (`docs/formats/search.md`).
     pub const SEARCH: u16 = 17;
+    /// The first entries from a key on in several tables: argument and result are those of a short scan
+    /// (`docs/formats/search.md`).
+    pub const SHORT_SCAN: u16 = 18;
 }

@@ -11,7 +11,8 @@ use forebay_proto::replies::{
 };
 use forebay_proto::{Message, Procedure, Request, gather};
 use forebay_table::job::{
-    CompactionJob, CompactionResult, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult,
+    CompactionJob, CompactionResult, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult, ShortScanJob,
+    ShortScanResult,
 };
 
 /// A decoder.
@@ -147,11 +148,17 @@ pub fn compaction_results(bytes: &[u8]) {
     }
 }
 
-/// The arguments of a search.
+/// The arguments of a search, and of a short scan.
 ///
 /// # Panics
 /// When arguments that were decoded are not encoded as they were, or ask for more than there may be.
 pub fn searches(bytes: &[u8]) {
+    if let Ok(job) = ShortScanJob::decode(bytes) {
+        assert!(job.block_bytes() <= MAX_SEARCHED_BYTES);
+        let mut again = Vec::new();
+        job.encode(&mut again);
+        assert_eq!(again, bytes, "{job:?}");
+    }
     if let Ok(job) = SearchJob::decode(bytes) {
         assert!(job.keys.len() <= MAX_SEARCHED_KEYS && job.block_bytes() <= MAX_SEARCHED_BYTES);
         let mut again = Vec::new();
@@ -160,12 +167,17 @@ pub fn searches(bytes: &[u8]) {
     }
 }
 
-/// The result of a search. The first byte says for how many keys.
+/// The result of a search, whose first byte says for how many keys, and of a short scan.
 ///
 /// # Panics
 /// When a result that was decoded is not encoded as it was.
 pub fn search_results(bytes: &[u8]) {
     let Some((&keys, body)) = bytes.split_first() else { return };
+    if let Ok(result) = ShortScanResult::decode(body) {
+        let mut again = Vec::new();
+        result.encode(&mut again);
+        assert_eq!(again, body, "{result:?}");
+    }
     if let Ok(result) = SearchResult::decode(body, usize::from(keys % 8)) {
         let mut again = Vec::new();
         result.encode(&mut again);

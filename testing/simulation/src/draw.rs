@@ -4,7 +4,7 @@
 
 use crate::calls::Habits;
 use forebay_base::KeyOrder;
-use forebay_engine::{CompactionPlace, CompactionStyle, FlushOrder, Gathering, Options, ShardBounds};
+use forebay_engine::{CompactionPlace, CompactionStyle, Delegation, FlushOrder, Gathering, Options, ShardBounds};
 use forebay_env::Random;
 use forebay_fabric::sim::Faults;
 use forebay_table::job::SizeClasses;
@@ -110,6 +110,7 @@ fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
         unclustered_percent: pick(random, [0, 25, 100]),
         dead_percent: pick(random, [5, 25, 100]),
         flush_order: pick(random, [FlushOrder::AsWritten, FlushOrder::ByKey]),
+        delegation: pick(random, [Delegation::Never, Delegation::Automatic, Delegation::Always]),
         fabric_timeout: Duration::from_millis(100),
         ..Options::default()
     }

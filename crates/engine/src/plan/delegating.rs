@@ -1,9 +1,9 @@
-//! Whether a lookup without point indexes is delegated to the memory node (O3-LSM 4.5).
+//! Whether a lookup without point indexes, or the start of a scan, is delegated to the memory node (O3-LSM 4.5).
 //!
 //! Two ways lead to a record whose table's index is not held. The reader reads an index block of each table with one
 //! doorbell, and then the record: two round trips, and kilobytes for each table. Or it sends one message, and the memory
-//! node looks into the blocks: one round trip, and tens of bytes for each table, but a turn of the node's processor. Both
-//! are counted in bytes; what a round trip costs in bytes says how many would travel meanwhile.
+//! node looks into the blocks: one round trip, and tens of bytes for each table, but a turn of the node's processor. A scan
+//! that reads takes a round trip for each level, and one for records; or one in all, too. Both are counted in bytes; what a round trip costs in bytes says how many would travel meanwhile.
 //!
 //! A node that says that calls wait there is spared: each of them makes a message as much more expensive. What was said
 //! fades with each lookup that is not delegated because of it, so the node is asked again.
@@ -17,9 +17,11 @@ const ROUND_TRIP_BYTES: u64 = 25_000;
 /// long as a hundred reads over shared memory, and as a few over a network.
 const MESSAGE_ROUND_TRIPS: u64 = 16;
 
-/// What a lookup of some keys costs, either way.
+/// What a lookup of some keys, or the start of a scan, costs either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LookupCost {
+    /// Round trips of the reader, if it reads.
+    pub(crate) one_sided_round_trips: u64,
     /// Bytes of the index blocks and records that the reader would read.
     pub(crate) one_sided_bytes: u64,
     /// Bytes of the message and its reply.
@@ -54,7 +56,8 @@ impl Delegating {
             Delegation::Automatic => {
                 let message = self.message_round_trips.saturating_mul(ROUND_TRIP_BYTES);
                 let delegated = message.saturating_mul(1 + u64::from(waiting)).saturating_add(cost.delegated_bytes);
-                delegated < cost.one_sided_bytes.saturating_add(2 * ROUND_TRIP_BYTES)
+                let read = cost.one_sided_round_trips.saturating_mul(ROUND_TRIP_BYTES);
+                delegated < read.saturating_add(cost.one_sided_bytes)
             }
         }
     }
@@ -64,7 +67,8 @@ impl Delegating {
 mod tests {
     use super::*;
 
-    const ONE_KEY: LookupCost = LookupCost { one_sided_bytes: 4 * 4096 + 400, delegated_bytes: 600 };
+    const ONE_KEY: LookupCost =
+        LookupCost { one_sided_round_trips: 2, one_sided_bytes: 4 * 4096 + 400, delegated_bytes: 600 };
 
     fn automatic(message_round_trips: u64) -> Delegating {
         Delegating { delegation: Delegation::Automatic, message_round_trips }
@@ -74,7 +78,8 @@ mod tests {
     fn a_message_saves_a_round_trip_where_reads_use_the_processor_anyway() {
         assert!(automatic(1).delegates(ONE_KEY, 0));
         assert!(!automatic(MESSAGE_ROUND_TRIPS).delegates(ONE_KEY, 0));
-        let many = LookupCost { one_sided_bytes: 64 * ONE_KEY.one_sided_bytes, delegated_bytes: 64 * 600 };
+        let (one_sided_bytes, delegated_bytes) = (64 * ONE_KEY.one_sided_bytes, 64 * 600);
+        let many = LookupCost { one_sided_bytes, delegated_bytes, ..ONE_KEY };
         assert!(automatic(MESSAGE_ROUND_TRIPS).delegates(many, 0), "one message for many keys");
     }
 

@@ -15,6 +15,7 @@ use crate::tree::shared::Tree;
 use crate::tree::table::Table;
 use forebay_base::{InternalKey, KeyOrder, Record, Tag};
 use forebay_env::HashMap;
+use forebay_proto::job_kind;
 use forebay_table::job::{
     MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchHit, SearchJob, SearchPlace, SearchResult, SearchedBlock, SearchedKey,
     SearchedTable,
@@ -64,6 +65,7 @@ pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> (Vec<&'
     let mut arguments = Vec::new();
     questions.job.encode(&mut arguments);
     let cost = LookupCost {
+        one_sided_round_trips: 2,
         one_sided_bytes: questions.block_bytes + questions.record_bytes,
         delegated_bytes: arguments.len() as u64 + questions.record_bytes + ANSWER_BYTES * searched as u64,
     };
@@ -88,7 +90,7 @@ pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> (Vec<&'
 
 /// Makes the call. `None` when the node does not answer, whatever the cause.
 fn ask(tree: &Tree, arguments: Vec<u8>, keys: usize) -> Option<(SearchResult, usize)> {
-    let bytes = tree.remote.search(arguments)?;
+    let bytes = tree.remote.search(job_kind::SEARCH, arguments)?;
     let result = SearchResult::decode(&bytes, keys);
     let result = result.inspect_err(|error| tracing::debug!(%error, "a node's answer to a search")).ok()?;
     tree.remote.searches().told(result.waiting);

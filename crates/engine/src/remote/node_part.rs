@@ -127,12 +127,12 @@ impl NodePart {
         Ok(self.shard().gather(self.next_request(), ranges)?)
     }
 
-    /// Asks the node to search tables in memory of this session: arguments and result are those of a search.
+    /// Asks the node to search tables in memory of this session: arguments and result are those of this kind of search.
     ///
     /// # Errors
     /// The node's errors, also those that only say that it does not do this now.
-    pub(crate) fn search(&self, arguments: Vec<u8>) -> Result<Vec<u8>> {
-        Ok(self.shard().search(self.next_request(), arguments)?)
+    pub(crate) fn search(&self, kind: u16, arguments: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(self.shard().search(self.next_request(), kind, arguments)?)
     }
 
     /// Asks the node to keep bytes among its outputs, and takes them over.

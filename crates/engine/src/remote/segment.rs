@@ -304,9 +304,10 @@ impl Remote {
         &self.node.searches
     }
 
-    /// Asks the memory node to search tables of this session; `None` when it does not, whatever the cause.
-    pub(crate) fn search(&self, arguments: Vec<u8>) -> Option<Vec<u8>> {
-        let found = self.node_part.as_ref()?.search(arguments);
+    /// Asks the memory node to search tables of this session, by a job of this kind; `None` when it does not, whatever the
+    /// cause.
+    pub(crate) fn search(&self, kind: u16, arguments: Vec<u8>) -> Option<Vec<u8>> {
+        let found = self.node_part.as_ref()?.search(kind, arguments);
         found.inspect_err(|error| self.node.searches.failed(error)).ok()
     }
 

@@ -3,6 +3,7 @@
 //! Which records a scan needs is known after the merge, so a source tells where a record is. It reads
 //! records only where they lie in key order and nothing else lies between them.
 
+use crate::scan::delegated::DelegatedCursor;
 use crate::scan::found::{Filled, Location, goes_on};
 use crate::scan::level_cursor::LevelCursor;
 use crate::scan::scan_batch::ScanBatch;
@@ -17,6 +18,8 @@ use forebay_table::{Direction, SortedStream};
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Level(Box<LevelCursor>),
+    /// The first entries of all tables, if a memory node brought them.
+    Delegated(DelegatedCursor),
 }
 
 impl Source {
@@ -26,6 +29,10 @@ impl Source {
         match self {
             Self::Memtable(source) => source.seek(direction, target),
             Self::Level(source) => source.seek(direction, target),
+            Self::Delegated(source) => {
+                source.clear();
+                Ok(())
+            }
         }
     }
 
@@ -44,6 +51,7 @@ impl Source {
         match self {
             Self::Memtable(source) => source.fill(batch, visibility, limit, rival),
             Self::Level(source) => source.fill(batch, visibility, limit, rival),
+            Self::Delegated(source) => source.fill(batch, visibility, limit, rival),
         }
     }
 
@@ -52,6 +60,7 @@ impl Source {
         match self {
             Self::Memtable(source) => Ok(source.cursor.record()?.and_then(|found| found.record.expiry_ms)),
             Self::Level(source) => Ok(source.expiry_ms()),
+            Self::Delegated(source) => Ok(source.expiry_ms()),
         }
     }
 
@@ -60,6 +69,7 @@ impl Source {
         match self {
             Self::Memtable(source) => Ok(source.cursor.record()?.map(|found| Location::Local(found.record.value))),
             Self::Level(source) => source.location(),
+            Self::Delegated(source) => source.location(),
         }
     }
 }
@@ -71,6 +81,7 @@ impl SortedStream for Source {
         match self {
             Self::Memtable(source) => source.key(),
             Self::Level(source) => source.key(),
+            Self::Delegated(source) => source.key(),
         }
     }
 
@@ -78,6 +89,10 @@ impl SortedStream for Source {
         match self {
             Self::Memtable(source) => source.advance(),
             Self::Level(source) => source.advance(),
+            Self::Delegated(source) => {
+                source.advance();
+                Ok(())
+            }
         }
     }
 }

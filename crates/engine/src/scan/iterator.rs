@@ -15,6 +15,7 @@
 //! Steps within the batch cost nothing, whichever way they go.
 
 use crate::scan::cursor::{MemtableCursor, Source};
+use crate::scan::delegated::{DelegatedCursor, End};
 use crate::scan::found::{Filled, MAX_STREAMED};
 use crate::scan::level_cursor::LevelCursor;
 use crate::scan::read_ahead::{LEAST_PIECE_BYTES, MAX_PIECE_BYTES};
@@ -26,10 +27,12 @@ use crate::terms::bounds::{Bounds, after, before};
 use crate::terms::time::Horizon;
 use crate::tree::range_deletions::RangeDeletions;
 use crate::tree::shared::{Tree, View};
+use crate::tree::version::LiveVersion;
 use forebay_base::{InternalKey, SequenceNumber, Tag};
 use forebay_env::sync::{Mutex, lock};
 use forebay_memtable::OwnedCursor;
 use forebay_table::{Direction, Merge, SortedStream};
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -49,8 +52,11 @@ pub(crate) struct ShardIterator {
     merge: Merge<Source>,
     bounds: Arc<Bounds>,
     endpoint: SharedEndpoint,
+    version: Arc<LiveVersion>,
     horizon: Horizon,
     deletions: RangeDeletions,
+    /// While the scan is in entries that a memory node brought from all tables: where these end.
+    brought: Option<End>,
     direction: Direction,
     /// A key that was passed: further entries of it are older or newer ones.
     passed: Option<Vec<u8>>,
@@ -81,7 +87,9 @@ impl ShardIterator {
             merge,
             bounds,
             endpoint,
+            version: Arc::clone(&view.version),
             horizon,
+            brought: None,
             deletions: deletions(view, horizon.number),
             direction: Direction::Forward,
             passed: None,
@@ -96,7 +104,7 @@ impl ShardIterator {
     /// # Errors
     /// `Unavailable` when the memory node is gone, `Corrupt` when a checksum does not match.
     pub(crate) fn seek_to_first(&mut self) -> Result<()> {
-        self.start(Direction::Forward, None)
+        self.start(Direction::Forward, None, Tables::Delegated)
     }
 
     /// Goes to the last key.
@@ -104,7 +112,7 @@ impl ShardIterator {
     /// # Errors
     /// See [`ShardIterator::seek_to_first`].
     pub(crate) fn seek_to_last(&mut self) -> Result<()> {
-        self.start(Direction::Backward, None)
+        self.start(Direction::Backward, None, Tables::Read)
     }
 
     /// Goes to the first key that is not before `key`.
@@ -113,7 +121,7 @@ impl ShardIterator {
     /// See [`ShardIterator::seek_to_first`].
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
         let target = InternalKey { user_key: key, tag: Tag::seek(self.horizon.number) };
-        self.start(Direction::Forward, Some(target))
+        self.start(Direction::Forward, Some(target), Tables::Delegated)
     }
 
     /// Goes to the last key that is not after `key`.
@@ -121,7 +129,7 @@ impl ShardIterator {
     /// # Errors
     /// See [`ShardIterator::seek_to_first`].
     pub(crate) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        self.start(Direction::Backward, Some(after(key)))
+        self.start(Direction::Backward, Some(after(key)), Tables::Read)
     }
 
     /// Whether the iterator stands on a key.
@@ -191,20 +199,52 @@ impl ShardIterator {
             Direction::Forward => after(&key),
             Direction::Backward => before(&key),
         };
-        self.start(direction, Some(target))
+        self.start(direction, Some(target), Tables::Read)
     }
 
     /// Goes to the first key from `target` on, in `direction`.
-    fn start(&mut self, direction: Direction, target: Option<InternalKey<'_>>) -> Result<()> {
+    fn start(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
         self.tree.check_open()?;
         self.passed = None;
         self.next_batch = FIRST_BATCH;
         self.direction = direction;
         self.clear();
-        let target = self.bounds.start(direction, target);
-        let placed = self.merge.reposition(direction, |source| source.seek(direction, target));
+        let placed = self.place(direction, target, tables);
         placed.map_err(|error| self.tree.judged(error))?;
         self.refill()
+    }
+
+    /// Places the sources at `target`. If the memory node brings the first entries of all tables, the tables' own sources
+    /// stand nowhere.
+    fn place(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
+        let Self { tree, version, bounds, horizon, .. } = self;
+        let target = bounds.start(direction, target);
+        let mut brought = None;
+        self.merge.reposition(direction, |source| match source {
+            Source::Delegated(source) => {
+                let first = target.filter(|_| tables == Tables::Delegated);
+                brought = first.and_then(|first| source.begin(tree, version, bounds, first, horizon.number));
+                if brought.is_none() {
+                    source.clear();
+                }
+                Ok(())
+            }
+            Source::Level(source) if brought.is_some() => {
+                source.leave();
+                Ok(())
+            }
+            Source::Memtable(_) | Source::Level(_) => source.seek(direction, target),
+        })?;
+        self.brought = brought;
+        Ok(())
+    }
+
+    /// The last key that the memory node brought, if the scan is past it and the tables have more.
+    fn passed_brought(&self) -> Option<&Vec<u8>> {
+        let Some(End::Behind(last)) = &self.brought else { return None };
+        let order = self.bounds.order();
+        let is_within = |key: InternalKey<'_>| order.compare(key.user_key, last) != Ordering::Greater;
+        (!self.merge.key().is_some_and(is_within)).then_some(last)
     }
 
     fn clear(&mut self) {
@@ -231,10 +271,17 @@ impl ShardIterator {
 
     /// Of each key, the newest visible entry comes first.
     fn collect_forward(&mut self) -> Result<()> {
-        let Self { merge, batch, bounds, deletions, passed, .. } = self;
-        let mut visibility = Visibility { bounds, deletions, horizon: self.horizon, passed };
         let mut limit = self.next_batch;
-        while batch.has_room(limit) {
+        while self.batch.has_room(limit) {
+            if let Some(last) = self.passed_brought().cloned() {
+                // Who wants no more than was brought causes no read.
+                if self.batch.len() > 0 {
+                    break;
+                }
+                self.place(Direction::Forward, Some(after(&last)), Tables::Read)?;
+            }
+            let Self { merge, batch, bounds, deletions, passed, .. } = self;
+            let mut visibility = Visibility { bounds, deletions, horizon: self.horizon, passed };
             match merge.with_first(|source, rival| source.fill(batch, &mut visibility, limit, rival))? {
                 Some(Filled::Some) => {}
                 Some(Filled::Streamed) => limit = limit.min(MAX_STREAMED),
@@ -277,6 +324,15 @@ impl ShardIterator {
     }
 }
 
+/// Who finds the first entries of the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    /// Their own sources, which read.
+    Read,
+    /// The memory node, if that costs less.
+    Delegated,
+}
+
 /// The range deletions of a view that `number` covers.
 fn deletions(view: &View, number: SequenceNumber) -> RangeDeletions {
     let of_memtables = view.buffers().filter(|buffer| !buffer.range_deletions.is_empty());
@@ -292,7 +348,9 @@ fn deletions(view: &View, number: SequenceNumber) -> RangeDeletions {
 /// The memtables and tables of a view that may hold keys within the bounds.
 fn sources(view: &View, bounds: &Arc<Bounds>, endpoint: &SharedEndpoint) -> Vec<Source> {
     let memtables = view.buffers().map(|buffer| OwnedCursor::new(Arc::clone(&buffer.memtable)));
-    let mut sources: Vec<_> = memtables.map(|cursor| Source::Memtable(MemtableCursor::new(cursor))).collect();
+    // It is the first to be placed, as the levels' sources depend on what it has.
+    let mut sources = vec![Source::Delegated(DelegatedCursor::default())];
+    sources.extend(memtables.map(|cursor| Source::Memtable(MemtableCursor::new(cursor))));
     let levels = view.version.levels();
     let most =
         levels.iter().enumerate().map(|(level, tables)| if level == 0 { tables.len() } else { 1 }).sum::<usize>();

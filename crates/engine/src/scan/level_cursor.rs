@@ -124,6 +124,12 @@ impl LevelCursor {
         self.open_table(position, target)
     }
 
+    /// Stands nowhere until the next seek.
+    pub(crate) fn leave(&mut self) {
+        self.close_table();
+        self.pace = Pace::FIRST;
+    }
+
     /// Goes to the first entry of the table at `position` from `target` on; if there is none, to the
     /// first one of the tables that follow.
     fn open_table(&mut self, position: usize, mut target: Option<InternalKey<'_>>) -> Result<()> {

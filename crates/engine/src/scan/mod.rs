@@ -1,16 +1,18 @@
 //! Iteration over one shard: sources in key order, their merge, and batches of entries that are brought together.
 //!
-//! Owns an iterator's view, endpoint and read-ahead. May use [`terms`](crate::terms), [`remote`](crate::remote) and
-//! [`tree`](crate::tree). Never here: a lock that a writer or background work takes, or the value of an entry that is
+//! Owns an iterator's view, endpoint and read-ahead. May use [`terms`](crate::terms), [`remote`](crate::remote),
+//! [`tree`](crate::tree), and what [`plan`](crate::plan) decides about delegation. Never here: a lock that a writer or background work takes, or the value of an entry that is
 //! not shown.
 //!
 //! ```text
-//!   iterator ──► cursor ──► level_cursor ──► run_reader, index_reader ──► read_ahead ──► scan_endpoint
+//!   iterator ──► cursor ──► delegated
+//!      │            └─────► level_cursor ──► run_reader, index_reader ──► read_ahead ──► scan_endpoint
 //!      │                                          │
 //!      └──────────────► scan_batch ◄──────────────┘
 //! ```
 
 pub(crate) mod cursor;
+pub(crate) mod delegated;
 pub(crate) mod found;
 pub(crate) mod index_reader;
 pub(crate) mod iterator;

@@ -93,8 +93,9 @@ impl Gathering {
     }
 }
 
-/// Who looks up keys in tables whose point indexes are not held ([`Options::cached_index_bytes`]): this node, by reading
-/// their index blocks, or the memory node, in answer to one message (`docs/decisions/0049`). Needs a memory node that runs
+/// Who looks up keys in tables whose point indexes are not held ([`Options::cached_index_bytes`]), and finds the first
+/// entries of scans: this node, by reading index blocks, or the memory node, in answer to one message
+/// (`docs/decisions/0049`). Needs a memory node that runs
 /// jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Delegation {
@@ -193,7 +194,7 @@ pub struct Options {
     /// limit costs one more round trip. The sparse indexes (about 0.3 bytes per key of 20 bytes) count towards the
     /// limit, but are always kept.
     pub cached_index_bytes: Option<u64>,
-    /// Who looks up keys in tables beyond that limit.
+    /// Who looks up keys in tables beyond that limit, and finds the first entries of scans.
     pub delegation: Delegation,
     /// In which order a flush writes its records.
     pub flush_order: FlushOrder,

@@ -163,7 +163,8 @@ impl IndexCacheStatistics {
     }
 }
 
-/// Lookups of keys in tables whose point indexes were not held, see [`Statistics`].
+/// Lookups of keys in tables whose point indexes were not held, and scans, that memory nodes did or could have done, see
+/// [`Statistics`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DelegationStatistics {
     /// Messages by which a memory node was asked to look keys up.
@@ -174,6 +175,8 @@ pub struct DelegationStatistics {
     pub long_records: u64,
     /// Keys that could have been delegated, and were looked up by reading because that costs less.
     pub read_keys: u64,
+    /// Scans whose first entries a memory node brought.
+    pub scans: u64,
     /// Searches that a memory node refused or failed at, and answers that were not right: read instead.
     pub refusals: u64,
     /// Records read at an address that an earlier lookup had learnt.
@@ -235,6 +238,7 @@ pub(crate) struct DelegationCounters {
     pub(crate) searched_keys: AtomicU64,
     pub(crate) long_records: AtomicU64,
     pub(crate) read_keys: AtomicU64,
+    pub(crate) scans: AtomicU64,
     pub(crate) refusals: AtomicU64,
 }
 
@@ -244,6 +248,7 @@ impl DelegationCounters {
         sums.searched_keys += get(&self.searched_keys);
         sums.long_records += get(&self.long_records);
         sums.read_keys += get(&self.read_keys);
+        sums.scans += get(&self.scans);
         sums.refusals += get(&self.refusals);
     }
 }
