@@ -54,16 +54,22 @@ pub fn decode(line: &[u8]) -> Result<Entry<'_>> {
 /// Appends bytes as they are written in a field.
 pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
-        for byte in chunk.valid().bytes() {
-            match byte {
-                b'\\' => out.extend_from_slice(b"\\\\"),
-                b'\t' => out.extend_from_slice(b"\\t"),
-                b'\n' => out.extend_from_slice(b"\\n"),
-                b'\r' => out.extend_from_slice(b"\\r"),
-                0..=0x1f | 0x7f => escape_byte(byte, out),
-                _ => out.push(byte),
+        // Most bytes are themselves, and are copied together.
+        let mut rest = chunk.valid().as_bytes();
+        while let Some(plain) = rest.iter().position(|byte| matches!(byte, b'\\' | 0..=0x1f | 0x7f)) {
+            let (before, after) = rest.split_at(plain);
+            out.extend_from_slice(before);
+            match after.first() {
+                Some(b'\\') => out.extend_from_slice(b"\\\\"),
+                Some(b'\t') => out.extend_from_slice(b"\\t"),
+                Some(b'\n') => out.extend_from_slice(b"\\n"),
+                Some(b'\r') => out.extend_from_slice(b"\\r"),
+                Some(byte) => escape_byte(*byte, out),
+                None => {}
             }
+            rest = after.get(1..).unwrap_or_default();
         }
+        out.extend_from_slice(rest);
         chunk.invalid().iter().for_each(|byte| escape_byte(*byte, out));
     }
 }

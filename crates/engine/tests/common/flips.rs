@@ -1,0 +1,174 @@
+//! Flips bits of a small database in storage, one at a time, and looks at what is read then.
+
+use super::stored::{Process, of_disk, of_objects, options};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch};
+use forebay_storage::{MemoryObjects, ObjectName, SimDisk};
+use std::collections::BTreeMap;
+
+type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Bits that are tried of each database unless all are.
+const SAMPLE: u64 = 150;
+/// Databases that are opened with one memory node, which keeps what it held of those that could not be opened.
+const OPENED_BY_ONE: u64 = 4;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("k{number}").into_bytes()
+}
+
+/// One shard that does nothing by itself.
+fn quiet(storage: &Storage) -> Options {
+    Options { background_threads: 0, ..options(storage, Syncing::Sync) }
+}
+
+/// A database with a table, another one over it, and a log with records that no table has; its contents with the last write
+/// and without.
+fn build(storage: &Storage) -> (Contents, Contents) {
+    let process = Process::with_empty_memory();
+    let db = process.open(quiet(storage));
+    let mut model = Contents::new();
+    let mut put = |number: u64, value: &[u8]| {
+        db.put(&key(number), value).unwrap();
+        model.insert(key(number), value.to_vec());
+    };
+    (0..6).for_each(|number| put(number, &[number as u8; 12]));
+    db.flush().unwrap();
+    (3..8).for_each(|number| put(number, b"newer"));
+    db.delete(&key(0)).unwrap();
+    db.delete_range(&key(6), &key(7)).unwrap();
+    model.remove(&key(0));
+    model.remove(&key(6));
+    db.flush().unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put(&key(1), b"logged").put(&key(8), b"logged too");
+    db.write(&batch).unwrap();
+    model.insert(key(1), b"logged".to_vec());
+    model.insert(key(8), b"logged too".to_vec());
+    let before = model.clone();
+    db.put(&key(9), b"last").unwrap();
+    model.insert(key(9), b"last".to_vec());
+    process.kill(db);
+    (model, before)
+}
+
+/// All that the database shows, by a scan and by point reads.
+fn contents(db: &Db) -> Result<Contents, Error> {
+    let mut scanned = Contents::new();
+    let mut cursor = db.iter()?;
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        scanned.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        cursor.next()?;
+    }
+    for number in 0..12 {
+        let found = db.get(&key(number))?;
+        assert_eq!(found.as_ref(), scanned.get(&key(number)), "a scan and a read differ");
+    }
+    Ok(scanned)
+}
+
+/// What is saved without a problem is what was written.
+fn check_salvage(looked: &StoredDatabase, with_last: &Contents) -> Result<(), String> {
+    let mut saved = Contents::new();
+    let salvage = looked.salvage(&mut |_| ()).map_err(|error| format!("salvage: {error}"))?;
+    let report = salvage.save(|SalvagedEntry { key, value, .. }| {
+        saved.insert(key.to_vec(), value.to_vec());
+        Ok::<(), Error>(())
+    });
+    let report = report.map_err(|error| format!("salvage: {error}"))?;
+    if report.problems.is_empty() && saved != *with_last {
+        return Err(format!("saved {saved:?} without a problem"));
+    }
+    // Objects and their indexes lead to no wrong value; a log or a register that is damaged may hide a newer one.
+    let is_of_objects =
+        report.problems.iter().all(|problem| problem.object.contains("/segment/") || problem.object.contains("shard"));
+    let is_right = |(key, value): (&Vec<u8>, &Vec<u8>)| with_last.get(key) == Some(value);
+    if is_of_objects && !saved.iter().all(is_right) {
+        return Err(format!("saved {saved:?}, which is not what was written"));
+    }
+    Ok(())
+}
+
+fn is_allowed(
+    process: &Process,
+    storage: &Storage,
+    with_last: &Contents,
+    without_last: &Contents,
+) -> Result<(), String> {
+    let looked = StoredDatabase::new(storage, "db").map_err(|error| error.to_string())?;
+    let verified = looked.verify(&mut |_| ());
+    check_salvage(&looked, with_last)?;
+    let opened = process.try_open(quiet(storage));
+    let (cuts, read) = match &opened {
+        Ok(db) => (db.recovery().map_or(0, |recovery| recovery.cuts.len()), contents(db)),
+        Err(error) => (0, Err(error.clone())),
+    };
+    match read {
+        Ok(found) if found == *with_last => Ok(()),
+        Ok(found) if found == *without_last && cuts > 0 => Ok(()),
+        Ok(found) => Err(format!("read {found:?} with {cuts} cuts")),
+        Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::NotFound) => {
+            Err(format!("{:?}: {error}", error.kind()))
+        }
+        Err(error) => match verified {
+            Ok(report) if report.problems.is_empty() => Err(format!("verified, and: {error}")),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Tries bits: `flipped` gives the storage with a bit of an object flipped.
+fn try_bits(what: &str, storage: &Storage, flipped: impl Fn(&ObjectName, u64, u8) -> Storage) {
+    let (with_last, without_last) = build(storage);
+    let objects = storage.objects().list(None).unwrap();
+    let bits: u64 = objects.iter().map(|object| object.size_bytes * 8).sum();
+    let all = std::env::var("FOREBAY_BITS").is_ok_and(|value| value == "all");
+    let step = if all { 1 } else { (bits / SAMPLE).max(1) | 1 };
+    let mut process = Process::with_empty_memory();
+    let mut wrong = Vec::new();
+    let (mut before, mut tried) = (0, 0);
+    for object in &objects {
+        let length = object.size_bytes * 8;
+        for bit in (0..length).filter(|bit| (before + bit).is_multiple_of(step)) {
+            let storage = flipped(&object.name, bit / 8, 1 << (bit % 8));
+            tried += 1;
+            if tried % OPENED_BY_ONE == 0 {
+                process = Process::with_empty_memory();
+            }
+            if let Err(found) = is_allowed(&process, &storage, &with_last, &without_last) {
+                wrong.push(format!("{what}: bit {bit} of {} ({length} bits): {found}", object.name));
+            }
+        }
+        before += length;
+    }
+    println!("{what}: {tried} of {bits} bits of {} objects", objects.len());
+    assert!(wrong.is_empty(), "{} wrong, such as {:#?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+    assert!(is_allowed(&process, storage, &with_last, &with_last).is_ok());
+}
+
+/// Flips bits of a database on a disk: its log is in files.
+///
+/// # Panics
+/// When something is read that was not written.
+pub fn flip_on_a_disk() {
+    let disk = SimDisk::new();
+    try_bits("disk", &of_disk(&disk.handle(), 1), |name, offset, mask| {
+        let copy = disk.duplicate();
+        copy.flip(name.as_str(), offset, mask).unwrap();
+        of_disk(&copy, 2)
+    });
+}
+
+/// Flips bits of a database in objects.
+///
+/// # Panics
+/// When something is read that was not written.
+pub fn flip_in_objects() {
+    let objects = MemoryObjects::new();
+    try_bits("objects", &of_objects(&objects.handle()), |name, offset, mask| {
+        let copy = objects.duplicate();
+        copy.flip(name, offset as usize, mask).unwrap();
+        of_objects(&copy)
+    });
+}
