@@ -102,7 +102,12 @@ impl<'s> Executor<'s> {
             while done + run.len() < requests.len() && run.len() < pace.0 {
                 let from = words.len();
                 words.extend(requests.arguments(done + run.len()));
-                match self.plan(session, Arguments::new(words.get(from..).unwrap_or_default())) {
+                let arguments = Arguments::new(words.get(from..).unwrap_or_default());
+                session.held_until = self.held_until(session, arguments);
+                if session.held_until.is_some() {
+                    break;
+                }
+                match self.plan(session, arguments) {
                     Planned::Together(command) => run.push((command, words.len())),
                     other => {
                         end = Some((other, from));
@@ -125,6 +130,25 @@ impl<'s> Executor<'s> {
         }
         Counters::add(&self.shared.counters.commands, done as u64);
         done
+    }
+
+    /// Until when a command must wait, if there is a pause.
+    fn held_until(&self, session: &Session, arguments: Arguments<'_>) -> Option<Nanos> {
+        if !self.shared.pause.is_on() {
+            return None;
+        }
+        let writes = |arguments: Arguments<'_>| {
+            self.registry.resolve(arguments).is_ok_and(|command| command.has(flags::WRITE | flags::MAY_REPLICATE))
+        };
+        let is_queued = |request: &Vec<Bytes>| {
+            let words: Vec<&[u8]> = request.iter().map(|word| &word[..]).collect();
+            writes(Arguments::new(&words))
+        };
+        let is_write = match &session.queue {
+            Some(queue) if arguments.is(0, "EXEC") => queue.requests.iter().any(is_queued),
+            _ => writes(arguments),
+        };
+        self.shared.pause.hold(&session.client, is_write, self.shared.clock.now())
     }
 
     fn plan(&self, session: &Session, arguments: Arguments<'_>) -> Planned {
@@ -217,7 +241,7 @@ impl<'s> Executor<'s> {
             let places = command.key_places(*arguments);
             stripes.extend(places.into_iter().map(|place| Locks::stripe(layout.hash(arguments.at(place)))));
         }
-        let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE));
+        let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE | flags::MAY_REPLICATE));
         self.shared.locks.lock(&mut stripes, writes)
     }
 
@@ -378,7 +402,8 @@ impl<'s> Executor<'s> {
         out.truncate(start);
         let timeout_ns = (wait.timeout_ms > 0).then(|| wait.timeout_ms.saturating_mul(1_000_000));
         let until = timeout_ns.map(|timeout| self.shared.clock.now().saturating_add(timeout));
-        let request = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
+        let sent = || arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
+        let request = wait.request.clone().unwrap_or_else(sent);
         let client = Arc::clone(&session.client);
         let waiter = Arc::new(Waiter::new(client, session.database, out.protocol(), request, nothing, until));
         let database = session.database;
@@ -416,6 +441,7 @@ impl<'s> Executor<'s> {
         let command = self.registry.resolve(arguments).ok()?;
         let mut session = Session::new(Arc::clone(&waiter.client), true);
         session.database = waiter.database;
+        session.is_resumed = true;
         let mut out = Reply::new(waiter.protocol);
         let _locked = self.lock(&[(command, arguments)]);
         let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());

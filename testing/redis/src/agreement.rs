@@ -1,6 +1,7 @@
 //! How two replies must agree.
 
 use crate::client::Value;
+use crate::families::streams::without_times;
 
 /// How two replies to the same command must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Agreement {
     ScanPairs,
     /// The elements are equal, but for times.
     Transaction,
+    /// They are equal, but for times of streams' entries and sizes of trees.
+    StreamTimes,
     /// Nothing is compared: what Redis says depends on what it did before.
     Any,
 }
@@ -42,6 +45,7 @@ impl Agreement {
             "scan" => Self::Scan,
             "scan%" => Self::ScanPairs,
             "exec" => Self::Transaction,
+            "times" => Self::StreamTimes,
             "any" => Self::Any,
             _ => panic!("no agreement has the sign {sign}"),
         }
@@ -58,9 +62,11 @@ impl Agreement {
             (Self::Form, Value::Error(x), Value::Error(y)) => x == y,
             (Self::Form, ..) => std::mem::discriminant(a) == std::mem::discriminant(b),
             (Self::Near(most), Value::Integer(x), Value::Integer(y)) => (x - y).abs() <= most && (*x < 0) == (*y < 0),
+            (Self::Transaction, ..) if without_times(a) == without_times(b) => true,
             (Self::Transaction, Value::Many(x, xs), Value::Many(y, ys)) => {
                 x == y && xs.len() == ys.len() && xs.iter().zip(ys).all(|(a, b)| self.holds(a, b))
             }
+            (Self::StreamTimes, ..) => without_times(a) == without_times(b),
             (Self::Transaction, Value::Integer(x), Value::Integer(y)) if *x > 10_000 => (x - y).abs() <= 60_000,
             _ => a == b,
         }

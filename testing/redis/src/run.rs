@@ -3,6 +3,7 @@
 use crate::agreement::{Agreement, sorted};
 use crate::client::{Client, Value};
 use crate::families::Family;
+use crate::families::streams::without_times;
 use crate::real::Redis;
 use forebay::{Options, Store};
 use forebay_env::Random;
@@ -125,8 +126,11 @@ pub fn family(pair: &Pair, family: &Family, seed: u64, count: u64) -> Result<(),
     Ok(())
 }
 
-/// What the first database holds.
-fn everything(client: &mut Client) -> String {
+/// What the database of a connection holds, but for times of streams.
+///
+/// # Panics
+/// When the connection breaks.
+pub fn everything(client: &mut Client) -> String {
     let mut text = String::new();
     let Ok(Value::Many(_, keys)) = client.call(&["KEYS", "*"]) else { return text };
     let mut keys: Vec<_> =
@@ -139,12 +143,14 @@ fn everything(client: &mut Client) -> String {
             "list" => (&["LRANGE", "0", "-1"], 1),
             "set" => (&["SMEMBERS"], 1),
             "hash" => (&["HGETALL"], 2),
+            "stream" => (&["XINFO", "STREAM", "FULL", "COUNT", "0"], 1),
             _ => (&["ZRANGE", "0", "-1", "WITHSCORES"], 2),
         };
         let mut words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        words.insert(1, &key);
+        words.insert(if kind == "stream" { 2 } else { 1 }, &key);
         let value = client.call(&words).expect("it answers");
         let value = match (&value, kind.as_str()) {
+            (_, "stream") => without_times(&value).to_string(),
             (Value::Many(..), "set" | "hash") => format!("{:?}", sorted(&value, group)),
             _ => value.to_string(),
         };

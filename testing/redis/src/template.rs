@@ -2,12 +2,16 @@
 //!
 //! A line is an agreement's sign, a weight, and words:
 //!
-//! - `{k}` is a key of the family, or rarely of another type; `{m}` a member or field; `{v}` a value; `{i}` an index,
+//! - `{k}` is a key of the family, or rarely of another type; `{m}` a member or field; `{e}` one of many elements; `{v}` a
+//!   value; `{i}` an index,
 //!   `{j}` a number of three digits, `{n}` a small number that is not negative, `{f}` a number with a fraction of eighths, `{g}` one with any fraction,
 //!   `{t}` seconds until a key expires,
 //!   `{ms}` milliseconds, `{at}` and `{atms}` the same since 1970, `{p}` a pattern, `{lex}` a bound of `ZRANGEBYLEX`, `{sc}` one of
-//!   `ZRANGEBYSCORE`, `{db}` a database, `{b}` a bit, `{bt}` a type of `BITFIELD`;
-//! - `{m*}`, `{k*}`, `{v*}` are one to four of them; `{kv*}`, `{mv*}`, `{fm*}` are pairs;
+//!   `ZRANGEBYSCORE`, `{db}` a database, `{b}` a bit, `{bt}` a type of `BITFIELD`, `{lon}` and `{lat}` a
+//!   longitude and a latitude, `{len}` a length, `{unit}` its unit, `{sid}` the
+//!   id of a stream's entry, `{hid}` one that is likely, `{aid}` of a new one, `{rid}` the bound of a range of them, `{gr}` a group, `{co}` a consumer, `{num}` a number that
+//!   is a part of the names `{wkey}` and `{okey}`;
+//! - `{m*}`, `{e*}`, `{k*}`, `{v*}` are one to four of them; `{kv*}`, `{mv*}`, `{fm*}` are pairs;
 //! - `(NX|XX|)` is one of these, each of them words or nothing.
 //!
 //! Some words are replaced by nonsense, some are left out, and some are added.
@@ -37,7 +41,7 @@ pub struct Templates {
 const NONSENSE: &[&str] =
     &["", "x", "-1", "1.5", "9223372036854775807", "9223372036854775808", "NX", "nan", "(", "-", "0"];
 /// Keys of all families, by what they begin with.
-const PREFIXES: &[&str] = &["s", "h", "t", "l", "z"];
+const PREFIXES: &[&str] = &["s", "h", "t", "l", "z", "x"];
 const KEYS: u64 = 6;
 const MEMBERS: u64 = 40;
 
@@ -134,6 +138,7 @@ impl Templates {
                 format!("{prefix}{}", random.below(KEYS)).into()
             }
             "m" => format!("m{}", random.below(MEMBERS)).into(),
+            "e" => format!("e{}", random.below(100_000)).into(),
             "v" => value(random),
             "i" => match random.below(20) {
                 0 => pick(random, &["9223372036854775807", "-9223372036854775808", "1000000", "-1000000"]).into(),
@@ -164,6 +169,36 @@ impl Templates {
                 }
             },
             "db" => random.below(3).to_string().into(),
+            "sid" => match random.below(4) {
+                0 => random.below(9).to_string().into(),
+                _ => format!("{}-{}", random.below(9), random.below(12)).into(),
+            },
+            "num" => random.below(30).to_string().into(),
+            "wkey" => format!("w_{}", random.below(30)).into(),
+            "okey" => format!("o_{}", random.below(30)).into(),
+            "hid" => format!("7-{}", random.below(12)).into(),
+            "aid" => match random.below(4) {
+                0 => format!("{}-{}", random.below(8), random.below(12)).into(),
+                1 => format!("{}-*", random.below(8)).into(),
+                _ => b"7-*".to_vec(),
+            },
+            "rid" => match random.below(6) {
+                0 => pick(random, &["-", "+"]).into(),
+                1 => format!("({}-{}", random.below(9), random.below(12)).into(),
+                2 => pick(random, &["(7", "(", "(x", "(0-0", "(18446744073709551615-18446744073709551615"]).into(),
+                _ => format!("{}-{}", random.below(9), random.below(12)).into(),
+            },
+            "gr" => pick(random, &["g0", "g1"]).into(),
+            "co" => pick(random, &["c0", "c1", "c2"]).into(),
+            "lon" => degrees(random, 180),
+            "lat" => degrees(random, 85),
+            "len" => match random.below(12) {
+                0 => b"0".to_vec(),
+                // Half around the earth.
+                1 => (random.below(30_000_000) as f64 / 7.0).to_string().into(),
+                _ => (random.below(3000) as f64 / 7.0).to_string().into(),
+            },
+            "unit" => pick(random, &["m", "km", "km", "mi", "ft", "KM"]).into(),
             "b" => random.below(2).to_string().into(),
             "bt" => format!("{}{}", pick(random, &["u", "i"]), 1 + random.below(64)).into(),
             "o" => match random.below(3) {
@@ -201,6 +236,12 @@ fn fraction(random: &mut Random) -> Vec<u8> {
         1..=4 => (random.below(30) as i64 - 15).to_string().into(),
         _ => format!("{}.{}", random.below(30) as i64 - 15, random.below(100)).into(),
     }
+}
+
+/// A place within a part of the earth, or rarely anywhere.
+fn degrees(random: &mut Random, most: u64) -> Vec<u8> {
+    let range = if random.one_in(1, 4) { most } else { 6 };
+    format!("{}", random.below(range * 20_000_000) as f64 / 10_000_000.0 - range as f64).into()
 }
 
 fn pick<'a>(random: &mut Random, from: &[&'a str]) -> &'a str {

@@ -235,3 +235,68 @@ fn keys_that_expired_are_removed_and_uncounted() {
     assert_eq!(client.call(&["KEYS", "*"]).unwrap(), array(&["stays"]));
     assert_eq!(info(&mut client, "expired_keys"), "601");
 }
+
+/// What `XREAD` replies about one entry of the stream `s`.
+fn one_entry(id: &str, words: &[&str]) -> Value {
+    let entry = Value::Many(b'*', vec![bulk(id), array(words)]);
+    Value::Many(b'*', vec![Value::Many(b'*', vec![bulk("s"), Value::Many(b'*', vec![entry])])])
+}
+
+#[test]
+fn entries_of_streams_are_waited_for() {
+    for threads in [1, 3] {
+        let server = serve(threads);
+        let (mut reader, mut member, mut other) = (connect(&server), connect(&server), connect(&server));
+        let (latest, of_group) = (
+            ["XREAD", "BLOCK", "0", "STREAMS", "s", "$"],
+            ["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "s", ">"],
+        );
+        ask(&mut reader, &latest);
+        until_blocked(&mut other, 1);
+        assert_eq!(other.call(&["XADD", "s", "1-1", "a", "b"]).unwrap(), bulk("1-1"));
+        assert_eq!(reader.receive().unwrap(), one_entry("1-1", &["a", "b"]));
+        assert_eq!(other.call(&["XGROUP", "CREATE", "s", "g", "$"]).unwrap(), Value::Simple("OK".into()));
+        ask(&mut reader, &latest);
+        ask(&mut member, &of_group);
+        until_blocked(&mut other, 2);
+        assert_eq!(other.call(&["XADD", "s", "1-2", "c", "d"]).unwrap(), bulk("1-2"));
+        for client in [&mut reader, &mut member] {
+            assert_eq!(client.receive().unwrap(), one_entry("1-2", &["c", "d"]));
+        }
+        assert_eq!(other.call(&["XACK", "s", "g", "1-2"]).unwrap(), Value::Integer(1));
+        // Group and stream go while somebody waits.
+        ask(&mut member, &of_group);
+        until_blocked(&mut other, 1);
+        assert_eq!(other.call(&["XGROUP", "DESTROY", "s", "g"]).unwrap(), Value::Integer(1));
+        let gone = "NOGROUP the consumer group this client was blocked on no longer exists";
+        assert_eq!(member.receive().unwrap(), Value::Error(gone.into()));
+        other.call(&["XGROUP", "CREATE", "s", "g", "$"]).unwrap();
+        ask(&mut member, &of_group);
+        until_blocked(&mut other, 1);
+        other.call(&["SET", "s", "x"]).unwrap();
+        let gone = "UNBLOCKED the stream key no longer exists";
+        assert_eq!(member.receive().unwrap(), Value::Error(gone.into()));
+    }
+}
+
+#[test]
+fn a_pause_holds_commands_until_it_ends() {
+    for threads in [1, 2] {
+        let server = serve(threads);
+        let (mut writer, mut other) = (connect(&server), connect(&server));
+        let ok = Value::Simple("OK".into());
+        assert_eq!(other.call(&["CLIENT", "PAUSE", "100000000", "WRITE"]).unwrap(), ok);
+        ask(&mut writer, &["GET", "a"]);
+        ask(&mut writer, &["SET", "a", "1"]);
+        ask(&mut writer, &["GET", "a"]);
+        // Reads go on.
+        assert_eq!(writer.receive().unwrap(), Value::Null);
+        assert_eq!(other.call(&["GET", "a"]).unwrap(), Value::Null);
+        assert_eq!(other.call(&["CLIENT", "UNPAUSE"]).unwrap(), ok);
+        assert_eq!(writer.receive().unwrap(), ok);
+        assert_eq!(writer.receive().unwrap(), bulk("1"));
+        // This one ends by itself.
+        assert_eq!(other.call(&["CLIENT", "PAUSE", "1"]).unwrap(), ok);
+        assert_eq!(writer.call(&["SET", "a", "2"]).unwrap(), ok);
+    }
+}

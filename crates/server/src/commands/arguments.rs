@@ -106,9 +106,14 @@ impl<'a> Words<'a> {
     /// Takes the next argument if it is this word and another one follows. Redis reads a word that needs a value as
     /// something else when there is none.
     pub fn take_with_value(&mut self, word: &str) -> Option<&'a [u8]> {
-        let value = self.arguments.0.get(self.at + 1).copied().filter(|_| self.arguments.is(self.at, word))?;
-        self.at += 2;
-        Some(value)
+        self.take_with_values(word).map(|[value]| value)
+    }
+
+    /// As [`Words::take_with_value`], of a word that needs several values.
+    pub fn take_with_values<const N: usize>(&mut self, word: &str) -> Option<[&'a [u8]; N]> {
+        let values = self.arguments.0.get(self.at + 1..)?.first_chunk().filter(|_| self.arguments.is(self.at, word))?;
+        self.at += 1 + N;
+        Some(*values)
     }
 
     /// Number of arguments that are left.

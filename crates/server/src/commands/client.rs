@@ -29,16 +29,20 @@ pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "client", -2, 0, help)
         Command::alone(FAMILY, "client|list", -2, ADMIN | SEEN, list).doc("2.4.0", "Lists connections."),
         Command::alone(FAMILY, "client|no-evict", 3, ADMIN | SEEN, no_evict)
             .doc("7.0.0", "Keeps the connection when memory is short."),
+        Command::alone(FAMILY, "client|pause", -3, ADMIN | SEEN, pause)
+            .doc("3.0.0", "Makes commands wait for some time."),
         Command::alone(FAMILY, "client|reply", 3, SEEN, reply).doc("3.2.0", "Says which replies the connection wants."),
         Command::alone(FAMILY, "client|setname", 3, SEEN, set_name).doc("2.6.9", "Names the connection."),
         Command::alone(FAMILY, "client|unblock", -3, ADMIN | SEEN, unblock)
             .doc("5.0.0", "Lets a client go on that waits in a command."),
+        Command::alone(FAMILY, "client|unpause", 2, ADMIN | SEEN, unpause)
+            .doc("6.2.0", "Lets commands go on that wait."),
     ])];
 
 fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     const LINES: &[&str] = &[
         "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "GETNAME, ID, INFO, KILL <option> ..., LIST [options ...], NO-EVICT (ON|OFF), REPLY (ON|OFF|SKIP), SETNAME <name>",
+        "GETNAME, ID, INFO, KILL <option> ..., LIST [options ...], NO-EVICT (ON|OFF), PAUSE <timeout> [WRITE|ALL], REPLY (ON|OFF|SKIP), SETNAME <name>, UNPAUSE",
         "HELP",
         "    Print this help.",
     ];
@@ -196,6 +200,29 @@ fn unblock(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         };
         waiter.client.unblock(bytes);
     }
+    Ok(())
+}
+
+fn pause(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let is_of_all = match arguments.len() {
+        3 => true,
+        4 if arguments.is(3, "ALL") => true,
+        4 if arguments.is(3, "WRITE") => false,
+        4 => return Err(Failure::text("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+        _ => return Err(Failure::SYNTAX),
+    };
+    let timeout_ms = number::integer(arguments.at(2));
+    let timeout_ms = timeout_ms.ok_or(Failure::text("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Failure::text("ERR timeout is negative"))?;
+    let now = cx.shared.clock.now();
+    cx.shared.pause.begin(now, now.saturating_add(timeout_ms.saturating_mul(1_000_000)), is_of_all);
+    cx.out.ok();
+    Ok(())
+}
+
+fn unpause(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.shared.pause.end();
+    cx.out.ok();
     Ok(())
 }
 

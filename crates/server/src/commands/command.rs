@@ -34,6 +34,12 @@ pub enum Family {
     List,
     /// Sorted sets.
     SortedSet,
+    /// Streams.
+    Stream,
+    /// Places on earth.
+    Geo,
+    /// Sketches of sets.
+    HyperLogLog,
     /// Transactions.
     Transactions,
     /// Publishing and subscribing.
@@ -54,6 +60,9 @@ impl Family {
             Self::Set => "set",
             Self::List => "list",
             Self::SortedSet => "sorted-set",
+            Self::Stream => "stream",
+            Self::Geo => "geo",
+            Self::HyperLogLog => "hyperloglog",
             Self::Transactions => "transactions",
             Self::PubSub => "pubsub",
         }
@@ -69,6 +78,10 @@ pub enum Keys {
     Range(i64, i64, i64),
     /// Their number is at this place, and they follow it. A destination is at place 1 if the flag is set.
     Counted(usize, bool),
+    /// One is at place 1; others follow these words, from a place on.
+    After(&'static [&'static str], usize),
+    /// They are the first half of what follows the word STREAMS, which is looked for from a place on.
+    Streams(usize),
 }
 
 /// Which arguments of a command are elements of the collection at its first key, so that a run can fetch the elements
@@ -109,6 +122,8 @@ pub mod flags {
     pub const PUBSUB: u32 = 1 << 11;
     /// It is not possible within a transaction.
     pub const NO_MULTI: u32 = 1 << 13;
+    /// It reads, and may write what it has found out. Clients do not see this one.
+    pub const MAY_REPLICATE: u32 = 1 << 14;
 
     /// The flags by name.
     pub const NAMES: &[(u32, &str)] = &[
@@ -238,6 +253,22 @@ impl Command {
         self
     }
 
+    /// Adds that a key is at place 1, and that others follow these words, from a place on.
+    #[must_use]
+    pub const fn keys_after(mut self, words: &'static [&'static str], from: usize) -> Self {
+        self.keys = Keys::After(words, from);
+        self.flags |= flags::MOVABLEKEYS;
+        self
+    }
+
+    /// Adds that keys follow the word STREAMS, from a place on.
+    #[must_use]
+    pub const fn keys_of_streams(mut self, from: usize) -> Self {
+        self.keys = Keys::Streams(from);
+        self.flags |= flags::MOVABLEKEYS;
+        self
+    }
+
     /// Adds the version of Redis, and one line.
     #[must_use]
     pub const fn doc(mut self, since: &'static str, summary: &'static str) -> Self {
@@ -278,6 +309,27 @@ impl Command {
                 let Some(count) = count.filter(|&count| count >= 1 && count <= left) else { return Vec::new() };
                 let destination = has_destination.then_some(1);
                 destination.into_iter().chain(at + 1..=at + count).collect()
+            }
+            Keys::After(names, from) => {
+                let follows = |name: &&str| {
+                    let is_before = move |&place: &usize| arguments.is(place, name);
+                    (from..arguments.len().saturating_sub(1))
+                        .filter(is_before)
+                        .map(|place| place + 1)
+                        .collect::<Vec<_>>()
+                };
+                std::iter::once(1).chain(names.iter().flat_map(follows)).collect()
+            }
+            Keys::Streams(_) => {
+                let mut words = arguments.words(1);
+                while !words.take("STREAMS") {
+                    // A group may have any name.
+                    if words.take_with_values::<2>("GROUP").is_none() && words.word().is_none() {
+                        return Vec::new();
+                    }
+                }
+                let first = words.place();
+                (first..first + (arguments.len() - first) / 2).collect()
             }
         }
     }
@@ -402,6 +454,8 @@ pub struct Wait {
     pub keys: Vec<Bytes>,
     /// For how long; zero is forever.
     pub timeout_ms: u64,
+    /// What is carried out then, if it is not what the client has sent.
+    pub request: Option<Vec<Bytes>>,
 }
 
 impl std::fmt::Debug for Context<'_, '_> {
@@ -426,7 +480,14 @@ impl Context<'_, '_> {
     /// The command has found nothing. It is carried out again when one of these keys changes; until then the client waits,
     /// for zero milliseconds forever. What the command has replied is the reply when time is over.
     pub fn wait(&mut self, keys: &[&[u8]], timeout_ms: u64) {
-        self.wait = Some(Wait { keys: keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(), timeout_ms });
+        let keys = keys.iter().map(|key| Bytes::copy_from_slice(key)).collect();
+        self.wait = Some(Wait { keys, timeout_ms, request: None });
+    }
+
+    /// As [`Context::wait`]; this request is carried out then.
+    pub fn wait_with(&mut self, keys: &[&[u8]], timeout_ms: u64, request: Vec<Bytes>) {
+        self.wait(keys, timeout_ms);
+        self.wait = self.wait.take().map(|wait| Wait { request: Some(request), ..wait });
     }
 
     /// The header of a key.

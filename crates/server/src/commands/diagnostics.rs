@@ -14,6 +14,10 @@ pub const COMMANDS: &[Command] = &[
     Command::alone(FAMILY, "latency", -2, 0, container)
         .doc("2.8.13", "A container for latency diagnostics commands.")
         .subcommands(&[
+            Command::alone(FAMILY, "latency|doctor", 2, CONTROL | NOSCRIPT, latency_doctor)
+                .doc("2.8.13", "Says where latencies are to be seen."),
+            Command::alone(FAMILY, "latency|graph", 3, CONTROL | NOSCRIPT, latency_graph)
+                .doc("2.8.13", "Returns a graph of an event's latencies, of which there are none."),
             Command::alone(FAMILY, "latency|histogram", -2, CONTROL | NOSCRIPT, latency_histogram)
                 .doc("7.0.0", "Returns distributions of latencies, of which there are none."),
             Command::alone(FAMILY, "latency|history", 3, CONTROL | NOSCRIPT, nothing)
@@ -46,6 +50,16 @@ fn nothing(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 fn latency_histogram(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     cx.out.map(0);
     Ok(())
+}
+
+fn latency_doctor(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.verbatim("No latencies of events are kept. SLOWLOG GET returns the commands that took long.\n");
+    Ok(())
+}
+
+fn latency_graph(_: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let event = crate::text::shown::short(arguments.at(2), 128);
+    Err(Failure::new(format!("ERR No samples available for event '{event}'")))
 }
 
 fn latency_reset(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {

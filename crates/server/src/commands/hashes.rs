@@ -72,7 +72,7 @@ fn field(cx: &mut Context<'_, '_>, hash: Collection, field: &[u8]) -> Outcome<Op
     cx.keys.writes().get(&key)
 }
 
-fn get(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<Option<Bytes>> {
+pub(crate) fn get(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<Option<Bytes>> {
     match cx.collection(key, Kind::Hash)? {
         Some(hash) => field(cx, hash, name),
         None => Ok(None),
@@ -80,7 +80,7 @@ fn get(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<Option<Byte
 }
 
 /// Sets a field. True when it was not there.
-fn put(cx: &mut Context<'_, '_>, hash: &mut Open, name: &[u8], value: impl Into<Bytes>) -> Outcome<bool> {
+pub(crate) fn put(cx: &mut Context<'_, '_>, hash: &mut Open, name: &[u8], value: impl Into<Bytes>) -> Outcome<bool> {
     check_element(name)?;
     let key = cx.keys.layout().hashed_element(cx.space(), hash.now.id, name);
     let is_new = cx.keys.writes().get(&key)?.is_none();

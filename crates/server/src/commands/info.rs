@@ -7,6 +7,7 @@ use crate::commands::connection::REDIS_VERSION;
 use crate::keyspace::failure::Outcome;
 use crate::state::counters::Counters;
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command::alone(Family::Server, "info", -1, LOADING | STALE, info)
@@ -103,7 +104,7 @@ fn persistence(cx: &Context<'_, '_>, text: &mut String) {
     put(text, "loading", 0);
     put(text, "rdb_changes_since_last_save", 0);
     put(text, "rdb_bgsave_in_progress", 0);
-    put(text, "rdb_last_save_time", cx.shared.started_ms / 1000);
+    put(text, "rdb_last_save_time", cx.shared.saved_ms.load(Ordering::Relaxed) / 1000);
     put(text, "rdb_last_bgsave_status", "ok");
     put(text, "aof_enabled", 0);
     put(text, "aof_rewrite_in_progress", 0);

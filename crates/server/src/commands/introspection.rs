@@ -50,9 +50,9 @@ fn info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 /// First key, last key and step of commands whose keys follow from other arguments are those of what comes before.
 const fn legacy_keys(keys: Keys) -> (i64, i64, i64) {
     match keys {
-        Keys::None | Keys::Counted(_, false) => (0, 0, 0),
+        Keys::None | Keys::Counted(_, false) | Keys::Streams(_) => (0, 0, 0),
         Keys::Range(first, last, step) => (first, last, step),
-        Keys::Counted(_, true) => (1, 1, 1),
+        Keys::Counted(_, true) | Keys::After(..) => (1, 1, 1),
     }
 }
 
@@ -99,9 +99,17 @@ fn categories(command: &Command) -> Vec<String> {
     categories
 }
 
+/// Where the search for keys begins.
+enum Begin {
+    /// At a place.
+    At(i64),
+    /// At a word, which is looked for from a place on.
+    Word(&'static str, i64),
+}
+
 fn key_specifications(command: &Command, out: &mut Reply) {
     let access = if command.has(WRITE) { "RW" } else { "RO" };
-    let specification = |out: &mut Reply, begin: i64, find: &[(&str, i64)], kind: &str| {
+    let specification = |out: &mut Reply, begin: Begin, find: &[(&str, i64)], kind: &str| {
         out.map(3);
         out.bulk("flags");
         out.set(1);
@@ -109,11 +117,24 @@ fn key_specifications(command: &Command, out: &mut Reply) {
         out.bulk("begin_search");
         out.map(2);
         out.bulk("type");
-        out.bulk("index");
-        out.bulk("spec");
-        out.map(1);
-        out.bulk("index");
-        out.integer(begin);
+        match begin {
+            Begin::At(place) => {
+                out.bulk("index");
+                out.bulk("spec");
+                out.map(1);
+                out.bulk("index");
+                out.integer(place);
+            }
+            Begin::Word(word, from) => {
+                out.bulk("keyword");
+                out.bulk("spec");
+                out.map(2);
+                out.bulk("keyword");
+                out.bulk(word);
+                out.bulk("startfrom");
+                out.integer(from);
+            }
+        }
         out.bulk("find_keys");
         out.map(2);
         out.bulk("type");
@@ -125,21 +146,31 @@ fn key_specifications(command: &Command, out: &mut Reply) {
             out.integer(*value);
         }
     };
-    let range = |last: i64, step: i64| [("lastkey", last), ("keystep", step), ("limit", 0)];
+    let range = |last: i64, step: i64, limit: i64| [("lastkey", last), ("keystep", step), ("limit", limit)];
+    let one = range(0, 1, 0);
     match command.keys {
         Keys::None => out.array(0),
         Keys::Range(first, last, step) => {
             out.array(1);
             let last = if last < 0 { last } else { last - first };
-            specification(out, first, &range(last, step), "range");
+            specification(out, Begin::At(first), &range(last, step, 0), "range");
         }
         Keys::Counted(place, has_destination) => {
             out.array(1 + usize::from(has_destination));
             if has_destination {
-                specification(out, 1, &range(0, 1), "range");
+                specification(out, Begin::At(1), &one, "range");
             }
             let find = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
-            specification(out, place as i64, &find, "keynum");
+            specification(out, Begin::At(place as i64), &find, "keynum");
+        }
+        Keys::After(words, from) => {
+            out.array(1 + words.len());
+            specification(out, Begin::At(1), &one, "range");
+            words.iter().for_each(|word| specification(out, Begin::Word(word, from as i64), &one, "range"));
+        }
+        Keys::Streams(from) => {
+            out.array(1);
+            specification(out, Begin::Word("STREAMS", from as i64), &range(-1, 1, 2), "range");
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::keyspace::failure::{Failure, Outcome};
-use crate::keyspace::header::{Collection, Content, Header, Kind};
+use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
 use crate::keyspace::layout::{self, Space};
 use crate::keyspace::writes::Direction;
 use crate::text::number;
@@ -102,9 +102,9 @@ fn renamenx(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 /// Copies the elements of a collection to a new one and returns its header.
 fn copied(cx: &mut Context<'_, '_>, from: Space, to: Space, header: &Header) -> Outcome<Header> {
-    let Content::Collection(kind, collection) = &header.content else { return Ok(header.clone()) };
+    let Some(former) = header.id() else { return Ok(header.clone()) };
     let id = cx.keys.new_id()?;
-    let (old, new) = (layout::elements(from, collection.id), layout::elements(to, id));
+    let (old, new) = (layout::elements(from, former), layout::elements(to, id));
     let mut elements = Vec::new();
     cx.keys.writes().scan(&old, Direction::Forward, |key, value| {
         let rest = key.get(layout::ELEMENT_PREFIX_BYTES..).unwrap_or_default();
@@ -117,7 +117,11 @@ fn copied(cx: &mut Context<'_, '_>, from: Space, to: Space, header: &Header) -> 
     for (key, value) in elements {
         cx.keys.writes().put(key, value);
     }
-    let content = Content::Collection(*kind, Collection { id, ..*collection });
+    let content = match &header.content {
+        Content::Collection(kind, collection) => Content::Collection(*kind, Collection { id, ..*collection }),
+        Content::Stream(stream) => Content::Stream(Stream { id, ..*stream }),
+        Content::String(bytes) => Content::String(bytes.clone()),
+    };
     Ok(Header { expires_ms: header.expires_ms, content })
 }
 
@@ -201,6 +205,7 @@ fn object_encoding(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcom
         Content::Collection(Kind::SortedSet, of) if is_few(of.a, "zset-max-listpack-entries") => "listpack",
         Content::Collection(Kind::SortedSet, _) => "skiplist",
         Content::Collection(..) => "hashtable",
+        Content::Stream(_) => "stream",
     };
     cx.out.bulk(encoding);
     Ok(())

@@ -109,6 +109,11 @@ fn part(cx: &mut Context<'_, '_>, list: &Collection, from: u64, to: u64) -> Outc
     Ok(elements)
 }
 
+/// All elements.
+pub(crate) fn elements(cx: &mut Context<'_, '_>, list: &Collection) -> Outcome<Vec<Bytes>> {
+    part(cx, list, 0, length(list))
+}
+
 /// Removes the elements of a part; the header is not changed.
 fn remove_part(cx: &mut Context<'_, '_>, list: &Collection, from: u64, to: u64) {
     if to.saturating_sub(from) > MANY {

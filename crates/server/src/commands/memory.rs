@@ -7,12 +7,21 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Content, Kind};
 use crate::keyspace::layout;
 use crate::keyspace::writes::Direction;
+use std::fmt::Write;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command::new(Family::Server, "memory", -2, 0, help)
     .doc("4.0.0", "A container for memory diagnostics commands.")
     .subcommands(&[
+        Command::alone(Family::Server, "memory|doctor", 2, 0, doctor)
+            .doc("4.0.0", "Says what is wrong with the memory."),
         Command::new(Family::Server, "memory|help", 2, 0, help).doc("4.0.0", "Returns help."),
+        Command::alone(Family::Server, "memory|malloc-stats", 2, 0, allocator)
+            .doc("4.0.0", "Says that the allocator has no statistics."),
+        Command::alone(Family::Server, "memory|purge", 2, 0, purge)
+            .doc("4.0.0", "Gives memory back that is kept, of which there is none."),
+        Command::alone(Family::Server, "memory|stats", 2, 0, statistics)
+            .doc("4.0.0", "Returns what memory is used for."),
         Command::new(Family::Server, "memory|usage", -3, READONLY, usage)
             .keys(2, 2, 1)
             .doc("4.0.0", "Estimates the memory that a key takes."),
@@ -26,6 +35,14 @@ const SAMPLES: u64 = 5;
 fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     const LINES: &[&str] = &[
         "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "DOCTOR",
+        "    Return memory problems reports.",
+        "MALLOC-STATS",
+        "    Return internal statistics report from the memory allocator.",
+        "PURGE",
+        "    Attempt to purge dirty pages for reclamation by the allocator.",
+        "STATS",
+        "    Return information about the memory usage of the server.",
         "USAGE <key> [SAMPLES <count>]",
         "    Return memory in bytes used by <key> and its value.",
         "HELP",
@@ -33,6 +50,68 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     ];
     cx.out.array(LINES.len());
     LINES.iter().for_each(|line| cx.out.simple(line));
+    Ok(())
+}
+
+fn doctor(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    let statistics = cx.shared.store.statistics();
+    let dead_bytes = statistics.dead_bytes_known + statistics.dead_bytes_undiscovered;
+    let mut text = String::new();
+    if statistics.stalls > 0 {
+        let _ = writeln!(
+            text,
+            "Writers have waited {} times for flushes and compactions: more memory or background threads help.",
+            statistics.stalls
+        );
+    }
+    if dead_bytes > statistics.live_bytes {
+        let _ = writeln!(
+            text,
+            "{dead_bytes} bytes of {} are of values that were replaced or removed: compactions do not keep up.",
+            statistics.remote_bytes
+        );
+    }
+    if text.is_empty() {
+        text.push_str("Nothing is wrong with the memory, as far as is known.\n");
+    }
+    cx.out.verbatim(&text);
+    Ok(())
+}
+
+fn allocator(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.bulk("Stats not supported for the current allocator");
+    Ok(())
+}
+
+fn purge(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.ok();
+    Ok(())
+}
+
+/// The figures of Redis's list that there are here; those of the dataset are of what lies on memory nodes.
+fn statistics(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    let statistics = cx.shared.store.statistics();
+    let described = cx.shared.clients.all().into_iter().map(|client| client.described());
+    let clients: usize = described.map(|described| described.request_bytes + described.reply_bytes).sum();
+    let keys: i64 = cx.databases.iter().map(|space| cx.keys.size(*space)).sum();
+    let keys = u64::try_from(keys).unwrap_or(0);
+    let overhead = statistics.cached_index_bytes + statistics.memtable_bytes;
+    let total = statistics.remote_bytes + overhead;
+    let counts = [
+        ("total.allocated", total),
+        ("clients.normal", clients as u64),
+        ("overhead.total", overhead),
+        ("keys.count", keys),
+        ("keys.bytes-per-key", statistics.live_bytes.checked_div(keys).unwrap_or(0)),
+        ("dataset.bytes", statistics.live_bytes),
+    ];
+    cx.out.map(counts.len() + 1);
+    for (name, count) in counts {
+        cx.out.bulk(name);
+        cx.out.count(count);
+    }
+    cx.out.bulk("dataset.percentage");
+    cx.out.double(if total == 0 { 0.0 } else { statistics.live_bytes as f64 * 100.0 / total as f64 });
     Ok(())
 }
 
@@ -54,13 +133,15 @@ fn usage(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if header.expires_ms.is_some() {
         bytes += RECORD_BYTES + (layout::HEADER_PREFIX_BYTES + key.len()) as u64;
     }
-    if let Content::Collection(kind, collection) = &header.content {
-        let (count, records) = match kind {
-            Kind::List => (collection.b.wrapping_sub(collection.a), 1),
-            Kind::SortedSet => (collection.a, 2),
-            _ => (collection.a, 1),
-        };
-        let range = layout::elements(cx.space(), collection.id);
+    let counted = match &header.content {
+        Content::String(_) => None,
+        Content::Collection(Kind::List, list) => Some((list.id, list.b.wrapping_sub(list.a), 1)),
+        Content::Collection(Kind::SortedSet, set) => Some((set.id, set.a, 2)),
+        Content::Collection(_, collection) => Some((collection.id, collection.a, 1)),
+        Content::Stream(stream) => Some((stream.id, stream.entries, 1)),
+    };
+    if let Some((id, count, records)) = counted {
+        let range = layout::elements(cx.space(), id);
         let (mut seen, mut sum) = (0, 0_u64);
         cx.keys.writes().scan(&range, Direction::Forward, |key, value| {
             seen += 1;

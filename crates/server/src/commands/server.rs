@@ -31,8 +31,6 @@ pub const COMMANDS: &[Command] = &[
         .doc("1.0.0", "Removes all keys of all databases."),
     Command::with(FAMILY, "flushdb", -1, WRITE, Run::Exclusive(flushdb))
         .doc("1.0.0", "Removes all keys of the database."),
-    Command::alone(FAMILY, "lastsave", 1, LOADING | STALE | FAST, last_save)
-        .doc("1.0.0", "Returns when data was last saved."),
     Command::alone(FAMILY, "role", 1, NOSCRIPT | LOADING | STALE | FAST, role).doc("2.8.12", "Returns the role."),
     Command::alone(FAMILY, "shutdown", -1, CONTROL, shutdown).doc("1.0.0", "Ends the server."),
     Command::with(FAMILY, "swapdb", 3, WRITE | FAST, Run::Exclusive(swapdb)).doc("4.0.0", "Exchanges two databases."),
@@ -204,10 +202,5 @@ fn role(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     cx.out.bulk("master");
     cx.out.integer(0);
     cx.out.array(0);
-    Ok(())
-}
-
-fn last_save(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    cx.out.count(cx.shared.started_ms / 1000);
     Ok(())
 }

@@ -115,8 +115,8 @@ fn set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     if options.wants_former {
         match former.map(|former| former.content) {
-            Some(Content::Collection(..)) => return Err(Failure::WRONG_TYPE),
             Some(Content::String(bytes)) => cx.out.bulk(bytes),
+            Some(_) => return Err(Failure::WRONG_TYPE),
             None => cx.out.null(),
         }
     }

@@ -1,10 +1,14 @@
 //! All commands. A family adds its table here.
 
 use crate::commands::command::{Command, Registry};
+use crate::commands::dump::commands as dump;
+use crate::commands::geo::{places, search};
+use crate::commands::hyperloglog::commands as hyperloglog;
 use crate::commands::sorted_sets::{algebra, basic, pops, ranges};
+use crate::commands::streams::{self, claims, group_commands, reading};
 use crate::commands::{
     bitfield, bitmaps, blocking, client, connection, diagnostics, expiry, hashes, info, introspection, keys, lcs,
-    lists, memory, pubsub, scan, server, set_algebra, sets, strings, transactions,
+    lists, lolwut, memory, persistence, pubsub, scan, server, set_algebra, sets, sorting, strings, transactions,
 };
 
 const TABLES: &[&[Command]] = &[
@@ -16,21 +20,33 @@ const TABLES: &[&[Command]] = &[
     client::COMMANDS,
     connection::COMMANDS,
     diagnostics::COMMANDS,
+    dump::COMMANDS,
     expiry::COMMANDS,
     hashes::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     introspection::COMMANDS,
     keys::COMMANDS,
     lcs::COMMANDS,
     lists::COMMANDS,
+    lolwut::COMMANDS,
     memory::COMMANDS,
+    persistence::COMMANDS,
+    places::COMMANDS,
     pops::COMMANDS,
     pubsub::COMMANDS,
     ranges::COMMANDS,
     scan::COMMANDS,
+    search::COMMANDS,
     server::COMMANDS,
     set_algebra::COMMANDS,
     sets::COMMANDS,
+    sorting::COMMANDS,
+    streams::basic::COMMANDS,
+    claims::COMMANDS,
+    group_commands::COMMANDS,
+    streams::info::COMMANDS,
+    reading::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,
 ];

@@ -5,23 +5,27 @@
 //! ```text
 //!   offset  size
 //!   0       1     version (1)
-//!   1       1     type: 1 string, 2 hash, 3 set, 4 list, 5 sorted set; with bit 7, an expiry follows
+//!   1       1     type: 1 string, 2 hash, 3 set, 4 list, 5 sorted set, 6 stream; with bit 7, an expiry follows
 //!   2       8     expiry: milliseconds since 1970, if bit 7 of the type is set
 //!   …             string: its bytes
 //!                 others: id 8 │ a 8 │ b 8
 //!                         hash, set, sorted set: a is the number of elements, b is zero
 //!                         list: elements are at positions from a (included) to b (excluded), both signed
+//!                 stream: id 8 │ entries 8 │ last 16 │ deleted 16 │ added 8
+//!                         last: the latest id that was given away; deleted: the largest id of which the entry was
+//!                         deleted, both as ms 8 │ sequence 8; added: how many entries were ever added
 //! ```
 //!
-//! The engine's record carries the checksum. Invariant: a collection has at least one element.
+//! The engine's record carries the checksum. Invariant: a collection has at least one element, unless it is a stream.
 
 use crate::keyspace::failure::Failure;
+use crate::keyspace::streams::StreamId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 const VERSION: u8 = 1;
 const EXPIRES: u8 = 0x80;
 /// Types that are known; numbers from here on are for those to come.
-const TYPES: [Kind; 5] = [Kind::String, Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet];
+const TYPES: [Kind; 6] = [Kind::String, Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet, Kind::Stream];
 
 /// The type of a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub enum Kind {
     List,
     /// Members with scores.
     SortedSet,
+    /// Entries in the order of their ids.
+    Stream,
 }
 
 impl Kind {
@@ -48,6 +54,7 @@ impl Kind {
             Self::Set => "set",
             Self::List => "list",
             Self::SortedSet => "zset",
+            Self::Stream => "stream",
         }
     }
 
@@ -58,6 +65,7 @@ impl Kind {
             Self::Set => 3,
             Self::List => 4,
             Self::SortedSet => 5,
+            Self::Stream => 6,
         }
     }
 }
@@ -73,6 +81,21 @@ pub struct Collection {
     pub b: u64,
 }
 
+/// Where the entries of a stream are, and what is known of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// Names this life of the stream.
+    pub id: u64,
+    /// Number of entries.
+    pub entries: u64,
+    /// The latest id that was given away.
+    pub last: StreamId,
+    /// The largest id of which the entry was deleted.
+    pub deleted: StreamId,
+    /// How many entries were ever added.
+    pub added: u64,
+}
+
 /// What a key holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
@@ -80,7 +103,12 @@ pub enum Content {
     String(Bytes),
     /// A collection of this type.
     Collection(Kind, Collection),
+    /// A stream.
+    Stream(Stream),
 }
+
+const COLLECTION_BYTES: usize = 24;
+const STREAM_BYTES: usize = 56;
 
 /// The header of a key. See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +132,7 @@ impl Header {
         match &self.content {
             Content::String(_) => Kind::String,
             Content::Collection(kind, _) => *kind,
+            Content::Stream(_) => Kind::Stream,
         }
     }
 
@@ -113,6 +142,7 @@ impl Header {
         match &self.content {
             Content::String(_) => None,
             Content::Collection(_, collection) => Some(collection.id),
+            Content::Stream(stream) => Some(stream.id),
         }
     }
 
@@ -127,7 +157,8 @@ impl Header {
     pub fn encode(&self) -> Bytes {
         let rest = match &self.content {
             Content::String(bytes) => bytes.len(),
-            Content::Collection(..) => 24,
+            Content::Collection(..) => COLLECTION_BYTES,
+            Content::Stream(_) => STREAM_BYTES,
         };
         let mut bytes = BytesMut::with_capacity(10 + rest);
         bytes.put_u8(VERSION);
@@ -144,6 +175,15 @@ impl Header {
                 bytes.put_u64_le(collection.id);
                 bytes.put_u64_le(collection.a);
                 bytes.put_u64_le(collection.b);
+            }
+            Content::Stream(stream) => {
+                bytes.put_u64_le(stream.id);
+                bytes.put_u64_le(stream.entries);
+                for id in [stream.last, stream.deleted] {
+                    bytes.put_u64_le(id.ms);
+                    bytes.put_u64_le(id.sequence);
+                }
+                bytes.put_u64_le(stream.added);
             }
         }
         bytes.freeze()
@@ -165,14 +205,24 @@ impl Header {
             _ => Some(bytes.try_get_u64_le().map_err(|_| damaged())?),
         };
         let kind = TYPES.into_iter().find(|known| known.number() == kind & !EXPIRES).ok_or_else(damaged)?;
-        if kind == Kind::String {
-            return Ok(Self { expires_ms, content: Content::String(bytes) });
-        }
-        if bytes.len() != 24 {
+        let expected = match kind {
+            Kind::String => return Ok(Self { expires_ms, content: Content::String(bytes) }),
+            Kind::Stream => STREAM_BYTES,
+            _ => COLLECTION_BYTES,
+        };
+        if bytes.len() != expected {
             return Err(damaged());
         }
-        let collection = Collection { id: bytes.get_u64_le(), a: bytes.get_u64_le(), b: bytes.get_u64_le() };
-        Ok(Self { expires_ms, content: Content::Collection(kind, collection) })
+        let id = bytes.get_u64_le();
+        let content = if kind == Kind::Stream {
+            let entries = bytes.get_u64_le();
+            let mut id_of = || StreamId { ms: bytes.get_u64_le(), sequence: bytes.get_u64_le() };
+            let (last, deleted) = (id_of(), id_of());
+            Content::Stream(Stream { id, entries, last, deleted, added: bytes.get_u64_le() })
+        } else {
+            Content::Collection(kind, Collection { id, a: bytes.get_u64_le(), b: bytes.get_u64_le() })
+        };
+        Ok(Self { expires_ms, content })
     }
 }
 
@@ -185,6 +235,8 @@ mod tests {
     fn golden_bytes_of_headers() {
         let collection = Collection { id: 7, a: 2, b: 0 };
         let list = Collection { id: 7, a: -1_i64 as u64, b: 2 };
+        let id = |ms, sequence| StreamId { ms, sequence };
+        let stream = Stream { id: 7, entries: 2, last: id(3, 4), deleted: id(1, 5), added: 6 };
         for (header, expected) in [
             (Header::string("ab"), "01016162"),
             (Header { expires_ms: Some(0x0102), ..Header::string("ab") }, "018102010000000000006162"),
@@ -195,6 +247,11 @@ mod tests {
             (
                 Header { expires_ms: None, content: Content::Collection(Kind::List, list) },
                 "01040700000000000000ffffffffffffffff0200000000000000",
+            ),
+            (
+                Header { expires_ms: None, content: Content::Stream(stream) },
+                "0106070000000000000002000000000000000300000000000000040000000000000001000000000000000500000000000000\
+                 0600000000000000",
             ),
         ] {
             let bytes = header.encode();
@@ -214,9 +271,9 @@ mod tests {
 
         #[test]
         fn likely_bytes_give_a_header_or_an_error(
-            kind: u8, expires in any::<bool>(), rest in prop::collection::vec(any::<u8>(), 20..36)
+            kind: u8, expires in any::<bool>(), rest in prop::collection::vec(any::<u8>(), 20..68)
         ) {
-            let kind = (kind % 7) | if expires { EXPIRES } else { 0 };
+            let kind = (kind % 8) | if expires { EXPIRES } else { 0 };
             let bytes = Bytes::from([&[VERSION, kind][..], &rest].concat());
             if let Ok(header) = Header::decode(bytes.clone()) {
                 prop_assert_eq!(header.encode(), bytes);

@@ -17,6 +17,7 @@
 //!    list        position 8                                           the element
 //!    sorted set  00 │ hash 8 │ member                                 score 8 (see `score_bytes`)
 //!    sorted set  01 │ score 8 │ member                                nothing
+//!    stream      see `streams`
 //! ```
 //!
 //! - **space**: a database. Which number of `SELECT` is which space is a record of the server, so that `SWAPDB`
@@ -108,7 +109,7 @@ fn key_of(area: u8, space: Space, word: u64, rest: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-fn element_prefix(space: Space, id: u64, more: usize) -> BytesMut {
+pub(super) fn element_prefix(space: Space, id: u64, more: usize) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(ELEMENT_PREFIX_BYTES + more);
     bytes.put_u8(ELEMENTS);
     bytes.put_u8(space);

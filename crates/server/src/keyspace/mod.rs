@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `layout` | the engine's keys |
 //! | `header` | the value of a key's header |
+//! | `streams` | keys and values of what belongs to a stream |
 //! | `failure` | why a command failed |
 //! | `locks` | who may touch which keys at the same time |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
@@ -15,5 +16,6 @@ pub mod header;
 pub mod layout;
 pub mod locks;
 pub mod spaces;
+pub mod streams;
 pub mod transaction;
 pub mod writes;

@@ -5,7 +5,7 @@
 //! elements and nothing else.
 
 use crate::keyspace::failure::{Failure, Outcome};
-use crate::keyspace::header::{Collection, Content, Header, Kind};
+use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
 use crate::keyspace::layout::{self, Layout, Range, Space};
 use crate::keyspace::spaces::{Deltas, Spaces};
 use crate::keyspace::writes::{Direction, Writes};
@@ -122,7 +122,19 @@ impl<'s> Transaction<'s> {
         match self.header(space, key)?.map(|header| header.content) {
             None => Ok(None),
             Some(Content::String(bytes)) => Ok(Some(bytes)),
-            Some(Content::Collection(..)) => Err(Failure::WRONG_TYPE),
+            Some(_) => Err(Failure::WRONG_TYPE),
+        }
+    }
+
+    /// The stream of a key.
+    ///
+    /// # Errors
+    /// As [`Transaction::header`]; when it is no stream.
+    pub fn stream(&mut self, space: Space, key: &[u8]) -> Outcome<Option<Stream>> {
+        match self.header(space, key)?.map(|header| header.content) {
+            None => Ok(None),
+            Some(Content::Stream(stream)) => Ok(Some(stream)),
+            Some(_) => Err(Failure::WRONG_TYPE),
         }
     }
 
@@ -178,10 +190,23 @@ impl<'s> Transaction<'s> {
             self.change(space, key, former.as_ref(), None);
             return Ok(());
         }
-        let former = self.header(space, key)?;
-        let expires_ms =
-            former.filter(|former| former.id() == Some(collection.id)).and_then(|former| former.expires_ms);
-        self.set_header(space, key, &Header { expires_ms, content: Content::Collection(kind, collection) })
+        self.set_content(space, key, Content::Collection(kind, collection))
+    }
+
+    /// Changes a stream of a key, or adds one. An expiry stays.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn set_stream(&mut self, space: Space, key: &[u8], stream: Stream) -> Outcome {
+        self.set_content(space, key, Content::Stream(stream))
+    }
+
+    /// Changes what a key holds. An expiry stays, unless it is that of another collection.
+    fn set_content(&mut self, space: Space, key: &[u8], content: Content) -> Outcome {
+        let mut header = Header { expires_ms: None, content };
+        let former = self.header(space, key)?.filter(|former| former.id() == header.id());
+        header.expires_ms = former.and_then(|former| former.expires_ms);
+        self.set_header(space, key, &header)
     }
 
     /// Removes a key with all its elements. False when it was not there.
@@ -245,28 +270,45 @@ impl<'s> Transaction<'s> {
     }
 
     fn remove_elements(&mut self, space: Space, header: &Header) -> Outcome {
-        let Content::Collection(kind, collection) = &header.content else { return Ok(()) };
-        let count = match kind {
-            Kind::List => collection.b.wrapping_sub(collection.a),
-            _ => collection.a,
+        let (id, count) = match &header.content {
+            Content::String(_) => return Ok(()),
+            Content::Collection(Kind::List, list) => (list.id, list.b.wrapping_sub(list.a)),
+            Content::Collection(_, collection) => (collection.id, collection.a),
+            // Its groups have elements, too.
+            Content::Stream(stream) => return self.remove_range(layout::elements(space, stream.id)),
         };
-        let range = layout::elements(space, collection.id);
+        let range = layout::elements(space, id);
         if count > FEW_ELEMENTS {
             self.writes.delete_range(range);
             return Ok(());
         }
-        for key in self.keys(&range)? {
+        for key in self.keys(&range, usize::MAX)? {
             self.writes.delete(key);
         }
         Ok(())
     }
 
-    /// The engine's keys of a range.
-    fn keys(&self, range: &Range) -> Outcome<Vec<Bytes>> {
+    /// Removes all elements of a range.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn remove_range(&mut self, range: Range) -> Outcome {
+        let most = FEW_ELEMENTS as usize;
+        let keys = self.keys(&range, most + 1)?;
+        if keys.len() > most {
+            self.writes.delete_range(range);
+        } else {
+            keys.into_iter().for_each(|key| self.writes.delete(key));
+        }
+        Ok(())
+    }
+
+    /// The engine's keys of a range, up to `most`.
+    fn keys(&self, range: &Range, most: usize) -> Outcome<Vec<Bytes>> {
         let mut keys = Vec::new();
         self.writes.scan(range, Direction::Forward, |key, _| {
             keys.push(Bytes::copy_from_slice(key));
-            Ok(true)
+            Ok(keys.len() < most)
         })?;
         Ok(keys)
     }

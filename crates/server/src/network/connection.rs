@@ -91,10 +91,15 @@ impl Connection {
         self.out.raw(bytes);
     }
 
-    /// When the client's time to wait is over.
+    /// A command that was held goes on.
+    pub const fn release(&mut self) {
+        self.session.held_until = None;
+    }
+
+    /// When the client's time to wait is over, or that of a command that is held.
     #[must_use]
     pub fn waits_until(&self) -> Option<Nanos> {
-        self.session.blocked.as_ref().and_then(|waiter| waiter.until)
+        self.session.held_until.or(self.session.blocked.as_ref().and_then(|waiter| waiter.until))
     }
 
     /// Adds what the client is sent without having asked. False when it does not take what it is sent.

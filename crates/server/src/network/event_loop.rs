@@ -135,6 +135,13 @@ impl EventLoop {
                             ready.insert(client);
                         }
                     }
+                    Message::Release(client) => {
+                        self.forget_deadline(client);
+                        if let Some(connection) = self.connections.get_mut(&client) {
+                            connection.release();
+                            ready.insert(client);
+                        }
+                    }
                     Message::Kill(client) => self.end(client),
                     Message::Stop => return self.end_all(),
                 }
@@ -179,6 +186,11 @@ impl EventLoop {
         while let Some((until, id)) = self.deadlines.first().copied().filter(|(until, _)| *until <= now) {
             self.deadlines.pop_first();
             let Some(connection) = self.connections.get_mut(&id) else { continue };
+            if connection.session.held_until == Some(until) {
+                connection.release();
+                ready.insert(id);
+                continue;
+            }
             let Some(waiter) = connection.session.blocked.clone().filter(|waiter| waiter.until == Some(until)) else {
                 continue;
             };

@@ -165,7 +165,11 @@ impl Reply {
 
     /// A number with a fraction.
     pub fn double(&mut self, number: f64) {
-        let text = number::double_text(number);
+        self.double_as(&number::double_text(number));
+    }
+
+    /// A number with a fraction, as this text.
+    pub fn double_as(&mut self, text: &str) {
         if self.is_three() {
             self.bytes.push(b',');
             self.bytes.extend_from_slice(text.as_bytes());

@@ -74,6 +74,11 @@ impl Client {
         self.mailbox.send(Message::Unblock { client: self.id, bytes });
     }
 
+    /// Lets the client go on, whose command was held.
+    pub fn release(&self) {
+        self.mailbox.send(Message::Release(self.id));
+    }
+
     /// Ends the connection.
     pub fn kill(&self) {
         self.mailbox.send(Message::Kill(self.id));

@@ -40,6 +40,7 @@ const PARAMETERS: &[Parameter] = &[
     ("dir", "/", Change::Never),
     ("hash-max-listpack-entries", "512", Change::Number(0, i64::MAX)),
     ("hash-max-listpack-value", "64", Change::Number(0, i64::MAX)),
+    ("hll-sparse-max-bytes", "3000", Change::Number(0, i64::MAX)),
     ("latency-monitor-threshold", "0", Change::Number(0, i64::MAX)),
     ("list-max-listpack-size", "-2", Change::Number(i64::MIN, i64::MAX)),
     ("maxclients", "10000", Change::Number(1, u32::MAX as i64)),

@@ -26,6 +26,8 @@ pub enum Message {
         /// The reply to its command.
         bytes: Vec<u8>,
     },
+    /// A command of this client that was held goes on.
+    Release(u64),
     /// End the connection of this client.
     Kill(u64),
     /// End all connections, and the thread.

@@ -20,6 +20,7 @@ pub mod counters;
 pub mod durations;
 pub mod mailbox;
 pub mod monitors;
+pub mod pause;
 pub mod session;
 pub mod shared;
 pub mod slow_log;

@@ -6,6 +6,7 @@ use crate::state::clients::Client;
 use crate::state::waiting::Waiter;
 use crate::state::watches::{Mark, Watches};
 use bytes::Bytes;
+use forebay_env::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -99,6 +100,10 @@ pub struct Session {
     pub subscriptions: Subscriptions,
     /// It waits in a command that blocks.
     pub blocked: Option<Arc<Waiter>>,
+    /// Its next command is held until then.
+    pub held_until: Option<Nanos>,
+    /// A command is carried out again in which the client waits.
+    pub is_resumed: bool,
     /// The connection ends when what was written has been sent.
     pub is_closing: bool,
 }
@@ -107,7 +112,7 @@ impl Session {
     /// Whether its requests are carried out: it does not wait, and is not to end.
     #[must_use]
     pub const fn may_go_on(&self) -> bool {
-        !self.is_closing && self.blocked.is_none()
+        !self.is_closing && self.blocked.is_none() && self.held_until.is_none()
     }
 
     /// The next transaction depends on nothing.
@@ -129,6 +134,8 @@ impl Session {
             watched: None,
             subscriptions: Subscriptions::default(),
             blocked: None,
+            held_until: None,
+            is_resumed: false,
             is_closing: false,
         }
     }

@@ -9,6 +9,7 @@ use crate::state::config::Config;
 use crate::state::counters::Counters;
 use crate::state::durations::DurationCounters;
 use crate::state::monitors::Monitors;
+use crate::state::pause::Pause;
 use crate::state::slow_log::SlowLog;
 use crate::state::waiting::Waiting;
 use crate::state::watches::Watches;
@@ -17,7 +18,7 @@ use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, Random};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Everything that connections share.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub struct Shared {
     pub channels: Channels,
     /// Clients that wait.
     pub waiting: Waiting,
+    /// Whether commands wait.
+    pub pause: Pause,
     /// Clients that are shown all commands.
     pub monitors: Monitors,
     /// Commands that took long.
@@ -52,6 +55,8 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// When the server started: milliseconds since 1970.
     pub started_ms: u64,
+    /// When a client last saved, or the server started: milliseconds since 1970.
+    pub saved_ms: AtomicU64,
     /// Where it listens.
     pub address: SocketAddr,
     /// A random name of this run of the server, in hexadecimal digits.
@@ -84,9 +89,11 @@ impl Shared {
             watches: Watches::default(),
             channels: Channels::default(),
             waiting: Waiting::default(),
+            pause: Pause::default(),
             monitors: Monitors::default(),
             slow_log: SlowLog::default(),
             started_ms: clock.wall_ms(),
+            saved_ms: AtomicU64::new(clock.wall_ms()),
             clock,
             address,
             run_id: format!("{run:032x}{:08x}", seed as u32),

@@ -79,8 +79,9 @@ fn shown(value: i128) -> String {
     format!("{sign}{whole}.{}", fraction.trim_end_matches('0'))
 }
 
-/// A number without an exponent.
-fn plain(number: f64) -> String {
+/// A number without an exponent, with up to 17 decimals.
+#[must_use]
+pub fn plain(number: f64) -> String {
     if number == number.trunc() {
         return format!("{number:.0}");
     }

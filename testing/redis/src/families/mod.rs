@@ -1,10 +1,14 @@
 //! The families of commands, each a table of templates ([`crate::template`]).
 
 mod generic;
+mod geo;
 mod hashes;
+mod hyperloglog;
 mod lists;
 mod sets;
 mod sorted_sets;
+mod sorting;
+pub(crate) mod streams;
 mod strings;
 
 use crate::client::Value;
@@ -25,13 +29,18 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "strings", prefix: "s", tables: &[strings::TABLE, OTHERS] },
     Family { name: "fractions", prefix: "s", tables: &[strings::FRACTIONS, OTHERS] },
     Family { name: "bitmaps", prefix: "s", tables: &[strings::BITS, OTHERS] },
+    Family { name: "hyperloglog", prefix: "s", tables: &[hyperloglog::TABLE, OTHERS] },
     Family { name: "keys", prefix: "s", tables: &[generic::TABLE, OTHERS] },
     Family { name: "hashes", prefix: "h", tables: &[hashes::TABLE, OTHERS] },
     Family { name: "sets", prefix: "t", tables: &[sets::TABLE, OTHERS] },
     Family { name: "lists", prefix: "l", tables: &[lists::TABLE, OTHERS] },
     Family { name: "sorted-sets", prefix: "z", tables: &[sorted_sets::TABLE, OTHERS] },
     Family { name: "sorted-sets-lex", prefix: "z", tables: &[sorted_sets::LEX, OTHERS] },
+    Family { name: "geo", prefix: "z", tables: &[geo::TABLE, OTHERS] },
+    Family { name: "sorting", prefix: "l", tables: &[sorting::TABLE, OTHERS] },
+    Family { name: "streams", prefix: "x", tables: &[streams::TABLE, streams::QUIET, OTHERS] },
     Family { name: "transactions", prefix: "s", tables: &[generic::TRANSACTIONS, strings::TABLE] },
+    Family { name: "transactions-streams", prefix: "x", tables: &[generic::TRANSACTIONS, streams::TABLE] },
     Family { name: "transactions-lists", prefix: "l", tables: &[generic::TRANSACTIONS, lists::TABLE] },
 ];
 
@@ -39,7 +48,7 @@ pub const FAMILIES: &[Family] = &[
 const OTHERS: &str = "
     = 2 DEL {k*}
     = 1 FLUSHDB
-    = 2 (SET s0 x|RPUSH l0 a|SADD t0 a|HSET h0 a b|ZADD z0 0 a)
+    = 2 (SET s0 x|RPUSH l0 a|SADD t0 a|HSET h0 a b|ZADD z0 0 a|XADD x0 9-* a b)
     = 2 RENAME {k} {k}
     = 2 COPY {k} {k} (REPLACE|)
     = 1 MOVE {k} 2

@@ -56,12 +56,15 @@ pub const COMMANDS: &[Command] = &[
 
 /// Options of `ZADD`.
 #[derive(Default)]
-struct Options {
-    only_new: bool,
-    only_known: bool,
+pub(crate) struct Options {
+    /// Members that are there stay as they are.
+    pub(crate) only_new: bool,
+    /// No member is added.
+    pub(crate) only_known: bool,
     only_greater: bool,
     only_less: bool,
-    counts_changes: bool,
+    /// The reply counts members that were changed, too.
+    pub(crate) counts_changes: bool,
     increments: bool,
 }
 
@@ -121,11 +124,7 @@ fn add_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, mut options: Opt
             () => break,
         }
     }
-    add_all(cx, arguments.at(1), words.rest(), &options)
-}
-
-fn add_all(cx: &mut Context<'_, '_>, key: &[u8], pairs: &[&[u8]], options: &Options) -> Outcome {
-    let (pairs, rest) = pairs.as_chunks::<2>();
+    let (pairs, rest) = words.rest().as_chunks::<2>();
     if !rest.is_empty() || pairs.is_empty() {
         return Err(Failure::SYNTAX);
     }
@@ -139,16 +138,21 @@ fn add_all(cx: &mut Context<'_, '_>, key: &[u8], pairs: &[&[u8]], options: &Opti
     if options.increments && pairs.len() > 1 {
         return Err(Failure::text("ERR INCR option supports a single increment-element pair"));
     }
-    let mut scores = Vec::with_capacity(pairs.len());
+    let mut scored = Vec::with_capacity(pairs.len());
     for [score, member] in pairs {
-        scores.push(number::double(score).ok_or(Failure::NOT_FLOAT)?);
-        check_element(member)?;
+        scored.push((*member, number::double(score).ok_or(Failure::NOT_FLOAT)?));
     }
+    add_all(cx, arguments.at(1), &scored, &options)
+}
+
+/// Adds members, or changes their scores, and replies how many.
+pub(crate) fn add_all(cx: &mut Context<'_, '_>, key: &[u8], scored: &[(&[u8], f64)], options: &Options) -> Outcome {
+    scored.iter().try_for_each(|(member, _)| check_element(member))?;
     let mut set = Open::or_new(cx, key, Kind::SortedSet)?;
-    members::fetch(cx, set.now.id, pairs.iter().map(|[_, member]| *member))?;
+    members::fetch(cx, set.now.id, scored.iter().map(|(member, _)| *member))?;
     let (mut added, mut changed, mut score) = (0, 0, None);
-    for ([_, member], wanted) in pairs.iter().zip(scores) {
-        let result = add(cx, &mut set, member, wanted, options)?;
+    for (member, score_given) in scored {
+        let result = add(cx, &mut set, member, *score_given, options)?;
         added += i64::from(result.is_new);
         changed += i64::from(result.is_changed);
         score = result.score;

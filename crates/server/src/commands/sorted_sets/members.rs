@@ -9,10 +9,10 @@ use crate::protocol::reply::Protocol;
 use bytes::Bytes;
 
 /// A member with its score.
-pub(super) type Scored = (Bytes, f64);
+pub(crate) type Scored = (Bytes, f64);
 
 /// The score of a member.
-pub(super) fn score(cx: &mut Context<'_, '_>, id: u64, member: &[u8]) -> Outcome<Option<f64>> {
+pub(crate) fn score(cx: &mut Context<'_, '_>, id: u64, member: &[u8]) -> Outcome<Option<f64>> {
     let key = cx.keys.layout().member(cx.space(), id, member);
     let value = cx.keys.writes().get(&key)?;
     let damaged = || Failure::damaged("the score of a member is damaged");
@@ -20,13 +20,13 @@ pub(super) fn score(cx: &mut Context<'_, '_>, id: u64, member: &[u8]) -> Outcome
 }
 
 /// Reads the scores of members together, which later reads will find.
-pub(super) fn fetch<'m>(cx: &mut Context<'_, '_>, id: u64, members: impl Iterator<Item = &'m [u8]>) -> Outcome {
+pub(crate) fn fetch<'m>(cx: &mut Context<'_, '_>, id: u64, members: impl Iterator<Item = &'m [u8]>) -> Outcome {
     let (layout, space) = (cx.keys.layout(), cx.space());
     cx.keys.writes().fetch(members.map(|member| layout.member(space, id, member)))
 }
 
 /// Gives a member a score; `former` is the one that it has.
-pub(super) fn put(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score: f64, former: Option<f64>) -> Outcome {
+pub(crate) fn put(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score: f64, former: Option<f64>) -> Outcome {
     check_element(member)?;
     let (space, id) = (cx.space(), set.now.id);
     let key = cx.keys.layout().member(space, id, member);
@@ -40,7 +40,7 @@ pub(super) fn put(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score
 }
 
 /// Removes a member that has this score.
-pub(super) fn take(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score: f64) {
+pub(crate) fn take(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score: f64) {
     let (space, id) = (cx.space(), set.now.id);
     let key = cx.keys.layout().member(space, id, member);
     cx.keys.writes().delete(key);
@@ -49,7 +49,7 @@ pub(super) fn take(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], scor
 }
 
 /// The members of a range in the order of scores, without the first `skip` ones, up to `most`.
-pub(super) fn scan(
+pub(crate) fn scan(
     cx: &mut Context<'_, '_>,
     range: &Range,
     direction: Direction,
@@ -72,7 +72,7 @@ pub(super) fn scan(
 }
 
 /// Number of members of a range.
-pub(super) fn count(cx: &mut Context<'_, '_>, range: &Range) -> Outcome<u64> {
+pub(crate) fn count(cx: &mut Context<'_, '_>, range: &Range) -> Outcome<u64> {
     let mut count = 0;
     cx.keys.writes().scan(range, Direction::Forward, |_, _| {
         count += 1;
@@ -82,7 +82,7 @@ pub(super) fn count(cx: &mut Context<'_, '_>, range: &Range) -> Outcome<u64> {
 }
 
 /// Replies with members, and with their scores if they are wanted: in RESP3 as pairs.
-pub(super) fn reply(cx: &mut Context<'_, '_>, members: &[Scored], with_scores: bool) {
+pub(crate) fn reply(cx: &mut Context<'_, '_>, members: &[Scored], with_scores: bool) {
     let nested = with_scores && cx.out.protocol() == Protocol::Three;
     cx.out.array(members.len() * if with_scores && !nested { 2 } else { 1 });
     for (member, score) in members {

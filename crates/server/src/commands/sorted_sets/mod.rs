@@ -16,6 +16,6 @@
 pub mod algebra;
 pub mod basic;
 mod bounds;
-mod members;
+pub(crate) mod members;
 pub mod pops;
 pub mod ranges;

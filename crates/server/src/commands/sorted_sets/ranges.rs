@@ -162,7 +162,7 @@ fn zrangestore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 /// Replaces what a key holds by these members.
-pub(super) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored]) -> Outcome {
+pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored]) -> Outcome {
     cx.remove(key)?;
     if found.is_empty() {
         return Ok(());

@@ -1,0 +1,55 @@
+//! `SAVE` and its like. What was written is in the store's log, and reaches the storage by the store's durability. To save
+//! is to bring there what has not reached it yet, so that it takes no time to speak of.
+
+use crate::commands::arguments::Arguments;
+use crate::commands::command::flags::{ADMIN, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE};
+use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::failure::{Failure, Outcome, of_database};
+use std::sync::atomic::Ordering;
+
+const FAMILY: Family = Family::Server;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    Command::alone(FAMILY, "bgrewriteaof", 1, ADMIN | NOSCRIPT, rewrite)
+        .doc("1.0.0", "Says that there is no append-only file."),
+    Command::alone(FAMILY, "bgsave", -1, ADMIN | NOSCRIPT, background_save)
+        .doc("1.0.0", "Brings what was written to the storage."),
+    Command::alone(FAMILY, "lastsave", 1, LOADING | STALE | FAST, last_save)
+        .doc("1.0.0", "Returns when data was last saved."),
+    Command::alone(FAMILY, "save", 1, ADMIN | NOSCRIPT | NO_MULTI, save)
+        .doc("1.0.0", "Brings what was written to the storage."),
+];
+
+fn bring(cx: &Context<'_, '_>) -> Outcome {
+    cx.shared.store.sync().map_err(of_database)?;
+    cx.shared.saved_ms.store(cx.shared.clock.wall_ms(), Ordering::Relaxed);
+    Ok(())
+}
+
+fn save(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    bring(cx)?;
+    cx.out.ok();
+    Ok(())
+}
+
+/// Has saved when it answers.
+fn background_save(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    match arguments.len() {
+        1 => {}
+        2 if arguments.is(1, "SCHEDULE") => {}
+        _ => return Err(Failure::SYNTAX),
+    }
+    bring(cx)?;
+    cx.out.simple("Background saving started");
+    Ok(())
+}
+
+fn rewrite(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    Err(Failure::text("ERR there is no append only file: the store trims its log by itself"))
+}
+
+fn last_save(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    cx.out.count(cx.shared.saved_ms.load(Ordering::Relaxed) / 1000);
+    Ok(())
+}

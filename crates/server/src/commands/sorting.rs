@@ -1,0 +1,205 @@
+//! `SORT`: elements in the order of their numbers, or of their bytes, or of what other keys hold.
+//!
+//! A pattern has a star, in whose place an element comes: `weight_*` is a string, `object_*->name` a field of a hash.
+//! Which keys are read so is not known before, so that nothing else happens meanwhile.
+
+use crate::commands::arguments::{Arguments, integer};
+use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
+use crate::commands::command::{Command, Context, Family, Run};
+use crate::commands::hashes;
+use crate::commands::whole::Whole;
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::Kind;
+use crate::text::number;
+use bytes::Bytes;
+use std::cmp::Ordering;
+
+const FAMILY: Family = Family::Generic;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    Command::with(FAMILY, "sort", -2, WRITE | DENYOOM, Run::Exclusive(sort))
+        .keys_after(&["STORE"], 2)
+        .doc("1.0.0", "Sorts elements, and returns or stores them."),
+    Command::with(FAMILY, "sort_ro", -2, READONLY, Run::Exclusive(sort_ro))
+        .keys(1, 1, 1)
+        .doc("7.0.0", "Sorts elements and returns them."),
+];
+
+/// What a client asks for.
+#[derive(Default)]
+struct Query<'a> {
+    /// The order is that of what this leads to.
+    by: Option<&'a [u8]>,
+    /// What is returned in place of elements.
+    gets: Vec<&'a [u8]>,
+    descends: bool,
+    is_of_bytes: bool,
+    limit: Option<(i64, i64)>,
+    target: Option<&'a [u8]>,
+}
+
+fn query(arguments: Arguments<'_>, may_store: bool) -> Outcome<Query<'_>> {
+    let (mut words, mut query) = (arguments.words(2), Query::default());
+    while !words.is_done() {
+        if words.take("ASC") {
+            query.descends = false;
+        } else if words.take("DESC") {
+            query.descends = true;
+        } else if words.take("ALPHA") {
+            query.is_of_bytes = true;
+        } else if let Some([skip, most]) = words.take_with_values("LIMIT") {
+            query.limit = Some((integer(skip)?, integer(most)?));
+        } else if let Some(pattern) = words.take_with_value("BY") {
+            query.by = Some(pattern);
+        } else if let Some(pattern) = words.take_with_value("GET") {
+            query.gets.push(pattern);
+        } else if may_store && let Some(key) = words.take_with_value("STORE") {
+            query.target = Some(key);
+        } else {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    Ok(query)
+}
+
+/// The key that a pattern leads to, and the field if it is one of a hash. `None` for a pattern without a star.
+fn place(pattern: &[u8], element: &[u8]) -> Option<(Bytes, Option<Bytes>)> {
+    let star = pattern.iter().position(|&byte| byte == b'*')?;
+    let (before, behind) = (pattern.get(..star)?, pattern.get(star + 1..)?);
+    let arrow = behind.windows(2).position(|pair| pair == b"->").filter(|at| at + 2 < behind.len());
+    let rest = behind.get(..arrow.unwrap_or(behind.len()))?;
+    let field = arrow.and_then(|at| behind.get(at + 2..)).map(Bytes::copy_from_slice);
+    Some((Bytes::from([before, element, rest].concat()), field))
+}
+
+/// What a pattern leads to, for each of some elements.
+fn follow(cx: &mut Context<'_, '_>, pattern: &[u8], elements: &[Bytes]) -> Outcome<Vec<Option<Bytes>>> {
+    if pattern == b"#" {
+        return Ok(elements.iter().cloned().map(Some).collect());
+    }
+    let places: Vec<_> = elements.iter().map(|element| place(pattern, element)).collect();
+    let space = cx.space();
+    cx.keys.fetch(places.iter().flatten().map(|(key, _)| (space, &key[..])))?;
+    let mut found = Vec::with_capacity(places.len());
+    for place in &places {
+        found.push(match place {
+            None => None,
+            Some((key, field)) => {
+                let kind = cx.header(key)?.map(|header| header.kind());
+                match (kind, field) {
+                    (Some(Kind::String), None) => cx.string(key)?,
+                    (Some(Kind::Hash), Some(field)) => hashes::get(cx, key, field)?,
+                    _ => None,
+                }
+            }
+        });
+    }
+    Ok(found)
+}
+
+/// A number as C reads it.
+fn weight(text: &[u8]) -> Outcome<f64> {
+    let text = text.trim_ascii_start();
+    let weight = if text.is_empty() { Some(0.0) } else { number::double(text) };
+    weight.ok_or(Failure::text("ERR One or more scores can't be converted into double"))
+}
+
+/// Brings elements into their order.
+fn order(cx: &mut Context<'_, '_>, elements: Vec<Bytes>, query: &Query<'_>) -> Outcome<Vec<Bytes>> {
+    let values = match query.by {
+        Some(pattern) => follow(cx, pattern, &elements)?,
+        None => elements.iter().cloned().map(Some).collect(),
+    };
+    let turned = |order: Ordering| if query.descends { order.reverse() } else { order };
+    if query.is_of_bytes {
+        let mut pairs: Vec<(Option<Bytes>, Bytes)> = values.into_iter().zip(elements).collect();
+        pairs.sort_by(|a, b| turned(a.0.cmp(&b.0)));
+        return Ok(pairs.into_iter().map(|(_, element)| element).collect());
+    }
+    let weights = values.iter().map(|value| value.as_ref().map_or(Ok(0.0), |value| weight(value)));
+    let weights = weights.collect::<Outcome<Vec<f64>>>()?;
+    let mut pairs: Vec<(f64, Bytes)> = weights.into_iter().zip(elements).collect();
+    let by_weight = |a: &(f64, Bytes), b: &(f64, Bytes)| a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal);
+    pairs.sort_by(|a, b| turned(by_weight(a, b).then_with(|| a.1.cmp(&b.1))));
+    Ok(pairs.into_iter().map(|(_, element)| element).collect())
+}
+
+fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool) -> Outcome {
+    let mut query = query(arguments, may_store)?;
+    let whole = match cx.header(arguments.at(1))? {
+        Some(header) => Whole::read(cx, &header)?,
+        None => Some(Whole::List(Vec::new())),
+    };
+    // What has no star gives every element the same place.
+    let mut is_sorted = query.by.is_none_or(|pattern| pattern.contains(&b'*'));
+    let mut elements = match whole {
+        Some(Whole::List(elements)) => elements,
+        Some(Whole::SortedSet(scored)) => scored.into_iter().map(|(member, _)| member).collect(),
+        Some(Whole::Set(members)) => {
+            if !is_sorted && query.target.is_some() {
+                // Members have no order of their own that could be stored.
+                (is_sorted, query.is_of_bytes, query.by) = (true, true, None);
+            }
+            members
+        }
+        _ => return Err(Failure::WRONG_TYPE),
+    };
+    if is_sorted {
+        elements = order(cx, elements, &query)?;
+    } else if query.descends {
+        elements.reverse();
+    }
+    if let Some((skip, most)) = query.limit {
+        let skip = usize::try_from(skip.max(0)).unwrap_or(usize::MAX).min(elements.len());
+        elements.drain(..skip);
+        elements.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    }
+    let results: Vec<Option<Bytes>> = if query.gets.is_empty() {
+        elements.into_iter().map(Some).collect()
+    } else {
+        let columns = query.gets.iter().map(|pattern| follow(cx, pattern, &elements)).collect::<Outcome<Vec<_>>>()?;
+        let row = |at: usize| columns.iter().map(move |column| column.get(at).cloned().flatten());
+        (0..elements.len()).flat_map(row).collect()
+    };
+    match query.target {
+        Some(key) => {
+            let count = results.len();
+            Whole::List(results.into_iter().map(Option::unwrap_or_default).collect()).write(cx, key)?;
+            cx.out.count(count);
+        }
+        None => {
+            cx.out.array(results.len());
+            results.iter().for_each(|result| cx.out.bulk_or_null(result.as_ref()));
+        }
+    }
+    Ok(())
+}
+
+fn sort(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    sort_with(cx, arguments, true)
+}
+
+fn sort_ro(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    sort_with(cx, arguments, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_lead_to_keys_and_fields() {
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        for (pattern, expected) in [
+            ("w_*", Some((bytes("w_x"), None))),
+            ("*", Some((bytes("x"), None))),
+            ("o_*->f", Some((bytes("o_x"), Some(bytes("f"))))),
+            ("o_*_y->f*", Some((bytes("o_x_y"), Some(bytes("f*"))))),
+            ("o_*->", Some((bytes("o_x->"), None))),
+            ("o->f", None),
+        ] {
+            assert_eq!(place(pattern.as_bytes(), b"x"), expected, "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Commands about what is pending.
+
+use super::entries;
+use super::groups::{Open, no_group};
+use super::ids;
+use crate::commands::arguments::{Arguments, integer};
+use crate::commands::command::flags::{FAST, READONLY, WRITE};
+use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::Stream;
+use crate::keyspace::streams::{Pending, StreamId};
+use crate::keyspace::writes::Direction;
+use crate::text::{number, shown};
+use bytes::Bytes;
+
+const FAMILY: Family = Family::Stream;
+/// Pending entries that `XAUTOCLAIM` looks at, for each that it may claim.
+const LOOKS: u64 = 10;
+/// Pending entries of a consumer that are read together.
+const AT_A_TIME: u64 = 1000;
+/// Largest count of `XAUTOCLAIM`.
+const MAX_COUNT: i64 = i64::MAX / 16;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    Command::new(FAMILY, "xautoclaim", -6, WRITE | FAST, xautoclaim)
+        .keys(1, 1, 1)
+        .doc("6.2.0", "Gives entries to a consumer that are pending for long."),
+    Command::new(FAMILY, "xclaim", -6, WRITE | FAST, xclaim)
+        .keys(1, 1, 1)
+        .doc("5.0.0", "Gives pending entries to a consumer."),
+    Command::new(FAMILY, "xpending", -3, READONLY, xpending).keys(1, 1, 1).doc("5.0.0", "Returns what is pending."),
+];
+
+/// The stream and the group, which must be there.
+fn group(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome<(Stream, Open)> {
+    if let Some(stream) = cx.keys.stream(cx.space(), arguments.at(1))?
+        && let Some(group) = Open::find(cx, &stream, arguments.at(2))?
+    {
+        return Ok((stream, group));
+    }
+    Err(no_group(arguments.at(1), arguments.at(2)))
+}
+
+/// Which pending entries are wanted.
+struct Query<'a> {
+    ids: (StreamId, StreamId),
+    most: u64,
+    idle_ms: u64,
+    consumer: Option<&'a [u8]>,
+}
+
+fn query(arguments: Arguments<'_>) -> Outcome<Query<'_>> {
+    let (mut place, mut idle_ms) = (3, 0);
+    if arguments.is(3, "IDLE") {
+        idle_ms = u64::try_from(arguments.integer(4)?).unwrap_or(0);
+        if arguments.len() < 8 {
+            return Err(Failure::SYNTAX);
+        }
+        place = 5;
+    }
+    let most = u64::try_from(arguments.integer(place + 2)?).unwrap_or(0);
+    let ids = (ids::first(arguments.at(place))?, ids::last(arguments.at(place + 1))?);
+    Ok(Query { ids, most, idle_ms, consumer: arguments.from(place + 3).first().copied() })
+}
+
+fn xpending(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let query = match arguments.len() {
+        3 => None,
+        6..=9 => Some(query(arguments)?),
+        _ => return Err(Failure::SYNTAX),
+    };
+    let (_, group) = group(cx, arguments)?;
+    match query {
+        Some(query) => list_pending(cx, &group, &query),
+        None => summarize(cx, &group),
+    }
+}
+
+fn summarize(cx: &mut Context<'_, '_>, group: &Open) -> Outcome {
+    cx.out.array(4);
+    cx.out.count(group.now.pending);
+    if group.now.pending == 0 {
+        cx.out.null();
+        cx.out.null();
+        cx.out.null_array();
+        return Ok(());
+    }
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut edge = StreamId::LEAST;
+        group.each_pending(cx, (StreamId::LEAST, StreamId::MOST), direction, |id, _| {
+            edge = id;
+            false
+        })?;
+        entries::reply_id(cx, edge);
+    }
+    let mut consumers = group.consumers(cx)?;
+    consumers.retain(|(_, consumer)| consumer.pending > 0);
+    cx.out.array(consumers.len());
+    for (name, consumer) in consumers {
+        cx.out.array(2);
+        cx.out.bulk(name);
+        cx.out.bulk(consumer.pending.to_string());
+    }
+    Ok(())
+}
+
+fn list_pending(cx: &mut Context<'_, '_>, group: &Open, query: &Query<'_>) -> Outcome {
+    let now_ms = cx.keys.now_ms();
+    let mut found: Vec<(StreamId, Pending)> = Vec::new();
+    let wants = |pending: &Pending| pending.idle_ms(now_ms) >= query.idle_ms;
+    match query.consumer {
+        _ if query.most == 0 || query.ids.0 > query.ids.1 => {}
+        None => group.each_pending(cx, query.ids, Direction::Forward, |id, pending| {
+            if wants(&pending) {
+                found.push((id, pending));
+            }
+            (found.len() as u64) < query.most
+        })?,
+        Some(name) => {
+            let (consumer, mut next) = (group.consumer(cx, name)?, Some(query.ids.0));
+            while let (Some(consumer), Some(from)) = (&consumer, next) {
+                let left = query.most - found.len() as u64;
+                let most = left.min(AT_A_TIME);
+                let ids = group.own_pending(cx, consumer.number, (from, query.ids.1), most)?;
+                group.fetch_pending(cx, ids.iter().copied())?;
+                for id in &ids {
+                    found.extend(group.pending(cx, *id)?.filter(wants).map(|pending| (*id, pending)));
+                }
+                let is_last = (ids.len() as u64) < most || found.len() as u64 >= query.most;
+                next = ids.last().filter(|_| !is_last).and_then(|last| last.next());
+            }
+        }
+    }
+    cx.out.array(found.len());
+    for (id, pending) in found {
+        cx.out.array(4);
+        entries::reply_id(cx, id);
+        cx.out.bulk(&pending.name);
+        cx.out.count(pending.idle_ms(now_ms));
+        cx.out.integer(pending.deliveries as i64);
+    }
+    Ok(())
+}
+
+/// How entries are claimed.
+#[derive(Default)]
+struct Claim {
+    /// When they were delivered, as the client says.
+    at_ms: Option<i64>,
+    /// How often they were delivered, as the client says.
+    deliveries: Option<u64>,
+    /// Entries that are not pending are claimed, too.
+    is_forced: bool,
+    only_ids: bool,
+    last: StreamId,
+}
+
+fn claim(arguments: Arguments<'_>, first: usize, now_ms: u64) -> Outcome<Claim> {
+    let (mut words, mut claim) = (arguments.words(first), Claim::default());
+    let integer = |text, error| number::integer(text).ok_or(Failure::text(error));
+    while !words.is_done() {
+        if words.take("FORCE") {
+            claim.is_forced = true;
+        } else if words.take("JUSTID") {
+            claim.only_ids = true;
+        } else if let Some(text) = words.take_with_value("IDLE") {
+            let idle_ms = integer(text, "ERR Invalid IDLE option argument for XCLAIM")?;
+            claim.at_ms = Some((now_ms as i64).wrapping_sub(idle_ms));
+        } else if let Some(text) = words.take_with_value("TIME") {
+            claim.at_ms = Some(integer(text, "ERR Invalid TIME option argument for XCLAIM")?);
+        } else if let Some(text) = words.take_with_value("RETRYCOUNT") {
+            let deliveries = integer(text, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
+            claim.deliveries = u64::try_from(deliveries).ok();
+        } else if let Some(text) = words.take_with_value("LASTID") {
+            claim.last = ids::exact(text, 0)?;
+        } else {
+            let option = shown::short(words.word().unwrap_or_default(), 128);
+            return Err(Failure::new(format!("ERR Unrecognized XCLAIM option '{option}'")));
+        }
+    }
+    Ok(claim)
+}
+
+/// What was claimed; without the entries when only ids are wanted.
+type Claimed = Vec<(StreamId, Option<Bytes>)>;
+
+fn reply(cx: &mut Context<'_, '_>, claimed: Claimed) -> Outcome {
+    cx.out.array(claimed.len());
+    claimed.into_iter().try_for_each(|(id, value)| match value {
+        Some(value) => entries::reply(cx, (id, value)),
+        None => {
+            entries::reply_id(cx, id);
+            Ok(())
+        }
+    })
+}
+
+fn xclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let (stream, mut group) = group(cx, arguments)?;
+    let now_ms = cx.keys.now_ms();
+    let idle_ms = number::integer(arguments.at(4));
+    let idle_ms = idle_ms.ok_or(Failure::text("ERR Invalid min-idle-time argument for XCLAIM"))?;
+    let idle_ms = u64::try_from(idle_ms).unwrap_or(0);
+    let ids: Vec<StreamId> = arguments.from(5).iter().map_while(|text| ids::exact(text, 0).ok()).collect();
+    let claim = claim(arguments, 5 + ids.len(), now_ms)?;
+    group.now.last = group.now.last.max(claim.last);
+    // A time that cannot be is now.
+    let at_ms = claim.at_ms.and_then(|at| u64::try_from(at).ok()).map_or(now_ms, |at_ms| at_ms.min(now_ms));
+    let name = Bytes::copy_from_slice(arguments.at(3));
+    group.fetch_pending(cx, ids.iter().copied())?;
+    entries::fetch(cx, &stream, ids.iter().copied())?;
+    let mut claimed = Vec::new();
+    for id in ids {
+        let former = group.pending(cx, id)?;
+        let Some(entry) = entries::get(cx, &stream, id)? else {
+            // It was deleted: nobody can handle it.
+            if let Some(former) = former {
+                group.release(cx, id, &former)?;
+            }
+            continue;
+        };
+        if former.is_none() && !claim.is_forced
+            || former.as_ref().is_some_and(|former| former.idle_ms(now_ms) < idle_ms)
+        {
+            continue;
+        }
+        // Who claims nothing need not be there.
+        let consumer = group.see_consumer(cx, &name, now_ms)?.number;
+        let before = former.as_ref().map_or(1, |former| former.deliveries);
+        let deliveries = claim.deliveries.unwrap_or(before + u64::from(!claim.only_ids));
+        let now = Pending { consumer, at_ms, deliveries, name: name.clone() };
+        group.assign(cx, id, former.as_ref(), &now)?;
+        claimed.push((id, Some(entry).filter(|_| !claim.only_ids)));
+    }
+    group.save(cx);
+    reply(cx, claimed)
+}
+
+fn xautoclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    let idle_ms = number::integer(arguments.at(4));
+    let idle_ms = idle_ms.ok_or(Failure::text("ERR Invalid min-idle-time argument for XAUTOCLAIM"))?;
+    let idle_ms = u64::try_from(idle_ms).unwrap_or(0);
+    let first = ids::first(arguments.at(5))?;
+    let (mut words, mut most, mut only_ids) = (arguments.words(6), 100, false);
+    while !words.is_done() {
+        if let Some(text) = words.take_with_value("COUNT") {
+            let count = integer(text).ok().filter(|count| (1..=MAX_COUNT).contains(count));
+            most = count.ok_or(Failure::text("ERR COUNT must be > 0"))?.unsigned_abs();
+        } else if words.take("JUSTID") {
+            only_ids = true;
+        } else {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    let (stream, mut group) = group(cx, arguments)?;
+    let now_ms = cx.keys.now_ms();
+    let name = Bytes::copy_from_slice(arguments.at(3));
+    // What may be claimed, as far as the command looks, and where the next one goes on.
+    let (mut candidates, mut looks, mut next) = (Vec::new(), 0, StreamId::LEAST);
+    group.each_pending(cx, (first, StreamId::MOST), Direction::Forward, |id, pending| {
+        if looks >= most.saturating_mul(LOOKS) {
+            next = id;
+            return false;
+        }
+        looks += 1;
+        candidates.push((id, pending));
+        true
+    })?;
+    let likely = usize::try_from(most).unwrap_or(usize::MAX);
+    entries::fetch(cx, &stream, candidates.iter().take(likely).map(|(id, _)| *id))?;
+    let (mut claimed, mut deleted, mut left) = (Vec::new(), Vec::new(), most);
+    for (id, former) in candidates {
+        if left == 0 {
+            next = id;
+            break;
+        }
+        let Some(entry) = entries::get(cx, &stream, id)? else {
+            group.release(cx, id, &former)?;
+            deleted.push(id);
+            left -= 1;
+            continue;
+        };
+        if former.idle_ms(now_ms) < idle_ms {
+            continue;
+        }
+        let consumer = group.see_consumer(cx, &name, now_ms)?.number;
+        let deliveries = former.deliveries + u64::from(!only_ids);
+        let now = Pending { consumer, at_ms: now_ms, deliveries, name: name.clone() };
+        group.assign(cx, id, Some(&former), &now)?;
+        claimed.push((id, Some(entry).filter(|_| !only_ids)));
+        left -= 1;
+    }
+    group.save(cx);
+    cx.out.array(3);
+    entries::reply_id(cx, next);
+    reply(cx, claimed)?;
+    cx.out.array(deleted.len());
+    deleted.into_iter().for_each(|id| entries::reply_id(cx, id));
+    Ok(())
+}

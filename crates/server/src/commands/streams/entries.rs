@@ -1,0 +1,104 @@
+//! Reading and deleting entries.
+
+use crate::commands::command::Context;
+use crate::keyspace::failure::Outcome;
+use crate::keyspace::header::Stream;
+use crate::keyspace::streams::{self, StreamId, StreamKeys};
+use crate::keyspace::writes::Direction;
+use bytes::Bytes;
+
+/// Up to this many entries are deleted one by one; more are a range deletion, of which the engine wants few.
+const FEW: usize = 64;
+
+/// An entry as it is kept.
+pub(super) type Entry = (StreamId, Bytes);
+
+/// Where all that belongs to a stream is.
+pub(super) fn keys(cx: &Context<'_, '_>, stream: &Stream) -> StreamKeys {
+    StreamKeys { space: cx.space(), id: stream.id }
+}
+
+/// The entries from one id to another, up to `most`.
+pub(super) fn range(
+    cx: &mut Context<'_, '_>,
+    stream: &Stream,
+    ids: (StreamId, StreamId),
+    direction: Direction,
+    most: u64,
+) -> Outcome<Vec<Entry>> {
+    let mut found = Vec::new();
+    if most == 0 || ids.0 > ids.1 {
+        return Ok(found);
+    }
+    let range = keys(cx, stream).entries(ids.0, ids.1);
+    cx.keys.writes().scan(&range, direction, |key, value| {
+        found.push((StreamId::of_key(key), Bytes::copy_from_slice(value)));
+        Ok((found.len() as u64) < most)
+    })?;
+    Ok(found)
+}
+
+/// The first entry in a direction.
+pub(super) fn edge(cx: &mut Context<'_, '_>, stream: &Stream, direction: Direction) -> Outcome<Option<Entry>> {
+    if stream.entries == 0 {
+        return Ok(None);
+    }
+    Ok(range(cx, stream, (StreamId::LEAST, StreamId::MOST), direction, 1)?.pop())
+}
+
+/// The id of the first entry in a direction; the least one when there is none.
+pub(super) fn edge_id(cx: &mut Context<'_, '_>, stream: &Stream, direction: Direction) -> Outcome<StreamId> {
+    Ok(edge(cx, stream, direction)?.map_or(StreamId::LEAST, |(id, _)| id))
+}
+
+/// An entry, if it is there.
+pub(super) fn get(cx: &mut Context<'_, '_>, stream: &Stream, id: StreamId) -> Outcome<Option<Bytes>> {
+    let key = keys(cx, stream).entry(id);
+    cx.keys.writes().get(&key)
+}
+
+/// Reads entries together, which later reads will find.
+pub(super) fn fetch(cx: &mut Context<'_, '_>, stream: &Stream, ids: impl Iterator<Item = StreamId>) -> Outcome {
+    let keys = keys(cx, stream);
+    cx.keys.writes().fetch(ids.map(|id| keys.entry(id)))
+}
+
+/// Deletes an entry that is there.
+pub(super) fn delete(cx: &mut Context<'_, '_>, stream: &mut Stream, id: StreamId) {
+    let key = keys(cx, stream).entry(id);
+    cx.keys.writes().delete(key);
+    stream.entries = stream.entries.saturating_sub(1);
+}
+
+/// Deletes the first entries, which are these.
+pub(super) fn delete_first(cx: &mut Context<'_, '_>, stream: &mut Stream, ids: &[StreamId]) {
+    match ids {
+        [first, .., last] if ids.len() > FEW => {
+            let range = keys(cx, stream).entries(*first, *last);
+            cx.keys.writes().delete_range(range);
+            stream.entries = stream.entries.saturating_sub(ids.len() as u64);
+        }
+        _ => ids.iter().for_each(|id| delete(cx, stream, *id)),
+    }
+}
+
+/// Replies with an id.
+pub(super) fn reply_id(cx: &mut Context<'_, '_>, id: StreamId) {
+    cx.out.bulk(id.to_string());
+}
+
+/// Replies with an entry.
+pub(super) fn reply(cx: &mut Context<'_, '_>, (id, value): Entry) -> Outcome {
+    let words = streams::decode_entry(value)?;
+    cx.out.array(2);
+    reply_id(cx, id);
+    cx.out.array(words.len());
+    words.iter().for_each(|word| cx.out.bulk(word));
+    Ok(())
+}
+
+/// Replies with entries.
+pub(super) fn reply_all(cx: &mut Context<'_, '_>, entries: Vec<Entry>) -> Outcome {
+    cx.out.array(entries.len());
+    entries.into_iter().try_for_each(|entry| reply(cx, entry))
+}

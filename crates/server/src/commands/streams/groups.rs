@@ -1,0 +1,207 @@
+//! Groups, their consumers, and what is pending.
+
+use super::entries;
+use crate::commands::command::Context;
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::Stream;
+use crate::keyspace::layout::Range;
+use crate::keyspace::streams::{self, Consumer, Group, Pending, StreamId, StreamKeys};
+use crate::keyspace::writes::Direction;
+use crate::text::shown;
+use bytes::Bytes;
+
+/// A group that a command reads or changes.
+pub(super) struct Open {
+    keys: StreamKeys,
+    name: Bytes,
+    former: Option<Group>,
+    /// As it is to be.
+    pub(super) now: Group,
+}
+
+/// The error for a group that is not there.
+pub(super) fn no_group(key: &[u8], group: &[u8]) -> Failure {
+    let (key, group) = (shown::short(key, 128), shown::short(group, 128));
+    Failure::new(format!("NOGROUP No such key '{key}' or consumer group '{group}'"))
+}
+
+impl Open {
+    /// The group of a name.
+    pub(super) fn find(cx: &mut Context<'_, '_>, stream: &Stream, name: &[u8]) -> Outcome<Option<Self>> {
+        let keys = entries::keys(cx, stream);
+        let Some(bytes) = cx.keys.writes().get(&keys.group(name))? else { return Ok(None) };
+        let now = Group::decode(&bytes)?;
+        Ok(Some(Self { keys, name: Bytes::copy_from_slice(name), former: Some(now), now }))
+    }
+
+    /// A group that is not there yet.
+    pub(super) fn new(
+        cx: &mut Context<'_, '_>,
+        stream: &Stream,
+        name: &[u8],
+        last: StreamId,
+        read: Option<u64>,
+    ) -> Outcome<Self> {
+        let now = Group { number: cx.keys.new_id()?, last, read, pending: 0 };
+        Ok(Self { keys: entries::keys(cx, stream), name: Bytes::copy_from_slice(name), former: None, now })
+    }
+
+    /// Writes the group if it has changed.
+    pub(super) fn save(self, cx: &mut Context<'_, '_>) {
+        if self.former != Some(self.now) {
+            cx.keys.writes().put(self.keys.group(&self.name), self.now.encode());
+        }
+    }
+
+    /// Removes the group with everything that belongs to it.
+    pub(super) fn destroy(self, cx: &mut Context<'_, '_>) -> Outcome {
+        cx.keys.writes().delete(self.keys.group(&self.name));
+        self.keys.of_group(self.now.number).into_iter().try_for_each(|range| cx.keys.remove_range(range))
+    }
+
+    /// A consumer, if it is there.
+    pub(super) fn consumer(&self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<Option<Consumer>> {
+        let bytes = cx.keys.writes().get(&self.keys.consumer(self.now.number, name))?;
+        bytes.map(|bytes| Consumer::decode(&bytes)).transpose()
+    }
+
+    fn put_consumer(&self, cx: &mut Context<'_, '_>, name: &[u8], consumer: &Consumer) {
+        cx.keys.writes().put(self.keys.consumer(self.now.number, name), consumer.encode());
+    }
+
+    /// Adds a consumer unless it is there. True when it was not.
+    pub(super) fn add_consumer(&self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<bool> {
+        let is_new = self.consumer(cx, name)?.is_none();
+        if is_new {
+            let now_ms = cx.keys.now_ms();
+            self.see_consumer(cx, name, now_ms)?;
+        }
+        Ok(is_new)
+    }
+
+    /// A consumer that asks for something at a time, which is new or was there.
+    pub(super) fn see_consumer(&self, cx: &mut Context<'_, '_>, name: &[u8], seen_ms: u64) -> Outcome<Consumer> {
+        let consumer = match self.consumer(cx, name)? {
+            Some(consumer) => Consumer { seen_ms, ..consumer },
+            None => {
+                crate::commands::collections::check_element(name)?;
+                Consumer { number: cx.keys.new_id()?, seen_ms, pending: 0 }
+            }
+        };
+        self.put_consumer(cx, name, &consumer);
+        Ok(consumer)
+    }
+
+    /// Removes a consumer with all that is pending, and returns how much that was.
+    pub(super) fn remove_consumer(&mut self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<u64> {
+        let Some(consumer) = self.consumer(cx, name)? else { return Ok(0) };
+        let ids = self.own_pending(cx, consumer.number, (StreamId::LEAST, StreamId::MOST), u64::MAX)?;
+        for id in ids {
+            cx.keys.writes().delete(self.keys.pending(self.now.number, id));
+            cx.keys.writes().delete(self.keys.own_pending(self.now.number, consumer.number, id));
+        }
+        cx.keys.writes().delete(self.keys.consumer(self.now.number, name));
+        self.now.pending = self.now.pending.saturating_sub(consumer.pending);
+        Ok(consumer.pending)
+    }
+
+    /// All consumers with their names.
+    pub(super) fn consumers(&self, cx: &mut Context<'_, '_>) -> Outcome<Vec<(Bytes, Consumer)>> {
+        let mut found = Vec::new();
+        cx.keys.writes().scan(&self.keys.consumers(self.now.number), Direction::Forward, |key, value| {
+            found.push((Bytes::copy_from_slice(streams::consumer_name(key)), Consumer::decode(value)?));
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// A pending entry.
+    pub(super) fn pending(&self, cx: &mut Context<'_, '_>, id: StreamId) -> Outcome<Option<Pending>> {
+        let bytes = cx.keys.writes().get(&self.keys.pending(self.now.number, id))?;
+        bytes.map(|bytes| Pending::decode(&bytes)).transpose()
+    }
+
+    /// Reads pending entries together, which later reads will find.
+    pub(super) fn fetch_pending(&self, cx: &mut Context<'_, '_>, ids: impl Iterator<Item = StreamId>) -> Outcome {
+        cx.keys.writes().fetch(ids.map(|id| self.keys.pending(self.now.number, id)))
+    }
+
+    /// Passes pending entries in a direction to `visit` until it returns false.
+    pub(super) fn each_pending(
+        &self,
+        cx: &mut Context<'_, '_>,
+        (from, to): (StreamId, StreamId),
+        direction: Direction,
+        mut visit: impl FnMut(StreamId, Pending) -> bool,
+    ) -> Outcome {
+        let range: Range = self.keys.all_pending(self.now.number, from, to);
+        cx.keys.writes().scan(&range, direction, |key, value| Ok(visit(StreamId::of_key(key), Pending::decode(value)?)))
+    }
+
+    /// What is pending for a consumer from one id to another, up to `most`.
+    pub(super) fn own_pending(
+        &self,
+        cx: &mut Context<'_, '_>,
+        consumer: u64,
+        (from, to): (StreamId, StreamId),
+        most: u64,
+    ) -> Outcome<Vec<StreamId>> {
+        let mut ids = Vec::new();
+        let range = self.keys.all_own_pending(self.now.number, consumer, from, to);
+        cx.keys.writes().scan(&range, Direction::Forward, |key, _| {
+            ids.push(StreamId::of_key(key));
+            Ok((ids.len() as u64) < most)
+        })?;
+        Ok(ids)
+    }
+
+    /// Makes an entry pending, or changes who has it.
+    pub(super) fn assign(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        id: StreamId,
+        former: Option<&Pending>,
+        now: &Pending,
+    ) -> Outcome {
+        if former.map(|former| former.consumer) != Some(now.consumer) {
+            match former {
+                Some(former) => self.take_from(cx, id, former)?,
+                None => self.now.pending += 1,
+            }
+            if let Some(consumer) = self.consumer(cx, &now.name)? {
+                self.put_consumer(cx, &now.name, &Consumer { pending: consumer.pending + 1, ..consumer });
+            }
+            cx.keys.writes().put(self.keys.own_pending(self.now.number, now.consumer, id), Bytes::new());
+        }
+        cx.keys.writes().put(self.keys.pending(self.now.number, id), now.encode());
+        Ok(())
+    }
+
+    /// An entry is no longer pending.
+    pub(super) fn release(&mut self, cx: &mut Context<'_, '_>, id: StreamId, former: &Pending) -> Outcome {
+        cx.keys.writes().delete(self.keys.pending(self.now.number, id));
+        self.now.pending = self.now.pending.saturating_sub(1);
+        self.take_from(cx, id, former)
+    }
+
+    fn take_from(&self, cx: &mut Context<'_, '_>, id: StreamId, former: &Pending) -> Outcome {
+        cx.keys.writes().delete(self.keys.own_pending(self.now.number, former.consumer, id));
+        if let Some(consumer) = self.consumer(cx, &former.name)? {
+            let pending = consumer.pending.saturating_sub(1);
+            self.put_consumer(cx, &former.name, &Consumer { pending, ..consumer });
+        }
+        Ok(())
+    }
+}
+
+/// All groups of a stream, with their names.
+pub(super) fn all(cx: &mut Context<'_, '_>, stream: &Stream) -> Outcome<Vec<(Bytes, Open)>> {
+    let keys = entries::keys(cx, stream);
+    let mut found = Vec::new();
+    cx.keys.writes().scan(&keys.groups(), Direction::Forward, |key, value| {
+        let (name, now) = (Bytes::copy_from_slice(streams::group_name(key)), Group::decode(value)?);
+        found.push((name.clone(), Open { keys, name, former: Some(now), now }));
+        Ok(true)
+    })?;
+    Ok(found)
+}

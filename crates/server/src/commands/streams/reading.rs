@@ -1,0 +1,297 @@
+//! Commands that read from several streams, or wait for entries.
+
+use super::counters;
+use super::entries::{self, Entry};
+use super::groups::Open;
+use super::ids;
+use crate::commands::arguments::{Arguments, integer};
+use crate::commands::command::flags::{BLOCKING, READONLY, WRITE};
+use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::Stream;
+use crate::keyspace::streams::{Pending, StreamId};
+use crate::keyspace::writes::Direction;
+use crate::protocol::reply::Protocol;
+use crate::text::shown;
+use bytes::Bytes;
+
+const FAMILY: Family = Family::Stream;
+
+/// The commands of this module.
+pub const COMMANDS: &[Command] = &[
+    Command::alone(FAMILY, "xread", -4, READONLY | BLOCKING, xread)
+        .keys_of_streams(1)
+        .doc("5.0.0", "Returns entries of several streams, or waits for some."),
+    Command::alone(FAMILY, "xreadgroup", -7, WRITE | BLOCKING, xreadgroup)
+        .keys_of_streams(4)
+        .doc("5.0.0", "Returns entries of several streams to a consumer of a group, or waits for some."),
+];
+
+/// What a client asks for.
+struct Request<'a> {
+    /// Group and consumer.
+    group: Option<(&'a [u8], &'a [u8])>,
+    needs_no_acknowledgement: bool,
+    most: u64,
+    /// How long to wait; zero is forever.
+    timeout_ms: Option<u64>,
+    keys: &'a [&'a [u8]],
+    ids: &'a [&'a [u8]],
+}
+
+/// From where on a stream is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// After an id.
+    After(StreamId),
+    /// After what the group has read.
+    Group,
+}
+
+fn request<'a>(arguments: Arguments<'a>, is_group: bool) -> Outcome<Request<'a>> {
+    let mut words = arguments.words(1);
+    let (mut group, mut needs_no_acknowledgement, mut most, mut timeout_ms) = (None, false, 0, None);
+    while !words.is_done() {
+        if let Some(text) = words.take_with_value("BLOCK") {
+            let timeout = integer(text).map_err(|_| Failure::text("ERR timeout is not an integer or out of range"))?;
+            let timeout = u64::try_from(timeout).map_err(|_| Failure::text("ERR timeout is negative"))?;
+            timeout_ms = Some(timeout);
+        } else if let Some(text) = words.take_with_value("COUNT") {
+            most = u64::try_from(integer(text)?).unwrap_or(0);
+        } else if words.left() > 1 && words.take("STREAMS") {
+            let (count, place) = (words.left(), words.place());
+            if !count.is_multiple_of(2) {
+                return Err(Failure::text(
+                    "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
+                ));
+            }
+            if is_group && group.is_none() {
+                return Err(Failure::text("ERR Missing GROUP option for XREADGROUP"));
+            }
+            let half = place + count / 2;
+            let (keys, ids) = (arguments.range(place, half), arguments.from(half));
+            // No count is no limit.
+            let most = if most == 0 { u64::MAX } else { most };
+            return Ok(Request { group, needs_no_acknowledgement, most, timeout_ms, keys, ids });
+        } else if let Some([name, consumer]) = words.take_with_values("GROUP") {
+            if !is_group {
+                return Err(Failure::text(
+                    "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
+                ));
+            }
+            group = Some((name, consumer));
+        } else if words.take("NOACK") {
+            if !is_group {
+                return Err(Failure::text(
+                    "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
+                ));
+            }
+            needs_no_acknowledgement = true;
+        } else {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    Err(Failure::SYNTAX)
+}
+
+/// From where on to read a stream; whether it was the latest id that was asked for.
+fn from(stream: Option<&Stream>, text: &[u8], is_group: bool) -> Outcome<From> {
+    match text {
+        b"$" if is_group => Err(Failure::text(
+            "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
+             specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
+        )),
+        b"$" => Ok(From::After(stream.map_or(StreamId::LEAST, |stream| stream.last))),
+        b">" if is_group => Ok(From::Group),
+        b">" => Err(Failure::text(
+            "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+        )),
+        _ => match ids::exact(text, 0)? {
+            // To Redis they are the same.
+            StreamId::MOST if is_group => Ok(From::Group),
+            id => Ok(From::After(id)),
+        },
+    }
+}
+
+/// What is read from a stream. A pending entry may have been deleted.
+type Read = Vec<(StreamId, Option<Bytes>)>;
+
+fn read(cx: &mut Context<'_, '_>, stream: &Stream, after: StreamId, most: u64) -> Outcome<Vec<Entry>> {
+    match after.next() {
+        Some(from) => entries::range(cx, stream, (from, StreamId::MOST), Direction::Forward, most),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Delivers new entries to a consumer.
+fn deliver(
+    cx: &mut Context<'_, '_>,
+    stream: &Stream,
+    group: &mut Open,
+    consumer: &[u8],
+    request: &Request<'_>,
+) -> Outcome<Read> {
+    let found = read(cx, stream, group.now.last, request.most)?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let now_ms = cx.keys.now_ms();
+    let number = group.see_consumer(cx, consumer, now_ms)?.number;
+    let first = entries::edge_id(cx, stream, Direction::Forward)?;
+    for (id, _) in &found {
+        group.now.read = match group.now.read.filter(|_| !counters::has_gap_from(stream, first, *id)) {
+            Some(read) => Some(read.saturating_add(1)),
+            None => counters::added_up_to(stream, first, *id),
+        };
+        group.now.last = *id;
+    }
+    if !request.needs_no_acknowledgement {
+        let name = Bytes::copy_from_slice(consumer);
+        let now = Pending { consumer: number, at_ms: now_ms, deliveries: 1, name };
+        // Some may be pending already, after the group was set back.
+        group.fetch_pending(cx, found.iter().map(|(id, _)| *id))?;
+        for (id, _) in &found {
+            let former = group.pending(cx, *id)?;
+            group.assign(cx, *id, former.as_ref(), &now)?;
+        }
+    }
+    Ok(found.into_iter().map(|(id, value)| (id, Some(value))).collect())
+}
+
+/// Delivers entries again that are pending for a consumer.
+fn deliver_again(
+    cx: &mut Context<'_, '_>,
+    stream: &Stream,
+    group: &mut Open,
+    consumer: &[u8],
+    after: StreamId,
+    most: u64,
+) -> Outcome<Read> {
+    let now_ms = cx.keys.now_ms();
+    let number = group.see_consumer(cx, consumer, now_ms)?.number;
+    let Some(from) = after.next() else { return Ok(Vec::new()) };
+    let ids = group.own_pending(cx, number, (from, StreamId::MOST), most)?;
+    group.fetch_pending(cx, ids.iter().copied())?;
+    entries::fetch(cx, stream, ids.iter().copied())?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        let entry = entries::get(cx, stream, id)?;
+        if entry.is_some()
+            && let Some(former) = group.pending(cx, id)?
+        {
+            let now = Pending { at_ms: now_ms, deliveries: former.deliveries + 1, ..former.clone() };
+            group.assign(cx, id, Some(&former), &now)?;
+        }
+        found.push((id, entry));
+    }
+    Ok(found)
+}
+
+fn reply(cx: &mut Context<'_, '_>, served: Vec<(&[u8], Read)>) -> Outcome {
+    let is_map = cx.out.protocol() == Protocol::Three;
+    if is_map {
+        cx.out.map(served.len());
+    } else {
+        cx.out.array(served.len());
+    }
+    for (key, entries) in served {
+        if !is_map {
+            cx.out.array(2);
+        }
+        cx.out.bulk(key);
+        cx.out.array(entries.len());
+        for (id, value) in entries {
+            match value {
+                Some(value) => entries::reply(cx, (id, value))?,
+                None => {
+                    cx.out.array(2);
+                    entries::reply_id(cx, id);
+                    cx.out.null_array();
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The stream of a group that must be there.
+fn stream_of_group(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<Stream> {
+    let stream = cx.keys.stream(cx.space(), key);
+    if cx.session.is_resumed && !matches!(stream, Ok(Some(_))) {
+        return Err(Failure::text("UNBLOCKED the stream key no longer exists"));
+    }
+    if let Some(stream) = stream?
+        && Open::find(cx, &stream, name)?.is_some()
+    {
+        return Ok(stream);
+    }
+    if cx.session.is_resumed {
+        return Err(Failure::text("NOGROUP the consumer group this client was blocked on no longer exists"));
+    }
+    let (key, name) = (shown::short(key, 128), shown::short(name, 128));
+    Err(Failure::new(format!("NOGROUP No such key '{key}' or consumer group '{name}' in XREADGROUP with GROUP option")))
+}
+
+fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) -> Outcome {
+    let request = request(arguments, is_group)?;
+    let mut wanted = Vec::with_capacity(request.keys.len());
+    for (key, id) in request.keys.iter().zip(request.ids) {
+        let stream = match request.group {
+            Some((group, _)) => Some(stream_of_group(cx, key, group)?),
+            None => cx.keys.stream(cx.space(), key)?,
+        };
+        wanted.push((*key, stream, from(stream.as_ref(), id, is_group)?));
+    }
+    let mut served = Vec::new();
+    for (key, stream, from) in &wanted {
+        let Some(stream) = stream else { continue };
+        let group = match request.group {
+            Some((name, consumer)) => Open::find(cx, stream, name)?.map(|group| (group, consumer)),
+            None => None,
+        };
+        let read = match (group, *from) {
+            (Some((mut group, consumer)), From::Group) => {
+                let read = deliver(cx, stream, &mut group, consumer, &request)?;
+                group.save(cx);
+                Some(read).filter(|read| !read.is_empty())
+            }
+            (Some((mut group, consumer)), From::After(id)) => {
+                let read = deliver_again(cx, stream, &mut group, consumer, id, request.most)?;
+                group.save(cx);
+                Some(read)
+            }
+            (None, From::After(id)) => {
+                let found = read(cx, stream, id, request.most)?;
+                Some(found.into_iter().map(|(id, value)| (id, Some(value))).collect())
+                    .filter(|read: &Read| !read.is_empty())
+            }
+            (None, From::Group) => None,
+        };
+        served.extend(read.map(|read| (*key, read)));
+    }
+    if !served.is_empty() {
+        return reply(cx, served);
+    }
+    cx.out.null_array();
+    if let Some(timeout_ms) = request.timeout_ms {
+        // What comes later is meant, so that the latest ids are those of now.
+        let first_id = arguments.len() - request.ids.len();
+        let mut request_again: Vec<Bytes> =
+            arguments.range(0, first_id).iter().map(|word| Bytes::copy_from_slice(word)).collect();
+        request_again.extend(wanted.iter().map(|(_, _, from)| match from {
+            From::After(id) => Bytes::from(id.to_string()),
+            From::Group => Bytes::from_static(b">"),
+        }));
+        cx.wait_with(request.keys, timeout_ms, request_again);
+    }
+    Ok(())
+}
+
+fn xread(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    read_all(cx, arguments, false)
+}
+
+fn xreadgroup(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
+    read_all(cx, arguments, true)
+}

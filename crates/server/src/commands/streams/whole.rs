@@ -1,0 +1,104 @@
+//! All of a stream, as one value in memory: for carrying it to another server.
+
+use super::basic::new_stream;
+use super::entries;
+use super::groups::{self, Open};
+use crate::commands::command::Context;
+use crate::keyspace::failure::Outcome;
+use crate::keyspace::header::Stream;
+use crate::keyspace::streams::{self, Pending, StreamId};
+use crate::keyspace::writes::Direction;
+use bytes::Bytes;
+
+/// An entry that is pending for a consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WholePending {
+    pub(crate) id: StreamId,
+    pub(crate) at_ms: u64,
+    pub(crate) deliveries: u64,
+    /// The place of the consumer among those of the group.
+    pub(crate) consumer: usize,
+}
+
+/// A group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WholeGroup {
+    pub(crate) name: Bytes,
+    pub(crate) last: StreamId,
+    pub(crate) read: Option<u64>,
+    /// Names, and when they last asked for something.
+    pub(crate) consumers: Vec<(Bytes, u64)>,
+    /// In the order of ids.
+    pub(crate) pending: Vec<WholePending>,
+}
+
+/// All of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WholeStream {
+    /// Ids with fields and values.
+    pub(crate) entries: Vec<(StreamId, Vec<Bytes>)>,
+    pub(crate) last: StreamId,
+    pub(crate) deleted: StreamId,
+    pub(crate) added: u64,
+    pub(crate) groups: Vec<WholeGroup>,
+}
+
+impl WholeStream {
+    /// All of a stream.
+    pub(crate) fn read(cx: &mut Context<'_, '_>, stream: &Stream) -> Outcome<Self> {
+        let found = entries::range(cx, stream, (StreamId::LEAST, StreamId::MOST), Direction::Forward, u64::MAX)?;
+        let entries = found.into_iter().map(|(id, value)| Ok((id, streams::decode_entry(value)?)));
+        let entries = entries.collect::<Outcome<Vec<_>>>()?;
+        let mut groups = Vec::new();
+        for (name, group) in groups::all(cx, stream)? {
+            let consumers = group.consumers(cx)?;
+            let mut pending = Vec::new();
+            group.each_pending(cx, (StreamId::LEAST, StreamId::MOST), Direction::Forward, |id, of| {
+                let place = consumers.iter().position(|(name, _)| *name == of.name);
+                pending.extend(place.map(|consumer| WholePending {
+                    id,
+                    at_ms: of.at_ms,
+                    deliveries: of.deliveries,
+                    consumer,
+                }));
+                true
+            })?;
+            let consumers = consumers.into_iter().map(|(name, consumer)| (name, consumer.seen_ms)).collect();
+            groups.push(WholeGroup { name, last: group.now.last, read: group.now.read, consumers, pending });
+        }
+        Ok(Self { entries, last: stream.last, deleted: stream.deleted, added: stream.added, groups })
+    }
+
+    /// Replaces what a key holds, which does not expire then.
+    pub(crate) fn write(self, cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome {
+        cx.remove(key)?;
+        let mut stream = new_stream(cx)?;
+        for (id, words) in &self.entries {
+            let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
+            let place = entries::keys(cx, &stream).entry(*id);
+            cx.keys.writes().put(place, streams::encode_entry(&words));
+        }
+        stream = Stream {
+            entries: self.entries.len() as u64,
+            last: self.last,
+            deleted: self.deleted,
+            added: self.added,
+            ..stream
+        };
+        for whole in self.groups {
+            let mut group = Open::new(cx, &stream, &whole.name, whole.last, whole.read)?;
+            let mut numbers = Vec::with_capacity(whole.consumers.len());
+            for (name, seen_ms) in &whole.consumers {
+                numbers.push(group.see_consumer(cx, name, *seen_ms)?.number);
+            }
+            for WholePending { id, at_ms, deliveries, consumer } in whole.pending {
+                if let (Some(number), Some((name, _))) = (numbers.get(consumer), whole.consumers.get(consumer)) {
+                    let pending = Pending { consumer: *number, at_ms, deliveries, name: name.clone() };
+                    group.assign(cx, id, None, &pending)?;
+                }
+            }
+            group.save(cx);
+        }
+        cx.keys.set_stream(cx.space(), key, stream)
+    }
+}

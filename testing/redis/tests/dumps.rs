@@ -1,0 +1,75 @@
+//! What a key holds goes from a real Redis to Forebay's server and back, as `DUMP` gives it.
+
+use forebay_env::Random;
+use forebay_redis_differential::client::{Client, Value};
+use forebay_redis_differential::families::FAMILIES;
+use forebay_redis_differential::run::{self, Pair};
+
+const COMMANDS: usize = 1500;
+
+fn connect(pair: &Pair) -> [Client; 2] {
+    [pair.redis.port, pair.forebay.address().port()].map(|port| Client::connect(port).unwrap())
+}
+
+fn keys(client: &mut Client) -> Vec<Vec<u8>> {
+    let Value::Many(_, keys) = client.call(&["KEYS", "*"]).unwrap() else { panic!("no keys") };
+    keys.into_iter().map(|key| if let Value::Bulk(key) = key { key } else { panic!("no key") }).collect()
+}
+
+/// Gives one server what the other one holds.
+fn carry(from: &mut Client, to: &mut Client) {
+    to.call(&["FLUSHALL"]).unwrap();
+    for key in keys(from) {
+        let Value::Bulk(dump) = from.call(&[b"DUMP", &key[..]]).unwrap() else { panic!("no dump") };
+        let restored = to.call(&[b"RESTORE", &key[..], b"0", &dump[..]]).unwrap();
+        assert_eq!(restored, Value::Simple("OK".into()), "{}: {}", key.escape_ascii(), dump.escape_ascii());
+    }
+}
+
+#[test]
+fn every_type_goes_there_and_back() {
+    let pair = Pair::start();
+    let [mut redis, mut forebay] = connect(&pair);
+    for name in ["strings", "hashes", "sets", "lists", "sorted-sets", "streams", "sorting"] {
+        let templates = FAMILIES.iter().find(|family| family.name == name).unwrap().templates();
+        let mut random = Random::seeded(1);
+        redis.call(&["FLUSHALL"]).unwrap();
+        for _ in 0..COMMANDS {
+            redis.call(&templates.next(&mut random).1).unwrap();
+        }
+        redis.call(&["SELECT", "0"]).unwrap();
+        large(&mut redis, name);
+        let held = run::everything(&mut redis);
+        carry(&mut redis, &mut forebay);
+        assert_eq!(run::everything(&mut forebay), held, "{name}: from Redis");
+        carry(&mut forebay, &mut redis);
+        assert_eq!(run::everything(&mut redis), held, "{name}: to Redis");
+    }
+}
+
+/// What Redis keeps otherwise than small values: compressed strings, several nodes, tables in place of lists.
+fn large(redis: &mut Client, name: &str) {
+    let long = "long ".repeat(5000);
+    let call = |redis: &mut Client, words: &[&str]| drop(redis.call(words).unwrap());
+    match name {
+        "strings" => {
+            call(redis, &["SET", "long", &long]);
+            ["1", "-1", "300", "-70000", "9999999999"].iter().for_each(|number| call(redis, &["SET", number, number]));
+        }
+        "lists" => call(redis, &["RPUSH", "long", "1", &long, "-3000", "x", "100000", "9999999999"]),
+        "sets" => {
+            call(redis, &["SADD", "integers", "1", "-5", "70000", "99999999999"]);
+            call(redis, &["SADD", "long", "1", &long]);
+        }
+        "hashes" => call(redis, &["HSET", "long", "field", &long, "2", "-1000"]),
+        "sorted-sets" => call(redis, &["ZADD", "long", "1.5", &long, "-inf", "x", "3", "5"]),
+        _ => {
+            for number in 0..250 {
+                call(redis, &["XADD", "long", &format!("9-{}", number + 1), "field", &format!("{number}")]);
+            }
+            call(redis, &["XDEL", "long", "9-7", "9-250"]);
+            call(redis, &["XGROUP", "CREATE", "long", "g", "9-3"]);
+            call(redis, &["XREADGROUP", "GROUP", "g", "c", "COUNT", "5", "STREAMS", "long", ">"]);
+        }
+    }
+}
