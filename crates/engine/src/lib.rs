@@ -38,6 +38,7 @@
 //! | 4 | `StorageLog::shipping`, then `Register::state`, which may also follow `Commits::turn` | the log and the commits in storage |
 //! | 5 | `Shard::state` | the bookkeeping of background work |
 //! | 6 | `Shard::reserve` | memory held back while memory is short |
+//! | 6 | `Common::ledger` | who has reserved remote memory |
 //! | 7 | `Tree::changing` | the change of a view |
 //! | 8 | `Tree::snapshots` | the pinned numbers |
 //! | 9 | the locks of `remote`: an owner's epoch, the contents of a node's part, idle endpoints, cached indexes | |

@@ -14,7 +14,7 @@ use crate::terms::recovery::Recovery;
 use crate::terms::routing::KeyRange;
 use crate::terms::{Durability, Entry, Error, Options, Result, Stamp, Statistics, Syncing, WriteOptions};
 use crate::work::background::{Background, Idle};
-use crate::work::bell::Bell;
+use crate::work::common::Common;
 use crate::work::shard::Shard;
 use crate::work::ticker::Ticker;
 use crate::write::batch::{Write, WriteBatch};
@@ -68,9 +68,9 @@ impl Db {
     /// when another process has it open; `Unavailable` when a node is gone; `Corrupt`; `Io` when there is no memory or
     /// no thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
-        let bell = Arc::new(Bell::default());
-        let Opened { nodes, shards, routing, logs, recovery, cut, log } = open::open(clients, &options, &bell)?;
-        let background = Background::start(Arc::clone(&shards), bell, options.background_threads)?;
+        let common = Arc::new(Common::default());
+        let Opened { nodes, shards, routing, logs, recovery, cut, log } = open::open(clients, &options, &common)?;
+        let background = Background::start(Arc::clone(&shards), common, options.background_threads)?;
         let router = Arc::new(Router::new(shards, routing, cut));
         let mut inner = Inner {
             router,

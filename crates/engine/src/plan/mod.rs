@@ -6,7 +6,9 @@
 //! hands in.
 
 pub(crate) mod delegating;
+pub(crate) mod ledger;
 pub(crate) mod manual;
+pub(crate) mod pace;
 pub(crate) mod picker;
 pub(crate) mod planner;
 pub(crate) mod room;

@@ -65,9 +65,10 @@ use crate::plan::tiers::{Tier, Tiers, is_stored, records_in_memory};
 use crate::terms::Options;
 use crate::terms::options::CompactionStyle;
 use crate::terms::segment_numbers::NUMBERS_OF_A_JOB;
+use forebay_base::record::{MIN_RECORD_BYTES, pad};
 use forebay_base::{KeyOrder, SegmentId};
 use forebay_proto::ranges::GRANULARITY_BYTES;
-use forebay_table::job::{Clustering, LEAST_PIECE_BYTES, Residents, SizeClasses};
+use forebay_table::job::{Clustering, LEAST_PIECE_BYTES, PIECES_OF_RUN, Residents, SizeClasses};
 use forebay_table::{Placement, SegmentInfo, SegmentUse, TableId, TableMetadata, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,8 +83,6 @@ const AIM_PERCENT: u64 = 80;
 const FULL_DEAD_PERCENT: u64 = 6;
 /// Percent of an extent up to which it is sparse.
 const SPARSE_PERCENT: u64 = 75;
-/// Bytes of index that a compaction writes for an entry, about.
-const INDEX_ENTRY_BYTES: u64 = 24;
 /// Tables of a level that are tried when others are busy.
 const MOST_TRIES: usize = 8;
 
@@ -105,22 +104,35 @@ impl Pick {
         self.inputs.iter().filter(move |(level, _)| Some(*level) == first).map(|(_, table)| table.id)
     }
 
-    /// Bytes of memory that its outputs may take: all entries survive.
-    pub(crate) fn output_bytes(&self) -> u64 {
+    /// A bound of the memory that its outputs take: all entries survive, and what each segment is rounded up by.
+    pub(crate) fn output_bytes(&self, options: &Options) -> u64 {
         let Work::Merge { clustering, vacated, .. } = &self.work else { return 0 };
         if self.tier == Tier::Storage {
             return 0;
         }
+        let small = match self.size_classes(options) {
+            SizeClasses::NONE => 0,
+            classes => pad(MIN_RECORD_BYTES + classes.medium_from_bytes as usize) as u64,
+        };
         let is_gathered = |used: &SegmentUse| match clustering {
             Clustering::Gather(Residents::Rewrite) => true,
             Clustering::Gather(Residents::Keep) if !used.is_run => true,
             _ => vacated.contains(&used.id),
         };
-        let of_table = |(_, table): &(u8, Arc<TableMetadata>)| {
-            let gathered = table.properties.segments.iter().filter(|used| is_gathered(used));
-            table.properties.entries() * INDEX_ENTRY_BYTES + gathered.map(|used| used.live_bytes).sum::<u64>()
+        let leaves = |used: &SegmentUse| match is_gathered(used) {
+            true => used.live_bytes,
+            // Small records are gathered by every compaction, except residents that are kept.
+            false if *clustering != Clustering::None => 0,
+            false => used.live_bytes.min(used.entries.saturating_mul(small)),
         };
-        self.inputs.iter().map(of_table).sum()
+        let tables = || self.inputs.iter().map(|(_, table)| table);
+        let gathered: u64 = tables().flat_map(|table| &table.properties.segments).map(leaves).sum();
+        let records: u64 = tables().map(|table| table.properties.record_bytes).sum();
+        let indexes: u64 = tables().map(|table| table.image.length).sum();
+        let outputs = 1 + records / (options.target_table_bytes / 2).max(1);
+        let piece = (options.target_table_bytes / PIECES_OF_RUN).max(LEAST_PIECE_BYTES);
+        let pieces = if gathered == 0 { 0 } else { outputs + gathered / piece };
+        gathered + indexes + indexes / 8 + (outputs + pieces) * GRANULARITY_BYTES
     }
 
     /// How its records are treated by their size. What takes nothing down a level moves what it was picked for, and
@@ -376,7 +388,7 @@ impl<'a> Picker<'a> {
         let halves = std::iter::successors(Some(tables.len()), |count| (*count > 1).then_some(count / 2));
         let mut picks = halves.map(|count| self.build(0, tables.iter().rev().take(count).rev().cloned().collect()));
         let share = if self.room.is_none() { 8 } else { 2 };
-        let is_small = |pick: &Pick| pick.output_bytes() <= self.room.scratch_bytes / share;
+        let is_small = |pick: &Pick| pick.output_bytes(self.options) <= self.room.scratch_bytes / share;
         let first = picks.next()?;
         let pick = if self.room.is_plenty() || is_small(&first) { Some(first) } else { None };
         let pick = pick.or_else(|| picks.by_ref().find(is_small)).or_else(|| {
@@ -717,6 +729,6 @@ fn range<'t>(order: KeyOrder, tables: impl Iterator<Item = &'t Arc<TableMetadata
 }
 
 #[cfg(test)]
-mod progress;
+pub(crate) mod progress;
 #[cfg(test)]
 pub(crate) mod tests;

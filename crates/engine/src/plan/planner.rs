@@ -1,19 +1,23 @@
 //! What a shard does next in the background, and why its writers wait: events in, commands out.
 //!
 //! ```text
-//!   events     sealed ▪ flushed ▪ compacted ▪ committed ▪ failed ▪ room reported ▪ asked to compact
+//!   events     flushed ▪ compacted ▪ committed ▪ failed ▪ asked to compact
 //!                                     │
 //!                                  Planner ◄── Scene: the tree as it stands, and the time
-//!                                     │
+//!                                     │    ◄─► Ledger: what memory there is, and who has reserved it
 //!   commands   flush these memtables ▪ compact this ▪ a writer waits, pauses, or is refused
 //! ```
 //!
 //! Memtables are flushed by one flush at a time, oldest first, so level 0 stays in order. Compactions that share no
-//! table run beside that and beside each other.
+//! table run beside that and beside each other. A compaction is begun when the ledger holds what it may write. If it
+//! does not, the next one is tried that is due. If none fits and no other one is under way, the first of them gets all
+//! that there is: it may take less than its bound.
 
+use crate::plan::ledger::{Holder, Ledger, Reservation, Returns};
 use crate::plan::manual::{self, ManualCompaction, Step};
 use crate::plan::picker::{Cursors, Pick, Picker};
-use crate::plan::room::{PATIENCE_NANOS, Room, RoomPace};
+use crate::plan::room::Room;
+use crate::plan::tiers::{Tier, is_in_memory};
 use crate::terms::routing::KeyRange;
 use crate::terms::statistics::StallCause;
 use crate::terms::{Error, Options};
@@ -26,19 +30,45 @@ use std::time::Duration;
 const MAX_RETRIES: u32 = 5;
 /// Nanoseconds before background work is tried again.
 const RETRY_PAUSE: u64 = 50_000_000;
+/// The share of a flush's index before there was a flush.
+const FIRST_INDEX_SHARE: u64 = 128;
+/// Bytes of records that a flush must have written for the share of its index to say something.
+const LEAST_SAMPLE: u64 = 4096;
 /// Nanoseconds before background work that storage refused is tried again.
 const STORAGE_PAUSE: u64 = 200_000_000;
 
+/// How long a writer waits while nothing returns memory that is known here: readers let go of what they pin, the node
+/// cleans what was freed, and other databases give back theirs.
+const PATIENCE_NANOS: u64 = 500_000_000;
+/// Compactions that are asked for before it is clear that none fits.
+const MOST_ASKED: usize = 16;
+
 /// What decisions are made by, beside what the planner knows.
 pub(crate) struct Scene<'a> {
+    /// The shard in the ledger.
+    pub(crate) holder: Holder,
     pub(crate) options: &'a Options,
     pub(crate) version: &'a Version,
     /// How often scans crossed a table.
     pub(crate) crossings: &'a dyn Fn(TableId) -> u32,
     /// Bytes of each sealed memtable, newest first.
     pub(crate) sealed: &'a [u64],
+    /// Bytes that the active memtable may take, or has taken when it has ended.
+    pub(crate) active: u64,
+    /// Where compactions may run beside here.
+    pub(crate) near: Near,
     /// Clock of the options, nanoseconds.
     pub(crate) now: u64,
+}
+
+/// Where compactions may run, and their outputs lie in the node's own part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Near {
+    Nowhere,
+    /// At the memory node, which does not reach the storage.
+    MemoryNode,
+    /// At executors, which do.
+    Executors,
 }
 
 /// Something to do.
@@ -55,6 +85,7 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct Compaction {
     pub(crate) pick: Pick,
+    pub(crate) reservation: Reservation,
     step_of: Option<StepOf>,
 }
 
@@ -101,17 +132,19 @@ pub(crate) struct Planner {
     storage: Option<Error>,
     /// When the flush that did is tried again, if one did.
     flush_again_at: Option<u64>,
-    /// What room the memory node has left.
+    /// What room the ledger left the shard when it was last asked.
     room: Room,
-    room_pace: RoomPace,
-    /// Since when memory is short, and nothing was found that may free some, or has failed since.
-    hopeless_since: Option<u64>,
-    /// Tables whose compaction found no room since background work last succeeded.
-    too_large: BTreeSet<TableId>,
-    /// When these are tried again at the earliest.
-    large_from: u64,
-    /// What the compactions under way may write.
-    output_bytes: u64,
+    /// Bytes that the last flush took for an index, for 1,024 bytes of records. Where records get smaller, the first
+    /// index over them takes more than was reserved: then it takes from the reserve.
+    index_share: Option<u64>,
+    /// Since when memory is short and nothing was found that may return some.
+    stuck_since: Option<u64>,
+    /// Tables whose compaction the ledger has no memory for, until some is returned.
+    denied: BTreeSet<TableId>,
+    /// Tables whose compaction found less memory than the ledger held, until background work succeeds.
+    failed: BTreeSet<TableId>,
+    /// What has come back to the ledger as far as this was seen.
+    returns: Returns,
     flushing: bool,
     /// Compactions under way, and the tables that they work on.
     compactions: usize,
@@ -139,7 +172,7 @@ impl Planner {
         self.compactions
     }
 
-    /// The room that was reported, less what was given out since.
+    /// The room that the ledger left when it was last asked.
     pub(crate) const fn room(&self) -> Room {
         self.room
     }
@@ -150,19 +183,19 @@ impl Planner {
     }
 
     /// Whether what may free memory is due, whatever it costs.
-    pub(crate) fn is_short(&self) -> bool {
-        self.full.is_some() || self.room.is_none()
+    fn is_short(&self) -> bool {
+        self.full.is_some() || self.room.is_none() || !self.denied.is_empty()
     }
 
-    /// Whether memory is short, and for a while nothing was found that may free some.
-    fn is_hopeless(&self, now: u64) -> bool {
-        self.is_short() && self.hopeless_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE_NANOS)
+    /// Whether memory is short, and for a while nothing was found that may return some.
+    fn is_stuck(&self, now: u64) -> bool {
+        self.is_short() && self.stuck_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE_NANOS)
     }
 
-    /// Why a writer is refused: memory is short, and for a while nothing was found that may free some, nor is it
-    /// tried just now. Deletions are refused only when their flush failed too.
+    /// Why a writer is refused: for a while nothing was found that may return memory, nor is anything under way that
+    /// does. Deletions are refused only when their flush failed too.
     pub(crate) fn given_up(&self, frees: bool, now: u64) -> Option<Error> {
-        let is_refused = self.is_hopeless(now) && self.compactions == 0 && (!frees || self.flush_again_at.is_some());
+        let is_refused = self.is_stuck(now) && (!frees || self.flush_again_at.is_some());
         is_refused.then(|| {
             let why = self.full.as_ref().map(|full| format!(" ({full})")).unwrap_or_default();
             let advice = "delete something, which is still accepted, or use a memory node with more memory";
@@ -184,11 +217,49 @@ impl Planner {
 
 /// Events.
 impl Planner {
+    /// The shard's memory was looked at: what its memtables need is as the scene shows, and memory may have been
+    /// returned.
+    pub(crate) fn look(&mut self, scene: &Scene<'_>, ledger: &mut Ledger) {
+        let installed = scene.sealed.iter().fold(scene.active, |sum, bytes| sum.saturating_add(*bytes));
+        ledger.installed(scene.holder, self.with_index(installed));
+        let was_none = self.room.is_none();
+        self.room = ledger.room(scene.holder, self.memtable_bytes(scene.options));
+        let returns = ledger.returns(scene.holder);
+        if returns != self.returns {
+            self.denied.clear();
+        }
+        // What a compaction that failed had taken comes back while others go on.
+        if returns.memory != self.returns.memory && !ledger.is_at_work(scene.holder) {
+            self.failed.clear();
+        }
+        self.returns = returns;
+        if ledger.is_at_work(scene.holder) || was_none && !self.room.is_none() {
+            self.stuck_since = None;
+        }
+    }
+
+    /// What the flush of so many bytes of records takes.
+    fn with_index(&self, bytes: u64) -> u64 {
+        bytes.saturating_add(bytes / 1024 * self.index_share.unwrap_or(FIRST_INDEX_SHARE))
+    }
+
+    /// What the flush of a full memtable takes.
+    fn memtable_bytes(&self, options: &Options) -> u64 {
+        self.with_index(options.write_buffer_bytes as u64)
+    }
+
     /// A memtable took the place of one that was sealed. Returns how long its writer pauses for want of room.
-    pub(crate) fn sealed(&mut self, need: Need, options: &Options) -> Duration {
-        let room = self.room;
-        self.room.take_memtable(options.write_buffer_bytes as u64);
-        if need.frees { Duration::ZERO } else { self.room_pace.pause(room) }
+    pub(crate) fn sealed(&mut self, scene: &Scene<'_>, ledger: &mut Ledger, need: Need) -> Duration {
+        let pause = ledger.pause(scene.holder, self.memtable_bytes(scene.options), scene.now);
+        if need.frees { Duration::ZERO } else { pause }
+    }
+
+    /// A flush has written so many bytes of records, and so many of an index.
+    pub(crate) fn wrote(&mut self, holder: Holder, ledger: &mut Ledger, records: u64, index: u64) {
+        if records >= LEAST_SAMPLE {
+            self.index_share = Some(index.saturating_mul(1024) / records);
+        }
+        ledger.flushed(holder, records.saturating_add(index));
     }
 
     /// A flush has ended; `is_full` when it found no memory.
@@ -201,14 +272,13 @@ impl Planner {
 
     /// A compaction has ended: well, or with an error of this kind.
     pub(crate) fn compacted(&mut self, compaction: Compaction, failed: Option<ErrorKind>, order: KeyOrder) {
-        let Compaction { pick, step_of } = compaction;
+        let Compaction { pick, step_of, .. } = compaction;
         self.compactions -= 1;
-        self.output_bytes -= pick.output_bytes();
         for (_, table) in &pick.inputs {
             self.busy.remove(&table.id);
         }
         if failed == Some(ErrorKind::Full) {
-            self.too_large.extend(pick.chosen());
+            self.failed.extend(pick.chosen());
         }
         if failed.is_some() {
             self.take_again(order, step_of);
@@ -220,8 +290,9 @@ impl Planner {
         self.storage = None;
         self.full = None;
         self.flush_again_at = None;
-        self.hopeless_since = None;
-        self.too_large.clear();
+        self.stuck_since = None;
+        self.failed.clear();
+        self.denied.clear();
         self.retries = 0;
         if by_flush {
             self.cursors.begin_moves();
@@ -249,18 +320,6 @@ impl Planner {
         self.retry_at = now.saturating_add(STORAGE_PAUSE);
         // Busy: the same may go at the next try.
         self.storage = (error.kind() != ErrorKind::Busy).then_some(error);
-    }
-
-    /// The memory node has so much room, of which `installed` memtables have theirs. Returns whether there is some
-    /// again where there was none.
-    pub(crate) fn room_reported(&mut self, room: Room, installed: u64) -> bool {
-        let was_none = self.room.is_none();
-        self.room = Room { memtables: room.memtables.saturating_sub(installed), ..room };
-        let is_back = was_none && !self.room.is_none();
-        if is_back {
-            self.hopeless_since = None;
-        }
-        is_back
     }
 
     /// Somebody asks for a compaction of a range, which is to drop what expired before a time, in milliseconds since 1970.
@@ -314,60 +373,82 @@ impl Planner {
     }
 
     /// What to compact now.
-    pub(crate) fn next_compaction(&mut self, scene: &Scene<'_>) -> Option<Command> {
+    pub(crate) fn next_compaction(&mut self, scene: &Scene<'_>, ledger: &mut Ledger) -> Option<Command> {
         if self.rests(scene.now) {
             return None;
         }
-        let busy = self.busy.union(&self.too_large).copied().collect();
-        let picker = self.picker(scene, &busy);
-        // What somebody asked for comes first, but without room what may make some: a step of the other may need a lot.
-        let picked = match picker.room.is_none() {
-            true => pick(&picker, &mut self.cursors).map(unasked).or_else(|| self.next_step(&picker)),
-            false => self.next_step(&picker).or_else(|| pick(&picker, &mut self.cursors).map(unasked)),
-        };
-        let Some(compaction) = picked else {
-            self.found_nothing(scene.now);
-            return None;
-        };
-        // Beside others only what there is room for; alone it may try.
-        let bytes = compaction.pick.output_bytes();
-        if self.compactions > 0 && self.output_bytes.saturating_add(bytes) > picker.room.scratch_bytes {
-            self.take_again(scene.options.key_order, compaction.step_of);
+        self.look(scene, ledger);
+        let mut denied = None;
+        for _ in 0..MOST_ASKED {
+            let Some((pick, step_of)) = self.next_pick(scene) else { break };
+            let can_be_near = can_be_near(scene, &pick);
+            if let Some(reservation) = ledger.begin(scene.holder, pick.output_bytes(scene.options), can_be_near) {
+                return Some(self.begun(Compaction { pick, reservation, step_of }));
+            }
+            self.denied.extend(pick.chosen());
+            self.take_again(scene.options.key_order, step_of);
+            denied = denied.or(Some(pick));
+        }
+        if ledger.is_at_work(scene.holder) {
             return None;
         }
-        self.room.take_outputs(bytes, scene.options.write_buffer_bytes as u64);
-        self.compactions += 1;
-        self.output_bytes += bytes;
-        self.busy.extend(compaction.pick.inputs.iter().map(|(_, table)| table.id));
-        Some(Command::Compact(compaction))
+        if let Some(pick) = denied {
+            let reservation = ledger.begin_with_all(scene.holder, can_be_near(scene, &pick));
+            return Some(self.begun(Compaction { pick, reservation, step_of: None }));
+        }
+        self.found_nothing(scene.now);
+        None
     }
 
-    /// Whether a writer gets another memtable.
-    pub(crate) fn admit(&self, scene: &Scene<'_>, need: Need) -> Admission {
+    /// What is to be compacted, if there is memory for it.
+    fn next_pick(&mut self, scene: &Scene<'_>) -> Option<(Pick, Option<StepOf>)> {
+        let busy = [&self.denied, &self.failed].into_iter().flatten().chain(&self.busy).copied().collect();
+        let picker = self.picker(scene, &busy);
+        let unasked = |pick| (pick, None);
+        // What somebody asked for comes first, but without room what may make some: a step of the other may need a lot.
+        match picker.room.is_none() {
+            true => pick(&picker, &mut self.cursors).map(unasked).or_else(|| self.next_step(&picker)),
+            false => self.next_step(&picker).or_else(|| pick(&picker, &mut self.cursors).map(unasked)),
+        }
+    }
+
+    fn begun(&mut self, compaction: Compaction) -> Command {
+        self.compactions += 1;
+        self.busy.extend(compaction.pick.inputs.iter().map(|(_, table)| table.id));
+        Command::Compact(compaction)
+    }
+
+    /// Whether a writer gets another memtable, which has then reserved its flush.
+    pub(crate) fn admit(&mut self, scene: &Scene<'_>, ledger: &mut Ledger, need: Need) -> Admission {
+        self.look(scene, ledger);
         let level0 = scene.version.level(0).len();
         let cause = if scene.sealed.len() >= scene.options.max_immutable_memtables {
             StallCause::Memtables
         } else if level0 >= scene.options.level0_stop_trigger
             && !scene.options.bulk_load
             // What would make level 0 smaller has no memory: what only deletes is let in, and its flush tells.
-            && !(need.frees && self.is_hopeless(scene.now))
+            && !(need.frees && self.is_stuck(scene.now))
         {
             StallCause::Level0Stop
-        } else if self.room.is_none() && !need.frees {
-            StallCause::MemoryFull
         } else {
-            return Admission::Install { is_reserve: self.room.is_none() };
+            let bytes = self.with_index(need.bytes.max(scene.options.write_buffer_bytes as u64));
+            let is_admitted = ledger.admit(scene.holder, bytes);
+            if is_admitted || need.frees {
+                return Admission::Install { is_reserve: !is_admitted };
+            }
+            ledger.waits(scene.holder);
+            StallCause::MemoryFull
         };
         let refused = self.storage.clone().or_else(|| self.given_up(need.frees, scene.now));
         refused.map_or(Admission::Wait(cause), Admission::Refuse)
     }
 
     /// The next step of the compaction that somebody asked for, if one goes on and can.
-    fn next_step(&mut self, picker: &Picker<'_>) -> Option<Compaction> {
+    fn next_step(&mut self, picker: &Picker<'_>) -> Option<(Pick, Option<StepOf>)> {
         let manual = self.manual.as_mut()?;
         let before = manual.clone();
         match manual::next(picker, manual) {
-            Step::Do(pick) => Some(Compaction { pick, step_of: Some(StepOf { number: self.manuals, before }) }),
+            Step::Do(pick) => Some((pick, Some(StepOf { number: self.manuals, before }))),
             Step::Wait => None,
             Step::Done => {
                 self.manual = None;
@@ -386,20 +467,23 @@ impl Planner {
     }
 
     fn found_nothing(&mut self, now: u64) {
-        if self.is_short() && self.compactions == 0 {
-            let since = *self.hopeless_since.get_or_insert(now);
-            // What found no room may find some now: readers have let go of theirs, perhaps. It is hopeless still,
-            // until something has succeeded.
-            if now.saturating_sub(since) >= PATIENCE_NANOS && now >= self.large_from {
-                self.too_large.clear();
-                self.large_from = now.saturating_add(PATIENCE_NANOS);
-            }
+        if self.is_short() {
+            self.stuck_since.get_or_insert(now);
         }
     }
 }
 
-const fn unasked(pick: Pick) -> Compaction {
-    Compaction { pick, step_of: None }
+/// Whether a compaction may run near the data: what merges neighbours of level 0 has its memory held here.
+fn can_be_near(scene: &Scene<'_>, pick: &Pick) -> bool {
+    let lies_in_memory = || {
+        let mut segments = pick.inputs.iter().flat_map(|(_, table)| table.segments());
+        pick.tier == Tier::Memory && segments.all(|id| is_in_memory(scene.version, id))
+    };
+    match scene.near {
+        Near::Nowhere => false,
+        Near::MemoryNode => pick.output_level > 0 && lies_in_memory(),
+        Near::Executors => pick.output_level > 0,
+    }
 }
 
 /// What to compact without being asked: nothing during a bulk load, unless memory is short.

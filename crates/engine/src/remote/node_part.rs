@@ -16,9 +16,9 @@ use crate::terms::Result;
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use forebay_memory_client::{Epoch, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle};
+use forebay_proto::RangeAllocator;
 use forebay_proto::calls::MAX_RANGES;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(crate) struct NodePart {
     /// Keeps the private store alive.
     _private: Option<Arc<PrivateStore>>,
     freed: Mutex<Vec<Freed>>,
-    /// Bytes of outputs that are not freed, by extent.
-    held: Mutex<BTreeMap<ExtentId, u64>>,
+    /// The outputs that are not freed, in their extents. What the node has allocated besides is not known here.
+    held: Mutex<RangeAllocator>,
     /// Number of requests made so far that have no number of their own.
     requests: AtomicU64,
 }
@@ -95,14 +95,21 @@ impl NodePart {
     }
 
     fn new(owner: Arc<Owner>, private: Option<Arc<PrivateStore>>) -> Self {
-        let (freed, held) = (Mutex::default(), Mutex::default());
+        let freed = Mutex::default();
+        let held = Mutex::new(RangeAllocator::new(owner.store().client().extent_bytes()));
         Self { owner, _private: private, freed, held, requests: AtomicU64::new(0) }
     }
 
     fn hold<'r>(&self, ranges: impl IntoIterator<Item = &'r ExtentRange>) {
         let mut held = lock(&self.held);
-        for range in ranges {
-            *held.entry(range.extent).or_default() += range.length;
+        for &range in ranges {
+            if !held.contains(range.extent) {
+                let _ = held.add(range.extent);
+            }
+            let range = rounded(&held, range);
+            if let Err(error) = held.reserve(range) {
+                tracing::debug!(%error, "an output lies where another one is");
+            }
         }
     }
 
@@ -196,22 +203,23 @@ impl NodePart {
 
     /// Counts an output no more.
     fn let_go(&self, range: ExtentRange) {
-        if let Entry::Occupied(mut extent) = lock(&self.held).entry(range.extent) {
-            *extent.get_mut() = extent.get().saturating_sub(range.length);
-            if *extent.get() == 0 {
-                extent.remove();
-            }
+        let mut held = lock(&self.held);
+        let range = rounded(&held, range);
+        // An extent without outputs is the node's.
+        if held.free(range).is_ok() {
+            let _ = held.remove(range.extent);
         }
     }
 
     /// Bytes of outputs that are not freed.
     pub(crate) fn held_bytes(&self) -> u64 {
-        lock(&self.held).values().sum()
+        lock(&self.held).statistics().allocated_bytes
     }
 
-    /// Free bytes in the extents of length `extent_bytes` that hold outputs. Other shards' jobs cannot use them.
-    pub(crate) fn free_bytes(&self, extent_bytes: u64) -> u64 {
-        lock(&self.held).values().map(|held| extent_bytes.saturating_sub(*held)).sum()
+    /// Free bytes in the extents that hold outputs, in pieces of at least `least` bytes. Other shards' jobs cannot use
+    /// them.
+    pub(crate) fn free_bytes(&self, least: u64) -> u64 {
+        lock(&self.held).free_in_pieces(least)
     }
 
     /// Whether frees wait to be sent.
@@ -238,4 +246,9 @@ impl NodePart {
             }
         }
     }
+}
+
+/// The range that an output occupies.
+fn rounded(held: &RangeAllocator, range: ExtentRange) -> ExtentRange {
+    ExtentRange { length: held.rounded(range.length).unwrap_or(range.length), ..range }
 }

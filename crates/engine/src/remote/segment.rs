@@ -24,7 +24,7 @@ use forebay_storage::BlockObject;
 use forebay_table::job::SearchPlace;
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A memory node, as shared by all shards of this database that have segments there.
@@ -48,8 +48,6 @@ pub(crate) struct Node {
     gather_from: Option<usize>,
     /// Lookups that the memory node does.
     searches: Searches,
-    /// Number of shards of this database that have no room left.
-    lacking: AtomicUsize,
 }
 
 /// A shard's part of the memory node that holds its segments.
@@ -64,8 +62,6 @@ pub(crate) struct Remote {
     owner: Option<Arc<Owner>>,
     /// The objects of a shard of a database on storage.
     objects: Option<Arc<Objects>>,
-    /// Whether this shard has no room left.
-    lacks: AtomicBool,
 }
 
 /// The error with which the session of `client` ended, if its node now says that it did.
@@ -92,7 +88,6 @@ impl Node {
             searches: Searches::new(client.runs_jobs()),
             runs_jobs: options.compaction_place != CompactionPlace::ComputeNode && client.runs_jobs(),
             offloading,
-            lacking: AtomicUsize::new(0),
             allocator: Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default())),
             foreground: Endpoints::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             scans: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
@@ -153,7 +148,6 @@ impl Remote {
             node_part,
             owner: None,
             objects: None,
-            lacks: AtomicBool::default(),
         })
     }
 
@@ -167,14 +161,7 @@ impl Remote {
     ) -> Self {
         let node_part = NodePart::of_owner(Arc::clone(&owner), outputs);
         let allocator = Arc::new(allocator);
-        Self {
-            node: Arc::clone(node),
-            allocator,
-            node_part: Some(node_part),
-            owner: Some(owner),
-            objects,
-            lacks: AtomicBool::default(),
-        }
+        Self { node: Arc::clone(node), allocator, node_part: Some(node_part), owner: Some(owner), objects }
     }
 
     /// The memory node that this shard shares with others.
@@ -195,20 +182,6 @@ impl Remote {
     /// Whether the database has a name, so that another process can take it over.
     pub(crate) fn is_named(&self) -> bool {
         self.owner.is_some()
-    }
-
-    /// Notes whether this shard has no room left.
-    pub(crate) fn set_lacking(&self, lacks: bool) {
-        match (self.lacks.swap(lacks, Ordering::Relaxed), lacks) {
-            (false, true) => drop(self.node.lacking.fetch_add(1, Ordering::Relaxed)),
-            (true, false) => drop(self.node.lacking.fetch_sub(1, Ordering::Relaxed)),
-            _ => {}
-        }
-    }
-
-    /// Whether another shard of this database has no room left at the node.
-    pub(crate) fn do_others_lack(&self) -> bool {
-        self.node.lacking.load(Ordering::Relaxed) > usize::from(self.lacks.load(Ordering::Relaxed))
     }
 
     /// The outputs of jobs elsewhere; `None` when compactions run at this node only.

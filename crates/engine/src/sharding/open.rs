@@ -12,7 +12,7 @@ use crate::terms::routing::{KeyRange, Routing};
 use crate::terms::time::ExpiryClock;
 use crate::terms::{Error, Options, Result};
 use crate::tree::version::identity;
-use crate::work::bell::Bell;
+use crate::work::common::Common;
 use crate::work::shard::Shard;
 use forebay_base::ErrorKind;
 use forebay_env::thread::spawn;
@@ -20,12 +20,12 @@ use forebay_memory_client::{MemoryClient, ShardId};
 use forebay_table::StoreConfig;
 use std::sync::Arc;
 
-/// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX). They ring `bell` when
-/// there is work.
+/// Opens the shards of a database, shard `i` on node `i` modulo the number of nodes (dLSM IX). They share
+/// `common`.
 ///
 /// # Errors
 /// See [`crate::Db::open`].
-pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, bell: &Arc<Bell>) -> Result<Opened> {
+pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Arc<Common>) -> Result<Opened> {
     options.check()?;
     let smallest = clients.iter().map(|client| client.extent_bytes()).min();
     let smallest = smallest.ok_or_else(|| Error::invalid("a database needs at least one memory node"))?;
@@ -34,9 +34,9 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, bell: &Arc<
     // Nodes without a shard are not used.
     let used = clients.get(..options.shards).unwrap_or(clients);
     let opened = match (&options.name, &options.storage) {
-        (Some(name), Some(storage)) => open_stored::open((storage, name), used, &options, &time, bell),
-        (Some(name), None) => open_named(name, used, &options, &time, bell),
-        (None, _) => open_private(nodes(used.iter(), &options), &options, &time, bell),
+        (Some(name), Some(storage)) => open_stored::open((storage, name), used, &options, &time, common),
+        (Some(name), None) => open_named(name, used, &options, &time, common),
+        (None, _) => open_private(nodes(used.iter(), &options), &options, &time, common),
     };
     opened.map_err(|error| judged(used, error))
 }
@@ -62,13 +62,18 @@ fn judged(clients: &[Arc<MemoryClient>], error: Error) -> Error {
     }
 }
 
-fn open_private(nodes: Vec<Arc<Node>>, options: &Options, time: &Arc<ExpiryClock>, bell: &Arc<Bell>) -> Result<Opened> {
+fn open_private(
+    nodes: Vec<Arc<Node>>,
+    options: &Options,
+    time: &Arc<ExpiryClock>,
+    common: &Arc<Common>,
+) -> Result<Opened> {
     let store = |node: &Arc<Node>| if node.has_part() { PrivateStore::create(node.client()) } else { Ok(None) };
     let stores = nodes.iter().map(store).collect::<Result<Vec<_>>>()?;
     let places = nodes.iter().zip(&stores).cycle().zip(0..).take(options.shards);
     let shards = places.map(|((node, store), id)| {
         let remote = Arc::new(Remote::new(node, store.as_ref(), ShardId(id))?);
-        Ok(Arc::new(Shard::new(options.clone(), remote, Arc::clone(time), Arc::clone(bell))?))
+        Ok(Arc::new(Shard::new(options.clone(), remote, Arc::clone(time), Arc::clone(common))?))
     });
     let shards = shards.collect::<Result<Vec<_>>>()?.into();
     let (routing, cut) = (options.routing()?, Arc::default());
@@ -80,7 +85,7 @@ fn open_named(
     clients: &[Arc<MemoryClient>],
     options: &Options,
     time: &Arc<ExpiryClock>,
-    bell: &Arc<Bell>,
+    common: &Arc<Common>,
 ) -> Result<Opened> {
     let config = StoreConfig {
         key_order: options.key_order,
@@ -104,7 +109,7 @@ fn open_named(
             let flushed = recovered.version.version.last_sequence();
             recovery.shards.push(ShardRecovery { flushed, last: recovered.log.last });
             recovery.segments_held += recovered.version.segments().count() as u64;
-            Ok(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(time), Arc::clone(bell))?))
+            Ok(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(time), Arc::clone(common))?))
         });
         result = opened.map(|shard| shards.push(shard));
         if result.is_err() {

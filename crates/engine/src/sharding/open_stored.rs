@@ -15,7 +15,7 @@ use crate::terms::time::ExpiryClock;
 use crate::terms::{Error, Options, Result};
 use crate::tree::cut::Cut;
 use crate::tree::version::identity;
-use crate::work::bell::Bell;
+use crate::work::common::Common;
 use crate::work::shard::Shard;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
@@ -33,7 +33,7 @@ pub(super) fn open(
     clients: &[Arc<MemoryClient>],
     options: &Options,
     time: &Arc<ExpiryClock>,
-    bell: &Arc<Bell>,
+    common: &Arc<Common>,
 ) -> Result<Opened> {
     let place = Place::new(storage, name)?;
     let config = StoreConfig {
@@ -59,7 +59,8 @@ pub(super) fn open(
     let copies = named::open_copies(clients, (name, identity.database), recorded, &identity.config, options)?;
     let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
     let owners = acquire(&copies.parts, options)?;
-    let taker = Taker { place, options, time, bell, nodes: &nodes, owners: &owners, copies: &copies, found, identity };
+    let taker =
+        Taker { place, options, time, common, nodes: &nodes, owners: &owners, copies: &copies, found, identity };
     let taken = taker.take_over().inspect_err(|_| owners.iter().for_each(|owner| owner.release()))?;
     let Taken { shards, records, recovery, cut, log } = taken;
     let bounds = taker.identity.config.bounds.as_slice();
@@ -75,7 +76,7 @@ struct Taker<'a> {
     place: Place,
     options: &'a Options,
     time: &'a Arc<ExpiryClock>,
-    bell: &'a Arc<Bell>,
+    common: &'a Arc<Common>,
     nodes: &'a [Arc<Node>],
     owners: &'a [Arc<Owner>],
     copies: &'a Copies,
@@ -152,8 +153,8 @@ impl Taker<'_> {
         let log = StorageLog::new(place, epoch, register_of_log, Arc::clone(cut), &reached, logs.left, self.options);
         let log = Arc::new(log);
         let of = |((restored, last), number)| {
-            let (time, bell) = (Arc::clone(self.time), Arc::clone(self.bell));
-            Ok(Arc::new(Shard::restored(self.options.clone(), restored, last, (register, &log, number), time, bell)?))
+            let (time, common) = (Arc::clone(self.time), Arc::clone(self.common));
+            Ok(Arc::new(Shard::restored(self.options.clone(), restored, last, (register, &log, number), time, common)?))
         };
         let shards = restored.into_iter().zip(reached).zip(0..).map(of).collect::<Result<Vec<_>>>()?;
         log.begin(shards.iter().map(|shard| Arc::clone(&shard.tree)).collect());

@@ -12,7 +12,7 @@ pub(crate) struct Buffer {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) block: SealedBlock,
     pub(crate) range_deletions: MemtableDeletions,
-    /// Takes only deletions, because only the headroom had room for its flush (see `room`).
+    /// Takes only deletions, because its flush has only what memtables leave to compactions.
     pub(crate) is_reserve: bool,
 }
 

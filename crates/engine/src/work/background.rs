@@ -15,7 +15,7 @@ use crate::plan::planner::{Command, Compaction, Planner};
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::version::LiveVersion;
-use crate::work::bell::Bell;
+use crate::work::common::Common;
 use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::sync::{Mutex, lock};
@@ -35,7 +35,7 @@ pub(crate) struct Background {
 #[derive(Debug)]
 struct Crew {
     shards: Arc<[Arc<Shard>]>,
-    bell: Arc<Bell>,
+    common: Arc<Common>,
     stopped: AtomicBool,
     /// Where the next look begins.
     turn: AtomicUsize,
@@ -63,14 +63,14 @@ impl Round {
 }
 
 impl Background {
-    /// Starts `threads` threads for the shards, which ring `bell`.
+    /// Starts `threads` threads for the shards, which share `common`.
     ///
     /// # Errors
     /// `Io` when the system refuses.
-    pub(crate) fn start(shards: Arc<[Arc<Shard>]>, bell: Arc<Bell>, threads: usize) -> Result<Self> {
+    pub(crate) fn start(shards: Arc<[Arc<Shard>]>, common: Arc<Common>, threads: usize) -> Result<Self> {
         let crew = Arc::new(Crew {
             shards,
-            bell,
+            common,
             stopped: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
             compactions: AtomicUsize::new(0),
@@ -93,7 +93,7 @@ impl Background {
     /// Ends the threads, each after what it does now.
     pub(crate) fn stop(&self) {
         self.crew.stopped.store(true, Ordering::Relaxed);
-        self.crew.bell.ring();
+        self.crew.common.bell.ring();
         for thread in lock(&self.threads).drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -105,7 +105,7 @@ impl Background {
 impl Crew {
     fn run(&self) {
         loop {
-            let rings = self.bell.rings();
+            let rings = self.common.bell.rings();
             if self.stopped.load(Ordering::Relaxed) {
                 return;
             }
@@ -114,10 +114,10 @@ impl Crew {
                 shard.work_on(task);
                 if is_compaction {
                     self.compactions.fetch_sub(1, Ordering::Relaxed);
-                    self.bell.ring();
+                    self.common.bell.ring();
                 }
             } else if !self.keep_house() {
-                self.bell.sleep(rings);
+                self.common.bell.sleep(rings);
             }
         }
     }
@@ -175,10 +175,10 @@ impl Shard {
     /// Does what is most urgent in this shard, if anything: for databases without threads. False when
     /// there was nothing to do.
     pub(crate) fn background_step(&self) -> bool {
-        if self.bell.stepping.swap(true, Ordering::Relaxed) {
+        if self.common.bell.stepping.swap(true, Ordering::Relaxed) {
             return false;
         }
-        let _ends = StepEnds(&self.bell.stepping);
+        let _ends = StepEnds(&self.common.bell.stepping);
         self.step()
     }
 
@@ -204,9 +204,7 @@ impl Shard {
         if frees {
             self.tree.remote.send_frees(1);
         }
-        if self.is_room_short() {
-            self.measure_room();
-        }
+        self.watch_room();
         let prepares = self.prepare_log() | self.tree.prepare_memtable();
         watches || frees || prepares
     }
@@ -218,9 +216,9 @@ impl Shard {
         }
         let view = Arc::clone(&self.tree.view.load());
         let was_asked = state.is_asked();
-        let command = self.with_scene(&view, |scene| match round {
+        let command = self.with_scene(&view, |scene, ledger| match round {
             Round::Flushes => state.next_flush(scene, false),
-            Round::Compactions => state.next_compaction(scene),
+            Round::Compactions => state.next_compaction(scene, ledger),
             Round::FlushesWhenFull => state.next_flush(scene, true),
         });
         if was_asked && !state.is_asked() {
@@ -237,16 +235,18 @@ impl Shard {
 
     fn work_on(&self, task: Task) {
         let _told = FailsWithPanic(self);
+        let mut taken = 0;
         // What a task names is freed before anybody hears that it is done.
         let (result, compacted) = match task {
             Task::Flush(buffers) => (self.flush(&buffers).map_err(|error| error.during("flushing memtables")), None),
-            Task::Compact(version, compaction) => {
+            Task::Compact(version, mut compaction) => {
                 let start = self.tree.options.clock.now();
-                let compacted = self.compact(version, &compaction.pick);
+                let compacted = self.compact(version, &compaction.pick, &mut compaction.reservation);
+                taken = compacted.as_ref().copied().unwrap_or(0);
                 if compacted.is_ok() && compaction.pick.inputs.iter().any(|(level, _)| *level == 0) {
                     self.pace.compacted(self.tree.options.clock.now().saturating_sub(start));
                 }
-                (compacted.map_err(|error| error.during("compacting")), Some(compaction))
+                (compacted.map(drop).map_err(|error| error.during("compacting")), Some(compaction))
             }
         };
         self.tree.view.reclaim();
@@ -255,7 +255,10 @@ impl Shard {
         let mut state = self.lock();
         match compacted {
             None => state.flushed(failed == Some(ErrorKind::Full), self.tree.options.clock.now()),
-            Some(compaction) => state.compacted(compaction, failed, self.tree.options.key_order),
+            Some(compaction) => {
+                self.common.ledger().end(self.holder, compaction.reservation, taken);
+                state.compacted(compaction, failed, self.tree.options.key_order);
+            }
         }
         drop(state);
         if let Err(error) = result {
@@ -270,7 +273,7 @@ impl Shard {
         let view = Arc::clone(&self.tree.view.load());
         match what {
             Idle::FlushedUpTo(number) => view.sealed.iter().all(|buffer| buffer.memtable.base() >= number),
-            Idle::Quiet => self.with_scene(&view, |scene| state.is_quiet(scene)),
+            Idle::Quiet => self.with_scene(&view, |scene, _| state.is_quiet(scene)),
         }
     }
 

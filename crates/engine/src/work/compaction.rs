@@ -3,6 +3,7 @@
 //! Here, the job function of `table` is driven over the fabric; `near_data` has the memory node drive it, `offloaded` an
 //! executor.
 
+use crate::plan::ledger::{Reservation, Use};
 use crate::plan::picker::{Pick, Work};
 use crate::plan::tiers::Tier;
 use crate::remote::pipeline::Pipeline;
@@ -32,11 +33,12 @@ use std::sync::Arc;
 const GATHER_DEPTH: usize = 256;
 
 impl Shard {
-    /// Carries out a pick and installs what came of it.
+    /// Carries out a pick, in the memory that was reserved for it, and installs what came of it. Returns how much it
+    /// took.
     ///
     /// # Errors
-    /// `Full` when the memory node has no room for the outputs: nothing changed; others.
-    pub(crate) fn compact(&self, version: Arc<LiveVersion>, pick: &Pick) -> Result<()> {
+    /// `Full` when the memory node has less room for the outputs than was reserved: nothing changed; others.
+    pub(crate) fn compact(&self, version: Arc<LiveVersion>, pick: &Pick, reservation: &mut Reservation) -> Result<u64> {
         let mut change = match &pick.work {
             Work::Move => self.moved(pick),
             Work::Merge { is_bottommost, clustering, vacated } => {
@@ -46,7 +48,7 @@ impl Shard {
                 job.vacated.clone_from(vacated);
                 // Only the inputs have to stay: what others replace meanwhile is freed.
                 drop(version);
-                let (result, segments) = self.run(&inputs, &mut job, pick.tier)?;
+                let (result, segments) = self.run(&inputs, &mut job, pick.tier, reservation)?;
                 self.count(pick, &result);
                 let mut change = self.merged(&inputs, pick, result, segments)?;
                 change.edit.expired_before_ms = expired_before_ms;
@@ -55,24 +57,25 @@ impl Shard {
         };
         let removed = pick.inputs.iter().map(|(level, table)| (*level, table.id));
         change.edit.removed_tables.extend(removed);
-        self.commit(change, &[])
+        let taken = change.segments.iter().map(|segment| segment.allocated_bytes()).sum();
+        self.commit(change, &[])?;
+        Ok(taken)
     }
 
-    /// Runs a job near the data, or here when it is not to run or refused there. What merges neighbours of level 0 runs
-    /// here, for here is the memory that was held for it.
+    /// Runs a job where its outputs have memory: near the data, or here. If it is refused there, it runs here, where
+    /// there is memory for it. What merges neighbours of level 0 has memory that was held for it.
     fn run(
         &self,
         inputs: &InputSegments,
         job: &mut CompactionJob,
         tier: Tier,
+        reservation: &mut Reservation,
     ) -> Result<(CompactionResult, Vec<Arc<Segment>>)> {
-        let is_join = job.output_level == 0;
-        let offloading = self.tree.remote.memory_node().offloading();
-        // A memory node does not reach the storage.
-        let is_near = tier == Tier::Memory && !inputs.values().any(|segment| segment.is_stored());
-        if is_join {
+        if job.output_level == 0 {
             self.release_for_join();
-        } else if let Some(part) = self.tree.remote.node_part().filter(|_| is_near || offloading.is_some()) {
+        }
+        let offloading = self.tree.remote.memory_node().offloading();
+        if let Some(part) = self.tree.remote.node_part().filter(|_| reservation.place == Use::Near) {
             let made = match offloading {
                 Some(offloading) => self.compact_offloaded(offloading, part, job, tier),
                 None => self.compact_near_data(part, job),
@@ -82,13 +85,16 @@ impl Shard {
                 Err(NotThere::Refused(error)) => {
                     statistics::add(&self.tree.counters.refused_compactions, 1);
                     tracing::debug!(%error, "a compaction is refused elsewhere: it runs at the compute node");
+                    if !self.common.ledger().bring_here(self.holder, reservation) {
+                        return Err(Error::new(ErrorKind::Full, format!("there is no memory for it here: {error}")));
+                    }
                 }
                 // The job of a database that is being closed is told to stop.
                 Err(NotThere::Failed(error)) => return Err(self.tree.check_open().err().unwrap_or(error)),
             }
         }
         let _at_home = offloading.map(|offloading| offloading.at_home());
-        let mut io = FabricIo::new(self, inputs, is_join, tier)?;
+        let mut io = FabricIo::new(self, inputs, tier)?;
         let result = run_compaction(job, &mut io).map_err(|error| io.failure.take().unwrap_or_else(|| error.into()))?;
         io.pipeline.drain()?;
         statistics::add(&self.tree.counters.compaction_fabric_bytes, io.read_bytes + io.pipeline.written_bytes());
@@ -206,8 +212,6 @@ struct FabricIo<'s> {
     shard: &'s Shard,
     pipeline: Pipeline,
     inputs: &'s InputSegments,
-    /// It may take what flushes need, for it gives back more.
-    is_join: bool,
     /// Where its outputs go.
     tier: Tier,
     /// Numbers that are left for outputs.
@@ -221,10 +225,10 @@ struct FabricIo<'s> {
 }
 
 impl<'s> FabricIo<'s> {
-    fn new(shard: &'s Shard, inputs: &'s InputSegments, is_join: bool, tier: Tier) -> Result<Self> {
+    fn new(shard: &'s Shard, inputs: &'s InputSegments, tier: Tier) -> Result<Self> {
         let (pipeline, numbers) = (Pipeline::new(shard.tree.remote.background()?), shard.tree.next_segments());
         let (created, writing) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { shard, pipeline, inputs, is_join, tier, numbers, created, writing, failure: None, read_bytes: 0 })
+        Ok(Self { shard, pipeline, inputs, tier, numbers, created, writing, failure: None, read_bytes: 0 })
     }
 
     /// The job's error for `error`, which is kept.
@@ -243,10 +247,6 @@ impl<'s> FabricIo<'s> {
             return Ok(AllocatedSegment { id, placements });
         }
         let segment = remote.allocate(id, kind, length, Purpose::Collection)?;
-        if !self.is_join && self.shard.has_taken_from_flushes() {
-            let message = "what is left of the memory is for the memtables that were let in";
-            return Err(Error::new(ErrorKind::Full, message));
-        }
         let placements = segment.info().placements.clone();
         self.created.insert(id, segment);
         Ok(AllocatedSegment { id, placements })

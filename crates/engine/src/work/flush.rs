@@ -20,7 +20,7 @@ use forebay_base::{InternalKey, Kind};
 use forebay_memtable::{RecordRef, SortedRecords};
 use forebay_table::job::{Flush, FlushJob, JobIdentity, LocatedEntry};
 use forebay_table::merge::{Direction, Merge, SortedStream};
-use forebay_table::{CachedTable, ImageAddress, RangeTombstone, TableId, TableMetadata, TableOptions};
+use forebay_table::{CachedTable, ImageAddress, RangeTombstone, SegmentKind, TableId, TableMetadata, TableOptions};
 use std::sync::Arc;
 
 /// The records of a sealed memtable, as a stream to be merged.
@@ -79,7 +79,13 @@ impl Shard {
             written.drain()?;
         }
         change.edit.last_sequence = buffers.iter().filter_map(|buffer| buffer.memtable.last_sequence()).max();
+        let (mut records, mut index) = (0, 0);
+        for segment in &change.segments {
+            *if segment.info().kind == SegmentKind::TableImage { &mut index } else { &mut records } +=
+                segment.allocated_bytes();
+        }
         self.commit(change, buffers)?;
+        self.lock().wrote(self.holder, &mut self.common.ledger(), records, index);
         statistics::add(&self.tree.counters.flushes, 1);
         tracing::debug!(table = table.0, memtables = buffers.len(), "flushed memtables");
         Ok(())

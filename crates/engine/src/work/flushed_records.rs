@@ -13,6 +13,7 @@ use crate::work::placing::PlacedBlock;
 use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, LogicalAddress};
 use forebay_fabric::Slot;
+use forebay_memory_client::Purpose;
 use forebay_table::SegmentKind;
 use std::sync::Arc;
 
@@ -63,7 +64,7 @@ impl Shard {
     fn place_run<'b>(&self, buffers: &[&'b Arc<Buffer>]) -> Result<Option<Run<'b>>> {
         let blocks: Vec<_> = buffers.iter().map(|buffer| buffer.memtable.filled_prefix()).collect();
         let bytes = blocks.iter().map(|block| block.len() as u64).sum();
-        match self.allocate_for_flush(SegmentKind::Run, bytes) {
+        match self.allocate(SegmentKind::Run, bytes, Purpose::Flush) {
             Ok(segment) => Ok(Some(Run { segment, blocks, length: 0, piece: None })),
             Err(error) if error.kind() == ErrorKind::Full => Ok(None),
             Err(error) => Err(error),

@@ -7,6 +7,7 @@
 pub(crate) mod background;
 pub(crate) mod bell;
 pub(crate) mod collection;
+pub(crate) mod common;
 pub(crate) mod compaction;
 pub(crate) mod flush;
 mod flushed_records;

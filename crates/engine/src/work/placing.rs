@@ -2,8 +2,9 @@
 //!
 //! | tried first to last, for the whole block and then for parts half as long | |
 //! |---|---|
-//! | memory that this session leased, or leases now, of the headroom too | written one-sided, without a copy |
+//! | memory that this session leased, or leases now where memory is not short | written one-sided, without a copy |
 //! | memory where outputs of the node's jobs lie | the node pulls the bytes and copies them |
+//! | memory that this session leases now, of the headroom too | written one-sided |
 //!
 //! At last comes the memory that was held for this (see `room`). The index, which is in one piece, takes it first.
 //! Each part is a segment of its own and begins with a record, so nobody who reads has to know of it. So a flush
@@ -12,10 +13,11 @@
 use crate::plan::room::MOST_PARTS;
 use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::Segment;
-use crate::terms::Result;
+use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, LogicalAddress};
+use forebay_memory_client::Purpose;
 use forebay_table::SegmentKind;
 use std::sync::Arc;
 
@@ -74,6 +76,14 @@ impl Shard {
         Ok(PlacedBlock(parts))
     }
 
+    /// Memory for what a flush writes, in one piece.
+    ///
+    /// # Errors
+    /// `Full`.
+    pub(crate) fn allocate(&self, kind: SegmentKind, length: u64, purpose: Purpose) -> Result<Arc<Segment>> {
+        self.tree.remote.allocate(self.tree.next_segment(), kind, length, purpose)
+    }
+
     /// Finds memory for bytes of a flush, in one piece, and has `post` write them there, unless the node does.
     ///
     /// # Errors
@@ -84,11 +94,26 @@ impl Shard {
         bytes: &[u8],
         post: impl FnOnce(&Arc<Segment>) -> Result<()>,
     ) -> Result<Arc<Segment>> {
-        match self.allocate_for_flush(kind, bytes.len() as u64) {
-            Ok(segment) => post(&segment).map(|()| segment),
-            Err(full) if full.kind() == ErrorKind::Full => self.store_near_data(kind, bytes),
-            Err(error) => Err(error),
+        let length = bytes.len() as u64;
+        let allocate = |purpose| match self.allocate(kind, length, purpose) {
+            Err(full) if full.kind() == ErrorKind::Full => Ok(None),
+            allocated => allocated.map(Some),
+        };
+        // Whole extents are for everybody: where memory is short they come last.
+        let is_plenty = self.lock().room().is_plenty() || self.tree.remote.free_bytes(length) > 0;
+        let mut segment = if is_plenty { allocate(Purpose::Flush)? } else { None };
+        if segment.is_none() {
+            match self.store_near_data(kind, bytes) {
+                Err(full) if full.kind() == ErrorKind::Full => {}
+                stored => return stored,
+            }
         }
+        for purpose in [Purpose::Flush, Purpose::Collection] {
+            segment = if segment.is_none() { allocate(purpose)? } else { segment };
+        }
+        let full = || Error::new(ErrorKind::Full, format!("no piece of {length} bytes is free for a flush"));
+        let segment = segment.ok_or_else(full)?;
+        post(&segment).map(|()| segment)
     }
 
     /// Finds memory for a table's image and writes it there.

@@ -11,7 +11,8 @@ use crate::durable::recovery::Recovered;
 use crate::durable::register::Register;
 use crate::durable::restore::Restored;
 use crate::durable::storage_log::StorageLog;
-use crate::plan::planner::{Admission, Need, Planner, Scene};
+use crate::plan::ledger::{Holder, Ledger};
+use crate::plan::planner::{Admission, Near, Need, Planner, Scene};
 use crate::plan::stall::Pace;
 use crate::remote::segment::Remote;
 use crate::terms::statistics::StallCause;
@@ -20,7 +21,7 @@ use crate::terms::{Error, Options, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::shared::{Tree, View};
 use crate::tree::version::{Change, LiveVersion};
-use crate::work::bell::Bell;
+use crate::work::common::Common;
 use crate::work::reserve::Reserve;
 use crate::work::stall::Stall;
 use forebay_base::{ErrorKind, SequenceNumber};
@@ -62,19 +63,34 @@ pub(crate) struct Shard {
     next_watch: AtomicU64,
     state: Mutex<Planner>,
     changed: Condvar,
-    /// Wakes the background threads.
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) common: Arc<Common>,
+    /// The shard in the ledger of the database's memory.
+    pub(crate) holder: Holder,
+}
+
+/// A writer's turn to get memory, which ends with its wait. Where several wait, the others take turns anew.
+struct Turn<'a>(&'a Shard);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.common.ledger().waits_no_more(self.0.holder);
+    }
 }
 
 impl Shard {
-    /// An empty shard, whose work is announced by `bell`.
+    /// An empty shard.
     ///
     /// # Errors
     /// As for memory of the first memtable.
-    pub(crate) fn new(options: Options, remote: Arc<Remote>, time: Arc<ExpiryClock>, bell: Arc<Bell>) -> Result<Self> {
+    pub(crate) fn new(
+        options: Options,
+        remote: Arc<Remote>,
+        time: Arc<ExpiryClock>,
+        common: Arc<Common>,
+    ) -> Result<Self> {
         let version = LiveVersion::empty(&options);
         let tree = Tree::new(options, remote, version, SequenceNumber::ZERO, time)?;
-        Ok(Self::with(tree, Commits::new(Record::Nowhere), ShardLog::None, bell))
+        Ok(Self::with(tree, Commits::new(Record::Nowhere), ShardLog::None, common))
     }
 
     /// A shard that goes on where an earlier owner's versions end. Nothing may be written to it before what the log
@@ -86,12 +102,12 @@ impl Shard {
         options: Options,
         recovered: Recovered,
         time: Arc<ExpiryClock>,
-        bell: Arc<Bell>,
+        common: Arc<Common>,
     ) -> Result<Self> {
         let Recovered { remote, version, manifest, log } = recovered;
         let tree = Tree::new(options, remote, version, log.last, time)?;
         let (commits, log) = (Commits::new(Record::Memory(manifest)), Log::new(log.last, log.parts));
-        Ok(Self::with(tree, commits, ShardLog::Memory(log), bell))
+        Ok(Self::with(tree, commits, ShardLog::Memory(log), common))
     }
 
     /// A shard, of this number, of a database on storage. As [`Shard::recovered`].
@@ -104,14 +120,15 @@ impl Shard {
         last: SequenceNumber,
         (register, log, number): (&Arc<Register>, &Arc<StorageLog>, usize),
         time: Arc<ExpiryClock>,
-        bell: Arc<Bell>,
+        common: Arc<Common>,
     ) -> Result<Self> {
         let tree = Tree::new(options, restored.remote, restored.version, last, time)?;
         let commits = Commits::new(Record::Storage(Arc::clone(register), number));
-        Ok(Self::with(tree, commits, ShardLog::Storage(Arc::clone(log), number), bell))
+        Ok(Self::with(tree, commits, ShardLog::Storage(Arc::clone(log), number), common))
     }
 
-    fn with(tree: Tree, commits: Commits, log: ShardLog, bell: Arc<Bell>) -> Self {
+    fn with(tree: Tree, commits: Commits, log: ShardLog, common: Arc<Common>) -> Self {
+        let holder = common.ledger().join(&[tree.remote.memory_node().number()]);
         Self {
             tree: Arc::new(tree),
             commits,
@@ -121,7 +138,8 @@ impl Shard {
             next_watch: AtomicU64::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
-            bell,
+            common,
+            holder,
         }
     }
 
@@ -134,7 +152,7 @@ impl Shard {
         if self.tree.options.background_threads == 0 {
             drop(state);
             if !self.background_step() {
-                if self.bell.is_stepping() {
+                if self.common.bell.is_stepping() {
                     // This call may be made within the step that is being taken.
                     self.ask_for_room();
                 }
@@ -148,7 +166,7 @@ impl Shard {
     /// Says that something changed.
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
-        self.bell.ring();
+        self.common.bell.ring();
     }
 
     /// Why background work of the shard has ended, if it has: it failed for good, or another process took over.
@@ -307,6 +325,7 @@ impl Shard {
         let last = ended.memtable.wait_last_sequence();
         let mut state = self.lock();
         let mut stalled = Stall::new(&self.tree.counters, &self.tree.options);
+        let _turn = Turn(self);
         loop {
             let view = Arc::clone(&self.tree.view.load());
             if !Arc::ptr_eq(&view.active, ended) {
@@ -316,10 +335,10 @@ impl Shard {
                 return Err(failure);
             }
             self.tree.check_open()?;
-            match self.with_scene(&view, |scene| state.admit(scene, need)) {
+            match self.with_scene(&view, |scene, ledger| state.admit(scene, ledger, need)) {
                 Admission::Install { is_reserve } => {
                     if self.tree.install_next(ended, last, need.bytes, is_reserve)? {
-                        let short = state.sealed(need, &self.tree.options);
+                        let short = self.with_scene(&view, |scene, ledger| state.sealed(scene, ledger, need));
                         drop(state);
                         self.notify();
                         self.pause(&view, short, &mut stalled);
@@ -353,16 +372,26 @@ impl Shard {
         }
     }
 
-    /// What the planner decides by, as the view shows it.
-    pub(crate) fn with_scene<R>(&self, view: &View, decide: impl FnOnce(&Scene<'_>) -> R) -> R {
+    /// What the planner decides by, as the view shows it, and the ledger.
+    pub(crate) fn with_scene<R>(&self, view: &View, decide: impl FnOnce(&Scene<'_>, &mut Ledger) -> R) -> R {
         let sealed: Vec<_> = view.sealed.iter().map(|buffer| buffer.memtable.filled_prefix_bytes()).collect();
-        decide(&Scene {
+        let active = &view.active.memtable;
+        let near = match self.tree.remote.node_part() {
+            None => Near::Nowhere,
+            Some(_) if self.tree.remote.memory_node().offloading().is_some() => Near::Executors,
+            Some(_) => Near::MemoryNode,
+        };
+        let scene = Scene {
+            holder: self.holder,
             options: &self.tree.options,
             version: &view.version.version,
             crossings: &|table| view.version.crossings(table),
             sealed: &sealed,
+            active: active.end().map_or(active.options().capacity_bytes as u64, |_| active.reserved_bytes()),
+            near,
             now: self.tree.options.clock.now(),
-        })
+        };
+        decide(&scene, &mut self.common.ledger())
     }
 
     /// Ends the active memtable if it holds anything, so that it is flushed.

@@ -19,7 +19,7 @@ mod sources;
 
 pub use compaction::run_compaction;
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
-pub use output::LEAST_PIECE_BYTES;
+pub use output::{LEAST_PIECE_BYTES, PIECES_OF_RUN};
 pub use parts::{join_results, split_compaction};
 pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Residents, SizeClasses};
 pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};

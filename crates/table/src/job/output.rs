@@ -42,7 +42,7 @@ use std::sync::Arc;
 pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
 /// Where memory is fragmented, a table's run is written in about this many pieces of equal length, so that one fits
 /// where another was freed. Pieces that shrink with the free memory would fragment it further, without end.
-const PIECES_OF_RUN: u64 = 16;
+pub const PIECES_OF_RUN: u64 = 16;
 
 /// A record to be gathered.
 #[derive(Debug, Clone, Copy)]

@@ -51,23 +51,25 @@ struct Draft {
     parts: Vec<Part>,
 }
 
-struct Tree {
-    random: Random,
-    options: Options,
-    version: Version,
+pub(crate) struct Tree {
+    pub(crate) random: Random,
+    pub(crate) options: Options,
+    pub(crate) version: Version,
     cursors: Cursors,
     crossings: HashMap<TableId, u32>,
     parts: HashMap<TableId, Vec<Part>>,
-    room: Room,
+    pub(crate) room: Room,
     /// Where the segments that are made next lie.
     tier: Tier,
+    /// Most of what a merge of several tables finds to be dead.
+    pub(crate) dying_percent: u64,
     /// Tables whose compaction found no room.
     too_large: BTreeSet<TableId>,
     next: u64,
 }
 
 impl Tree {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let mut of = |choices: [u64; 3]| choices[random.below(3) as usize];
         let options = Options {
@@ -95,6 +97,7 @@ impl Tree {
             parts: HashMap::default(),
             room: Room::default(),
             tier: Tier::Memory,
+            dying_percent: 20,
             too_large: BTreeSet::new(),
             next: 1,
         }
@@ -125,8 +128,9 @@ impl Tree {
 
     fn add(&mut self, level: u8, draft: Draft, edit: &mut VersionEdit) {
         let id = self.number();
-        let image =
-            ImageAddress { segment: self.segment(SegmentKind::TableImage, 100, edit), length: 100, tail_offset: 10 };
+        let length = 100 + 24 * draft.parts.iter().map(Part::count).sum::<u64>();
+        let segment = self.segment(SegmentKind::TableImage, length, edit);
+        let image = ImageAddress { segment, length, tail_offset: 10 };
         let bound =
             |key: u64| OwnedKey { user_key: format!("{key:03}").into_bytes(), tag: Tag::seek(SequenceNumber(1)) };
         let properties = TableProperties {
@@ -159,8 +163,13 @@ impl Tree {
     }
 
     fn flush(&mut self) {
-        let mut edit = VersionEdit::default();
         let most = if self.random.one_in(1, 2) { [100, 100, 0] } else { [40, 40, 10] };
+        self.flush_at_most(most);
+    }
+
+    /// Flushes at most so many records of each size, and one more.
+    pub(crate) fn flush_at_most(&mut self, most: [u64; 3]) {
+        let mut edit = VersionEdit::default();
         let entries = most.map(|most| self.random.below(most + 1));
         let mut part = Part { id: SegmentId(0), is_run: false, span_bytes: 0, entries };
         part.entries[1] += 1;
@@ -182,7 +191,7 @@ impl Tree {
         Picker::new(&self.version, &self.options, &self.too_large, &crossings, self.room).pick(&mut self.cursors)
     }
 
-    fn compact(&mut self, pick: &Pick) {
+    pub(crate) fn compact(&mut self, pick: &Pick) {
         self.tier = pick.tier;
         let first = self.next;
         let mut edit = VersionEdit {
@@ -224,7 +233,8 @@ impl Tree {
                 let sum = parts.entry(part.id).or_insert(Part { entries: [0; 3], ..part.clone() });
                 sum.span_bytes = sum.span_bytes.max(part.span_bytes);
                 for (sum, entries) in sum.entries.iter_mut().zip(part.entries) {
-                    let dying = if pick.inputs.len() > 1 { entries * self.random.below(20) / 100 } else { 0 };
+                    let dying =
+                        if pick.inputs.len() > 1 { entries * self.random.below(self.dying_percent) / 100 } else { 0 };
                     *sum += entries - dying;
                 }
             }
@@ -239,7 +249,7 @@ impl Tree {
             range_deletions: if is_bottommost {
                 0
             } else {
-                tables().map(|properties| properties.range_deletions).sum()
+                tables().map(|properties| properties.range_deletions).max().unwrap_or(0)
             },
             parts: parts.into_values().filter(|part| part.count() > 0).collect(),
         }

@@ -476,7 +476,7 @@ fn what_goes_to_storage_leaves_memory() {
     let half = stored(&in_memory, &[4, 5]);
     let found = pick(&half, &options, &mut Cursors::default(), false).unwrap();
     assert_eq!((ids(&found), found.tier, vacated(&found)), (vec![(1, 1), (2, 54)], Tier::Storage, vec![2]));
-    assert_eq!(found.output_bytes(), 0);
+    assert_eq!(found.output_bytes(&options), 0);
     // A table alone is not moved as it stands, unless it lies there.
     let alone = version(&[(1, 1, "a", "b", 1200, true)], 1200);
     let found = pick(&alone, &options, &mut Cursors::default(), false).unwrap();
@@ -526,8 +526,8 @@ fn short_of_memory_the_coldest_level_goes_to_storage() {
     };
     assert_eq!(pick(&version, &options, &mut Cursors::default(), false), None);
     let found = next(&version).unwrap();
-    assert_eq!((ids(&found), found.tier, found.output_bytes()), (vec![(2, 4)], Tier::Storage, 0));
+    assert_eq!((ids(&found), found.tier, found.output_bytes(&options)), (vec![(2, 4)], Tier::Storage, 0));
     let found = next(&stored(&version, &[4])).unwrap();
-    assert_eq!((ids(&found), found.tier, found.output_bytes()), (vec![(1, 1)], Tier::Storage, 0));
+    assert_eq!((ids(&found), found.tier, found.output_bytes(&options)), (vec![(1, 1)], Tier::Storage, 0));
     assert_eq!(next(&stored(&version, &[1, 4])), None);
 }

@@ -1,17 +1,23 @@
 //! A planner is driven by events, and its commands are asserted: no thread, no clock, no memory node.
 
 use super::*;
+use crate::plan::ledger::Granted;
 use crate::plan::picker::tests::version;
 
 /// A planner with a tree that only counts.
 struct Play {
     planner: Planner,
+    ledger: Ledger,
+    holder: Holder,
     options: Options,
     version: Version,
     /// Bytes of sealed memtables, newest first.
     sealed: Vec<u64>,
     now: u64,
 }
+
+/// What an index takes at least.
+const PAGE: u64 = 4096;
 
 /// Level, id, smallest and largest key of a table.
 type Given<'a> = (u8, u64, &'a str, &'a str);
@@ -29,8 +35,9 @@ impl Play {
             levels: 3,
             ..Options::default()
         };
-        let mut play =
-            Self { planner: Planner::default(), options, version: version(&[], 10), sealed: Vec::new(), now: 0 };
+        let (planner, mut ledger) = (Planner::default(), Ledger::default());
+        let holder = ledger.join(&[0]);
+        let mut play = Self { planner, ledger, holder, options, version: version(&[], 10), sealed: Vec::new(), now: 0 };
         play.tables(tables);
         play
     }
@@ -41,27 +48,43 @@ impl Play {
         self.version = version(&all, 10);
     }
 
-    fn with<R>(&mut self, decide: impl FnOnce(&mut Planner, &Scene<'_>) -> R) -> R {
+    /// The node grants so many pages of memory, beside a reserve of so many.
+    fn grant(&mut self, pages: u64, reserve: u64) {
+        let granted = Granted {
+            extent_bytes: PAGE,
+            extents: pages + reserve,
+            reserve_bytes: reserve * PAGE,
+            leased_bytes: 0,
+            is_shared: true,
+            outputs_bytes: 0,
+        };
+        self.ledger.report(self.holder, 0, &granted, self.now);
+    }
+
+    fn with<R>(&mut self, decide: impl FnOnce(&mut Planner, &Scene<'_>, &mut Ledger) -> R) -> R {
         let scene = Scene {
+            holder: self.holder,
+            active: 0,
+            near: Near::MemoryNode,
             options: &self.options,
             version: &self.version,
             crossings: &|_| 0,
             sealed: &self.sealed,
             now: self.now,
         };
-        decide(&mut self.planner, &scene)
+        decide(&mut self.planner, &scene, &mut self.ledger)
     }
 
     /// How many memtables the next flush takes.
     fn flush(&mut self) -> Option<usize> {
-        self.with(|planner, scene| match planner.next_flush(scene, false)? {
+        self.with(|planner, scene, _| match planner.next_flush(scene, false)? {
             Command::Flush { memtables } => Some(memtables),
             Command::Compact(_) => panic!("not asked for"),
         })
     }
 
     fn compact(&mut self) -> Option<Compaction> {
-        self.with(|planner, scene| match planner.next_compaction(scene)? {
+        self.with(|planner, scene, ledger| match planner.next_compaction(scene, ledger)? {
             Command::Compact(compaction) => Some(compaction),
             Command::Flush { .. } => panic!("not asked for"),
         })
@@ -71,11 +94,12 @@ impl Play {
         if failed.is_none() {
             self.planner.committed(false);
         }
+        self.ledger.end(self.holder, compaction.reservation, 0);
         self.planner.compacted(compaction, failed, self.options.key_order);
     }
 
     fn admit(&mut self, frees: bool) -> Admission {
-        self.with(|planner, scene| planner.admit(scene, Need { bytes: 1, frees }))
+        self.with(|planner, scene, ledger| planner.admit(scene, ledger, Need { bytes: 1, frees }))
     }
 }
 
@@ -140,7 +164,7 @@ fn what_was_asked_for_goes_down_to_the_last_level_and_a_failed_step_is_taken_aga
     play.tables(&[(1, 10, "a", "c"), (1, 2, "x", "z")]);
     play.compacted(again, None);
     assert!(play.compact().is_none() && !play.planner.goes_on(number));
-    assert!(play.with(|planner, scene| planner.is_quiet(scene)));
+    assert!(play.with(|planner, scene, _| planner.is_quiet(scene)));
 }
 
 #[test]
@@ -161,3 +185,85 @@ fn what_may_pass_is_tried_again_a_few_times_and_then_it_has_failed() {
     play.planner.failed(error(ErrorKind::Corrupt), false, play.now);
     assert_eq!(play.planner.failure.as_ref().map(Error::kind), Some(ErrorKind::Unavailable), "the first one stays");
 }
+
+/// Four tables of level 0 over two of level 1, of which each pair takes a page for an index.
+const TWO_PAIRS: [Given<'static>; 4] = [(1, 4, "a", "c"), (1, 3, "x", "z"), (2, 2, "a", "c"), (2, 1, "x", "z")];
+
+fn two_pairs(pages: u64, reserve: u64) -> Play {
+    let mut play = Play::new(&TWO_PAIRS);
+    play.options.level1_bytes = 1;
+    play.grant(pages, reserve);
+    play
+}
+
+#[test]
+fn a_compaction_begins_when_the_ledger_holds_what_it_may_write() {
+    let mut play = two_pairs(1, 1);
+    let first = play.compact().unwrap();
+    assert!(first.reservation.bytes > PAGE && first.reservation.bytes <= 2 * PAGE, "{first:?}");
+    assert!(play.compact().is_none(), "there is no memory for the other one");
+    play.compacted(first, Some(ErrorKind::Unavailable));
+    let first = play.compact().unwrap();
+    play.tables(&[(2, 5, "a", "c"), (1, 3, "x", "z"), (2, 1, "x", "z")]);
+    play.compacted(first, None);
+    assert_eq!(ids(&play.compact().unwrap()), [3, 1], "what the first one had reserved is there again");
+}
+
+#[test]
+fn what_found_less_than_was_reserved_is_left_alone_until_something_succeeds() {
+    let mut play = two_pairs(8, 0);
+    let first = play.compact().unwrap();
+    let chosen = ids(&first)[0];
+    play.compacted(first, Some(ErrorKind::Full));
+    let second = play.compact().unwrap();
+    assert_ne!(ids(&second)[0], chosen);
+    play.compacted(second, Some(ErrorKind::Full));
+    assert!(play.compact().is_none());
+    play.planner.committed(true);
+    assert!(play.compact().is_some());
+}
+
+#[test]
+fn what_does_not_fit_is_tried_alone_with_all_that_there_is() {
+    let mut play = two_pairs(1, 0);
+    let only = play.compact().unwrap();
+    assert_eq!(only.reservation.bytes, PAGE);
+    assert!(play.compact().is_none());
+    play.compacted(only, Some(ErrorKind::Full));
+    assert!(play.compact().is_some(), "the other one");
+}
+
+#[test]
+fn puts_wait_for_what_is_under_way_and_are_refused_when_nothing_is() {
+    let mut play = two_pairs(0, 2);
+    assert!(matches!(play.admit(false), Admission::Wait(StallCause::MemoryFull)));
+    let step = play.compact().unwrap();
+    play.now += 100 * PATIENCE_NANOS;
+    assert!(matches!(play.admit(false), Admission::Wait(StallCause::MemoryFull)), "it may return something");
+    play.tables(&[]);
+    play.compacted(step, None);
+    for _ in 0..2 {
+        assert!(play.compact().is_none());
+        assert!(matches!(play.admit(true), Admission::Install { is_reserve: true }), "deletions never wait");
+        assert!(matches!(play.admit(false), Admission::Wait(StallCause::MemoryFull)), "a reader may let go");
+        play.now += PATIENCE_NANOS - 1;
+    }
+    play.now += 1;
+    assert!(matches!(play.admit(false), Admission::Refuse(error) if error.kind() == ErrorKind::Full));
+    assert!(matches!(play.admit(true), Admission::Install { is_reserve: true }));
+    play.grant(2, 2);
+    assert!(matches!(play.admit(false), Admission::Install { is_reserve: false }));
+}
+
+#[test]
+fn small_records_need_more_for_their_index() {
+    let mut play = Play::new(&[]);
+    play.options.write_buffer_bytes = PAGE as usize;
+    for (index, is_admitted) in [(0, true), (500 * PAGE, false)] {
+        play.with(|planner, scene, ledger| planner.wrote(scene.holder, ledger, 100 * PAGE, index));
+        play.grant(4, 0);
+        assert_eq!(matches!(play.admit(false), Admission::Install { .. }), is_admitted);
+    }
+}
+
+mod progress;

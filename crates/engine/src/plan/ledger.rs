@@ -1,0 +1,467 @@
+//! Who may use the remote memory of a database: a ledger, with an account for each memory node.
+//!
+//! **Whoever will need memory reserves it before it starts, so nothing that was begun fails for want of memory.**
+//!
+//! 1. What a node grants is reported to its account: extents that are free, and free pieces within others.
+//! 2. Memtables reserve their flush when they are installed. A compaction reserves a bound of its outputs when it begins.
+//! 3. Whoever reserves must be able to use what is free, beside all who have reserved before ([`Account::needed`]).
+//! 4. Memtables leave a reserve to compactions. Only memtables that take nothing but deletions may use it.
+//! 5. So while something is dead that no reader pins, there is memory for a compaction that frees it.
+//! 6. What is returned goes to the writer that waits longest. Those who came later take only what it could not use.
+//! 7. Writers are paced by the rate at which memory is returned (see [`pace`](crate::plan::pace)).
+//!
+//! `docs/concepts/space.md` gives the argument.
+//!
+//! # What can be used by whom
+//!
+//! Each column lists what is used first to last. What fewer can use comes first.
+//!
+//! | memory | flushes | compactions here | compactions near the data |
+//! |---|---|---|---|
+//! | free pieces of extents that the session leased | 1 | 1 | |
+//! | free pieces of extents with outputs of the shard's jobs | 2, the node copies | | 1 |
+//! | free extents | 3 | 2 | 2 |
+//!
+//! The session divides what it leased for each shard of a named database, or for all shards together. Who comes first
+//! may take what somebody else needs more: a flush leases an extent whose rest no job can use, at most one for each
+//! shard, or takes leased pieces although it could use others. What is lacking for that comes out of the reserve.
+//!
+//! A shard whose segments lie on several nodes has a page in several accounts, and reserves the same in each.
+
+use crate::plan::pace::ReturnPace;
+use crate::plan::room::Room;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What memory is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Flushes of memtables.
+    Flush,
+    /// Outputs of a compaction that runs at the compute node.
+    Here,
+    /// Outputs of a compaction that runs near the data.
+    Near,
+}
+
+/// A shard, as the ledger knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Holder(usize);
+
+/// What was reserved for the outputs of a compaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    pub(crate) place: Use,
+    pub(crate) bytes: u64,
+}
+
+/// What a node grants, as a shard sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) extent_bytes: u64,
+    /// Extents that are free at the node, or will be once they are cleaned.
+    pub(crate) extents: u64,
+    /// Bytes that memtables leave to compactions.
+    pub(crate) reserve_bytes: u64,
+    /// Free bytes in what the session leased, in pieces that a flush can use.
+    pub(crate) leased_bytes: u64,
+    /// Whether these are for all shards.
+    pub(crate) is_shared: bool,
+    /// Free bytes in extents with outputs of the shard's jobs.
+    pub(crate) outputs_bytes: u64,
+}
+
+/// The ledger of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    accounts: BTreeMap<usize, Account>,
+    /// The accounts that each holder has a page in.
+    holders: Vec<Vec<usize>>,
+    turns: u64,
+}
+
+/// The memory of one node.
+#[derive(Debug, Default)]
+struct Account {
+    /// Zero until the node was asked.
+    extent_bytes: u64,
+    extents: u64,
+    reserve_bytes: u64,
+    /// Free bytes that the session leased for all shards; `None` when each shard has its own.
+    shared_bytes: Option<u64>,
+    pages: BTreeMap<Holder, Page>,
+    /// Compactions under way.
+    jobs: usize,
+    returns: Returns,
+    pace: ReturnPace,
+}
+
+/// How often something came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Returns {
+    /// Memory: a node granted more than before.
+    pub(crate) memory: u64,
+    /// What a compaction had reserved.
+    pub(crate) reservations: u64,
+}
+
+/// What a shard may use alone, and what it has reserved.
+#[derive(Debug, Clone, Copy, Default)]
+struct Page {
+    leased_bytes: u64,
+    outputs_bytes: u64,
+    flush: u64,
+    here: u64,
+    near: u64,
+    /// The turn of a writer that waits for a memtable.
+    waits: Option<u64>,
+    /// There was no room for another memtable when it was last asked.
+    lacks: bool,
+}
+
+/// Memory that one allocator divides, and what is to come from there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Division {
+    free: u64,
+    here: u64,
+    flush: u64,
+    /// Bytes of flushes that the node may store instead.
+    near: u64,
+}
+
+impl Page {
+    fn reserved(&mut self, place: Use) -> &mut u64 {
+        match place {
+            Use::Flush => &mut self.flush,
+            Use::Here => &mut self.here,
+            Use::Near => &mut self.near,
+        }
+    }
+}
+
+impl Division {
+    const fn join(self, other: Self) -> Self {
+        Self {
+            free: self.free.saturating_add(other.free),
+            here: self.here.saturating_add(other.here),
+            flush: self.flush.saturating_add(other.flush),
+            near: self.near.saturating_add(other.near),
+        }
+    }
+
+    /// Bytes of whole extents that are to be leased. Flushes take pieces that were leased before they take others, also
+    /// those of an extent that a compaction has just leased: so beside one the others do not count.
+    const fn over(self) -> u64 {
+        let over = self.flush.saturating_add(self.here).saturating_sub(self.free);
+        if self.here == 0 { over.saturating_sub(self.near) } else { over }
+    }
+}
+
+impl Account {
+    const fn is_known(&self) -> bool {
+        self.extent_bytes > 0
+    }
+
+    /// Extents that all reservations take beyond free pieces, with `more` reserved by one of the holders. They can be
+    /// met at once if there are as many.
+    fn needed(&self, pages: impl Iterator<Item = Page>) -> u64 {
+        let extent_bytes = self.extent_bytes.max(1);
+        let in_extents = |bytes: u64| bytes.div_ceil(extent_bytes);
+        let mut needed = 0u64;
+        let of_page = |page: Page| {
+            // Jobs near the data take extents for their shard alone.
+            let extents = in_extents(page.near.saturating_sub(page.outputs_bytes));
+            needed = needed.saturating_add(extents);
+            let left =
+                page.outputs_bytes.saturating_add(extents.saturating_mul(extent_bytes)).saturating_sub(page.near);
+            Division { free: page.leased_bytes, here: page.here, flush: page.flush, near: left.min(page.flush) }
+        };
+        let each = pages.map(of_page);
+        let divisions = match self.shared_bytes {
+            Some(free) => vec![each.fold(Division { free, ..Division::default() }, Division::join)],
+            None => each.collect(),
+        };
+        for division in divisions {
+            needed = needed.saturating_add(in_extents(division.over()));
+        }
+        needed
+    }
+
+    fn needed_with(&self, holder: Holder, place: Use, more: u64) -> u64 {
+        self.needed(self.pages.iter().map(|(id, page)| {
+            let mut page = *page;
+            if *id == holder {
+                *page.reserved(place) = page.reserved(place).saturating_add(more);
+            }
+            page
+        }))
+    }
+
+    /// The most bytes that a holder could reserve now. If the others have reserved more than there is, because the node
+    /// granted more before, that is what only this holder can use.
+    fn available(&self, holder: Holder, place: Use) -> u64 {
+        self.most(|more| self.needed_with(holder, place, more))
+    }
+
+    /// What would be available for flushes of a holder without any compaction.
+    fn left_by_memtables(&self, holder: Holder) -> u64 {
+        self.most(|more| {
+            self.needed(self.pages.iter().map(|(id, page)| {
+                let more = if *id == holder { more } else { 0 };
+                Page { here: 0, near: 0, flush: page.flush.saturating_add(more), ..*page }
+            }))
+        })
+    }
+
+    /// The most bytes with which no more extents are needed than there are, or than are needed anyway.
+    fn most(&self, needed: impl Fn(u64) -> u64) -> u64 {
+        let most_extents = self.extents.max(needed(0));
+        let (mut most, mut beyond) = (0, self.free_bytes().saturating_add(1));
+        while beyond - most > 1 {
+            let middle = u64::midpoint(most, beyond);
+            if needed(middle) <= most_extents { most = middle } else { beyond = middle }
+        }
+        most
+    }
+
+    fn free_bytes(&self) -> u64 {
+        let pieces = self.pages.values().map(|page| page.leased_bytes.saturating_add(page.outputs_bytes));
+        let free = self.extents.saturating_mul(self.extent_bytes).saturating_add(self.shared_bytes.unwrap_or(0));
+        free.saturating_add(pieces.fold(0, u64::saturating_add))
+    }
+
+    /// Bytes of memtables that a holder may still install.
+    fn for_memtables(&self, holder: Holder) -> u64 {
+        if !self.is_known() {
+            return u64::MAX;
+        }
+        let left = self.left_by_memtables(holder).saturating_sub(self.reserve_bytes);
+        left.min(self.available(holder, Use::Flush))
+    }
+
+    /// Bytes that a compaction of the holder may reserve.
+    fn for_outputs(&self, holder: Holder, place: Use) -> u64 {
+        if self.is_known() { self.available(holder, place) } else { u64::MAX }
+    }
+
+    /// Whether a holder may have so many bytes for a memtable, which somebody else may wait for.
+    fn is_its_turn(&self, holder: Holder, bytes: u64) -> bool {
+        let turn = self.pages.get(&holder).and_then(|page| page.waits).unwrap_or(u64::MAX);
+        let waits_longer = |(id, page): (&Holder, &Page)| *id != holder && page.waits.is_some_and(|other| other < turn);
+        let takes_own = || {
+            self.shared_bytes.is_none()
+                && self.needed_with(holder, Use::Flush, bytes) == self.needed_with(holder, Use::Flush, 0)
+        };
+        !self.pages.iter().any(waits_longer) || takes_own()
+    }
+
+    fn report(&mut self, holder: Holder, granted: &Granted, now: u64) {
+        let before = self.free_bytes();
+        let was_known = self.is_known();
+        (self.extent_bytes, self.extents) = (granted.extent_bytes, granted.extents);
+        self.reserve_bytes = granted.reserve_bytes;
+        self.shared_bytes = granted.is_shared.then_some(granted.leased_bytes);
+        let page = self.pages.entry(holder).or_default();
+        page.leased_bytes = if granted.is_shared { 0 } else { granted.leased_bytes };
+        page.outputs_bytes = granted.outputs_bytes;
+        let free = self.free_bytes();
+        if was_known && free > before {
+            self.returns.memory += 1;
+        }
+        self.pace.report(free, now);
+    }
+
+    /// Takes what was written from what was reported, until the next report tells.
+    fn spend(&mut self, holder: Holder, place: Use, bytes: u64) {
+        let (extent_bytes, extents) = (self.extent_bytes.max(1), self.extents);
+        let Some(page) = self.pages.get_mut(&holder) else { return };
+        let pieces = match (place, &mut self.shared_bytes) {
+            (Use::Near, _) => &mut page.outputs_bytes,
+            (_, Some(shared)) => shared,
+            (_, None) => &mut page.leased_bytes,
+        };
+        let taken = bytes.saturating_sub(*pieces).div_ceil(extent_bytes).min(extents);
+        *pieces = pieces.saturating_add(taken.saturating_mul(extent_bytes)).saturating_sub(bytes);
+        self.extents -= taken;
+    }
+}
+
+impl Ledger {
+    /// Gives a shard a page in the accounts of its nodes.
+    pub(crate) fn join(&mut self, nodes: &[usize]) -> Holder {
+        let holder = Holder(self.holders.len());
+        for node in nodes {
+            self.accounts.entry(*node).or_default().pages.insert(holder, Page::default());
+        }
+        self.holders.push(nodes.to_vec());
+        holder
+    }
+
+    fn accounts(&self, holder: Holder) -> impl Iterator<Item = &Account> {
+        self.holders.get(holder.0).into_iter().flatten().filter_map(|node| self.accounts.get(node))
+    }
+
+    fn each_account(&mut self, holder: Holder, mut change: impl FnMut(&mut Account)) {
+        for node in self.holders.get(holder.0).into_iter().flatten() {
+            if let Some(account) = self.accounts.get_mut(node) {
+                change(account);
+            }
+        }
+    }
+
+    fn each_page(&mut self, holder: Holder, mut change: impl FnMut(&mut Page)) {
+        self.each_account(holder, |account| {
+            if let Some(page) = account.pages.get_mut(&holder) {
+                change(page);
+            }
+        });
+    }
+
+    /// A node grants so much.
+    pub(crate) fn report(&mut self, holder: Holder, node: usize, granted: &Granted, now: u64) {
+        if let Some(account) = self.accounts.get_mut(&node) {
+            account.report(holder, granted, now);
+        }
+    }
+
+    /// The flushes of all memtables that a shard has installed take so much.
+    pub(crate) fn installed(&mut self, holder: Holder, bytes: u64) {
+        self.each_page(holder, |page| page.flush = bytes);
+    }
+
+    /// A flush has taken so much of it.
+    pub(crate) fn flushed(&mut self, holder: Holder, bytes: u64) {
+        self.each_account(holder, |account| {
+            account.spend(holder, Use::Flush, bytes);
+            account.pace.flushed(bytes);
+        });
+    }
+
+    /// Reserves memory for another memtable's flush, if it is there.
+    pub(crate) fn admit(&mut self, holder: Holder, bytes: u64) -> bool {
+        let may_have = |account: &Account| account.for_memtables(holder) >= bytes && account.is_its_turn(holder, bytes);
+        let is_admitted = self.accounts(holder).all(may_have);
+        if is_admitted {
+            self.each_page(holder, |page| {
+                page.flush = page.flush.saturating_add(bytes);
+                page.waits = None;
+            });
+        }
+        is_admitted
+    }
+
+    /// A writer of a shard waits for a memtable.
+    pub(crate) fn waits(&mut self, holder: Holder) {
+        self.turns += 1;
+        let turn = self.turns;
+        self.each_page(holder, |page| _ = page.waits.get_or_insert(turn));
+    }
+
+    /// No writer of the shard waits any more.
+    pub(crate) fn waits_no_more(&mut self, holder: Holder) {
+        self.each_page(holder, |page| page.waits = None);
+    }
+
+    /// How long a writer pauses that was just admitted.
+    pub(crate) fn pause(&mut self, holder: Holder, memtable_bytes: u64, now: u64) -> Duration {
+        let room = self.room(holder, memtable_bytes);
+        let mut longest = Duration::ZERO;
+        self.each_account(holder, |account| longest = longest.max(account.pace.pause(room, memtable_bytes, now)));
+        longest
+    }
+
+    /// Reserves `bytes` for the outputs of a compaction, near the data if it can run there and there is memory.
+    pub(crate) fn begin(&mut self, holder: Holder, bytes: u64, can_be_near: bool) -> Option<Reservation> {
+        let places = [Use::Near, Use::Here].into_iter().skip(usize::from(!can_be_near));
+        let has_room = |place: &Use| self.accounts(holder).all(|account| account.for_outputs(holder, *place) >= bytes);
+        let place = places.into_iter().find(has_room)?;
+        Some(self.reserve(holder, Reservation { place, bytes }))
+    }
+
+    /// Reserves what there is for the outputs of a compaction that wants more: where there is most of it.
+    pub(crate) fn begin_with_all(&mut self, holder: Holder, can_be_near: bool) -> Reservation {
+        let most = |place| {
+            let bytes = self.accounts(holder).map(|account| account.for_outputs(holder, place)).min().unwrap_or(0);
+            Reservation { place, bytes }
+        };
+        let (near, here) = (most(Use::Near), most(Use::Here));
+        self.reserve(holder, if can_be_near && near.bytes >= here.bytes { near } else { here })
+    }
+
+    fn reserve(&mut self, holder: Holder, reservation: Reservation) -> Reservation {
+        self.each_account(holder, |account| {
+            account.jobs += 1;
+            if let Some(page) = account.pages.get_mut(&holder) {
+                *page.reserved(reservation.place) += reservation.bytes;
+            }
+        });
+        reservation
+    }
+
+    /// A compaction that was refused near the data runs here, if there is memory for that.
+    pub(crate) fn bring_here(&mut self, holder: Holder, reservation: &mut Reservation) -> bool {
+        if reservation.place == Use::Here {
+            return true;
+        }
+        self.end(holder, *reservation, 0);
+        let here = self.begin(holder, reservation.bytes, false);
+        let is_there = here.is_some();
+        *reservation = here.unwrap_or_else(|| self.reserve(holder, Reservation { bytes: 0, ..*reservation }));
+        is_there
+    }
+
+    /// A compaction has ended, and written so much.
+    pub(crate) fn end(&mut self, holder: Holder, reservation: Reservation, written: u64) {
+        self.each_account(holder, |account| {
+            account.jobs -= 1;
+            account.returns.reservations += 1;
+            if let Some(page) = account.pages.get_mut(&holder) {
+                *page.reserved(reservation.place) -= reservation.bytes;
+            }
+            account.spend(holder, reservation.place, written);
+        });
+    }
+
+    /// Whether a compaction is under way that may return memory of the nodes.
+    pub(crate) fn is_at_work(&self, holder: Holder) -> bool {
+        self.accounts(holder).any(|account| account.jobs > 0)
+    }
+
+    /// How often something came back to the shard's nodes.
+    pub(crate) fn returns(&self, holder: Holder) -> Returns {
+        self.accounts(holder).fold(Returns::default(), |sum, account| Returns {
+            memory: sum.memory + account.returns.memory,
+            reservations: sum.reservations + account.returns.reservations,
+        })
+    }
+
+    /// The room of a shard whose memtables take so much each.
+    pub(crate) fn room(&mut self, holder: Holder, memtable_bytes: u64) -> Room {
+        let mut room = Room::default();
+        let mut is_first = true;
+        self.each_account(holder, |account| {
+            if !account.is_known() {
+                return;
+            }
+            let memtables = account.for_memtables(holder) / memtable_bytes.max(1);
+            let near = account.available(holder, Use::Near);
+            let scratch_bytes = near.max(account.available(holder, Use::Here));
+            let is_wanted = |(id, page): (&Holder, &Page)| *id != holder && (page.lacks || page.waits.is_some());
+            let is_wanted = account.pages.iter().any(is_wanted);
+            room = Room {
+                memtables: if is_first { memtables } else { room.memtables.min(memtables) },
+                scratch_bytes: room.scratch_bytes.min(scratch_bytes),
+                extent_bytes: account.extent_bytes,
+                is_wanted: room.is_wanted || is_wanted,
+            };
+            is_first = false;
+            if let Some(page) = account.pages.get_mut(&holder) {
+                page.lacks = memtables == 0;
+            }
+        });
+        room
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+//! What the shards of a database share in their background work.
+
+use crate::plan::ledger::Ledger;
+use crate::work::bell::Bell;
+use forebay_env::sync::{Mutex, MutexGuard, lock};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Common {
+    /// Wakes the background threads.
+    pub(crate) bell: Bell,
+    ledger: Mutex<Ledger>,
+}
+
+impl Common {
+    /// The ledger of the database's remote memory.
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+}
