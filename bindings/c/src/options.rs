@@ -63,7 +63,7 @@ pub struct leveldb_writeoptions_t {
 impl leveldb_writeoptions_t {
     /// What the engine makes of them. A node in this process ends with it, so there is nothing to sync to.
     pub(crate) fn of(&self, store: &Store) -> WriteOptions {
-        let durability = (self.sync && !store.is_embedded()).then_some(Durability::Memory);
+        let durability = (self.sync && !store.is_embedded()).then_some(Durability::Memory { copies: 1 });
         WriteOptions { durability }
     }
 }

@@ -111,7 +111,8 @@ impl From<&Options> for Settings {
         Self {
             durability: match options.durability {
                 Durability::None => "none".to_owned(),
-                Durability::Memory => "memory".to_owned(),
+                Durability::Memory { copies: 1 } => "memory".to_owned(),
+                Durability::Memory { copies } => format!("memory={copies}"),
                 Durability::Storage(Syncing::Sync) => "storage=sync".to_owned(),
                 Durability::Storage(Syncing::Interval(interval)) => format!("storage=interval:{interval:?}"),
                 Durability::Storage(Syncing::Flush) => "storage=flush".to_owned(),

@@ -18,7 +18,12 @@ pub struct DurabilityArguments {
     /// built in), memory: (for this command alone). It survives there the loss of everything else.
     #[arg(long, value_name = "URL", value_parser = open_storage)]
     storage: Option<Storage>,
+    /// Where it is written which memory nodes hold the copies of a database with --durability=memory=COPIES, and who owns
+    /// it: a path, or a URL as for --storage. It must outlive the memory nodes. Without it, more than half of them decide.
+    #[arg(long, value_name = "URL", value_parser = open_storage)]
+    register: Option<Storage>,
     /// What a write survives once it is acknowledged: none; with memory, the end of this process (needs --db); with
+    /// memory=COPIES, also the loss of all of so many memory nodes but one (needs so many addresses in --memory, and --register for all of that); with
     /// storage=sync, the loss of all but the storage, with storage=interval:1s, the same but for the last second, with
     /// storage=flush, but for what was not flushed (need --storage). By default storage=sync with --storage, else none.
     #[arg(long, value_name = "DURABILITY")]
@@ -33,10 +38,15 @@ impl FromStr for DurabilityArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let right = "a durability is none, memory, storage=sync, storage=interval:DURATION or storage=flush";
+        let right =
+            "a durability is none, memory, memory=COPIES, storage=sync, storage=interval:DURATION or storage=flush";
         let durability = match text.split_once('=') {
             None if text == "none" => Durability::None,
-            None if text == "memory" => Durability::Memory,
+            None if text == "memory" => Durability::Memory { copies: 1 },
+            Some(("memory", copies)) => match copies.parse() {
+                Ok(copies) if copies > 0 => Durability::Memory { copies },
+                _ => return Err(right.to_owned()),
+            },
             Some(("storage", "sync")) => Durability::Storage(Syncing::Sync),
             Some(("storage", "flush")) => Durability::Storage(Syncing::Flush),
             Some(("storage", rest)) => match rest.split_once(':') {
@@ -82,6 +92,11 @@ impl DurabilityArguments {
         self.storage.clone()
     }
 
+    /// Where it is written which memory nodes hold its copies.
+    pub fn register(&self) -> Option<Storage> {
+        self.register.clone()
+    }
+
     /// What its writes survive.
     pub fn durability(&self) -> Durability {
         match (&self.durability, &self.storage) {
@@ -101,12 +116,15 @@ mod tests {
     fn durabilities_have_names() {
         let of = |text: &str| text.parse::<DurabilityArgument>().map(|found| found.0);
         assert_eq!(of("none"), Ok(Durability::None));
-        assert_eq!(of("memory"), Ok(Durability::Memory));
+        assert_eq!(of("memory"), Ok(Durability::Memory { copies: 1 }));
+        assert_eq!(of("memory=2"), Ok(Durability::Memory { copies: 2 }));
         assert_eq!(of("storage=sync"), Ok(Durability::Storage(Syncing::Sync)));
         assert_eq!(of("storage=flush"), Ok(Durability::Storage(Syncing::Flush)));
         let second = Durability::Storage(Syncing::Interval(Duration::from_secs(1)));
         assert_eq!(of("storage=interval:1s"), Ok(second));
-        for bad in ["", "storage", "storage=", "storage=interval", "storage=interval:1", "memory=1x", "disk"] {
+        for bad in
+            ["", "storage", "storage=", "storage=interval", "storage=interval:1", "memory=1x", "memory=0", "disk"]
+        {
             assert!(of(bad).is_err(), "{bad}");
         }
     }

@@ -171,6 +171,7 @@ impl EngineArguments {
             takeover: self.takeover,
             storage: self.place.storage(),
             durability: self.place.durability(),
+            register: self.place.register(),
             shards: self.shards.unwrap_or(usual.shards),
             write_buffer_bytes: self.write_buffer_size.unwrap_or(usual.write_buffer_bytes),
             max_immutable_memtables: self
@@ -306,9 +307,10 @@ impl Opener {
     /// Drops the database that an empty one will replace.
     fn make_room(&self, addresses: &[NodeAddress]) -> Result<(), forebay::Error> {
         let (Some(name), Existing::Replaced) = (&self.options.name, self.existing) else { return Ok(()) };
-        let dropped = match &self.options.storage {
-            Some(storage) => Database::destroy_stored(storage, addresses, name),
-            None => Database::destroy(addresses, name),
+        let dropped = match (&self.options.storage, &self.options.register) {
+            (Some(storage), _) => Database::destroy_stored(storage, addresses, name),
+            (None, Some(register)) => Database::destroy_copied(register, addresses, name),
+            (None, None) => Database::destroy(addresses, name),
         };
         match dropped {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

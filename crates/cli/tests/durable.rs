@@ -24,7 +24,7 @@ const KEYS: u64 = 4;
 
 fn durability(mode: &str) -> Durability {
     match mode {
-        "memory" => Durability::Memory,
+        "memory" => Durability::Memory { copies: 1 },
         "sync" => Durability::Storage(Syncing::Sync),
         "interval" => Durability::Storage(Syncing::Interval(Duration::from_millis(20))),
         "flush" => Durability::Storage(Syncing::Flush),

@@ -34,7 +34,8 @@
 //! | 1 | `Router::moving` | the move of a bound |
 //! | 2 | `Router::present` | the number of the current assignment |
 //! | 3 | `Cut::gate`, then `Cut::turn` | batches that cross shards |
-//! | 4 | `Commits::turn`, then `Manifest::log` | the change of a version |
+//! | 4 | `Log::shipping`, then `Log::spare`, then `Commits::turn`, then `Manifest::logs` | the log in memory, and the change of a version |
+//! | 4 | `Members::changing`, then `MemberRegister::state`, after any of these | the members of a shard, and the register of them |
 //! | 4 | `StorageLog::shipping`, then `Register::state`, which may also follow `Commits::turn` | the log and the commits in storage |
 //! | 5 | `Shard::state` | the bookkeeping of background work |
 //! | 6 | `Shard::reserve` | memory held back while memory is short |

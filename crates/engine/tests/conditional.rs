@@ -169,7 +169,7 @@ fn a_moved_bound_is_a_conflict_and_the_next_try_goes_through() {
 fn numbers_without_writes_survive_flushes_and_logs() {
     let cluster = Cluster::start(256 << 20);
     let shard_bounds = ShardBounds::Given(vec![b"m".to_vec()]);
-    let (name, durability) = (Some("conditional".to_owned()), Durability::Memory);
+    let (name, durability) = (Some("conditional".to_owned()), Durability::Memory { copies: 1 });
     let options = Options { name, durability, shards: 2, shard_bounds, takeover: true, ..small_options() };
     let db = cluster.open(options.clone());
     // Each batch asks in one shard and writes in the other, so each leaves a record without effect.

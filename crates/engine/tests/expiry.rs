@@ -91,7 +91,7 @@ fn expiries_survive_moves_logs_and_checkpoints() {
     let (cluster, clock) = (Cluster::start(256 << 20), Arc::new(SetClock::default()));
     let named = || {
         let name = Some("expiring".to_owned());
-        let durability = forebay_engine::Durability::Memory;
+        let durability = forebay_engine::Durability::Memory { copies: 1 };
         clocked(&clock, Options { name, durability, shards: 2, takeover: true, ..small_options() })
     };
     let db = cluster.open(named());

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn durable() -> Options {
-    Options { name: Some("db".to_owned()), durability: Durability::Memory, ..small_options() }
+    Options { name: Some("db".to_owned()), durability: Durability::Memory { copies: 1 }, ..small_options() }
 }
 
 /// A process: what ends when it is killed.
@@ -127,7 +127,7 @@ fn a_write_says_what_it_survives() {
         db.put_with(b"a", b"", &of(Durability::None)).unwrap();
         db.put(b"b", b"").unwrap();
         if options.durability == Durability::None {
-            db.put_with(b"c", b"", &of(Durability::Memory)).unwrap();
+            db.put_with(b"c", b"", &of(Durability::Memory { copies: 1 })).unwrap();
             db.put(b"d", b"").unwrap();
             db.sync().unwrap();
         } else {
@@ -144,7 +144,7 @@ fn a_write_says_what_it_survives() {
     }
     let process = Process::start(&cluster);
     let db = process.open(small_options());
-    assert_eq!(db.put_with(b"a", b"", &of(Durability::Memory)).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.put_with(b"a", b"", &of(Durability::Memory { copies: 1 })).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.sync().unwrap_err().kind(), ErrorKind::Invalid);
     let nameless = Options { name: None, ..durable() };
     assert_eq!(Db::open(std::slice::from_ref(&process.client), nameless).unwrap_err().kind(), ErrorKind::Invalid);

@@ -356,6 +356,7 @@ fn an_interrupted_creation_is_completed() {
         merge_operator: String::new(),
         bounds: (1..4).map(|shard| key(shard * 1000)).collect(),
         part: Some(part),
+        copies: 1,
     };
     process.clients[0].create_store("db", &config.encode().unwrap()).unwrap();
     let found = process.open(Options { create_if_missing: false, ..wide() }).unwrap_err();

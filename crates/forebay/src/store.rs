@@ -2,7 +2,8 @@
 
 use crate::embedded::{Node, client};
 use crate::{Error, NodeAddress, connect};
-use forebay_engine::{Db, Options, Storage};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Durability, Options, Storage};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub struct Store {
     // The fields are in the order in which they must be dropped.
     db: Db,
     clients: Vec<Arc<MemoryClient>>,
+    has_copies: bool,
     node: Option<Node>,
 }
 
@@ -75,6 +77,16 @@ impl Store {
         Ok(Db::destroy_stored(storage, &clients(addresses)?, name)?)
     }
 
+    /// Drops the database `name`, of which `register` says where its copies in memory lie, from these memory nodes and from
+    /// the register. Nodes that cannot be reached are left out.
+    ///
+    /// # Errors
+    /// `NotFound` when the register does not know it; `Busy` while a process has it open; those of the storage.
+    pub fn destroy_copied(register: &Storage, addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
+        let reached = addresses.iter().filter_map(|address| clients(std::slice::from_ref(address)).ok());
+        Ok(Db::destroy_copied(register, &reached.flatten().collect::<Vec<_>>(), name)?)
+    }
+
     /// Names of the databases on the memory nodes.
     ///
     /// # Errors
@@ -84,18 +96,33 @@ impl Store {
     }
 
     /// A database in the memory of several nodes in other processes. Shard `i` lies on node `i` modulo the number of
-    /// nodes. A named database opens on the nodes that it was created on, in any order.
+    /// nodes. A named database opens on the nodes that it was created on, in any order. One with several copies in memory
+    /// opens on any nodes of which those that can be reached have a copy of each shard.
     ///
     /// # Errors
     /// As [`Store::connect`].
     pub fn connect_all(addresses: &[NodeAddress], options: Options) -> Result<Self, Error> {
-        let clients = addresses.iter().map(|address| client(connect(address)?, &options));
-        Self::over(clients.collect::<Result<_, _>>()?, options, None)
+        let has_copies = has_copies(&options);
+        let (mut clients, mut failure) = (Vec::with_capacity(addresses.len()), None);
+        for address in addresses {
+            match connect(address).and_then(|link| client(link, &options)) {
+                Ok(client) => clients.push(client),
+                Err(error) if has_copies && error.kind() == ErrorKind::Unavailable => {
+                    failure = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match failure {
+            Some(failure) if clients.is_empty() => Err(failure),
+            _ => Self::over(clients, options, None),
+        }
     }
 
     fn over(clients: Vec<Arc<MemoryClient>>, options: Options, node: Option<Node>) -> Result<Self, Error> {
+        let has_copies = has_copies(&options);
         let db = Db::open(&clients, options)?;
-        Ok(Self { db, clients, node })
+        Ok(Self { db, clients, has_copies, node })
     }
 
     /// The database.
@@ -110,13 +137,19 @@ impl Store {
         self.node.is_some()
     }
 
-    /// Statistics of each memory node.
+    /// Statistics of each memory node; where there are several copies, of those that are still there.
     ///
     /// # Errors
     /// `Unavailable` when a node is gone.
     pub fn node_statistics(&self) -> Result<Vec<NodeStatistics>, Error> {
-        self.clients.iter().map(|client| Ok(client.node_statistics()?)).collect()
+        let counted = self.clients.iter().filter(|client| !self.has_copies || client.link().is_alive());
+        counted.map(|client| Ok(client.node_statistics()?)).collect()
     }
+}
+
+/// Whether the database lies on several memory nodes, of which one is enough.
+const fn has_copies(options: &Options) -> bool {
+    matches!(options.durability, Durability::Memory { copies } if copies > 1)
 }
 
 fn clients(addresses: &[NodeAddress]) -> Result<Vec<Arc<MemoryClient>>, Error> {

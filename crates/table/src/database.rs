@@ -186,6 +186,7 @@ mod tests {
             merge_operator: String::new(),
             bounds: vec![b"m".to_vec()],
             part: None,
+            copies: 1,
         };
         let edit = VersionEdit { last_sequence: Some(SequenceNumber(9)), ..VersionEdit::default() };
         DatabaseCommit {

@@ -30,6 +30,7 @@
 //!  3   name of the merge operator, absent for none
 //!  4   first key of a shard after the first; repeated, ascending
 //!  5   u64 number of the database, u32 place of this node, u32 number of nodes; absent when there is one
+//!  6   u32 number of copies of each shard; absent when there is one. Then a register says which nodes hold them
 //! ```
 //!
 //! Purpose and golden test: `docs/formats/manifest.md`.
@@ -148,6 +149,8 @@ pub struct StoreConfig {
     pub bounds: Vec<Vec<u8>>,
     /// The store's part in a database on several memory nodes; `None` when it is the only one.
     pub part: Option<StorePart>,
+    /// Number of copies of each shard.
+    pub copies: u32,
 }
 
 /// The place of a store among those of a database on several memory nodes.
@@ -194,6 +197,9 @@ impl StoreConfig {
                     out.put_u32(nodes);
                 });
             }
+            if self.copies != 1 {
+                put_field(body, 6, Need::Mandatory, |out| out.put_u32(self.copies));
+            }
         })?;
         Ok(out)
     }
@@ -209,6 +215,7 @@ impl StoreConfig {
             merge_operator: String::new(),
             bounds: Vec::new(),
             part: None,
+            copies: 1,
         };
         for_each_field(CONFIG.decode(bytes)?, CONFIG.what, |number, value| {
             config.decode_field(number, value).context(CONFIG.what)
@@ -223,6 +230,7 @@ impl StoreConfig {
             3 => self.merge_operator = read_text(value, "name of the merge operator")?,
             4 => self.bounds.push(value.prefixed()?.to_vec()),
             5 => self.part = Some(StorePart::decode(value)?),
+            6 => self.copies = value.u32()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -255,8 +263,8 @@ mod tests {
     }
 
     fn config() -> StoreConfig {
-        let bounds = vec![b"m".to_vec()];
-        StoreConfig { key_order: KeyOrder::Bytewise, shards: 2, merge_operator: String::new(), bounds, part: None }
+        let (bounds, merge_operator) = (vec![b"m".to_vec()], String::new());
+        StoreConfig { key_order: KeyOrder::Bytewise, shards: 2, merge_operator, bounds, part: None, copies: 1 }
     }
 
     #[test]
@@ -279,7 +287,14 @@ mod tests {
             "46425343010000002b0000000209086279746577697365040802000000000000000802016d0a1008070605040302010100000002\
              0000006fa6eba1"
         );
-        assert_eq!(StoreConfig::decode(&bytes), Ok(config));
+        assert_eq!(StoreConfig::decode(&bytes), Ok(config.clone()));
+        let copied = StoreConfig { copies: 3, part: None, ..config };
+        let bytes = copied.encode().unwrap();
+        assert_eq!(
+            hex(&bytes),
+            "46425343010000001f0000000209086279746577697365040802000000000000000802016d0c0403000000be529f87"
+        );
+        assert_eq!(StoreConfig::decode(&bytes), Ok(copied));
     }
 
     #[test]

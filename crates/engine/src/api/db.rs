@@ -6,10 +6,10 @@ use crate::durable::named;
 use crate::durable::storage_log::StorageLog;
 use crate::remote::segment::Node;
 use crate::sharding::open;
-use crate::sharding::open_stored;
-use crate::sharding::opened::Opened;
+use crate::sharding::opened::{Copied, Opened};
 use crate::sharding::rebalance::Rebalancer;
 use crate::sharding::router::Router;
+use crate::sharding::{open_copied, open_stored};
 use crate::terms::recovery::Recovery;
 use crate::terms::routing::KeyRange;
 use crate::terms::{Durability, Entry, Error, Options, Result, Stamp, Statistics, Syncing, WriteOptions};
@@ -24,6 +24,9 @@ use forebay_storage::Storage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// How often copies are looked for that are missing.
+const MEND_INTERVAL: Duration = Duration::from_millis(200);
 
 /// An ordered key-value database over memory nodes. Cheap to clone. All clones are the same database, and any thread
 /// may use any of them.
@@ -46,6 +49,9 @@ struct Inner {
     /// The log in storage, and who ships it at intervals.
     log: Option<Arc<StorageLog>>,
     ticker: Option<Ticker>,
+    /// Where copies in memory may lie, if there are several, and who makes those that are missing.
+    copied: Option<Copied>,
+    mender: Option<Ticker>,
     /// When it is shipped next where there are no threads (clock of the options, nanoseconds).
     next_shipment: AtomicU64,
 }
@@ -69,7 +75,8 @@ impl Db {
     /// no thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
         let common = Arc::new(Common::default());
-        let Opened { nodes, shards, routing, logs, recovery, cut, log } = open::open(clients, &options, &common)?;
+        let Opened { nodes, shards, routing, logs, recovery, cut, log, copied } =
+            open::open(clients, &options, &common)?;
         let background = Background::start(Arc::clone(&shards), common, options.background_threads)?;
         let router = Arc::new(Router::new(shards, routing, cut));
         let mut inner = Inner {
@@ -82,13 +89,29 @@ impl Db {
             recovery,
             log,
             ticker: None,
+            copied,
+            mender: None,
             next_shipment: AtomicU64::new(0),
         };
         open::resume(inner.router.shards(), logs, &inner.router.routing())?;
         if let (Some(log), Some(interval)) = (&inner.log, inner.interval())
             && options.background_threads > 0
         {
-            inner.ticker = Some(Ticker::start(Arc::clone(log), interval)?);
+            let log = Arc::clone(log);
+            let ship = move || {
+                // Who writes next is told.
+                if let Err(error) = log.ship_now() {
+                    tracing::debug!(%error, "shipping the log");
+                }
+            };
+            inner.ticker = Some(Ticker::start("forebay-log", interval, ship)?);
+        }
+        if inner.copied.is_some() && options.background_threads > 0 {
+            let shards = Arc::clone(inner.router.shards());
+            let mend = move || {
+                shards.iter().filter(|shard| shard.mend()).count();
+            };
+            inner.mender = Some(Ticker::start("forebay-mend", MEND_INTERVAL, mend)?);
         }
         if let Some(interval) = options.rebalance_interval
             && inner.router.shards().len() > 1
@@ -140,6 +163,15 @@ impl Db {
     /// be made again.
     pub fn destroy_stored(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
         open_stored::destroy(storage, clients, name)
+    }
+
+    /// Drops the database `name`, of which `register` says where its copies in memory lie ([`Options::register`]), from these
+    /// memory nodes and from the register.
+    ///
+    /// # Errors
+    /// `NotFound` when the register does not know it; `Busy` while a process has it open; those of the storage.
+    pub fn destroy_copied(register: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+        open_copied::destroy(register, clients, name)
     }
 
     /// Whether the database lies in storage.
@@ -511,6 +543,28 @@ impl Db {
         self.shards().iter().any(|shard| shard.background_step()) || has_shipped
     }
 
+    /// Adds a memory node, which copies may lie on from now on: another one, or one that has been started again. Copies that
+    /// are missing are made there, and on the others, while service goes on ([`Db::missing_copies`]).
+    ///
+    /// # Errors
+    /// `Invalid` for a database without several copies in memory, or a node with shorter extents than the others;
+    /// `AlreadyExists` when it has another database of the name; `Unavailable`.
+    pub fn add_memory_node(&self, client: &Arc<MemoryClient>) -> Result<()> {
+        let (Some(copied), Some(name)) = (&self.inner.copied, &self.inner.options.name) else {
+            return Err(Error::invalid(
+                "only a database with several copies in memory takes memory nodes while it is open",
+            ));
+        };
+        copied.add_node(name, client, &self.inner.options)
+    }
+
+    /// How many copies of shards in memory are missing, because memory nodes were lost.
+    #[must_use]
+    pub fn missing_copies(&self) -> usize {
+        let copies = self.inner.options.copies();
+        self.shards().iter().map(|shard| copies.saturating_sub(shard.tree.remote.active().count())).sum()
+    }
+
     /// The error with which a shard's background work has failed for good, if it has. Every later write to that shard
     /// fails with it.
     #[must_use]
@@ -523,7 +577,9 @@ impl Db {
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics::default();
         self.shards().iter().for_each(|shard| statistics.add_tree(&shard.tree));
-        self.inner.nodes.iter().for_each(|node| statistics.add_node(node));
+        // Those that came later are copies' places as well.
+        let nodes = self.inner.copied.as_ref().map(|copied| copied.places.nodes());
+        nodes.as_ref().unwrap_or(&self.inner.nodes).iter().for_each(|node| statistics.add_node(node));
         statistics.add_moves(&self.router().moves);
         self.inner.log.iter().for_each(|log| log.add_to(&mut statistics.log));
         statistics.storage = self.inner.options.storage.as_ref().map(Storage::counts).unwrap_or_default();
@@ -579,11 +635,12 @@ impl Inner {
         // From here on nothing is recorded, so the shards can be cleared.
         self.router.wait_moved();
         self.background.stop();
-        self.ticker.iter().for_each(Ticker::stop);
+        self.ticker.iter().chain(&self.mender).for_each(Ticker::stop);
         if left.is_ok() {
             self.log.iter().for_each(|log| log.close());
         }
         shards.iter().for_each(|shard| shard.clear());
+        self.copied.iter().for_each(|copied| copied.register.release());
         let own = |failure: &mut Error| failure.kind() != ErrorKind::Closed;
         let failures = shards.iter().filter_map(|shard| shard.lock().failure.take_if(own));
         // Consumes all of them, not only the first.

@@ -180,7 +180,7 @@ impl DbIterator {
             _ => Arc::clone(&self.bounds),
         };
         let horizon = Horizon { number: *number, time_ms: self.time_ms };
-        ShardIterator::new(Arc::clone(tree), view, horizon, bounds)
+        ShardIterator::new(Arc::clone(tree), Arc::clone(view), horizon, bounds)
     }
 
     /// At the end of a shard, goes on to the next shard that has an entry.

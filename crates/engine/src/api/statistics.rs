@@ -21,6 +21,7 @@ impl Statistics {
         self.log.bytes += get(&counters.log_bytes);
         self.log.records += get(&counters.log_records);
         self.log.waits += get(&counters.log_waits);
+        self.replicated_bytes += get(&counters.replicated_bytes);
         self.compactions += get(&counters.compactions);
         self.near_data_compactions += get(&counters.near_data_compactions);
         self.offloaded_compactions += get(&counters.offloaded_compactions);

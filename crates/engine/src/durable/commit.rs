@@ -11,7 +11,8 @@
 //! either version names. The next commit insists on it first ([`Register::settle`]), and installs it; the change that came with
 //! this next commit is refused, as it was made for the version before.
 
-use crate::durable::manifest::Manifest;
+use crate::durable::copies;
+use crate::durable::manifest::{self, Manifest};
 use crate::durable::register::Register;
 use crate::remote::objects::object_of;
 use crate::terms::Result;
@@ -21,6 +22,7 @@ use crate::tree::shared::Tree;
 use crate::tree::version::{Change, LiveVersion};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
+use forebay_table::{SegmentInfo, Version};
 use std::sync::Arc;
 
 /// Where versions are recorded.
@@ -28,7 +30,7 @@ use std::sync::Arc;
 pub(crate) enum Record {
     /// Nowhere: the database has no name.
     Nowhere,
-    /// On the memory node.
+    /// On the memory nodes.
     Memory(Manifest),
     /// In storage, as those of this shard.
     Storage(Arc<Register>, usize),
@@ -61,7 +63,10 @@ impl Commits {
     /// When the change does not fit the version or cannot be recorded. Then nothing has changed in this process. `Busy` when an
     /// earlier commit has turned out to count: the work is to be chosen again.
     pub(crate) fn commit(&self, tree: &Tree, mut change: Change, flushed: &[Arc<Buffer>]) -> Result<()> {
+        copies::spread(tree, &mut change)?;
         let mut turn = lock(&self.turn);
+        // To a member that has joined meanwhile.
+        copies::spread(tree, &mut change)?;
         self.settle(tree, &mut turn)?;
         let (next_segment, next_table) = tree.numbers();
         (change.edit.next_segment, change.edit.next_table) = (Some(next_segment), Some(next_table));
@@ -72,7 +77,7 @@ impl Commits {
         when_planted(Bug::DeleteBeforeRecorded, || delete_replaced(tree, &before, &version));
         match &self.record {
             Record::Nowhere => {}
-            Record::Memory(manifest) => manifest.recorder().record(&change, &version)?,
+            Record::Memory(manifest) => manifest.record(&change, &version, &tree.remote)?,
             Record::Storage(register, shard) => {
                 tree.remote.adopt(&change.segments)?;
                 if let Err(error) = register.record(*shard, &change.edit, &version.version) {
@@ -86,6 +91,35 @@ impl Commits {
         when_planted(Bug::FreeBeforeUnpinned, || free_replaced(&before, &version));
         tree.install(version, flushed);
         Ok(())
+    }
+
+    /// Has a node join as the member of this number, and names it in the register. Nothing is committed meanwhile: `copy_rest`
+    /// has it hold what it lacks still, and `begin` begins the manifest there.
+    ///
+    /// # Errors
+    /// Those of copying and of recording: the node has not joined. Those of the register: it may have.
+    pub(crate) fn admit(
+        &self,
+        tree: &Tree,
+        number: usize,
+        copy_rest: impl FnOnce() -> Result<()>,
+        begin: impl FnOnce(&Version) -> Result<manifest::Log>,
+    ) -> Result<()> {
+        let _turn = lock(&self.turn);
+        let Record::Memory(manifest) = &self.record else { return Ok(()) };
+        copy_rest()?;
+        let before = Arc::clone(&tree.view.load().version);
+        let mut change = Change::default();
+        for segment in before.segments().filter(|segment| !segment.is_stored()) {
+            let Some(entry) = before.version.segment(segment.id()) else { continue };
+            let placements = segment.placements(|member| tree.remote.is_written(member));
+            change.edit.moved_segments.push((segment.id(), SegmentInfo { placements, ..(**entry).clone() }));
+        }
+        let version = Arc::new(before.apply(&mut change)?);
+        manifest.record(&change, &version, &tree.remote)?;
+        tree.install(Arc::clone(&version), &[]);
+        manifest.add(begin(&version.version)?);
+        tree.remote.activate(number)
     }
 
     /// Has an earlier commit that failed count, if there is one.

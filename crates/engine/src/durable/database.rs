@@ -1,6 +1,7 @@
 //! A database in storage: where its parts lie, and what its commits say.
 //!
 //! ```text
+//!   NAME/members/N                     the register of a database that lies in memory alone, in several copies
 //!   NAME/commit/N                      the commit register: who owns it, its shards' versions, its logs
 //!   NAME/segment/SHARD/EPOCH/NUMBER    what the versions name
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
@@ -35,6 +36,10 @@ impl Place {
 
     pub(crate) fn commits(&self) -> Result<ObjectName> {
         Ok(self.root.join("commit")?)
+    }
+
+    pub(crate) fn members(&self) -> Result<ObjectName> {
+        Ok(self.root.join("members")?)
     }
 
     pub(crate) fn segments(&self, shard: u64) -> Result<ObjectName> {

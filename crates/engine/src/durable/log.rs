@@ -18,12 +18,14 @@
 //! 2. A part is ended by a commit whose tables hold all of its numbers, and by no other.
 
 use crate::durable::commit::Commits;
+use crate::durable::copies;
 use crate::durable::lead::Lead;
 use crate::durable::shipping::whole_records;
-use crate::remote::segment::Segment;
-use crate::terms::Result;
+use crate::remote::endpoints::Taken;
+use crate::remote::segment::{Remote, Segment};
 use crate::terms::planted::{Bug, instead_when_planted, planted};
 use crate::terms::statistics::add;
+use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::shared::Tree;
 use crate::tree::version::Change;
@@ -210,6 +212,21 @@ impl Log {
         Ok(true)
     }
 
+    /// The parts that may be written to.
+    pub(crate) fn open_parts(&self) -> Vec<SegmentId> {
+        let shipping = lock(&self.shipping);
+        let spare = lock(&self.spare);
+        shipping.open.iter().chain(spare.iter()).map(|part| part.id()).collect()
+    }
+
+    /// Calls `body` with these, while nothing is shipped.
+    pub(crate) fn at_rest<T>(&self, body: impl FnOnce(&[SegmentId]) -> T) -> T {
+        let shipping = lock(&self.shipping);
+        let spare = lock(&self.spare);
+        let open: Vec<_> = shipping.open.iter().chain(spare.iter()).map(|part| part.id()).collect();
+        body(&open)
+    }
+
     /// The parts that nobody needs once all records up to `flushed` are in tables.
     pub(crate) fn ended_by(&self, flushed: SequenceNumber) -> Vec<SegmentId> {
         let shipping = lock(&self.shipping);
@@ -249,53 +266,91 @@ fn make_part(bytes: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>>
         Err(error) if error.kind() == ErrorKind::Full => allocate(Purpose::Collection)?,
         allocated => allocated?,
     };
-    tree.remote.zero(&segment)?;
+    segment.remote().zero(&segment)?;
     let mut change = Change { segments: vec![Arc::clone(&segment)], ..Change::default() };
     change.edit.added_segments = vec![(segment.id(), segment.info().clone())];
+    copies::spread_zeroed(tree, &mut change)?;
     change.edit.log_parts = vec![LogPart { segment: segment.id(), last: None }];
     commits.commit(tree, change, &[])?;
     Ok(segment)
 }
 
-/// Sends records to their parts, all with one doorbell. Over an endpoint that breaks nobody knows what arrived, so all
-/// is sent again over another one: the same bytes to the same places.
+/// Sends records to their parts at all members of the shard. Returns when all of them have the records, or are left out.
 fn send(tree: &Tree, shipments: &[Shipment]) -> Result<()> {
     if shipments.is_empty() {
         return Ok(());
     }
-    let mut endpoint = tree.remote.foreground().take()?;
-    let mut reopens = 0;
-    loop {
-        let sent = post(&mut endpoint, shipments);
-        let Err(error) = sent else { return Ok(()) };
-        if reopens == REOPENS || !tree.remote.may_retry(&error) {
-            return Err(error);
+    let first = if planted(Bug::AcknowledgeAtFirstCopy) { 1 } else { usize::MAX };
+    let mut members: Vec<_> = tree.remote.active().take(first).collect();
+    // As readers of several nodes: no thread holds an endpoint of one node and waits for one of an earlier node.
+    members.sort_by_key(|member| member.memory_node().number());
+    // All are under way before the first is waited for: the waits share one round trip.
+    let underway: Vec<_> = members.iter().map(|member| (*member, post(member, shipments))).collect();
+    let mut failed = Vec::new();
+    for (member, posted) in underway {
+        let sent = posted.and_then(|mut endpoint| arrive(&mut endpoint, member, shipments));
+        if let Err(error) = sent.or_else(|error| send_again(member, shipments, error)) {
+            failed.push((member, error));
         }
-        tracing::debug!(%error, "shipping the log again over a new endpoint");
-        reopens += 1;
-        endpoint.reopen()?;
+    }
+    match failed.first() {
+        // It is rather this process that is cut off: nobody is left out.
+        Some((_, error)) if failed.len() == members.len() => Err(error.clone()),
+        _ => failed.iter().try_for_each(|(member, error)| tree.remote.leave_out(member.member(), error)),
     }
 }
 
-fn post(endpoint: &mut Endpoint, shipments: &[Shipment]) -> Result<()> {
-    for Shipment { buffer, from, length, segment, to } in shipments {
+/// Sends again over other endpoints what failed over one that broke. Nobody knows what arrived, so it is the same bytes to the
+/// same places.
+fn send_again(member: &Remote, shipments: &[Shipment], mut error: Error) -> Result<()> {
+    for _ in 0..REOPENS {
+        if !member.may_retry(&error) {
+            break;
+        }
+        tracing::debug!(%error, "shipping the log again over a new endpoint");
+        let sent = post(member, shipments).and_then(|mut endpoint| arrive(&mut endpoint, member, shipments));
+        match sent {
+            Ok(()) => return Ok(()),
+            Err(again) => error = again,
+        }
+    }
+    Err(error)
+}
+
+/// Posts records to their parts at a member, with one doorbell.
+fn post<'m>(member: &'m Remote, shipments: &[Shipment]) -> Result<Taken<'m>> {
+    let mut endpoint = member.foreground().take()?;
+    for shipment @ Shipment { buffer, from, length, to, .. } in shipments {
         let mut done = 0;
         while done < *length {
             let piece = (*length - done).min(PIECE_BYTES);
-            let target = segment.at(to + done)?;
-            buffer.block.post(&buffer.memtable, endpoint, target, (from + done) as usize, piece as usize)?;
+            let target = shipment.part_at(member)?.at(to + done)?;
+            buffer.block.post(&buffer.memtable, &mut endpoint, target, (from + done) as usize, piece as usize)?;
             done += piece;
         }
     }
     endpoint.flush();
+    Ok(endpoint)
+}
+
+/// Waits until what was posted has arrived.
+fn arrive(endpoint: &mut Endpoint, member: &Remote, shipments: &[Shipment]) -> Result<()> {
     while endpoint.outstanding() > 0 {
         if let Outcome::Done(Some(slot)) = endpoint.wait()?.result? {
             endpoint.release(slot);
         }
     }
     // Whoever took over may have read these parts before this thread, which stood still, ended its copy.
-    for Shipment { segment, .. } in shipments {
-        endpoint.confirm(&segment.at(0)?.key)?;
+    for shipment in shipments {
+        endpoint.confirm(&shipment.part_at(member)?.at(0)?.key)?;
     }
     Ok(())
+}
+
+impl Shipment {
+    /// The part's copy at a member.
+    fn part_at(&self, member: &Remote) -> Result<&Segment> {
+        let lacks = || Error::corrupt(format!("a member of the shard has no copy of {}", self.segment.id()));
+        self.segment.at_member(member.member()).ok_or_else(lacks)
+    }
 }

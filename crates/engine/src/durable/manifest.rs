@@ -33,6 +33,7 @@
 //! An earlier owner that does not release the memory of the log and the spare may still write there. Then both are only
 //! read, and a new pair is written elsewhere as soon as there is memory.
 
+use crate::remote::members::Members;
 use crate::remote::owner::Owner;
 use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::{Remote, Segment, place_of, range_of};
@@ -40,7 +41,7 @@ use crate::terms::planted::{Bug, when_planted};
 use crate::terms::{Error, Result};
 use crate::tree::version::{Change, LiveVersion};
 use forebay_base::{ErrorKind, SegmentId, checksum_append};
-use forebay_env::sync::{Mutex, MutexGuard, lock};
+use forebay_env::sync::{Mutex, lock};
 use forebay_memory_client::{ExtentRange, MemoryClient, Purpose};
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::{ManifestRoot, Placement, SegmentInfo, SegmentKind, Version, VersionEdit};
@@ -53,15 +54,14 @@ const GROWTH: u64 = 4;
 /// A whole version may be longer than the edits that led to it by this many bytes, for numbers that have grown.
 const SLACK_BYTES: u64 = 128;
 
-/// See the module. The lock is held while a change is recorded, so changes follow one another.
+/// The manifest of a shard, at each of its members. The lock is held while a change is recorded, so changes follow one
+/// another.
 #[derive(Debug)]
 pub(crate) struct Manifest {
-    log: Mutex<Log>,
+    logs: Mutex<Vec<Log>>,
 }
 
-/// The right to record the next change.
-pub(crate) type Recorder<'a> = MutexGuard<'a, Log>;
-
+/// The manifest at one member.
 #[derive(Debug)]
 pub(crate) struct Log {
     owner: Arc<Owner>,
@@ -146,6 +146,64 @@ impl Left {
 }
 
 impl Manifest {
+    /// The manifest that these are.
+    pub(crate) fn new(logs: Vec<Log>) -> Self {
+        Self { logs: Mutex::new(logs) }
+    }
+
+    /// Records, at all members, the change that leads to `after`. It counts when it is recorded at all that are not left
+    /// out. A member where it cannot be recorded, although another one has it, is left out.
+    ///
+    /// # Errors
+    /// `Fenced` and `Full`: the change does not count. `Unavailable`, `TimedOut`: it may or may not count.
+    pub(crate) fn record(&self, change: &Change, after: &LiveVersion, members: &Members) -> Result<()> {
+        let mut logs = lock(&self.logs);
+        let mut recorded = Vec::new();
+        let mut failed = Vec::new();
+        for (at, log) in logs.iter_mut().enumerate().filter(|(_, log)| members.is_active(log.remote.member())) {
+            match log.record(change, after) {
+                Ok(before) => recorded.push((at, before)),
+                Err(error) => failed.push((log.remote.member(), error)),
+            }
+        }
+        let left_out = match failed.first() {
+            // Nothing was recorded anywhere: it is not the member's failure.
+            Some((_, error)) if recorded.is_empty() => Err(error.clone()),
+            _ => failed.iter().try_for_each(|(member, error)| members.leave_out(*member, error)),
+        };
+        if left_out.is_err() {
+            for (at, before) in recorded {
+                if let Some(log) = logs.get_mut(at) {
+                    log.withdraw(before, change);
+                }
+            }
+        }
+        // What a member held that is out holds nothing back any more.
+        logs.retain(|log| members.is_written(log.remote.member()));
+        left_out
+    }
+
+    /// Adds the manifest at a member that joins.
+    pub(crate) fn add(&self, log: Log) {
+        lock(&self.logs).push(log);
+    }
+
+    /// Bytes that the manifest takes.
+    #[cfg(test)]
+    pub(crate) fn size_bytes(&self) -> u64 {
+        lock(&self.logs).iter().map(|log| 2 * log.pair.capacity()).sum()
+    }
+
+    /// Leaves the manifest, and everything it may name, on the nodes: another owner continues from it.
+    pub(crate) fn leave(&self) {
+        for log in &*lock(&self.logs) {
+            log.pair.abandon();
+            log.kept.iter().for_each(|segment| segment.abandon());
+        }
+    }
+}
+
+impl Log {
     /// Begins a manifest with a version, either left by an earlier owner or empty. If one was left, needs no further
     /// memory of the node.
     ///
@@ -159,7 +217,7 @@ impl Manifest {
     ) -> Result<Self> {
         let pair = left.filter(|left| left.is_writable).map(|left| &left.pair);
         let log = match (write_log(owner, remote, version, pair), left) {
-            (Err(error), Some(left)) if error.kind() == ErrorKind::Full => Log::left(owner, remote, left),
+            (Err(error), Some(left)) if error.kind() == ErrorKind::Full => Self::left(owner, remote, left),
             (written, _) => written?,
         };
         // If the reply is lost, the next owner finds one root or the other.
@@ -167,34 +225,14 @@ impl Manifest {
         if let Some(left) = left {
             left.pair.segments().iter().for_each(|segment| segment.take_charge());
         }
-        Ok(Self { log: Mutex::new(log) })
+        Ok(log)
     }
 
-    /// Waits for earlier changes, and lets the caller record the next one.
-    pub(crate) fn recorder(&self) -> Recorder<'_> {
-        lock(&self.log)
-    }
-
-    /// Bytes that the manifest takes.
-    #[cfg(test)]
-    pub(crate) fn size_bytes(&self) -> u64 {
-        2 * lock(&self.log).pair.capacity()
-    }
-
-    /// Leaves the manifest, and everything it may name, on the node: another owner continues from it.
-    pub(crate) fn leave(&self) {
-        let log = lock(&self.log);
-        log.pair.abandon();
-        log.kept.iter().for_each(|segment| segment.abandon());
-    }
-}
-
-impl Log {
-    /// Records the change that leads to `after`.
+    /// Records the change that leads to `after`; the manifest before.
     ///
     /// # Errors
     /// `Fenced` and `Full`: the change does not count. `Unavailable`, `TimedOut`: it may or may not count.
-    pub(crate) fn record(&mut self, change: &Change, after: &LiveVersion) -> Result<()> {
+    fn record(&mut self, change: &Change, after: &LiveVersion) -> Result<Self> {
         self.remote.adopt(&change.segments)?;
         self.settle()?;
         let before = if self.is_closed { None } else { self.append(&change.edit)? };
@@ -205,12 +243,20 @@ impl Log {
                 std::mem::replace(self, next)
             }
         };
-        self.set_root().map_err(|error| {
-            // The root may be this one or the previous one. Both logs stay, and everything they name.
-            let kept = change.segments.iter().cloned().chain(self.pair.segments()).collect();
-            *self = Self { is_closed: true, is_unsettled: true, kept, ..before };
-            error.during("recording a version")
-        })
+        match self.set_root() {
+            Ok(()) => Ok(before),
+            Err(error) => {
+                self.withdraw(before, change);
+                Err(error.during("recording a version"))
+            }
+        }
+    }
+
+    /// Goes back to the manifest before a change, which may or may not have been recorded. The next change settles that:
+    /// until then both manifests stay, and everything they name.
+    fn withdraw(&mut self, before: Self, change: &Change) {
+        let kept = change.segments.iter().cloned().chain(self.pair.segments()).collect();
+        *self = Self { is_closed: true, is_unsettled: true, kept, ..before };
     }
 
     /// If it is unknown which root counts, makes the one known here count.

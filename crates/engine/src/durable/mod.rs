@@ -12,13 +12,17 @@
 //! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |
 
 pub(crate) mod commit;
+pub(crate) mod copies;
 pub(crate) mod database;
 pub(crate) mod groups;
+pub(crate) mod joining;
 pub(crate) mod keeping;
 pub(crate) mod lead;
 pub(crate) mod log;
 pub(crate) mod manifest;
+pub(crate) mod member_register;
 pub(crate) mod named;
+pub(crate) mod node_register;
 pub(crate) mod recovery;
 pub(crate) mod register;
 pub(crate) mod replay;

@@ -11,7 +11,7 @@ use crate::terms::{Error, Options, Result};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_memory_client::{MemoryClient, ShardId, StoreHandle};
-use forebay_table::{StoreConfig, StorePart};
+use forebay_table::{CopiedDatabase, StoreConfig, StorePart};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -71,6 +71,41 @@ pub(crate) fn open(
     parts.iter().try_for_each(|part| check(name, &part.config, config))?;
     places(name, &parts.iter().collect::<Vec<_>>(), clients.len())?;
     Ok(parts)
+}
+
+/// The place of a store on a node that founded a database with several copies, and on one that came later. What lies there, the
+/// register says.
+pub(crate) const FOUNDER: u32 = 0;
+const LATER: u32 = 1;
+
+/// Opens, or creates, the store of a database with several copies at one of its nodes: one of `founders`, if it is new.
+///
+/// # Errors
+/// `AlreadyExists` when there is a store of the name that is not of this database; `Unavailable`.
+pub(crate) fn open_copy(
+    client: &Arc<MemoryClient>,
+    name: &str,
+    database: &CopiedDatabase,
+    founders: Option<usize>,
+) -> Result<Part> {
+    let nodes = founders.map_or(database.copies, |founders| u32::try_from(founders).unwrap_or(u32::MAX));
+    let place = if founders.is_some() { FOUNDER } else { LATER };
+    let part = Some(StorePart { database: database.database, place, nodes });
+    let config = StoreConfig { part, ..database.config.clone() };
+    let found = match find(client, name)? {
+        Some(found) => found,
+        None => create(client, name, config, &Options::default())?,
+    };
+    if found.config.copies == database.copies && found.config.part.map(|part| part.database) == Some(database.database)
+    {
+        return Ok(found);
+    }
+    let message = format!(
+        "a memory node has another database {name:?}, not that of number {:016x}: name the right register, or drop it \
+         there",
+        database.database
+    );
+    Err(Error::new(ErrorKind::AlreadyExists, message))
 }
 
 /// The stores of a database on storage: what memory nodes hold of it is a copy, and can be thrown away.
@@ -155,9 +190,25 @@ fn drop_stores(client: &MemoryClient, is_meant: impl Fn(&str) -> bool) -> Result
     Ok(())
 }
 
-fn new_number() -> Result<u64> {
+pub(crate) fn new_number() -> Result<u64> {
     let secret = Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
     Ok(secret as u64)
+}
+
+/// Finds the stores of the nodes that founded a database with several copies.
+///
+/// # Errors
+/// Those of opening a store.
+pub(crate) fn founders(clients: &[Arc<MemoryClient>], name: &str) -> Result<Vec<Part>> {
+    let mut founders = Vec::new();
+    for client in clients {
+        match find(client, name) {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            found => founders.extend(found?),
+        }
+    }
+    founders.retain(|part| part.config.copies > 1 && part.config.part.is_some_and(|part| part.place == FOUNDER));
+    Ok(founders)
 }
 
 fn find(client: &Arc<MemoryClient>, name: &str) -> Result<Option<Part>> {
@@ -193,6 +244,9 @@ pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Re
     }
     if found.shards != wanted.shards {
         return differ("a number of shards of", &found.shards, &wanted.shards);
+    }
+    if found.copies != wanted.copies {
+        return differ("a number of copies of", &found.copies, &wanted.copies);
     }
     if found.merge_operator != wanted.merge_operator {
         return differ("the merge operator", &found.merge_operator, &wanted.merge_operator);

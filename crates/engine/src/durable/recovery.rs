@@ -15,12 +15,15 @@
 //! (`docs/formats/manifest.md`). Of its memtables' contents, what reached the log is written again. Sequence numbers continue
 //! after the largest one that the version covers.
 
-use crate::durable::manifest::{Left, Manifest};
+use crate::durable::copies;
+use crate::durable::manifest::{self, Left, Manifest};
 use crate::durable::replay::{self, Part, Replay};
+use crate::remote::members::{Members, Several, Standing};
 use crate::remote::node_part::NodePart;
 use crate::remote::owner::Owner;
 use crate::remote::pipeline::{read_range, read_spot};
 use crate::remote::segment::{Node, Remote, Segment, place_of};
+use crate::remote::serving::Serving;
 use crate::terms::{Error, Options, Result};
 use crate::tree::table::Table;
 use crate::tree::version::LiveVersion;
@@ -32,7 +35,9 @@ use forebay_fabric::EndpointOptions;
 use forebay_memory_client::{
     AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle, SubAllocator,
 };
-use forebay_table::{CachedTable, LogPart, ManifestRoot, ShardIdentity, TableMetadata, Version, VersionEdit};
+use forebay_table::{
+    CachedTable, LogPart, ManifestRoot, SegmentInfo, ShardIdentity, TableMetadata, Version, VersionEdit,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,10 +52,34 @@ const MAX_READERS: usize = 8;
 /// A recovered shard, open again.
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    pub(crate) remote: Arc<Remote>,
+    pub(crate) remote: Arc<Members>,
     pub(crate) version: LiveVersion,
     pub(crate) manifest: Manifest,
     pub(crate) log: LeftLog,
+    left: Vec<LeftOver>,
+}
+
+impl Recovered {
+    /// The shard belongs to this process, as far as anybody else can tell: what is not needed is freed from now on.
+    pub(crate) fn take_charge(&mut self) {
+        self.version.segments().for_each(|segment| segment.take_charge());
+        for LeftOver { remote, segments, outputs, named_outputs } in self.left.drain(..) {
+            segments.iter().for_each(|segment| segment.take_charge());
+            if let Some(part) = remote.outputs() {
+                free_orphans(part, &outputs, &named_outputs);
+            }
+        }
+    }
+}
+
+/// What an earlier owner left at a member that the version does not name.
+#[derive(Debug)]
+struct LeftOver {
+    remote: Arc<Remote>,
+    segments: Vec<Arc<Segment>>,
+    /// The outputs of jobs, and those that are named.
+    outputs: BTreeSet<ExtentRange>,
+    named_outputs: BTreeSet<ExtentRange>,
 }
 
 /// The log of writes that an earlier owner left.
@@ -76,60 +105,243 @@ pub(crate) fn acquire(store: &StoreHandle, id: ShardId, options: &Options) -> Re
     Ok(Arc::new(Owner::new(store.clone(), shard)))
 }
 
-/// Recovers a shard; a shard that was never used is empty. Releases it on failure.
+/// Recovers a shard from those of its members that can be reached, each with its owner; a shard that was never used is
+/// empty. What the member says counts whose log reaches furthest, for each of them has everything that was acknowledged. The
+/// others get what they lack. A member that has lost something, or is lost meanwhile, is left out. Releases the shard on failure.
+///
+/// Nothing may be written to the shard before the register names its members, and then [`Recovered::take_charge`] was
+/// called.
 ///
 /// # Errors
 /// `Corrupt` when the stored data is damaged; `Full`; `Unavailable`.
 pub(crate) fn take_up(
-    node: &Arc<Node>,
-    owner: &Arc<Owner>,
+    members: &[(&Arc<Node>, &Arc<Owner>)],
     identity: ShardIdentity,
     options: &Options,
+    several: Option<Several>,
 ) -> Result<Recovered> {
-    try_take_up(node, owner, identity, options).inspect_err(|_| owner.release())
+    try_take_up(members, &identity, options, several)
+        .inspect_err(|_| members.iter().for_each(|(_, owner)| owner.release()))
 }
 
-fn try_take_up(node: &Arc<Node>, owner: &Arc<Owner>, identity: ShardIdentity, options: &Options) -> Result<Recovered> {
-    let (shard, client) = (owner.shard(), Arc::clone(owner.store().client()));
-    let id = shard.key().shard;
-    let (version, root) = match owner.store().root(id)? {
-        None => (Version::empty(identity), None),
-        Some((_, root)) => {
-            let root = ManifestRoot::decode(&root)?;
-            (read_version(&client, &shard, &root, &identity, options)?, Some(root))
+fn try_take_up(
+    members: &[(&Arc<Node>, &Arc<Owner>)],
+    identity: &ShardIdentity,
+    options: &Options,
+    several: Option<Several>,
+) -> Result<Recovered> {
+    let serving = Arc::default();
+    let mut found = Vec::with_capacity(members.len());
+    let mut failure = None;
+    for (number, (node, owner)) in members.iter().enumerate() {
+        match Found::at(node, owner, identity, options, (number, &serving)) {
+            Ok(at) => found.push(at),
+            Err(error) if members.len() == 1 => return Err(error),
+            Err(error) => {
+                tracing::warn!(node = %node.client().node(), %error, "a copy is left out");
+                owner.release();
+                failure = Some(error);
+            }
         }
+    }
+    let Some(furthest) = found.iter().map(|found| found.replay.last).max() else {
+        return Err(failure.unwrap_or_else(|| Error::invalid("a shard without members")));
     };
-    let outputs: BTreeSet<ExtentRange> = owner.store().output_ranges(id)?.into_iter().collect();
-    let mut live = Vec::new();
-    let mut named_outputs = BTreeSet::new();
-    for (segment, entry) in version.segments() {
-        let range = place_of(&client, &entry.info);
-        let range = range.ok_or_else(|| Error::corrupt(format!("{segment} does not lie in this memory node")))?;
-        if outputs.contains(&range) {
-            named_outputs.insert(range);
-        } else {
-            live.push(range);
+    let at = found.iter().position(|found| found.replay.last == furthest).unwrap_or(0);
+    let source = found.remove(at);
+    let (log, version) = source.counted()?;
+    let mut segments = HashMap::default();
+    for (&id, entry) in version.segments() {
+        segments.insert(id, held(&source.remote, id, &entry.info)?);
+    }
+    let remote = Arc::clone(&source.remote);
+    let remote = match several {
+        None => Members::only(remote),
+        Some(several) => Arc::new(Members::first(remote, several)),
+    };
+    let tables = open_tables(&source.remote, &version, &Arc::new(segments.clone()), readers(options))?;
+    let mut attached = Vec::with_capacity(found.len());
+    for other in found {
+        match other.attach(&segments, &log) {
+            Ok(()) => {
+                remote.add(Arc::clone(&other.remote), Standing::Active);
+                attached.push(other);
+            }
+            Err(error) => {
+                tracing::warn!(node = %other.remote.memory_node().client().node(), %error, "a copy is left out");
+                other.owner.release();
+            }
         }
     }
-    live.extend(root.iter().filter_map(|root| Left::ranges(root, &client)).flatten());
-    let allocator = SubAllocator::restore(owner.store(), shard, &live, AllocatorOptions::default());
-    let allocator = allocator.map_err(|error| misplaced(error.into()))?;
-    let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, None));
-    let (log, version, ended) = open_log(&remote, version)?;
-    let version = open_version(&remote, version, options)?;
-    let left = root.map(|root| Left::hold(root, &remote).map_err(misplaced)).transpose()?;
-    let manifest = Manifest::begin(owner, &remote, &version.version, left.as_ref())?;
-    // The shard now belongs to this process.
-    version.segments().for_each(|segment| segment.take_charge());
-    ended.iter().for_each(|segment| segment.take_charge());
-    if let Some(part) = remote.outputs() {
-        free_orphans(part, &outputs, &named_outputs);
+    let version = placed(&version, &segments, &remote)?;
+    let mut logs = Vec::with_capacity(1 + attached.len());
+    let mut left = Vec::with_capacity(1 + attached.len());
+    for found in std::iter::once(source).chain(attached) {
+        let manifest = found.root.map(|root| Left::hold(root, &found.remote).map_err(misplaced)).transpose()?;
+        logs.push(manifest::Log::begin(&found.owner, &found.remote, &version, manifest.as_ref())?);
+        left.push(found.left_over(&segments)?);
     }
-    Ok(Recovered { remote, version, manifest, log })
+    let version = LiveVersion::restore(version, &tables, &segments)?;
+    Ok(Recovered { remote, version, manifest: Manifest::new(logs), log, left })
+}
+
+/// The version with the places that its segments have now.
+fn placed(version: &Version, segments: &HashMap<SegmentId, Arc<Segment>>, members: &Members) -> Result<Version> {
+    if !members.are_several() {
+        return Ok(version.clone());
+    }
+    let mut edit = VersionEdit::default();
+    for (&id, entry) in version.segments() {
+        let Some(segment) = segments.get(&id) else { continue };
+        let placements = segment.placements(|member| members.is_active(member));
+        if placements != entry.info.placements {
+            edit.moved_segments.push((id, SegmentInfo { placements, ..(*entry.info).clone() }));
+        }
+    }
+    Ok(version.apply(&edit).map_err(forebay_table::Error::from)?)
+}
+
+/// Holds a segment that a version names.
+fn held(remote: &Arc<Remote>, id: SegmentId, info: &SegmentInfo) -> Result<Arc<Segment>> {
+    let segment = remote.hold(id, info).map_err(misplaced)?;
+    segment.ok_or_else(|| Error::corrupt(format!("{id} does not lie in this memory node")))
+}
+
+/// What an earlier owner left of a shard at one member.
+struct Found {
+    owner: Arc<Owner>,
+    remote: Arc<Remote>,
+    root: Option<ManifestRoot>,
+    version: Version,
+    /// The outputs of jobs.
+    outputs: BTreeSet<ExtentRange>,
+    /// The parts of the log, with what they hold, and what of that counts.
+    segments: Vec<Arc<Segment>>,
+    parts: Vec<Part>,
+    replay: Replay,
+}
+
+impl Found {
+    fn at(
+        node: &Arc<Node>,
+        owner: &Arc<Owner>,
+        identity: &ShardIdentity,
+        options: &Options,
+        member: (usize, &Arc<Serving>),
+    ) -> Result<Self> {
+        let (shard, client) = (owner.shard(), Arc::clone(owner.store().client()));
+        let id = shard.key().shard;
+        let (version, root) = match owner.store().root(id)? {
+            None => (Version::empty(identity.clone()), None),
+            Some((_, root)) => {
+                let root = ManifestRoot::decode(&root)?;
+                (read_version(&client, &shard, &root, identity, options)?, Some(root))
+            }
+        };
+        let outputs: BTreeSet<ExtentRange> = owner.store().output_ranges(id)?.into_iter().collect();
+        let mut live = Vec::new();
+        for (segment, entry) in version.segments() {
+            let range = place_of(&client, &entry.info);
+            let range = range.ok_or_else(|| Error::corrupt(format!("{segment} does not lie in this memory node")))?;
+            if !outputs.contains(&range) {
+                live.push(range);
+            }
+        }
+        live.extend(root.iter().filter_map(|root| Left::ranges(root, &client)).flatten());
+        let allocator = SubAllocator::restore(owner.store(), shard, &live, AllocatorOptions::default());
+        let allocator = allocator.map_err(|error| misplaced(error.into()))?;
+        let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, None, member));
+        let mut segments = Vec::new();
+        let mut parts = Vec::new();
+        for LogPart { segment: id, last } in version.log_parts() {
+            let info = version.segment(id).ok_or_else(|| Error::corrupt(format!("{id} of the log is not there")))?;
+            let segment = held(&remote, id, info)?;
+            let bytes = read_range(&mut *remote.background()?, segment.at(0)?, info.length)?;
+            segments.push(segment);
+            parts.push(Part { segment: id, bytes, last });
+        }
+        let replay = replay::replay(&parts, version.last_sequence())?;
+        Ok(Self { owner: Arc::clone(owner), remote, root, version, outputs, segments, parts, replay })
+    }
+
+    /// What counts of the log of writes, and the version that says how far each of its parts does.
+    fn counted(&self) -> Result<(LeftLog, Version)> {
+        let Replay { records, parts: counted, ended, last } = &self.replay;
+        let mut edit = VersionEdit {
+            log_parts: counted.iter().map(|&(segment, last)| LogPart { segment, last: Some(last) }).collect(),
+            ended_log_parts: ended.clone(),
+            ..VersionEdit::default()
+        };
+        self.version.remove_unreferenced(&mut edit).map_err(forebay_table::Error::from)?;
+        let next = self.version.apply(&edit).map_err(forebay_table::Error::from)?;
+        let find = |id: &SegmentId| self.segments.iter().find(|segment| segment.id() == *id).cloned();
+        let held = |(id, last): &(SegmentId, SequenceNumber)| Some((find(id)?, *last));
+        let log = LeftLog {
+            parts: counted.iter().filter_map(held).collect(),
+            records: records
+                .iter()
+                .filter_map(|(part, range)| Some(self.parts.get(*part)?.bytes.get(range.clone())?.to_vec()))
+                .collect(),
+            last: *last,
+        };
+        if log.last > self.version.last_sequence() {
+            tracing::info!(from = self.version.last_sequence().0, to = log.last.0, "writing what the log holds again");
+        }
+        Ok((log, next))
+    }
+
+    /// Has this member hold everything that another one does. What both versions name is the same at both, but for the
+    /// log: there the other one may have come further.
+    fn attach(&self, segments: &HashMap<SegmentId, Arc<Segment>>, log: &LeftLog) -> Result<()> {
+        let mut copied = Vec::new();
+        for (&id, segment) in segments {
+            let is_log = log.parts.iter().any(|(part, _)| part.id() == id);
+            let copy = match self.version.segment(id) {
+                Some(info) if !is_log => held(&self.remote, id, info)?,
+                // What is there already is written once more: whoever reads this after a crash finds it all the same.
+                Some(info) if self.is_writable(info) => {
+                    let copy = held(&self.remote, id, info)?;
+                    copies::copy_into(segment, &copy, info.length)?;
+                    copy
+                }
+                _ => {
+                    let copy = copies::copy(segment, &self.remote)?;
+                    copy.abandon();
+                    copied.push(Arc::clone(&copy));
+                    copy
+                }
+            };
+            segment.add_copy(copy);
+        }
+        self.remote.adopt(&copied)
+    }
+
+    fn is_writable(&self, info: &SegmentInfo) -> bool {
+        self.remote.place_of(info).is_some_and(|range| self.remote.is_writable(range.extent.0))
+    }
+
+    /// What the version does not name of what lies here.
+    fn left_over(self, named: &HashMap<SegmentId, Arc<Segment>>) -> Result<LeftOver> {
+        let member = self.remote.member();
+        let mut named_outputs = BTreeSet::new();
+        let mut segments = Vec::new();
+        for (&id, entry) in self.version.segments() {
+            let Some(range) = self.remote.place_of(&entry.info) else { continue };
+            let is_output = self.outputs.contains(&range);
+            match named.get(&id).and_then(|segment| segment.at_member(member)) {
+                Some(copy) if self.remote.place_of(copy.info()) == Some(range) => {
+                    named_outputs.extend(is_output.then_some(range));
+                }
+                _ if is_output => {}
+                _ => segments.push(held(&self.remote, id, &entry.info)?),
+            }
+        }
+        Ok(LeftOver { remote: self.remote, segments, outputs: self.outputs, named_outputs })
+    }
 }
 
 /// Acquires the shard. If its owner's process has just ended, waits a moment until the node notices.
-fn acquire_shard(store: &StoreHandle, id: ShardId, options: &Options) -> Result<ShardHandle> {
+pub(crate) fn acquire_shard(store: &StoreHandle, id: ShardId, options: &Options) -> Result<ShardHandle> {
     let start = options.clock.now();
     loop {
         match store.acquire_shard(id, options.takeover) {
@@ -181,56 +393,6 @@ pub(crate) fn misplaced(error: Error) -> Error {
         ErrorKind::Invalid => Error::corrupt(format!("the manifest names memory that is not the shard's: {error}")),
         _ => error,
     }
-}
-
-/// Reads the log of writes. Returns it, the version that says how far each of its parts counts, and the segments of
-/// parts that this version does not name any more.
-fn open_log(remote: &Arc<Remote>, version: Version) -> Result<(LeftLog, Version, Vec<Arc<Segment>>)> {
-    let mut segments = Vec::new();
-    let mut parts = Vec::new();
-    for LogPart { segment: id, last } in version.log_parts() {
-        let info = version.segment(id).ok_or_else(|| Error::corrupt(format!("{id} of the log is not there")))?;
-        let segment = remote.hold(id, info).map_err(misplaced)?;
-        let segment = segment.ok_or_else(|| Error::corrupt(format!("{id} does not lie in this memory node")))?;
-        let bytes = read_spot(&mut *remote.background()?, &segment.spot(0), info.length)?;
-        segments.push(segment);
-        parts.push(Part { segment: id, bytes, last });
-    }
-    let Replay { records, parts: counted, ended, last } = replay::replay(&parts, version.last_sequence())?;
-    let mut edit = VersionEdit {
-        log_parts: counted.iter().map(|&(segment, last)| LogPart { segment, last: Some(last) }).collect(),
-        ended_log_parts: ended,
-        ..VersionEdit::default()
-    };
-    version.remove_unreferenced(&mut edit).map_err(forebay_table::Error::from)?;
-    let next = version.apply(&edit).map_err(forebay_table::Error::from)?;
-    let find = |id: &SegmentId| segments.iter().find(|segment| segment.id() == *id).cloned();
-    let held = |(id, last): &(SegmentId, SequenceNumber)| Some((find(id)?, *last));
-    let log = LeftLog {
-        parts: counted.iter().filter_map(held).collect(),
-        records: records
-            .into_iter()
-            .filter_map(|(part, range)| Some(parts.get(part)?.bytes.get(range)?.to_vec()))
-            .collect(),
-        last,
-    };
-    if log.last > version.last_sequence() {
-        tracing::info!(from = version.last_sequence().0, to = log.last.0, "writing what the log holds again");
-    }
-    Ok((log, next, edit.removed_segments.iter().filter_map(find).collect()))
-}
-
-/// Holds the segments that a version names, and reads the tables' cached indexes.
-fn open_version(remote: &Arc<Remote>, version: Version, options: &Options) -> Result<LiveVersion> {
-    let mut segments = HashMap::default();
-    for (&id, entry) in version.segments() {
-        let segment = remote.hold(id, &entry.info).map_err(misplaced)?;
-        let segment = segment.ok_or_else(|| Error::corrupt(format!("{id} does not lie in this memory node")))?;
-        segments.insert(id, segment);
-    }
-    let segments = Arc::new(segments);
-    let tables = open_tables(remote, &version, &segments, readers(options))?;
-    LiveVersion::restore(version, &tables, &segments)
 }
 
 /// How many threads read tails.

@@ -20,6 +20,7 @@ use crate::durable::groups::Replay;
 use crate::durable::keeping;
 use crate::durable::recovery::{LeftRecords, free_orphans, misplaced, open_tables, readers};
 use crate::durable::storage_log::LeftLog;
+use crate::remote::members::Members;
 use crate::remote::objects::{Objects, is_stored, object_of};
 use crate::remote::owner::Owner;
 use crate::remote::segment::{Node, Remote, Segment, place_of};
@@ -41,7 +42,7 @@ const READ_AT_ONCE: usize = 4;
 /// A shard that is open again.
 #[derive(Debug)]
 pub(crate) struct Restored {
-    pub(crate) remote: Arc<Remote>,
+    pub(crate) remote: Arc<Members>,
     pub(crate) version: LiveVersion,
     /// All segments: this process's own once the database is.
     held: Vec<Arc<Segment>>,
@@ -150,7 +151,8 @@ impl Restorer<'_> {
         let names = version.segments().values().filter_map(|entry| object_of(&entry.info.placements));
         self.recovery.objects_swept += objects.sweep(&names.map(str::to_owned).collect::<HashSet<_>>())?;
         let objects = Some(Arc::new(objects));
-        let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, objects));
+        let member = (0, &Arc::default());
+        let remote = Arc::new(Remote::of_owner(node, Arc::clone(owner), allocator, &outputs, objects, member));
         let mut segments = HashMap::default();
         self.recovery.segments_held += found.held.len() as u64;
         for (id, info) in found.held {
@@ -178,6 +180,7 @@ impl Restorer<'_> {
         remote.adopt(&loaded)?;
         owner.set_root(&self.root.encode()?)?;
         let held = segments.values().cloned().collect();
+        let remote = Members::only(remote);
         Ok(Restored { remote, version, held, outputs, named_outputs: found.named_outputs })
     }
 

@@ -57,6 +57,7 @@ pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> (Vec<&'
     if !delegating.is_possible() || !tree.remote.can_search() {
         return (Vec::new(), 0);
     }
+    let server = tree.remote.server();
     let questions = Questions::of(probes);
     let searched = questions.job.keys.len();
     if searched == 0 {
@@ -76,7 +77,9 @@ pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> (Vec<&'
         return (Vec::new(), 0);
     }
     let sent = arguments.len();
-    let Some((result, received)) = ask(tree, arguments, searched) else {
+    // Where another member serves by now, the places are not those of the blocks.
+    let asked = ask(tree, arguments, searched).filter(|_| tree.remote.server() == server);
+    let Some((result, received)) = asked else {
         add(&counters.refusals, 1);
         return (Vec::new(), 0);
     };

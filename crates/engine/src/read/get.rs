@@ -44,10 +44,24 @@ impl Tree {
         snapshot: Option<Horizon>,
         found: impl FnOnce(Record<'_>) -> T,
     ) -> Result<Option<T>> {
-        self.find(key, snapshot, found).map_err(|error| self.judged(error))
+        let mut found = Some(found);
+        loop {
+            let server = self.remote.server();
+            match self.find(key, snapshot, |record| found.take().map(|found| found(record))) {
+                // Another member serves.
+                Err(error) if self.remote.serves_again(&error, server) => {}
+                result => return result.map_err(|error| self.judged(error)),
+            }
+        }
     }
 
-    fn find<T>(&self, key: &[u8], snapshot: Option<Horizon>, found: impl FnOnce(Record<'_>) -> T) -> Result<Option<T>> {
+    #[inline]
+    fn find<T>(
+        &self,
+        key: &[u8],
+        snapshot: Option<Horizon>,
+        mut found: impl FnMut(Record<'_>) -> Option<T>,
+    ) -> Result<Option<T>> {
         self.check_open()?;
         let view = self.view.load();
         let number = snapshot.map_or_else(|| self.publication.published(), |at| at.number);
@@ -55,7 +69,7 @@ impl Tree {
         let mut probe = Probe::new(&self.learnt, &view.version, key, number);
         probe.approach();
         if let Some(newest) = in_memtables(&view, key, number)? {
-            return Ok(newest.with_value(time).map(found));
+            return Ok(newest.with_value(time).and_then(found));
         }
         if !probe.approach_entries() {
             self.check_open()?;
@@ -71,7 +85,7 @@ impl Tree {
                     let record = verified(&slot, table, candidate)?;
                     if probe.accepts(table, candidate, &record) {
                         let newest = Found { record: Some(record), hidden: probe.hidden() };
-                        let value = newest.with_value(time).map(found);
+                        let value = newest.with_value(time).and_then(&mut found);
                         endpoint.release(slot);
                         return Ok(value);
                     }
@@ -80,7 +94,7 @@ impl Tree {
                 Step::Delivered => {
                     let Some(bytes) = probe.take_delivered() else { break };
                     let newest = Found { record: Some(Record::decode(&bytes)?), hidden: probe.hidden() };
-                    return Ok(newest.with_value(time).map(found));
+                    return Ok(newest.with_value(time).and_then(found));
                 }
                 Step::Index => self.look_up(&mut endpoint, &mut [&mut probe])?,
             }

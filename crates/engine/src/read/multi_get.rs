@@ -80,13 +80,34 @@ pub(crate) fn fetch<T>(
         ErrorKind::Corrupt => source.tree.judged(error),
         _ => error,
     };
-    try_fetch(sources, keys, source_of, take).map_err(|error| sources.iter().fold(error, judged))
+    loop {
+        let are_several = sources.iter().any(|source| source.tree.remote.are_several());
+        let several = sources.iter().filter(|_| are_several);
+        let servers: Vec<_> = several.map(|source| source.tree.remote.server()).collect();
+        match try_fetch(sources, keys, &source_of, take) {
+            // Other members serve.
+            Err(error) if moved(sources, &servers, &error) => {}
+            result => return result.map_err(|error| sources.iter().fold(error, judged)),
+        }
+    }
+}
+
+/// Whether another member serves one of the sources since, or does now because of a failure.
+#[cold]
+fn moved(sources: &[Source<'_>], servers: &[usize], error: &Error) -> bool {
+    let mut moved = false;
+    for (source, &server) in sources.iter().zip(servers) {
+        let remote = &source.tree.remote;
+        let is_lost = !remote.memory_node().link().is_alive();
+        moved |= (is_lost || remote.server() != server) && remote.serves_again(error, server);
+    }
+    moved
 }
 
 fn try_fetch<T>(
     sources: &[Source<'_>],
     keys: &[&[u8]],
-    source_of: impl Fn(usize) -> usize,
+    source_of: &impl Fn(usize) -> usize,
     take: &impl Fn(Found<'_>) -> T,
 ) -> Result<Vec<T>> {
     let mut values: Vec<T> = keys.iter().map(|_| take(Found::NOTHING)).collect();

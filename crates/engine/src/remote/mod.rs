@@ -6,6 +6,7 @@
 
 pub(crate) mod endpoints;
 pub(crate) mod index_cache;
+pub(crate) mod members;
 pub(crate) mod node_part;
 pub(crate) mod objects;
 pub(crate) mod offloading;
@@ -13,5 +14,6 @@ pub(crate) mod owner;
 pub(crate) mod pipeline;
 pub(crate) mod searches;
 pub(crate) mod segment;
+pub(crate) mod serving;
 pub(crate) mod spot;
 pub(crate) mod stored;

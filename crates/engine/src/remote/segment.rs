@@ -11,6 +11,7 @@ use crate::remote::objects::{Objects, object_of};
 use crate::remote::offloading::Offloading;
 use crate::remote::owner::Owner;
 use crate::remote::searches::Searches;
+use crate::remote::serving::Serving;
 use crate::remote::spot::Spot;
 use crate::remote::stored::StoredWriter;
 use crate::terms::{CompactionPlace, Error, Options, Result};
@@ -50,10 +51,14 @@ pub(crate) struct Node {
     searches: Searches,
 }
 
-/// A shard's part of the memory node that holds its segments.
+/// A shard's part of a memory node that holds its segments, or copies of them.
 #[derive(Debug)]
 pub(crate) struct Remote {
     node: Arc<Node>,
+    /// Which of the shard's members this is, in the order in which they joined.
+    member: usize,
+    /// Which of them serves.
+    serving: Arc<Serving>,
     /// The node's allocator, or that of a shard of a named store.
     allocator: Arc<SubAllocator>,
     /// The outputs of near-data jobs, if there are any.
@@ -144,6 +149,8 @@ impl Remote {
         let node_part = store.map(|store| NodePart::open(store, shard)).transpose()?;
         Ok(Self {
             node: Arc::clone(node),
+            member: 0,
+            serving: Arc::default(),
             allocator: Arc::clone(&node.allocator),
             node_part,
             owner: None,
@@ -151,17 +158,36 @@ impl Remote {
         })
     }
 
-    /// The memory of a shard of a named store.
+    /// The memory of a shard of a named store, as this member of those that hold the shard.
     pub(crate) fn of_owner(
         node: &Arc<Node>,
         owner: Arc<Owner>,
         allocator: SubAllocator,
         outputs: &BTreeSet<ExtentRange>,
         objects: Option<Arc<Objects>>,
+        (member, serving): (usize, &Arc<Serving>),
     ) -> Self {
         let node_part = NodePart::of_owner(Arc::clone(&owner), outputs);
         let allocator = Arc::new(allocator);
-        Self { node: Arc::clone(node), allocator, node_part: Some(node_part), owner: Some(owner), objects }
+        Self {
+            node: Arc::clone(node),
+            member,
+            serving: Arc::clone(serving),
+            allocator,
+            node_part: Some(node_part),
+            owner: Some(owner),
+            objects,
+        }
+    }
+
+    /// Which of the shard's members this is.
+    pub(crate) const fn member(&self) -> usize {
+        self.member
+    }
+
+    /// Which of them serves.
+    pub(crate) const fn serving(&self) -> &Arc<Serving> {
+        &self.serving
     }
 
     /// The memory node that this shard shares with others.
@@ -198,7 +224,7 @@ impl Remote {
         if self.owner.is_none() {
             return Ok(());
         }
-        let of_session = |segment: &Arc<Segment>| match segment.place {
+        let of_session = |segment: &Arc<Segment>| match segment.at_member(self.member)?.place {
             Place::Memory { origin: Origin::Session(allocation), .. } => Some(allocation),
             _ => None,
         };
@@ -437,7 +463,11 @@ impl Remote {
             true => Origin::Session(range),
             false => Origin::NodePart(range),
         };
-        let segment = Segment::new(id, info.clone(), Place::Memory { base, origin }, self);
+        // Each copy knows its own place only.
+        let mut own = self.info_of(info.kind, info.length, range);
+        own.record_format = info.record_format;
+        own.placements.extend(info.placements.iter().filter(|of| matches!(of, Placement::Storage { .. })).cloned());
+        let segment = Segment::new(id, own, Place::Memory { base, origin }, self);
         segment.abandon();
         if let Some(object) = object_of(&info.placements) {
             segment.kept_as(object);
@@ -545,12 +575,64 @@ pub(crate) struct Segment {
     /// The object in storage that holds a copy.
     object: OnceLock<String>,
     remote: Arc<Remote>,
+    /// A copy at another of the shard's members, and through it the further ones.
+    copy: OnceLock<Arc<Segment>>,
 }
 
 impl Segment {
     fn new(id: SegmentId, info: SegmentInfo, place: Place, remote: &Arc<Remote>) -> Self {
         let (is_abandoned, object, remote) = (AtomicBool::new(false), OnceLock::new(), Arc::clone(remote));
-        Self { id, info, place, is_abandoned, object, remote }
+        Self { id, info, place, is_abandoned, object, remote, copy: OnceLock::new() }
+    }
+
+    /// The segment and its copies, each at another member.
+    fn copies(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |segment| segment.copy.get().map(|copy| &**copy))
+    }
+
+    /// The copy at a member; `None` when it has none.
+    #[inline]
+    pub(crate) fn at_member(&self, member: usize) -> Option<&Self> {
+        self.copies().find(|copy| copy.remote.member == member)
+    }
+
+    /// Adds a copy at a member that has none. It lives as long as the segment.
+    pub(crate) fn add_copy(&self, copy: Arc<Self>) {
+        let mut copy = copy;
+        let mut last = self;
+        // Another thread may add one at the same time.
+        while let Err(other) = last.copy.set(copy) {
+            match last.copy.get() {
+                Some(next) => (last, copy) = (next, other),
+                None => return,
+            }
+        }
+    }
+
+    /// The copy that is read.
+    #[inline]
+    fn served(&self) -> &Self {
+        let serving = self.remote.serving.get();
+        if serving == self.remote.member { self } else { self.at_member(serving).unwrap_or(self) }
+    }
+
+    /// The member that it is read from.
+    pub(crate) fn served_remote(&self) -> &Remote {
+        &self.served().remote
+    }
+
+    /// As [`Segment::at`], of the copy that is read.
+    ///
+    /// # Errors
+    /// As [`Segment::at`].
+    pub(crate) fn served_at(&self, offset: u64) -> Result<RemoteAddress> {
+        self.served().at(offset)
+    }
+
+    /// Where it lies at these members.
+    pub(crate) fn placements(&self, is_meant: impl Fn(usize) -> bool) -> Vec<Placement> {
+        let meant = self.copies().filter(|copy| copy.is_stored() || is_meant(copy.remote.member));
+        meant.flat_map(|copy| copy.info.placements.iter().cloned()).collect()
     }
 
     /// Notes that an object holds a copy. It is deleted when nothing names the segment any more.
@@ -588,7 +670,7 @@ impl Segment {
     /// does.
     #[inline]
     pub(crate) fn spot(&self, offset: u64) -> Spot {
-        match &self.place {
+        match &self.served().place {
             Place::Memory { base, origin: Origin::Session(range) | Origin::NodePart(range) } => {
                 Spot::Memory { address: base.add(offset), extent: range.extent }
             }
@@ -604,7 +686,7 @@ impl Segment {
         }
     }
 
-    /// The address `offset` bytes into a segment of memory.
+    /// The address `offset` bytes into a segment of memory: of this copy, whichever serves.
     ///
     /// # Errors
     /// `Invalid` for a segment in storage: that is written once, as a stream.
@@ -630,12 +712,12 @@ impl Segment {
     /// Keeps the memory from being reused: a write may still reach it, or another owner needs it. Memory that no shard
     /// adopted goes back to the node with the session.
     pub(crate) fn abandon(&self) {
-        self.is_abandoned.store(true, Ordering::Relaxed);
+        self.copies().for_each(|copy| copy.is_abandoned.store(true, Ordering::Relaxed));
     }
 
     /// From now on, the segment is freed when nothing names it.
     pub(crate) fn take_charge(&self) {
-        self.is_abandoned.store(false, Ordering::Relaxed);
+        self.copies().for_each(|copy| copy.is_abandoned.store(false, Ordering::Relaxed));
     }
 }
 

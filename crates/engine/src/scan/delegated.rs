@@ -77,7 +77,7 @@ impl DelegatedCursor {
         number: SequenceNumber,
     ) -> Option<End> {
         self.clear();
-        let remote = &tree.remote;
+        let (remote, server) = (tree.remote.pinned(), tree.remote.server());
         let delegating = Delegating::new(tree.options.delegation, &remote.memory_node().link().capabilities());
         if !delegating.is_possible() || !remote.can_search() {
             return None;
@@ -95,7 +95,9 @@ impl DelegatedCursor {
             return None;
         }
         let counters = &tree.counters.delegation;
-        let answer = ask(remote, arguments).and_then(|result| question.verified(result, bounds));
+        // Where another member serves by now, the places in the question may not be those of the blocks.
+        let answer = ask(remote, arguments).filter(|_| tree.remote.server() == server);
+        let answer = answer.and_then(|result| question.verified(result, bounds));
         let Some((entries, is_whole)) = answer else {
             add(&counters.refusals, 1);
             return None;

@@ -27,7 +27,6 @@ use crate::terms::bounds::{Bounds, after, before};
 use crate::terms::time::Horizon;
 use crate::tree::range_deletions::RangeDeletions;
 use crate::tree::shared::{Tree, View};
-use crate::tree::version::LiveVersion;
 use forebay_base::{InternalKey, SequenceNumber, Tag};
 use forebay_env::sync::{Mutex, lock};
 use forebay_memtable::OwnedCursor;
@@ -49,10 +48,10 @@ const PIECES_BYTES: u64 = 1 << 20;
 /// A new iterator stands nowhere: seek first. Past either end it stands nowhere again.
 pub(crate) struct ShardIterator {
     tree: Arc<Tree>,
+    view: Arc<View>,
     merge: Merge<Source>,
     bounds: Arc<Bounds>,
     endpoint: SharedEndpoint,
-    version: Arc<LiveVersion>,
     horizon: Horizon,
     deletions: RangeDeletions,
     /// While the scan is in entries that a memory node brought from all tables: where these end.
@@ -77,20 +76,20 @@ impl ShardIterator {
     ///
     /// # Errors
     /// `Unavailable` when the memory node is gone; `Closed`.
-    pub(crate) fn new(tree: Arc<Tree>, view: &View, horizon: Horizon, bounds: Arc<Bounds>) -> Result<Self> {
+    pub(crate) fn new(tree: Arc<Tree>, view: Arc<View>, horizon: Horizon, bounds: Arc<Bounds>) -> Result<Self> {
         tree.check_open()?;
-        let endpoint: SharedEndpoint = Arc::new(Mutex::new(ScanEndpoint::new(Arc::clone(&tree.remote))?));
-        let sources = sources(view, &bounds, &endpoint);
+        let endpoint = endpoint(&tree)?;
+        let sources = sources(&view, &bounds, &endpoint);
         let merge = Merge::new(sources, tree.options.key_order, Direction::Forward);
         Ok(Self {
+            deletions: deletions(&view, horizon.number),
             tree,
+            view,
             merge,
             bounds,
             endpoint,
-            version: Arc::clone(&view.version),
             horizon,
             brought: None,
-            deletions: deletions(view, horizon.number),
             direction: Direction::Forward,
             passed: None,
             batch: ScanBatch::default(),
@@ -181,7 +180,7 @@ impl ShardIterator {
         }
         if direction == self.direction {
             self.position += 1;
-            return if self.valid() { Ok(()) } else { self.refill() };
+            return if self.valid() { Ok(()) } else { self.go_on() };
         }
         match self.position.checked_sub(1) {
             Some(position) => {
@@ -202,28 +201,66 @@ impl ShardIterator {
         self.start(direction, Some(target), Tables::Read)
     }
 
+    /// Goes on behind the batch's last entry.
+    fn go_on(&mut self) -> Result<()> {
+        if !self.tree.remote.are_several() {
+            return self.refill().map_err(|error| self.tree.judged(error));
+        }
+        let (server, direction) = (self.tree.remote.server(), self.direction);
+        let last = self.batch.key(self.batch.len().saturating_sub(1)).unwrap_or_default().to_vec();
+        match self.refill() {
+            Err(error) if self.tree.remote.serves_again(&error, server) => {
+                self.reopen()?;
+                let target = match direction {
+                    Direction::Forward => after(&last),
+                    Direction::Backward => before(&last),
+                };
+                self.start(direction, Some(target), Tables::Read)
+            }
+            refilled => refilled.map_err(|error| self.tree.judged(error)),
+        }
+    }
+
+    /// Goes over to the member that serves now.
+    fn reopen(&mut self) -> Result<()> {
+        self.clear();
+        self.endpoint = endpoint(&self.tree)?;
+        let sources = sources(&self.view, &self.bounds, &self.endpoint);
+        self.merge = Merge::new(sources, self.tree.options.key_order, self.direction);
+        Ok(())
+    }
+
     /// Goes to the first key from `target` on, in `direction`.
     fn start(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
+        loop {
+            let server = self.tree.remote.server();
+            match self.try_start(direction, target, tables) {
+                Err(error) if self.tree.remote.serves_again(&error, server) => self.reopen()?,
+                started => return started.map_err(|error| self.tree.judged(error)),
+            }
+        }
+    }
+
+    fn try_start(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
         self.tree.check_open()?;
         self.passed = None;
         self.next_batch = FIRST_BATCH;
         self.direction = direction;
         self.clear();
-        let placed = self.place(direction, target, tables);
-        placed.map_err(|error| self.tree.judged(error))?;
+        self.place(direction, target, tables)?;
         self.refill()
     }
 
     /// Places the sources at `target`. If the memory node brings the first entries of all tables, the tables' own sources
     /// stand nowhere.
     fn place(&mut self, direction: Direction, target: Option<InternalKey<'_>>, tables: Tables) -> Result<()> {
-        let Self { tree, version, bounds, horizon, .. } = self;
+        let Self { tree, view, bounds, horizon, .. } = self;
         let target = bounds.start(direction, target);
         let mut brought = None;
         self.merge.reposition(direction, |source| match source {
             Source::Delegated(source) => {
                 let first = target.filter(|_| tables == Tables::Delegated);
-                brought = first.and_then(|first| source.begin(tree, version, bounds, first, horizon.number));
+                brought = first.and_then(|first| source.begin(tree, &view.version, bounds, first, horizon.number));
                 if brought.is_none() {
                     source.clear();
                 }
@@ -265,8 +302,7 @@ impl ShardIterator {
         if read.is_err() {
             self.batch.clear(&mut endpoint);
         }
-        drop(endpoint);
-        read.map_err(|error| self.tree.judged(error))
+        read
     }
 
     /// Of each key, the newest visible entry comes first.
@@ -331,6 +367,17 @@ enum Tables {
     Read,
     /// The memory node, if that costs less.
     Delegated,
+}
+
+/// An endpoint to the member that serves.
+fn endpoint(tree: &Tree) -> Result<SharedEndpoint> {
+    loop {
+        let server = tree.remote.server();
+        match ScanEndpoint::new(Arc::clone(&tree.remote)) {
+            Err(error) if tree.remote.serves_again(&error, server) => {}
+            opened => return opened.map(|endpoint| Arc::new(Mutex::new(endpoint))),
+        }
+    }
 }
 
 /// The range deletions of a view that `number` covers.

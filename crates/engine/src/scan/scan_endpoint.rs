@@ -5,7 +5,7 @@
 //! wanted any more has to be given up, so that the endpoint is clean when it goes back to its pool.
 
 use crate::remote::endpoints::Pooled;
-use crate::remote::segment::Remote;
+use crate::remote::members::Members;
 use crate::remote::spot::{Posted, Spot};
 use crate::terms::Result;
 use crate::terms::error::Error;
@@ -23,7 +23,9 @@ pub(crate) type SharedEndpoint = Arc<Mutex<ScanEndpoint>>;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ScanEndpoint {
-    remote: Arc<Remote>,
+    remote: Arc<Members>,
+    /// The member that served when the scan began.
+    server: usize,
     endpoint: Pooled,
     /// How many endpoints there were before.
     generation: u32,
@@ -43,8 +45,9 @@ pub(crate) struct Asked {
 impl ScanEndpoint {
     /// # Errors
     /// When the memory node is gone.
-    pub(crate) fn new(remote: Arc<Remote>) -> Result<Self> {
-        Ok(Self { endpoint: remote.scan()?, remote, generation: 0, reopens: 0 })
+    pub(crate) fn new(remote: Arc<Members>) -> Result<Self> {
+        let server = remote.server();
+        Ok(Self { endpoint: remote.scan()?, remote, server, generation: 0, reopens: 0 })
     }
 
     /// Asks for `length` bytes, which the next [`ScanEndpoint::flush`] or wait sets going.
@@ -94,7 +97,8 @@ impl ScanEndpoint {
 
     /// Has the memory node bring `ranges` in one piece; `None` when it does not, whatever the cause.
     pub(crate) fn gather(&self, ranges: &[ExtentRange]) -> Option<Vec<u8>> {
-        self.remote.gather(ranges)
+        // Where another member serves by now, the ranges are not those of the records.
+        self.remote.gather(ranges).filter(|_| self.remote.server() == self.server)
     }
 
     /// Takes back a slot.

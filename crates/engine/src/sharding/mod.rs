@@ -6,6 +6,7 @@
 pub(crate) mod held;
 pub(crate) mod move_bound;
 pub(crate) mod open;
+pub(crate) mod open_copied;
 pub(crate) mod open_stored;
 pub(crate) mod opened;
 pub(crate) mod rebalance;

@@ -191,7 +191,7 @@ impl Move<'_> {
         let bounds = Arc::new(Bounds::new(self.router.order(), chunk, None));
         // What has expired is hidden from everybody who reads in the destination.
         let horizon = Horizon { number, time_ms: self.from.tree.time.now_ms() };
-        let mut entries = ShardIterator::new(Arc::clone(&self.from.tree), &view, horizon, bounds)?;
+        let mut entries = ShardIterator::new(Arc::clone(&self.from.tree), view, horizon, bounds)?;
         let mut batch = WriteBatch::new();
         let most = BATCH_BYTES.min(self.to.tree.remote.max_record_bytes() / 2);
         entries.seek_to_first()?;

@@ -2,11 +2,12 @@
 
 use crate::durable::named;
 use crate::durable::recovery::{self, LeftRecords};
+use crate::remote::members::Members;
 use crate::remote::node_part::PrivateStore;
 use crate::remote::segment;
 use crate::remote::segment::{Node, Remote};
-use crate::sharding::open_stored;
 use crate::sharding::opened::{Opened, acquire, nodes, recorded_routing};
+use crate::sharding::{open_copied, open_stored};
 use crate::terms::recovery::{Recovery, ShardRecovery};
 use crate::terms::routing::{KeyRange, Routing};
 use crate::terms::time::ExpiryClock;
@@ -35,6 +36,7 @@ pub(crate) fn open(clients: &[Arc<MemoryClient>], options: &Options, common: &Ar
     let used = clients.get(..options.shards).unwrap_or(clients);
     let opened = match (&options.name, &options.storage) {
         (Some(name), Some(storage)) => open_stored::open((storage, name), used, &options, &time, common),
+        (Some(name), None) if options.copies() > 1 => open_copied::open(name, clients, &options, &time, common),
         (Some(name), None) => open_named(name, used, &options, &time, common),
         (None, _) => open_private(nodes(used.iter(), &options), &options, &time, common),
     };
@@ -72,12 +74,12 @@ fn open_private(
     let stores = nodes.iter().map(store).collect::<Result<Vec<_>>>()?;
     let places = nodes.iter().zip(&stores).cycle().zip(0..).take(options.shards);
     let shards = places.map(|((node, store), id)| {
-        let remote = Arc::new(Remote::new(node, store.as_ref(), ShardId(id))?);
+        let remote = Members::only(Arc::new(Remote::new(node, store.as_ref(), ShardId(id))?));
         Ok(Arc::new(Shard::new(options.clone(), remote, Arc::clone(time), Arc::clone(common))?))
     });
     let shards = shards.collect::<Result<Vec<_>>>()?.into();
     let (routing, cut) = (options.routing()?, Arc::default());
-    Ok(Opened { nodes, shards, routing, logs: Vec::new(), recovery: None, cut, log: None })
+    Ok(Opened { nodes, shards, routing, logs: Vec::new(), recovery: None, cut, log: None, copied: None })
 }
 
 fn open_named(
@@ -93,6 +95,7 @@ fn open_named(
         merge_operator: String::new(),
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
+        copies: 1,
     };
     let parts = named::open(clients, name, &config, options)?;
     let nodes = nodes(parts.iter().map(|part| part.store.client()), options);
@@ -104,7 +107,8 @@ fn open_named(
     for ((owner, node), id) in owners.iter().zip(nodes.iter().cycle()).zip(0..) {
         let opened = result.and_then(|()| {
             let identity = identity(options, owner.store().id().0.into(), id);
-            let mut recovered = recovery::take_up(node, owner, identity, options)?;
+            let mut recovered = recovery::take_up(&[(node, owner)], identity, options, None)?;
+            recovered.take_charge();
             logs.push(std::mem::take(&mut recovered.log.records));
             let flushed = recovered.version.version.last_sequence();
             recovery.shards.push(ShardRecovery { flushed, last: recovered.log.last });
@@ -123,7 +127,16 @@ fn open_named(
         shards.iter().for_each(|shard| shard.clear());
     }
     let cut = Arc::default();
-    Ok(Opened { nodes, routing: routing?, shards: shards.into(), logs, recovery: Some(recovery), cut, log: None })
+    Ok(Opened {
+        nodes,
+        routing: routing?,
+        shards: shards.into(),
+        logs,
+        recovery: Some(recovery),
+        cut,
+        log: None,
+        copied: None,
+    })
 }
 
 /// Goes on where the earlier owner of a named database was gone: writes again what its logs hold, several shards at a

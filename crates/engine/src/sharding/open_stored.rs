@@ -42,6 +42,7 @@ pub(super) fn open(
         merge_operator: String::new(),
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
+        copies: 1,
     };
     let found = Committed::of(&place.history()?)?;
     let identity = match &found {
@@ -69,7 +70,8 @@ pub(super) fn open(
         shards.iter().for_each(|shard| shard.clear());
     })?;
     named::drop_other_copies(clients, (name, taker.identity.database), &copies.store);
-    Ok(Opened { nodes, shards: shards.into(), routing, logs: records, recovery: Some(recovery), cut, log: Some(log) })
+    let shards = shards.into();
+    Ok(Opened { nodes, shards, routing, logs: records, recovery: Some(recovery), cut, log: Some(log), copied: None })
 }
 
 struct Taker<'a> {

@@ -1,8 +1,10 @@
 //! What ways to open a database have in common.
 
+use crate::durable::member_register::MemberRegister;
 use crate::durable::named;
 use crate::durable::recovery::{self, LeftRecords};
 use crate::durable::storage_log::StorageLog;
+use crate::remote::members::Places;
 use crate::remote::offloading::Offloading;
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
@@ -12,6 +14,7 @@ use crate::terms::{CompactionPlace, Error, Options, Result};
 use crate::tree::cut::Cut;
 use crate::work::shard::Shard;
 use forebay_memory_client::{MemoryClient, ShardId};
+use forebay_table::CopiedDatabase;
 use std::sync::Arc;
 
 /// The parts of an open database.
@@ -26,6 +29,34 @@ pub(crate) struct Opened {
     pub(crate) cut: Arc<Cut>,
     /// The log in storage, if there is one.
     pub(crate) log: Option<Arc<StorageLog>>,
+    /// Where the copies lie, if there are several.
+    pub(crate) copied: Option<Copied>,
+}
+
+/// What a database with several copies in memory is, and where they may lie.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) database: CopiedDatabase,
+    pub(crate) places: Arc<Places>,
+    pub(crate) register: Arc<MemberRegister>,
+}
+
+impl Copied {
+    /// Adds a memory node, which copies may lie on from now on.
+    ///
+    /// # Errors
+    /// `Invalid` when its extents are shorter than those of the others; `AlreadyExists` when it has another database of the name; `Unavailable`.
+    pub(crate) fn add_node(&self, name: &str, client: &Arc<MemoryClient>, options: &Options) -> Result<()> {
+        let nodes = self.places.nodes();
+        if nodes.iter().any(|node| node.client().extent_bytes() > client.extent_bytes()) {
+            return Err(Error::invalid(
+                "a memory node with shorter extents than the others cannot hold all that they do",
+            ));
+        }
+        let part = named::open_copy(client, name, &self.database, None)?;
+        self.places.add(Node::new(nodes.len(), Arc::clone(client), options, None), part.store);
+        Ok(())
+    }
 }
 
 /// The memory nodes, each with the same share of the budget for indexes.

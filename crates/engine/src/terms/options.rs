@@ -114,9 +114,13 @@ pub enum Durability {
     /// What was flushed survives the process; the rest ends with it.
     #[default]
     None,
-    /// The write is in the memory of its memory node before it returns. It survives the process, but not the memory
-    /// node. Needs a name.
-    Memory,
+    /// The write is in the memory of `copies` memory nodes before it returns. It survives the process, and the loss of all
+    /// but one of these nodes. Needs a name, and as many nodes when the database is created. For a database, this also says
+    /// how many copies there are of everything else; a single write is in all of them.
+    Memory {
+        /// How many, from 1 on.
+        copies: usize,
+    },
     /// The write is in storage. It survives the loss of everything but the storage. Needs [`Options::storage`].
     Storage(Syncing),
 }
@@ -152,6 +156,10 @@ pub struct Options {
     pub storage: Option<Storage>,
     /// What writes survive that say nothing else ([`WriteOptions`]).
     pub durability: Durability,
+    /// Where the register of a database with several copies in memory lies, which says who owns the database, and which nodes
+    /// hold the copies. It must outlive the memory nodes. Without one, more than half of the memory nodes that the database
+    /// is created on decide (`docs/concepts/durability.md`).
+    pub register: Option<Storage>,
     /// Order of the keys.
     pub key_order: KeyOrder,
     /// Number of shards: key ranges with an LSM-tree each (dLSM VII). Sizes and triggers in these options apply to one
@@ -245,6 +253,7 @@ impl Default for Options {
             takeover: false,
             storage: None,
             durability: Durability::default(),
+            register: None,
             key_order: KeyOrder::Bytewise,
             shards: 1,
             shard_bounds: ShardBounds::default(),
@@ -337,9 +346,24 @@ impl Options {
         Routing::new(self.key_order, self.shards, bounds)
     }
 
+    /// How many copies there are in memory.
+    pub(crate) const fn copies(&self) -> usize {
+        match self.durability {
+            Durability::Memory { copies } => copies,
+            Durability::None | Durability::Storage(_) => 1,
+        }
+    }
+
     /// Checks that writes can be so durable.
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<()> {
         match durability {
+            Durability::Memory { copies: 0 } => Err(Error::invalid("at least one memory node must have a write")),
+            Durability::Memory { copies } if copies > self.copies() && self.storage.is_none() => {
+                let has = self.copies();
+                Err(Error::invalid(format!(
+                    "the database has {has} copies in memory, so a write cannot be in {copies}"
+                )))
+            }
             Durability::Storage(_) if self.storage.is_none() => {
                 Err(Error::invalid("a database without storage has no log there: name a storage"))
             }
@@ -363,6 +387,14 @@ impl Options {
             "a database on storage needs a name, by which the next process finds it",
         )?;
         self.check_durability(self.durability)?;
+        rule(
+            self.copies() == 1 || self.storage.is_none(),
+            "a database on storage has one copy in memory: what is lost there is read from storage",
+        )?;
+        rule(
+            self.register.is_none() || self.copies() > 1,
+            "a register is for databases with several copies in memory",
+        )?;
         self.routing()?;
         rule(
             (4 << 10..=256 << 20).contains(&self.write_buffer_bytes),

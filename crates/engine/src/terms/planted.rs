@@ -50,6 +50,16 @@ pub enum Bug {
     DelegatePastMemtables,
     /// The address of a record that was learnt counts whatever was flushed since.
     TrustLearntAddress,
+    /// A version counts before the other members have its segments.
+    OneCopy,
+    /// A write is acknowledged before all members have it.
+    AcknowledgeAtFirstCopy,
+    /// A copy that is left out stays in the register.
+    LeaveOutUnrecorded,
+    /// A member that is left out goes on being read.
+    ReadLeftOut,
+    /// A member joins without the log of what its tables lack.
+    JoinWithoutLog,
 }
 
 #[cfg(feature = "planted")]
@@ -67,6 +77,14 @@ impl Bug {
     ];
     /// The bugs of lookups without a point index.
     pub const OF_LOOKUPS: [Self; 2] = [Self::DelegatePastMemtables, Self::TrustLearntAddress];
+    /// The bugs of several copies in memory.
+    pub const OF_COPIES: [Self; 5] = [
+        Self::OneCopy,
+        Self::AcknowledgeAtFirstCopy,
+        Self::LeaveOutUnrecorded,
+        Self::ReadLeftOut,
+        Self::JoinWithoutLog,
+    ];
     /// The bugs that show when keys expire.
     pub const OF_EXPIRY: [Self; 2] = [Self::TimeGoesBack, Self::ExpireUnderSnapshots];
     /// The bugs that show on one thread, where a waiting call runs other work.

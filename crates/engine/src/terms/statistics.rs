@@ -22,6 +22,8 @@ pub struct Statistics {
     pub flushes: u64,
     /// Activity of the log of writes.
     pub log: LogStatistics,
+    /// Bytes of tables that were copied from one memory node to others, where there are several copies.
+    pub replicated_bytes: u64,
     /// What was done to storage; zeros without one.
     pub storage: StorageCounts,
     /// Activity of the cache of what is read from storage; zeros without one.
@@ -228,6 +230,8 @@ pub(crate) struct Counters {
     pub(crate) log_bytes: AtomicU64,
     pub(crate) log_records: AtomicU64,
     pub(crate) log_waits: AtomicU64,
+    /// Bytes of tables that were copied to other members.
+    pub(crate) replicated_bytes: AtomicU64,
     pub(crate) delegation: DelegationCounters,
 }
 

@@ -16,7 +16,7 @@
 //! Each change derives from the current view under one lock, so no change is lost. No lock is held while a record is
 //! copied or while a thread waits for the fabric.
 
-use crate::remote::segment::Remote;
+use crate::remote::members::Members;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::segment_numbers::NUMBERS_OF_A_JOB;
 use crate::terms::statistics::Counters;
@@ -72,7 +72,7 @@ pub(crate) struct Pinned {
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) options: Options,
-    pub(crate) remote: Arc<Remote>,
+    pub(crate) remote: Arc<Members>,
     pub(crate) view: Switch<View>,
     pub(crate) publication: Publication,
     pub(crate) counters: Counters,
@@ -101,7 +101,7 @@ impl Tree {
     /// When there is no memory for the first memtable.
     pub(crate) fn new(
         options: Options,
-        remote: Arc<Remote>,
+        remote: Arc<Members>,
         version: LiveVersion,
         opened_at: SequenceNumber,
         time: Arc<ExpiryClock>,

@@ -200,13 +200,14 @@ impl Shard {
         if watches {
             self.watch_owner();
         }
+        let mends = self.tree.options.background_threads == 0 && self.mend();
         let frees = self.tree.remote.has_frees();
         if frees {
             self.tree.remote.send_frees(1);
         }
         self.watch_room();
         let prepares = self.prepare_log() | self.tree.prepare_memtable();
-        watches || frees || prepares
+        watches || mends || frees || prepares
     }
 
     fn next_task(&self, round: Round) -> Option<Task> {

@@ -74,11 +74,17 @@ impl Shard {
         if job.output_level == 0 {
             self.release_for_join();
         }
-        let offloading = self.tree.remote.memory_node().offloading();
-        if let Some(part) = self.tree.remote.node_part().filter(|_| reservation.place == Use::Near) {
+        // If another member of the shard serves meanwhile, this one's job fails.
+        let remote = self.tree.remote.pinned();
+        let offloading = remote.memory_node().offloading();
+        if let Some(part) = remote.node_part().filter(|_| reservation.place == Use::Near) {
+            let placed = |(id, segment): (&SegmentId, &Arc<Segment>)| {
+                (*id, segment.at_member(remote.member()).unwrap_or(segment).info().clone())
+            };
+            job.segments = inputs.iter().map(placed).collect();
             let made = match offloading {
-                Some(offloading) => self.compact_offloaded(offloading, part, job, tier),
-                None => self.compact_near_data(part, job),
+                Some(offloading) => self.compact_offloaded(offloading, remote, part, job, tier),
+                None => self.compact_near_data(remote, part, job),
             };
             match made {
                 Ok(made) => return Ok(made),

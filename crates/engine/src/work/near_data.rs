@@ -14,8 +14,8 @@
 
 use crate::remote::node_part::NodePart;
 use crate::remote::objects::is_stored;
-use crate::remote::pipeline::read_spot;
-use crate::remote::segment::Segment;
+use crate::remote::pipeline::read_range;
+use crate::remote::segment::{Remote, Segment};
 use crate::terms::statistics;
 use crate::terms::{Error, Result};
 use crate::work::shard::Shard;
@@ -50,6 +50,7 @@ impl Shard {
     /// Has the memory node run a compaction. Returns what it made, with its segments held.
     pub(crate) fn compact_near_data(
         &self,
+        remote: &Arc<Remote>,
         part: &NodePart,
         job: &mut CompactionJob,
     ) -> Result<(CompactionResult, Vec<Arc<Segment>>), NotThere> {
@@ -60,18 +61,18 @@ impl Shard {
         let mut arguments = Vec::new();
         job.encode(&mut arguments).map_err(Error::from)?;
         let reply = shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job));
-        let reply = reply.map_err(|error| self.refused(&shard, error.into()))?;
+        let reply = reply.map_err(|error| self.refused(remote, &shard, error.into()))?;
         let counters = &self.tree.counters;
         statistics::add(&counters.compaction_fabric_bytes, (arguments.len() + reply.len()) as u64);
         let mut result = CompactionResult::decode(&reply).map_err(Error::from)?;
-        let ranges = self.outputs(job, &result)?;
+        let ranges = outputs(remote, job, &result)?;
         if ranges.len() != result.segments.len() {
             return Err(Error::corrupt("the memory node names outputs that it cannot have made").into());
         }
-        part.adopt(&shard, &ranges).map_err(|error| self.refused(&shard, error))?;
-        let segments = self.tree.remote.hold_outputs(part, &result.segments, &ranges)?;
+        part.adopt(&shard, &ranges).map_err(|error| self.refused(remote, &shard, error))?;
+        let segments = remote.hold_outputs(part, &result.segments, &ranges)?;
         for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
-            table.tail = self.read_tail(&segments, table.image)?;
+            table.tail = self.read_tail(remote, &segments, table.image)?;
         }
         statistics::add(&counters.near_data_compactions, 1);
         Ok((result, segments))
@@ -91,67 +92,66 @@ impl Shard {
     /// `Full` when the node does not; others.
     pub(crate) fn store_near_data(&self, kind: SegmentKind, bytes: &[u8]) -> Result<Arc<Segment>> {
         let full = |cause: String| Error::new(ErrorKind::Full, cause);
-        let part = self.tree.remote.node_part().filter(|_| self.tree.remote.memory_node().runs_jobs());
+        let remote = self.tree.remote.pinned();
+        let part = remote.node_part().filter(|_| remote.memory_node().runs_jobs());
         let part = part.ok_or_else(|| full("the memory node runs no jobs".into()))?;
         if bytes.len() > MAX_STORED_BYTES {
             return Err(full(format!("a request has room for {MAX_STORED_BYTES} bytes, not {}", bytes.len())));
         }
         let shard = part.shard();
         self.tree.check_open()?;
-        let range = part.store(&shard, bytes).map_err(|error| match self.refused(&shard, error) {
+        let range = part.store(&shard, bytes).map_err(|error| match self.refused(remote, &shard, error) {
             NotThere::Refused(error) => full(error.to_string()),
             NotThere::Failed(error) => error,
         })?;
-        let info = self.tree.remote.info_of(kind, bytes.len() as u64, range);
-        let mut held = self.tree.remote.hold_outputs(part, &[(self.tree.next_segment(), info)], &[range])?;
+        let info = remote.info_of(kind, bytes.len() as u64, range);
+        let mut held = remote.hold_outputs(part, &[(self.tree.next_segment(), info)], &[range])?;
         held.pop().ok_or_else(|| Error::corrupt("an output was not held"))
     }
 
     /// Whether an error of the node is a refusal.
-    pub(crate) fn refused(&self, shard: &ShardHandle, error: Error) -> NotThere {
+    pub(crate) fn refused(&self, remote: &Remote, shard: &ShardHandle, error: Error) -> NotThere {
         match error.kind() {
             // Another thread of this process ended the epoch, and may not know the next one yet: then this one asks
             // for it, which fails when another process took over.
             ErrorKind::Fenced
-                if self.tree.remote.node_part().is_some_and(|part| part.shard().epoch() > shard.epoch())
-                    || self.tree.remote.end_epoch().is_ok() =>
+                if remote.node_part().is_some_and(|part| part.shard().epoch() > shard.epoch())
+                    || remote.end_epoch().is_ok() =>
             {
                 NotThere::Refused(error)
             }
             ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unsupported => NotThere::Refused(error),
             // Nobody knows what became of it.
-            ErrorKind::TimedOut | ErrorKind::Unavailable if self.tree.remote.end_epoch().is_ok() => {
-                NotThere::Refused(error)
-            }
+            ErrorKind::TimedOut | ErrorKind::Unavailable if remote.end_epoch().is_ok() => NotThere::Refused(error),
             _ => NotThere::Failed(error),
         }
     }
 
-    /// Checks that a result is that of the job, and finds where those of its segments lie that are in memory.
-    pub(crate) fn outputs(&self, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
-        if result.identity != job.identity {
-            let (asked, answered) = (&job.identity, &result.identity);
-            return Err(Error::corrupt(format!("the memory node was asked {asked:?} and answered {answered:?}")));
-        }
-        let numbers: BTreeSet<SegmentId> = result.segments.iter().map(|(id, _)| *id).collect();
-        let known = numbers.iter().all(|id| job.output_segments.contains(&id.0));
-        let in_memory = result.segments.iter().filter(|(_, info)| !is_stored(info));
-        let ranges: Option<Vec<_>> = in_memory.map(|(_, info)| self.tree.remote.place_of(info)).collect();
-        match ranges {
-            Some(ranges) if known && numbers.len() == result.segments.len() => Ok(ranges),
-            _ => Err(Error::corrupt("a job's result names outputs that it cannot have made")),
-        }
-    }
-
     /// Reads the tail of an image that was too long for the reply.
-    fn read_tail(&self, segments: &[Arc<Segment>], image: ImageAddress) -> Result<Vec<u8>> {
+    fn read_tail(&self, remote: &Remote, segments: &[Arc<Segment>], image: ImageAddress) -> Result<Vec<u8>> {
         let segment = segments.iter().find(|segment| segment.id() == image.segment);
         let segment = segment.filter(|segment| image.length <= segment.info().length);
         let segment = segment.ok_or_else(|| Error::corrupt("an output table's image is no output"))?;
         let length = image.length.saturating_sub(image.tail_offset);
-        let tail = read_spot(&mut *self.tree.remote.background()?, &segment.spot(image.tail_offset), length)?;
+        let tail = read_range(&mut *remote.background()?, segment.at(image.tail_offset)?, length)?;
         statistics::add(&self.tree.counters.compaction_fabric_bytes, tail.len() as u64);
         Ok(tail)
+    }
+}
+
+/// Checks that a result is that of the job, and finds where those of its segments lie that are in memory.
+pub(crate) fn outputs(remote: &Remote, job: &CompactionJob, result: &CompactionResult) -> Result<Vec<ExtentRange>> {
+    if result.identity != job.identity {
+        let (asked, answered) = (&job.identity, &result.identity);
+        return Err(Error::corrupt(format!("the memory node was asked {asked:?} and answered {answered:?}")));
+    }
+    let numbers: BTreeSet<SegmentId> = result.segments.iter().map(|(id, _)| *id).collect();
+    let known = numbers.iter().all(|id| job.output_segments.contains(&id.0));
+    let in_memory = result.segments.iter().filter(|(_, info)| !is_stored(info));
+    let ranges: Option<Vec<_>> = in_memory.map(|(_, info)| remote.place_of(info)).collect();
+    match ranges {
+        Some(ranges) if known && numbers.len() == result.segments.len() => Ok(ranges),
+        _ => Err(Error::corrupt("a job's result names outputs that it cannot have made")),
     }
 }
 

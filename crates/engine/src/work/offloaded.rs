@@ -20,11 +20,11 @@ use crate::plan::tiers::Tier;
 use crate::remote::node_part::NodePart;
 use crate::remote::objects::is_stored;
 use crate::remote::offloading::Offloading;
-use crate::remote::pipeline::{Pipeline, read_spot};
-use crate::remote::segment::Segment;
+use crate::remote::pipeline::{Pipeline, read_range};
+use crate::remote::segment::{Remote, Segment};
 use crate::terms::statistics;
 use crate::terms::{Error, Result};
-use crate::work::near_data::{NotThere, patience};
+use crate::work::near_data::{NotThere, outputs, patience};
 use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, checksum};
 use forebay_env::Random;
@@ -43,6 +43,7 @@ impl Shard {
     pub(crate) fn compact_offloaded(
         &self,
         offloading: &Offloading,
+        remote: &Arc<Remote>,
         part: &NodePart,
         job: &mut CompactionJob,
         tier: Tier,
@@ -51,23 +52,23 @@ impl Shard {
         self.tree.check_open()?;
         self.address(&shard, job);
         let stored = self.stored_place(job, tier);
-        let arguments = self.write_arguments(job, stored.as_ref())?;
+        let arguments = self.write_arguments(remote, job, stored.as_ref())?;
         let secret =
             Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("drawing a secret: {error}")))?;
         let opened = shard.open_ticket(secret).map_err(Error::from);
-        let number = opened.map_err(|error| self.refused(&shard, error))?;
+        let number = opened.map_err(|error| self.refused(remote, &shard, error))?;
         let name = JobName {
             database: offloading.database(),
             shard: shard.key().shard.0,
             epoch: shard.epoch().0,
             job: job.identity.job,
         };
-        let package = self.package(job, &arguments, stored.is_some(), number, secret);
+        let package = package(remote, job, &arguments, stored.is_some(), number, secret);
         let prepared = package.and_then(|package| offloading.prepare(name, package, patience(job)));
         let made = match prepared {
-            Ok(()) => self.await_offloaded(offloading, part, &shard, job, name, number),
+            Ok(()) => self.await_offloaded(offloading, (remote, part), &shard, job, name, number),
             Err(error) => {
-                self.close_ticket(&shard, number);
+                close_ticket(remote, &shard, number);
                 Err(NotThere::Refused(error))
             }
         };
@@ -85,7 +86,7 @@ impl Shard {
     fn await_offloaded(
         &self,
         offloading: &Offloading,
-        part: &NodePart,
+        (remote, part): (&Arc<Remote>, &NodePart),
         shard: &ShardHandle,
         job: &mut CompactionJob,
         name: JobName,
@@ -94,7 +95,7 @@ impl Shard {
         let mut made = None;
         loop {
             match offloading.next(name) {
-                Order::Install { outcome, .. } => match self.take_over(part, shard, job, &outcome) {
+                Order::Install { outcome, .. } => match self.take_over(remote, part, shard, job, &outcome) {
                     Ok(taken) => {
                         made = Some(taken);
                         statistics::add(&self.tree.counters.offloaded_compactions, 1);
@@ -105,12 +106,12 @@ impl Shard {
                         offloading.refused(name);
                     }
                 },
-                Order::EndKeys(_) => self.close_ticket(shard, number),
+                Order::EndKeys(_) => close_ticket(remote, shard, number),
                 Order::FreeInputs(_) => {
                     return made
                         .ok_or_else(|| NotThere::Failed(Error::corrupt("a job was decided before it was done")));
                 }
-                Order::RunElsewhere(_, Reason::Near) => return self.compact_near_data(part, job),
+                Order::RunElsewhere(_, Reason::Near) => return self.compact_near_data(remote, part, job),
                 Order::RunElsewhere(_, reason) => {
                     let kind = match reason {
                         Reason::Home | Reason::Near | Reason::Busy => ErrorKind::Busy,
@@ -135,13 +136,13 @@ impl Shard {
     /// Writes the arguments to memory of this session, where executors read them.
     fn write_arguments(
         &self,
+        remote: &Arc<Remote>,
         job: &CompactionJob,
         stored: Option<&StoredPlace>,
     ) -> Result<(Arc<Segment>, u32), NotThere> {
         let mut bytes = Vec::new();
         stored.iter().for_each(|stored| stored.encode(&mut bytes));
         job.encode(&mut bytes).map_err(Error::from)?;
-        let remote = &self.tree.remote;
         let length = bytes.len() as u64;
         let segment = remote.allocate(self.tree.next_segment(), SegmentKind::Run, length, Purpose::Collection);
         let segment = segment.map_err(|error| match error.kind() {
@@ -155,36 +156,15 @@ impl Shard {
         Ok((segment, checksum(&bytes)))
     }
 
-    fn package(
-        &self,
-        job: &CompactionJob,
-        (segment, checksum): &(Arc<Segment>, u32),
-        needs_storage: bool,
-        number: u64,
-        secret: u128,
-    ) -> Result<Package> {
-        let here = self.tree.remote.memory_node().client().node();
-        let length = segment.info().length;
-        let place = self.tree.remote.place_of(segment.info());
-        let place = place.ok_or_else(|| Error::corrupt("the arguments of a job are nowhere"))?;
-        let lies_in_storage = |input: &&JobInput| job.segments.get(&input.table.image.segment).is_some_and(is_stored);
-        let bytes = |stored| {
-            let inputs = job.inputs.iter().filter(|input| lies_in_storage(input) == stored);
-            inputs.map(|input| input.table.properties.record_bytes).sum()
-        };
-        Ok(Package {
-            kind: job_kind::COMPACTION,
-            needs_storage,
-            ticket: Ticket { node: here.node, incarnation: here.incarnation, job: number, secret },
-            arguments: Span { extent: place.extent.0, offset: place.offset, length, checksum: *checksum },
-            memory_bytes: bytes(false),
-            storage_bytes: bytes(true),
-        })
-    }
-
     /// Adopts what an attempt made, and reads what it says of it.
-    fn take_over(&self, part: &NodePart, shard: &ShardHandle, job: &CompactionJob, outcome: &Outcome) -> Result<Made> {
-        let remote = &self.tree.remote;
+    fn take_over(
+        &self,
+        remote: &Arc<Remote>,
+        part: &NodePart,
+        shard: &ShardHandle,
+        job: &CompactionJob,
+        outcome: &Outcome,
+    ) -> Result<Made> {
         let Span { extent, offset, length, checksum: expected } = outcome.result;
         let range = ExtentRange { extent: ExtentId(extent), offset, length };
         let info = remote.info_of(SegmentKind::Run, length, range);
@@ -193,13 +173,13 @@ impl Shard {
         part.adopt_attempt(shard, &[whole])?;
         let mut held = remote.hold_outputs(part, &[(self.tree.next_segment(), info)], &[whole])?;
         let result = held.pop().ok_or_else(outside)?;
-        let bytes = read_spot(&mut *remote.background()?, &result.spot(0), length)?;
+        let bytes = read_range(&mut *remote.background()?, result.at(0)?, length)?;
         statistics::add(&self.tree.counters.compaction_fabric_bytes, length);
         if checksum(&bytes) != expected {
             return Err(Error::corrupt("an executor's result is not what it wrote"));
         }
         let result = CompactionResult::decode(&bytes)?;
-        let ranges = self.outputs(job, &result)?;
+        let ranges = outputs(remote, job, &result)?;
         part.adopt_attempt(shard, &ranges)?;
         let (stored, in_memory): (Vec<_>, Vec<_>) =
             result.segments.iter().cloned().partition(|(_, info)| is_stored(info));
@@ -209,15 +189,43 @@ impl Shard {
         }
         Ok((result, segments))
     }
+}
 
-    /// Ends the ticket. If the node is not reached, it ends with the session or the epoch, and nobody adopts what was
-    /// made for it.
-    fn close_ticket(&self, shard: &ShardHandle, number: u64) {
-        if let Err(error) = shard.close_ticket(number) {
-            tracing::debug!(%error, "a ticket could not be closed: the epoch ends");
-            if let Err(error) = self.tree.remote.end_epoch() {
-                tracing::debug!(%error, "the epoch could not be ended");
-            }
+/// What an executor must know of the job.
+fn package(
+    remote: &Remote,
+    job: &CompactionJob,
+    (segment, checksum): &(Arc<Segment>, u32),
+    needs_storage: bool,
+    number: u64,
+    secret: u128,
+) -> Result<Package> {
+    let here = remote.memory_node().client().node();
+    let length = segment.info().length;
+    let place = remote.place_of(segment.info());
+    let place = place.ok_or_else(|| Error::corrupt("the arguments of a job are nowhere"))?;
+    let lies_in_storage = |input: &&JobInput| job.segments.get(&input.table.image.segment).is_some_and(is_stored);
+    let bytes = |stored| {
+        let inputs = job.inputs.iter().filter(|input| lies_in_storage(input) == stored);
+        inputs.map(|input| input.table.properties.record_bytes).sum()
+    };
+    Ok(Package {
+        kind: job_kind::COMPACTION,
+        needs_storage,
+        ticket: Ticket { node: here.node, incarnation: here.incarnation, job: number, secret },
+        arguments: Span { extent: place.extent.0, offset: place.offset, length, checksum: *checksum },
+        memory_bytes: bytes(false),
+        storage_bytes: bytes(true),
+    })
+}
+
+/// Ends the ticket. If the node is not reached, it ends with the session or the epoch, and nobody adopts what was
+/// made for it.
+fn close_ticket(remote: &Remote, shard: &ShardHandle, number: u64) {
+    if let Err(error) = shard.close_ticket(number) {
+        tracing::debug!(%error, "a ticket could not be closed: the epoch ends");
+        if let Err(error) = remote.end_epoch() {
+            tracing::debug!(%error, "the epoch could not be ended");
         }
     }
 }

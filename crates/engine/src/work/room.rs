@@ -50,8 +50,8 @@ impl Shard {
                 return None;
             }
         };
-        let (node, now) = (self.tree.remote.memory_node().number(), self.tree.options.clock.now());
-        self.common.ledger().report(self.holder, node, &granted, now);
+        let now = self.tree.options.clock.now();
+        self.common.ledger().report(self.holder, self.account, &granted, now);
         Some(self.look_at_ledger())
     }
 

@@ -5,6 +5,7 @@
 //! anything is awaited from the fabric, or while indexes are merged.
 
 use crate::durable::commit::{Commits, Record};
+use crate::durable::joining;
 use crate::durable::keeping;
 use crate::durable::log::Log;
 use crate::durable::recovery::Recovered;
@@ -14,7 +15,7 @@ use crate::durable::storage_log::StorageLog;
 use crate::plan::ledger::{Holder, Ledger};
 use crate::plan::planner::{Admission, Near, Need, Planner, Scene};
 use crate::plan::stall::Pace;
-use crate::remote::segment::Remote;
+use crate::remote::members::Members;
 use crate::terms::statistics::StallCause;
 use crate::terms::time::ExpiryClock;
 use crate::terms::{Error, Options, Result};
@@ -66,6 +67,8 @@ pub(crate) struct Shard {
     pub(crate) common: Arc<Common>,
     /// The shard in the ledger of the database's memory.
     pub(crate) holder: Holder,
+    /// The account of the node that served at first, which is kept for whichever serves.
+    pub(crate) account: usize,
 }
 
 /// A writer's turn to get memory, which ends with its wait. Where several wait, the others take turns anew.
@@ -84,7 +87,7 @@ impl Shard {
     /// As for memory of the first memtable.
     pub(crate) fn new(
         options: Options,
-        remote: Arc<Remote>,
+        remote: Arc<Members>,
         time: Arc<ExpiryClock>,
         common: Arc<Common>,
     ) -> Result<Self> {
@@ -104,7 +107,7 @@ impl Shard {
         time: Arc<ExpiryClock>,
         common: Arc<Common>,
     ) -> Result<Self> {
-        let Recovered { remote, version, manifest, log } = recovered;
+        let Recovered { remote, version, manifest, log, .. } = recovered;
         let tree = Tree::new(options, remote, version, log.last, time)?;
         let (commits, log) = (Commits::new(Record::Memory(manifest)), Log::new(log.last, log.parts));
         Ok(Self::with(tree, commits, ShardLog::Memory(log), common))
@@ -128,7 +131,8 @@ impl Shard {
     }
 
     fn with(tree: Tree, commits: Commits, log: ShardLog, common: Arc<Common>) -> Self {
-        let holder = common.ledger().join(&[tree.remote.memory_node().number()]);
+        let account = tree.remote.memory_node().number();
+        let holder = common.ledger().join(&[account]);
         Self {
             tree: Arc::new(tree),
             commits,
@@ -140,6 +144,7 @@ impl Shard {
             changed: Condvar::new(),
             common,
             holder,
+            account,
         }
     }
 
@@ -181,7 +186,14 @@ impl Shard {
     pub(crate) fn make_durable(&self, number: SequenceNumber) -> Result<()> {
         let made = match &self.log {
             ShardLog::None => return Err(Error::invalid("a database without a name ends with its process")),
-            ShardLog::Memory(log) => log.make_durable(&self.tree, &self.commits, number),
+            ShardLog::Memory(log) => loop {
+                let server = self.tree.remote.server();
+                match log.make_durable(&self.tree, &self.commits, number) {
+                    // A part of the log was to be made where nothing is any more.
+                    Err(error) if self.tree.remote.serves_again(&error, server) => {}
+                    made => break made,
+                }
+            },
             ShardLog::Storage(log, shard) => log.make_durable(*shard, number),
         };
         made.map_err(|error| self.tree.judged(error))
@@ -197,6 +209,18 @@ impl Shard {
         prepared.unwrap_or_else(|error| {
             // Whoever needs it makes it, or fails then.
             tracing::debug!(%error, "making a part of the log ahead");
+            false
+        })
+    }
+
+    /// Has a memory node hold a copy that is missing, if there is one. Returns whether it did.
+    pub(crate) fn mend(&self) -> bool {
+        let ShardLog::Memory(log) = &self.log else { return false };
+        if self.tree.is_closed() {
+            return false;
+        }
+        joining::mend(&self.tree, &self.commits, log).unwrap_or_else(|error| {
+            tracing::warn!(error = %self.tree.judged(error), "a copy is still missing");
             false
         })
     }

@@ -1,6 +1,5 @@
-//! Ships the log of a database whose writes reach storage once in a while.
+//! What is done once in a while, by a thread of its own.
 
-use crate::durable::storage_log::StorageLog;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Condvar, Mutex, lock};
@@ -8,7 +7,7 @@ use forebay_env::thread::{JoinHandle, spawn};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// A thread that ships at intervals until it is stopped.
+/// A thread that does something at intervals until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     stop: Arc<Stop>,
@@ -22,22 +21,19 @@ struct Stop {
 }
 
 impl Ticker {
-    /// Ships all that is published every `interval`.
+    /// Calls `tick` every `interval`, in a thread of this name.
     ///
     /// # Errors
     /// `Io` when the system cannot start a thread.
-    pub(crate) fn start(log: Arc<StorageLog>, interval: Duration) -> Result<Self> {
+    pub(crate) fn start(name: &str, interval: Duration, tick: impl Fn() + Send + 'static) -> Result<Self> {
         let stop = Arc::new(Stop::default());
         let seen = Arc::clone(&stop);
         let run = move || {
             while seen.sleep(interval) {
-                // Who writes next is told.
-                if let Err(error) = log.ship_now() {
-                    tracing::debug!(%error, "shipping the log");
-                }
+                tick();
             }
         };
-        let thread = spawn("forebay-log", run);
+        let thread = spawn(name.to_owned(), run);
         let thread = thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}")))?;
         Ok(Self { stop, thread: Mutex::new(Some(thread)) })
     }
@@ -48,7 +44,7 @@ impl Ticker {
         self.stop.changed.notify_all();
         let thread = lock(&self.thread).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that ships the log panicked");
+            tracing::error!("a thread that works at intervals panicked");
         }
     }
 }

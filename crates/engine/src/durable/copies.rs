@@ -1,0 +1,108 @@
+//! Copies of segments at all members of a shard (Tebis 3.3; `docs/decisions/0036`).
+//!
+//! A version names a segment only once it lies at all members. What one member holds, this process reads there and writes
+//! to the others: an index as it stands, since addresses are logical (Tebis' Send-Index without its rewriting).
+
+use crate::remote::members::Members;
+use crate::remote::pipeline::{Pipeline, read_range};
+use crate::remote::segment::{Remote, Segment};
+use crate::terms::planted::{Bug, planted};
+use crate::terms::statistics::add;
+use crate::terms::{Error, Result};
+use crate::tree::shared::Tree;
+use crate::tree::version::Change;
+use forebay_base::ErrorKind;
+use forebay_memory_client::Purpose;
+use std::sync::Arc;
+
+/// Bytes that are read before they are written.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// Has all members hold the segments that a change adds, and adds these placements to the change.
+///
+/// # Errors
+/// `Full` when a member has no room; those of the fabric, where the segments lie; those of leaving a member out.
+pub(crate) fn spread(tree: &Tree, change: &mut Change) -> Result<()> {
+    spread_by(&tree.remote, change, |segment, remote| {
+        let copied = copy(segment, remote)?;
+        add(&tree.counters.replicated_bytes, segment.info().length);
+        Ok(copied)
+    })
+}
+
+/// The same of segments that hold nothing yet, as the memory at the members: zeros.
+///
+/// # Errors
+/// As [`spread`].
+pub(crate) fn spread_zeroed(tree: &Tree, change: &mut Change) -> Result<()> {
+    spread_by(&tree.remote, change, zeroed)
+}
+
+fn spread_by(
+    members: &Members,
+    change: &mut Change,
+    copy: impl Fn(&Segment, &Arc<Remote>) -> Result<Arc<Segment>>,
+) -> Result<()> {
+    if !members.are_several() || planted(Bug::OneCopy) {
+        return Ok(());
+    }
+    for segment in change.segments.iter().filter(|segment| !segment.is_stored()) {
+        let lacking = members.written().filter(|remote| segment.at_member(remote.member()).is_none());
+        for remote in lacking {
+            match copy(segment, remote) {
+                Ok(copy) => segment.add_copy(copy),
+                Err(error) if error.kind() == ErrorKind::Full => return Err(error.during("copying a segment")),
+                // Whichever of the two was lost.
+                Err(error) => leave_out(members, segment.remote(), remote, &error)?,
+            }
+        }
+        let added = change.edit.added_segments.iter_mut().find(|(id, _)| *id == segment.id());
+        if let Some((_, info)) = added {
+            info.placements = segment.placements(|member| members.is_written(member));
+        }
+    }
+    Ok(())
+}
+
+/// Leaves out the one of two members that is lost, of which the first one was read.
+fn leave_out(members: &Members, from: &Remote, to: &Remote, error: &Error) -> Result<()> {
+    match from.memory_node().link().is_alive() || !to.memory_node().link().is_alive() {
+        true => members.leave_out(to.member(), error),
+        false => Err(error.clone()),
+    }
+}
+
+fn allocate(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>> {
+    let allocate = |purpose| remote.allocate(segment.id(), segment.info().kind, segment.info().length, purpose);
+    match allocate(Purpose::Flush) {
+        Err(error) if error.kind() == ErrorKind::Full => allocate(Purpose::Collection),
+        allocated => allocated,
+    }
+}
+
+/// Memory for a copy of a segment at a member: zeros.
+pub(crate) fn zeroed(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>> {
+    let copy = allocate(segment, remote)?;
+    remote.zero(&copy)?;
+    Ok(copy)
+}
+
+/// Copies a segment to a member, from where it is read.
+pub(crate) fn copy(segment: &Segment, remote: &Arc<Remote>) -> Result<Arc<Segment>> {
+    let copy = allocate(segment, remote)?;
+    copy_into(segment, &copy, segment.info().length)?;
+    Ok(copy)
+}
+
+/// Copies the first `length` bytes of a segment into another one.
+pub(crate) fn copy_into(segment: &Segment, copy: &Arc<Segment>, length: u64) -> Result<()> {
+    let mut from = segment.served_remote().background()?;
+    let mut to = Pipeline::new(copy.remote().background()?);
+    let mut offset = 0;
+    while offset < length {
+        let piece = PIECE_BYTES.min(length - offset);
+        to.write(copy, offset, &read_range(&mut from, segment.served_at(offset)?, piece)?)?;
+        offset += piece;
+    }
+    to.drain()
+}

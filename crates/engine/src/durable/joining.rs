@@ -1,0 +1,113 @@
+//! A memory node becomes a member of a shard while service goes on (`docs/decisions/0036`).
+//!
+//! ```text
+//!   joins            it gets, from now on, the segments of each change
+//!   segments         those that were there before, and the parts of the log that are full
+//!   the log stands still for a moment:
+//!     open part      and the spare one
+//!     commit         the version with the new places, at the members; at the new one a manifest with all of it
+//!     register       names it: from here on it is one of the members that may be all that is left
+//! ```
+
+use crate::durable::commit::Commits;
+use crate::durable::copies;
+use crate::durable::log::Log;
+use crate::durable::manifest;
+use crate::durable::recovery::{acquire, free_orphans};
+use crate::remote::members::Standing;
+use crate::remote::owner::Owner;
+use crate::remote::segment::{Node, Remote, Segment};
+use crate::terms::planted::{Bug, planted};
+use crate::terms::{Error, Options, Result};
+use crate::tree::shared::Tree;
+use forebay_base::SegmentId;
+use forebay_memory_client::{AllocatorOptions, ShardId, StoreHandle, SubAllocator};
+use forebay_table::Version;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Has a node join the members of a shard, if there are too few and there is one. Returns whether there was.
+///
+/// # Errors
+/// Why the node does not join, or has joined and may not be in the register.
+pub(crate) fn mend(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> {
+    let Some((node, store, number)) = tree.remote.candidate(tree.options.copies()) else { return Ok(false) };
+    let member = Joining::begin(tree, &node, &store, number)?;
+    let admit = |open: &[SegmentId]| {
+        commits.admit(tree, number, || member.copy_rest(tree, open), |version| member.manifest(version))
+    };
+    let joined = member.copy(tree, log).and_then(|()| log.at_rest(admit));
+    if let Err(error) = &joined
+        && let Err(error) = tree.remote.leave_out(number, error)
+    {
+        tracing::debug!(%error, "leaving out a memory node that did not join");
+    }
+    joined?;
+    tracing::info!(node = %node.client().node(), shard = tree.remote.shard(), "a memory node has joined");
+    Ok(true)
+}
+
+/// A node that joins.
+struct Joining {
+    owner: Arc<Owner>,
+    remote: Arc<Remote>,
+}
+
+impl Joining {
+    fn begin(tree: &Tree, node: &Arc<Node>, store: &StoreHandle, number: usize) -> Result<Self> {
+        let id = ShardId(u32::try_from(tree.remote.shard()).map_err(|_| Error::invalid("too many shards"))?);
+        // The register does not name it: whoever has the shard there is nobody.
+        let owner = acquire(store, id, &Options { takeover: true, ..tree.options.clone() })?;
+        let outputs: BTreeSet<_> = store.output_ranges(id)?.into_iter().collect();
+        let allocator = SubAllocator::restore(store, owner.shard(), &[], AllocatorOptions::default())?;
+        let member = (number, tree.remote.serving());
+        let remote = Arc::new(Remote::of_owner(node, Arc::clone(&owner), allocator, &outputs, None, member));
+        if let Some(part) = remote.outputs() {
+            free_orphans(part, &outputs, &BTreeSet::new());
+        }
+        tree.remote.add(Arc::clone(&remote), Standing::Joining);
+        Ok(Self { owner, remote })
+    }
+
+    /// Copies what the version names and is not written any more.
+    fn copy(&self, tree: &Tree, log: &Log) -> Result<()> {
+        loop {
+            let version = Arc::clone(&tree.view.load().version);
+            let open = log.open_parts();
+            let lacks = |segment: &&Arc<_>| self.lacks(segment) && !open.contains(&segment.id());
+            let Some(first) = version.segments().find(lacks) else { return Ok(()) };
+            for segment in std::iter::once(first).chain(version.segments().filter(lacks)) {
+                tree.check_open()?;
+                if self.lacks(segment) {
+                    segment.add_copy(copies::copy(segment, &self.remote)?);
+                }
+            }
+        }
+    }
+
+    fn lacks(&self, segment: &Segment) -> bool {
+        !segment.is_stored() && segment.at_member(self.remote.member()).is_none()
+    }
+
+    /// Copies the rest, while nothing is written and nothing is committed.
+    fn copy_rest(&self, tree: &Tree, open: &[SegmentId]) -> Result<()> {
+        let version = Arc::clone(&tree.view.load().version);
+        let segments: Vec<_> = version.segments().cloned().collect();
+        for segment in segments.iter().filter(|segment| self.lacks(segment)) {
+            let copy = match planted(Bug::JoinWithoutLog) && open.contains(&segment.id()) {
+                true => copies::zeroed(segment, &self.remote)?,
+                false => copies::copy(segment, &self.remote)?,
+            };
+            segment.add_copy(copy);
+        }
+        self.remote.adopt(&segments)
+    }
+
+    /// Begins the manifest there.
+    ///
+    /// # Errors
+    /// As [`manifest::Log::begin`].
+    fn manifest(&self, version: &Version) -> Result<manifest::Log> {
+        manifest::Log::begin(&self.owner, &self.remote, version, None)
+    }
+}

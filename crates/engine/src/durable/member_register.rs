@@ -1,0 +1,161 @@
+//! The register of a database with several copies in memory: who owns it, and which nodes hold the copies of its shards
+//! (`docs/decisions/0036`).
+//!
+//! It is small, and changes only when an owner takes over, and when a member is left out or joins. What it says is replaced as
+//! a whole. Whoever claims it is the owner: a write of an earlier owner fails with `Fenced` from then on.
+
+use crate::durable::database::Place;
+use crate::remote::members::Membership;
+use crate::terms::{Error, Result};
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::NodeIdentity;
+use forebay_storage::{CommitKind, CommitRegister, History, ObjectName};
+use forebay_table::{MemberNode, MembersRecord};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Where a record lies that its owner replaces, and nobody else.
+pub(crate) trait Register: Debug + Send {
+    /// Replaces what it says.
+    ///
+    /// # Errors
+    /// `Fenced` when somebody else has claimed the register: this has no effect, now or later. After others, it may say
+    /// this or what it said before, until the next call succeeds.
+    fn write(&mut self, record: &MembersRecord) -> Result<()>;
+
+    /// Lets another process claim it. Nothing is written any more.
+    fn release(&mut self) {}
+}
+
+/// A register in a directory or a bucket.
+#[derive(Debug)]
+pub(crate) struct StoredRegister(CommitRegister);
+
+impl StoredRegister {
+    fn name(place: &Place) -> Result<ObjectName> {
+        place.members()
+    }
+
+    /// What it says; nothing when nobody has claimed it.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the storage.
+    pub(crate) fn read(place: &Place) -> Result<MembersRecord> {
+        said(&History::read(&**place.storage.objects(), &Self::name(place)?)?)
+    }
+
+    /// Makes this process the owner of a register that says nothing, or is of the database of this number. When nothing
+    /// is said, says `first`. Returns what it says now.
+    ///
+    /// # Errors
+    /// `Busy` when others are faster, or the register is another database's; those of the storage.
+    pub(crate) fn claim(place: &Place, first: &MembersRecord) -> Result<(Box<dyn Register>, MembersRecord)> {
+        let writer =
+            Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
+        let mut claimed = Err(Error::new(ErrorKind::Busy, "nobody has claimed the register"));
+        let payload = |history: &History| {
+            claimed = said(history).and_then(|found| match (&found.database, &first.database) {
+                (None, _) => Ok(first.clone()),
+                (Some(found), Some(known)) if found.database != known.database => {
+                    Err(Error::new(ErrorKind::Busy, "another process drops and creates the database: try again"))
+                }
+                _ => Ok(found),
+            });
+            let bytes = claimed.as_ref().map_err(Clone::clone).and_then(|record| Ok(record.encode()?));
+            bytes.map(|bytes| (CommitKind::Snapshot, bytes.into())).map_err(|error| {
+                forebay_storage::Error::new(error.kind(), "claim", "the register of members", error.to_string())
+            })
+        };
+        let objects = Arc::clone(place.storage.objects());
+        let (register, _) = CommitRegister::claim(objects, &Self::name(place)?, writer, payload)?;
+        Ok((Box::new(Self(register)), claimed?))
+    }
+}
+
+/// What the last commit says.
+fn said(history: &History) -> Result<MembersRecord> {
+    match history.last() {
+        None => Ok(MembersRecord::default()),
+        Some(last) => Ok(MembersRecord::decode(&last.payload)
+            .map_err(|error| Error::from(error).during("reading the register of members"))?),
+    }
+}
+
+impl Register for StoredRegister {
+    fn write(&mut self, record: &MembersRecord) -> Result<()> {
+        self.0.commit(CommitKind::Snapshot, record.encode()?.into())?;
+        if let Err(error) = self.0.prune() {
+            tracing::debug!(%error, "deleting what a register said before: the next write does");
+        }
+        Ok(())
+    }
+}
+
+/// The members of all shards, as their owner knows them.
+#[derive(Debug)]
+pub(crate) struct MemberRegister {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    register: Box<dyn Register>,
+    record: MembersRecord,
+}
+
+impl MemberRegister {
+    /// The register that was just claimed, and what it says.
+    pub(crate) fn new(register: Box<dyn Register>, record: MembersRecord) -> Self {
+        Self { state: Mutex::new(State { register, record }) }
+    }
+
+    /// Names the members of all shards.
+    ///
+    /// # Errors
+    /// As [`Register::write`].
+    pub(crate) fn name_all(&self, members: Vec<Vec<NodeIdentity>>) -> Result<()> {
+        let shards = members.into_iter().map(|members| members.into_iter().map(member).collect()).collect();
+        lock(&self.state).change(|record| record.shards = shards)
+    }
+
+    /// Lets another process claim it. Nothing is written any more.
+    pub(crate) fn release(&self) {
+        lock(&self.state).register.release();
+    }
+
+    /// Says that there is no database any more.
+    ///
+    /// # Errors
+    /// As [`Register::write`].
+    pub(crate) fn drop_database(&self) -> Result<()> {
+        lock(&self.state).change(|record| *record = MembersRecord::default())
+    }
+}
+
+impl State {
+    fn change(&mut self, change: impl FnOnce(&mut MembersRecord)) -> Result<()> {
+        let mut next = self.record.clone();
+        change(&mut next);
+        self.register.write(&next)?;
+        self.record = next;
+        Ok(())
+    }
+}
+
+impl Membership for MemberRegister {
+    fn name(&self, shard: usize, members: &[NodeIdentity]) -> Result<()> {
+        let members: Vec<_> = members.iter().copied().map(member).collect();
+        lock(&self.state).change(|record| {
+            if let Some(named) = record.shards.get_mut(shard) {
+                *named = members;
+            }
+        })
+    }
+}
+
+/// How a node is named in the register.
+pub(crate) const fn member(node: NodeIdentity) -> MemberNode {
+    MemberNode { node: node.node, incarnation: node.incarnation }
+}

@@ -1,0 +1,350 @@
+//! The members of a shard: the memory nodes that hold copies of it (Tebis 3.1; `docs/decisions/0036`).
+//!
+//! ```text
+//!            joins            has everything                register has it no more
+//!   (none) ───────► joining ────────────────► active ──────────────────────────────► out
+//!                      │                                                              ▲
+//!                      └──────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! | member | gets what is written from now on | is read | is in the register |
+//! |---|---|---|---|
+//! | joining | tables, yes; the log, no | no | no |
+//! | active | yes | one of them: the one that *serves* | yes |
+//! | out | no | no | no |
+//!
+//! All active members hold the same, so any of them can serve. When the one that serves is lost, another one does at once.
+//! A lost member is *left out*: the register names the others, and only then is anything acknowledged that it lacks.
+//! A member that comes back is a new member.
+//!
+//! Members are only added, so a reference to one is good for as long as the shard is.
+
+use crate::remote::segment::{Node, Remote};
+use crate::remote::serving::Serving;
+use crate::terms::planted::{Bug, planted};
+use crate::terms::{Error, Result};
+use forebay_base::ErrorKind;
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::NodeIdentity;
+use forebay_memory_client::StoreHandle;
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Who knows the members of a database's shards, whatever happens to any of them.
+pub(crate) trait Membership: Debug + Send + Sync {
+    /// Names the members of a shard. They are the members when this has returned.
+    ///
+    /// # Errors
+    /// `Fenced` when another process took over: nothing has changed; others: it is unknown whether it has.
+    fn name(&self, shard: usize, members: &[NodeIdentity]) -> Result<()>;
+}
+
+/// What a member is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Standing {
+    Joining = 0,
+    Active = 1,
+    Out = 2,
+}
+
+#[derive(Debug)]
+struct Member {
+    remote: Arc<Remote>,
+    standing: AtomicU8,
+    next: OnceLock<Box<Member>>,
+}
+
+impl Member {
+    const fn new(remote: Arc<Remote>, standing: Standing) -> Self {
+        Self { remote, standing: AtomicU8::new(standing as u8), next: OnceLock::new() }
+    }
+
+    fn is(&self, standing: Standing) -> bool {
+        self.standing.load(Ordering::Acquire) == standing as u8
+    }
+
+    fn set(&self, standing: Standing) {
+        self.standing.store(standing as u8, Ordering::Release);
+    }
+}
+
+/// What the members of a shard have beside themselves.
+#[derive(Debug, Clone)]
+pub(crate) struct Several {
+    /// The number of the shard.
+    pub(crate) shard: usize,
+    /// Who knows the members.
+    pub(crate) register: Arc<dyn Membership>,
+    /// Where members may be.
+    pub(crate) places: Arc<Places>,
+}
+
+/// The memory nodes that copies may lie on, each with the store of the database there.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<Vec<(Arc<Node>, StoreHandle)>>);
+
+impl Places {
+    pub(crate) fn new(places: Vec<(Arc<Node>, StoreHandle)>) -> Self {
+        Self(Mutex::new(places))
+    }
+
+    /// Adds a node.
+    pub(crate) fn add(&self, node: Arc<Node>, store: StoreHandle) {
+        lock(&self.0).push((node, store));
+    }
+
+    /// All nodes.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        lock(&self.0).iter().map(|(node, _)| Arc::clone(node)).collect()
+    }
+}
+
+/// See the module. Derefs to the part of the member that serves.
+#[derive(Debug)]
+pub(crate) struct Members {
+    first: Member,
+    serving: Arc<Serving>,
+    /// What there is besides where there may be several; `None` for one copy.
+    several: Option<Several>,
+    /// Held while a member's standing changes.
+    changing: Mutex<()>,
+}
+
+impl Deref for Members {
+    type Target = Arc<Remote>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Remote> {
+        let serving = self.serving.get();
+        match self.first.remote.member() == serving {
+            true => &self.first.remote,
+            false => self.at(serving).map_or(&self.first.remote, |at| &at.remote),
+        }
+    }
+}
+
+impl Members {
+    /// The only copy of a shard.
+    pub(crate) fn only(remote: Arc<Remote>) -> Arc<Self> {
+        Arc::new(Self::with(remote, None))
+    }
+
+    /// The first member of a shard that may have several.
+    pub(crate) fn first(remote: Arc<Remote>, several: Several) -> Self {
+        Self::with(remote, Some(several))
+    }
+
+    fn with(remote: Arc<Remote>, several: Option<Several>) -> Self {
+        let serving = Arc::clone(remote.serving());
+        serving.set(remote.member());
+        Self { first: Member::new(remote, Standing::Active), serving, several, changing: Mutex::default() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Member> {
+        std::iter::successors(Some(&self.first), |member| member.next.get().map(|next| &**next))
+    }
+
+    fn at(&self, number: usize) -> Option<&Member> {
+        self.all().find(|member| member.remote.member() == number)
+    }
+
+    /// The members that hold everything.
+    pub(crate) fn active(&self) -> impl Iterator<Item = &Arc<Remote>> {
+        self.all().filter(|member| member.is(Standing::Active)).map(|member| &member.remote)
+    }
+
+    /// The members that get what is written to tables.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &Arc<Remote>> {
+        self.all().filter(|member| !member.is(Standing::Out)).map(|member| &member.remote)
+    }
+
+    pub(crate) fn is_active(&self, member: usize) -> bool {
+        self.at(member).is_some_and(|at| at.is(Standing::Active))
+    }
+
+    pub(crate) fn is_written(&self, member: usize) -> bool {
+        self.at(member).is_some_and(|at| !at.is(Standing::Out))
+    }
+
+    /// Whether the shard may have several copies.
+    pub(crate) const fn are_several(&self) -> bool {
+        self.several.is_some()
+    }
+
+    /// Where another member may be, if there are fewer than `copies`, with the number that it would have. A node in one of its
+    /// lives is a member once at most: what it held as one may still be let go of.
+    pub(crate) fn candidate(&self, copies: usize) -> Option<(Arc<Node>, StoreHandle, usize)> {
+        let several = self.several.as_ref()?;
+        if self.written().count() >= copies {
+            return None;
+        }
+        let places = lock(&several.places.0);
+        let start = several.shard % places.len().max(1);
+        let mut in_turn = places.iter().cycle().skip(start).take(places.len());
+        let is_member =
+            |node: &Node| self.all().any(|at| at.remote.memory_node().client().node() == node.client().node());
+        let (node, store) = in_turn.find(|(node, _)| node.link().is_alive() && !is_member(node))?;
+        let number = self.all().map(|member| member.remote.member() + 1).max().unwrap_or(0);
+        Some((Arc::clone(node), store.clone(), number))
+    }
+
+    /// The number of the shard.
+    pub(crate) fn shard(&self) -> usize {
+        self.several.as_ref().map_or(0, |several| several.shard)
+    }
+
+    /// Adds a member, of the next number.
+    pub(crate) fn add(&self, remote: Arc<Remote>, standing: Standing) {
+        let _changing = lock(&self.changing);
+        let mut member = Box::new(Member::new(remote, standing));
+        for last in self.all() {
+            match last.next.set(member) {
+                Ok(()) => return,
+                Err(other) => member = other,
+            }
+        }
+    }
+
+    /// Names a member, which has everything by now, in the register, and counts it as active.
+    ///
+    /// # Errors
+    /// Those of the register; it may or may not name the member then, which is left out.
+    pub(crate) fn activate(&self, number: usize) -> Result<()> {
+        let _changing = lock(&self.changing);
+        let (Some(member), Some(several)) = (self.at(number), &self.several) else { return Ok(()) };
+        if !member.is(Standing::Joining) {
+            return Err(Error::new(ErrorKind::Unavailable, "a memory node was lost while it joined"));
+        }
+        // It gets what is written from here on: if this fails, the register may name it.
+        member.set(Standing::Active);
+        let members: Vec<_> = self.active().map(|remote| remote.memory_node().client().node()).collect();
+        several.register.name(several.shard, &members)
+    }
+
+    /// Leaves a member out that was lost, because of `cause`. Another one serves in its place at once.
+    ///
+    /// # Errors
+    /// `cause` when no other member can be reached; `Fenced` when another process took over; others of the register. The member
+    /// is not left out then.
+    pub(crate) fn leave_out(&self, number: usize, cause: &Error) -> Result<()> {
+        let _changing = lock(&self.changing);
+        let (Some(member), Some(several)) = (self.at(number), &self.several) else {
+            return Err(cause.clone());
+        };
+        if member.is(Standing::Out) {
+            return Ok(());
+        }
+        if member.is(Standing::Active) {
+            let others: Vec<_> = self.active().filter(|remote| remote.member() != number).collect();
+            // Where none can be reached, it is rather this process that is cut off.
+            let reached = others.iter().find(|remote| remote.memory_node().link().is_alive());
+            let Some(next) = reached else { return Err(cause.clone()) };
+            if self.serving.get() == number && !planted(Bug::ReadLeftOut) {
+                self.serving.set(next.member());
+            }
+            let others: Vec<_> = others.iter().map(|remote| remote.memory_node().client().node()).collect();
+            if !planted(Bug::LeaveOutUnrecorded) {
+                several.register.name(several.shard, &others).map_err(|error| error.during("leaving a copy out"))?;
+            }
+        }
+        member.set(Standing::Out);
+        let node = member.remote.memory_node().client().node();
+        tracing::warn!(%node, copies = self.active().count(), %cause, "a memory node is left out");
+        Ok(())
+    }
+
+    /// The part of the member that serves now, for what must not change over to another one.
+    pub(crate) fn pinned(&self) -> &Arc<Remote> {
+        self
+    }
+
+    /// The member that serves.
+    #[inline]
+    pub(crate) fn server(&self) -> usize {
+        self.serving.get()
+    }
+
+    /// Leaves out whatever member serves, if the failure says that it is lost. Returns whether what failed may succeed
+    /// now. `before` is the member that served when it began.
+    #[cold]
+    pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
+        if !self.are_several() || failure.is_of_storage() {
+            return false;
+        }
+        if self.serving.get() != before {
+            return true;
+        }
+        if !matches!(failure.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) {
+            return false;
+        }
+        if let Err(error) = self.leave_out(before, failure) {
+            tracing::debug!(%error, "leaving out the memory node that serves");
+        }
+        self.serving.get() != before
+    }
+
+    /// Whether the failed operation may succeed if it is made again.
+    pub(crate) fn may_retry(&self, error: &Error) -> bool {
+        let serving = self.serving.get();
+        self.deref().may_retry(error) || self.serves_again(error, serving)
+    }
+
+    /// The meaning of a failure, as [`Remote::judged`] gives it. Where a shard has several copies, the register says
+    /// whether another process took over.
+    pub(crate) fn judged(&self, error: Error) -> Error {
+        let serving = self.serving.get();
+        let judged = self.deref().judged(error);
+        if judged.kind() != ErrorKind::Fenced || judged.is_of_storage() || !self.are_several() {
+            return judged;
+        }
+        match self.leave_out(serving, &judged) {
+            Ok(()) => Error::new(ErrorKind::Unavailable, judged.to_string()),
+            Err(error) => error,
+        }
+    }
+
+    /// Asks all members whether another process took over, and leaves out those that are lost.
+    ///
+    /// # Errors
+    /// `Fenced` when one did.
+    pub(crate) fn check_owner(&self) -> Result<()> {
+        if !self.are_several() {
+            return self.deref().check_owner();
+        }
+        for remote in self.active() {
+            let checked = remote.check_owner().and_then(|()| match remote.memory_node().link().is_alive() {
+                true => Ok(()),
+                false => Err(Error::new(ErrorKind::Unavailable, "the memory node is gone")),
+            });
+            let Err(error) = checked else { continue };
+            match self.leave_out(remote.member(), &error) {
+                Err(error) if error.kind() == ErrorKind::Fenced => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Remote::has_frees`], of all members.
+    pub(crate) fn has_frees(&self) -> bool {
+        self.written().any(|remote| remote.has_frees())
+    }
+
+    /// As [`Remote::send_frees`], of all members.
+    pub(crate) fn send_frees(&self, fewest: usize) {
+        self.written().for_each(|remote| remote.send_frees(fewest));
+    }
+
+    /// As [`Remote::give_back`], of all members.
+    pub(crate) fn give_back(&self) {
+        self.written().for_each(|remote| remote.give_back());
+    }
+
+    /// Releases the shard at all members.
+    pub(crate) fn release(&self) {
+        self.written().for_each(|remote| remote.release());
+    }
+}

@@ -1,0 +1,280 @@
+//! Opening a database with several copies in memory, and dropping one (`docs/decisions/0036`).
+//!
+//! ```text
+//!  register is read          which nodes hold which shards
+//!  shards are acquired       there, as far as these nodes can be reached: an earlier owner acknowledges nothing any more
+//!  register is claimed       an earlier owner cannot leave anybody out any more; what it says now counts
+//!                            then, for each shard:
+//!    recovery                from the members that it names (see `durable::recovery`)
+//!  register is written       with the members that have everything: from here on the database is this process's
+//! ```
+//!
+//! Every member that the register names has all that was acknowledged, so one that can be reached is enough.
+
+use crate::durable::database::Place;
+use crate::durable::member_register::{MemberRegister, Register, StoredRegister, member};
+use crate::durable::named::{self, Part};
+use crate::durable::node_register::Cells;
+use crate::durable::recovery::{self, LeftRecords, Recovered};
+use crate::remote::members::{Places, Several};
+use crate::remote::owner::Owner;
+use crate::remote::segment::Node;
+use crate::sharding::opened::{Copied, Opened, nodes, recorded_routing};
+use crate::terms::recovery::{Recovery, ShardRecovery};
+use crate::terms::time::ExpiryClock;
+use crate::terms::{Error, Options, Result};
+use crate::tree::version::identity;
+use crate::work::common::Common;
+use crate::work::shard::Shard;
+use forebay_base::ErrorKind;
+use forebay_memory_client::{MemoryClient, ShardId};
+use forebay_storage::Storage;
+use forebay_table::{CopiedDatabase, MemberNode, MembersRecord, StoreConfig};
+use std::sync::Arc;
+
+/// A shard's part of a node that holds a copy of it.
+struct Copy<'a> {
+    node: &'a Arc<Node>,
+    owner: Arc<Owner>,
+}
+
+/// Opens the database `name`, of which these nodes hold copies, or are to.
+///
+/// # Errors
+/// See [`crate::Db::open`].
+pub(super) fn open(
+    name: &str,
+    clients: &[Arc<MemoryClient>],
+    options: &Options,
+    time: &Arc<ExpiryClock>,
+    common: &Arc<Common>,
+) -> Result<Opened> {
+    let (unclaimed, found) = Unclaimed::read(name, clients, options)?;
+    let database = match found.database {
+        Some(_) if options.error_if_exists => {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
+        }
+        Some(database) => {
+            named::check(name, &database.config, &config(options)?)?;
+            database
+        }
+        None if options.create_if_missing => {
+            let copies = u32::try_from(options.copies()).unwrap_or(u32::MAX);
+            let database = unclaimed.begun().map_or_else(named::new_number, Ok)?;
+            CopiedDatabase { database, copies, config: config(options)? }
+        }
+        None => return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}"))),
+    };
+    let is_new = found.shards.is_empty();
+    if is_new && clients.len() < options.copies() {
+        let (has, wants) = (clients.len(), options.copies());
+        return Err(Error::invalid(format!("{wants} copies need as many memory nodes, not {has}: name more of them")));
+    }
+    let mut parts = Vec::with_capacity(clients.len());
+    for client in clients {
+        match named::open_copy(client, name, &database, is_new.then_some(clients.len())) {
+            Err(error) if error.kind() == ErrorKind::Unavailable && !is_new => {
+                tracing::warn!(node = %client.node(), %error, "a memory node cannot be reached");
+            }
+            part => parts.push(part?),
+        }
+    }
+    let unclaimed = unclaimed.with(&parts, options)?;
+    let nodes = nodes(parts.iter().map(|part| part.store.client()), options);
+    let wanted = match found.shards.as_slice() {
+        [] => first_members(clients, options),
+        members => members.to_vec(),
+    };
+    let copies = acquire(&parts, &nodes, &wanted, options)?;
+    let stores = parts.iter().map(|part| part.store.clone());
+    let places = Arc::new(Places::new(nodes.iter().cloned().zip(stores).collect()));
+    let opened = take_over(unclaimed, &database, &copies, &wanted, &places, options, (time, common));
+    if opened.is_err() {
+        copies.iter().flatten().for_each(|copy| copy.owner.release());
+    }
+    let Taken { shards, logs, recovery, register } = opened?;
+    let routing = recorded_routing(&shards, &database.config.bounds, options).inspect_err(|_| {
+        shards.iter().for_each(|shard| shard.close());
+        shards.iter().for_each(|shard| shard.clear());
+    })?;
+    let cut = Arc::default();
+    let copied = Some(Copied { database, places, register });
+    Ok(Opened { nodes, shards: shards.into(), routing, logs, recovery: Some(recovery), cut, log: None, copied })
+}
+
+/// A register before it is claimed.
+enum Unclaimed {
+    Stored(Place),
+    /// The memory nodes are the register: `None` when none of them has a store yet.
+    Nodes(Option<(u64, Cells)>),
+}
+
+impl Unclaimed {
+    /// Reads what the register says of the database.
+    fn read(name: &str, clients: &[Arc<MemoryClient>], options: &Options) -> Result<(Self, MembersRecord)> {
+        if let Some(storage) = &options.register {
+            let place = Place::new(storage, name)?;
+            let found = StoredRegister::read(&place)?;
+            return Ok((Self::Stored(place), found));
+        }
+        let founders = named::founders(clients, name)?;
+        let Some(database) = founders.first().and_then(|part| part.config.part).map(|part| part.database) else {
+            return Ok((Self::Nodes(None), MembersRecord::default()));
+        };
+        let cells = Cells::acquire(founders.iter(), options)?;
+        let said = cells.said.clone();
+        Ok((Self::Nodes(Some((database, cells))), said))
+    }
+
+    /// The number of a database whose creation has begun.
+    fn begun(&self) -> Option<u64> {
+        match self {
+            Self::Nodes(Some((database, _))) => Some(*database),
+            _ => None,
+        }
+    }
+
+    /// The register of a database whose stores are there.
+    fn with(self, parts: &[Part], options: &Options) -> Result<Self> {
+        match self {
+            Self::Nodes(None) => {
+                let database = parts.first().and_then(|part| part.config.part).map_or(0, |part| part.database);
+                Ok(Self::Nodes(Some((database, Cells::acquire(parts.iter(), options)?))))
+            }
+            register => Ok(register),
+        }
+    }
+
+    /// As [`StoredRegister::claim`].
+    fn claim(self, first: &MembersRecord) -> Result<(Box<dyn Register>, MembersRecord)> {
+        match self {
+            Self::Stored(place) => StoredRegister::claim(&place, first),
+            Self::Nodes(Some((_, cells))) => cells.claim(first),
+            Self::Nodes(None) => Err(Error::invalid("no memory node has a store of the database")),
+        }
+    }
+}
+
+/// What all owners of the database agree on.
+fn config(options: &Options) -> Result<StoreConfig> {
+    Ok(StoreConfig {
+        key_order: options.key_order,
+        shards: options.shards as u64,
+        merge_operator: String::new(),
+        bounds: options.routing()?.bounds().to_vec(),
+        part: None,
+        copies: u32::try_from(options.copies()).unwrap_or(u32::MAX),
+    })
+}
+
+/// The members of the shards of a new database: shard `i` on nodes `i`, `i + 1`, … modulo their number.
+fn first_members(clients: &[Arc<MemoryClient>], options: &Options) -> Vec<Vec<MemberNode>> {
+    let of_shard = |shard: usize| {
+        let nodes = clients.iter().cycle().skip(shard % clients.len().max(1)).take(options.copies());
+        nodes.map(|client| member(client.node())).collect()
+    };
+    (0..options.shards).map(of_shard).collect()
+}
+
+/// Acquires all shards at those of these nodes that are to have copies, or none.
+fn acquire<'a>(
+    parts: &[Part],
+    nodes: &'a [Arc<Node>],
+    wanted: &[Vec<MemberNode>],
+    options: &Options,
+) -> Result<Vec<Vec<Copy<'a>>>> {
+    let mut copies: Vec<Vec<Copy<'a>>> = Vec::with_capacity(wanted.len());
+    for (members, id) in wanted.iter().zip(0..) {
+        let mut of_shard = Vec::with_capacity(members.len());
+        for named in members {
+            let at = nodes.iter().zip(parts).find(|(node, _)| member(node.client().node()) == *named);
+            let Some((node, part)) = at else {
+                tracing::warn!(shard = id, node = named.node, "a memory node that has a copy is not among these");
+                continue;
+            };
+            match recovery::acquire(&part.store, ShardId(id), options) {
+                Ok(owner) => of_shard.push(Copy { node, owner }),
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    tracing::warn!(node = %node.client().node(), %error, "a copy cannot be reached");
+                }
+                Err(error) => {
+                    copies.iter().chain([&of_shard]).flatten().for_each(|copy| copy.owner.release());
+                    return Err(error);
+                }
+            }
+        }
+        copies.push(of_shard);
+    }
+    Ok(copies)
+}
+
+/// A database once it is this process's.
+struct Taken {
+    shards: Vec<Arc<Shard>>,
+    logs: Vec<LeftRecords>,
+    recovery: Recovery,
+    register: Arc<MemberRegister>,
+}
+
+fn take_over(
+    unclaimed: Unclaimed,
+    database: &CopiedDatabase,
+    copies: &[Vec<Copy<'_>>],
+    wanted: &[Vec<MemberNode>],
+    places: &Arc<Places>,
+    options: &Options,
+    (time, common): (&Arc<ExpiryClock>, &Arc<Common>),
+) -> Result<Taken> {
+    let first = MembersRecord { database: Some(database.clone()), ..MembersRecord::default() };
+    let (register, said) = unclaimed.claim(&first)?;
+    let named = if said.shards.is_empty() { wanted } else { said.shards.as_slice() };
+    let register = Arc::new(MemberRegister::new(register, said.clone()));
+    let mut recovery = Recovery::default();
+    let mut recovered = Vec::with_capacity(copies.len());
+    for ((copies, named), shard) in copies.iter().zip(named).zip(0..) {
+        // An earlier owner may have left some out before this process claimed the register: they lack something.
+        let is_named = |copy: &&Copy<'_>| named.contains(&member(copy.node.client().node()));
+        let members: Vec<_> = copies.iter().filter(is_named).map(|copy| (copy.node, &copy.owner)).collect();
+        if members.is_empty() {
+            let nodes = named.iter().map(|of| format!("{} (incarnation {:016x})", of.node, of.incarnation));
+            let nodes = nodes.collect::<Vec<_>>().join(", ");
+            let message = format!("no memory node that has shard {shard} can be reached: it lies on {nodes}");
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        let identity = identity(options, database.database.into(), shard as u64);
+        let several = Several { shard, register: Arc::clone(&register) as _, places: Arc::clone(places) };
+        recovered.push(recovery::take_up(&members, identity, options, Some(several))?);
+    }
+    let members =
+        |recovered: &Recovered| recovered.remote.active().map(|of| of.memory_node().client().node()).collect();
+    register.name_all(recovered.iter().map(members).collect())?;
+    let mut logs = Vec::with_capacity(recovered.len());
+    let mut shards = Vec::with_capacity(recovered.len());
+    for mut recovered in recovered {
+        recovered.take_charge();
+        logs.push(std::mem::take(&mut recovered.log.records));
+        let flushed = recovered.version.version.last_sequence();
+        recovery.shards.push(ShardRecovery { flushed, last: recovered.log.last });
+        recovery.segments_held += recovered.version.segments().count() as u64;
+        shards.push(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(time), Arc::clone(common))?));
+    }
+    Ok(Taken { shards, logs, recovery, register })
+}
+
+/// Drops the database `name`, which a register in `storage` knows, from these memory nodes and from the register.
+///
+/// # Errors
+/// `NotFound` when it is not there; `Busy` while a process has it open on one of the nodes; those of the storage.
+pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+    let place = Place::new(storage, name)?;
+    let found = StoredRegister::read(&place)?;
+    if found.database.is_none() {
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")));
+    }
+    match named::destroy(clients, name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        dropped => dropped?,
+    }
+    let (register, said) = StoredRegister::claim(&place, &found)?;
+    MemberRegister::new(register, said).drop_database()
+}

@@ -1,0 +1,204 @@
+//! Databases with several copies in memory, whose nodes and processes are lost.
+
+use super::{Cluster, eventually, small_options};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Durability, Options, ShardBounds, Storage, StorageOptions, WriteBatch};
+use forebay_env::Random;
+use forebay_fabric::Link;
+use forebay_memory_client::{ClientOptions, MemoryClient};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+pub fn register() -> Storage {
+    Storage::open("memory:", StorageOptions::default()).unwrap()
+}
+
+pub fn options(register: &Storage, copies: usize) -> Options {
+    Options {
+        name: Some("db".to_owned()),
+        durability: Durability::Memory { copies },
+        register: Some(register.clone()),
+        ..small_options()
+    }
+}
+
+pub fn sharded(register: &Storage, copies: usize) -> Options {
+    let bounds = ["00500", "01000", "01500"].map(|key| key.as_bytes().to_vec());
+    Options { shards: 4, shard_bounds: ShardBounds::Given(bounds.to_vec()), ..options(register, copies) }
+}
+
+pub fn start(nodes: usize) -> Vec<Cluster> {
+    (0..nodes).map(|_| Cluster::start(64 << 20)).collect()
+}
+
+/// A process: what ends when it is killed.
+pub struct Process {
+    pub links: Vec<Arc<dyn Link>>,
+    pub clients: Vec<Arc<MemoryClient>>,
+}
+
+impl Process {
+    pub fn start<'a>(nodes: impl IntoIterator<Item = &'a Cluster>) -> Self {
+        let links: Vec<_> = nodes.into_iter().map(Cluster::connect).collect();
+        let client = |link: &Arc<dyn Link>| {
+            MemoryClient::connect(Arc::clone(link), "process", ClientOptions::default()).unwrap()
+        };
+        Self { clients: links.iter().map(client).collect(), links }
+    }
+
+    pub fn open(&self, options: Options) -> Db {
+        self.try_open(options).unwrap()
+    }
+
+    pub fn try_open(&self, options: Options) -> Result<Db, forebay_engine::Error> {
+        Db::open(&self.clients, options)
+    }
+
+    pub fn kill(self, db: Db) {
+        self.links.iter().for_each(|link| link.close());
+        drop(db);
+    }
+}
+
+pub fn contents(db: &Db) -> Model {
+    let mut entries = db.iter().unwrap();
+    entries.seek_to_first().unwrap();
+    let mut contents = BTreeMap::new();
+    while entries.valid() {
+        contents.insert(entries.key().to_vec(), entries.value().to_vec());
+        entries.next().unwrap();
+    }
+    contents
+}
+
+pub fn key(number: u64) -> Vec<u8> {
+    format!("{number:05}").into_bytes()
+}
+
+/// Writes, also to a model.
+pub fn write(db: &Db, model: &mut Model, random: &mut Random, writes: u64) {
+    for _ in 0..writes {
+        let at = random.below(2000);
+        match random.below(8) {
+            0 => {
+                db.delete(&key(at)).unwrap();
+                model.remove(&key(at));
+            }
+            1 => {
+                let mut batch = WriteBatch::new();
+                for number in at..at + random.below(30) {
+                    let value = vec![random.below(256) as u8; random.below(300) as usize];
+                    batch.put(&key(number), &value);
+                    model.insert(key(number), value);
+                }
+                db.write(&batch).unwrap();
+            }
+            _ => {
+                let value = vec![random.below(256) as u8; random.below(300) as usize];
+                db.put(&key(at), &value).unwrap();
+                model.insert(key(at), value);
+            }
+        }
+    }
+}
+
+/// A process after the other writes, loses nodes and is killed, and finds what was acknowledged. All on one thread but for
+/// the nodes.
+pub fn torture(seed: u64) {
+    let (mut nodes, register) = (start(3), register());
+    let mut random = Random::seeded(seed);
+    let mut model = Model::new();
+    let options = || Options { background_threads: 0, ..sharded(&register, 2) };
+    for round in 0..4 {
+        let process = Process::start(&nodes);
+        let db = process.open(options());
+        assert!(contents(&db) == model, "seed {seed}, round {round}");
+        // Each shard survives the loss of one node, if it is on two.
+        eventually("all copies are there", || {
+            db.run_background_step();
+            db.missing_copies() == 0
+        });
+        let some = [10, 200, 700][random.below(3) as usize];
+        write(&db, &mut model, &mut random, some);
+        if random.one_in(1, 3) {
+            db.flush().unwrap();
+        }
+        let lost = random.below(nodes.len() as u64) as usize;
+        // It can be lost to this process alone.
+        let is_lost = random.one_in(1, 2);
+        if is_lost {
+            nodes.remove(lost).stop();
+        } else {
+            process.links[lost].close();
+        }
+        let some = [1, 10, 300][random.below(3) as usize];
+        write(&db, &mut model, &mut random, some);
+        if random.one_in(1, 2) {
+            // Time for what goes on in the background.
+            eventually("the copies are made again", || {
+                db.run_background_step();
+                write(&db, &mut model, &mut random, 1);
+                db.missing_copies() == 0
+            });
+        }
+        assert!(contents(&db) == model, "seed {seed}, round {round}");
+        process.kill(db);
+        if is_lost {
+            nodes.push(Cluster::start(64 << 20));
+        }
+        if random.one_in(1, 2) && !is_lost {
+            // One that the next process does not reach, either.
+            let other = nodes.remove(random.below(3) as usize);
+            let process = Process::start(&nodes);
+            match process.try_open(options()) {
+                Ok(db) => {
+                    assert!(contents(&db) == model, "seed {seed}, round {round}, one less");
+                    process.kill(db);
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+            nodes.push(other);
+        }
+    }
+}
+
+/// A copy that was left out is not opened.
+pub fn left_out() {
+    let (nodes, register) = (start(2), register());
+    let mut model = Model::new();
+    let process = Process::start(&nodes);
+    let db = process.open(options(&register, 2));
+    write(&db, &mut model, &mut Random::seeded(1), 100);
+    // The first node is well, and this process cannot reach it.
+    process.links[0].close();
+    write(&db, &mut model, &mut Random::seeded(2), 100);
+    process.kill(db);
+    let alone = Process::start(&nodes[..1]);
+    let refused = alone.try_open(options(&register, 2)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    let process = Process::start(&nodes);
+    let db = process.open(options(&register, 2));
+    assert!(contents(&db) == model);
+}
+
+/// What only the log of a node held is on the node that took the place of a lost one.
+pub fn joined() {
+    let (mut nodes, register) = (start(3), register());
+    let mut model = Model::new();
+    let options = || Options { background_threads: 0, write_buffer_bytes: 1 << 20, ..options(&register, 2) };
+    let process = Process::start(&nodes);
+    let db = process.open(options());
+    write(&db, &mut model, &mut Random::seeded(7), 100);
+    nodes.remove(0).stop();
+    write(&db, &mut model, &mut Random::seeded(8), 1);
+    eventually("another node has joined", || {
+        db.run_background_step();
+        db.missing_copies() == 0
+    });
+    process.kill(db);
+    nodes.remove(0).stop();
+    let process = Process::start(&nodes);
+    assert!(contents(&process.open(options())) == model);
+}

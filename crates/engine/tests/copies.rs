@@ -1,0 +1,277 @@
+//! Several copies in memory: what they survive, and what they cost.
+
+mod common;
+
+use common::copied::{
+    Model, Process, contents, joined, key, left_out, options, register, sharded, start, torture, write,
+};
+use common::{Cluster, eventually};
+use forebay_base::ErrorKind;
+use forebay_engine::{Db, Options};
+use forebay_env::Random;
+use forebay_memory_client::{ClientOptions, MemoryClient};
+
+#[test]
+fn acknowledged_writes_survive_the_process_and_all_nodes_but_one() {
+    for seed in 0..2 {
+        let (mut nodes, register) = (start(3), register());
+        let mut random = Random::seeded(seed);
+        let mut model = Model::new();
+        let copies = 2 + (seed as usize) % 2;
+        let process = Process::start(&nodes);
+        // Without threads: they would notice, while the process is killed, that one node after another is gone.
+        let db = process.open(Options { background_threads: 0, ..sharded(&register, copies) });
+        write(&db, &mut model, &mut random, 1500);
+        process.kill(db);
+        for _ in 1..copies {
+            nodes.remove(random.below(nodes.len() as u64) as usize).stop();
+        }
+        let process = Process::start(&nodes);
+        let db = process.open(Options { background_threads: 0, ..sharded(&register, copies) });
+        assert!(contents(&db) == model, "seed {seed}");
+        write(&db, &mut model, &mut random, 500);
+        db.compact_range(None, None).unwrap();
+        assert!(contents(&db) == model, "seed {seed}");
+        process.kill(db);
+        let process = Process::start(&nodes);
+        assert!(contents(&process.open(sharded(&register, copies))) == model, "seed {seed}");
+    }
+}
+
+#[test]
+fn service_goes_on_when_a_node_is_lost() {
+    for seed in 0..4 {
+        let (mut nodes, register) = (start(2), register());
+        let mut random = Random::seeded(seed);
+        let mut model = Model::new();
+        let process = Process::start(&nodes);
+        let background_threads = if seed % 2 == 0 { 0 } else { 2 };
+        let db = process.open(Options { background_threads, ..sharded(&register, 2) });
+        write(&db, &mut model, &mut random, 1500);
+        let before = contents(&db);
+        let mut entries = db.iter().unwrap();
+        entries.seek_to_first().unwrap();
+        let snapshot = db.snapshot();
+        nodes.remove(random.below(2) as usize).stop();
+        match seed {
+            0 => assert!(contents(&db) == model),
+            1 => {
+                let keys: Vec<_> = (0..2000).map(key).collect();
+                let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+                let found = db.multi_get(&keys).unwrap();
+                for (key, found) in keys.iter().zip(found) {
+                    assert_eq!(found.as_ref(), model.get(*key));
+                }
+            }
+            2 => (0..2000).for_each(|at| assert_eq!(db.get(&key(at)).unwrap().as_ref(), model.get(&key(at)))),
+            _ => {}
+        }
+        // Iterators and snapshots too.
+        let mut found = Model::new();
+        while entries.valid() {
+            found.insert(entries.key().to_vec(), entries.value().to_vec());
+            entries.next().unwrap();
+        }
+        assert!(found == before);
+        write(&db, &mut model, &mut random, 1500);
+        for (key, value) in &before {
+            assert_eq!(db.get_at(key, &snapshot).unwrap().as_ref(), Some(value));
+        }
+        db.compact_range(None, None).unwrap();
+        assert!(contents(&db) == model);
+        process.kill(db);
+        let process = Process::start(&nodes);
+        let db = process.open(sharded(&register, 2));
+        assert!(contents(&db) == model, "seed {seed}");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn a_copy_that_was_left_out_is_not_opened() {
+    left_out();
+}
+
+#[test]
+fn a_node_that_joined_has_everything() {
+    joined();
+}
+
+#[test]
+fn a_deposed_writer_is_fenced() {
+    let (nodes, register) = (start(2), register());
+    let first = Process::start(&nodes);
+    let db = first.open(options(&register, 2));
+    db.put(b"a", b"1").unwrap();
+    let second = Process::start(&nodes);
+    let busy = second.try_open(options(&register, 2)).unwrap_err();
+    assert_eq!(busy.kind(), ErrorKind::Busy);
+    db.put(b"b", b"1").unwrap();
+    // It reaches one of them only: the other one is enough for the first, but for the register.
+    let third = Process::start(&nodes[1..]);
+    let taken = third.open(Options { takeover: true, ..options(&register, 2) });
+    assert_eq!(contents(&taken).len(), 2);
+    assert_eq!(db.put(b"c", b"1").unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(db.put(b"d", b"1").unwrap_err().kind(), ErrorKind::Fenced);
+    taken.put(b"e", b"1").unwrap();
+    assert_eq!(taken.get(b"c").unwrap(), None);
+    assert_eq!(contents(&taken).len(), 3);
+}
+
+#[test]
+fn more_than_half_of_the_nodes_are_a_register() {
+    let voted = || Options { register: None, ..sharded(&register(), 2) };
+    for lost in [0, 2] {
+        let mut nodes = start(3);
+        let mut random = Random::seeded(lost);
+        let mut model = Model::new();
+        let process = Process::start(&nodes);
+        let db = process.open(Options { background_threads: 0, ..voted() });
+        write(&db, &mut model, &mut random, 500);
+        process.kill(db);
+        let process = Process::start(&nodes);
+        let db = process.open(voted());
+        assert!(contents(&db) == model);
+        // One is lost, and service goes on. Then the process is.
+        nodes.remove(lost as usize).stop();
+        write(&db, &mut model, &mut random, 500);
+        eventually("all copies are there again", || db.missing_copies() == 0);
+        let busy = Process::start(&nodes).try_open(voted()).unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
+        let next = Process::start(&nodes);
+        let taken = next.open(Options { takeover: true, ..voted() });
+        assert!(contents(&taken) == model);
+        assert_eq!(db.put(b"a", b"1").unwrap_err().kind(), ErrorKind::Fenced);
+        taken.close().unwrap();
+        drop((db, process, taken, next));
+        // One of three decides nothing, although it has copies.
+        nodes.remove(0).stop();
+        let few = Process::start(&nodes).try_open(voted()).unwrap_err();
+        assert_eq!(few.kind(), ErrorKind::Unavailable, "{few}");
+    }
+}
+
+#[test]
+fn one_of_two_nodes_decides_nothing() {
+    let voted = || Options { register: None, background_threads: 0, ..options(&register(), 2) };
+    let mut nodes = start(2);
+    let process = Process::start(&nodes);
+    let db = process.open(voted());
+    db.put(b"a", b"1").unwrap();
+    nodes.remove(0).stop();
+    assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(db.put(b"b", b"1").unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn what_copies_cost() {
+    let (nodes, register) = (start(3), register());
+    for copies in [1, 2, 3] {
+        let process = Process::start(&nodes);
+        let mut options = Options { write_buffer_bytes: 4 << 20, background_threads: 0, ..options(&register, copies) };
+        options.name = Some(format!("db{copies}"));
+        if copies == 1 {
+            options.register = None;
+        }
+        let db = process.open(options);
+        db.put(b"first", b"").unwrap();
+        let before = db.statistics();
+        for number in 0..100 {
+            db.put(&key(number), &[0; 1000]).unwrap();
+        }
+        let after = db.statistics();
+        let (log, records) = (after.log.bytes - before.log.bytes, after.log.records - before.log.records);
+        assert_eq!((records, after.log.groups - before.log.groups), (100, 100));
+        let sent = after.foreground.bytes_written - before.foreground.bytes_written;
+        let copies = copies as u64;
+        assert!(log >= 100 * 1000 && sent * 100 <= copies * log * 105, "{sent} bytes for {log}, {copies} copies");
+        // One for each link: they are under way together.
+        let trips = after.foreground.round_trips - before.foreground.round_trips;
+        assert!(trips <= 100 * copies, "{trips} round trips");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn databases_with_copies_are_dropped() {
+    let (nodes, register) = (start(2), register());
+    let process = Process::start(&nodes);
+    let db = process.open(sharded(&register, 2));
+    write(&db, &mut Model::new(), &mut Random::seeded(1), 2000);
+    db.close().unwrap();
+    drop(db);
+    let few = process.try_open(Options { name: Some("other".into()), ..sharded(&register, 3) }).unwrap_err();
+    assert_eq!(few.kind(), ErrorKind::Invalid);
+    let other = process.try_open(sharded(&common::copied::register(), 2)).unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::AlreadyExists);
+    Db::destroy_copied(&register, &process.clients, "db").unwrap();
+    assert_eq!(Db::destroy_copied(&register, &process.clients, "db").unwrap_err().kind(), ErrorKind::NotFound);
+    drop(process);
+    nodes.iter().for_each(Cluster::expect_nothing_leased);
+}
+
+#[test]
+fn missing_copies_are_made_while_service_goes_on() {
+    for seed in 0..2 {
+        let (mut nodes, register) = (start(3), register());
+        let mut random = Random::seeded(seed);
+        let mut model = Model::new();
+        let process = Process::start(&nodes);
+        let db = process.open(sharded(&register, 2));
+        write(&db, &mut model, &mut random, 1500);
+        // Another node of the database takes the place of the first, and one that comes back empty that of the second.
+        for round in 0..4 {
+            let at = random.below(nodes.len() as u64) as usize;
+            nodes.remove(at).stop();
+            write(&db, &mut model, &mut random, 300);
+            if round % 2 == 1 {
+                nodes.push(Cluster::start(64 << 20));
+                nodes.push(Cluster::start(64 << 20));
+                for node in &nodes[1..] {
+                    let link = node.connect();
+                    let client = MemoryClient::connect(link, "again", ClientOptions::default()).unwrap();
+                    db.add_memory_node(&client).unwrap();
+                }
+            }
+            eventually("all copies are there again", || {
+                write(&db, &mut model, &mut random, 10);
+                db.missing_copies() == 0
+            });
+            assert!(contents(&db) == model, "seed {seed}, round {round}");
+        }
+        db.compact_range(None, None).unwrap();
+        assert!(contents(&db) == model);
+        drop(db);
+        drop(process);
+        nodes.remove(0).stop();
+        let process = Process::start(&nodes);
+        assert!(contents(&process.open(sharded(&register, 2))) == model, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_database_opens_with_a_node_that_came_back_empty() {
+    let (mut nodes, register) = (start(2), register());
+    let mut model = Model::new();
+    let process = Process::start(&nodes);
+    let db = process.open(Options { background_threads: 0, ..sharded(&register, 2) });
+    write(&db, &mut model, &mut Random::seeded(5), 1500);
+    process.kill(db);
+    nodes.remove(0).stop();
+    nodes.push(Cluster::start(64 << 20));
+    let process = Process::start(&nodes);
+    let db = process.open(sharded(&register, 2));
+    assert!(contents(&db) == model);
+    eventually("all copies are there again", || db.missing_copies() == 0);
+    drop(db);
+    drop(process);
+    nodes.remove(0).stop();
+    let process = Process::start(&nodes);
+    assert!(contents(&process.open(sharded(&register, 2))) == model);
+}
+
+#[test]
+fn whatever_is_lost() {
+    (0..2).for_each(torture);
+}
