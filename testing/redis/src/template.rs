@@ -85,7 +85,9 @@ impl Templates {
             .first()
             .is_some_and(|word| word == b"SPOP" || word.ends_with(b"SCAN") || word.ends_with(b"INCRBYFLOAT"))
             || template.words.contains("ZADD {k} 0 ")
-            || template.words.contains("ZADD z0 0 ");
+            || template.words.contains("ZADD z0 0 ")
+            // With another word less, the id is a time.
+            || template.words.contains("NOMKSTREAM *");
         if random.one_in(1, 60) && words.len() > 1 && !is_scan && !is_fixed {
             if matches!(agreement, Agreement::Elements | Agreement::Pairs) {
                 agreement = Agreement::Form;
