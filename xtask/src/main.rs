@@ -12,6 +12,7 @@
 //! - [`check`]: the rules and the tools of the toolchain.
 //! - [`suites`]: the long suites, one row each.
 //! - [`bindings`]: the Python wheel, and what reads cost through C and Python.
+//! - [`package`]: the Debian package.
 //! - [`setup`]: what the machine needs.
 //! - [`costs`]: which step of `cargo xtask test`, and which program of tests, took how long; it is told at the end.
 //! - [`scratch`]: the folder for temporary files, in which a run may leave nothing.
@@ -27,6 +28,7 @@ mod check;
 mod command;
 mod costs;
 mod outcome;
+mod package;
 mod rules;
 mod scratch;
 mod setup;
@@ -57,6 +59,11 @@ const COMMANDS: &[Command] = &[
         name: "bindings-bench",
         about: "reads through C against Rust, and through Python against plyvel",
         run: bindings::bench,
+    },
+    Command {
+        name: "package",
+        about: "the Debian package, of a release build: builds it and looks at what is in it",
+        run: package::run,
     },
     Command { name: "test", about: "setup, check, every test, short slices of the long suites", run: test::run },
 ];
