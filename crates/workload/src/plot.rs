@@ -1,28 +1,53 @@
-//! Plots as SVG: lines or bars, with axes, ticks and a legend. No scripts, no fonts, no files.
+//! Plots as SVG: lines or bars, with axes, ticks and a legend, drawn by `plotters`. No scripts, no fonts, no files.
+//!
+//! An axis covers what is plotted. It begins at zero where that leaves the points apart, and is logarithmic where few
+//! values span much. Where there are few values along the x axis, each has its tick.
 
-use std::fmt::Write;
+use plotters::coord::combinators::{IntoLogRange, LogCoord};
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::ops::Range;
 
-/// Size of a plot in pixels.
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 320.0;
-/// Margins of the plotted area: left, top, right, bottom.
-const MARGIN: [f64; 4] = [70.0, 34.0, 14.0, 78.0];
-/// Colours that are distinguishable without red-green vision.
-const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#b8a800"];
-/// Legend entries per line.
+/// Size of a plot in pixels, without its legend.
+const SIZE: (u32, u32) = (600, 340);
+/// Height of a line of the legend, and entries of a line.
+const LEGEND_LINE: u32 = 18;
 const LEGEND_COLUMNS: usize = 3;
+/// Colours that are distinguishable without red-green vision.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x55, 0x55, 0x55),
+    RGBColor(0xb8, 0xa8, 0x00),
+];
+const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
+const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
+/// Most values along x that have ticks of their own, and points of a line that are marked.
+const FEW: usize = 12;
+const MARKED: usize = 24;
+/// Ticks that an axis has about.
+const TICKS: usize = 6;
+/// An axis is logarithmic if two of its few values would otherwise be closer to each other than this share of it.
+const CLOSE: f64 = 0.1;
 
 /// The scale of an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scale {
-    /// Proportional, from zero.
+    /// Proportional.
     Linear,
     /// Logarithmic; values that are not positive are left out.
     Logarithmic,
 }
 
 /// A series of points.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// The name in the legend.
     pub name: String,
@@ -31,7 +56,7 @@ pub struct Series {
 }
 
 /// A plot.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plot {
     /// The heading.
     pub title: String,
@@ -41,8 +66,8 @@ pub struct Plot {
     pub y_label: String,
     /// Names along the x axis. If there are any, the series are bars, otherwise lines.
     pub categories: Vec<String>,
-    /// The scale of x, for lines.
-    pub x_scale: Scale,
+    /// The scale of x, for lines; by default it follows from the values.
+    pub x_scale: Option<Scale>,
     /// The scale of y.
     pub y_scale: Scale,
     /// The plotted series.
@@ -58,7 +83,7 @@ impl Plot {
             x_label: x_label.into(),
             y_label: y_label.into(),
             categories: Vec::new(),
-            x_scale: Scale::Linear,
+            x_scale: None,
             y_scale: Scale::Linear,
             series: Vec::new(),
         }
@@ -77,10 +102,10 @@ impl Plot {
         self
     }
 
-    /// The plot with logarithmic axes as requested.
+    /// The plot with axes scaled as requested.
     #[must_use]
     pub const fn scaled(mut self, x_scale: Scale, y_scale: Scale) -> Self {
-        self.x_scale = x_scale;
+        self.x_scale = Some(x_scale);
         self.y_scale = y_scale;
         self
     }
@@ -88,179 +113,186 @@ impl Plot {
     /// The plot as an `svg` element, which is also a valid file.
     #[must_use]
     pub fn svg(&self) -> String {
+        let mut out = String::new();
+        // Drawing into memory cannot fail.
+        let _ = self.draw(&mut out);
+        out
+    }
+
+    fn draw(&self, out: &mut String) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let legend_height = self.series.len().div_ceil(LEGEND_COLUMNS) as u32 * LEGEND_LINE + 8;
+        let root = SVGBackend::with_string(out, (SIZE.0, SIZE.1 + legend_height)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let (plotted, legend) = root.split_vertically(SIZE.1);
         let is_bars = !self.categories.is_empty();
-        let x_axis = if is_bars {
-            Axis { scale: Scale::Linear, low: -0.5, high: self.categories.len() as f64 - 0.5 }
-        } else {
-            Axis::over(self.x_scale, self.points().map(|point| point.0), false)
-        };
-        let y_axis = Axis::over(self.y_scale, self.points().map(|point| point.1), true);
-        let frame = Frame { x_axis, y_axis };
-        let legend_lines = self.series.len().div_ceil(LEGEND_COLUMNS).saturating_sub(1) as f64;
-        let height = HEIGHT + legend_lines * 14.0;
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-             height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\">\
-             <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
-        );
-        text(&mut out, (WIDTH / 2.0, 18.0), "middle", "font-weight=\"bold\" font-size=\"13\"", &self.title);
-        frame.draw_axes(&mut out, self);
+        let x_axis = if is_bars { Axis::of_categories(self.categories.len()) } else { self.x_axis() };
+        let y_axis = Axis::from_zero_if_apart(self.y_scale, self.points().map(|point| point.1), is_bars);
+        let mut chart = ChartBuilder::on(&plotted)
+            .caption(&self.title, ("sans-serif", 15).into_font().style(FontStyle::Bold).color(&INK))
+            .margin(8)
+            .margin_right(20)
+            .x_label_area_size(44)
+            .y_label_area_size(68)
+            .build_cartesian_2d(x_axis.clone(), y_axis.clone())?;
+        let category = |place: f64| self.categories.get(place.round() as usize).cloned().unwrap_or_default();
+        let x_label = |at: &f64| if is_bars { category(*at) } else { short(*at) };
+        let text = ("sans-serif", 12).into_font().color(&INK);
+        let mut mesh = chart.configure_mesh();
+        mesh.bold_line_style(GRID).light_line_style(TRANSPARENT).axis_style(INK);
+        if is_bars {
+            mesh.disable_x_mesh();
+        }
+        mesh.label_style(text.clone()).axis_desc_style(text.clone()).x_desc(&self.x_label).y_desc(&self.y_label);
+        mesh.x_label_formatter(&x_label).y_label_formatter(&|at| short(*at)).draw()?;
         for (number, series) in self.series.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
+            let is_shown = |&(x, y): &(f64, f64)| x_axis.scale.place(x).is_some() && y_axis.scale.place(y).is_some();
+            let points: Vec<_> = series.points.iter().copied().filter(is_shown).collect();
             if is_bars {
-                frame.draw_bars(&mut out, &series.points, number, self.series.len(), colour);
+                let width = 0.8 / self.series.len() as f64;
+                let bar = |&(x, y): &(f64, f64)| {
+                    let left = x + (number as f64 - self.series.len() as f64 / 2.0) * width;
+                    Rectangle::new([(left, y_axis.range().start), (left + width * 0.94, y)], colour.filled())
+                };
+                chart.draw_series(points.iter().map(bar))?;
             } else {
-                frame.draw_line(&mut out, &series.points, colour);
+                chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+                let marks = points.iter().filter(|_| points.len() <= MARKED);
+                chart.draw_series(marks.map(|&point| Circle::new(point, 3, colour.filled())))?;
             }
-            legend(&mut out, number, colour, &series.name);
         }
-        out.push_str("</svg>\n");
-        out
+        for (number, series) in self.series.iter().enumerate() {
+            let x = 68 + (number % LEGEND_COLUMNS) as i32 * (SIZE.0 as i32 - 68) / LEGEND_COLUMNS as i32;
+            let y = (number / LEGEND_COLUMNS) as i32 * LEGEND_LINE as i32;
+            legend.draw(&Rectangle::new([(x, y + 2), (x + 10, y + 12)], COLOURS[number % COLOURS.len()].filled()))?;
+            legend.draw(&Text::new(series.name.clone(), (x + 15, y + 1), text.clone()))?;
+        }
+        root.present()?;
+        Ok(())
     }
 
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         self.series.iter().flat_map(|series| series.points.iter().copied())
     }
+
+    fn x_axis(&self) -> Axis {
+        let mut values: Vec<f64> = self.points().map(|point| point.0).filter(|value| value.is_finite()).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        values.dedup();
+        let nearest = |places: &[f64]| places.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
+        let scale = self.x_scale.unwrap_or(match values[..] {
+            [least, .., most] if least > 0.0 && values.len() <= FEW && nearest(&values) < CLOSE * (most - least) => {
+                Scale::Logarithmic
+            }
+            _ => Scale::Linear,
+        });
+        let axis = Axis::over(scale, values.iter().copied());
+        if values.len() > FEW {
+            return axis;
+        }
+        let values: Vec<f64> = values.into_iter().filter(|value| scale.place(*value).is_some()).collect();
+        let places: Vec<f64> = values.iter().filter_map(|value| scale.place(*value)).collect();
+        // Ticks whose numbers would run into each other are none.
+        if values.is_empty() || nearest(&places) < (axis.high - axis.low) / 20.0 {
+            axis
+        } else {
+            Axis { ticks: values, ..axis }
+        }
+    }
 }
 
-/// A range of values along a line of pixels.
-#[derive(Debug, Clone, Copy)]
+/// What an axis covers, and the values that have ticks.
+#[derive(Debug, Clone, PartialEq)]
 struct Axis {
     scale: Scale,
-    /// Ends of the range, after the logarithm if there is one.
+    /// The ends, on the scale: after the logarithm if there is one.
     low: f64,
     high: f64,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+        let share = (self.scale.place(*value).unwrap_or(self.low) - self.low) / (self.high - self.low);
+        from + (f64::from(to - from) * share).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.scale.value_at(self.low)..self.scale.value_at(self.high)
+    }
 }
 
 impl Axis {
-    fn over(scale: Scale, values: impl Iterator<Item = f64>, with_zero: bool) -> Self {
-        let values: Vec<f64> = values.filter_map(|value| scaled(scale, value)).collect();
-        let mut low = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let mut high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        if low > high {
-            (low, high) = (0.0, 1.0);
-        }
+    fn of_categories(count: usize) -> Self {
+        let ticks = (0..count).map(|place| place as f64).collect();
+        Self { scale: Scale::Linear, low: -0.5, high: count as f64 - 0.5, ticks }
+    }
+
+    /// An axis with a margin on both sides.
+    fn over(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = scale.ends(values);
+        let margin = (high - low) * 0.04;
+        Self::between(scale, low - margin, high + margin)
+    }
+
+    /// An axis that begins at zero, unless all values are so large that they would be squeezed together then.
+    fn from_zero_if_apart(scale: Scale, values: impl Iterator<Item = f64>, always: bool) -> Self {
+        let (low, high) = scale.ends(values);
+        let margin = (high - low) * 0.06;
         match scale {
-            Scale::Linear if with_zero => {
-                low = low.min(0.0);
-                high += (high - low) * 0.05;
+            Scale::Linear if low >= 0.0 && (always || low < high / 2.0) => Self::between(scale, 0.0, high * 1.06),
+            _ => Self::between(scale, low - margin, high + margin),
+        }
+    }
+
+    fn between(scale: Scale, low: f64, high: f64) -> Self {
+        let ticks = match scale {
+            Scale::Linear => RangedCoordf64::from(low..high).key_points(TICKS),
+            Scale::Logarithmic => {
+                let range: LogCoord<f64> = (10_f64.powf(low)..10_f64.powf(high)).log_scale().into();
+                let is_within = |value: &f64| (low..=high).contains(&value.log10());
+                range.key_points(TICKS).into_iter().filter(is_within).collect()
             }
-            Scale::Linear => (),
-            Scale::Logarithmic => (low, high) = (low.floor(), high.ceil()),
-        }
-        if high - low < 1e-12 {
-            high = low + 1.0;
-        }
-        Self { scale, low, high }
-    }
-
-    /// The relative place of a value, from 0 to 1.
-    fn share(&self, value: f64) -> Option<f64> {
-        scaled(self.scale, value).map(|value| (value - self.low) / (self.high - self.low))
-    }
-
-    /// Values with a tick.
-    fn ticks(&self) -> Vec<f64> {
-        if self.scale == Scale::Logarithmic {
-            let step = (((self.high - self.low) / 8.0).ceil() as i32).max(1);
-            let exponents = (self.low as i32..=self.high as i32).step_by(step.unsigned_abs() as usize);
-            return exponents.map(|exponent| 10_f64.powi(exponent)).collect();
-        }
-        let rough = (self.high - self.low) / 5.0;
-        let magnitude = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * magnitude).into_iter().find(|step| *step >= rough);
-        let step = step.unwrap_or(rough);
-        let first = (self.low / step).ceil() as i64;
-        (first..first + 12).map(|number| number as f64 * step).take_while(|value| *value <= self.high + 1e-9).collect()
+        };
+        Self { scale, low, high, ticks }
     }
 }
 
-fn scaled(scale: Scale, value: f64) -> Option<f64> {
-    match scale {
-        Scale::Linear => value.is_finite().then_some(value),
-        Scale::Logarithmic => (value.is_finite() && value > 0.0).then(|| value.log10()),
-    }
-}
-
-/// The plotted area.
-struct Frame {
-    x_axis: Axis,
-    y_axis: Axis,
-}
-
-impl Frame {
-    fn x(&self, value: f64) -> Option<f64> {
-        self.x_axis.share(value).map(|share| MARGIN[0] + share * (WIDTH - MARGIN[0] - MARGIN[2]))
-    }
-
-    fn y(&self, value: f64) -> Option<f64> {
-        self.y_axis.share(value).map(|share| HEIGHT - MARGIN[3] - share * (HEIGHT - MARGIN[1] - MARGIN[3]))
-    }
-
-    fn draw_axes(&self, out: &mut String, plot: &Plot) {
-        let (left, top, right, bottom) = (MARGIN[0], MARGIN[1], WIDTH - MARGIN[2], HEIGHT - MARGIN[3]);
-        for value in self.y_axis.ticks() {
-            let Some(y) = self.y(value) else { continue };
-            let _ = writeln!(out, "<path d=\"M{left} {y:.1}H{right}\" stroke=\"#ddd\"/>");
-            text(out, (left - 6.0, y + 4.0), "end", "", &short(value));
-        }
-        if plot.categories.is_empty() {
-            for value in self.x_axis.ticks() {
-                let Some(x) = self.x(value) else { continue };
-                let _ = writeln!(out, "<path d=\"M{x:.1} {top}V{bottom}\" stroke=\"#eee\"/>");
-                text(out, (x, bottom + 15.0), "middle", "", &short(value));
-            }
-        }
-        for (number, name) in plot.categories.iter().enumerate() {
-            if let Some(x) = self.x(number as f64) {
-                text(out, (x, bottom + 15.0), "middle", "", name);
-            }
-        }
-        let _ = writeln!(out, "<path d=\"M{left} {top}V{bottom}H{right}\" stroke=\"black\" fill=\"none\"/>");
-        text(out, ((left + right) / 2.0, bottom + 31.0), "middle", "", &plot.x_label);
-        let middle = (top + bottom) / 2.0;
-        text(out, (14.0, middle), "middle", &format!("transform=\"rotate(-90 14 {middle})\""), &plot.y_label);
-    }
-
-    fn draw_line(&self, out: &mut String, points: &[(f64, f64)], colour: &str) {
-        let places: Vec<_> = points.iter().filter_map(|&(x, y)| Some((self.x(x)?, self.y(y)?))).collect();
-        let path: Vec<_> = places.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-        if path.len() > 1 {
-            let path = path.join("L");
-            let _ = writeln!(out, "<path d=\"M{path}\" stroke=\"{colour}\" stroke-width=\"1.6\" fill=\"none\"/>");
-        }
-        // Draws marks where they are distinguishable.
-        for (x, y) in places.iter().filter(|_| places.len() <= 24) {
-            let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.6\" fill=\"{colour}\"/>");
+impl Scale {
+    /// Where a value is.
+    fn place(self, value: f64) -> Option<f64> {
+        match self {
+            Self::Linear => value.is_finite().then_some(value),
+            Self::Logarithmic => (value.is_finite() && value > 0.0).then(|| value.log10()),
         }
     }
 
-    fn draw_bars(&self, out: &mut String, points: &[(f64, f64)], number: usize, of: usize, colour: &str) {
-        let width = (self.x(1.0).unwrap_or(0.0) - self.x(0.0).unwrap_or(0.0)) * 0.8 / of.max(1) as f64;
-        let bottom = HEIGHT - MARGIN[3];
-        for &(category, value) in points {
-            let (Some(x), Some(y)) = (self.x(category), self.y(value)) else { continue };
-            let left = x + (number as f64 - of as f64 / 2.0) * width;
-            let height = (bottom - y).max(0.0);
-            let _ = writeln!(
-                out,
-                "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>"
-            );
+    /// The value that is there.
+    fn value_at(self, place: f64) -> f64 {
+        match self {
+            Self::Linear => place,
+            Self::Logarithmic => 10_f64.powf(place),
         }
     }
-}
 
-fn legend(out: &mut String, number: usize, colour: &str, name: &str) {
-    let column = (number % LEGEND_COLUMNS) as f64;
-    let x = MARGIN[0] + column * (WIDTH - MARGIN[0]) / LEGEND_COLUMNS as f64;
-    let y = HEIGHT - 24.0 + (number / LEGEND_COLUMNS) as f64 * 14.0;
-    let _ = writeln!(out, "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>", y - 9.0);
-    text(out, (x + 14.0, y), "start", "", name);
-}
-
-fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, content: &str) {
-    let content = escaped(content);
-    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {more}>{content}</text>");
+    /// The places of the least and the greatest value, which differ.
+    fn ends(self, values: impl Iterator<Item = f64>) -> (f64, f64) {
+        let places = values.filter_map(|value| self.place(value));
+        let (low, high) =
+            places.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), at| (low.min(at), high.max(at)));
+        match (low, high) {
+            (low, high) if low > high => (0.0, 1.0),
+            (low, high) if high - low < 1e-12 => (low - 0.5, low + 0.5),
+            ends => ends,
+        }
+    }
 }
 
 /// Escapes text for XML and HTML.
@@ -299,17 +331,42 @@ mod tests {
         assert_eq!(written, ["0", "1", "0.25", "1.5", "20", "1234", "15 k", "2.5 M", "3 G", "0.001"]);
     }
 
+    fn texts(svg: &str) -> Vec<&str> {
+        let texts = svg.split("</text>").filter_map(|part| part.rsplit('>').next());
+        texts.map(str::trim).filter(|text| !text.is_empty()).collect()
+    }
+
     #[test]
-    fn every_point_lies_in_the_frame() {
-        let plot = Plot::lines("a < b", "x", "y").with("one", [(0.0, 0.0), (5.0, 10.0)]).with("two", [(1.0, 3.0)]);
+    fn few_values_have_their_ticks() {
+        let points = [1.0, 2.0, 4.0, 8.0, 16.0].map(|threads| (threads, threads * 1e6));
+        let plot = Plot::lines("a < b", "threads", "y").with("one", points);
+        let axis = plot.x_axis();
+        assert_eq!(axis.scale, Scale::Logarithmic);
+        assert_eq!(axis.ticks.iter().copied().map(short).collect::<Vec<_>>(), ["1", "2", "4", "8", "16"]);
         let svg = plot.svg();
-        assert!(svg.contains("a &lt; b") && svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        assert_eq!(svg.matches("<circle").count(), 3);
-        for part in svg.split("cx=\"").skip(1) {
-            let x: f64 = part.split('"').next().unwrap().parse().unwrap();
-            assert!((MARGIN[0] - 0.1..=WIDTH - MARGIN[2] + 0.1).contains(&x), "{x}");
+        assert!(svg.contains("a &lt; b") && svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
+        assert_eq!(svg.matches("<circle").count(), 5);
+        for text in ["1", "2", "4", "8", "16", "threads", "one"] {
+            assert!(texts(&svg).contains(&text), "{text}: {svg}");
         }
+        let shares = [10.0, 25.0, 50.0, 75.0, 90.0].map(|share| (share, 1.0));
+        let axis = Plot::lines("t", "reads, %", "y").with("one", shares).x_axis();
+        assert_eq!((axis.scale, axis.ticks), (Scale::Linear, vec![10.0, 25.0, 50.0, 75.0, 90.0]));
+    }
+
+    #[test]
+    fn points_are_not_squeezed_together() {
+        let axis = |values: [f64; 2]| Axis::from_zero_if_apart(Scale::Linear, values.into_iter(), false);
+        assert_eq!(axis([1.0, 10.0]).low, 0.0);
+        assert!(axis([9.0, 10.0]).low > 8.0);
+        assert_eq!(Axis::from_zero_if_apart(Scale::Linear, [9.0, 10.0].into_iter(), true).low, 0.0, "bars");
+    }
+
+    #[test]
+    fn bars_stand_beside_their_categories() {
         let bars = Plot::bars("t", vec!["p".into(), "q".into()], "y").with("s", [(0.0, 1.0), (1.0, 2.0)]).svg();
+        assert!(texts(&bars).contains(&"p") && texts(&bars).contains(&"q"), "{bars}");
+        // The ground, the bars and the entry of the legend.
         assert_eq!(bars.matches("<rect").count(), 1 + 2 + 1);
     }
 
@@ -318,7 +375,7 @@ mod tests {
         for scale in [Scale::Linear, Scale::Logarithmic] {
             for points in [vec![], vec![(0.0, 0.0)], vec![(f64::NAN, 1.0), (1.0, f64::INFINITY)], vec![(-1.0, -5.0)]] {
                 let svg = Plot::lines("t", "x", "y").scaled(scale, scale).with("s", points).svg();
-                assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+                assert!(!svg.contains("NaN") && !svg.contains("inf") && svg.trim_end().ends_with("</svg>"), "{svg}");
             }
         }
     }

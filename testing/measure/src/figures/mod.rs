@@ -2,7 +2,8 @@
 //!
 //! Up to two threads run in real time, as two processes over shared memory. More threads, and a
 //! network, come from the link model over what was counted: 2 microseconds, 100 Gb/s, 30 million
-//! operations a second. A run that fails is told in the page in place of its points.
+//! operations a second. A run that fails is told in the page in place of its points. What a plot shows is kept beside it,
+//! so that it can be drawn anew (`--redraw`).
 //!
 //! | module | what |
 //! |---|---|
@@ -22,6 +23,7 @@ use crate::Outcome;
 use crate::machine::Machine;
 use crate::processes::Forebay;
 use figure::{Bench, Figure, Named};
+use forebay_workload::plot::Plot;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,9 @@ pub struct Arguments {
     /// A fifth of the records, to try it out.
     #[arg(long)]
     quick: bool,
+    /// Measure nothing: draw the plots anew from what is kept beside them.
+    #[arg(long, conflicts_with_all = ["full", "quick", "only"])]
+    redraw: bool,
     /// Only these figures, by their numbers in the paper, or table-2, frontier, ycsb.
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     only: Vec<String>,
@@ -65,6 +70,10 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         Paper::Dlsm => ("dlsm", "Figures of dLSM", dlsm::ABOUT, dlsm::RECORDS, dlsm::FIGURES),
         Paper::Dolphin => ("dolphin", "Figures of Dolphin", dolphin::ABOUT, dolphin::RECORDS, dolphin::FIGURES),
     };
+    let folder = arguments.output.clone().unwrap_or_else(|| Path::new("docs/figures").join(name));
+    if arguments.redraw {
+        return redraw(&folder);
+    }
     let bench = Bench {
         forebay: Forebay::build()?,
         records: (records as f64 * scale) as u64,
@@ -75,7 +84,6 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         return Err(format!("{name} has no figure `{wrong}`"));
     }
     let wanted = |number: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == number);
-    let folder = arguments.output.clone().unwrap_or_else(|| Path::new("docs/figures").join(name));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut page = format!(
         "# {title}\n\nMade by `cargo xtask figures {name}`. Machine: {}. Commit {}.\n\n{}\n",
@@ -92,6 +100,20 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     write(&folder.join("README.md"), &page)
 }
 
+/// Draws the plots of a folder anew.
+fn redraw(folder: &Path) -> Outcome {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension() == Some("json".as_ref()) {
+            let kept = fs::read_to_string(&path).map_err(failed)?;
+            let plot: Plot = serde_json::from_str(&kept).map_err(|error| format!("{}: {error}", path.display()))?;
+            write(&path.with_extension("svg"), &plot.svg())?;
+        }
+    }
+    Ok(())
+}
+
 fn section(number: &str, figure: &Figure, folder: &Path) -> Outcome<String> {
     let mut text = match number.parse::<u32>() {
         Ok(number) => format!("\n## Figure {number}: {}\n\n", figure.title),
@@ -103,9 +125,11 @@ fn section(number: &str, figure: &Figure, folder: &Path) -> Outcome<String> {
     let stem = if number.parse::<u32>().is_ok() { format!("figure-{number}") } else { format!("{number}-") };
     let plots = figure.plots.iter().filter(|plot| plot.series.iter().any(|series| !series.points.is_empty()));
     for (plot, part) in plots.zip('a'..) {
-        let name = format!("{stem}{part}.svg");
-        write(&folder.join(&name), &plot.svg())?;
-        let _ = writeln!(text, "![{}]({name})", plot.title);
+        let name = format!("{stem}{part}");
+        let kept = serde_json::to_string_pretty(plot).map_err(|error| format!("{name}: {error}"))?;
+        write(&folder.join(format!("{name}.json")), &(kept + "\n"))?;
+        write(&folder.join(format!("{name}.svg")), &plot.svg())?;
+        let _ = writeln!(text, "![{}]({name}.svg)", plot.title);
     }
     if !figure.rows.is_empty() {
         let _ = write!(text, "\n| {} |\n|{}\n", figure.header.join(" | "), "---|".repeat(figure.header.len()));
