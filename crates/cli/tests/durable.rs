@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{fresh_path, places, run, start_node};
+use common::{Running, fresh_path, places, run, start_node};
 use forebay::{
     Durability, NodeAddress, Options, ShardBounds, Storage, StorageOptions, Store, Syncing, WriteBatch, WriteOptions,
 };
@@ -25,6 +25,7 @@ const KEYS: u64 = 4;
 fn durability(mode: &str) -> Durability {
     match mode {
         "memory" => Durability::Memory { copies: 1 },
+        "copies" => Durability::Memory { copies: 2 },
         "sync" => Durability::Storage(Syncing::Sync),
         "interval" => Durability::Storage(Syncing::Interval(Duration::from_millis(20))),
         "flush" => Durability::Storage(Syncing::Flush),
@@ -37,7 +38,8 @@ fn open(mode: &str, folder: &str, memory: &str) -> Store {
     let bounds = (1..KEYS).map(|shard| shard.to_be_bytes().to_vec()).collect();
     let options = Options {
         name: Some("db".to_owned()),
-        storage: (mode != "memory").then_some(storage),
+        storage: (!matches!(mode, "memory" | "copies")).then(|| storage.clone()),
+        register: (mode == "copies").then_some(storage),
         durability: durability(mode),
         shards: KEYS as usize,
         shard_bounds: ShardBounds::Given(bounds),
@@ -50,7 +52,10 @@ fn open(mode: &str, folder: &str, memory: &str) -> Store {
     };
     match memory {
         "local" => Store::embedded(256 << 20, options).unwrap(),
-        address => Store::connect(&address.parse::<NodeAddress>().unwrap(), options).unwrap(),
+        addresses => {
+            let addresses = addresses.split(',').map(|address| address.parse::<NodeAddress>().unwrap());
+            Store::connect_all(&addresses.collect::<Vec<_>>(), options).unwrap()
+        }
     }
 }
 
@@ -95,6 +100,9 @@ fn runs_as_a_child() {
     }
 }
 
+/// What is done to a writer when so many further lines were read.
+type Step<'s> = (u64, Box<dyn FnOnce(&mut Child) + 's>);
+
 struct Writer {
     child: Child,
     durable: u64,
@@ -108,21 +116,28 @@ impl Writer {
     }
 
     /// Reads so many lines, calls `end`, and reads what was said before it took effect.
-    fn until_ended(mut self, mut lines: u64, end: impl FnOnce(&mut Child)) -> u64 {
-        let mut end = Some(end);
+    fn until_ended(self, lines: u64, end: impl FnOnce(&mut Child)) -> u64 {
+        self.through(vec![(lines, Box::new(end))])
+    }
+
+    /// Calls each of `steps` when so many further lines were read, and reads what was said before the last one took effect.
+    fn through(mut self, steps: Vec<Step<'_>>) -> u64 {
+        let mut steps = steps.into_iter();
+        let mut step = steps.next();
         let out = BufReader::new(self.child.stdout.take().unwrap());
         for line in out.lines().map_while(Result::ok) {
             if let Some(number) = line.split("durable ").nth(1).and_then(|text| text.trim().parse().ok()) {
                 self.durable = number;
             }
-            lines = lines.saturating_sub(1);
-            if lines == 0
-                && let Some(end) = end.take()
-            {
-                end(&mut self.child);
+            if let Some((lines, _)) = &mut step {
+                *lines = lines.saturating_sub(1);
             }
+            if let Some((_, step)) = step.take_if(|(lines, _)| *lines == 0) {
+                step(&mut self.child);
+            }
+            step = step.or_else(|| steps.next());
         }
-        assert!(end.is_none(), "the writer ended by itself");
+        assert!(step.is_none(), "the writer ended by itself");
         self.child.wait().unwrap();
         self.durable
     }
@@ -218,6 +233,123 @@ fn killed_with_durability_storage_interval() {
 #[test]
 fn killed_with_durability_storage_flush() {
     kills("flush", false);
+}
+
+/// Two memory nodes that have copies, and the folder of the register.
+struct Copies {
+    folder: Folder,
+    nodes: Vec<(Running, String)>,
+}
+
+impl Copies {
+    fn start() -> Self {
+        let nodes = (0..2).map(|at| start_node(&places()[at], "--memory=256MiB")).collect();
+        Self { folder: Folder::new(), nodes }
+    }
+
+    fn writer(&self) -> Writer {
+        Writer::start(&format!("copies {} {} 1", text(&self.folder.0), self.addresses()))
+    }
+
+    fn addresses(&self) -> String {
+        self.nodes.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Opens the database in this process. Nodes that were killed are named, too.
+    fn open(&self) -> Store {
+        open("copies", text(&self.folder.0), &self.addresses())
+    }
+}
+
+#[test]
+fn killed_with_two_copies() {
+    let mut random = Random::seeded(11);
+    for round in 0..rounds() {
+        let copies = Copies::start();
+        let durable = copies.writer().until_ended(1 + random.below(100), |child| child.kill().unwrap());
+        check(&copies.open(), durable, false, &format!("round {round}"));
+    }
+}
+
+#[test]
+fn one_memory_node_of_two_is_killed_and_service_goes_on() {
+    let mut random = Random::seeded(12);
+    for round in 0..rounds() {
+        let copies = Copies::start();
+        let lost = random.below(2) as usize;
+        let kill_node = |_: &mut Child| copies.nodes[lost].0.signal(Signal::KILL);
+        let kill_process = |child: &mut Child| child.kill().unwrap();
+        let steps: Vec<Step<'_>> = vec![(1 + random.below(60), Box::new(kill_node)), (200, Box::new(kill_process))];
+        let durable = copies.writer().through(steps);
+        assert!(durable >= 200);
+        check(&copies.open(), durable, false, &format!("round {round}, node {lost}"));
+    }
+}
+
+#[test]
+fn the_process_and_one_memory_node_of_two_are_killed() {
+    let mut random = Random::seeded(13);
+    for round in 0..rounds() {
+        let copies = Copies::start();
+        let lost = random.below(2) as usize;
+        let is_node_first = random.one_in(1, 2);
+        let durable = copies.writer().until_ended(1 + random.below(100), |child| {
+            if !is_node_first {
+                child.kill().unwrap();
+            }
+            copies.nodes[lost].0.signal(Signal::KILL);
+            child.kill().unwrap();
+        });
+        check(&copies.open(), durable, false, &format!("round {round}, node {lost}"));
+    }
+}
+
+#[test]
+fn a_stopped_owner_of_copies_continues() {
+    let mut random = Random::seeded(14);
+    for round in 0..rounds() {
+        let what = format!("round {round}");
+        let copies = Copies::start();
+        // The next owner may know one of the nodes only.
+        let known = ["both", "first", "second"][random.below(3) as usize];
+        let mut found = 0;
+        let mut store = None;
+        let durable = copies.writer().until_ended(1 + random.below(60), |child| {
+            rustix::process::kill_process(rustix::process::Pid::from_child(child), Signal::STOP).unwrap();
+            let addresses = match known {
+                "first" => copies.nodes[0].1.clone(),
+                "second" => copies.nodes[1].1.clone(),
+                _ => copies.addresses(),
+            };
+            let opened = store.insert(open("copies", text(&copies.folder.0), &addresses));
+            found = check(opened, 0, false, &what);
+            rustix::process::kill_process(rustix::process::Pid::from_child(child), Signal::CONT).unwrap();
+        });
+        // It has acknowledged nothing that the next owner does not have, and changes nothing any more.
+        assert!(durable <= found, "{what}, {known} known: {durable} acknowledged, {found} found");
+        let store = store.unwrap();
+        assert_eq!(check(&store, durable, false, &what), found, "{what}");
+        store.put(&key(0, found + 1), &[7; 100]).unwrap();
+    }
+}
+
+#[test]
+fn the_command_keeps_copies() {
+    let copies = Copies::start();
+    let flags = format!(
+        "--db=copies --num=5000 --value_size=100 --write_buffer_size=256KiB --verify=true --format=json --durability=memory=2 \
+         --register={}",
+        text(&copies.folder.0)
+    );
+    let bench = |memory: &str, rest: &str| run(&format!("bench {flags} --memory={memory} {rest}"));
+    let filled = bench(&copies.addresses(), "--benchmarks=fillseq,compact").expect(0).json();
+    assert_eq!(filled["benchmarks"][0]["log"]["records"], 5000, "{filled}");
+    copies.nodes[0].0.signal(Signal::KILL);
+    let read = bench(&copies.addresses(), "--use_existing_db --benchmarks=readrandom").expect(0).json();
+    assert_eq!(read["benchmarks"][0]["found"], 5000, "{read}");
+    // One node cannot have two copies.
+    let wrong = run("bench --num=10 --db=x --durability=memory=2");
+    assert!(matches!(wrong.code, Some(2 | 3)), "{wrong:?}");
 }
 
 #[test]
