@@ -16,8 +16,9 @@
  *            for options means the defaults.
  * Truth.     A uint8_t that is not 0 is true.
  *
- * A name that is a path opens a database of this process: everything in it
- * ends with the process. See forebay_options_set_memory_nodes.
+ * A name is the path of a directory, as in LevelDB. What was written survives
+ * the process; the disk has it within a second, or at once with sync. See
+ * forebay_options_set_memory_nodes for databases on memory nodes.
  */
 #ifndef FOREBAY_H
 #define FOREBAY_H
@@ -161,8 +162,8 @@ void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options, const leve
 
 leveldb_writeoptions_t *leveldb_writeoptions_create(void);
 void leveldb_writeoptions_destroy(leveldb_writeoptions_t *options);
-/* The write is in the memory of other processes' memory nodes before the call
- * returns. A database of this process ends with it, synced or not. */
+/* The write is on the disk before the call returns, or with memory nodes in
+ * their memory. */
 void leveldb_writeoptions_set_sync(leveldb_writeoptions_t *options, uint8_t value);
 
 /* The rest. */
@@ -230,11 +231,12 @@ void forebay_readoptions_set_bounds(leveldb_readoptions_t *options, const char *
 
 enum { FOREBAY_ORDER_BYTEWISE = 0, FOREBAY_ORDER_REVERSE_BYTEWISE = 1 };
 void forebay_options_set_key_order(leveldb_options_t *options, int order);
-/* Memory of a database that a path names: 4 GiB, unless this is set when the path is first opened. */
+/* Memory that a database in a directory may take, 4 GiB by default; what does
+ * not fit lies in the directory alone. */
 void forebay_options_set_memory_bytes(leveldb_options_t *options, uint64_t bytes);
 /* Addresses of memory nodes as "tcp://host:port" or "shm:path", separated by
  * commas. A database on them has a name of letters, digits, '.', '_' and '-',
- * and outlives the process. An empty text means this process. */
+ * and outlives the process. An empty text means a directory. */
 void forebay_options_set_memory_nodes(leveldb_options_t *options, const char *addresses, char **errptr);
 /* Key ranges with a tree of their own; fixed when the database is created. */
 void forebay_options_set_shards(leveldb_options_t *options, size_t shards);

@@ -8,7 +8,7 @@ use crate::border::{
 use crate::failure::Failure;
 use crate::options::{leveldb_options_t, leveldb_readoptions_t, leveldb_writeoptions_t, or_default};
 use crate::snapshot::leveldb_snapshot_t;
-use forebay::{ErrorKind, Options, Store};
+use forebay::{Durability, ErrorKind, Options, Store};
 use libc::{c_char, c_int, size_t};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -19,17 +19,17 @@ pub struct leveldb_t {
     pub(crate) store: Store,
 }
 
-/// Opens the database of this name: on the memory nodes that the options name, or else by a path in this process. This
+/// Opens the database of this name: on the memory nodes that the options name, or else in the directory of this path. This
 /// is the one place that decides where a database lies.
 pub(crate) fn open(options: &leveldb_options_t, name: &CStr) -> Result<Store, Failure> {
     if let Some(failure) = &options.refused {
         return Err(failure.clone());
     }
-    let engine = options.engine.clone();
     let opened = if options.nodes.is_empty() {
-        Store::open(OsStr::from_bytes(name.to_bytes()), options.memory_bytes, engine)
+        Store::open_with(OsStr::from_bytes(name.to_bytes()), options.directory.clone())
     } else {
-        Store::connect_all(&options.nodes, Options { name: Some(database_name(name)?), ..engine })
+        let named = Options { name: Some(database_name(name)?), ..options.directory.database.clone() };
+        Store::connect_all(&options.nodes, Options { durability: Durability::None, ..named })
     };
     opened.map_err(|error| Failure::from(error).of_opening(&name.to_string_lossy()))
 }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn leveldb_put(
     unsafe {
         failing(errptr, (), || {
             let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
-            let options = or_default(options, &default).of(store);
+            let options = store.write_options(or_default(options, &default).sync);
             Ok(store.put_with(bytes(key, keylen)?, bytes(val, vallen)?, &options)?)
         });
     }
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn leveldb_delete(
     unsafe {
         failing(errptr, (), || {
             let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
-            let options = or_default(options, &default).of(store);
+            let options = store.write_options(or_default(options, &default).sync);
             Ok(store.delete_with(bytes(key, keylen)?, &options)?)
         });
     }
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn leveldb_write(
     unsafe {
         failing(errptr, (), || {
             let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
-            let options = or_default(options, &default).of(store);
+            let options = store.write_options(or_default(options, &default).sync);
             Ok(store.write_with(&shared(batch)?.0, &options)?)
         });
     }
@@ -344,10 +344,9 @@ pub unsafe extern "C" fn leveldb_repair_db(
     unsafe {
         failing(errptr, (), || {
             let (default, name) = (leveldb_options_t::default(), string(name, "name of the database")?);
-            let options = or_default(options, &default);
-            let engine = Options { create_if_missing: false, error_if_exists: false, ..options.engine.clone() };
-            let (nodes, refused) = (options.nodes.clone(), options.refused.clone());
-            let options = leveldb_options_t { engine, nodes, refused, memory_bytes: options.memory_bytes };
+            let mut options = or_default(options, &default).clone();
+            let engine = options.engine();
+            (engine.create_if_missing, engine.error_if_exists) = (false, false);
             Ok(open(&options, name)?.close()?)
         });
     }

@@ -36,25 +36,25 @@ pub unsafe extern "C" fn forebay_options_set_key_order(options: *mut leveldb_opt
             _ => Err(Failure::invalid(format!("{order} is no order of keys: use a number of FOREBAY_ORDER_…"))),
         };
         match known {
-            Ok(order) => (options.engine.key_order, options.refused) = (order, None),
+            Ok(order) => (options.engine().key_order, options.refused) = (order, None),
             Err(failure) => options.refused = Some(failure),
         }
         Ok(())
     });
 }
 
-/// Sets how many bytes of memory a database may take that a path names. Counts when the path is first opened.
+/// Sets how many bytes of memory a database in a directory may take; what does not fit lies in the directory alone.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forebay_options_set_memory_bytes(options: *mut leveldb_options_t, bytes: u64) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe { exclusive(options) }.map(|options| options.memory_bytes = bytes));
+    quiet((), || unsafe { exclusive(options) }.map(|options| options.directory.memory_bytes = bytes));
 }
 
 /// Sets the memory nodes that the database lies on: addresses as `tcp://host:port` or `shm:path`, separated by commas. An
-/// empty text means this process. Then the database's name is a name, not a path: letters, digits, `.`, `_`, `-`.
+/// empty text means a directory of this machine. On memory nodes the database's name is a name, not a path: letters, digits, `.`, `_`, `-`.
 ///
 /// # Safety
 /// See the [crate](crate#safety).
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn forebay_options_set_memory_nodes(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forebay_options_set_shards(options: *mut leveldb_options_t, shards: size_t) {
     // SAFETY: the caller's duty.
-    quiet((), || unsafe { exclusive(options) }.map(|options| options.engine.shards = shards));
+    quiet((), || unsafe { exclusive(options) }.map(|options| options.engine().shards = shards));
 }
 
 /// Passes the value of a key to `found`, without copying it. Returns whether there is one. `found` must not call this
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn forebay_delete_range(
             let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
             let mut batch = WriteBatch::new();
             batch.delete_range(bytes(from, fromlen)?, bytes(to, tolen)?);
-            Ok(store.write_with(&batch, &or_default(options, &default).of(store))?)
+            Ok(store.write_with(&batch, &store.write_options(or_default(options, &default).sync))?)
         });
     }
 }

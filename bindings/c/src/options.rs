@@ -6,28 +6,33 @@ use crate::environment::{leveldb_env_t, leveldb_logger_t};
 use crate::failure::Failure;
 use crate::hints::{leveldb_cache_t, leveldb_filterpolicy_t};
 use crate::snapshot::leveldb_snapshot_t;
-use forebay::{Durability, IterOptions, NodeAddress, Options, Snapshot, Store, WriteOptions};
+use forebay::{DirectoryOptions, IterOptions, NodeAddress, Options, Snapshot};
 use libc::{c_char, c_int, size_t};
 use std::sync::Arc;
 
-/// Bytes that the memory node of a path offers, unless [`crate::forebay_options_set_memory_bytes`] says otherwise. Memory
-/// is taken from the system when it is first used.
-const MEMORY_BYTES: u64 = 4 << 30;
-
 /// Options of opening a database.
+#[derive(Clone)]
 pub struct leveldb_options_t {
-    pub(crate) engine: Options,
-    pub(crate) memory_bytes: u64,
-    /// Memory nodes of other processes; with none, one in this process.
+    /// How a directory is opened, and what of it holds for memory nodes.
+    pub(crate) directory: DirectoryOptions,
+    /// Memory nodes of other processes; with none, the database lies in a directory.
     pub(crate) nodes: Vec<NodeAddress>,
     /// Why these options open nothing.
     pub(crate) refused: Option<Failure>,
 }
 
+impl leveldb_options_t {
+    /// The engine's options.
+    pub(crate) const fn engine(&mut self) -> &mut Options {
+        &mut self.directory.database
+    }
+}
+
 impl Default for leveldb_options_t {
     fn default() -> Self {
-        let engine = Options { create_if_missing: false, ..Options::default() };
-        Self { engine, memory_bytes: MEMORY_BYTES, nodes: Vec::new(), refused: None }
+        let mut options = Self { directory: DirectoryOptions::default(), nodes: Vec::new(), refused: None };
+        options.engine().create_if_missing = false;
+        options
     }
 }
 
@@ -57,15 +62,7 @@ impl leveldb_readoptions_t {
 /// Options of a write.
 #[derive(Default)]
 pub struct leveldb_writeoptions_t {
-    sync: bool,
-}
-
-impl leveldb_writeoptions_t {
-    /// What the engine makes of them. A node in this process ends with it, so there is nothing to sync to.
-    pub(crate) fn of(&self, store: &Store) -> WriteOptions {
-        let durability = (self.sync && !store.is_embedded()).then_some(Durability::Memory { copies: 1 });
-        WriteOptions { durability }
-    }
+    pub(crate) sync: bool,
 }
 
 /// Options, or the defaults for `NULL`.
@@ -118,7 +115,7 @@ pub unsafe extern "C" fn leveldb_options_set_comparator(
     // SAFETY: the caller's duty.
     unsafe {
         change(options, |options| match order {
-            Ok(order) => (options.engine.key_order, options.refused) = (order, None),
+            Ok(order) => (options.engine().key_order, options.refused) = (order, None),
             Err(failure) => options.refused = Some(failure),
         });
     }
@@ -142,7 +139,7 @@ pub unsafe extern "C" fn leveldb_options_set_filter_policy(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_options_set_create_if_missing(options: *mut leveldb_options_t, value: u8) {
     // SAFETY: the caller's duty.
-    unsafe { change(options, |options| options.engine.create_if_missing = value != 0) }
+    unsafe { change(options, |options| options.engine().create_if_missing = value != 0) }
 }
 
 /// Sets whether a database that exists is an error.
@@ -152,7 +149,7 @@ pub unsafe extern "C" fn leveldb_options_set_create_if_missing(options: *mut lev
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_options_set_error_if_exists(options: *mut leveldb_options_t, value: u8) {
     // SAFETY: the caller's duty.
-    unsafe { change(options, |options| options.engine.error_if_exists = value != 0) }
+    unsafe { change(options, |options| options.engine().error_if_exists = value != 0) }
 }
 
 /// Has no effect: everything that is read is checked.
@@ -187,7 +184,7 @@ pub unsafe extern "C" fn leveldb_options_set_info_log(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_options_set_write_buffer_size(options: *mut leveldb_options_t, bytes: size_t) {
     // SAFETY: the caller's duty.
-    unsafe { change(options, |options| options.engine.write_buffer_bytes = bytes.clamp(4 << 10, 256 << 20)) }
+    unsafe { change(options, |options| options.engine().write_buffer_bytes = bytes.clamp(4 << 10, 256 << 20)) }
 }
 
 /// Has no effect: a database opens no files.
@@ -206,7 +203,7 @@ pub unsafe extern "C" fn leveldb_options_set_cache(options: *mut leveldb_options
     // SAFETY: the caller's duty.
     let limit = unsafe { cache.as_ref() }.map(leveldb_cache_t::capacity_bytes);
     // SAFETY: the caller's duty.
-    unsafe { change(options, |options| options.engine.cached_index_bytes = limit) }
+    unsafe { change(options, |options| options.engine().cached_index_bytes = limit) }
 }
 
 /// Has no effect: a read brings one record, not a block.
@@ -231,7 +228,7 @@ pub unsafe extern "C" fn leveldb_options_set_block_restart_interval(_options: *m
 pub unsafe extern "C" fn leveldb_options_set_max_file_size(options: *mut leveldb_options_t, bytes: size_t) {
     let bytes = (bytes as u64).clamp(4 << 10, 1 << 30);
     // SAFETY: the caller's duty.
-    unsafe { change(options, |options| options.engine.target_table_bytes = bytes) }
+    unsafe { change(options, |options| options.engine().target_table_bytes = bytes) }
 }
 
 /// Has no effect: records in memory are not compressed.
@@ -322,8 +319,8 @@ pub unsafe extern "C" fn leveldb_writeoptions_destroy(options: *mut leveldb_writ
     unsafe { end(options) }
 }
 
-/// Sets whether a write survives the process when it returns. Of a database on memory nodes of other processes it is then
-/// in their memory; one that a path names ends with the process anyway, and there is nothing to sync to.
+/// Sets whether a write is synced when it returns: of a database in a directory it is then on the disk, of one on memory
+/// nodes in their memory. Without, a directory is synced once a second.
 ///
 /// # Safety
 /// See the [crate](crate#safety).

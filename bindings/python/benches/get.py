@@ -39,7 +39,7 @@ def main() -> None:
     count, chance = arguments.keys, random.Random(1)
     asked = [b"%020d" % chance.randrange(count) for _ in range(arguments.gets)]
 
-    with tempfile.TemporaryDirectory() as folder, forebay.open("benchmark") as ours:
+    with tempfile.TemporaryDirectory() as folder, forebay.open(f"{folder}/ours") as ours:
         theirs = plyvel.DB(folder, create_if_missing=True, lru_cache_size=1 << 30)
         for number in range(count):
             key, value = b"%020d" % number, chance.randbytes(VALUE_BYTES)

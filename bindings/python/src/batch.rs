@@ -2,7 +2,6 @@
 
 use crate::bytes::Bytes;
 use crate::errors::Raised;
-use crate::writing::write_options;
 use forebay::{Store, WriteBatch};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,7 +61,7 @@ impl Batch {
     /// Writes the batch, and empties it if that succeeds.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
         let mut writes = std::mem::take(&mut *self.writes());
-        let options = write_options(&self.store, self.sync);
+        let options = self.store.write_options(self.sync);
         let written = py.detach(|| self.store.write_with(&writes, &options)).raised();
         if written.is_err() {
             // What another thread added meanwhile comes behind.

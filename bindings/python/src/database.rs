@@ -5,17 +5,15 @@ use crate::bytes::{Bytes, Keys, slices, values};
 use crate::entries::{Entries, Show};
 use crate::errors::{Raised, raise};
 use crate::snapshot::Snapshot;
-use crate::writing::write_options;
-use forebay::{ErrorKind, KeyOrder, NodeAddress, Options, Store, WriteBatch, WriteOptions};
+use forebay::{
+    DirectoryOptions, Durability, ErrorKind, KeyOrder, NodeAddress, Options, Store, WriteBatch, WriteOptions,
+};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-
-/// Bytes that the memory node of a path offers, unless told otherwise. Memory is taken when it is first used.
-const MEMORY_BYTES: u64 = 4 << 30;
 
 /// An open database: an ordered map from bytes to bytes. Any number of threads may use it.
 #[pyclass(frozen, module = "forebay")]
@@ -26,9 +24,11 @@ pub(crate) struct Database {
 
 /// Opens a database.
 ///
-/// Without `nodes`, `path` names a database of this process, with a memory node of `memory_bytes`; it ends with the process.
-/// With `nodes`, addresses as `tcp://host:port` or `shm:path`, `path` is the name of a database on these memory nodes. With
-/// `sync`, writes are in their memory before they return, unless a write says otherwise.
+/// Without `nodes`, `path` is a directory, which is created if it is not there. The database takes up to `memory_bytes` of
+/// memory in this process; what does not fit lies in the directory alone. What was written survives the process, and is on the
+/// disk within a second. With `nodes`, addresses as `tcp://host:port` or `shm:path`, `path` is the name of a database on these
+/// memory nodes. With `sync`, writes are on the disk, or in the memory of the nodes, before they return, unless a write says
+/// otherwise.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
     write_buffer_bytes=None, shards=1, reverse=false, sync=false))]
@@ -46,25 +46,31 @@ pub(crate) fn open(
     reverse: bool,
     sync: bool,
 ) -> PyResult<Database> {
-    let default = Options::default();
+    let default = DirectoryOptions::default();
     let options = Options {
         create_if_missing: create,
         error_if_exists,
         takeover,
         shards,
         key_order: if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise },
-        write_buffer_bytes: write_buffer_bytes.unwrap_or(default.write_buffer_bytes),
-        ..default
+        write_buffer_bytes: write_buffer_bytes.unwrap_or(default.database.write_buffer_bytes),
+        ..default.database
     };
     let nodes = nodes.map(addresses).transpose()?;
     let store = py.detach(|| match nodes {
-        None => Store::open(path, memory_bytes.unwrap_or(MEMORY_BYTES), options).raised(),
-        Some(nodes) => Store::connect_all(&nodes, Options { name: Some(name(path)?), ..options }).raised(),
+        None => {
+            let memory_bytes = memory_bytes.unwrap_or(default.memory_bytes);
+            Store::open_with(path, DirectoryOptions { memory_bytes, database: options }).raised()
+        }
+        Some(nodes) => {
+            let options = Options { name: Some(name(path)?), durability: Durability::None, ..options };
+            Store::connect_all(&nodes, options).raised()
+        }
     })?;
     Ok(Database { store: RwLock::new(Some(Arc::new(store))), sync })
 }
 
-/// Drops a database and its data: the one that `path` names in this process, or the one of that name on `nodes`.
+/// Drops a database and its data: the one in the directory `path`, or the one of that name on `nodes`.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None))]
 pub(crate) fn destroy(py: Python<'_>, path: PathBuf, nodes: Option<Vec<String>>) -> PyResult<()> {
@@ -98,7 +104,7 @@ impl Database {
 
     /// Options of a write that says this about sync.
     fn writing(&self, store: &Store, sync: Option<bool>) -> WriteOptions {
-        write_options(store, sync.unwrap_or(self.sync))
+        store.write_options(sync.unwrap_or(self.sync))
     }
 }
 

@@ -12,7 +12,6 @@ mod database;
 mod entries;
 mod errors;
 mod snapshot;
-mod writing;
 
 use pyo3::prelude::*;
 

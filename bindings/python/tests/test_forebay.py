@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,18 +12,11 @@ import pytest
 import forebay
 
 MEMORY_BYTES = 256 << 20
-numbers = itertools.count()
 
 
 @pytest.fixture
-def path() -> Iterator[str]:
-    name = f"test-{next(numbers)}"
-    yield name
-    gc.collect()
-    try:
-        forebay.destroy(name)
-    except forebay.NotFoundError:
-        pass
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "database")
 
 
 @pytest.fixture

@@ -1,15 +1,16 @@
 //! Flags that say what a database survives.
 
 use crate::units;
-use forebay::{Durability, Storage, StorageOptions, Syncing};
+use forebay::{DEFAULT_NAME, DirectoryOptions, Durability, Storage, StorageOptions, Syncing};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-
-/// Name of a database on storage that gets no other.
-pub const USUAL_NAME: &str = "default";
 
 /// Where a database lies, and what its writes survive.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DurabilityArguments {
+    /// Directory in which the database lies. It survives there the command, and a sync each second the machine.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["db", "storage"])]
+    path: Option<PathBuf>,
     /// Name of the database on the memory node, or in --storage (there `default`). It outlives the command; a database
     /// without a name ends with the command.
     #[arg(long, value_name = "NAME")]
@@ -25,7 +26,8 @@ pub struct DurabilityArguments {
     /// What a write survives once it is acknowledged: none; with memory, the end of this process (needs --db); with
     /// memory=COPIES, also the loss of all of so many memory nodes but one (needs so many addresses in --memory, and --register for all of that); with
     /// storage=sync, the loss of all but the storage, with storage=interval:1s, the same but for the last second, with
-    /// storage=flush, but for what was not flushed (need --storage). By default storage=sync with --storage, else none.
+    /// storage=flush, but for what was not flushed (need --path or --storage). By default storage=interval:1s with --path,
+    /// storage=sync with --storage, else none.
     #[arg(long, value_name = "DURABILITY")]
     durability: Option<DurabilityArgument>,
 }
@@ -77,14 +79,21 @@ pub fn open_existing_storage(url: &str) -> Result<Storage, String> {
 }
 
 impl DurabilityArguments {
-    /// Whether no flag says where the database lies or what its writes survive.
-    pub const fn say_nothing(&self) -> bool {
-        self.db.is_none() && self.storage.is_none() && self.durability.is_none()
+    /// Has the database lie in `directory`, unless a flag says where it lies or what its writes survive.
+    pub fn or_in(&mut self, directory: &str) {
+        if self.path.is_none() && self.db.is_none() && self.storage.is_none() && self.durability.is_none() {
+            self.path = Some(directory.into());
+        }
+    }
+
+    /// The database's directory; it has no name and no storage then.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// The database's name.
     pub fn name(&self) -> Option<String> {
-        self.db.clone().or_else(|| self.storage.as_ref().map(|_| USUAL_NAME.to_owned()))
+        self.db.clone().or_else(|| self.storage.as_ref().map(|_| DEFAULT_NAME.to_owned()))
     }
 
     /// Its storage.
@@ -99,10 +108,11 @@ impl DurabilityArguments {
 
     /// What its writes survive.
     pub fn durability(&self) -> Durability {
-        match (&self.durability, &self.storage) {
-            (Some(durability), _) => durability.0,
-            (None, Some(_)) => Durability::Storage(Syncing::Sync),
-            (None, None) => Durability::None,
+        match (&self.durability, &self.path, &self.storage) {
+            (Some(durability), ..) => durability.0,
+            (None, Some(_), _) => DirectoryOptions::default().database.durability,
+            (None, None, Some(_)) => Durability::Storage(Syncing::Sync),
+            (None, None, None) => Durability::None,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The database that a command reads: one that is there, in storage or on memory nodes.
 
 use crate::arguments::MemoryArguments;
-use crate::durability::{USUAL_NAME, open_existing_storage};
+use crate::durability::open_existing_storage;
 use crate::failure::{Failure, Stage};
 use crate::nodes::with_hint;
-use forebay::{Options, Storage, Store, StoredDatabase};
+use forebay::{DEFAULT_NAME, Options, Storage, Store, StoredDatabase};
 
 /// Where the database lies.
 #[derive(Debug, Clone, clap::Args)]
@@ -26,7 +26,7 @@ pub struct StoredArguments {
     #[arg(long, value_name = "URL", value_parser = open_existing_storage)]
     pub storage: Storage,
     /// Name of the database.
-    #[arg(long, value_name = "NAME", default_value = USUAL_NAME)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME)]
     pub db: String,
 }
 
@@ -63,7 +63,7 @@ impl PlaceArguments {
     pub fn name(&self) -> Result<&str, Failure> {
         match (&self.db, &self.storage) {
             (Some(name), _) => Ok(name),
-            (None, Some(_)) => Ok(USUAL_NAME),
+            (None, Some(_)) => Ok(DEFAULT_NAME),
             (None, None) => Err(Failure::usage("say which database: --storage URL, or --memory ADDRESS and --db NAME")),
         }
     }

@@ -20,10 +20,8 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(20);
 /// Where operators look, unless a flag says something else: the port that exporters for Redis have.
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
-/// Where the store lies, unless flags say something else.
+/// Where the store lies, unless flags say something else; it is synced once a second, as with `appendfsync everysec` of Redis.
 const FOLDER: &str = "forebay-data";
-/// How often its log is synced then, as `appendfsync everysec` of Redis does.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What to serve, and where.
 #[derive(Debug, clap::Args)]
@@ -99,21 +97,15 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
 /// Opens what is served, with what its options say.
 fn open(arguments: &Arguments) -> Result<(Store, Settings), Failure> {
     let memory = &arguments.memory;
-    let engine = &arguments.engine;
-    let failed = |error: forebay::Error| Failure::new(error.kind(), Stage::Start, error);
-    let is_local = memory.memory.is_local();
-    let options = if is_local {
-        engine.options_stored_in(FOLDER, INTERVAL).map_err(failed)?
-    } else {
-        Options { scheduler: engine.scheduler(&memory.memory), ..engine.options() }
-    };
-    let settings = Settings::from(&options);
-    let opened = if is_local {
-        Store::embedded(memory.local_memory_size, options)
-    } else {
-        Store::connect_all(memory.memory.all(), options)
-    };
-    Ok((opened.map_err(failed)?, settings))
+    let mut engine = arguments.engine.clone();
+    if memory.memory.is_local() {
+        engine.or_in(FOLDER);
+    }
+    let options = Options { scheduler: engine.scheduler(&memory.memory), ..engine.options() };
+    let opened = engine.open(memory, options.clone());
+    let store = opened.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    let storage = options.storage.clone().or_else(|| engine.directory_storage());
+    Ok((store, Settings::from(&Options { storage, ..options })))
 }
 
 fn password(path: &Path) -> Result<Vec<u8>, Failure> {

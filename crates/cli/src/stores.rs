@@ -1,13 +1,13 @@
 //! The engine as a store under test, opened according to the command line.
 
 use crate::arguments::{MemoryArguments, NodeAddresses};
-use crate::durability::{self, DurabilityArguments};
+use crate::durability::{DurabilityArguments, open_existing_storage};
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay::{
-    CompactionPlace, CompactionStyle, Compression, DbIterator, Delegation, Durability, EngineError, ErrorKind,
-    FlushOrder, Gathering, LevelStatistics, NodeAddress, Options, Reach, Recovery, ShardBounds, Storage, StorageCounts,
-    StorageOptions, Store as Database, Syncing, WriteBatch,
+    CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, DbIterator, Delegation, DirectoryOptions, ErrorKind,
+    FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, ShardBounds, Storage, StorageCounts,
+    Store as Database, WriteBatch,
 };
 use forebay_workload::keys::KeyBuffer;
 use forebay_workload::{
@@ -15,8 +15,8 @@ use forebay_workload::{
     StorageFigures, Store, StoreError,
 };
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The engine's options, with db_bench's names.
 #[derive(Debug, Clone, clap::Args)]
@@ -139,22 +139,56 @@ enum Place {
 }
 
 impl EngineArguments {
-    /// The engine's options. Unless a flag says where the database lies or what its writes survive, it lies in `usual`,
-    /// synced each interval.
+    /// Opens the database where the flags say.
     ///
     /// # Errors
-    /// When that storage cannot be opened.
-    pub fn options_stored_in(&self, usual: &str, interval: Duration) -> Result<Options, forebay::Error> {
-        let options = self.options();
-        if !self.place.say_nothing() {
-            return Ok(options);
+    /// Usage, for a directory together with memory nodes of other processes; those of opening.
+    pub fn open(&self, memory: &MemoryArguments, options: Options) -> Result<Database, forebay::Error> {
+        let MemoryArguments { memory, local_memory_size, .. } = memory;
+        match self.path(memory)? {
+            Some(path) => {
+                let options = DirectoryOptions { memory_bytes: *local_memory_size, database: options };
+                Database::open_with(path, options)
+            }
+            None if memory.is_local() => Database::embedded(*local_memory_size, options),
+            None => Database::connect_all(memory.all(), options),
         }
-        Ok(Options {
-            name: Some(durability::USUAL_NAME.to_owned()),
-            storage: Some(Storage::open(usual, StorageOptions::default()).map_err(EngineError::from)?),
-            durability: Durability::Storage(Syncing::Interval(interval)),
-            ..options
-        })
+    }
+
+    /// The directory that the flags name.
+    fn path(&self, memory: &NodeAddresses) -> Result<Option<&Path>, forebay::Error> {
+        match self.place.path() {
+            Some(_) if !memory.is_local() => Err(forebay::Error::Address(
+                "--path opens a directory with memory of this process: with --memory, name it by --storage".to_owned(),
+            )),
+            path => Ok(path),
+        }
+    }
+
+    /// Drops the database that the flags name; there may be none.
+    fn drop_existing(&self, memory: &NodeAddresses, options: &Options) -> Result<(), forebay::Error> {
+        let addresses = if memory.is_local() { &[] } else { memory.all() };
+        let dropped = match (self.path(memory)?, &options.name, &options.storage, &options.register) {
+            (Some(path), ..) => Database::destroy_path(path),
+            (None, Some(name), Some(storage), _) => Database::destroy_stored(storage, addresses, name),
+            (None, Some(name), None, Some(register)) => Database::destroy_copied(register, addresses, name),
+            (None, Some(name), None, None) => Database::destroy(addresses, name),
+            (None, None, ..) => Ok(()),
+        };
+        match dropped {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            dropped => dropped,
+        }
+    }
+
+    /// The storage in the database's directory, if it lies in one that is there.
+    pub fn directory_storage(&self) -> Option<Storage> {
+        open_existing_storage(&self.place.path()?.to_string_lossy()).ok()
+    }
+
+    /// Has the database lie in `directory`, unless a flag says where it lies or what its writes survive.
+    pub fn or_in(&mut self, directory: &str) {
+        self.place.or_in(directory);
     }
 
     /// Who places compactions, reached as memory nodes are; `None` for the first of these.
@@ -236,6 +270,7 @@ pub enum Existing {
 #[derive(Debug)]
 pub struct Opener {
     memory: MemoryArguments,
+    engine: EngineArguments,
     options: Options,
     existing: Existing,
 }
@@ -246,7 +281,7 @@ impl Opener {
         let mut options = engine.options();
         options.create_if_missing = existing != Existing::Required;
         options.scheduler = engine.scheduler(&memory.memory);
-        Self { memory: memory.clone(), options, existing }
+        Self { memory: memory.clone(), engine: engine.clone(), options, existing }
     }
 
     /// Sets bounds between shards that evenly divide `count` keys of `key_size` bytes that represent numbers.
@@ -268,11 +303,13 @@ impl Opener {
     /// # Errors
     /// When it cannot be looked up.
     pub fn with_recorded(mut self) -> Result<Self, Error> {
-        let Some(name) = &self.options.name else { return Ok(self) };
-        let recorded = match (&self.options.storage, self.memory.memory.is_local()) {
-            (Some(storage), _) => Database::options_of_stored(storage, name),
-            (None, false) => Database::options_of(self.memory.memory.all(), name),
-            (None, true) => return Ok(self),
+        let directory = self.engine.directory_storage();
+        let recorded = match (directory.as_ref().or(self.options.storage.as_ref()), &self.options.name) {
+            (Some(storage), name) => Database::options_of_stored(storage, name.as_deref().unwrap_or(DEFAULT_NAME)),
+            (None, Some(name)) if !self.memory.memory.is_local() => {
+                Database::options_of(self.memory.memory.all(), name)
+            }
+            (None, _) => return Ok(self),
         };
         match recorded {
             Ok(recorded) => (self.options.key_order, self.options.shards) = (recorded.key_order, recorded.shards),
@@ -292,30 +329,13 @@ impl Opener {
     /// # Errors
     /// When no memory node is reachable, or the options conflict.
     pub fn open(&self) -> Result<EngineStore, Error> {
-        let MemoryArguments { memory, local_memory_size, .. } = &self.memory;
-        let addresses = if memory.is_local() { &[] } else { memory.all() };
-        let opened = self.make_room(addresses).and_then(|()| match memory.is_local() {
-            true => Database::embedded(*local_memory_size, self.options.clone()),
-            false => Database::connect_all(addresses, self.options.clone()),
-        });
+        let made_room = match self.existing {
+            Existing::Replaced => self.engine.drop_existing(&self.memory.memory, &self.options),
+            Existing::Kept | Existing::Required => Ok(()),
+        };
+        let opened = made_room.and_then(|()| self.engine.open(&self.memory, self.options.clone()));
         let store = opened.map_err(|error| self.opening(&error))?;
         Ok(EngineStore(Arc::new(store)))
-    }
-}
-
-impl Opener {
-    /// Drops the database that an empty one will replace.
-    fn make_room(&self, addresses: &[NodeAddress]) -> Result<(), forebay::Error> {
-        let (Some(name), Existing::Replaced) = (&self.options.name, self.existing) else { return Ok(()) };
-        let dropped = match (&self.options.storage, &self.options.register) {
-            (Some(storage), _) => Database::destroy_stored(storage, addresses, name),
-            (None, Some(register)) => Database::destroy_copied(register, addresses, name),
-            (None, None) => Database::destroy(addresses, name),
-        };
-        match dropped {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            dropped => dropped,
-        }
     }
 }
 

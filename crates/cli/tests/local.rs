@@ -68,6 +68,21 @@ fn memory_that_is_full() {
 }
 
 #[test]
+fn a_directory_needs_no_setting_and_is_read_back_by_the_next_command() {
+    let path = common::fresh_path("directory");
+    let line = format!("bench --path={} --num=2000 --format=json", path.display());
+    let report = run(&line).expect(0).json();
+    let found = report["benchmarks"][1]["found"].as_u64().unwrap();
+    assert!(found > 1000 && path.join("default/commit").is_dir(), "{report}");
+    let again = run(&format!("{line} --use_existing_db --benchmarks=readrandom")).expect(0).json();
+    // The first workload of a run draws the same keys, so these are those that were written.
+    assert_eq!(again["benchmarks"][0]["found"], 2000);
+    run(&format!("{line} --storage=memory:")).expect(2);
+    run(&format!("{line} --memory=shm:/nowhere")).expect(3);
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
 fn the_fabric_test_measures_every_operation() {
     let report = run("fabric-test --seconds=0.01 --sizes=8,64 --depths=1,4 --format=json").expect(0).json();
     assert_eq!(report["back_end"], "inprocess");

@@ -1,24 +1,27 @@
 //! Forebay: an ordered key-value engine for disaggregated memory and storage.
 //!
 //! ```
-//! use forebay::{Options, Store};
-//!
 //! # fn main() -> Result<(), forebay::Error> {
-//! // Everything in this process: the memory node is a thread.
-//! let store = Store::embedded(64 << 20, Options::default())?;
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path();
+//! use forebay::Store;
+//!
+//! // A directory, one process, no setting. It survives both, but for the writes of the last second.
+//! let store = Store::open(path)?;
 //! store.put(b"key", b"value")?;
 //! assert_eq!(store.get(b"key")?.as_deref(), Some(&b"value"[..]));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! To outlive the process and the memory, a database needs storage, which a URL names:
+//! [`Store::open_with`] says more, as how much memory a database takes and what a write survives. In place of a directory, a
+//! database may lie in other storage, which a URL names:
 //!
 //! ```no_run
 //! use forebay::{Durability, Options, Storage, Store, Syncing};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let storage = Storage::open("file:///var/lib/example", Default::default())?;
+//! let storage = Storage::open("s3://bucket/example", Default::default())?;
 //! let options = Options {
 //!     name: Some("orders".to_owned()),
 //!     storage: Some(storage),
@@ -31,20 +34,34 @@
 //! # }
 //! ```
 //!
+//! or in memory alone, and end with the process:
+//!
+//! ```
+//! use forebay::{Options, Store};
+//!
+//! # fn main() -> Result<(), forebay::Error> {
+//! let store = Store::embedded(64 << 20, Options::default())?;
+//! # store.put(b"key", b"value")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! For a memory node in another process, use [`Store::connect`]. A [`Store`] has all of [`Db`]'s
 //! methods.
 
 #![forbid(unsafe_code)]
 
 mod address;
+mod directory;
 mod embedded;
 mod entries;
 mod error;
-mod local;
+mod lock;
 mod reach;
 mod store;
 
 pub use address::{ListenOptions, NodeAddress, connect, listen};
+pub use directory::{DEFAULT_NAME, DirectoryOptions};
 pub use entries::Entries;
 pub use error::Error;
 pub use forebay_base::{ErrorKind, KeyOrder};

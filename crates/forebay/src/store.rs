@@ -1,9 +1,10 @@
 //! A database with its memory node.
 
 use crate::embedded::{Node, client};
+use crate::lock::DirectoryLock;
 use crate::{Error, NodeAddress, connect};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Options, Storage};
+use forebay_engine::{Db, Durability, Options, Storage, Syncing, WriteOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub struct Store {
     clients: Vec<Arc<MemoryClient>>,
     has_copies: bool,
     node: Option<Node>,
+    _lock: Option<DirectoryLock>,
 }
 
 impl Store {
@@ -122,7 +124,12 @@ impl Store {
     fn over(clients: Vec<Arc<MemoryClient>>, options: Options, node: Option<Node>) -> Result<Self, Error> {
         let has_copies = has_copies(&options);
         let db = Db::open(&clients, options)?;
-        Ok(Self { db, clients, has_copies, node })
+        Ok(Self { db, clients, has_copies, node, _lock: None })
+    }
+
+    /// The store, which keeps a lock as long as it is open.
+    pub(crate) fn locking(self, lock: DirectoryLock) -> Self {
+        Self { _lock: Some(lock), ..self }
     }
 
     /// The database.
@@ -135,6 +142,18 @@ impl Store {
     #[must_use]
     pub const fn is_embedded(&self) -> bool {
         self.node.is_some()
+    }
+
+    /// Options of a write. With `sync`, it survives this process when it returns: it is in storage, or else in the memory of
+    /// other processes' nodes. A database that has neither ends with the process, and there is nothing to sync to.
+    #[must_use]
+    pub fn write_options(&self, sync: bool) -> WriteOptions {
+        let lasting = match (self.has_storage(), self.is_embedded()) {
+            (true, _) => Some(Durability::Storage(Syncing::Sync)),
+            (false, false) => Some(Durability::Memory { copies: 1 }),
+            (false, true) => None,
+        };
+        WriteOptions { durability: lasting.filter(|_| sync) }
     }
 
     /// Statistics of each memory node; where there are several copies, of those that are still there.

@@ -50,8 +50,8 @@ public:
     DB &operator=(const DB &) = delete;
     virtual ~DB() = default;
 
-    // Opens the database of this name, and puts it into `*db`, where the caller deletes it. A name that is a path means
-    // a database of this process, which ends with the process; see Options::memory_nodes.
+    // Opens the database of this name, and puts it into `*db`, where the caller deletes it. The name is the
+    // path of a directory, or with Options::memory_nodes that of a database on them.
     static Status Open(const Options &options, const std::string &name, DB **db);
 
     virtual Status Put(const WriteOptions &options, const Slice &key, const Slice &value) = 0;

@@ -44,7 +44,7 @@ struct Options {
 
     // What LevelDB does not have.
 
-    // Memory of a database that a path names, when the path is first opened; 0 is the library's choice.
+    // Memory that a database in a directory may take; 0 is the library's choice.
     uint64_t memory_bytes = 0;
     // Memory nodes of other processes: "tcp://host:port" or "shm:path", separated by commas.
     std::string memory_nodes;
@@ -64,8 +64,7 @@ struct ReadOptions {
 };
 
 struct WriteOptions {
-    // The write is in the memory of other processes' memory nodes before the call returns. A database of this process
-    // ends with it, synced or not.
+    // The write is on the disk before the call returns, or with memory nodes in their memory.
     bool sync = false;
 };
 

@@ -1,4 +1,4 @@
-"""An ordered map from bytes to bytes, in this process or on memory nodes of other processes."""
+"""An ordered map from bytes to bytes, in a directory or on memory nodes of other processes."""
 
 from ._errors import (
     AccessDeniedError,
