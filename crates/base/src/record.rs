@@ -56,7 +56,7 @@ pub struct Record<'a> {
     pub expiry_ms: Option<u64>,
     /// The user key.
     pub key: &'a [u8],
-    /// The value; empty for a deletion, the end key for a range deletion.
+    /// The value; empty for a deletion, the end key for a range deletion, the operand of a merge.
     pub value: &'a [u8],
 }
 
@@ -302,6 +302,13 @@ mod tests {
                 0x75, 0x33, 0x41, 0xac, 1, 0x0b, 0x0a, 0, 0, 0, 0, 0, 3, 5, b'k', b'e', b'y', b'v', b'a', b'l', b'u',
                 b'e', 0, 0
             ]
+        );
+        out.clear();
+        let tag = Tag::new(SequenceNumber(0x0a0b), Kind::Merge, false);
+        Record { tag, expiry_ms: None, key: b"key", value: &1i64.to_le_bytes() }.encode(&mut out);
+        assert_eq!(
+            out[4..],
+            [3, 0x0b, 0x0a, 0, 0, 0, 0, 0, 3, 8, b'k', b'e', b'y', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         );
         out.clear();
         Record::delete(SequenceNumber(1), b"").encode(&mut out);

@@ -30,7 +30,7 @@ pub enum Kind {
     Put = 1,
     /// Removes all keys from the key (included) to the value (excluded).
     RangeDelete = 2,
-    /// Operand for a merge operator. Reserved: nothing writes it yet.
+    /// An operand, of which and of older entries of the key the database's merge operator makes the value.
     Merge = 3,
     /// Does nothing to any key. It has the numbers and the bytes of a write that was reserved and then not wanted, so
     /// that numbers stay dense.
@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(Tag::new(SequenceNumber(5), Kind::Put, false).going_on().word(), 0x521);
         assert!(Tag::from_word(0x521).is_some_and(|tag| tag.goes_on() && tag.kind() == Kind::Put));
         assert_eq!(Tag::from_word(0x540), None);
+        assert_eq!(Tag::new(SequenceNumber(5), Kind::Merge, false).word(), 0x503);
         assert_eq!(Tag::from_word(0x504).map(Tag::kind), Some(Kind::Nothing));
         assert_eq!(Tag::from_word(0x505), None);
     }

@@ -73,6 +73,7 @@ pub use api::keyspace::{Keyspace, KeyspaceBatch, KeyspaceIterator};
 pub use api::keyspaces::Keyspaces;
 pub use api::snapshot::Snapshot;
 pub use forebay_storage::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
+pub use forebay_table::{MergeOperator, MergeOperators};
 pub use inspect::report::{Cell, Finding, Report, Section, Step};
 pub use inspect::salvage::{Salvage, SalvagedEntry};
 pub use inspect::show::Shown;

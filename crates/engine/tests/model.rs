@@ -22,6 +22,8 @@ struct Run {
     model: Model,
     /// When keys of the model expire.
     expiries: BTreeMap<Vec<u8>, u64>,
+    /// What was appended to those since they were set: it stays.
+    appended: Model,
     snapshots: Vec<(Snapshot, Model)>,
     order: KeyOrder,
     keys: u64,
@@ -55,17 +57,36 @@ impl Run {
 
     fn set(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.expiries.remove(&key);
+        self.appended.remove(&key);
         self.model.insert(key, value);
     }
 
     fn set_expiring(&mut self, key: Vec<u8>, value: Vec<u8>, expiry_ms: u64) {
         self.expiries.insert(key.clone(), expiry_ms);
+        self.appended.remove(&key);
         self.model.insert(key, value);
         self.expire();
     }
 
+    /// An operand for a key. When a bound moves, the value of an expiring key is fixed as it is then, so those stay as
+    /// they are where bounds move.
+    fn operand(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (key, mut operand) = (self.key(), self.value());
+        operand.truncate(40);
+        let moves = self.expiries.contains_key(&key) && !self.db.shard_bounds().is_empty();
+        (!moves).then_some((key, operand))
+    }
+
+    fn append(&mut self, key: Vec<u8>, operand: &[u8]) {
+        if self.expiries.contains_key(&key) {
+            self.appended.entry(key.clone()).or_default().extend_from_slice(operand);
+        }
+        self.model.entry(key).or_default().extend_from_slice(operand);
+    }
+
     fn remove(&mut self, key: &[u8]) {
         self.expiries.remove(key);
+        self.appended.remove(key);
         self.model.remove(key);
     }
 
@@ -73,7 +94,10 @@ impl Run {
     fn expire(&mut self) {
         let now = self.db.time_ms();
         for (key, _) in self.expiries.extract_if(.., |_, expiry_ms| *expiry_ms < now) {
-            self.model.remove(&key);
+            match self.appended.remove(&key) {
+                Some(appended) => self.model.insert(key, appended),
+                None => self.model.remove(&key),
+            };
         }
     }
 
@@ -90,8 +114,19 @@ impl Run {
         self.expire();
     }
 
+    /// When a key expires as a whole.
+    fn expires(&self, key: &[u8]) -> Option<u64> {
+        self.expiries.get(key).copied().filter(|_| !self.appended.contains_key(key))
+    }
+
     fn step(&mut self) {
-        match self.random.below(116) {
+        match self.random.below(126) {
+            116..126 => {
+                if let Some((key, operand)) = self.operand() {
+                    self.db.merge(&key, &operand).unwrap();
+                    self.append(key, &operand);
+                }
+            }
             100..108 => {
                 let (key, value, expiry_ms) = (self.key(), self.value(), self.expiry_ms());
                 self.db.put_expiring(&key, &value, expiry_ms).unwrap();
@@ -115,7 +150,7 @@ impl Run {
                 assert_eq!(self.db.get(&key).unwrap(), self.model.get(&key).cloned());
                 let entry = self.db.get_entry(&key).unwrap();
                 assert_eq!(entry.as_ref().map(|entry| &entry.value), self.model.get(&key));
-                assert_eq!(entry.and_then(|entry| entry.expiry_ms), self.expiries.get(&key).copied());
+                assert_eq!(entry.and_then(|entry| entry.expiry_ms), self.expires(&key));
             }
             80..85 => {
                 let keys: Vec<Vec<u8>> = (0..self.random.below(20)).map(|_| self.key()).collect();
@@ -154,7 +189,12 @@ impl Run {
         let mut batch = WriteBatch::new();
         for _ in 0..self.random.below(10) {
             let key = self.key();
-            if self.random.one_in(1, 3) {
+            if self.random.one_in(1, 5) {
+                if let Some((key, operand)) = self.operand() {
+                    batch.merge(&key, &operand);
+                    self.append(key, &operand);
+                }
+            } else if self.random.one_in(1, 3) {
                 batch.delete(&key);
                 self.remove(&key);
             } else if self.random.one_in(1, 5) {
@@ -267,6 +307,7 @@ impl Run {
         let stays = |key: &[u8]| order.compare(key, from).is_lt() || order.compare(key, to).is_ge();
         self.model.retain(|key, _| stays(key));
         self.expiries.retain(|key, _| stays(key));
+        self.appended.retain(|key, _| stays(key));
     }
 
     fn scan(&mut self) {
@@ -279,7 +320,7 @@ impl Run {
         for (key, value) in entries[first..].iter().take(limit) {
             assert!(iterator.valid());
             assert_eq!((iterator.key(), iterator.value()), (*key, *value));
-            assert_eq!(iterator.expiry_ms(), self.expiries.get(*key).copied());
+            assert_eq!(iterator.expiry_ms(), self.expires(key));
             iterator.next().unwrap();
         }
     }
@@ -388,7 +429,8 @@ fn run(seed: u64, steps: u32, options: Options, keys: u64, max_value_bytes: u64)
 
 fn run_on(nodes: usize, seed: u64, steps: u32, options: Options, keys: u64, max_value_bytes: u64) {
     let clock = Arc::new(SetClock::default());
-    let options = Options { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..options };
+    let merge_operator = Some("append".to_owned());
+    let options = Options { clock: Arc::clone(&clock) as Arc<dyn Clock>, merge_operator, ..options };
     println!("seed {seed}, {} shards on {nodes} nodes", options.shards);
     let clusters: Vec<_> = (0..nodes).map(|_| Cluster::start(512 << 20)).collect();
     let order = options.key_order;
@@ -399,7 +441,8 @@ fn run_on(nodes: usize, seed: u64, steps: u32, options: Options, keys: u64, max_
     drop(clients);
     let random = Random::seeded(seed);
     let (model, expiries, snapshots) = (Model::new(), BTreeMap::new(), Vec::new());
-    let mut run = Run { random, clock, db, model, expiries, snapshots, order, keys, max_value_bytes };
+    let appended = Model::new();
+    let mut run = Run { random, clock, db, model, expiries, appended, snapshots, order, keys, max_value_bytes };
     for _ in 0..steps {
         run.step();
     }

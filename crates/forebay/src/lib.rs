@@ -70,7 +70,8 @@ pub use forebay_engine::Error as EngineError;
 pub use forebay_engine::{
     BatchWrite, CheckpointLayout, CheckpointSummary, CompactionPlace, CompactionStyle, Db, DbIterator, Delegation,
     DelegationStatistics, Durability, Entry, FlushOrder, Gathering, IndexCacheStatistics, IterOptions, Keyspace,
-    KeyspaceBatch, KeyspaceIterator, Keyspaces, LevelStatistics, LogCut, LogStatistics, MAX_BATCH_BYTES, Options,
+    KeyspaceBatch, KeyspaceIterator, Keyspaces, LevelStatistics, LogCut, LogStatistics, MAX_BATCH_BYTES, MergeOperator, MergeOperators,
+    Options,
     Recovery, ShardBounds, ShardRecovery, Snapshot, Stalls, StallsByCause, Stamp, Statistics, Syncing, WriteBatch,
     WriteOptions,
 };

@@ -54,6 +54,9 @@ pub enum Error {
         /// Bytes allowed.
         budget: u64,
     },
+    /// No operator has this name here.
+    #[error("the merge operator {0:?} is not known here: register it under this name where the database is opened")]
+    UnknownOperator(String),
     /// The owner of the job asked it to stop.
     #[error("the job was cancelled")]
     Cancelled,
@@ -128,7 +131,7 @@ impl Error {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Damaged { .. } | Self::Inconsistent { .. } | Self::BadRecord { .. } => ErrorKind::Corrupt,
-            Self::Unknown { .. } => ErrorKind::Unsupported,
+            Self::Unknown { .. } | Self::UnknownOperator(_) => ErrorKind::Unsupported,
             Self::Invalid(_) => ErrorKind::Invalid,
             Self::OverBudget { .. } => ErrorKind::Full,
             Self::Cancelled => ErrorKind::Closed,

@@ -3,10 +3,11 @@
 
 mod store;
 
-use forebay_base::{ErrorKind, InternalKey, KeyOrder, Kind, SegmentId, SequenceNumber, Tag};
+use forebay_base::{ErrorKind, InternalKey, KeyOrder, Kind, Record, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;
 use forebay_table::job::{
-    Clustering, CompactionJob, CompactionResult, Residents, SizeClasses, join_results, run_compaction, split_compaction,
+    Clustering, CompactionJob, CompactionResult, JobLimits, Residents, SizeClasses, join_results, run_compaction,
+    split_compaction,
 };
 use forebay_table::{CachedTable, Error, SegmentKind};
 use proptest::prelude::*;
@@ -365,6 +366,39 @@ fn a_deletion_that_hides_something_stays() {
     let upper = CompactionJob { snapshots: vec![], is_bottommost: false, ..job };
     let upper = run_compaction(&upper, &mut store).unwrap();
     assert_eq!((upper.tables[0].properties.puts, upper.tables[0].properties.deletions), (0, 1));
+}
+
+#[test]
+fn operands_become_one_record() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    store.put(b"a", b"base");
+    for _ in 0..100 {
+        store.write(b"a", Kind::Merge, b"+1", None);
+        store.write(b"b", Kind::Merge, b"+2", None);
+    }
+    store.flush();
+    let job = CompactionJob { merge_operator: "append".to_owned(), ..job_of(&store, Clustering::None) };
+    // The second time in parts.
+    for read_bytes in [1 << 20, 20] {
+        let limits = JobLimits { read_bytes, ..JobLimits::default() };
+        for is_bottommost in [true, false] {
+            let job = CompactionJob { limits, is_bottommost, ..job.clone() };
+            let made = run_compaction(&job, &mut store).unwrap();
+            let properties = &made.tables[0].properties;
+            let (puts, merges) = if is_bottommost { (2, 0) } else { (1, 1) };
+            assert_eq!((properties.puts, properties.merges, properties.segments.len()), (puts, merges, 1));
+            let run = store.bytes(properties.segments[0].id);
+            let (first, header) = Record::decode_unverified(run).unwrap();
+            assert_eq!(first.value, [b"base", &b"+1".repeat(100)[..]].concat());
+            assert_eq!(Record::decode(&run[header.padded_length()..]).unwrap().value, b"+2".repeat(100));
+        }
+    }
+    let kind = |name: &str, store: &mut Store| {
+        let job = CompactionJob { merge_operator: name.to_owned(), ..job.clone() };
+        run_compaction(&job, store).unwrap_err().kind()
+    };
+    assert_eq!(kind("test.unknown", &mut store), ErrorKind::Unsupported);
+    assert_eq!(kind("", &mut store), ErrorKind::Corrupt);
 }
 
 #[test]

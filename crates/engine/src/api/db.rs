@@ -17,7 +17,7 @@ use crate::work::background::{Background, Idle};
 use crate::work::common::Common;
 use crate::work::shard::Shard;
 use crate::work::ticker::Ticker;
-use crate::write::batch::{Write, WriteBatch};
+use crate::write::batch::{Write, WriteBatch, check_operand};
 use forebay_base::{ErrorKind, KeyOrder, Kind, SequenceNumber};
 use forebay_memory_client::MemoryClient;
 use forebay_storage::Storage;
@@ -78,6 +78,8 @@ impl Db {
         let Opened { nodes, shards, routing, logs, recovery, cut, log, copied } =
             open::open(clients, &options, &common)?;
         let background = Background::start(Arc::clone(&shards), common, options.background_threads)?;
+        let of_shards = shards.first().map(|shard| shard.tree.options.merge_operator.clone());
+        let options = Options { merge_operator: of_shards.flatten(), ..options };
         let router = Arc::new(Router::new(shards, routing, cut));
         let mut inner = Inner {
             router,
@@ -244,6 +246,27 @@ impl Db {
         self.router().time_ms()
     }
 
+    /// Adds an operand to `key`, without reading it. The database's merge operator ([`Options::merge_operator`]) makes the value
+    /// of it and of those before: reads do, and compactions once no snapshot needs them apart. A value that expires is
+    /// what operands apply to until it does; then they apply to no value. So an operand neither expires nor keeps its key
+    /// from doing so.
+    ///
+    /// # Errors
+    /// See [`Db::put`]; `Invalid` when the database has no merge operator, or it does not take the operand.
+    pub fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.merge_with(key, operand, &WriteOptions::default())
+    }
+
+    /// As [`Db::merge`], with options.
+    ///
+    /// # Errors
+    /// See [`Db::merge`] and [`Db::put_with`].
+    pub fn merge_with(&self, key: &[u8], operand: &[u8], options: &WriteOptions) -> Result<()> {
+        check_operand(&self.inner.options, operand)?;
+        let write = Write { kind: Kind::Merge, key, value: operand, expiry_ms: None };
+        self.router().write_one(key, &write, self.is_durable(options)?)
+    }
+
     /// Removes `key`. It need not have a value.
     ///
     /// # Errors
@@ -287,6 +310,7 @@ impl Db {
     /// # Errors
     /// See [`Db::write`] and [`Db::put_with`].
     pub fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<()> {
+        batch.check_operands(&self.inner.options)?;
         self.router().write(batch, self.is_durable(options)?)
     }
 

@@ -60,6 +60,14 @@ impl Keyspace {
         self.db.put_expiring(&self.key(key), value, expiry_ms)
     }
 
+    /// As [`Db::merge`].
+    ///
+    /// # Errors
+    /// See [`Db::merge`].
+    pub fn merge(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.db.merge(&self.key(key), operand)
+    }
+
     /// As [`Db::delete`].
     ///
     /// # Errors
@@ -267,6 +275,12 @@ impl KeyspaceBatch<'_> {
     /// As [`WriteBatch::put_expiring`].
     pub fn put_expiring(&mut self, key: &[u8], value: &[u8], expiry_ms: u64) -> &mut Self {
         self.batch.put_expiring(&self.keyspace.key(key), value, expiry_ms);
+        self
+    }
+
+    /// As [`WriteBatch::merge`].
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> &mut Self {
+        self.batch.merge(&self.keyspace.key(key), operand);
         self
     }
 

@@ -248,7 +248,7 @@ pub(crate) fn check(name: &str, found: &StoreConfig, wanted: &StoreConfig) -> Re
     if found.copies != wanted.copies {
         return differ("a number of copies of", &found.copies, &wanted.copies);
     }
-    if found.merge_operator != wanted.merge_operator {
+    if !wanted.merge_operator.is_empty() && found.merge_operator != wanted.merge_operator {
         return differ("the merge operator", &found.merge_operator, &wanted.merge_operator);
     }
     Ok(())
@@ -308,7 +308,9 @@ pub(crate) fn options_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Op
         if let Some(part) = find(client, name)? {
             let shards = usize::try_from(part.config.shards).unwrap_or(usize::MAX);
             let (name, key_order) = (Some(name.to_owned()), part.config.key_order);
-            return Ok(Options { name, key_order, shards, create_if_missing: false, ..Options::default() });
+            let merge_operator = Some(part.config.merge_operator).filter(|name| !name.is_empty());
+            let options = Options { name, key_order, merge_operator, shards, ..Options::default() };
+            return Ok(Options { create_if_missing: false, ..options });
         }
     }
     Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}")))

@@ -101,17 +101,17 @@ fn next_in_level(picker: &Picker<'_>, manual: &ManualCompaction, deepest: usize)
 }
 
 /// Whether a table of the last level is as it is to be. Deletions have nothing to hide there, but may have come while
-/// something lay under them: a table of nothing else goes. So does what has expired.
+/// something lay under them: a table of nothing else goes. So does what has expired, and operands become values.
 fn is_finished(picker: &Picker<'_>, table: &TableMetadata, expire_before_ms: u64) -> bool {
     let properties = &table.properties;
-    let deletes = properties.deletions > 0 || properties.range_deletions > 0;
+    let is_passing = properties.deletions > 0 || properties.range_deletions > 0 || properties.merges > 0;
     if is_expired(properties.oldest_expiry_ms, expire_before_ms) {
         return false;
     }
     let is_one_run = || matches!(&properties.segments[..], [run] if run.is_run && run.gap_bytes() == 0);
     match picker.options.compaction_style {
         CompactionStyle::Unclustered => !properties.segments.is_empty(),
-        _ => !deletes && is_one_run() && !is_shared(picker, table),
+        _ => !is_passing && is_one_run() && !is_shared(picker, table),
     }
 }
 

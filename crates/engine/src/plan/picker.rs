@@ -126,7 +126,14 @@ impl Pick {
             false => used.live_bytes.min(used.entries.saturating_mul(small)),
         };
         let tables = || self.inputs.iter().map(|(_, table)| table);
+        // What becomes of operands and of the values before them, about: it is written anew.
+        let merged = |table: &Arc<TableMetadata>| {
+            let properties = &table.properties;
+            let mean = properties.record_bytes / properties.entries().max(1);
+            properties.merges.saturating_mul(2 * mean).min(properties.record_bytes)
+        };
         let gathered: u64 = tables().flat_map(|table| &table.properties.segments).map(leaves).sum();
+        let gathered = gathered + tables().map(merged).sum::<u64>();
         let records: u64 = tables().map(|table| table.properties.record_bytes).sum();
         let indexes: u64 = tables().map(|table| table.image.length).sum();
         let outputs = 1 + records / (options.target_table_bytes / 2).max(1);

@@ -25,7 +25,7 @@ impl<'r> Found<'r> {
     pub(crate) const NOTHING: Self = Self { record: None, hidden: None };
 
     /// The record, if it gives its key a value: not if it is a deletion, has expired, or is older than the range
-    /// deletion.
+    /// deletion, nor if it [merges](Found::merges).
     #[inline]
     pub(crate) fn with_value(self, time: ReadTime<'_>) -> Option<Record<'r>> {
         let record = self.record?;
@@ -38,13 +38,21 @@ impl<'r> Found<'r> {
         }
     }
 
+    /// Whether the record is an operand that counts: the key's value takes older records, too.
+    #[inline]
+    pub(crate) fn merges(&self) -> bool {
+        self.record.is_some_and(|record| {
+            record.tag.kind() == Kind::Merge && self.hidden.is_none_or(|hidden| hidden < record.tag.sequence())
+        })
+    }
+
     /// What is known of the key.
     pub(crate) fn state(self) -> KeyState {
         let hidden = self.hidden.unwrap_or(SequenceNumber::ZERO);
         match self.record {
             Some(record) if record.tag.sequence() > hidden => KeyState {
                 newest: record.tag.sequence(),
-                sets: record.tag.kind() == Kind::Put,
+                sets: matches!(record.tag.kind(), Kind::Put | Kind::Merge),
                 expiry_ms: record.expiry_ms,
             },
             _ => KeyState { newest: hidden, sets: false, expiry_ms: None },

@@ -69,6 +69,9 @@ impl Tree {
         let mut probe = Probe::new(&self.learnt, &view.version, key, number);
         probe.approach();
         if let Some(newest) = in_memtables(&view, key, number)? {
+            if newest.merges() {
+                return self.get_merged(&view, key, (number, time), found);
+            }
             return Ok(newest.with_value(time).and_then(found));
         }
         if !probe.approach_entries() {
@@ -85,6 +88,11 @@ impl Tree {
                     let record = verified(&slot, table, candidate)?;
                     if probe.accepts(table, candidate, &record) {
                         let newest = Found { record: Some(record), hidden: probe.hidden() };
+                        if newest.merges() {
+                            endpoint.release(slot);
+                            drop(endpoint);
+                            return self.get_merged(&view, key, (number, time), found);
+                        }
                         let value = newest.with_value(time).and_then(&mut found);
                         endpoint.release(slot);
                         return Ok(value);
@@ -94,6 +102,10 @@ impl Tree {
                 Step::Delivered => {
                     let Some(bytes) = probe.take_delivered() else { break };
                     let newest = Found { record: Some(Record::decode(&bytes)?), hidden: probe.hidden() };
+                    if newest.merges() {
+                        drop(endpoint);
+                        return self.get_merged(&view, key, (number, time), found);
+                    }
                     return Ok(newest.with_value(time).and_then(found));
                 }
                 Step::Index => self.look_up(&mut endpoint, &mut [&mut probe])?,
@@ -117,7 +129,7 @@ impl Tree {
         }
     }
 
-    fn read(&self, endpoint: &mut Taken<'_>, table: &Table, candidate: Candidate) -> Result<Slot> {
+    pub(crate) fn read(&self, endpoint: &mut Taken<'_>, table: &Table, candidate: Candidate) -> Result<Slot> {
         let segment = table.segment(candidate.address.segment)?;
         let spot = segment.spot(candidate.address.offset);
         if let Spot::Memory { address, .. } = spot {

@@ -8,5 +8,6 @@ pub(crate) mod delegated;
 pub(crate) mod found;
 pub(crate) mod get;
 pub(crate) mod lookup;
+pub(crate) mod merged;
 pub(crate) mod multi_get;
 pub(crate) mod probe;

@@ -13,6 +13,7 @@ use crate::read::get::{in_memtables, post, verified};
 use crate::read::probe::{Probe, Step};
 use crate::remote::endpoints::Taken;
 use crate::remote::spot::Posted;
+use crate::terms::time::ReadTime;
 use crate::terms::{Error, Result};
 use crate::tree::shared::{Tree, View};
 use forebay_base::{ErrorKind, Record, SequenceNumber};
@@ -35,6 +36,11 @@ impl<'s> Source<'s> {
         tree.check_open()?;
         let (view, present) = tree.present();
         Ok(Self { tree, view, number: number.unwrap_or(present) })
+    }
+
+    /// The merged value of a key.
+    fn merged(&self, key: &[u8], time: ReadTime<'_>) -> Result<Option<Vec<u8>>> {
+        self.tree.get_merged(&self.view, key, (self.number, time), |record| Some(record.value.to_vec()))
     }
 
     /// The view that the source reads.
@@ -63,6 +69,26 @@ struct Line<'a> {
     endpoint: Taken<'a>,
     reopens: u32,
     failure: Option<Error>,
+}
+
+/// The values of `keys`, at a time that is not before the sources' views; the key at place `i` comes from the source
+/// `source_of(i)`.
+///
+/// # Errors
+/// See [`crate::Db::get`].
+pub(crate) fn values(
+    sources: &[Source<'_>],
+    keys: &[&[u8]],
+    source_of: impl Fn(usize) -> usize,
+    time: ReadTime<'_>,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let take = |found: Found<'_>| (found.merges(), found.with_value(time).map(|record| record.value.to_vec()));
+    let found = fetch(sources, keys, &source_of, &take)?;
+    let value = |(at, (merges, value))| match (keys.get(at), sources.get(source_of(at))) {
+        (Some(key), Some(source)) if merges => source.merged(key, time),
+        _ => Ok(value),
+    };
+    found.into_iter().enumerate().map(value).collect()
 }
 
 /// What `take` makes of what is found of each of `keys`; the key at place `i` comes from the source `source_of(i)`.

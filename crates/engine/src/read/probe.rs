@@ -22,6 +22,8 @@ pub(crate) struct Probe<'v> {
     /// The next table of the walk, if it was already determined.
     ahead: Option<&'v Arc<Table>>,
     current: Option<(&'v Arc<Table>, Places<'v>)>,
+    /// The table that the walk has reached.
+    visited: Option<&'v Arc<Table>>,
     /// A table whose point index is not held and that was not looked up yet.
     waiting: Option<&'v Arc<Table>>,
     /// Results of lookups in tables whose point index is not held.
@@ -106,6 +108,7 @@ impl<'v> Probe<'v> {
             walk: Walk::default(),
             ahead: None,
             current: None,
+            visited: None,
             waiting: None,
             looked_up: Vec::new(),
             delivered: None,
@@ -189,7 +192,7 @@ impl<'v> Probe<'v> {
     /// Goes to the places of the key in a table, as far as they are known.
     #[inline]
     fn visit(&mut self, table: &'v Arc<Table>) {
-        (self.current, self.waiting) = (None, None);
+        (self.current, self.waiting, self.visited) = (None, None, Some(table));
         match self.known(table).cloned() {
             Some(Answer::Absent) => {}
             Some(Answer::At(place)) => self.current = Some((table, Places::Copied(vec![place].into_iter()))),
@@ -209,6 +212,22 @@ impl<'v> Probe<'v> {
     /// What lookups have said of the table.
     fn known(&self, table: &Table) -> Option<&Answer> {
         self.looked_up.iter().find(|(id, _)| *id == table.id()).map(|(_, answer)| answer)
+    }
+
+    /// A walk that goes from a record to older ones ([`Probe::go_behind`]). Addresses that were learnt are of newest ones.
+    pub(crate) fn to_older(mut self) -> Self {
+        self.distrusts = true;
+        self
+    }
+
+    /// Goes on to records up to `number`, all of which are older than the one that the walk has reached.
+    pub(crate) fn go_behind(&mut self, number: SequenceNumber) {
+        self.number = number;
+        // A lookup in a table tells its newest record only.
+        self.looked_up.clear();
+        if !matches!(self.current, Some((_, Places::Cached(_)))) {
+            (self.current, self.delivered, self.waiting) = (None, None, self.visited);
+        }
     }
 
     /// Whether the walk has reached a table whose point index is not held.

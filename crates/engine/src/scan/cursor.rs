@@ -134,6 +134,7 @@ impl MemtableCursor {
                     batch.add(key.user_key, Some(Location::Local(found.record.value)))?;
                     batch.expires(found.record.expiry_ms);
                 }
+                Verdict::Merged => batch.add_merged(key.user_key),
                 Verdict::Hidden => {}
                 Verdict::Outside => return Ok(Filled::End),
             }

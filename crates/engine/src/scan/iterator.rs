@@ -21,10 +21,10 @@ use crate::scan::level_cursor::LevelCursor;
 use crate::scan::read_ahead::{LEAST_PIECE_BYTES, MAX_PIECE_BYTES};
 use crate::scan::scan_batch::ScanBatch;
 use crate::scan::scan_endpoint::{ScanEndpoint, SharedEndpoint};
-use crate::scan::visibility::{Visibility, is_value};
-use crate::terms::Result;
+use crate::scan::visibility::{Verdict, Visibility, judge};
 use crate::terms::bounds::{Bounds, after, before};
-use crate::terms::time::Horizon;
+use crate::terms::time::{Horizon, ReadTime};
+use crate::terms::{Error, Result};
 use crate::tree::range_deletions::RangeDeletions;
 use crate::tree::shared::{Tree, View};
 use forebay_base::{InternalKey, SequenceNumber, Tag};
@@ -298,11 +298,29 @@ impl ShardIterator {
         };
         self.next_batch = (self.next_batch * 2).min(MAX_BATCH);
         let mut endpoint = lock(&self.endpoint);
-        let read = collected.and_then(|()| self.batch.read(&mut endpoint, self.direction));
+        let mut read = collected.and_then(|()| self.batch.read(&mut endpoint, self.direction));
+        drop(endpoint);
+        if read.is_ok() && self.batch.merges() {
+            read = self.merge();
+        }
         if read.is_err() {
-            self.batch.clear(&mut endpoint);
+            self.clear();
         }
         read
+    }
+
+    /// Merges what the batch has of operands.
+    #[cold]
+    fn merge(&mut self) -> Result<()> {
+        let Self { tree, view, batch, horizon, .. } = self;
+        let at = (horizon.number, ReadTime::At(horizon.time_ms));
+        batch.merge(|key, values| {
+            let merged = tree.get_merged(view, key, at, |record| {
+                values.extend_from_slice(record.value);
+                Some(())
+            })?;
+            merged.ok_or_else(|| Error::corrupt("an operand of a merge is gone"))
+        })
     }
 
     /// Of each key, the newest visible entry comes first.
@@ -347,10 +365,15 @@ impl ShardIterator {
                         self.batch.remove_last();
                     }
                     let expiry_ms = if key.tag.has_expiry() { source.expiry_ms()? } else { None };
-                    has_value = is_value(key, expiry_ms, &self.deletions, self.horizon);
-                    if has_value {
-                        self.batch.add(key.user_key, source.location()?)?;
-                        self.batch.expires(expiry_ms);
+                    let verdict = judge(key, expiry_ms, &self.deletions, self.horizon);
+                    has_value = verdict != Verdict::Hidden;
+                    match verdict {
+                        Verdict::Shown => {
+                            self.batch.add(key.user_key, source.location()?)?;
+                            self.batch.expires(expiry_ms);
+                        }
+                        Verdict::Merged => self.batch.add_merged(key.user_key),
+                        Verdict::Hidden | Verdict::Outside => {}
                     }
                 }
                 self.merge.advance()?;

@@ -241,6 +241,7 @@ impl LevelCursor {
                     batch.add(entry.key.user_key, self.location_of(&entry)?)?;
                     batch.expires(entry.expiry_ms);
                 }
+                Verdict::Merged => batch.add_merged(entry.key.user_key),
                 Verdict::Hidden => {}
                 Verdict::Outside => return Ok(Filled::End),
             }

@@ -178,6 +178,7 @@ impl RunReader {
                     batch.add_shared(buffer, record);
                     batch.expires(expiry_ms);
                 }
+                Verdict::Merged => batch.add_merged(key.user_key),
                 Verdict::Hidden => {}
                 Verdict::Outside => {
                     filled = Filled::End;
@@ -209,6 +210,7 @@ impl RunReader {
                     batch.add(key.user_key, self.location())?;
                     batch.expires(expiry_ms);
                 }
+                Verdict::Merged => batch.add_merged(key.user_key),
                 Verdict::Hidden => {}
                 Verdict::Outside => return Ok(Filled::End),
             }

@@ -22,6 +22,9 @@ const MAX_STORED_GAP_BYTES: u64 = 16 << 10;
 /// Bytes of values of a batch, beyond which it ends.
 const MAX_VALUE_BYTES: usize = 1 << 20;
 
+/// Bytes that a value counts for before it is merged.
+const ASSUMED_BYTES: u32 = 16 << 10;
+
 /// Entries in the order in which the scan meets them, whose values are here once they are read.
 #[derive(Default)]
 pub(crate) struct ScanBatch {
@@ -32,6 +35,8 @@ pub(crate) struct ScanBatch {
     buffers: Vec<Buffer>,
     /// Entries whose records are to be read, in order.
     pending: Vec<Pending>,
+    /// Entries whose values are to be merged, in order.
+    merged: Vec<usize>,
     /// Entries that expire, in order, each with its expiry.
     expiries: Vec<(usize, u64)>,
     /// How often the batch was cleared.
@@ -64,6 +69,8 @@ enum Buffer {
     Chunk(Arc<Slot>),
     /// Brought by the memory node.
     Gathered(Vec<u8>),
+    /// Merged values.
+    Made(Vec<u8>),
 }
 
 /// A record that is to be read.
@@ -148,7 +155,7 @@ impl ScanBatch {
             Some(index) => match self.buffers.get(index)? {
                 Buffer::Read(slot) => &**slot,
                 Buffer::Chunk(chunk) => chunk,
-                Buffer::Gathered(bytes) => bytes,
+                Buffer::Gathered(bytes) | Buffer::Made(bytes) => bytes,
             },
         };
         buffer.get(place.start as usize..place.end as usize)
@@ -164,13 +171,14 @@ impl ScanBatch {
                         endpoint.release(slot);
                     }
                 }
-                Buffer::Gathered(_) => {}
+                Buffer::Gathered(_) | Buffer::Made(_) => {}
             }
         }
         self.generation += 1;
         self.bytes.clear();
         self.entries.clear();
         self.pending.clear();
+        self.merged.clear();
         self.expiries.clear();
         self.value_bytes = 0;
     }
@@ -194,6 +202,40 @@ impl ScanBatch {
             None => return Err(Error::corrupt("an entry without a place")),
         }
         Ok(())
+    }
+
+    /// Adds an entry whose value is to be merged ([`ScanBatch::merge`]).
+    #[cold]
+    pub(crate) fn add_merged(&mut self, key: &[u8]) {
+        self.merged.push(self.entries.len());
+        let key = self.copy(key);
+        self.push(key, Place { end: ASSUMED_BYTES, ..Place::EMPTY });
+    }
+
+    /// Has `merge` append the value of each such entry's key to a buffer.
+    ///
+    /// # Errors
+    /// Those of `merge`.
+    pub(crate) fn merge(&mut self, mut merge: impl FnMut(&[u8], &mut Vec<u8>) -> Result<()>) -> Result<()> {
+        let mut merged = std::mem::take(&mut self.merged);
+        let mut values = Vec::new();
+        for entry in merged.drain(..) {
+            let start = values.len();
+            merge(self.key(entry).unwrap_or_default(), &mut values)?;
+            let place = Place::new(self.buffers.len() + 1, &(start..values.len()));
+            if let Some(entry) = self.entries.get_mut(entry) {
+                entry.value = place;
+            }
+        }
+        self.merged = merged;
+        self.buffers.push(Buffer::Made(values));
+        Ok(())
+    }
+
+    /// Whether values are to be merged.
+    #[inline]
+    pub(crate) fn merges(&self) -> bool {
+        !self.merged.is_empty()
     }
 
     /// Notes the expiry of the entry that was added last.
@@ -258,6 +300,7 @@ impl ScanBatch {
             }
             self.pending.pop_if(|pending| pending.entry == self.entries.len());
             self.expiries.pop_if(|(entry, _)| *entry == self.entries.len());
+            self.merged.pop_if(|entry| *entry == self.entries.len());
         }
     }
 

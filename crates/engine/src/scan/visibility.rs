@@ -22,6 +22,8 @@ pub(crate) struct Visibility<'a> {
 pub(crate) enum Verdict {
     /// It is the value of its key.
     Shown,
+    /// It is an operand: the value takes older entries of the key, too.
+    Merged,
     /// It is too new, deletes, or has expired: older ones of the key follow, which it may hide.
     Hidden,
     /// It and all that follows lie outside of the bounds.
@@ -60,8 +62,8 @@ impl Visibility<'_> {
     fn decide_new(&self, key: InternalKey<'_>, expiry_ms: Option<u64>) -> Verdict {
         if self.bounds.is_left(Direction::Forward, key) {
             Verdict::Outside
-        } else if self.covers(key) && is_value(key, expiry_ms, self.deletions, self.horizon) {
-            Verdict::Shown
+        } else if self.covers(key) {
+            judge(key, expiry_ms, self.deletions, self.horizon)
         } else {
             Verdict::Hidden
         }
@@ -83,15 +85,19 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last_chunk::<8>() == b.last_chunk() && a.first_chunk::<8>() == b.first_chunk() && a == b
 }
 
-/// Whether the entry sets a value that no range deletion hides and that has not expired.
+/// Decides on the newest entry of a key that a scan covers.
 #[inline]
-pub(crate) fn is_value(
+pub(crate) fn judge(
     key: InternalKey<'_>,
     expiry_ms: Option<u64>,
     deletions: &RangeDeletions,
     horizon: Horizon,
-) -> bool {
+) -> Verdict {
     let is_hidden =
         || deletions.newest_over(key.user_key, horizon.number).is_some_and(|hidden| hidden > key.tag.sequence());
-    key.tag.kind() == Kind::Put && !is_expired(expiry_ms, horizon.time_ms) && !is_hidden()
+    match key.tag.kind() {
+        Kind::Put if !is_expired(expiry_ms, horizon.time_ms) && !is_hidden() => Verdict::Shown,
+        Kind::Merge if !is_hidden() => Verdict::Merged,
+        _ => Verdict::Hidden,
+    }
 }

@@ -92,12 +92,14 @@ fn open_named(
     let config = StoreConfig {
         key_order: options.key_order,
         shards: options.shards as u64,
-        merge_operator: String::new(),
+        merge_operator: options.operator_name(),
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
         copies: 1,
     };
     let parts = named::open(clients, name, &config, options)?;
+    let recorded = parts.first().map(|part| part.config.merge_operator.as_str());
+    let options = &options.merging_by(recorded.unwrap_or_default())?;
     let nodes = nodes(parts.iter().map(|part| part.store.client()), options);
     let owners = acquire(&parts, options)?;
     let mut shards: Vec<Arc<Shard>> = Vec::with_capacity(options.shards);

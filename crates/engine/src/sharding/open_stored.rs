@@ -39,7 +39,7 @@ pub(super) fn open(
     let config = StoreConfig {
         key_order: options.key_order,
         shards: options.shards as u64,
-        merge_operator: String::new(),
+        merge_operator: options.operator_name(),
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
         copies: 1,
@@ -56,6 +56,7 @@ pub(super) fn open(
         }
         None => DatabaseIdentity { database: random()?, config },
     };
+    let options = &options.merging_by(&identity.config.merge_operator)?;
     let recorded = found.as_ref().map_or("", |found| found.memory_store.as_str());
     let copies = named::open_copies(clients, (name, identity.database), recorded, &identity.config, options)?;
     let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
@@ -176,6 +177,7 @@ pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
         name: Some(name.to_owned()),
         storage: Some(storage.clone()),
         key_order: config.key_order,
+        merge_operator: Some(config.merge_operator).filter(|name| !name.is_empty()),
         shards: usize::try_from(config.shards).unwrap_or(usize::MAX),
         create_if_missing: false,
         ..Options::default()

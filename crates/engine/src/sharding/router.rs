@@ -15,7 +15,6 @@
 //!
 //! Two successive gets are not a snapshot: a batch may appear between them.
 
-use crate::read::found::Found;
 use crate::read::multi_get::{self, Source};
 use crate::sharding::held::Held;
 use crate::sharding::split::{Part, sole_owner, split};
@@ -410,8 +409,7 @@ impl Router {
         let time_ms = || moment.map_or_else(|| self.time_ms(), |moment| moment.time_ms);
         let fetch = |sources: &[Source<'_>], source_of: &dyn Fn(usize) -> usize| {
             let time = ReadTime::At(time_ms());
-            let value = |found: Found<'_>| found.with_value(time).map(|record| record.value.to_vec());
-            multi_get::fetch(sources, keys, source_of, &value)
+            multi_get::values(sources, keys, source_of, time)
         };
         if let Some(only) = self.only() {
             let source = Source::of(&only.tree, moment.map(|moment| moment.number(0)))?;

@@ -7,8 +7,8 @@ use forebay_env::{Clock, SystemClock};
 use forebay_fabric::{Atomics, Capabilities};
 use forebay_memory_client::Reach;
 use forebay_storage::{BlockCacheOptions, BlockOptions, Compression, Storage};
-use forebay_table::PointIndexOptions;
 use forebay_table::job::SizeClasses;
+use forebay_table::{MergeOperators, PointIndexOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -162,6 +162,11 @@ pub struct Options {
     pub register: Option<Storage>,
     /// Order of the keys.
     pub key_order: KeyOrder,
+    /// Name of the operator that makes values of the operands of [`Db::merge`](crate::Db::merge). A database keeps the name that it
+    /// is created with; `None` opens it with that one, and creates it without.
+    pub merge_operator: Option<String>,
+    /// The merge operators that this process knows by name, beside the built-in ones.
+    pub merge_operators: MergeOperators,
     /// Number of shards: key ranges with an LSM-tree each (dLSM VII). Sizes and triggers in these options apply to one
     /// shard.
     pub shards: usize,
@@ -255,6 +260,8 @@ impl Default for Options {
             durability: Durability::default(),
             register: None,
             key_order: KeyOrder::Bytewise,
+            merge_operator: None,
+            merge_operators: MergeOperators::default(),
             shards: 1,
             shard_bounds: ShardBounds::default(),
             rebalance_interval: None,
@@ -354,6 +361,29 @@ impl Options {
         }
     }
 
+    /// The merge operator's name; empty for none.
+    pub(crate) fn operator_name(&self) -> String {
+        self.merge_operator.clone().unwrap_or_default()
+    }
+
+    /// The options of a database that was created with the merge operator `name`; empty for none.
+    ///
+    /// # Errors
+    /// `Unsupported` when the operator is not known.
+    pub(crate) fn merging_by(&self, name: &str) -> Result<Self> {
+        let merge_operator = (!name.is_empty()).then(|| name.to_owned());
+        let options = Self { merge_operator, ..self.clone() };
+        options.check_operator()?;
+        Ok(options)
+    }
+
+    fn check_operator(&self) -> Result<()> {
+        if let Some(name) = &self.merge_operator {
+            self.merge_operators.get(name)?;
+        }
+        Ok(())
+    }
+
     /// Checks that writes can be so durable.
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<()> {
         match durability {
@@ -395,6 +425,7 @@ impl Options {
             self.register.is_none() || self.copies() > 1,
             "a register is for databases with several copies in memory",
         )?;
+        self.check_operator()?;
         self.routing()?;
         rule(
             (4 << 10..=256 << 20).contains(&self.write_buffer_bytes),

@@ -201,7 +201,7 @@ pub(crate) fn identity(options: &Options, store: u128, shard: u64) -> ShardIdent
         store,
         shard,
         key_order: options.key_order,
-        merge_operator: String::new(),
+        merge_operator: options.operator_name(),
         lower: None,
         upper: None,
     }

@@ -22,7 +22,7 @@ use forebay_env::HashMap;
 use forebay_memory_client::Purpose;
 use forebay_table::job::{
     AllocatedSegment, Clustering, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits,
-    run_compaction,
+    run_compaction_with,
 };
 use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,7 +101,8 @@ impl Shard {
         }
         let _at_home = offloading.map(|offloading| offloading.at_home());
         let mut io = FabricIo::new(self, inputs, tier)?;
-        let result = run_compaction(job, &mut io).map_err(|error| io.failure.take().unwrap_or_else(|| error.into()))?;
+        let made = run_compaction_with(job, &self.tree.options.merge_operators, &mut io);
+        let result = made.map_err(|error| io.failure.take().unwrap_or_else(|| error.into()))?;
         io.pipeline.drain()?;
         statistics::add(&self.tree.counters.compaction_fabric_bytes, io.read_bytes + io.pipeline.written_bytes());
         Ok((result, io.created.into_values().collect()))
@@ -138,7 +139,7 @@ impl Shard {
         let pinned = self.tree.pinned();
         CompactionJob {
             identity: self.job_identity(self.tree.next_table().0),
-            merge_operator: String::new(),
+            merge_operator: self.tree.options.operator_name(),
             inputs: pick
                 .inputs
                 .iter()
@@ -185,9 +186,9 @@ impl Shard {
     }
 }
 
-/// Whether the job may drop records because they have expired.
+/// Whether the job may drop records because they have expired, or merge without them.
 fn drops_expired(job: &CompactionJob) -> bool {
-    job.is_bottommost
+    (job.is_bottommost || !job.merge_operator.is_empty())
         && job.inputs.iter().any(|input| is_expired(input.table.properties.oldest_expiry_ms, job.expire_before_ms))
 }
 

@@ -1,7 +1,7 @@
 //! Writes that become visible together.
 
 use crate::plan::planner::Need;
-use crate::terms::{Error, Result, Stamp};
+use crate::terms::{Error, Options, Result, Stamp};
 use crate::write::condition::{Condition, Demand};
 use forebay_base::{ErrorKind, KeyOrder, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, Record};
 use std::fmt;
@@ -17,6 +17,8 @@ pub struct WriteBatch {
     bytes: Vec<u8>,
     operations: Vec<Operation>,
     record_bytes: u64,
+    /// Whether there are operands of merges.
+    merges: bool,
     conditions: Vec<Condition>,
     /// The moments that conditions name: each with what names its database, and what keeps it.
     moments: Vec<(usize, Arc<dyn fmt::Debug + Send + Sync>)>,
@@ -51,6 +53,11 @@ impl WriteBatch {
     /// Adds a write that removes `key`.
     pub fn delete(&mut self, key: &[u8]) -> &mut Self {
         self.add(Write { kind: Kind::Delete, key, value: &[], expiry_ms: None })
+    }
+
+    /// Adds an operand to `key`, from which the database's merge operator makes the value ([`Db::merge`](crate::Db::merge)).
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> &mut Self {
+        self.add(Write { kind: Kind::Merge, key, value: operand, expiry_ms: None })
     }
 
     /// Adds a write that removes all keys from `from` (included) to `to` (excluded), in the
@@ -124,6 +131,7 @@ impl WriteBatch {
         let (key_bytes, value_bytes) = (bound(key.len()), bound(value.len()));
         self.operations.push(Operation { kind, key_bytes, value_bytes, expiry_ms });
         self.record_bytes = self.record_bytes.saturating_add(write.encoded_length() as u64);
+        self.merges |= kind == Kind::Merge;
         self
     }
 
@@ -134,6 +142,7 @@ impl WriteBatch {
         self.conditions.extend_from_slice(&other.conditions);
         self.moments.extend_from_slice(&other.moments);
         self.record_bytes = self.record_bytes.saturating_add(other.record_bytes);
+        self.merges |= other.merges;
         self
     }
 
@@ -147,6 +156,7 @@ impl WriteBatch {
             match kind {
                 Kind::Put => Ok(BatchWrite::Put { key, value, expiry_ms }),
                 Kind::Delete => Ok(BatchWrite::Delete { key }),
+                Kind::Merge => Ok(BatchWrite::Merge { key, operand: value }),
                 Kind::RangeDelete => Ok(BatchWrite::DeleteRange { from: key, to: value }),
                 other => Err(Error::new(ErrorKind::Unsupported, format!("no batch holds a record of kind {other:?}"))),
             }
@@ -172,6 +182,20 @@ impl WriteBatch {
         self.conditions.clear();
         self.moments.clear();
         self.record_bytes = 0;
+        self.merges = false;
+    }
+
+    /// Checks operands against the database's merge operator.
+    ///
+    /// # Errors
+    /// `Invalid` when it takes none, or not these.
+    #[inline]
+    pub(crate) fn check_operands(&self, options: &Options) -> Result<()> {
+        if !self.merges {
+            return Ok(());
+        }
+        let operands = self.iter().filter(|write| write.as_ref().map_or(true, |write| write.kind == Kind::Merge));
+        operands.into_iter().try_for_each(|write| check_operand(options, write?.value))
     }
 
     /// Bytes that the records will take.
@@ -215,6 +239,13 @@ pub enum BatchWrite<'a> {
     Delete {
         /// The key.
         key: &'a [u8],
+    },
+    /// Adds an operand to a key.
+    Merge {
+        /// The key.
+        key: &'a [u8],
+        /// The operand.
+        operand: &'a [u8],
     },
     /// Removes a range of keys.
     DeleteRange {
@@ -298,6 +329,23 @@ fn check_range(order: KeyOrder, from: &[u8], to: &[u8]) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Checks an operand of a merge.
+///
+/// # Errors
+/// As [`WriteBatch::check_operands`].
+pub(crate) fn check_operand(options: &Options, operand: &[u8]) -> Result<()> {
+    let Some(name) = &options.merge_operator else {
+        return Err(Error::invalid(
+            "the database has no merge operator: create it with one, by Options::merge_operator",
+        ));
+    };
+    if options.merge_operators.get(name)?.takes(operand) {
+        return Ok(());
+    }
+    let bytes = operand.len();
+    Err(Error::invalid(format!("the merge operator {name:?} takes other operands than this one, of {bytes} bytes")))
 }
 
 fn check_lengths(key_bytes: usize, value_bytes: usize) -> Result<()> {

@@ -1,31 +1,49 @@
 //! Compaction: merges the indexes of tables and, on request, brings records back into key order.
 //!
 //! Inputs are streamed in pieces of [`JobLimits::read_bytes`](super::JobLimits::read_bytes). The job holds the index of
-//! an output table, and one batch of its records. It reads a record only to gather it.
+//! an output table, and one batch of its records. It reads a record only to gather it, or to merge operands (see `chain`).
 
+use super::chain::{Chain, End, Target};
 use super::input::{Bounds, Io, TableStream};
 use super::output::Output;
-use super::retention::Retention;
+use super::retention::{Link, Retention, Verdict};
 use super::sources::Sources;
 use super::{CompactionJob, CompactionResult, JobIo};
 use crate::block::shared_bytes;
 use crate::entry::RangeTombstone;
 use crate::error::{Error, Result};
 use crate::merge::{Direction, Merge, SortedStream};
+use crate::operator::MergeOperators;
 use forebay_base::{KeyOrder, Kind};
 use std::cell::RefCell;
 
 /// Number of entries between two checks for cancellation.
 const CANCEL_INTERVAL: u64 = 4096;
 
+/// Runs a compaction where no merge operators are known but the built-in ones.
+///
+/// # Errors
+/// As [`run_compaction_with`].
+pub fn run_compaction(job: &CompactionJob, io: &mut dyn JobIo) -> Result<CompactionResult> {
+    run_compaction_with(job, &MergeOperators::default(), io)
+}
+
 /// Runs a compaction. A caller that takes a job from another process first checks that the segments that it names exist
 /// with the stated lengths, because buffer sizes depend on them.
 ///
 /// # Errors
-/// [`Error::Invalid`] for bad arguments; [`Error::Cancelled`]; [`Error::OverBudget`]; errors of `io`; corruption of the
-/// inputs. The caller must then free what was allocated.
-pub fn run_compaction(job: &CompactionJob, io: &mut dyn JobIo) -> Result<CompactionResult> {
+/// [`Error::Invalid`] for bad arguments; [`Error::UnknownOperator`], before anything is done; [`Error::Cancelled`];
+/// [`Error::OverBudget`]; errors of `io`; corruption of the inputs. The caller must then free what was allocated.
+pub fn run_compaction_with(
+    job: &CompactionJob,
+    operators: &MergeOperators,
+    io: &mut dyn JobIo,
+) -> Result<CompactionResult> {
     job.validate()?;
+    let operator = match &job.merge_operator[..] {
+        "" => None,
+        name => Some(operators.get(name)?),
+    };
     let io = RefCell::new(Io::new(io, job.limits.output_bytes));
     let bounds = Bounds { order: job.key_order(), lower: job.lower.as_deref(), upper: job.upper.as_deref() };
     let mut streams = Vec::with_capacity(job.inputs.len());
@@ -39,11 +57,11 @@ pub fn run_compaction(job: &CompactionJob, io: &mut dyn JobIo) -> Result<Compact
     let mut retention =
         Retention::new(bounds.order, job.snapshots.clone(), job.is_bottommost, job.expire_before_ms, covering);
     let surviving: Vec<RangeTombstone> = own.into_iter().filter(|own| !retention.is_spent(own.tag)).collect();
-    let mut sources = Sources::new(job);
-    let mut output = Output::new(job, surviving);
+    let mut target = Target { job, io: &io, sources: Sources::new(job), output: Output::new(job, surviving) };
     let mut merge = Merge::with_shared_prefix(streams, bounds.order, Direction::Forward, shared_by_all(job));
-    merge_entries(job, &io, &mut merge, &mut retention, &mut sources, &mut output)?;
+    merge_entries(&mut merge, &mut retention, Chain::new(operator), &mut target)?;
     drop(merge);
+    let Target { sources, mut output, .. } = target;
     output.finish(&mut io.borrow_mut())?;
     let counters = io.borrow().counters;
     let Output { tables, segments, .. } = output;
@@ -65,37 +83,43 @@ fn shared_by_all(job: &CompactionJob) -> usize {
 }
 
 fn merge_entries(
-    job: &CompactionJob,
-    io: &RefCell<Io<'_>>,
     merge: &mut Merge<TableStream<'_, '_>>,
     retention: &mut Retention,
-    sources: &mut Sources,
-    output: &mut Output<'_>,
+    mut chain: Chain,
+    target: &mut Target<'_, '_, '_>,
 ) -> Result<()> {
     let mut entries_in = 0u64;
     while let Some((number, stream)) = merge.current() {
         let Some(entry) = stream.entry() else { break };
         let (_, address) = stream.properties().locate(&entry)?;
-        let source = sources.get_mut(number, entry.address.ordinal)?;
         if entries_in.is_multiple_of(CANCEL_INTERVAL) {
-            io.borrow().check_cancelled()?;
+            target.io.borrow().check_cancelled()?;
         }
         entries_in += 1;
-        if matches!(entry.key.tag.kind(), Kind::Merge | Kind::RangeDelete | Kind::Nothing) {
+        if matches!(entry.key.tag.kind(), Kind::RangeDelete | Kind::Nothing) {
             let number = entry.key.tag.kind() as u64;
             return Err(Error::Unknown { what: "an index entry", feature: "kind", number });
         }
-        output.enter(number, &entry);
-        if !retention.keeps(&entry) {
-            source.dropped_bytes += entry.padded_length();
-        } else if source.is_gathered(job.size_classes.of(&entry)) {
-            source.moved_bytes += entry.padded_length();
-            output.gather(io, &entry, address)?;
-        } else {
-            output.keep(io, &entry, source)?;
+        let Verdict { is_kept, link } = retention.judge(&entry);
+        if matches!(link, None | Some(Link::First)) {
+            chain.end(End::Open, retention, target)?;
+        }
+        target.output.enter(number, &entry);
+        match link {
+            None if is_kept => target.put(number, &entry, address)?,
+            None => target.drop(number, &entry)?,
+            Some(link) => {
+                chain.add(number, &entry, address);
+                match link {
+                    Link::First | Link::Further => {}
+                    Link::Value => chain.end(End::Value, retention, target)?,
+                    Link::Nothing => chain.end(End::Nothing { is_kept }, retention, target)?,
+                }
+            }
         }
         merge.advance()?;
     }
-    io.borrow_mut().counters.entries_in += entries_in;
+    chain.end(End::Open, retention, target)?;
+    target.io.borrow_mut().counters.entries_in += entries_in;
     Ok(())
 }

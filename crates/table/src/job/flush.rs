@@ -84,7 +84,7 @@ impl Flush {
         let record = RecordAddress { ordinal: 0, offset_units: address.offset / UNIT_BYTES };
         let mut entry = IndexEntry { key, address: record, length, expiry_ms };
         self.counters.entries_in += 1;
-        if !self.retention.keeps(&entry) {
+        if !self.retention.judge(&entry).is_kept {
             let segment = address.segment;
             let dead = DeadBytes { segment, dropped_bytes: 0, moved_bytes: 0 };
             self.dead.entry(segment).or_insert(dead).dropped_bytes += entry.padded_length();

@@ -5,6 +5,7 @@
 //! wrote them until the shard's owner names them in a version edit. When a job fails, its runner frees what it
 //! allocated.
 
+mod chain;
 mod compaction;
 mod flush;
 mod input;
@@ -17,7 +18,7 @@ mod search;
 mod short_scan;
 mod sources;
 
-pub use compaction::run_compaction;
+pub use compaction::{run_compaction, run_compaction_with};
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
 pub use output::{LEAST_PIECE_BYTES, PIECES_OF_RUN};
 pub use parts::{join_results, split_compaction};

@@ -27,14 +27,14 @@ use super::result::OutputTable;
 use super::sources::Source;
 use super::{CompactionJob, GatherRead, JobInput};
 use crate::builder::{BuiltTable, TableBuilder};
-use crate::entry::{IndexEntry, RangeTombstone};
+use crate::entry::{IndexEntry, RangeTombstone, RecordAddress};
 use crate::error::{Error, RecordMismatch, Result};
 use crate::point_index::key_hash;
 use crate::properties::Creation;
 use crate::segments::{SegmentInfo, SegmentKind};
 use crate::version_edit::ImageAddress;
 use forebay_base::record::pad;
-use forebay_base::{LogicalAddress, Record, SegmentId, Tag};
+use forebay_base::{InternalKey, LogicalAddress, Record, SegmentId, Tag};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -44,13 +44,22 @@ pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
 /// where another was freed. Pieces that shrink with the free memory would fragment it further, without end.
 pub const PIECES_OF_RUN: u64 = 16;
 
-/// A record to be gathered.
+/// A record to be gathered, or one that was made.
 #[derive(Debug, Clone, Copy)]
 struct Noted {
-    address: LogicalAddress,
+    origin: Origin,
     length: u32,
     tag: Tag,
     hash: u64,
+}
+
+/// Where a record comes from.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// From an input.
+    Address(LogicalAddress),
+    /// From what was made for the current run, at this offset.
+    Made(usize),
 }
 
 /// Writes output tables, one after another.
@@ -60,6 +69,8 @@ pub(super) struct Output<'a> {
     tombstones: Vec<RangeTombstone>,
     builder: TableBuilder,
     noted: Vec<Noted>,
+    /// Records that were made for the current run.
+    made: Vec<u8>,
     /// The current run ends at this many bytes, if the table does not end before.
     most_run_bytes: u64,
     /// The table ends at this many bytes of index, for lack of a longer piece of memory.
@@ -88,6 +99,7 @@ impl<'a> Output<'a> {
             tombstones,
             builder: new_builder(job),
             noted: Vec::new(),
+            made: Vec::new(),
             most_run_bytes: 0,
             most_image_bytes: 0,
             lower: job.lower.clone(),
@@ -128,13 +140,37 @@ impl<'a> Output<'a> {
     /// Adds an entry whose record, at `address`, will be gathered into the table's run.
     #[inline]
     pub fn gather(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>, address: LogicalAddress) -> Result<()> {
+        self.enter_run(io, entry)?;
+        self.note(entry, Origin::Address(address))
+    }
+
+    /// Adds a record that is none of an input to the table's run.
+    pub fn put(&mut self, io: &RefCell<Io<'_>>, record: &Record<'_>) -> Result<()> {
+        let length = u32::try_from(record.length()).map_err(|_| Error::Invalid("a record is longer than 4 GiB"))?;
+        let key = InternalKey { user_key: record.key, tag: record.tag };
+        let address = RecordAddress { ordinal: 0, offset_units: 0 };
+        let entry = IndexEntry { key, address, length, expiry_ms: record.expiry_ms };
+        self.enter_run(io, &entry)?;
+        let offset = self.made.len();
+        record.encode(&mut self.made);
+        self.note(&entry, Origin::Made(offset))
+    }
+
+    /// Ends table and run before `entry` if they are full.
+    #[inline]
+    fn enter_run(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>) -> Result<()> {
         self.split_before(io, entry)?;
         if self.noted.is_empty() || self.is_run_full(entry) {
             self.begin_run(&mut io.borrow_mut())?;
         }
+        Ok(())
+    }
+
+    #[inline]
+    fn note(&mut self, entry: &IndexEntry<'_>, origin: Origin) -> Result<()> {
         let hash = key_hash(entry.key.user_key);
         self.builder.add_to_run(entry, hash).map_err(blame_input)?;
-        self.noted.push(Noted { address, length: entry.length, tag: entry.key.tag, hash });
+        self.noted.push(Noted { origin, length: entry.length, tag: entry.key.tag, hash });
         Ok(())
     }
 
@@ -252,7 +288,10 @@ impl<'a> Output<'a> {
                 whole.resize(length, 0);
             }
             let buffer = whole.get_mut(..length).unwrap_or_default();
-            io.gather(&reads, buffer)?;
+            if !reads.is_empty() {
+                io.gather(&reads, buffer)?;
+            }
+            copy_made(batch, &self.made, buffer);
             verify(batch, buffer)?;
             io.write(run, offset, buffer)?;
             offset += buffer.len() as u64;
@@ -260,6 +299,7 @@ impl<'a> Output<'a> {
         }
         self.noted = noted;
         self.noted.clear();
+        self.made.clear();
         (self.reads, self.buffer) = (reads, whole);
         self.builder.end_run(run);
         Ok(())
@@ -315,16 +355,33 @@ fn plan_reads(batch: &[Noted], reads: &mut Vec<GatherRead>) {
     let mut destination = 0;
     for noted in batch {
         let length = pad(noted.length as usize);
-        match reads.last_mut() {
-            Some(last)
-                if last.address.segment == noted.address.segment
-                    && last.address.offset + last.length as u64 == noted.address.offset =>
-            {
-                last.length += length;
+        if let Origin::Address(address) = noted.origin {
+            match reads.last_mut() {
+                Some(last)
+                    if last.address.segment == address.segment
+                        && last.address.offset + last.length as u64 == address.offset
+                        && last.destination + last.length == destination =>
+                {
+                    last.length += length;
+                }
+                _ => reads.push(GatherRead { address, length, destination }),
             }
-            _ => reads.push(GatherRead { address: noted.address, length, destination }),
         }
         destination += length;
+    }
+}
+
+/// Copies the records of a batch that were made to their places.
+fn copy_made(batch: &[Noted], made: &[u8], buffer: &mut [u8]) {
+    let mut at = 0;
+    for noted in batch {
+        let length = pad(noted.length as usize);
+        if let Origin::Made(offset) = noted.origin
+            && let (Some(place), Some(record)) = (buffer.get_mut(at..at + length), made.get(offset..offset + length))
+        {
+            place.copy_from_slice(record);
+        }
+        at += length;
     }
 }
 
@@ -332,7 +389,10 @@ fn plan_reads(batch: &[Noted], reads: &mut Vec<GatherRead>) {
 fn verify(batch: &[Noted], buffer: &mut [u8]) -> Result<()> {
     let mut rest = buffer;
     for noted in batch {
-        let bad = |cause| Error::BadRecord { address: noted.address, cause };
+        let bad = |cause| match noted.origin {
+            Origin::Address(address) => Error::BadRecord { address, cause },
+            Origin::Made(_) => Error::Invalid("a record was made wrongly"),
+        };
         let length = noted.length as usize;
         let Some((bytes, after)) = std::mem::take(&mut rest).split_at_mut_checked(pad(length)) else {
             return Err(bad(RecordMismatch::Length));

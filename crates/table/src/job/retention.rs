@@ -11,6 +11,9 @@
 //! A record that has expired by the job's time hides what a deletion hides, and is dropped where a deletion is. The
 //! job's time is not later than that of any snapshot, so each snapshot still sees what had not expired by its time.
 //!
+//! An operand of a merge hides nothing: what follows it in its stripe is kept too, up to and including the entry that ends
+//! the **chain** of operands: a value, or what hides everything older. Whoever writes records anew makes one of a chain.
+//!
 //! Range deletions are few, so each entry is compared with all of them.
 
 use crate::entry::{IndexEntry, RangeTombstone};
@@ -28,6 +31,30 @@ pub(super) struct Retention {
     /// The last entry's key and stripe.
     key: Vec<u8>,
     stripe: Option<usize>,
+    /// Whether it was an operand, so that the next one of the key and the stripe goes on with the chain.
+    in_chain: bool,
+}
+
+/// What an entry is to those who can still see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Whether it must be kept.
+    pub is_kept: bool,
+    /// Its place in a chain of operands; `None` outside of one.
+    pub link: Option<Link>,
+}
+
+/// A place in a chain of operands of one key and stripe, newest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    /// The first operand.
+    First,
+    /// A further one.
+    Further,
+    /// The value that the operands apply to ends the chain.
+    Value,
+    /// The end: there is no value, for this entry or what hides it deletes it.
+    Nothing,
 }
 
 impl Retention {
@@ -38,7 +65,16 @@ impl Retention {
         expire_before_ms: u64,
         tombstones: Vec<RangeTombstone>,
     ) -> Self {
-        Self { order, snapshots, is_bottommost, expire_before_ms, tombstones, key: Vec::new(), stripe: None }
+        Self {
+            order,
+            snapshots,
+            is_bottommost,
+            expire_before_ms,
+            tombstones,
+            key: Vec::new(),
+            stripe: None,
+            in_chain: false,
+        }
     }
 
     /// Number of the stripe of a sequence number; the oldest is 0.
@@ -51,23 +87,34 @@ impl Retention {
         self.is_bottommost && self.stripe(tag) == 0
     }
 
-    /// Whether the entry must be kept. Entries come in order of their internal keys.
-    pub fn keeps(&mut self, entry: &IndexEntry<'_>) -> bool {
+    /// Decides on an entry. Entries come in order of their internal keys.
+    pub fn judge(&mut self, entry: &IndexEntry<'_>) -> Verdict {
         let stripe = self.stripe(entry.key.tag);
         let same_key = self.stripe.is_some() && self.key == entry.key.user_key;
-        if same_key && self.stripe == Some(stripe) {
-            return false;
+        let same_stripe = same_key && self.stripe == Some(stripe);
+        let goes_on = std::mem::take(&mut self.in_chain) && same_stripe;
+        if same_stripe && !goes_on {
+            return Verdict { is_kept: false, link: None };
         }
         if !same_key {
             self.key.clear();
             self.key.extend_from_slice(entry.key.user_key);
         }
         self.stripe = Some(stripe);
-        let is_deletion = match entry.key.tag.kind() {
-            Kind::Delete => true,
-            _ => is_expired(entry.expiry_ms, self.expire_before_ms),
-        };
-        !(is_deletion && self.is_spent(entry.key.tag) || self.is_covered(entry, stripe))
+        let nothing = goes_on.then_some(Link::Nothing);
+        if self.is_covered(entry, stripe) {
+            return Verdict { is_kept: false, link: nothing };
+        }
+        match entry.key.tag.kind() {
+            Kind::Merge => {
+                self.in_chain = true;
+                Verdict { is_kept: true, link: Some(if goes_on { Link::Further } else { Link::First }) }
+            }
+            kind if kind == Kind::Delete || is_expired(entry.expiry_ms, self.expire_before_ms) => {
+                Verdict { is_kept: !self.is_spent(entry.key.tag), link: nothing }
+            }
+            _ => Verdict { is_kept: true, link: goes_on.then_some(Link::Value) },
+        }
     }
 
     fn is_covered(&self, entry: &IndexEntry<'_>, stripe: usize) -> bool {

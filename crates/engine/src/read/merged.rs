@@ -1,0 +1,164 @@
+//! Reads of keys whose newest records are operands of merges (`docs/decisions/0047`).
+//!
+//! The search goes on from the newest operand to older ones, through memtables and tables, until it meets a value or
+//! what hides everything older. A record costs a round trip, so what compactions have not merged yet is slower to read
+//! than a value.
+
+use crate::read::get::verified;
+use crate::read::probe::{Probe, Step};
+use crate::terms::time::ReadTime;
+use crate::terms::{Error, Result};
+use crate::tree::shared::{Tree, View};
+use forebay_base::{InternalKey, Kind, Record, SequenceNumber, Tag};
+use forebay_memtable::OwnedCursor;
+use std::sync::Arc;
+
+/// The newest records of a key.
+#[derive(Debug, Default)]
+struct Chain {
+    /// Newest first.
+    operands: Vec<Vec<u8>>,
+    newest: SequenceNumber,
+    value: Option<Vec<u8>>,
+    /// Whether older records do not count.
+    is_whole: bool,
+}
+
+impl Chain {
+    /// Adds the next older record, if `hidden`, the number of a range deletion over the key, does not hide it.
+    fn add(&mut self, record: &Record<'_>, hidden: Option<SequenceNumber>, time: ReadTime<'_>) {
+        let sequence = record.tag.sequence();
+        self.newest = self.newest.max(sequence);
+        self.is_whole = true;
+        if hidden.is_some_and(|hidden| hidden > sequence) {
+            return;
+        }
+        match record.tag.kind() {
+            Kind::Merge => {
+                self.operands.push(record.value.to_vec());
+                self.is_whole = false;
+            }
+            Kind::Put if !time.is_past(record.expiry_ms) => self.value = Some(record.value.to_vec()),
+            Kind::Put | Kind::Delete | Kind::RangeDelete | Kind::Nothing => {}
+        }
+    }
+}
+
+impl Tree {
+    /// Passes a record with the merged value of `key`, as of a view and a number, to `found`. Its number is that of the
+    /// newest operand. `None` when there is no value.
+    ///
+    /// # Errors
+    /// `Unsupported` when the operator is not known to this process; `Invalid` when it cannot apply the operands to the value;
+    /// as for other reads.
+    #[cold]
+    pub(crate) fn get_merged<T>(
+        &self,
+        view: &View,
+        key: &[u8],
+        (number, time): (SequenceNumber, ReadTime<'_>),
+        mut found: impl FnMut(Record<'_>) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let mut chain = Chain::default();
+        add_from_memtables(view, key, number, time, &mut chain)?;
+        if !chain.is_whole {
+            self.add_from_tables(view, key, number, time, &mut chain)?;
+        }
+        let Chain { mut operands, newest, value, .. } = chain;
+        operands.reverse();
+        let value = match operands.is_empty() {
+            true => value,
+            false => Some(self.merge(key, value.as_deref(), &operands)?),
+        };
+        let tag = Tag::new(newest, Kind::Put, false);
+        Ok(value.and_then(|value| found(Record { tag, expiry_ms: None, key, value: &value })))
+    }
+
+    fn merge(&self, key: &[u8], value: Option<&[u8]>, operands: &[Vec<u8>]) -> Result<Vec<u8>> {
+        let name = self.options.merge_operator.as_deref().unwrap_or_default();
+        let operator = self.options.merge_operators.get(name)?;
+        let operands: Vec<&[u8]> = operands.iter().map(Vec::as_slice).collect();
+        operator.full(key, value, &operands).ok_or_else(|| {
+            let key = key.escape_ascii();
+            Error::invalid(format!(
+                "the merge operator {name:?} cannot merge into the value of \"{key}\": set another one"
+            ))
+        })
+    }
+
+    fn add_from_tables(
+        &self,
+        view: &View,
+        key: &[u8],
+        number: SequenceNumber,
+        time: ReadTime<'_>,
+        chain: &mut Chain,
+    ) -> Result<()> {
+        let mut probe = Probe::new(&self.learnt, &view.version, key, number).to_older();
+        probe.approach();
+        if !probe.approach_entries() {
+            return self.check_open();
+        }
+        let mut endpoint = self.remote.foreground().take()?;
+        let mut next = probe.next();
+        while let Some(step) = next {
+            match step {
+                Step::Record(table, candidate) => {
+                    let slot = self.read(&mut endpoint, table, candidate)?;
+                    let record = verified(&slot, table, candidate)?;
+                    if record.key == key && record.tag.sequence() <= probe.number() {
+                        chain.add(&record, probe.hidden(), time);
+                        probe.go_behind(before(&record));
+                    }
+                    endpoint.release(slot);
+                }
+                Step::Delivered => {
+                    let Some(bytes) = probe.take_delivered() else { break };
+                    let record = Record::decode(&bytes)?;
+                    chain.add(&record, probe.hidden(), time);
+                    probe.go_behind(before(&record));
+                }
+                Step::Index => self.look_up(&mut endpoint, &mut [&mut probe])?,
+            }
+            if chain.is_whole {
+                return Ok(());
+            }
+            next = probe.next();
+        }
+        self.check_open()
+    }
+}
+
+/// The number before that of a record.
+fn before(record: &Record<'_>) -> SequenceNumber {
+    SequenceNumber(record.tag.sequence().0.saturating_sub(1))
+}
+
+fn add_from_memtables(
+    view: &View,
+    key: &[u8],
+    number: SequenceNumber,
+    time: ReadTime<'_>,
+    chain: &mut Chain,
+) -> Result<()> {
+    let target = InternalKey { user_key: key, tag: Tag::seek(number) };
+    for buffer in view.buffers() {
+        let hidden = buffer.range_deletions.newest_over(key, number);
+        let mut cursor = OwnedCursor::new(Arc::clone(&buffer.memtable));
+        cursor.seek(target)?;
+        while let Some(found) = cursor.record()?
+            && found.record.key == key
+        {
+            chain.add(&found.record, hidden, time);
+            if chain.is_whole {
+                return Ok(());
+            }
+            cursor.next()?;
+        }
+        if hidden.is_some() {
+            chain.is_whole = true;
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Merge operators: how operands that were written to a key become its value (`docs/decisions/0047`).
+//!
+//! An operand is a record of its own, so a merge is a write without a read. What it means is up to the operator of the
+//! database, which is known by its name: the database was created with the name, a job carries it, and who does not know it
+//! refuses the job.
+//!
+//! ```text
+//!   newest ── operand ── operand ── operand ── value, deletion, or nothing
+//!             └─── partial ───┘
+//!             └──────────────── full ────────────┘
+//! ```
+//!
+//! Operators are functions of their arguments alone: reads, compactions at several nodes, and those after a crash must
+//! find the same value.
+
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Name of the operator that adds to a counter.
+const COUNTER: &str = "counter";
+/// Name of the operator whose last operand is the value.
+const LAST: &str = "last";
+/// Name of the operator that appends, and what its name begins with when there is a separator.
+const APPEND: &str = "append";
+const APPEND_WITH: &str = "append:";
+
+/// Makes values of operands. Its results depend on its arguments alone.
+pub trait MergeOperator: Debug + Send + Sync {
+    /// Whether this is an operand. Others are refused when they are written.
+    fn takes(&self, _operand: &[u8]) -> bool {
+        true
+    }
+
+    /// The value of `key`: `operands`, oldest first and at least one, applied to the value that it had, if any. `None` when
+    /// that value is none that the operator knows. Reads fail then, and the operands are kept.
+    fn full(&self, key: &[u8], value: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>>;
+
+    /// One operand that does what two of them do, one after the other; `None` when there is none.
+    fn partial(&self, key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>>;
+}
+
+/// Merge operators by name: the built-in ones, and those that were registered.
+///
+/// | name | a value is | an operand |
+/// |---|---|---|
+/// | `counter` | a signed integer of 8 bytes, little-endian | is added, wrapping around; without a value, to zero |
+/// | `append` | any bytes | goes to the end |
+/// | `append:` and a separator | any bytes | goes to the end, behind the separator unless there was no value |
+/// | `last` | any bytes | becomes the value |
+#[derive(Debug, Clone, Default)]
+pub struct MergeOperators(BTreeMap<String, Arc<dyn MergeOperator>>);
+
+impl MergeOperators {
+    /// Adds an operator under a name, in place of one that had it. All processes that open the database must mean the same
+    /// by it. Memory nodes and workers know the built-in operators only: compactions of a database with another one run
+    /// at the compute node.
+    pub fn register(&mut self, name: &str, operator: Arc<dyn MergeOperator>) -> &mut Self {
+        self.0.insert(name.to_owned(), operator);
+        self
+    }
+
+    /// The operator of this name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOperator`].
+    pub fn get(&self, name: &str) -> Result<Arc<dyn MergeOperator>> {
+        if let Some(registered) = self.0.get(name) {
+            return Ok(Arc::clone(registered));
+        }
+        match (name, name.strip_prefix(APPEND_WITH)) {
+            (COUNTER, _) => Ok(Arc::new(Counter)),
+            (LAST, _) => Ok(Arc::new(Last)),
+            (APPEND, _) => Ok(Arc::new(Append { separator: Vec::new() })),
+            (_, Some(separator)) => Ok(Arc::new(Append { separator: separator.as_bytes().to_vec() })),
+            _ => Err(Error::UnknownOperator(name.to_owned())),
+        }
+    }
+}
+
+/// Adds to a signed integer of 8 bytes.
+#[derive(Debug)]
+struct Counter;
+
+fn integer(bytes: &[u8]) -> Option<i64> {
+    bytes.try_into().map(i64::from_le_bytes).ok()
+}
+
+impl MergeOperator for Counter {
+    fn takes(&self, operand: &[u8]) -> bool {
+        integer(operand).is_some()
+    }
+
+    fn full(&self, _key: &[u8], value: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let start = value.map_or(Some(0), integer)?;
+        let sum = operands.iter().try_fold(start, |sum, operand| Some(sum.wrapping_add(integer(operand)?)))?;
+        Some(sum.to_le_bytes().to_vec())
+    }
+
+    fn partial(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
+        Some(integer(older)?.wrapping_add(integer(newer)?).to_le_bytes().to_vec())
+    }
+}
+
+/// Appends.
+#[derive(Debug)]
+struct Append {
+    separator: Vec<u8>,
+}
+
+impl MergeOperator for Append {
+    fn full(&self, _key: &[u8], value: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let parts: Vec<&[u8]> = value.into_iter().chain(operands.iter().copied()).collect();
+        Some(parts.join(&self.separator[..]))
+    }
+
+    fn partial(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
+        Some([older, newer].join(&self.separator[..]))
+    }
+}
+
+/// The last operand is the value.
+#[derive(Debug)]
+struct Last;
+
+impl MergeOperator for Last {
+    fn full(&self, _key: &[u8], _value: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        operands.last().map(|last| last.to_vec())
+    }
+
+    fn partial(&self, _key: &[u8], _older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
+        Some(newer.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn operator(name: &str) -> Arc<dyn MergeOperator> {
+        MergeOperators::default().get(name).unwrap()
+    }
+
+    #[test]
+    fn built_in_operators() {
+        let full = |name: &str, value: Option<&[u8]>, operands: &[&[u8]]| operator(name).full(b"k", value, operands);
+        let number = |number: i64| number.to_le_bytes();
+        assert_eq!(full("counter", None, &[&number(5), &number(-7)]), Some(number(-2).to_vec()));
+        assert_eq!(full("counter", Some(&number(i64::MAX)), &[&number(1)]), Some(number(i64::MIN).to_vec()));
+        assert_eq!(full("counter", Some(b"abc"), &[&number(1)]), None);
+        assert!(!operator("counter").takes(b"1") && operator("counter").takes(&number(1)));
+        assert_eq!(full("append", Some(b"a"), &[b"b", b"", b"c"]), Some(b"abc".to_vec()));
+        assert_eq!(full("append:, ", Some(b""), &[b"b", b"c"]), Some(b", b, c".to_vec()));
+        assert_eq!(full("append:, ", None, &[b"b", b"c"]), Some(b"b, c".to_vec()));
+        assert_eq!(full("last", Some(b"a"), &[b"b", b"c"]), Some(b"c".to_vec()));
+        let unknown = MergeOperators::default().get("most").unwrap_err();
+        assert!(unknown.to_string().contains("\"most\""), "{unknown}");
+        assert_eq!(unknown.kind(), forebay_base::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn registered_operators_come_first() {
+        let mut operators = MergeOperators::default();
+        operators.register("counter", Arc::new(Last));
+        assert_eq!(operators.get("counter").unwrap().full(b"k", None, &[b"x"]), Some(b"x".to_vec()));
+    }
+
+    proptest! {
+        /// Wherever neighbours are combined first, the value is the same.
+        #[test]
+        fn partial_merges_change_nothing(
+            name in prop::sample::select(vec!["counter", "append", "append:-", "last"]),
+            value: Option<[u8; 8]>, operands in prop::collection::vec(any::<[u8; 8]>(), 2..9), at: usize,
+        ) {
+            let operator = operator(name);
+            let operands: Vec<&[u8]> = operands.iter().map(|operand| &operand[..]).collect();
+            let value = value.as_ref().map(|value| &value[..]);
+            let at = at % (operands.len() - 1);
+            let combined = operator.partial(b"k", operands[at], operands[at + 1]).unwrap();
+            let fewer = [&operands[..at], &[&combined[..]], &operands[at + 2..]].concat();
+            prop_assert_eq!(operator.full(b"k", value, &operands), operator.full(b"k", value, &fewer));
+        }
+    }
+}
