@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `fabric_test`, `manual`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `backup`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `fabric_test`, `manual`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `access` | how this process and memory nodes prove themselves to each other |
 //! | `flags`, `units` | the formats of flags, sizes, durations and rates |
@@ -16,6 +16,7 @@
 mod access;
 mod admin;
 mod arguments;
+mod backup;
 mod bench;
 mod checkpoint;
 mod dump;
@@ -78,6 +79,9 @@ enum Command {
     Checkpoint(checkpoint::Arguments),
     /// Create a named database from such a file.
     Restore(checkpoint::RestoreArguments),
+    /// Checkpoints of databases in storage, copies of them elsewhere, and databases that begin with one.
+    #[command(subcommand)]
+    Backup(backup::Action),
     /// Write the keys and values of a database as lines of text, lines of JSON, or binary.
     Dump(dump::Arguments),
     /// Write such a dump into a database.
@@ -121,6 +125,7 @@ impl Command {
             Self::Tenants(tenants::Arguments { memory, access, .. }) => (memory, &*access),
             Self::Worker(arguments) => return arguments.resolve(),
             Self::MemoryNode(_)
+            | Self::Backup(_)
             | Self::Top(_)
             | Self::Inspect(_)
             | Self::Repair(_)
@@ -150,6 +155,7 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::execute(&arguments),
         Command::Checkpoint(arguments) => checkpoint::write(&arguments),
         Command::Restore(arguments) => checkpoint::restore(&arguments),
+        Command::Backup(action) => backup::execute(&action),
         Command::Dump(arguments) => dump::execute(&arguments),
         Command::Load(arguments) => load::execute(&arguments),
         Command::Inspect(arguments) => inspect::execute(&arguments),

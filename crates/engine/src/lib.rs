@@ -72,6 +72,7 @@ pub use api::db_iterator::{DbIterator, IterOptions};
 pub use api::keyspace::{Keyspace, KeyspaceBatch, KeyspaceIterator};
 pub use api::keyspaces::Keyspaces;
 pub use api::snapshot::Snapshot;
+pub use api::stored_checkpoint::BackupSummary;
 pub use forebay_storage::{BlockCacheCounts, Compression, Storage, StorageCounts, StorageOptions};
 pub use forebay_table::{MergeOperator, MergeOperators};
 pub use inspect::report::{Cell, Finding, Report, Section, Step};

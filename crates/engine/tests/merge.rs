@@ -315,8 +315,7 @@ impl Run {
     fn check(&self) {
         let keys: Vec<Vec<u8>> = (0..12).map(|number| format!("key-{number:02}").into_bytes()).collect();
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let of =
-            |model: &Model| keys.iter().map(|key| model.get(*key).cloned()).collect::<Vec<_>>();
+        let of = |model: &Model| keys.iter().map(|key| model.get(*key).cloned()).collect::<Vec<_>>();
         let one_by_one: Vec<_> = keys.iter().map(|key| self.db.get(key).unwrap()).collect();
         assert_eq!(one_by_one, of(&self.model));
         assert_eq!(self.db.multi_get(&keys).unwrap(), of(&self.model));

@@ -68,7 +68,7 @@ pub use forebay_base::{ErrorKind, KeyOrder};
 /// An error of the database itself.
 pub use forebay_engine::Error as EngineError;
 pub use forebay_engine::{
-    BatchWrite, CheckpointLayout, CheckpointSummary, CompactionPlace, CompactionStyle, Db, DbIterator, Delegation,
+    BackupSummary, BatchWrite, CheckpointLayout, CheckpointSummary, CompactionPlace, CompactionStyle, Db, DbIterator, Delegation,
     DelegationStatistics, Durability, Entry, FlushOrder, Gathering, IndexCacheStatistics, IterOptions, Keyspace,
     KeyspaceBatch, KeyspaceIterator, Keyspaces, LevelStatistics, LogCut, LogStatistics, MAX_BATCH_BYTES, MergeOperator, MergeOperators,
     Options,

@@ -121,6 +121,18 @@ impl Store {
         }
     }
 
+    /// The database that the options name in a storage, as it was at a checkpoint, to be read. Its memory node is a thread that
+    /// offers `memory_bytes`.
+    ///
+    /// # Errors
+    /// As [`Db::open_checkpoint`].
+    pub fn embedded_checkpoint(memory_bytes: u64, options: Options, checkpoint: &str) -> Result<Self, Error> {
+        let node = Node::start(memory_bytes, &options)?;
+        let clients = vec![node.client(&options)?];
+        let db = Db::open_checkpoint(&clients, options, checkpoint)?;
+        Ok(Self { db, clients, has_copies: false, node: Some(node), _lock: None })
+    }
+
     fn over(clients: Vec<Arc<MemoryClient>>, options: Options, node: Option<Node>) -> Result<Self, Error> {
         let has_copies = has_copies(&options);
         let db = Db::open(&clients, options)?;

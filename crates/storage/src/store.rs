@@ -5,7 +5,7 @@ use crate::disk::{Disk, OsDisk};
 use crate::error::{Error, Result};
 use crate::log::{FileLog, Log, LogReader, ObjectLog, Recovery, Rescued, delete_log, open_log, rescue_log};
 use crate::name::ObjectName;
-use crate::objects::{DirectoryObjects, MemoryObjects, ObjectStorage};
+use crate::objects::{DirectoryObjects, LayeredObjects, MemoryObjects, ObjectStorage};
 use crate::options::StorageOptions;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
@@ -78,6 +78,13 @@ impl Storage {
     #[must_use]
     pub fn of_objects(objects: Arc<dyn ObjectStorage>, options: StorageOptions) -> Self {
         Self::counted(objects, None, Arc::default(), options)
+    }
+
+    /// This storage to be read. What is written lies in memory beside it, and ends with the result. Lists show what was
+    /// written there alone.
+    #[must_use]
+    pub fn layered(&self) -> Self {
+        Self::of_objects(Arc::new(LayeredObjects::over(Arc::clone(&self.objects))), self.options.clone())
     }
 
     fn counted(

@@ -6,7 +6,7 @@ use crate::durable::named;
 use crate::durable::storage_log::StorageLog;
 use crate::remote::segment::Node;
 use crate::sharding::open;
-use crate::sharding::opened::{Copied, Opened};
+use crate::sharding::opened::{Copied, Opened, Stored};
 use crate::sharding::rebalance::Rebalancer;
 use crate::sharding::router::Router;
 use crate::sharding::{open_copied, open_stored};
@@ -45,7 +45,9 @@ struct Inner {
     rebalancer: Option<Rebalancer>,
     stopped: AtomicBool,
     options: Options,
+    is_read_only: bool,
     recovery: Option<Recovery>,
+    stored: Option<Stored>,
     /// The log in storage, and who ships it at intervals.
     log: Option<Arc<StorageLog>>,
     ticker: Option<Ticker>,
@@ -74,8 +76,13 @@ impl Db {
     /// when another process has it open; `Unavailable` when a node is gone; `Corrupt`; `Io` when there is no memory or
     /// no thread.
     pub fn open(clients: &[Arc<MemoryClient>], options: Options) -> Result<Self> {
+        Self::open_as(clients, options, false)
+    }
+
+    /// As [`Db::open`]. A database that is read only takes no writes.
+    pub(crate) fn open_as(clients: &[Arc<MemoryClient>], options: Options, is_read_only: bool) -> Result<Self> {
         let common = Arc::new(Common::default());
-        let Opened { nodes, shards, routing, logs, recovery, cut, log, copied } =
+        let Opened { nodes, shards, routing, logs, recovery, cut, log, copied, stored } =
             open::open(clients, &options, &common)?;
         let background = Background::start(Arc::clone(&shards), common, options.background_threads)?;
         let of_shards = shards.first().map(|shard| shard.tree.options.merge_operator.clone());
@@ -88,7 +95,9 @@ impl Db {
             rebalancer: None,
             stopped: AtomicBool::new(false),
             options: options.clone(),
+            is_read_only,
             recovery,
+            stored,
             log,
             ticker: None,
             copied,
@@ -182,6 +191,24 @@ impl Db {
         self.inner.options.storage.is_some()
     }
 
+    /// What is known of the database in its storage, where it may be written.
+    ///
+    /// # Errors
+    /// `Invalid` when it has none, or is open to be read.
+    pub(crate) fn stored(&self) -> Result<&Stored> {
+        self.check_writable()?;
+        self.inner.stored.as_ref().ok_or_else(|| Error::invalid("a database without storage has no checkpoints there"))
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.inner.is_read_only {
+            return Err(Error::invalid(
+                "the database is open to be read only: a clone of the checkpoint can be written",
+            ));
+        }
+        Ok(())
+    }
+
     /// What opening found of what earlier processes left; `None` for a database without a name.
     #[must_use]
     pub fn recovery(&self) -> Option<&Recovery> {
@@ -194,7 +221,7 @@ impl Db {
         self.router().order()
     }
 
-    fn router(&self) -> &Arc<Router> {
+    pub(crate) fn router(&self) -> &Arc<Router> {
         &self.inner.router
     }
 
@@ -347,6 +374,7 @@ impl Db {
     /// Whether a write has to wait until it is durable.
     #[inline]
     fn is_durable(&self, options: &WriteOptions) -> Result<bool> {
+        self.check_writable()?;
         let Inner { log, options: of_database, .. } = &*self.inner;
         let durability = match options.durability {
             Some(durability) => {
@@ -481,6 +509,7 @@ impl Db {
     /// `Invalid` when there is no such bound, or `to` is not between the neighbouring bounds; as [`Db::get`] and
     /// [`Db::put`].
     pub fn move_bound(&self, shard: usize, to: &[u8]) -> Result<()> {
+        self.check_writable()?;
         self.router().move_bound(shard, to)
     }
 
@@ -490,6 +519,7 @@ impl Db {
     /// # Errors
     /// As [`Db::move_bound`].
     pub fn rebalance(&self) -> Result<usize> {
+        self.check_writable()?;
         self.router().rebalance()
     }
 
@@ -545,6 +575,7 @@ impl Db {
     /// # Errors
     /// See [`Db::put`].
     pub fn compact_range(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
+        self.check_writable()?;
         self.flush()?;
         // All shards, whatever they own: a shard may hold keys that it no longer owns.
         let begun =

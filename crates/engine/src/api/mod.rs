@@ -11,4 +11,5 @@ pub(crate) mod keyspaces;
 pub(crate) mod property;
 pub(crate) mod snapshot;
 pub(crate) mod statistics;
+pub(crate) mod stored_checkpoint;
 pub(crate) mod verify;

@@ -5,6 +5,7 @@
 //!   NAME/commit/N                      the commit register: who owns it, its shards' versions, its logs
 //!   NAME/segment/SHARD/EPOCH/NUMBER    what the versions name
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
+//!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
 //! ```
 //!
 //! All numbers have twenty digits. What a commit says: `docs/formats/database-commit.md`.
@@ -54,6 +55,44 @@ impl Place {
         Ok(self.root.join("log")?)
     }
 
+    pub(crate) fn checkpoint(&self, name: &str) -> Result<ObjectName> {
+        if name.contains('/') {
+            return Err(Error::invalid(format!("{name:?} is no name of a checkpoint: leave out `/`")));
+        }
+        Ok(self.all_checkpoints()?.join(name)?)
+    }
+
+    pub(crate) fn all_checkpoints(&self) -> Result<ObjectName> {
+        Ok(self.root.join("checkpoint")?)
+    }
+
+    /// What tells that the database `clone` began with a checkpoint.
+    pub(crate) fn clone_of(&self, checkpoint: &str, clone: &str) -> Result<ObjectName> {
+        Ok(self.clones(checkpoint)?.join(clone)?)
+    }
+
+    pub(crate) fn clones(&self, checkpoint: &str) -> Result<ObjectName> {
+        Ok(self.all_clones()?.join(checkpoint)?)
+    }
+
+    pub(crate) fn all_clones(&self) -> Result<ObjectName> {
+        Ok(self.root.join("clone")?)
+    }
+
+    pub(crate) fn backup(&self) -> Result<ObjectName> {
+        Ok(self.root.join("backup")?)
+    }
+
+    /// Whether an object is one of the database's.
+    pub(crate) fn owns(&self, object: &ObjectName) -> bool {
+        object.after(&self.root).is_some()
+    }
+
+    /// The same place in another storage.
+    pub(crate) fn in_storage(&self, storage: &Storage) -> Self {
+        Self { storage: storage.clone(), root: self.root.clone() }
+    }
+
     pub(crate) fn log(&self, log: LogName) -> Result<ObjectName> {
         Ok(self.root.join("log")?.numbered(log.epoch)?.numbered(log.serial)?)
     }
@@ -96,7 +135,7 @@ impl Committed {
         Ok(committed)
     }
 
-    fn of_snapshot(said: DatabaseCommit) -> Result<Option<Self>> {
+    pub(crate) fn of_snapshot(said: DatabaseCommit) -> Result<Option<Self>> {
         let Some(identity) = said.identity else { return Ok(None) };
         let shards = said.edits.len() as u64;
         if shards != identity.config.shards || said.edits.iter().zip(0..).any(|((shard, _), at)| *shard != at) {

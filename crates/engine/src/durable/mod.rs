@@ -10,7 +10,9 @@
 //! | records of memtables | [`log`] | [`storage_log`] |
 //! | segments | where they are | also objects: [`keeping`] |
 //! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |
+//! | moments that stay | | [`checkpoints`] |
 
+pub(crate) mod checkpoints;
 pub(crate) mod commit;
 pub(crate) mod copies;
 pub(crate) mod database;

@@ -46,6 +46,7 @@ enum Step {
     Version(usize, Version),
     Logs(Vec<LogName>),
     All(Committed),
+    Nothing,
 }
 
 /// The ownership of a database that was just claimed, and what the commits before said of it.
@@ -147,6 +148,24 @@ impl Register {
         lock(&self.state).commit(Step::Logs(logs), said)
     }
 
+    /// What `read` makes of what is committed. Nothing is committed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Register::record`], and those of `read`.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Committed) -> Result<T>) -> Result<T> {
+        let mut state = lock(&self.state);
+        state.settle()?;
+        read(&state.committed)
+    }
+
+    /// Makes a commit that changes nothing: this process is still the owner when it has returned.
+    ///
+    /// # Errors
+    /// As [`Register::record`].
+    pub(crate) fn confirm(&self) -> Result<()> {
+        lock(&self.state).commit(Step::Nothing, DatabaseCommit::default())
+    }
+
     /// Whether the last commit of a shard failed and may count.
     pub(crate) fn is_pending(&self, shard: usize) -> bool {
         matches!(lock(&self.state).pending, Some(Step::Version(of, _)) if of == shard)
@@ -217,6 +236,7 @@ impl Committed {
             }
             Step::Logs(logs) => self.logs = logs,
             Step::All(all) => *self = all,
+            Step::Nothing => {}
         }
     }
 }

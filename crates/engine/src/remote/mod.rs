@@ -6,6 +6,7 @@
 
 pub(crate) mod endpoints;
 pub(crate) mod index_cache;
+pub(crate) mod kept;
 pub(crate) mod members;
 pub(crate) mod node_part;
 pub(crate) mod objects;

@@ -5,6 +5,7 @@
 //! versions say. One that no version names any more is given to [`Objects::discard`], which makes no call, and is deleted
 //! in the background. What a crash left behind is found by [`Objects::sweep`].
 
+use crate::remote::kept::Kept;
 use crate::remote::stored::StoredWriter;
 use crate::terms::{Error, Result};
 use bytes::Bytes;
@@ -32,22 +33,25 @@ pub(crate) struct Objects {
     epoch: u64,
     cache: Arc<BlockCache>,
     layout: BlockOptions,
-    /// Names of objects that nothing needs.
+    kept: Arc<Kept>,
+    /// Names of objects that no version needs.
     garbage: Mutex<Vec<String>>,
 }
 
 impl Objects {
     /// The objects below `prefix`, of the owner of this epoch. They are read through `cache`, and written as `layout` says.
+    /// Checkpoints need those that are `kept`.
     pub(crate) fn new(
         storage: &Storage,
         prefix: ObjectName,
         epoch: u64,
         cache: Arc<BlockCache>,
         layout: BlockOptions,
+        kept: Arc<Kept>,
     ) -> Self {
         let storage = Arc::clone(storage.objects());
         let numbered = NumberedObjects::new(Arc::clone(&storage), prefix.clone());
-        Self { storage, prefix, numbered, epoch, cache, layout, garbage: Mutex::default() }
+        Self { storage, prefix, numbered, epoch, cache, layout, kept, garbage: Mutex::default() }
     }
 
     /// The cache of blocks, which all shards share.
@@ -181,9 +185,12 @@ impl Objects {
         Ok(())
     }
 
-    /// Has an object deleted in the background. No version that counts, or may count, names it.
+    /// Has an object deleted in the background, unless a checkpoint names it, or it is another database's, as of one that
+    /// this one is a clone of. No version that counts, or may count, names it.
     pub(crate) fn discard(&self, name: &str) {
-        lock(&self.garbage).push(name.to_owned());
+        if ObjectName::new(name).is_ok_and(|name| name.after(&self.prefix).is_some()) {
+            lock(&self.garbage).push(name.to_owned());
+        }
     }
 
     /// Whether objects wait to be deleted.
@@ -195,6 +202,9 @@ impl Objects {
     pub(crate) fn delete_garbage(&self) {
         let garbage = std::mem::take(&mut *lock(&self.garbage));
         for name in garbage {
+            if self.kept.holds_back(&name) {
+                continue;
+            }
             let deleted = ObjectName::new(name).and_then(|name| self.storage.delete(&name));
             if let Err(error) = deleted {
                 tracing::debug!(%error, "deleting an object: the next owner does");

@@ -8,21 +8,21 @@ use forebay_base::{KeyOrder, Kind};
 /// Keys that nobody may write for now.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
-    lower: Vec<u8>,
+    lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
-    /// The shard that they leave.
+    /// The shard that they leave, or any where all keys are held.
     pub(crate) source: usize,
     /// Why they are not released, if the move failed.
     pub(crate) failure: Option<Error>,
 }
 
 impl Held {
-    pub(crate) const fn new(lower: Vec<u8>, upper: Option<Vec<u8>>, source: usize) -> Self {
+    pub(crate) const fn new(lower: Option<Vec<u8>>, upper: Option<Vec<u8>>, source: usize) -> Self {
         Self { lower, upper, source, failure: None }
     }
 
     fn range(&self) -> KeyRange<'_> {
-        KeyRange { lower: Some(&self.lower), upper: self.upper.as_deref() }
+        KeyRange { lower: self.lower.as_deref(), upper: self.upper.as_deref() }
     }
 
     pub(crate) fn holds(&self, order: KeyOrder, key: &[u8]) -> bool {

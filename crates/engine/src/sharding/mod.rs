@@ -9,6 +9,7 @@ pub(crate) mod open;
 pub(crate) mod open_copied;
 pub(crate) mod open_stored;
 pub(crate) mod opened;
+pub(crate) mod pause;
 pub(crate) mod rebalance;
 pub(crate) mod router;
 pub(crate) mod split;

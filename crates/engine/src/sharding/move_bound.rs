@@ -161,8 +161,7 @@ impl Move<'_> {
     }
 
     fn held(&self, chunk: KeyRange<'_>) -> Held {
-        let lower = chunk.lower.unwrap_or_default().to_vec();
-        Held::new(lower, chunk.upper.map(<[u8]>::to_vec), self.source)
+        Held::new(chunk.lower.map(<[u8]>::to_vec), chunk.upper.map(<[u8]>::to_vec), self.source)
     }
 
     fn move_chunk(&self, routing: &Arc<Routing>, chunk: KeyRange<'_>) -> Result<Arc<Routing>, Failure> {

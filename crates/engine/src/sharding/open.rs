@@ -79,7 +79,8 @@ fn open_private(
     });
     let shards = shards.collect::<Result<Vec<_>>>()?.into();
     let (routing, cut) = (options.routing()?, Arc::default());
-    Ok(Opened { nodes, shards, routing, logs: Vec::new(), recovery: None, cut, log: None, copied: None })
+    let logs = Vec::new();
+    Ok(Opened { nodes, shards, routing, logs, recovery: None, cut, log: None, copied: None, stored: None })
 }
 
 fn open_named(
@@ -129,16 +130,8 @@ fn open_named(
         shards.iter().for_each(|shard| shard.clear());
     }
     let cut = Arc::default();
-    Ok(Opened {
-        nodes,
-        routing: routing?,
-        shards: shards.into(),
-        logs,
-        recovery: Some(recovery),
-        cut,
-        log: None,
-        copied: None,
-    })
+    let (shards, recovery) = (shards.into(), Some(recovery));
+    Ok(Opened { nodes, routing: routing?, shards, logs, recovery, cut, log: None, copied: None, stored: None })
 }
 
 /// Goes on where the earlier owner of a named database was gone: writes again what its logs hold, several shards at a

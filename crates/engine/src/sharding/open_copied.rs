@@ -65,6 +65,7 @@ pub(super) fn open(
         }
         None => return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}"))),
     };
+    let options = &options.merging_by(&database.config.merge_operator)?;
     let is_new = found.shards.is_empty();
     if is_new && clients.len() < options.copies() {
         let (has, wants) = (clients.len(), options.copies());
@@ -99,7 +100,8 @@ pub(super) fn open(
     })?;
     let cut = Arc::default();
     let copied = Some(Copied { database, places, register });
-    Ok(Opened { nodes, shards: shards.into(), routing, logs, recovery: Some(recovery), cut, log: None, copied })
+    let (shards, recovery) = (shards.into(), Some(recovery));
+    Ok(Opened { nodes, shards, routing, logs, recovery, cut, log: None, copied, stored: None })
 }
 
 /// A register before it is claimed.
@@ -160,7 +162,7 @@ fn config(options: &Options) -> Result<StoreConfig> {
     Ok(StoreConfig {
         key_order: options.key_order,
         shards: options.shards as u64,
-        merge_operator: String::new(),
+        merge_operator: options.operator_name(),
         bounds: options.routing()?.bounds().to_vec(),
         part: None,
         copies: u32::try_from(options.copies()).unwrap_or(u32::MAX),

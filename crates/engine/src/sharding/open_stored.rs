@@ -1,15 +1,17 @@
 //! Opening a database that lies in storage (see `durable::restore`), and dropping one.
 
+use crate::durable::checkpoints;
 use crate::durable::database::{Committed, Place};
 use crate::durable::named::{self, Copies};
 use crate::durable::recovery::LeftRecords;
 use crate::durable::register::{Claimed, Register};
 use crate::durable::restore::{self, Logs, Restored, Restorer};
 use crate::durable::storage_log::StorageLog;
+use crate::remote::kept::Kept;
 use crate::remote::objects::Objects;
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
-use crate::sharding::opened::{Opened, acquire, nodes, recorded_routing};
+use crate::sharding::opened::{Opened, Stored, acquire, nodes, recorded_routing};
 use crate::terms::recovery::{Recovery, ShardRecovery};
 use crate::terms::time::ExpiryClock;
 use crate::terms::{Error, Options, Result};
@@ -50,6 +52,11 @@ pub(super) fn open(
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
         }
         None if !options.create_if_missing => return Err(missing(name, storage)),
+        None if checkpoints::are_at(&place)? => {
+            let message =
+                format!("there are backups of a database {name:?}: choose another name, or clone one of them");
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
         Some(found) => {
             named::check(name, &found.identity.config, &config)?;
             found.identity.clone()
@@ -64,15 +71,15 @@ pub(super) fn open(
     let taker =
         Taker { place, options, time, common, nodes: &nodes, owners: &owners, copies: &copies, found, identity };
     let taken = taker.take_over().inspect_err(|_| owners.iter().for_each(|owner| owner.release()))?;
-    let Taken { shards, records, recovery, cut, log } = taken;
+    let Taken { shards, records, recovery, cut, log, stored } = taken;
     let bounds = taker.identity.config.bounds.as_slice();
     let routing = recorded_routing(&shards, bounds, options).inspect_err(|_| {
         shards.iter().for_each(|shard| shard.close());
         shards.iter().for_each(|shard| shard.clear());
     })?;
     named::drop_other_copies(clients, (name, taker.identity.database), &copies.store);
-    let shards = shards.into();
-    Ok(Opened { nodes, shards, routing, logs: records, recovery: Some(recovery), cut, log: Some(log), copied: None })
+    let (shards, logs, recovery, log, stored) = (shards.into(), records, Some(recovery), Some(log), Some(stored));
+    Ok(Opened { nodes, shards, routing, logs, recovery, cut, log, copied: None, stored })
 }
 
 struct Taker<'a> {
@@ -95,6 +102,7 @@ struct Taken {
     recovery: Recovery,
     cut: Arc<Cut>,
     log: Arc<StorageLog>,
+    stored: Stored,
 }
 
 impl Taker<'_> {
@@ -110,9 +118,12 @@ impl Taker<'_> {
             return Err(Error::new(ErrorKind::Busy, "another process opened the database at the same time: try again"));
         }
         let epoch = claimed.epoch();
+        // Before anything that they name is taken for garbage.
+        let kept = Arc::<Kept>::default();
+        checkpoints::keep_all(&self.place, &kept)?;
         let mut recovery = Recovery { epoch, ..Recovery::default() };
         let mut logs = restore::read_logs(&self.place, &committed, options, &mut recovery)?;
-        let restored = self.restore(&committed, epoch, &mut recovery)?;
+        let restored = self.restore(&committed, epoch, &kept, &mut recovery)?;
         committed.memory_store.clone_from(&self.copies.store);
         committed.versions = restored.iter().map(|restored| restored.version.version.clone()).collect();
         let register = Arc::new(claimed.begin(committed)?);
@@ -123,10 +134,17 @@ impl Taker<'_> {
         recovery.shards = shards.map(|(flushed, shard)| ShardRecovery { flushed, last: shard.last }).collect();
         let cut = Arc::<Cut>::default();
         let (shards, log) = self.shards(restored, &register, epoch, logs, &cut)?;
-        Ok(Taken { shards, records, recovery, cut, log })
+        let stored = Stored { place: self.place.clone(), register, kept };
+        Ok(Taken { shards, records, recovery, cut, log, stored })
     }
 
-    fn restore(&self, committed: &Committed, epoch: u64, recovery: &mut Recovery) -> Result<Vec<Restored>> {
+    fn restore(
+        &self,
+        committed: &Committed,
+        epoch: u64,
+        kept: &Arc<Kept>,
+        recovery: &mut Recovery,
+    ) -> Result<Vec<Restored>> {
         let root = StorageRoot { database: self.identity.database, epoch };
         let mut restorer = Restorer { root, knows_memory: self.copies.are_known, options: self.options, recovery };
         let cache = Arc::new(BlockCache::new(self.options.block_cache())?);
@@ -137,7 +155,8 @@ impl Taker<'_> {
                 return Err(Error::corrupt(format!("the version of shard {shard} is another shard's")));
             }
             let (storage, prefix) = (&self.place.storage, self.place.segments(shard)?);
-            let objects = Objects::new(storage, prefix, epoch, Arc::clone(&cache), self.options.layout());
+            let (cache, kept) = (Arc::clone(&cache), Arc::clone(kept));
+            let objects = Objects::new(storage, prefix, epoch, cache, self.options.layout(), kept);
             restored.push(restorer.shard(node, owner, version, objects)?);
         }
         Ok(restored)
@@ -187,10 +206,15 @@ pub(crate) fn options_of(storage: &Storage, name: &str) -> Result<Options> {
 /// Drops the database `name` in `storage`, and what these memory nodes hold of it. An owner that lives is fenced.
 ///
 /// # Errors
-/// `NotFound` when it is not there; `Busy` while a process has it open on one of the nodes; those of the storage: call again.
+/// `NotFound` when it is not there; `Busy` while a process has it open on one of the nodes, or it has checkpoints; those of
+/// the storage: call again.
 pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
     let place = Place::new(storage, name)?;
     let found = Committed::of(&place.history()?)?.ok_or_else(|| missing(name, storage))?;
+    if let Some(checkpoint) = checkpoints::list(&place)?.first() {
+        let message = format!("the database {name:?} has checkpoints, as {checkpoint:?}: drop them first");
+        return Err(Error::new(ErrorKind::Busy, message));
+    }
     named::drop_copies(clients, (name, found.identity.database))?;
     let claimed = Claimed::claim(&place, Some(found.identity.database), &found.identity, &found.versions)?;
     let logs = claimed.committed.logs.clone();
@@ -200,8 +224,10 @@ pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &s
         drop(storage.open_log(&log, LogRecovery::Seal)?);
         storage.delete_log(&log)?;
     }
-    for object in storage.objects().list(Some(&place.all_segments()?))? {
-        storage.objects().delete(&object.name)?;
+    for folder in [place.all_segments()?, place.all_clones()?] {
+        for object in storage.objects().list(Some(&folder))? {
+            storage.objects().delete(&object.name)?;
+        }
     }
     Ok(())
 }

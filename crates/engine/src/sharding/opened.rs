@@ -1,9 +1,12 @@
 //! What ways to open a database have in common.
 
+use crate::durable::database::Place;
 use crate::durable::member_register::MemberRegister;
 use crate::durable::named;
 use crate::durable::recovery::{self, LeftRecords};
+use crate::durable::register::Register;
 use crate::durable::storage_log::StorageLog;
+use crate::remote::kept::Kept;
 use crate::remote::members::Places;
 use crate::remote::offloading::Offloading;
 use crate::remote::owner::Owner;
@@ -31,6 +34,16 @@ pub(crate) struct Opened {
     pub(crate) log: Option<Arc<StorageLog>>,
     /// Where the copies lie, if there are several.
     pub(crate) copied: Option<Copied>,
+    /// What else there is of a database in storage.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// What is known of a database in storage.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) place: Place,
+    pub(crate) register: Arc<Register>,
+    pub(crate) kept: Arc<Kept>,
 }
 
 /// What a database with several copies in memory is, and where they may lie.

@@ -12,11 +12,13 @@
 //! - A write whose error is undecided ([`crate::Error::is_undecided`]) has happened, or not, or happens later.
 
 mod directory;
+mod layered;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 mod sim;
 
 pub use directory::DirectoryObjects;
+pub(crate) use layered::LayeredObjects;
 pub use sim::{MemoryObjects, ObjectFault};
 
 use crate::error::{Error, Result};

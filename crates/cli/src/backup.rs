@@ -1,0 +1,157 @@
+//! `forebay backup`: checkpoints of databases in storage, copies of them, and databases that begin with one.
+
+use crate::durability;
+use crate::failure::{Failure, Stage};
+use crate::{output, units};
+use clap::Subcommand;
+use forebay::{
+    BackupSummary, DEFAULT_NAME, Db, DirectoryOptions, Durability, EngineError, ErrorKind, Options, Storage,
+    StorageOptions, Store, Syncing,
+};
+use std::path::PathBuf;
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Keep the database as it is now, under a name. Nothing is copied, and no other process may have it open.
+    Create {
+        #[command(flatten)]
+        place: Place,
+        /// The checkpoint's name.
+        checkpoint: String,
+    },
+    /// Print the names of the checkpoints, one a line.
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Copy a checkpoint to another storage: what is not there yet.
+    Copy {
+        #[command(flatten)]
+        place: Place,
+        /// The checkpoint's name.
+        checkpoint: String,
+        /// The other storage, as for --storage.
+        #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
+        to: Storage,
+    },
+    /// Create a database in the same storage, as this one was at a checkpoint. Nothing is copied.
+    Clone {
+        #[command(flatten)]
+        place: Place,
+        /// The checkpoint's name.
+        checkpoint: String,
+        /// The new database's name.
+        #[arg(long = "as", value_name = "NAME")]
+        name: String,
+    },
+    /// Drop a checkpoint, and what nothing else needs. Where the database lives, no other process may have it open.
+    Drop {
+        #[command(flatten)]
+        place: Place,
+        /// The checkpoint's name.
+        checkpoint: String,
+    },
+}
+
+/// Where the database lies.
+#[derive(Debug, clap::Args)]
+pub struct Place {
+    /// Directory in which the database lies, as of `bench --path`.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["db", "storage"], required_unless_present = "storage")]
+    path: Option<PathBuf>,
+    /// Name of the database in --storage; by default `default`.
+    #[arg(long, value_name = "NAME")]
+    db: Option<String>,
+    /// Storage in which the database, or a copy of its checkpoints, lies.
+    #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
+    storage: Option<Storage>,
+    /// Memory of the node in this process.
+    #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
+    local_memory_size: u64,
+}
+
+/// Carries it out.
+///
+/// # Errors
+/// The first error.
+pub fn execute(action: &Action) -> Result<(), Failure> {
+    match action {
+        Action::Create { place, checkpoint } => {
+            let store = place.open()?;
+            store.create_checkpoint(checkpoint).and_then(|()| store.close()).map_err(running)?;
+            output::line(&format!("created: {checkpoint}"))
+        }
+        Action::List { place } => {
+            let names = Db::stored_checkpoints(&place.storage()?, place.name()).map_err(running)?;
+            names.iter().try_for_each(|name| output::line(name))
+        }
+        Action::Copy { place, checkpoint, to } => {
+            let copied = Db::back_up(&place.storage()?, place.name(), checkpoint, to).map_err(running)?;
+            let BackupSummary { objects, objects_copied, bytes_copied } = copied;
+            output::line(&format!("copied: {objects_copied} of {objects} objects, {bytes_copied} bytes, {checkpoint}"))
+        }
+        Action::Clone { place, checkpoint, name } => {
+            Db::clone_checkpoint(&place.storage()?, place.name(), checkpoint, name).map_err(running)?;
+            output::line(&format!("created: {name}"))
+        }
+        Action::Drop { place, checkpoint } => {
+            let storage = place.storage()?;
+            match Db::options_of_stored(&storage, place.name()) {
+                Ok(_) => {
+                    let store = place.open()?;
+                    store.drop_checkpoint(checkpoint).and_then(|()| store.close()).map_err(running)?;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    Db::drop_backup(&storage, place.name(), checkpoint).map_err(running)?;
+                }
+                Err(error) => return Err(running(error)),
+            }
+            output::line(&format!("dropped: {checkpoint}"))
+        }
+    }
+}
+
+impl Place {
+    fn name(&self) -> &str {
+        self.db.as_deref().unwrap_or(DEFAULT_NAME)
+    }
+
+    fn storage(&self) -> Result<Storage, Failure> {
+        match (&self.storage, &self.path) {
+            (Some(storage), _) => Ok(storage.clone()),
+            (None, Some(path)) if path.is_dir() => {
+                let opened = Storage::open(&path.to_string_lossy(), StorageOptions::default());
+                opened.map_err(|error| starting(EngineError::from(error)))
+            }
+            (None, path) => {
+                let path = path.as_deref().unwrap_or(std::path::Path::new("")).display();
+                Err(Failure::new(ErrorKind::NotFound, Stage::Start, format_args!("there is no database in {path}")))
+            }
+        }
+    }
+
+    /// Opens the database, which must exist.
+    fn open(&self) -> Result<Store, Failure> {
+        let options = Db::options_of_stored(&self.storage()?, self.name()).map_err(starting)?;
+        let options = Options { durability: Durability::Storage(Syncing::Sync), ..options };
+        let opened = match &self.path {
+            Some(path) => {
+                let database = Options { name: None, storage: None, ..options };
+                Store::open_with(path, DirectoryOptions { memory_bytes: self.local_memory_size, database })
+            }
+            None => Store::embedded(self.local_memory_size, options),
+        };
+        opened.map_err(starting)
+    }
+}
+
+fn starting(error: impl Into<forebay::Error>) -> Failure {
+    let error = error.into();
+    Failure::new(error.kind(), Stage::Start, error)
+}
+
+fn running(error: impl Into<forebay::Error>) -> Failure {
+    let error = error.into();
+    Failure::new(error.kind(), Stage::Running, error)
+}

@@ -1,0 +1,125 @@
+//! Checkpoints in storage, and what is made of them: databases to be read, clones, backups.
+
+use crate::api::db::Db;
+use crate::durable::checkpoints;
+use crate::durable::database::Place;
+use crate::terms::{Durability, Error, Options, Result, Syncing};
+use forebay_env::sync::lock;
+use forebay_memory_client::MemoryClient;
+use forebay_storage::Storage;
+use std::sync::Arc;
+
+pub use crate::durable::checkpoints::BackupSummary;
+
+impl Db {
+    /// Keeps what the database is now, under a name, in its storage. Costs a flush and one small object: what it names stays
+    /// until the checkpoint is dropped, and is shared with the database as far as that still needs it. In a database of
+    /// several shards, writers wait for the flush.
+    ///
+    /// # Errors
+    /// `Invalid` for a database without storage, or a name that no object can have; `AlreadyExists`; as for [`Db::flush`]; those
+    /// of the storage, after which there may be a checkpoint of that name.
+    pub fn create_checkpoint(&self, name: &str) -> Result<()> {
+        let stored = self.stored()?;
+        self.router().between_writes(|| {
+            self.flush()?;
+            checkpoints::create(&stored.place, &stored.register, &stored.kept, name)
+        })
+    }
+
+    /// Names of the database's checkpoints in its storage, in order.
+    ///
+    /// # Errors
+    /// `Invalid` for a database without storage.
+    pub fn checkpoints(&self) -> Result<Vec<String>> {
+        Ok(self.stored()?.kept.checkpoints())
+    }
+
+    /// Drops a checkpoint in storage. What nothing else needs is deleted in the background.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` while a clone reads what the checkpoint names; those of the storage: call again.
+    pub fn drop_checkpoint(&self, name: &str) -> Result<()> {
+        let stored = self.stored()?;
+        let freed = {
+            let _moving = lock(&self.router().moving);
+            checkpoints::drop_one(&stored.place, &stored.kept, name)?
+        };
+        for shard in self.router().shards().iter() {
+            if let Some(objects) = shard.tree.remote.objects() {
+                freed.iter().for_each(|object| objects.discard(object));
+            }
+            shard.notify();
+        }
+        Ok(())
+    }
+
+    /// Names of the checkpoints of the database `name` that lie in `storage`, in order: its own where it lives, backups
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub fn stored_checkpoints(storage: &Storage, name: &str) -> Result<Vec<String>> {
+        checkpoints::list(&Place::new(storage, name)?)
+    }
+
+    /// Opens the database that [`Options::name`] and [`Options::storage`] name as it was at a checkpoint, to be read. Whoever has
+    /// it open is not disturbed. Writes fail with `Invalid`; nothing is written to the storage. What is read comes from
+    /// storage, through the cache of blocks; the memory nodes hold nothing that outlives this.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such checkpoint, or it was dropped; as [`Db::open`].
+    pub fn open_checkpoint(clients: &[Arc<MemoryClient>], options: Options, checkpoint: &str) -> Result<Self> {
+        let (Some(name), Some(storage)) = (&options.name, &options.storage) else {
+            return Err(Error::invalid("a checkpoint is one of a named database in a storage: name both"));
+        };
+        let found = checkpoints::read(&Place::new(storage, name)?, checkpoint)?;
+        let config = found.identity.config.clone();
+        // A clone, whose first commit lies in this process.
+        let (view, name) = (storage.layered(), format!("{name}.{checkpoint}"));
+        drop(checkpoints::begin(&Place::new(&view, &name)?, found)?);
+        let options = Options {
+            name: Some(name),
+            storage: Some(view),
+            durability: Durability::Storage(Syncing::Flush),
+            create_if_missing: false,
+            error_if_exists: false,
+            key_order: config.key_order,
+            merge_operator: Some(config.merge_operator).filter(|name| !name.is_empty()),
+            shards: usize::try_from(config.shards).unwrap_or(usize::MAX),
+            rebalance_interval: None,
+            bulk_load: true,
+            ..options
+        };
+        Self::open_as(clients, options, true)
+    }
+
+    /// Creates the database `clone` in the same storage, as the database `name` was at a checkpoint. It shares what the checkpoint
+    /// names: nothing is copied. The checkpoint cannot be dropped while the clone reads any of it. The checkpoint may be a
+    /// backup, which restores it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such checkpoint; `AlreadyExists`; those of the storage.
+    pub fn clone_checkpoint(storage: &Storage, name: &str, checkpoint: &str, clone: &str) -> Result<()> {
+        checkpoints::clone(&Place::new(storage, name)?, checkpoint, clone)
+    }
+
+    /// Copies a checkpoint of the database `name` to another storage, with what it names and is not there yet. A call that failed
+    /// can be repeated, and goes on. The database may be open.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such checkpoint; `Invalid` when a database of that name lives in the other storage, or
+    /// another one was backed up to it; those of the storages.
+    pub fn back_up(storage: &Storage, name: &str, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
+        checkpoints::back_up(&Place::new(storage, name)?, checkpoint, to)
+    }
+
+    /// Drops a backup, and deletes what no other backup of the database needs.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` when the database lives in this storage, or while a clone reads what the backup names; those of
+    /// the storage.
+    pub fn drop_backup(storage: &Storage, name: &str, checkpoint: &str) -> Result<()> {
+        checkpoints::drop_backup(&Place::new(storage, name)?, checkpoint)
+    }
+}

@@ -1,0 +1,310 @@
+//! Checkpoints in storage: what a database is at one moment, by reference (`docs/decisions/0053`).
+//!
+//! ```text
+//!   NAME/checkpoint/CHECKPOINT       a snapshot of the commits: identity and versions, without logs and memory
+//!   NAME/clone/CHECKPOINT/CLONE      a database that began with it, and may read what it names
+//!   NAME/backup                      which database the checkpoints here are of, where it does not live (a root, epoch 0)
+//! ```
+//!
+//! A checkpoint is an object of the bytes that a commit has, and the objects that it names stay until it is dropped: the
+//! owner knows them ([`Kept`]), and so does each later one, which reads them before it sweeps. It counts once
+//! its maker has committed after it was put: an earlier owner, which a later one may not have heard of, cannot.
+//!
+//! A **clone** is a database whose first commit has the versions of a checkpoint. It names objects of the database that
+//! they are of, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
+//! objects that it names, under the same names in another storage, the checkpoint last.
+
+use crate::durable::database::{Committed, Place};
+use crate::durable::register::{Claimed, Register};
+use crate::remote::kept::Kept;
+use crate::remote::objects::object_of;
+use crate::terms::{Error, Result};
+use bytes::Bytes;
+use forebay_base::ErrorKind;
+use forebay_env::Random;
+use forebay_storage::{ObjectName, ObjectStorage, PutMode, Storage};
+use forebay_table::{DatabaseCommit, DatabaseIdentity, Placement, StorageRoot, Version};
+use std::collections::BTreeSet;
+
+/// Bytes that a backup copies at once.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// What a backup has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BackupSummary {
+    /// Objects that the checkpoint names.
+    pub objects: u64,
+    /// Those of them that were copied; the others were there.
+    pub objects_copied: u64,
+    /// Bytes that were copied.
+    pub bytes_copied: u64,
+}
+
+/// Makes a checkpoint of what is committed.
+///
+/// # Errors
+/// `AlreadyExists`; `Fenced`; those of the storage. Unless it was fenced, it may have been made.
+pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str) -> Result<()> {
+    let object = place.checkpoint(name)?;
+    if kept.checkpoints().iter().any(|other| other == name) {
+        return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a checkpoint {name:?} already")));
+    }
+    // Its objects are kept before a later commit can make garbage of them.
+    let bytes = register.read(|committed| {
+        let checkpoint = without_memory(committed)?;
+        kept.add(name, objects_of(&checkpoint));
+        Ok(checkpoint.to_snapshot().encode()?)
+    })?;
+    let objects = place.storage.objects();
+    let put = objects.put(&object, bytes.into(), PutMode::Replace).map_err(Error::from);
+    put.and_then(|()| register.confirm()).inspect_err(|_| {
+        // What waits meanwhile is left to the next owner.
+        if objects.delete(&object).is_ok() {
+            drop(kept.remove(name));
+        }
+    })
+}
+
+/// Drops a checkpoint. Returns the objects that nothing needs any more.
+///
+/// # Errors
+/// `NotFound`; `Busy` while a clone needs it; those of the storage: call again.
+pub(crate) fn drop_one(place: &Place, kept: &Kept, name: &str) -> Result<Vec<String>> {
+    let object = place.checkpoint(name)?;
+    let bytes = read_object(place, name)?;
+    let objects = place.storage.objects();
+    objects.delete(&object)?;
+    // A clone that was not there when this looks will not find the checkpoint.
+    if let Err(error) = free_of_clones(place, name) {
+        objects.put(&object, bytes, PutMode::Replace)?;
+        return Err(error);
+    }
+    Ok(kept.remove(name))
+}
+
+/// Keeps what the checkpoints of a database name. The caller must have claimed it.
+///
+/// # Errors
+/// `Corrupt`, naming the checkpoint; those of the storage.
+pub(crate) fn keep_all(place: &Place, kept: &Kept) -> Result<()> {
+    for name in list(place)? {
+        kept.add(&name, objects_of(&read(place, &name)?));
+    }
+    Ok(())
+}
+
+/// Names of the checkpoints that lie at a place, in order.
+///
+/// # Errors
+/// Those of the storage.
+pub(crate) fn list(place: &Place) -> Result<Vec<String>> {
+    let prefix = place.all_checkpoints()?;
+    let listed = place.storage.objects().list(Some(&prefix))?;
+    Ok(listed.iter().filter_map(|object| object.name.after(&prefix)).map(str::to_owned).collect())
+}
+
+/// Whether checkpoints lie at a place, or an object that belongs to some.
+///
+/// # Errors
+/// Those of the storage.
+pub(crate) fn are_at(place: &Place) -> Result<bool> {
+    Ok(!list(place)?.is_empty() || backed_up(place)?.is_some())
+}
+
+/// Creates a database of the name `clone` that begins as a checkpoint was.
+///
+/// # Errors
+/// `NotFound`; `AlreadyExists`; `Corrupt`; those of the storage.
+pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> {
+    let target = Place::new(&place.storage, clone)?;
+    let found = read(place, checkpoint)?;
+    check_free(&target)?;
+    place.storage.objects().put(&place.clone_of(checkpoint, clone)?, Bytes::new(), PutMode::Replace)?;
+    let claimed = begin(&target, found)?;
+    // Whoever drops the checkpoint deletes it first, and then looks for clones.
+    if let Err(error) = read_object(place, checkpoint) {
+        claimed.drop_database()?;
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Creates the database at a place from a checkpoint of another one.
+///
+/// # Errors
+/// `AlreadyExists`; `Busy` when others create it; those of the storage.
+pub(crate) fn begin(target: &Place, checkpoint: Committed) -> Result<Claimed> {
+    check_free(target)?;
+    let database = Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
+    let identity = DatabaseIdentity { database, config: checkpoint.identity.config };
+    let version = |version: &Version| {
+        let mut edit = version.to_edit();
+        edit.epoch = None;
+        if let Some(shard) = &mut edit.identity {
+            shard.store = database;
+        }
+        Version::replay([edit]).map_err(forebay_table::Error::from)
+    };
+    let versions = checkpoint.versions.iter().map(version).collect::<Result<Vec<_>, _>>()?;
+    Claimed::claim(target, None, &identity, &versions)
+}
+
+/// Checks that neither a database nor backups of one lie at a place.
+fn check_free(target: &Place) -> Result<()> {
+    if Committed::of(&target.history()?)?.is_some() || are_at(target)? {
+        return Err(Error::new(
+            ErrorKind::AlreadyExists,
+            "there is a database, or backups of one, of that name already",
+        ));
+    }
+    Ok(())
+}
+
+/// Copies a checkpoint, and what it names and is not there, to the same place in another storage.
+///
+/// # Errors
+/// `NotFound`; `Invalid` when a database lives at that place, or it has backups of another one; those of the storages: call
+/// again, and it goes on.
+pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
+    let target = place.in_storage(to);
+    let (from, to) = (place.storage.objects(), to.objects());
+    let committed = read(place, checkpoint)?;
+    let number = committed.identity.database;
+    if Committed::of(&target.history()?)?.is_some() {
+        return Err(Error::invalid("a database of this name lives in that storage: choose another one"));
+    }
+    match backed_up(&target)? {
+        Some(other) if other != number => {
+            return Err(Error::invalid(
+                "that storage has backups of another database of this name: choose another one",
+            ));
+        }
+        Some(_) => {}
+        None => {
+            let root = StorageRoot { database: number, epoch: 0 };
+            to.put(&target.backup()?, root.encode()?.into(), PutMode::IfAbsent)?;
+        }
+    }
+    let mut summary = BackupSummary::default();
+    for name in objects_of(&committed) {
+        let name = ObjectName::new(name)?;
+        let length = from.size(&name)?;
+        summary.objects += 1;
+        // Of other databases' objects, as a clone names them, it is unknown which database of that name they are of.
+        if place.owns(&name) && to.size(&name).is_ok_and(|there| there == length) {
+            continue;
+        }
+        copy(&**from, &**to, &name, length)?;
+        summary.objects_copied += 1;
+        summary.bytes_copied += length;
+    }
+    to.put(&target.checkpoint(checkpoint)?, read_object(place, checkpoint)?, PutMode::Replace)?;
+    Ok(summary)
+}
+
+/// Drops a backup, and the objects that no other backup of the database names.
+///
+/// # Errors
+/// `NotFound`; `Busy` while a clone needs it, or when the database lives here; those of the storage.
+pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
+    if Committed::of(&place.history()?)?.is_some() {
+        return Err(Error::new(ErrorKind::Busy, "the database lives in this storage: open it to drop its checkpoints"));
+    }
+    let kept = Kept::default();
+    keep_all(place, &kept)?;
+    let named = objects_of(&read(place, name)?);
+    named.iter().filter(|object| ObjectName::new(object.as_str()).is_ok_and(|name| place.owns(&name))).for_each(
+        |object| {
+            kept.holds_back(object);
+        },
+    );
+    for object in drop_one(place, &kept, name)? {
+        place.storage.objects().delete(&ObjectName::new(object)?)?;
+    }
+    Ok(())
+}
+
+/// Reads a checkpoint.
+///
+/// # Errors
+/// `NotFound`; `Corrupt`; those of the storage.
+pub(crate) fn read(place: &Place, name: &str) -> Result<Committed> {
+    let damaged = || Error::corrupt(format!("the checkpoint {name:?} is damaged"));
+    let said = DatabaseCommit::decode(&read_object(place, name)?)
+        .map_err(|error| Error::from(error).during(&format!("reading the checkpoint {name:?}")))?;
+    Committed::of_snapshot(said)?.ok_or_else(damaged)
+}
+
+fn read_object(place: &Place, name: &str) -> Result<Bytes> {
+    place.storage.objects().get(&place.checkpoint(name)?).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}")),
+        _ => error.into(),
+    })
+}
+
+/// The number of the database whose backups lie at a place.
+fn backed_up(place: &Place) -> Result<Option<u128>> {
+    match place.storage.objects().get(&place.backup()?) {
+        Ok(bytes) => {
+            let root = StorageRoot::decode(&bytes).map_err(|error| Error::from(error).during("reading a backup"))?;
+            Ok(Some(root.database))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Checks that no clone needs a checkpoint, and forgets those that do not.
+fn free_of_clones(place: &Place, checkpoint: &str) -> Result<()> {
+    let prefix = place.clones(checkpoint)?;
+    for object in place.storage.objects().list(Some(&prefix))? {
+        let Some(clone) = object.name.after(&prefix) else { continue };
+        let target = Place::new(&place.storage, clone)?;
+        let reads_from = |committed: &Committed| {
+            objects_of(committed).iter().any(|name| ObjectName::new(name.as_str()).is_ok_and(|name| place.owns(&name)))
+        };
+        let mut needs = Committed::of(&target.history()?)?.is_some_and(|committed| reads_from(&committed));
+        for checkpoint in list(&target)? {
+            needs |= reads_from(&read(&target, &checkpoint)?);
+        }
+        if needs {
+            let message =
+                format!("the database {clone:?} reads what the checkpoint {checkpoint:?} names: drop it first");
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        place.storage.objects().delete(&object.name)?;
+    }
+    Ok(())
+}
+
+/// The same, with what lies in storage alone.
+fn without_memory(committed: &Committed) -> Result<Committed> {
+    let version = |version: &Version| {
+        let mut edit = version.to_edit();
+        for (_, info) in &mut edit.added_segments {
+            info.placements.retain(|placement| matches!(placement, Placement::Storage { .. }));
+        }
+        edit.log_parts.clear();
+        Version::replay([edit]).map_err(forebay_table::Error::from)
+    };
+    let versions = committed.versions.iter().map(version).collect::<Result<Vec<_>, _>>()?;
+    Ok(Committed { identity: committed.identity.clone(), memory_store: String::new(), logs: Vec::new(), versions })
+}
+
+/// The objects that versions name.
+fn objects_of(committed: &Committed) -> BTreeSet<String> {
+    let segments = committed.versions.iter().flat_map(|version| version.segments().values());
+    segments.filter_map(|entry| object_of(&entry.info.placements)).map(str::to_owned).collect()
+}
+
+fn copy(from: &dyn ObjectStorage, to: &dyn ObjectStorage, name: &ObjectName, length: u64) -> Result<()> {
+    let (reader, mut writer) = (from.open(name)?, to.writer(name)?);
+    let mut offset = 0;
+    while offset < length {
+        let mut piece = vec![0; (length - offset).min(PIECE_BYTES) as usize];
+        reader.read_at(offset, &mut piece)?;
+        offset += piece.len() as u64;
+        writer.write(piece.into())?;
+    }
+    Ok(writer.finish()?)
+}

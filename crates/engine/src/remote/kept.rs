@@ -1,0 +1,68 @@
+//! Objects that checkpoints name: they stay although no version needs them.
+
+use forebay_env::sync::{Mutex, lock};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module. All shards of a database share it.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What each checkpoint names.
+    checkpoints: BTreeMap<String, BTreeSet<String>>,
+    /// Objects that nothing but checkpoints needs.
+    waiting: BTreeSet<String>,
+}
+
+impl Kept {
+    /// Keeps the objects that a checkpoint names.
+    pub(crate) fn add(&self, checkpoint: &str, objects: BTreeSet<String>) {
+        lock(&self.state).checkpoints.insert(checkpoint.to_owned(), objects);
+    }
+
+    /// Names of the checkpoints, in order.
+    pub(crate) fn checkpoints(&self) -> Vec<String> {
+        lock(&self.state).checkpoints.keys().cloned().collect()
+    }
+
+    /// Whether an object that nothing else needs must stay.
+    pub(crate) fn holds_back(&self, object: &str) -> bool {
+        let mut state = lock(&self.state);
+        let is_kept = state.checkpoints.values().any(|objects| objects.contains(object));
+        if is_kept {
+            state.waiting.insert(object.to_owned());
+        }
+        is_kept
+    }
+
+    /// Ends a checkpoint. Returns the objects that nothing needs any more.
+    pub(crate) fn remove(&self, checkpoint: &str) -> Vec<String> {
+        let mut state = lock(&self.state);
+        state.checkpoints.remove(checkpoint);
+        let State { checkpoints, waiting } = &mut *state;
+        let is_free = |object: &String| !checkpoints.values().any(|objects| objects.contains(object));
+        waiting.extract_if(.., |object| is_free(object)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_checkpoints_name_waits_for_both() {
+        let kept = Kept::default();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        kept.add("one", names(&["a", "b"]));
+        kept.add("two", names(&["b", "c"]));
+        assert!(kept.holds_back("a") && kept.holds_back("b") && !kept.holds_back("d"));
+        assert_eq!(kept.remove("one"), ["a"]);
+        assert_eq!(kept.checkpoints(), ["two"]);
+        // The version still needs `c`.
+        assert_eq!(kept.remove("two"), ["b"]);
+        assert!(!kept.holds_back("c"));
+    }
+}

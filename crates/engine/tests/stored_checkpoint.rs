@@ -1,0 +1,346 @@
+//! Checkpoints in storage: that they stay as they were, and what is made of them.
+
+mod common;
+
+use common::stored::{Process, four_shards, of_objects, options};
+use common::{SetWhenDropped, eventually};
+use forebay_base::ErrorKind;
+use forebay_engine::{BackupSummary, Db, Error, Options, Storage, Syncing, WriteBatch};
+use forebay_storage::{MemoryObjects, ObjectStorage};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:05}").into_bytes()
+}
+
+/// Sets some of the keys, and deletes others.
+fn change(db: &Db, model: &mut Model, round: u8) {
+    for number in 0..400 {
+        let (key, value) = (key((number * 7 + u64::from(round)) % 2000), vec![round; 60]);
+        if number % 5 == 0 {
+            db.delete(&key).unwrap();
+            model.remove(&key);
+        } else {
+            db.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+    }
+}
+
+fn contents(db: &Db) -> Model {
+    let mut iterator = db.iter().unwrap();
+    let mut found = Model::new();
+    iterator.seek_to_first().unwrap();
+    while iterator.valid() {
+        found.insert(iterator.key().to_vec(), iterator.value().to_vec());
+        iterator.next().unwrap();
+    }
+    found
+}
+
+/// What a checkpoint holds for a process that has nothing but the storage.
+fn at(storage: &Storage, checkpoint: &str) -> Result<Model, Error> {
+    let process = Process::with_empty_memory();
+    let clients = std::slice::from_ref(process.client());
+    let db = Db::open_checkpoint(clients, options(storage, Syncing::Sync), checkpoint)?;
+    let found = contents(&db);
+    let some = found.keys().next_back().cloned().unwrap_or_default();
+    assert_eq!(db.get(&some).unwrap().as_ref(), found.get(&some));
+    assert_eq!(db.put(b"key", b"value").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.compact_range(None, None).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.create_checkpoint("other").unwrap_err().kind(), ErrorKind::Invalid);
+    db.close().unwrap();
+    Ok(found)
+}
+
+fn segments(objects: &MemoryObjects, name: &str) -> usize {
+    let listed = objects.list(None).unwrap();
+    listed.iter().filter(|object| object.name.as_str().starts_with(&format!("{name}/segment/"))).count()
+}
+
+#[test]
+fn a_checkpoint_stays_as_it_was_until_it_is_dropped() {
+    for shards in [1, 4] {
+        let with_shards = |options: Options| if shards == 1 { options } else { four_shards(options) };
+        let objects = MemoryObjects::new();
+        let storage = of_objects(&objects.handle());
+        let process = Process::with_empty_memory();
+        let db = process.open(with_shards(options(&storage, Syncing::Sync)));
+        let mut model = Model::new();
+        let mut moments = BTreeMap::new();
+        for round in 1..4 {
+            change(&db, &mut model, round);
+            let name = format!("after-{round}");
+            db.create_checkpoint(&name).unwrap();
+            assert_eq!(db.create_checkpoint(&name).unwrap_err().kind(), ErrorKind::AlreadyExists);
+            moments.insert(name, model.clone());
+        }
+        change(&db, &mut model, 9);
+        db.compact_range(None, None).unwrap();
+        let check = |db: &Db, moments: &BTreeMap<String, Model>| {
+            let names: Vec<_> = moments.keys().cloned().collect();
+            assert_eq!(db.checkpoints().unwrap(), names);
+            assert_eq!(Db::stored_checkpoints(&storage, "db").unwrap(), names);
+            moments.iter().for_each(|(name, model)| assert_eq!(at(&storage, name).unwrap(), *model, "{name}"));
+        };
+        check(&db, &moments);
+        assert_eq!(contents(&db), model);
+        process.kill(db);
+        assert_eq!(Db::destroy_stored(&storage, &[], "db").unwrap_err().kind(), ErrorKind::Busy);
+
+        // The next owner sweeps what nothing needs, and that is not what they name.
+        let process = Process::with_empty_memory();
+        let db = process.open(with_shards(options(&storage, Syncing::Sync)));
+        db.compact_range(None, None).unwrap();
+        check(&db, &moments);
+        for name in ["after-2", "after-1", "after-3"] {
+            db.drop_checkpoint(name).unwrap();
+            assert_eq!(db.drop_checkpoint(name).unwrap_err().kind(), ErrorKind::NotFound);
+            moments.remove(name);
+            db.wait_for_compactions().unwrap();
+            check(&db, &moments);
+        }
+        assert_eq!(at(&storage, "after-1").unwrap_err().kind(), ErrorKind::NotFound);
+        // Nothing is left but what the database needs: a run and an image for each table.
+        eventually("what the checkpoints named is deleted", || {
+            db.flush().unwrap();
+            let tables: usize = db.statistics().levels.iter().map(|level| level.tables as usize).sum();
+            segments(&objects, "db") <= 2 * tables
+        });
+        assert_eq!(contents(&db), model);
+        db.close().unwrap();
+        Db::destroy_stored(&storage, &[], "db").unwrap();
+        assert_eq!(segments(&objects, "db"), 0);
+    }
+}
+
+#[test]
+fn a_clone_shares_what_it_began_with_and_goes_its_own_way() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint("moment").unwrap();
+    // Without compactions of its own accord, a clone goes on reading what it shares.
+    let named =
+        |name: &str| Options { name: Some(name.to_owned()), bulk_load: true, ..options(&storage, Syncing::Sync) };
+    let clone = |name: &str| Db::clone_checkpoint(&storage, "db", "moment", name);
+    assert_eq!(Db::clone_checkpoint(&storage, "db", "none", "copy").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(clone("db").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let before = objects.list(None).unwrap().len();
+    clone("copy").unwrap();
+    assert!(objects.list(None).unwrap().len() <= before + 2, "a commit, and a note at the checkpoint");
+    assert_eq!(clone("copy").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let (mut of_copy, mut of_db) = (model.clone(), model.clone());
+    for round in 2..4 {
+        let process = Process::with_empty_memory();
+        let copy = process.open(named("copy"));
+        change(&copy, &mut of_copy, round * 10);
+        change(&db, &mut of_db, round * 20);
+        assert_eq!(contents(&copy), of_copy);
+        assert_eq!(db.drop_checkpoint("moment").unwrap_err().kind(), ErrorKind::Busy);
+        if round == 3 {
+            copy.create_checkpoint("of-copy").unwrap();
+        }
+        copy.flush().unwrap();
+        process.kill(copy);
+    }
+    db.compact_range(None, None).unwrap();
+    assert_eq!((contents(&db), at(&storage, "moment").unwrap()), (of_db, model.clone()));
+    // What the clone has rewritten it needs no more, but its checkpoint does.
+    let process = Process::with_empty_memory();
+    let copy = process.open(named("copy"));
+    copy.compact_range(None, None).unwrap();
+    assert_eq!(contents(&copy), of_copy);
+    assert_eq!(db.drop_checkpoint("moment").unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(at(&storage, "moment").unwrap(), model);
+    copy.drop_checkpoint("of-copy").unwrap();
+    copy.close().unwrap();
+    Db::destroy_stored(&storage, &[], "copy").unwrap();
+    db.drop_checkpoint("moment").unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn a_backup_copies_what_is_missing_and_is_restored_by_a_clone() {
+    let (objects, other) = (MemoryObjects::new(), MemoryObjects::new());
+    let (storage, backup) = (of_objects(&objects.handle()), of_objects(&other.handle()));
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.compact_range(None, None).unwrap();
+    db.create_checkpoint("one").unwrap();
+    let one = model.clone();
+    let first = Db::back_up(&storage, "db", "one", &backup).unwrap();
+    assert!(first.objects > 0 && first.objects_copied == first.objects && first.bytes_copied > 0, "{first:?}");
+    let again = Db::back_up(&storage, "db", "one", &backup).unwrap();
+    assert_eq!(again, BackupSummary { objects: first.objects, ..BackupSummary::default() });
+    db.put(&key(5000), b"more").unwrap();
+    model.insert(key(5000), b"more".to_vec());
+    db.create_checkpoint("two").unwrap();
+    let second = Db::back_up(&storage, "db", "two", &backup).unwrap();
+    assert!(second.objects > first.objects && second.objects_copied < second.objects, "{second:?}");
+    assert_eq!(Db::stored_checkpoints(&backup, "db").unwrap(), ["one", "two"]);
+
+    // The first storage is lost.
+    process.kill(db);
+    assert_eq!((at(&backup, "one").unwrap(), at(&backup, "two").unwrap()), (one.clone(), model.clone()));
+    let process = Process::with_empty_memory();
+    let in_backup = || options(&backup, Syncing::Sync);
+    assert_eq!(process.try_open(in_backup()).map(|_| ()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    Db::clone_checkpoint(&backup, "db", "two", "restored").unwrap();
+    let restored = process.open(Options { name: Some("restored".to_owned()), ..in_backup() });
+    assert_eq!(contents(&restored), model);
+    change(&restored, &mut model, 2);
+    assert_eq!(contents(&restored), model);
+    assert_eq!(Db::drop_backup(&backup, "db", "two").unwrap_err().kind(), ErrorKind::Busy);
+    restored.close().unwrap();
+    Db::destroy_stored(&backup, &[], "restored").unwrap();
+    Db::drop_backup(&backup, "db", "two").unwrap();
+    assert_eq!(at(&backup, "one").unwrap(), one);
+    Db::drop_backup(&backup, "db", "one").unwrap();
+    assert_eq!(segments(&other, "db"), 0);
+
+    // Where a database lives, or another one was backed up, none of this name is.
+    let elsewhere = of_objects(&MemoryObjects::new());
+    let process = Process::with_empty_memory();
+    let stranger = process.open(options(&elsewhere, Syncing::Sync));
+    stranger.create_checkpoint("three").unwrap();
+    assert_eq!(Db::back_up(&elsewhere, "db", "three", &backup).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(Db::back_up(&storage, "db", "two", &elsewhere).unwrap_err().kind(), ErrorKind::Invalid);
+    stranger.close().unwrap();
+}
+
+/// A batch over four shards is in a checkpoint as a whole or not at all.
+#[test]
+fn a_checkpoint_has_no_part_of_a_batch() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let process = Process::with_empty_memory();
+    let db = process.open(four_shards(options(&storage, Syncing::Flush)));
+    let keys = [0, 700, 1200, 1900].map(key);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ended = SetWhenDropped(&ended);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for round in 0u64.. {
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let mut batch = WriteBatch::new();
+                    for key in &keys {
+                        batch.put(key, &round.to_le_bytes());
+                    }
+                    db.write(&batch).unwrap();
+                }
+            });
+        }
+        eventually("something is written", || db.get(&keys[0]).unwrap().is_some());
+        for number in 0..8 {
+            db.create_checkpoint(&format!("moment-{number}")).unwrap();
+        }
+    });
+    for name in db.checkpoints().unwrap() {
+        let found = at(&storage, &name).unwrap();
+        let values: Vec<_> = keys.iter().map(|key| &found[key]).collect();
+        assert!(values.iter().all(|value| *value == values[0]), "{name}: {values:?}");
+    }
+    db.close().unwrap();
+}
+
+/// Ends the process at each operation on storage of `work`, until it gets through. Whatever is there afterwards is
+/// what it should be.
+fn dies_everywhere(work: impl Fn(&Db, &Storage, &Storage) -> Result<(), Error>) {
+    let usual = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
+    let objects = MemoryObjects::new();
+    let (mut model, mut moments) = (Model::new(), BTreeMap::new());
+    let process = Process::with_empty_memory();
+    let db = process.open(usual(&of_objects(&objects.handle())));
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    moments.insert("one".to_owned(), model.clone());
+    change(&db, &mut model, 2);
+    db.create_checkpoint("two").unwrap();
+    moments.insert("two".to_owned(), model.clone());
+    change(&db, &mut model, 3);
+    moments.insert("new".to_owned(), model.clone());
+    process.kill(db);
+
+    for step in 0.. {
+        let (objects, other) = (objects.duplicate(), MemoryObjects::new());
+        let (handle, backup) = (objects.handle(), of_objects(&other.handle()));
+        let process = Process::with_empty_memory();
+        let db = process.open(usual(&of_objects(&handle)));
+        // A flush that storage refuses would be tried again and again.
+        db.flush().unwrap();
+        while db.run_background_step() {}
+        handle.end_at(handle.steps() + step);
+        let done = work(&db, &of_objects(&handle), &backup);
+        process.kill(db);
+
+        let storage = of_objects(&objects.handle());
+        let check = |storage: &Storage| {
+            for name in Db::stored_checkpoints(storage, "db").unwrap() {
+                assert_eq!(at(storage, &name).unwrap(), moments[&name], "{name} after step {step}");
+            }
+        };
+        check(&storage);
+        check(&backup);
+        let process = Process::with_empty_memory();
+        let db = process.open(usual(&storage));
+        assert_eq!(contents(&db), model, "after step {step}");
+        db.compact_range(None, None).unwrap();
+        let made = Db::options_of_stored(&storage, "copy").is_ok();
+        if made {
+            let process = Process::with_empty_memory();
+            let copy = process.open(Options { name: Some("copy".to_owned()), ..usual(&storage) });
+            assert_eq!(contents(&copy), moments["one"], "after step {step}");
+            process.kill(copy);
+        }
+        // The same call goes through now.
+        if done.is_err() {
+            match work(&db, &storage, &backup) {
+                Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {}
+                again => again.unwrap(),
+            }
+        }
+        check(&storage);
+        check(&backup);
+        db.close().unwrap();
+        if done.is_ok() {
+            assert!(step > 0);
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_process_may_die_while_it_makes_a_checkpoint() {
+    dies_everywhere(|db, _, _| db.create_checkpoint("new"));
+}
+
+#[test]
+fn a_process_may_die_while_it_drops_a_checkpoint() {
+    dies_everywhere(|db, _, _| {
+        db.drop_checkpoint("one")?;
+        while db.run_background_step() {}
+        Ok(())
+    });
+}
+
+#[test]
+fn a_process_may_die_while_it_clones_a_checkpoint() {
+    dies_everywhere(|_, storage, _| Db::clone_checkpoint(storage, "db", "one", "copy"));
+}
+
+#[test]
+fn a_process_may_die_while_it_backs_up() {
+    dies_everywhere(|_, storage, backup| Db::back_up(storage, "db", "two", backup).map(drop));
+}
