@@ -17,14 +17,12 @@
 use crate::durable::database::{Committed, Place};
 use crate::durable::register::{Claimed, Register};
 use crate::remote::kept::Kept;
-use crate::remote::objects::object_of;
 use crate::terms::{Error, Result};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_storage::{ObjectName, ObjectStorage, PutMode, Storage};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, Placement, StorageRoot, Version};
-use std::collections::BTreeSet;
 
 /// Bytes that a backup copies at once.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -52,7 +50,7 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
     // Its objects are kept before a later commit can make garbage of them.
     let bytes = register.read(|committed| {
         let checkpoint = without_memory(committed)?;
-        kept.add(name, objects_of(&checkpoint));
+        kept.add(name, checkpoint.objects());
         Ok(checkpoint.to_snapshot().encode()?)
     })?;
     let objects = place.storage.objects();
@@ -88,7 +86,7 @@ pub(crate) fn drop_one(place: &Place, kept: &Kept, name: &str) -> Result<Vec<Str
 /// `Corrupt`, naming the checkpoint; those of the storage.
 pub(crate) fn keep_all(place: &Place, kept: &Kept) -> Result<()> {
     for name in list(place)? {
-        kept.add(&name, objects_of(&read(place, &name)?));
+        kept.add(&name, read(place, &name)?.objects());
     }
     Ok(())
 }
@@ -186,7 +184,7 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
         }
     }
     let mut summary = BackupSummary::default();
-    for name in objects_of(&committed) {
+    for name in committed.objects() {
         let name = ObjectName::new(name)?;
         let length = from.size(&name)?;
         summary.objects += 1;
@@ -212,7 +210,7 @@ pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
     }
     let kept = Kept::default();
     keep_all(place, &kept)?;
-    let named = objects_of(&read(place, name)?);
+    let named = read(place, name)?.objects();
     named.iter().filter(|object| ObjectName::new(object.as_str()).is_ok_and(|name| place.owns(&name))).for_each(
         |object| {
             kept.holds_back(object);
@@ -261,7 +259,7 @@ fn free_of_clones(place: &Place, checkpoint: &str) -> Result<()> {
         let Some(clone) = object.name.after(&prefix) else { continue };
         let target = Place::new(&place.storage, clone)?;
         let reads_from = |committed: &Committed| {
-            objects_of(committed).iter().any(|name| ObjectName::new(name.as_str()).is_ok_and(|name| place.owns(&name)))
+            committed.objects().iter().any(|name| ObjectName::new(name.as_str()).is_ok_and(|name| place.owns(&name)))
         };
         let mut needs = Committed::of(&target.history()?)?.is_some_and(|committed| reads_from(&committed));
         for checkpoint in list(&target)? {
@@ -289,12 +287,6 @@ fn without_memory(committed: &Committed) -> Result<Committed> {
     };
     let versions = committed.versions.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     Ok(Committed { identity: committed.identity.clone(), memory_store: String::new(), logs: Vec::new(), versions })
-}
-
-/// The objects that versions name.
-fn objects_of(committed: &Committed) -> BTreeSet<String> {
-    let segments = committed.versions.iter().flat_map(|version| version.segments().values());
-    segments.filter_map(|entry| object_of(&entry.info.placements)).map(str::to_owned).collect()
 }
 
 fn copy(from: &dyn ObjectStorage, to: &dyn ObjectStorage, name: &ObjectName, length: u64) -> Result<()> {

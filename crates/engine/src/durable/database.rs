@@ -10,10 +10,12 @@
 //!
 //! All numbers have twenty digits. What a commit says: `docs/formats/database-commit.md`.
 
+use crate::remote::objects::object_of;
 use crate::terms::{Error, Result};
 use forebay_base::SequenceNumber;
 use forebay_storage::{CommitKind, History, ObjectName, Storage};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, LogName, Version};
+use std::collections::BTreeSet;
 
 /// Where a database lies in a storage.
 #[derive(Debug, Clone)]
@@ -163,6 +165,12 @@ impl Committed {
             *version = version.apply(edit).map_err(forebay_table::Error::from)?;
         }
         Ok(())
+    }
+
+    /// Names of the objects that the versions name.
+    pub(crate) fn objects(&self) -> BTreeSet<String> {
+        let segments = self.versions.iter().flat_map(|version| version.segments().values());
+        segments.filter_map(|entry| object_of(&entry.info.placements)).map(str::to_owned).collect()
     }
 
     /// All of it.

@@ -26,7 +26,7 @@ use crate::inspect::check::for_each_entry;
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
 use crate::inspect::report::{Report, Section, Step};
-use crate::inspect::stored::{Listed, StoredDatabase, named};
+use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::remote::objects::{Objects, object_of};
 use crate::terms::{Error, Result};
 use bytes::Bytes;
@@ -202,7 +202,7 @@ impl Salvage {
         let recorded = committed.identity.config.bounds.iter().map(Vec::as_slice);
         let moved = committed.versions.iter().skip(1).map(forebay_table::Version::first_key);
         self.bounds = recorded.zip(moved).map(|(recorded, moved)| moved.unwrap_or(recorded).to_vec()).collect();
-        let named = named(committed);
+        let named = committed.objects();
         for object in listed.iter().filter(|object| !named.contains(object.name.as_str())) {
             self.report.note(object.name.as_str(), "put aside: no version names it");
         }

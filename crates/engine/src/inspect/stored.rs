@@ -5,7 +5,6 @@ use crate::inspect::report::Report;
 use crate::remote::objects::Objects;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
-use forebay_env::HashSet;
 use forebay_storage::{
     BlockCache, BlockCacheOptions, BlockOptions, NumberedObjects, ObjectName, ObjectNumber, Storage,
 };
@@ -123,12 +122,6 @@ impl StoredDatabase {
     /// None for a shard that can be.
     pub(crate) fn objects(&self, shard: u64, cache: &Arc<BlockCache>) -> Result<Objects> {
         let (storage, prefix) = (&self.place.storage, self.place.segments(shard)?);
-        Ok(Objects::new(storage, prefix, 0, Arc::clone(cache), BlockOptions::default()))
+        Ok(Objects::new(storage, prefix, 0, Arc::clone(cache), BlockOptions::default(), Arc::default()))
     }
-}
-
-/// The names of the objects that versions name.
-pub(crate) fn named(committed: &Committed) -> HashSet<String> {
-    let infos = committed.versions.iter().flat_map(|version| version.segments().values());
-    infos.filter_map(|entry| crate::remote::objects::object_of(&entry.info.placements)).map(str::to_owned).collect()
 }

@@ -1,11 +1,12 @@
 //! Verifies all of a database: register, logs, objects, tables.
 
+use crate::durable::checkpoints;
 use crate::durable::database::Committed;
 use crate::durable::groups::Replay;
 use crate::inspect::check::{self, Tally};
 use crate::inspect::report::{Report, Section, Step};
 use crate::inspect::source::{Live, Stored};
-use crate::inspect::stored::{Listed, StoredDatabase, named};
+use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::terms::{Error, Result};
 use crate::tree::shared::Tree;
 use forebay_storage::Recovery;
@@ -112,7 +113,10 @@ impl StoredDatabase {
 
     /// Notes objects and logs that nothing names; how many.
     fn note_orphans(&self, committed: &Committed, listed: &[Listed], report: &mut Report) -> Result<u64> {
-        let named = named(committed);
+        let mut named = committed.objects();
+        for checkpoint in checkpoints::list(&self.place)? {
+            named.extend(checkpoints::read(&self.place, &checkpoint)?.objects());
+        }
         let mut orphans = 0;
         for object in listed.iter().filter(|object| !named.contains(object.name.as_str())) {
             orphans += 1;
