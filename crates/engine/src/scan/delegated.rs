@@ -154,6 +154,7 @@ impl DelegatedCursor {
                     batch.add(key.user_key, Some(entry.location()?))?;
                     batch.expires(entry.expiry_ms);
                 }
+                Verdict::Merged => batch.add_merged(key.user_key),
                 Verdict::Hidden => {}
                 Verdict::Outside => return Ok(Filled::End),
             }

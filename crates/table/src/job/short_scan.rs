@@ -77,7 +77,8 @@ pub struct ShortScanJob {
     pub sources: Vec<ScannedSource>,
 }
 
-/// The newest entry of a key that the read may see. It sets a value.
+/// The newest entry of a key that the read may see. It sets a value, or is an operand of a merge, behind which the compute
+/// node goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedEntry {
     /// Position of its table in [`ShortScanJob::tables`].
@@ -366,7 +367,7 @@ pub fn run_short_scan(job: &ShortScanJob, io: &mut dyn SearchIo, most_bytes: usi
         let is_newest = decided.as_deref() != Some(entry.key.user_key);
         if is_newest && entry.key.tag.sequence() <= job.number {
             decided = Some(entry.key.user_key.to_vec());
-            if entry.key.tag.kind() == Kind::Put {
+            if matches!(entry.key.tag.kind(), Kind::Put | Kind::Merge) {
                 let scanned = scanned(job, stream.table, &entry, *io.borrow_mut())?;
                 let left = room.checked_sub(scanned.size_bytes());
                 let has_room = result.entries.len() < job.most_entries as usize;
