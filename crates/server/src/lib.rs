@@ -46,5 +46,5 @@ pub mod state;
 pub mod text;
 
 pub use observer::{Figures, Observer, SlowCommand};
-pub use server::{Error, Server, ServerOptions};
+pub use server::{Error, Server, ServerOptions, TlsOptions};
 pub use state::durations::Durations;

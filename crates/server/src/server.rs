@@ -5,6 +5,7 @@ use crate::network::event_loop::{Door, EventLoop, MAIL};
 use crate::observer::Observer;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::shared::Shared;
+use forebay::admission::Admission;
 use forebay::{ErrorKind, Store};
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, SystemClock};
@@ -21,6 +22,8 @@ const MAX_THREADS: usize = 64;
 pub struct ServerOptions {
     /// Where to listen; port 0 lets the system choose.
     pub address: SocketAddr,
+    /// Where to listen for connections within TLS, and how.
+    pub tls: Option<TlsOptions>,
     /// Threads that serve connections, from 1 to 64.
     pub threads: usize,
     /// The password that clients must give; `None` for no password.
@@ -35,12 +38,24 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 6379)),
+            tls: None,
             threads: 1,
             password: None,
             protected: true,
             clock: SystemClock::shared(),
         }
     }
+}
+
+/// How a server speaks TLS.
+#[derive(Debug, Clone)]
+pub struct TlsOptions {
+    /// Where to listen; port 0 lets the system choose.
+    pub address: SocketAddr,
+    /// The certificates. [`Admission::reload`] changes what is asked of connections to come.
+    pub admission: Arc<Admission>,
+    /// Whether nobody is served without TLS: the server does not listen at its other address.
+    pub is_required: bool,
 }
 
 /// Why a server could not start or stop. [`Error::kind`] says what the caller must do.
@@ -74,6 +89,7 @@ impl std::error::Error for Error {}
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
+    tls_address: Option<SocketAddr>,
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -82,28 +98,47 @@ impl Server {
     /// Serves a store.
     ///
     /// # Errors
-    /// `Invalid` for the number of threads; `Io` when the address is taken, or the system refuses threads; those of the
+    /// `Invalid` for the number of threads, and for TLS without a certificate; `Io` when the address is taken, or the system refuses threads; those of the
     /// store.
     pub fn start(store: Store, options: ServerOptions) -> Result<Self, Error> {
         if !(1..=MAX_THREADS).contains(&options.threads) {
             let message = format!("the number of threads must be from 1 to {MAX_THREADS}");
             return Err(Error { kind: ErrorKind::Invalid, message });
         }
-        let listener =
-            TcpListener::bind(options.address).map_err(Error::io(format_args!("listening on {}", options.address)))?;
-        let address = listener.local_addr().map_err(Error::io("listening"))?;
+        if options.tls.as_ref().is_some_and(|tls| !tls.admission.encrypts()) {
+            return Err(Error { kind: ErrorKind::Invalid, message: "TLS needs a certificate and its key".to_owned() });
+        }
+        let mut plain = None;
+        if !options.tls.as_ref().is_some_and(|tls| tls.is_required) {
+            plain = Some(listen(options.address)?);
+        }
+        let mut tls = None;
+        if let Some(TlsOptions { address, admission, .. }) = options.tls {
+            let (listener, address) = listen(address)?;
+            tls = Some((listener, admission, address));
+        }
+        let tls_address = tls.as_ref().map(|(.., address)| *address);
+        let address = plain.as_ref().map(|(_, address)| *address).or(tls_address).unwrap_or(options.address);
         let shared = Shared::new(store, address, options.threads, options.clock)
             .map_err(|failure| Error { kind: ErrorKind::Io, message: failure.message().to_owned() })?;
-        shared.config.set_at_start("port", address.port().to_string());
+        let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port()).to_string();
+        shared.config.set_at_start("port", port(plain.as_ref().map(|(_, address)| *address)));
+        shared.config.set_at_start("tls-port", port(tls_address));
         shared.config.set_at_start("bind", address.ip().to_string());
         shared.config.set_at_start("protected-mode", if options.protected { "yes" } else { "no" });
         shared.config.set_at_start("requirepass", options.password.unwrap_or_default());
-        let mut server = Self { shared: Arc::new(shared), mailboxes: Vec::new(), threads: Vec::new() };
-        server.start_threads(listener, options.threads)?;
+        let mut server = Self { shared: Arc::new(shared), tls_address, mailboxes: Vec::new(), threads: Vec::new() };
+        let door = Door {
+            plain: plain.map(|(listener, _)| listener),
+            tls: tls.map(|(listener, admission, _)| (listener, admission)),
+            threads: Vec::new(),
+            next: 0,
+        };
+        server.start_threads(door, options.threads)?;
         Ok(server)
     }
 
-    fn start_threads(&mut self, listener: TcpListener, threads: usize) -> Result<(), Error> {
+    fn start_threads(&mut self, door: Door, threads: usize) -> Result<(), Error> {
         let registry = Arc::new(table::registry());
         let failed = || Error::io("preparing to wait for connections");
         let mut polls = Vec::new();
@@ -113,7 +148,7 @@ impl Server {
             self.mailboxes.push(Arc::new(Mailbox::new(waker)));
             polls.push(poll);
         }
-        let mut door = Some(Door { listener, threads: self.mailboxes.clone(), next: 0 });
+        let mut door = Some(Door { threads: self.mailboxes.clone(), ..door });
         for (number, (poll, mailbox)) in polls.into_iter().zip(&self.mailboxes).enumerate() {
             let (shared, registry) = (Arc::clone(&self.shared), Arc::clone(&registry));
             let event_loop =
@@ -124,10 +159,16 @@ impl Server {
         Ok(())
     }
 
-    /// Where the server listens.
+    /// Where the server listens; if it serves nobody without TLS, where it does so within TLS.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
+    }
+
+    /// Where the server listens for connections within TLS.
+    #[must_use]
+    pub const fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls_address
     }
 
     /// Whether the server serves: no client asked it to stop, and nothing made it.
@@ -160,6 +201,12 @@ impl Server {
             }
         }
     }
+}
+
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let listener = TcpListener::bind(address).map_err(Error::io(format_args!("listening on {address}")))?;
+    let address = listener.local_addr().map_err(Error::io("listening"))?;
+    Ok((listener, address))
 }
 
 impl Drop for Server {

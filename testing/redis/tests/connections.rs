@@ -1,11 +1,14 @@
 //! Clients that wait, subscribe, flood and vanish.
 
+use forebay::admission::{Admission, AdmissionOptions};
 use forebay::{Options, Store};
-use forebay_env::{Clock, SystemClock};
+use forebay_env::{Clock, ManualClock, SystemClock};
 use forebay_redis_differential::client::{Client, Value};
-use forebay_server::{Server, ServerOptions};
-use std::io::Write;
+use forebay_server::{Server, ServerOptions, TlsOptions};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often something that must happen is looked for.
@@ -299,4 +302,44 @@ fn a_pause_holds_commands_until_it_ends() {
         assert_eq!(other.call(&["CLIENT", "PAUSE", "1"]).unwrap(), ok);
         assert_eq!(writer.call(&["SET", "a", "2"]).unwrap(), ok);
     }
+}
+
+#[test]
+fn whoever_does_not_finish_a_handshake_is_let_go() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let file = |name: &str, text: String| {
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (certificate, key) = (file("tls.pem", made.cert.pem()), file("tls.key", made.signing_key.serialize_pem()));
+    let files = AdmissionOptions { certificate: Some(certificate), key: Some(key), ..AdmissionOptions::default() };
+    let admission = Arc::new(Admission::load(files).unwrap());
+    let (clock, address) = (Arc::new(ManualClock::new()), SocketAddr::from(([127, 0, 0, 1], 0)));
+    let store = Store::embedded(256 << 20, Options::default()).unwrap();
+    let tls = Some(TlsOptions { address, admission, is_required: false });
+    let options = ServerOptions { address, tls, clock: clock.clone(), ..ServerOptions::default() };
+    let server = Server::start(store, options).unwrap();
+    let mut client = connect(&server);
+    let mut silent = TcpStream::connect(server.tls_address().unwrap()).unwrap();
+    let mut half = TcpStream::connect(server.tls_address().unwrap()).unwrap();
+    // The beginning of a record that says hello, and nothing more.
+    half.write_all(&[22, 3, 1, 1, 0, 1, 0, 0, 252, 3]).unwrap();
+    until(|| info(&mut client, "connected_clients") == "3");
+    clock.advance(Duration::from_secs(9));
+    assert_eq!(info(&mut client, "connected_clients"), "3");
+    clock.advance(Duration::from_secs(2));
+    for late in [&mut silent, &mut half] {
+        let mut rest = Vec::new();
+        let _ = late.read_to_end(&mut rest);
+        assert!(rest.len() < 100, "{}", rest.len());
+    }
+    until(|| info(&mut client, "connected_clients") == "1");
+    // What is no TLS at all ends at once.
+    let mut plain = TcpStream::connect(server.tls_address().unwrap()).unwrap();
+    plain.write_all(b"PING\r\n").unwrap();
+    let mut rest = Vec::new();
+    let _ = plain.read_to_end(&mut rest);
+    assert!(!rest.starts_with(b"+PONG"));
 }

@@ -121,6 +121,13 @@ impl Admission {
         self.rules().tls.is_some()
     }
 
+    /// How to speak TLS with who connects now, for servers of other protocols than the fabric's; `None` without
+    /// certificates. What the handshake does not prove, such as a secret, is for them to ask for.
+    #[must_use]
+    pub fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.rules().tls.as_ref().map(|(config, _)| Arc::clone(config))
+    }
+
     pub(crate) fn rules(&self) -> Arc<Rules> {
         Arc::clone(&lock(&self.state).rules)
     }

@@ -5,6 +5,7 @@
 //! waits for itself.
 
 use crate::execute::{Executor, MAX_REPLY_BYTES, Pace};
+use crate::network::stream::Stream;
 use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::{ProtocolError, Requests};
 use crate::state::counters::Counters;
@@ -36,7 +37,7 @@ pub enum Turn {
 pub struct Connection {
     /// What the client has said about itself.
     pub session: Session,
-    stream: TcpStream,
+    stream: Stream,
     requests: Requests,
     out: Reply,
     /// How much of `out` was sent.
@@ -46,12 +47,14 @@ pub struct Connection {
     can_write: bool,
     has_hung_up: bool,
     broken: Option<ProtocolError>,
+    /// When the handshake of TLS must be over.
+    handshake_until: Option<Nanos>,
 }
 
 impl Connection {
-    /// A new connection.
+    /// A new connection. A handshake must be over at this time.
     #[must_use]
-    pub fn new(stream: TcpStream, session: Session) -> Self {
+    pub fn new(stream: Stream, session: Session, handshake_until: Option<Nanos>) -> Self {
         Self {
             session,
             stream,
@@ -63,12 +66,24 @@ impl Connection {
             can_write: true,
             has_hung_up: false,
             broken: None,
+            handshake_until,
         }
     }
 
     /// The socket.
-    pub const fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
+    pub const fn socket(&mut self) -> &mut TcpStream {
+        self.stream.socket()
+    }
+
+    /// Says farewell.
+    pub fn close(&mut self) {
+        self.stream.close();
+    }
+
+    /// Whether the handshake is not over and had to be at this time.
+    #[must_use]
+    pub fn is_late(&self, now: Nanos) -> bool {
+        self.stream.is_handshaking() && self.handshake_until.is_some_and(|until| until <= now)
     }
 
     /// The socket has something, or takes something.
@@ -96,9 +111,12 @@ impl Connection {
         self.session.held_until = None;
     }
 
-    /// When the client's time to wait is over, or that of a command that is held.
+    /// When the client's time to wait is over, or that of a command that is held, or that for its handshake.
     #[must_use]
     pub fn waits_until(&self) -> Option<Nanos> {
+        if self.stream.is_handshaking() {
+            return self.handshake_until;
+        }
         self.session.held_until.or(self.session.blocked.as_ref().and_then(|waiter| waiter.until))
     }
 
@@ -126,7 +144,7 @@ impl Connection {
         for _ in 0..READS_A_TURN {
             self.send(executor)?;
             let unsent = self.out.len() - self.sent;
-            if self.session.is_closing && unsent == 0 {
+            if self.session.is_closing && unsent == 0 && !self.stream.is_pending() {
                 return Ok(Turn::Ends);
             }
             if unsent > MAX_REPLY_BYTES || !self.session.may_go_on() {
@@ -175,9 +193,9 @@ impl Connection {
     }
 
     fn send(&mut self, executor: &Executor<'_>) -> std::io::Result<()> {
-        while self.can_write && self.sent < self.out.len() {
+        while self.can_write && (self.sent < self.out.len() || self.stream.is_pending()) {
             match self.stream.write(self.out.bytes().get(self.sent..).unwrap_or_default()) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(0) if self.sent < self.out.len() => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.sent += sent;
                     Counters::add(&executor.shared.counters.sent_bytes, sent as u64);

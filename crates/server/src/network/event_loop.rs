@@ -7,13 +7,16 @@ use crate::commands::command::Registry;
 use crate::execute::Executor;
 use crate::network::connection::{Connection, Turn};
 use crate::network::expiry;
+use crate::network::stream::Stream;
 use crate::state::counters::Counters;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::session::Session;
 use crate::state::shared::Shared;
+use forebay::admission::Admission;
 use forebay_env::Nanos;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
+use rustls::ServerConfig;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -23,8 +26,11 @@ use std::time::Duration;
 /// What the thread's mailbox wakes it with.
 pub const MAIL: Token = Token(0);
 const LISTENER: Token = Token(1);
+const TLS_LISTENER: Token = Token(2);
 /// Tokens of connections are their clients' numbers, and this.
-const CONNECTIONS: usize = 2;
+const CONNECTIONS: usize = 3;
+/// How long a client may take to prove that it speaks TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often the first thread looks for keys that have expired.
 const SWEEP: Duration = Duration::from_millis(100);
 /// Events that are taken at a time.
@@ -61,8 +67,10 @@ impl std::fmt::Debug for EventLoop {
 /// Where connections come in.
 #[derive(Debug)]
 pub struct Door {
-    /// The socket.
-    pub listener: TcpListener,
+    /// The socket, unless all connections are within TLS.
+    pub plain: Option<TcpListener>,
+    /// The socket of connections within TLS, and what is asked of those who connect.
+    pub tls: Option<(TcpListener, Arc<Admission>)>,
     /// The threads that serve connections.
     pub threads: Vec<Arc<Mailbox>>,
     /// The thread that gets the next one.
@@ -81,8 +89,11 @@ impl EventLoop {
         mailbox: Arc<Mailbox>,
         mut door: Option<Door>,
     ) -> std::io::Result<Self> {
-        if let Some(door) = &mut door {
-            poll.registry().register(&mut door.listener, LISTENER, Interest::READABLE)?;
+        if let Some(Door { plain, tls, .. }) = &mut door {
+            let tls = tls.as_mut().map(|(listener, _)| (listener, TLS_LISTENER));
+            for (listener, token) in plain.as_mut().map(|listener| (listener, LISTENER)).into_iter().chain(tls) {
+                poll.registry().register(listener, token, Interest::READABLE)?;
+            }
         }
         let (connections, deadlines, going_on) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Ok(Self { shared, registry, poll, mailbox, connections, deadlines, going_on, spare: Vec::new(), door })
@@ -106,7 +117,7 @@ impl EventLoop {
             for event in &events {
                 match event.token() {
                     MAIL => {}
-                    LISTENER => may_accept = true,
+                    LISTENER | TLS_LISTENER => may_accept = true,
                     Token(token) => {
                         let id = token.saturating_sub(CONNECTIONS) as u64;
                         if let Some(connection) = self.connections.get_mut(&id) {
@@ -119,7 +130,7 @@ impl EventLoop {
             }
             for message in self.mailbox.take() {
                 match message {
-                    Message::Serve(stream) => self.admit(stream, &mut ready),
+                    Message::Serve(socket, tls) => self.admit(socket, tls, &mut ready),
                     Message::Send { client, bytes } => {
                         if self.connections.get_mut(&client).is_some_and(|connection| !connection.push(&bytes)) {
                             tracing::info!(client, "a client does not take what it has subscribed to");
@@ -186,6 +197,11 @@ impl EventLoop {
         while let Some((until, id)) = self.deadlines.first().copied().filter(|(until, _)| *until <= now) {
             self.deadlines.pop_first();
             let Some(connection) = self.connections.get_mut(&id) else { continue };
+            if connection.is_late(now) {
+                tracing::debug!(client = id, "a client has not finished its handshake in time");
+                self.end(id);
+                continue;
+            }
             if connection.session.held_until == Some(until) {
                 connection.release();
                 ready.insert(id);
@@ -228,14 +244,17 @@ impl EventLoop {
     fn accept(&mut self, ready: &mut BTreeSet<u64>) -> bool {
         for _ in 0..ACCEPTS {
             let Some(door) = &mut self.door else { return false };
-            match door.listener.accept() {
-                Ok((stream, address)) => {
-                    let Some(stream) = admissible(&self.shared, stream, address) else { continue };
+            match door.accept() {
+                Ok((socket, address, admission)) => {
+                    let Some(socket) = admissible(&self.shared, socket, address, admission.as_deref()) else {
+                        continue;
+                    };
+                    let tls = admission.and_then(|admission| admission.tls());
                     let thread = door.next;
                     door.next = (door.next + 1) % door.threads.len().max(1);
                     match door.threads.get(thread) {
-                        Some(other) if thread > 0 => other.send(Message::Serve(stream)),
-                        _ => self.admit(stream, ready),
+                        Some(other) if thread > 0 => other.send(Message::Serve(socket, tls)),
+                        _ => self.admit(socket, tls, ready),
                     }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
@@ -249,19 +268,30 @@ impl EventLoop {
         true
     }
 
-    fn admit(&mut self, mut stream: TcpStream, ready: &mut BTreeSet<u64>) {
-        let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
-        let _ = stream.set_nodelay(true);
+    fn admit(&mut self, socket: TcpStream, tls: Option<Arc<ServerConfig>>, ready: &mut BTreeSet<u64>) {
+        let (Ok(address), Ok(local)) = (socket.peer_addr(), socket.local_addr()) else { return };
+        let _ = socket.set_nodelay(true);
+        let now = self.shared.clock.now();
+        let until = tls.is_some().then(|| now.saturating_add(HANDSHAKE.as_nanos() as u64));
+        let stream = match tls {
+            None => Ok(Stream::Plain(socket)),
+            Some(config) => Stream::tls(socket, config),
+        };
+        let mut stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => return tracing::warn!(%error, "speaking TLS with a client"),
+        };
         let client = self.shared.clients.add(Arc::clone(&self.mailbox), address, local, self.shared.clock.wall_ms());
         let id = client.id;
         let token = Token(usize::try_from(id).unwrap_or(usize::MAX).saturating_add(CONNECTIONS));
-        if let Err(error) = self.poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE) {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(stream.socket(), token, interest) {
             tracing::warn!(%error, "serving a connection");
             self.shared.clients.remove(id);
             return;
         }
         let is_trusted = self.shared.config.get("requirepass").is_empty();
-        self.connections.insert(id, Connection::new(stream, Session::new(client, is_trusted)));
+        self.connections.insert(id, Connection::new(stream, Session::new(client, is_trusted), until));
         ready.insert(id);
     }
 
@@ -269,7 +299,8 @@ impl EventLoop {
         self.going_on.remove(&id);
         self.forget_deadline(id);
         let Some(mut connection) = self.connections.remove(&id) else { return };
-        let _ = self.poll.registry().deregister(connection.stream());
+        connection.close();
+        let _ = self.poll.registry().deregister(connection.socket());
         let executor = Executor { shared: &self.shared, registry: &self.registry };
         executor.forget(&mut connection.session);
     }
@@ -280,8 +311,28 @@ impl EventLoop {
     }
 }
 
+impl Door {
+    /// A connection, where it comes from, and what is asked of it within TLS.
+    fn accept(&self) -> std::io::Result<(TcpStream, SocketAddr, Option<Arc<Admission>>)> {
+        if let Some(plain) = &self.plain {
+            match plain.accept() {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                accepted => return accepted.map(|(socket, address)| (socket, address, None)),
+            }
+        }
+        let Some((listener, admission)) = &self.tls else { return Err(std::io::ErrorKind::WouldBlock.into()) };
+        let (socket, address) = listener.accept()?;
+        Ok((socket, address, Some(Arc::clone(admission))))
+    }
+}
+
 /// The connection, if it may be served.
-fn admissible(shared: &Shared, mut stream: TcpStream, address: SocketAddr) -> Option<TcpStream> {
+fn admissible(
+    shared: &Shared,
+    mut socket: TcpStream,
+    address: SocketAddr,
+    admission: Option<&Admission>,
+) -> Option<TcpStream> {
     Counters::add(&shared.counters.connections, 1);
     let most = usize::try_from(shared.config.number("maxclients")).unwrap_or(usize::MAX);
     let refusal = if shared.clients.count() >= most {
@@ -289,13 +340,16 @@ fn admissible(shared: &Shared, mut stream: TcpStream, address: SocketAddr) -> Op
     } else if !address.ip().to_canonical().is_loopback()
         && shared.config.get("protected-mode") == "yes"
         && shared.config.get("requirepass").is_empty()
+        && !admission.is_some_and(Admission::asks)
     {
         PROTECTED
     } else {
-        return Some(stream);
+        return Some(socket);
     };
     Counters::add(&shared.counters.rejected, 1);
     // Its buffer is empty, so this is taken; if it is not, nobody is there.
-    let _ = stream.write(refusal);
+    if admission.is_none() {
+        let _ = socket.write(refusal);
+    }
     None
 }

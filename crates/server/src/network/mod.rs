@@ -3,9 +3,11 @@
 //! | module | holds |
 //! |---|---|
 //! | `connection` | one connection: bytes in, bytes out |
+//! | `stream` | those bytes as they are, or within TLS |
 //! | `event_loop` | a thread, and the connections that it serves |
 //! | `expiry` | what removes keys that have expired |
 
 pub mod connection;
 pub mod event_loop;
 pub mod expiry;
+pub mod stream;

@@ -57,6 +57,7 @@ const PARAMETERS: &[Parameter] = &[
     ("slowlog-max-len", "128", Change::Number(0, 1 << 20)),
     ("tcp-keepalive", "300", Change::Never),
     ("timeout", "0", Change::Number(0, i32::MAX as i64)),
+    ("tls-port", "0", Change::Never),
     ("zset-max-listpack-entries", "128", Change::Number(0, i64::MAX)),
     ("zset-max-listpack-value", "64", Change::Number(0, i64::MAX)),
 ];

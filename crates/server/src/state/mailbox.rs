@@ -6,12 +6,14 @@
 use forebay_env::sync::{Mutex, lock};
 use mio::Waker;
 use mio::net::TcpStream;
+use rustls::ServerConfig;
+use std::sync::Arc;
 
 /// What a thread is told.
 #[derive(Debug)]
 pub enum Message {
-    /// Serve this connection.
-    Serve(TcpStream),
+    /// Serve this connection, within TLS if this says how.
+    Serve(TcpStream, Option<Arc<ServerConfig>>),
     /// Send this to a client that has subscribed to it, or waits for it.
     Send {
         /// The client's number.
