@@ -6,6 +6,9 @@ use forebay::admission::{AccessOptions, Admission, AdmissionOptions, Secret, Sec
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The flags of a client, whose variables are read here.
+pub const FLAGS: [&str; 5] = ["tls-authority", "tls-name", "tls-certificate", "tls-key", "secret-file"];
+
 /// Flags of a client, and the variables in their place.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Access to memory nodes over TCP")]
@@ -72,7 +75,7 @@ fn only(line: &str) -> Result<Secret, Failure> {
 }
 
 /// A variable, if it is set to something.
-fn environment(name: &str) -> Option<String> {
+pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 

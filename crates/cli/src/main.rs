@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `bench`, `ycsb`, `replay`, `checkpoint`, `backup`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `fabric_test`, `manual`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
+//! | `configuration` | options from a file and from variables |
 //! | `access` | how this process and memory nodes prove themselves to each other |
 //! | `flags`, `units` | the formats of flags, sizes, durations and rates |
 //! | `admin` | where operators look, and what they see |
@@ -19,6 +20,7 @@ mod arguments;
 mod backup;
 mod bench;
 mod checkpoint;
+mod configuration;
 mod dump;
 mod durability;
 mod fabric_test;
@@ -47,8 +49,10 @@ mod verify;
 mod worker;
 mod ycsb;
 
-use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind as ClapKind};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind as ClapKind};
+use configuration::Configuration;
 use failure::Failure;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Key-value engine for machines whose memory is a pool on the network.
@@ -137,10 +141,31 @@ impl Command {
     }
 }
 
+/// The command whose options may also come from a file and from variables.
+const SERVE: &str = "serve";
+
+/// Completes the command line with what a file and variables say.
+fn configure(arguments: &mut Vec<OsString>) -> Result<Configuration, Failure> {
+    let command = CommandLine::command();
+    match command.find_subcommand(SERVE).filter(|_| arguments.get(1).is_some_and(|word| word == SERVE)) {
+        Some(options) => Configuration::complete(arguments, options, &access::environment),
+        None => Ok(Configuration::default()),
+    }
+}
+
 fn main() -> ExitCode {
-    let mut command_line = match CommandLine::try_parse_from(flags::normalise(std::env::args_os())) {
+    let mut arguments = flags::normalise(std::env::args_os());
+    let configuration = match configure(&mut arguments) {
+        Ok(configuration) => configuration,
+        Err(failure) => return end(&failure),
+    };
+    let matches = match CommandLine::command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => return refuse(&error, &configuration),
+    };
+    let mut command_line = match CommandLine::from_arg_matches(&matches) {
         Ok(command_line) => command_line,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(&error, &configuration),
     };
     if let Err(failure) = command_line.command.resolve() {
         return end(&failure);
@@ -149,6 +174,12 @@ fn main() -> ExitCode {
         Command::MemoryNode(arguments) => memory_node::execute(&arguments),
         Command::Worker(arguments) => worker::execute(&arguments),
         Command::Scheduler(arguments) => scheduler::execute(&arguments),
+        Command::Serve(arguments) if arguments.check_config => serve::check(&arguments).and_then(|()| {
+            let (command, matches) = (CommandLine::command(), matches.subcommand_matches(SERVE));
+            let options = command.find_subcommand(SERVE).zip(matches);
+            let text = options.map(|(options, matches)| configuration.describe(options, matches));
+            output::line(text.unwrap_or_default().trim_end())
+        }),
         Command::Serve(arguments) => serve::execute(&arguments),
         Command::Bench(arguments) => bench::execute(&arguments),
         Command::Ycsb(arguments) => ycsb::execute(&arguments),
@@ -180,7 +211,7 @@ fn end(failure: &Failure) -> ExitCode {
 }
 
 /// Prints help or the version on standard output, or one line about the faulty arguments.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: &clap::Error, configuration: &Configuration) -> ExitCode {
     let text = error.render().to_string();
     if matches!(error.kind(), ClapKind::DisplayHelp | ClapKind::DisplayVersion) {
         return match output::line(text.trim_end()) {
@@ -192,7 +223,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
         output::complain(text.trim_end());
         return ExitCode::from(Failure::usage("").code());
     }
-    end(&Failure::usage(one_line(&text)))
+    let text = one_line(&text);
+    end(&match configuration.blame(error) {
+        Some(origin) => Failure::usage(format_args!("{origin}: {text}")),
+        None => Failure::usage(text),
+    })
 }
 
 /// Clap's message in one line, without the usage.

@@ -6,14 +6,18 @@ use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
 use crate::output;
 use crate::stores::EngineArguments;
+use clap::builder::BoolishValueParser;
+use forebay::admission::{Admission, AdmissionOptions};
 use forebay::{ErrorKind, Options, Store};
 use forebay_admin::Settings;
 use forebay_env::{Clock, SystemClock};
-use forebay_server::{Server, ServerOptions};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use forebay_server::{Server, ServerOptions, TlsOptions};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval between checks for signals and of the server.
@@ -26,9 +30,18 @@ const FOLDER: &str = "forebay-data";
 /// What to serve, and where.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Where to listen; port 0 lets the system choose.
+    /// A TOML file with options: their names are those of the flags without dashes in front. A flag, or else a variable,
+    /// such as FOREBAY_THREADS for --threads, comes before it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the options that are in effect and where each comes from, and serve nothing.
+    #[arg(long)]
+    pub check_config: bool,
+    /// Where to listen; port 0 lets the system choose, and none serves nobody without TLS.
     #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDRESS:PORT")]
-    listen: SocketAddr,
+    listen: Listen,
+    #[command(flatten)]
+    tls: TlsArguments,
     /// Threads that serve connections.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -36,7 +49,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Serve other machines although no password is set.
-    #[arg(long)]
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = BoolishValueParser::new(), action = clap::ArgAction::Set)]
     unprotected: bool,
     #[command(flatten)]
     admin: AdminArguments,
@@ -49,6 +63,65 @@ pub struct Arguments {
     log: LogForm,
 }
 
+/// An address, or none.
+#[derive(Debug, Clone, Copy)]
+struct Listen(Option<SocketAddr>);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        text.parse().map(|address| Self(Some(address))).map_err(|error| format!("{error}: ADDRESS:PORT, or none"))
+    }
+}
+
+/// How to serve within TLS.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "TLS for clients of Redis")]
+struct TlsArguments {
+    /// Where to listen for connections within TLS 1.3; port 0 lets the system choose.
+    #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["tls_listen_certificate", "tls_listen_key"])]
+    tls_listen: Option<SocketAddr>,
+    /// PEM file with the server's certificate. SIGHUP reads this and the other files again, for connections to come.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_listen_certificate: Option<PathBuf>,
+    /// PEM file with the key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_listen_key: Option<PathBuf>,
+    /// PEM file with authorities, one of which must have signed the certificate that a client shows.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_listen_client_authority: Option<PathBuf>,
+    /// PEM file with lists of clients' certificates that were revoked.
+    #[arg(long, value_name = "FILE", requires = "tls_listen_client_authority")]
+    tls_listen_client_revocations: Option<PathBuf>,
+}
+
+impl TlsArguments {
+    fn load(&self, is_required: bool) -> Result<Option<TlsOptions>, Failure> {
+        let Some(address) = self.tls_listen else { return Ok(None) };
+        let files = AdmissionOptions {
+            certificate: self.tls_listen_certificate.clone(),
+            key: self.tls_listen_key.clone(),
+            client_authority: self.tls_listen_client_authority.clone(),
+            client_revocations: self.tls_listen_client_revocations.clone(),
+            ..AdmissionOptions::default()
+        };
+        let admission = Admission::load(files).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+        Ok(Some(TlsOptions { address, admission: Arc::new(admission), is_required }))
+    }
+}
+
+/// Reads what the options name, as [`execute`] does, and serves nothing.
+///
+/// # Errors
+/// What [`execute`] would refuse about them.
+pub fn check(arguments: &Arguments) -> Result<(), Failure> {
+    options(arguments).map(drop)
+}
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -57,28 +130,33 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     log::start(arguments.log)?;
     // From here on a signal is only a request, so that the store can be closed.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
-    let options = ServerOptions {
-        address: arguments.listen,
-        threads: arguments.threads,
-        password: arguments.password_file.as_deref().map(password).transpose()?,
-        protected: !arguments.unprotected,
-        ..ServerOptions::default()
-    };
+    let options = options(arguments)?;
+    let admission = options.tls.as_ref().map(|tls| Arc::clone(&tls.admission));
+    if admission.is_some() {
+        signals.add_signal(SIGHUP).map_err(Failure::io("preparing for signals"))?;
+    }
     // A second server on one store would fence the first one before it finds its port taken.
-    let address = arguments.listen;
-    let taken = |cause| Failure::new(ErrorKind::Io, Stage::Start, format_args!("listening on {address}: {cause}"));
-    TcpListener::bind(address).map_err(taken)?;
+    for address in arguments.listen.0.into_iter().chain(arguments.tls.tls_listen) {
+        let taken = |cause| Failure::new(ErrorKind::Io, Stage::Start, format_args!("listening on {address}: {cause}"));
+        TcpListener::bind(address).map_err(taken)?;
+    }
     let admin = arguments.admin.start_at(ADMIN, "serve")?;
     let (store, settings) = open(arguments)?;
     let server = Server::start(store, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
-    output::line(&format!("ready redis://{}", server.address()))?;
+    let plain = arguments.listen.0.map(|_| format!(" redis://{}", server.address()));
+    let tls = server.tls_address().map(|address| format!(" rediss://{address}"));
+    output::line(&format!("ready{}{}", plain.unwrap_or_default(), tls.unwrap_or_default()))?;
     if let Some(admin) = &admin {
         admin::show_server(admin, server.address(), server.observer(), settings);
     }
     admin::announce(admin.as_ref())?;
     let clock = SystemClock::new();
     loop {
-        if let Some(signal) = signals.pending().next() {
+        let received: Vec<_> = signals.pending().collect();
+        if received.contains(&SIGHUP) {
+            reload(admission.as_deref());
+        }
+        if let Some(&signal) = received.iter().find(|signal| **signal != SIGHUP) {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
             tracing::info!(signal = name, "stopping");
             break;
@@ -92,6 +170,32 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     server.stop().map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Reads certificates again.
+fn reload(admission: Option<&Admission>) {
+    let Some(admission) = admission else { return };
+    match admission.reload() {
+        Ok(()) => tracing::info!("certificates were read again"),
+        Err(error) => tracing::error!(%error, "certificates stay as they are"),
+    }
+}
+
+/// How the server behaves.
+fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
+    let usual = ServerOptions::default();
+    let tls = arguments.tls.load(arguments.listen.0.is_none())?;
+    if arguments.listen.0.is_none() && tls.is_none() {
+        return Err(Failure::usage("--listen none serves nobody: say where to listen with --tls-listen"));
+    }
+    Ok(ServerOptions {
+        address: arguments.listen.0.unwrap_or(usual.address),
+        tls,
+        threads: arguments.threads,
+        password: arguments.password_file.as_deref().map(password).transpose()?,
+        protected: !arguments.unprotected,
+        ..usual
+    })
 }
 
 /// Opens what is served, with what its options say.

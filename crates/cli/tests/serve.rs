@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Running, run, start};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 /// A server at a free port, and that port.
@@ -17,13 +19,18 @@ fn serve(flags: &str) -> (Running, String) {
 
 /// What a program of Redis prints.
 fn ask(program: &str, port: &str, arguments: &[&str], input: &str) -> String {
-    let mut command = Command::new(program);
-    command.args(["-p", port]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}: run `cargo xtask setup`"));
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = try_to_ask(program, port, arguments, input);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn try_to_ask(program: &str, port: &str, arguments: &[&str], input: &str) -> std::process::Output {
+    let mut command = Command::new(program);
+    command.args(["-p", port]).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}: run `cargo xtask setup`"));
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
 }
 
 #[test]
@@ -82,4 +89,134 @@ fn what_was_synced_survives_a_kill() {
     server.signal(Signal::INT);
     server.wait_stopped();
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn options_come_from_flags_variables_and_a_file() {
+    let file = common::fresh_path(".toml");
+    let check = |text: &str, flags: &str| {
+        std::fs::write(&file, text).unwrap();
+        let line = format!("serve --check-config --config={} {flags}", file.display());
+        common::run_with(&line, &[("FOREBAY_SHARDS", "3"), ("FOREBAY_DB", "variable"), ("FOREBAY_TLS_NAME", "node")])
+    };
+    let text = "# A comment.\nshards = 2\ndb = \"file\"\nblock_cache = \"1MiB\"\nstorage = \"memory:\"\nunprotected = true\n";
+    let ended = check(text, "--db=flag").expect(0);
+    let shown = file.display();
+    for line in [
+        "shards = 3  # FOREBAY_SHARDS".to_owned(),
+        "db = \"flag\"  # flag".to_owned(),
+        format!("block-cache = \"1MiB\"  # {shown}:4"),
+        format!("unprotected = true  # {shown}:6"),
+        "threads = 1  # default".to_owned(),
+        "# password-file is not set".to_owned(),
+        "# tls-name is what FOREBAY_TLS_NAME says".to_owned(),
+    ] {
+        assert!(ended.out.lines().any(|other| other == line), "{line}: {}", ended.out);
+    }
+    // What it prints is such a file.
+    let again = check(&ended.out.replace("shards = 3", "shards = 4"), "").expect(0).out;
+    assert!(again.contains(&format!("unprotected = true  # {shown}")), "{again}");
+    for (text, why) in [
+        ("thread = 4", ":1: unexpected argument '--thread' found; a similar argument exists: '--threads'"),
+        ("\nthreads = \"x\"", ":2: invalid value 'x' for '--threads <THREADS>'"),
+        ("threads =", ":1: "),
+        ("threads = [1]", ":1: threads: a value is"),
+        ("log = 'text'\nblock-cache = '1MB'\nblock_cache = '2MB'", ":3: block_cache: it is there twice"),
+        ("config = 'x'", ":1: config: this is a flag only"),
+        ("password-file = '/nowhere'", "reading the password"),
+    ] {
+        let ended = check(text, "");
+        assert!(ended.code != Some(0) && ended.error.contains(why), "{text}: {}", ended.error);
+    }
+    let ended = common::run_with("serve --check-config", &[("FOREBAY_THREADS", "many")]).expect(2);
+    assert!(ended.error.contains("FOREBAY_THREADS: invalid value 'many'"), "{}", ended.error);
+    let ended = run("serve --check-config --config=/nowhere/file").expect(2);
+    assert!(ended.error.contains("/nowhere/file: "), "{}", ended.error);
+}
+
+/// A file that only its owner may read.
+fn file(suffix: &str, text: &str) -> common::FreshPath {
+    let path = common::fresh_path(suffix);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+/// An authority that signs itself, and its certificate as text.
+fn authority() -> (Issuer<'static, KeyPair>, String) {
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // What it signs has the usual name, and must not seem to sign itself.
+    parameters.distinguished_name.push(DnType::CommonName, "authority");
+    let key = KeyPair::generate().unwrap();
+    let text = parameters.self_signed(&key).unwrap().pem();
+    (Issuer::new(parameters, key), text)
+}
+
+/// A certificate and its key, as text.
+fn certificate(issuer: &Issuer<'static, KeyPair>, name: &str) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let made = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, issuer).unwrap();
+    (made.pem(), key.serialize_pem())
+}
+
+#[test]
+fn connections_within_tls_and_certificates_that_are_read_again() {
+    let (issuer, text) = authority();
+    let authority = file(".pem", &text);
+    let (own, key) = certificate(&issuer, "localhost");
+    let (own, key) = (file(".pem", &own), file(".key", &key));
+    let flags = format!(
+        "--durability=none --listen=none --tls-listen=127.0.0.1:0 --tls-listen-certificate={} --tls-listen-key={} \
+         --tls-listen-client-authority={}",
+        own.display(),
+        key.display(),
+        authority.display(),
+    );
+    let mut server = start(&format!("serve --admin=none --local-memory-size=512MiB {flags}"));
+    let ready = server.until(|out| out.contains('\n'));
+    assert!(ready.starts_with("ready rediss://127.0.0.1:"), "{ready}");
+    let port = ready.trim().rsplit(':').next().unwrap().to_owned();
+    let (shown, shown_key) = certificate(&issuer, "client");
+    let (shown, shown_key) = (file(".pem", &shown), file(".key", &shown_key));
+    let paths = [authority.display(), shown.display(), shown_key.display()].map(|path| path.to_string());
+    let [ca, cert, key] = &paths;
+    let with = ["--tls", "--cacert", ca, "--cert", cert, "--key", key];
+    let large = format!("set large {}\nstrlen large\nget nothing\n", "x".repeat(300_000));
+    assert_eq!(ask("redis-cli", &port, &with, &large), "OK\n300000\n\n");
+    assert_eq!(ask("redis-cli", &port, &[&with[..], &["--raw", "get", "large"]].concat(), "").len(), 300_001);
+    let pipelined = [&with[..], &["-n", "20000", "-P", "16", "-d", "1000", "-q", "-t", "set,get"]].concat();
+    let report = ask("redis-benchmark", &port, &pipelined, "");
+    assert!(report.contains("GET") && !report.contains("Error"), "{report}");
+    let turned_away = |flags: &[&str]| {
+        let output = try_to_ask("redis-cli", &port, flags, "get large\n");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("xxx"), "{output:?}");
+    };
+    turned_away(&[]);
+    turned_away(&["--tls", "--cacert", ca]);
+    // Other authorities from now on.
+    let (other, text) = self::authority();
+    std::fs::write(&authority, text).unwrap();
+    server.signal(Signal::HUP);
+    let is_read = (0..1000).any(|_| {
+        server.pause(std::time::Duration::from_millis(10));
+        server.problem().contains("read again")
+    });
+    assert!(is_read, "{}", server.problem());
+    turned_away(&with);
+    let (shown_now, key_now) = certificate(&other, "client");
+    std::fs::write(&shown, shown_now).unwrap();
+    std::fs::write(&shown_key, key_now).unwrap();
+    let insecure = [&with[..], &["--insecure"]].concat();
+    assert_eq!(ask("redis-cli", &port, &insecure, "strlen large\n"), "300000\n");
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+}
+
+#[test]
+fn nobody_is_served_without_an_address() {
+    let ended = run("serve --listen=none --durability=none").expect(2);
+    assert!(ended.error.contains("--tls-listen"), "{}", ended.error);
+    let ended = run("serve --tls-listen=127.0.0.1:0 --durability=none").expect(2);
+    assert!(ended.error.contains("--tls-listen-certificate"), "{}", ended.error);
 }

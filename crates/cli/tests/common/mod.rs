@@ -88,11 +88,17 @@ pub fn fresh_path(suffix: &str) -> FreshPath {
 /// Starts `forebay` with the words of `line`. A hangup ends it unless it asks for the signal, also where whoever runs the
 /// tests ignores hangups.
 pub fn start(line: &str) -> Running {
+    start_with(line, &[])
+}
+
+/// Starts `forebay` with variables.
+pub fn start_with(line: &str, variables: &[(&str, &str)]) -> Running {
     let (out, error) = (fresh_path(".out"), fresh_path(".err"));
     let clock = SystemClock::new();
     let child = Command::new("env")
         .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_forebay")])
         .args(line.split_whitespace())
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(File::create(&out).unwrap())
         .stderr(File::create(&error).unwrap())
@@ -104,6 +110,11 @@ pub fn start(line: &str) -> Running {
 /// Runs `forebay` to its end.
 pub fn run(line: &str) -> Ended {
     start(line).wait()
+}
+
+/// Runs `forebay` with variables to its end.
+pub fn run_with(line: &str, variables: &[(&str, &str)]) -> Ended {
+    start_with(line, variables).wait()
 }
 
 impl Running {
@@ -171,7 +182,8 @@ impl Running {
         self.until(|out| out.contains("operations"));
     }
 
-    fn problem(&self) -> String {
+    /// Standard error so far.
+    pub fn problem(&self) -> String {
         std::fs::read_to_string(&self.error).unwrap_or_default()
     }
 

@@ -1,0 +1,225 @@
+//! Options of a command from a file and from variables, beside flags.
+//!
+//! A flag comes before its variable, and that before the file. What only a file or a variable says becomes a flag in front
+//! of those that were given, so that the command line's parser checks all of them alike; an error then names the place
+//! that the value came from.
+//!
+//! ```text
+//!   flag  --max-background-jobs   variable  FOREBAY_MAX_BACKGROUND_JOBS   key of the file  max-background-jobs
+//! ```
+
+use crate::access;
+use crate::failure::Failure;
+use clap::error::{ContextKind, ContextValue};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt::{Display, Formatter, Write};
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// The flag that names the file.
+pub const FILE: &str = "config";
+/// The flag that asks for what is in effect.
+pub const CHECK: &str = "check-config";
+/// Largest file, bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Where the value of an option comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Origin {
+    Variable(String),
+    File(PathBuf, usize),
+}
+
+impl Display for Origin {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Variable(name) => f.write_str(name),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+        }
+    }
+}
+
+/// What was said outside of the command line.
+#[derive(Debug, Default)]
+pub struct Configuration {
+    origins: BTreeMap<String, Origin>,
+    /// Options whose variables the command reads itself.
+    elsewhere: BTreeMap<String, Origin>,
+}
+
+impl Configuration {
+    /// Completes a command line whose second word is the command: its options are these.
+    ///
+    /// # Errors
+    /// When the file cannot be read or understood.
+    pub fn complete(
+        arguments: &mut Vec<OsString>,
+        options: &clap::Command,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Failure> {
+        let mut configuration = Self::default();
+        let (given, file) = given(arguments);
+        let mut added = Vec::new();
+        let known = options.get_arguments().filter_map(clap::Arg::get_long).filter(|name| is_option(name));
+        for name in known {
+            let Some((variable_name, value)) = set_variable(name, variable) else { continue };
+            if given.contains(name) {
+                continue;
+            }
+            let origin = Origin::Variable(variable_name);
+            if access::FLAGS.contains(&name) {
+                configuration.elsewhere.insert(name.to_owned(), origin);
+            } else {
+                added.push(flag(name, &value));
+                configuration.origins.insert(name.to_owned(), origin);
+            }
+        }
+        let file = file.or_else(|| variable(&variable_of(FILE)).map(PathBuf::from));
+        for (name, value, line) in file.as_deref().map(read).transpose()?.unwrap_or_default() {
+            let Configuration { origins, elsewhere } = &configuration;
+            if !given.contains(&name) && !origins.contains_key(&name) && !elsewhere.contains_key(&name) {
+                added.push(flag(&name, &value));
+                let origin = Origin::File(file.clone().unwrap_or_default(), line);
+                configuration.origins.insert(name, origin);
+            }
+        }
+        let place = arguments.len().min(2);
+        arguments.splice(place..place, added);
+        Ok(configuration)
+    }
+
+    /// Where the value came from that the parser refused, unless it was a flag.
+    pub fn blame(&self, error: &clap::Error) -> Option<String> {
+        let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
+        let name = shown.trim_start_matches('-').split([' ', '=', '[']).next()?;
+        self.origins.get(name).map(ToString::to_string)
+    }
+
+    /// What is in effect, as a file of this form.
+    pub fn describe(&self, options: &clap::Command, matches: &clap::ArgMatches) -> String {
+        let mut text = String::new();
+        for option in options.get_arguments() {
+            let Some(name) = option.get_long().filter(|name| is_option(name)) else { continue };
+            let id = option.get_id().as_str();
+            let values = matches.get_raw(id).map(|values| {
+                let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+                values.join(",")
+            });
+            let origin = match (self.origins.get(name), self.elsewhere.get(name), matches.value_source(id)) {
+                (Some(origin), ..) => origin.to_string(),
+                (None, Some(origin), _) => {
+                    let _ = writeln!(text, "# {name} is what {origin} says");
+                    continue;
+                }
+                (None, None, Some(clap::parser::ValueSource::CommandLine)) => "flag".to_owned(),
+                _ => "default".to_owned(),
+            };
+            let _ = match values {
+                Some(value) => writeln!(text, "{name} = {}  # {origin}", written(&value)),
+                None => writeln!(text, "# {name} is not set"),
+            };
+        }
+        text
+    }
+}
+
+/// A value as TOML has it.
+fn written(value: &str) -> String {
+    if matches!(value, "true" | "false") || value.parse::<i64>().is_ok_and(|number| number.to_string() == value) {
+        return value.to_owned();
+    }
+    let mut text = String::from('"');
+    for character in value.chars() {
+        match character {
+            '"' | '\\' => text.extend(['\\', character]),
+            character if character.is_control() => {
+                let _ = write!(text, "\\u{:04X}", u32::from(character));
+            }
+            character => text.push(character),
+        }
+    }
+    text.push('"');
+    text
+}
+
+fn flag(name: &str, value: &str) -> OsString {
+    format!("--{name}={value}").into()
+}
+
+/// Whether a flag is an option that a file may have.
+fn is_option(name: &str) -> bool {
+    !matches!(name, FILE | CHECK | "help")
+}
+
+/// The variable of a flag. `FOREBAY_LOG` says what is logged, for every command.
+fn variable_of(name: &str) -> String {
+    match name {
+        "log" => "FOREBAY_LOG_FORM".to_owned(),
+        name => format!("FOREBAY_{}", name.to_ascii_uppercase().replace('-', "_")),
+    }
+}
+
+/// The variable that stands for a flag, if it is set.
+fn set_variable(name: &str, variable: &dyn Fn(&str) -> Option<String>) -> Option<(String, String)> {
+    let usual = variable_of(name);
+    // The line itself stands for its file.
+    let others = (name == "secret-file").then(|| "FOREBAY_SECRET".to_owned());
+    let mut names = std::iter::once(usual).chain(others);
+    names.find_map(|name| variable(&name).map(|value| (name, value)))
+}
+
+/// The names of the flags of a command line, and the file that it names.
+fn given(arguments: &[OsString]) -> (BTreeSet<String>, Option<PathBuf>) {
+    let (mut names, mut file) = (BTreeSet::new(), None);
+    let mut words = arguments.iter().skip(2);
+    while let Some(word) = words.next() {
+        let Some(flag) = word.to_str().and_then(|word| word.strip_prefix("--")) else { continue };
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (flag, None),
+        };
+        names.insert(name.to_owned());
+        if name == FILE {
+            file = value.map(PathBuf::from).or_else(|| words.next().map(PathBuf::from));
+        }
+    }
+    (names, file)
+}
+
+/// The keys of a file, with their values and lines.
+fn read(path: &Path) -> Result<Vec<(String, String, usize)>, Failure> {
+    let shown = path.display();
+    let refuse = |why: &dyn Display| Failure::usage(format_args!("{shown}: {why}"));
+    let size = std::fs::metadata(path).map_err(|error| refuse(&error))?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(refuse(&format_args!("it is larger than {MAX_FILE_BYTES} bytes")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(&error))?;
+    let line_of = |place: usize| 1 + text.bytes().take(place).filter(|byte| *byte == b'\n').count();
+    let table = DeTable::parse(&text).map_err(|error| {
+        let line = line_of(error.span().map_or(0, |span| span.start));
+        Failure::usage(format_args!("{shown}:{line}: {}", error.message()))
+    })?;
+    let mut keys: Vec<(String, String, usize)> = Vec::new();
+    for (key, value) in table.get_ref() {
+        let line = line_of(key.span().start);
+        let refuse = |why: &str| Failure::usage(format_args!("{shown}:{line}: {}: {why}", key.get_ref()));
+        let name = key.get_ref().replace('_', "-");
+        if !is_option(&name) {
+            return Err(refuse("this is a flag only"));
+        }
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) => number.to_string(),
+            DeValue::Float(number) => number.to_string(),
+            DeValue::Boolean(is_so) => is_so.to_string(),
+            _ => return Err(refuse("a value is a string, a number, true or false")),
+        };
+        if keys.iter().any(|(other, ..)| *other == name) {
+            return Err(refuse("it is there twice"));
+        }
+        keys.push((name, text, line));
+    }
+    Ok(keys)
+}
