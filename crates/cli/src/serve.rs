@@ -48,6 +48,10 @@ pub struct Arguments {
     /// A file with the password that clients must give; a line end after it does not count.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// A file with users and what they may do, a line each: user, the name, and words of ACL SETUSER. ACL LOAD reads it
+    /// again, and ACL SAVE writes it.
+    #[arg(long, value_name = "FILE")]
+    aclfile: Option<PathBuf>,
     /// Serve other machines although no password is set.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new(), action = clap::ArgAction::Set)]
@@ -193,6 +197,7 @@ fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         tls,
         threads: arguments.threads,
         password: arguments.password_file.as_deref().map(password).transpose()?,
+        users_file: arguments.aclfile.clone(),
         protected: !arguments.unprotected,
         ..usual
     })

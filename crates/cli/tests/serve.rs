@@ -99,7 +99,8 @@ fn options_come_from_flags_variables_and_a_file() {
         let line = format!("serve --check-config --config={} {flags}", file.display());
         common::run_with(&line, &[("FOREBAY_SHARDS", "3"), ("FOREBAY_DB", "variable"), ("FOREBAY_TLS_NAME", "node")])
     };
-    let text = "# A comment.\nshards = 2\ndb = \"file\"\nblock_cache = \"1MiB\"\nstorage = \"memory:\"\nunprotected = true\n";
+    let text =
+        "# A comment.\nshards = 2\ndb = \"file\"\nblock_cache = \"1MiB\"\nstorage = \"memory:\"\nunprotected = true\n";
     let ended = check(text, "--db=flag").expect(0);
     let shown = file.display();
     for line in [

@@ -16,6 +16,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
+use crate::commands::permission;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::layout::Space;
@@ -156,8 +157,8 @@ impl<'s> Executor<'s> {
             Ok(command) => command,
             Err(failure) => return Planned::Refused(failure),
         };
-        if !session.is_trusted && !command.has(flags::NO_AUTH) {
-            return Planned::Refused(Failure::text("NOAUTH Authentication required."));
+        if let Err(failure) = self.admit(session, command, arguments) {
+            return Planned::Refused(failure);
         }
         if !session.subscriptions.is_empty()
             && is_for_no_subscriber(command)
@@ -184,6 +185,22 @@ impl<'s> Executor<'s> {
             Run::Together(_) => Planned::Together(command),
             Run::Alone(_) | Run::Exclusive(_) | Run::Flow(_) => Planned::Alone(command),
         }
+    }
+
+    /// Whether the connection may do this.
+    fn admit(&self, session: &Session, command: &Command, arguments: Arguments<'_>) -> Outcome {
+        let Some(user) = &session.user else {
+            return if command.has(flags::NO_AUTH) {
+                Ok(())
+            } else {
+                Err(Failure::text("NOAUTH Authentication required."))
+            };
+        };
+        permission::check(&self.shared.users, user, command, arguments).map_err(|refusal| {
+            let context = if session.queue.is_some() { "multi" } else { "toplevel" };
+            self.shared.deny(&session.client, refusal.reason, context, refusal.object, user.name().clone());
+            refusal.failure(command)
+        })
     }
 
     fn by_itself(&self, session: &mut Session, planned: Planned, arguments: Arguments<'_>, out: &mut Reply) {
@@ -439,7 +456,7 @@ impl<'s> Executor<'s> {
         let words: Vec<&[u8]> = waiter.request.iter().map(|word| &word[..]).collect();
         let arguments = Arguments::new(&words);
         let command = self.registry.resolve(arguments).ok()?;
-        let mut session = Session::new(Arc::clone(&waiter.client), true);
+        let mut session = Session::new(Arc::clone(&waiter.client), None);
         session.database = waiter.database;
         session.is_resumed = true;
         let mut out = Reply::new(waiter.protocol);
@@ -533,7 +550,7 @@ impl<'s> Executor<'s> {
         self.shared.monitors.remove(session.client.id);
         session.database = 0;
         session.replies = Replies::On;
-        session.is_trusted = self.shared.config.get("requirepass").is_empty();
+        session.log_in(self.shared.users.anonymous());
         out.set_protocol(Protocol::Two);
         session.client.describe(|described| {
             described.name = Bytes::new();
@@ -625,6 +642,15 @@ impl<'s> Executor<'s> {
             if failed.is_some() {
                 break;
             }
+            // Users may have changed since the command was queued.
+            if let Err(failure) = self.admit(session, command, *arguments) {
+                let why = failure.message().trim_start_matches("NOPERM ");
+                self.fail(out, out.len(), &Failure::new(format!(
+                    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+                     This command is no longer allowed for the following reason: {why}"
+                )));
+                continue;
+            }
             // SWAPDB changes them.
             let databases = self.shared.spaces.databases();
             // Nobody waits in a transaction: what the command has replied is its reply.
@@ -641,7 +667,7 @@ impl<'s> Executor<'s> {
 
 /// Whether the arguments of a command may be secrets.
 fn has_secrets(command: &Command) -> bool {
-    command.has(flags::NO_AUTH) || command.name == "config|set"
+    command.has(flags::NO_AUTH) || matches!(command.name, "config|set" | "acl|setuser")
 }
 
 /// Whether a subscriber that speaks RESP2 cannot tell this command's reply from messages.

@@ -16,7 +16,7 @@
 //! ```text
 //!   server ──► network ──► execute ──► commands ──► keyspace ──► the database
 //!                 │            │           │
-//!                 └────────────┴───────────┴──► state, protocol, text
+//!                 └────────────┴───────────┴──► state, acl, protocol, text
 //! ```
 //!
 //! | module | holds |
@@ -24,6 +24,7 @@
 //! | `text` | numbers, patterns, and bytes made safe to show |
 //! | `protocol` | requests and replies |
 //! | `keyspace` | keys, types and expiries over ordered keys; locks |
+//! | `acl` | users, and what they may do |
 //! | `state` | what connections share |
 //! | `commands` | what commands do, by family |
 //! | `execute` | runs of commands, transactions |
@@ -35,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod commands;
 mod execute;
 pub mod keyspace;

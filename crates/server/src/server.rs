@@ -1,5 +1,7 @@
 //! A server that runs.
 
+use crate::acl::users::Users;
+use crate::commands::command::Registry;
 use crate::commands::table;
 use crate::network::event_loop::{Door, EventLoop, MAIL};
 use crate::observer::Observer;
@@ -12,6 +14,7 @@ use forebay_env::{Clock, SystemClock};
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Most threads that serve connections.
@@ -28,6 +31,8 @@ pub struct ServerOptions {
     pub threads: usize,
     /// The password that clients must give; `None` for no password.
     pub password: Option<Vec<u8>>,
+    /// The file of users, which must be there.
+    pub users_file: Option<PathBuf>,
     /// Turn away connections from other machines while no password is set.
     pub protected: bool,
     /// The clock.
@@ -41,6 +46,7 @@ impl Default for ServerOptions {
             tls: None,
             threads: 1,
             password: None,
+            users_file: None,
             protected: true,
             clock: SystemClock::shared(),
         }
@@ -119,12 +125,20 @@ impl Server {
         }
         let tls_address = tls.as_ref().map(|(.., address)| *address);
         let address = plain.as_ref().map(|(_, address)| *address).or(tls_address).unwrap_or(options.address);
-        let shared = Shared::new(store, address, options.threads, options.clock)
+        let registry = table::registry();
+        let file = options.users_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        let users = Users::new(table::catalogue(&registry), options.users_file)
+            .map_err(|message| Error { kind: ErrorKind::Invalid, message })?;
+        if let Some(password) = &options.password {
+            users.set_default_password(password);
+        }
+        let shared = Shared::new(store, users, address, options.threads, options.clock)
             .map_err(|failure| Error { kind: ErrorKind::Io, message: failure.message().to_owned() })?;
         let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port()).to_string();
         shared.config.set_at_start("port", port(plain.as_ref().map(|(_, address)| *address)));
         shared.config.set_at_start("tls-port", port(tls_address));
         shared.config.set_at_start("bind", address.ip().to_string());
+        shared.config.set_at_start("aclfile", file);
         shared.config.set_at_start("protected-mode", if options.protected { "yes" } else { "no" });
         shared.config.set_at_start("requirepass", options.password.unwrap_or_default());
         let mut server = Self { shared: Arc::new(shared), tls_address, mailboxes: Vec::new(), threads: Vec::new() };
@@ -134,12 +148,12 @@ impl Server {
             threads: Vec::new(),
             next: 0,
         };
-        server.start_threads(door, options.threads)?;
+        server.start_threads(registry, door, options.threads)?;
         Ok(server)
     }
 
-    fn start_threads(&mut self, door: Door, threads: usize) -> Result<(), Error> {
-        let registry = Arc::new(table::registry());
+    fn start_threads(&mut self, registry: Registry, door: Door, threads: usize) -> Result<(), Error> {
+        let registry = Arc::new(registry);
         let failed = || Error::io("preparing to wait for connections");
         let mut polls = Vec::new();
         for _ in 0..threads {

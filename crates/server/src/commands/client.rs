@@ -76,7 +76,7 @@ fn id(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 }
 
 fn line(cx: &Context<'_, '_>, client: &Client) -> String {
-    let mut line = client.line(cx.keys.now_ms(), "default");
+    let mut line = client.line(cx.keys.now_ms());
     line.push('\n');
     line
 }
@@ -140,10 +140,11 @@ fn kill(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         } else if let Some(address) = words.take_with_value("LADDR") {
             clients.retain(|client| client.local.to_string().as_bytes() == address);
         } else if let Some(user) = words.take_with_value("USER") {
-            if user != b"default" {
+            if cx.shared.users.find(user).is_none() {
                 let user = crate::text::shown::short(user, 128);
                 return Err(Failure::new(format!("ERR No such user '{user}'")));
             }
+            clients.retain(|client| client.described().user == user);
         } else if let Some(answer) = words.take_with_value("SKIPME") {
             skips_me = match answer {
                 _ if answer.eq_ignore_ascii_case(b"yes") => true,

@@ -10,28 +10,7 @@ const MISSING: &[(&str, &[&str])] = &[
     ("connection", &["client caching", "client tracking", "client trackinginfo"]),
     ("generic", &["migrate"]),
     ("scripting", &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro", "function", "script"]),
-    (
-        "server",
-        &[
-            "acl cat",
-            "acl deluser",
-            "acl dryrun",
-            "acl genpass",
-            "acl getuser",
-            "acl load",
-            "acl log",
-            "acl save",
-            "acl setuser",
-            "config rewrite",
-            "debug",
-            "failover",
-            "module",
-            "psync",
-            "replicaof",
-            "slaveof",
-            "sync",
-        ],
-    ),
+    ("server", &["config rewrite", "debug", "failover", "module", "psync", "replicaof", "slaveof", "sync"]),
 ];
 
 /// The table as text.

@@ -1,12 +1,13 @@
 //! Commands about the connection itself, but for `CLIENT`.
 
+use crate::acl::users::DEFAULT;
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
 use crate::commands::command::{Command, Context, Family, Flow, Run};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::Protocol;
 use crate::text::number;
-use subtle::ConstantTimeEq;
+use bytes::Bytes;
 
 /// The version of Redis whose commands these are.
 pub const REDIS_VERSION: &str = "7.0.15";
@@ -58,28 +59,28 @@ fn select(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn auth(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (user, password) = match arguments.len() {
-        2 if cx.shared.config.get("requirepass").is_empty() => {
+        2 if cx.shared.users.default().rules().has_no_password => {
             return Err(Failure::text(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
                  configuration is correct?",
             ));
         }
-        2 => (&b"default"[..], arguments.at(1)),
+        2 => (DEFAULT, arguments.at(1)),
         3 => (arguments.at(1), arguments.at(2)),
         _ => return Err(Failure::SYNTAX),
     };
-    authenticate(cx, user, password)?;
+    authenticate(cx, user, password, arguments.at(0))?;
     cx.out.ok();
     Ok(())
 }
 
-fn authenticate(cx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Outcome {
-    let wanted = cx.shared.config.get("requirepass");
-    let is_right = wanted.is_empty() || bool::from(wanted[..].ct_eq(password));
-    if user != b"default" || !is_right {
+fn authenticate(cx: &mut Context<'_, '_>, name: &[u8], password: &[u8], command: &[u8]) -> Outcome {
+    let Some(user) = cx.shared.users.authenticate(name, password) else {
+        let name = Bytes::copy_from_slice(name);
+        cx.shared.deny(&cx.session.client, "auth", "toplevel", command, name);
         return Err(Failure::text("WRONGPASS invalid username-password pair or user is disabled."));
-    }
-    cx.session.is_trusted = true;
+    };
+    cx.session.log_in(Some(user));
     Ok(())
 }
 
@@ -108,9 +109,9 @@ fn hello(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         }
     }
     if let Some((user, password)) = credentials {
-        authenticate(cx, user, password)?;
+        authenticate(cx, user, password, b"HELLO")?;
     }
-    if !cx.session.is_trusted {
+    if cx.session.user.is_none() {
         return Err(Failure::text(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
              <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the \
@@ -118,7 +119,7 @@ fn hello(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         ));
     }
     if let Some(name) = name {
-        cx.session.client.describe(|described| described.name = bytes::Bytes::copy_from_slice(name));
+        cx.session.client.describe(|described| described.name = Bytes::copy_from_slice(name));
     }
     if let Some(protocol) = protocol {
         cx.out.set_protocol(protocol);

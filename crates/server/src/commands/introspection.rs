@@ -1,7 +1,8 @@
 //! `COMMAND`: what the server can do, told from the table of commands.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{LOADING, NAMES, READONLY, STALE, WRITE};
+use crate::commands::categories::categories;
+use crate::commands::command::flags::{LOADING, NAMES, STALE, WRITE};
 use crate::commands::command::{Command, Context, Family, Keys};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::Reply;
@@ -67,36 +68,11 @@ fn describe(command: &Command, out: &mut Reply) {
     [first, last, step].into_iter().for_each(|place| out.integer(place));
     let categories = categories(command);
     out.set(categories.len());
-    categories.iter().for_each(|category| out.simple(category));
+    categories.iter().for_each(|category| out.simple(&format!("@{category}")));
     out.array(0);
     key_specifications(command, out);
     out.array(command.subcommands.len());
     command.subcommands.iter().for_each(|subcommand| describe(subcommand, out));
-}
-
-fn categories(command: &Command) -> Vec<String> {
-    use crate::commands::command::flags::{ADMIN, BLOCKING, FAST, PUBSUB};
-    let mut categories = Vec::new();
-    for (flag, name) in [(WRITE, "@write"), (READONLY, "@read")] {
-        if command.has(flag) {
-            categories.push(name.to_owned());
-        }
-    }
-    let family = match command.family {
-        Family::Generic => Some("keyspace"),
-        Family::SortedSet => Some("sortedset"),
-        Family::Transactions => Some("transaction"),
-        Family::Server => None,
-        other => Some(other.name()),
-    };
-    categories.extend(family.map(|family| format!("@{family}")));
-    for (flag, name) in [(ADMIN, "@admin"), (ADMIN, "@dangerous"), (PUBSUB, "@pubsub"), (BLOCKING, "@blocking")] {
-        if command.has(flag) {
-            categories.push(name.to_owned());
-        }
-    }
-    categories.push(if command.has(FAST) { "@fast" } else { "@slow" }.to_owned());
-    categories
 }
 
 /// Where the search for keys begins.
@@ -208,7 +184,7 @@ fn list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             wanted = Box::new(move |command| pattern::matches_any_case(given, command.name.as_bytes()));
         } else if let Some(given) = words.take_with_value("ACLCAT") {
             wanted = Box::new(move |command| {
-                categories(command).iter().any(|category| category.as_bytes().get(1..) == Some(given))
+                categories(command).iter().any(|category| category.as_bytes().eq_ignore_ascii_case(given))
             });
         } else if words.take_with_value("MODULE").is_some() {
             wanted = Box::new(|_| false);

@@ -4,10 +4,12 @@
 //! of them. A new family is a module here, a line in `table`, and where it needs other elements than those of
 //! `keyspace::layout`, a line there.
 
+pub mod acl;
 pub mod arguments;
 pub mod bitfield;
 pub mod bitmaps;
 pub mod blocking;
+pub mod categories;
 pub mod client;
 pub mod collections;
 pub mod command;
@@ -27,6 +29,7 @@ pub mod lcs;
 pub mod lists;
 pub mod lolwut;
 pub mod memory;
+pub mod permission;
 pub mod persistence;
 pub mod pubsub;
 pub mod scan;

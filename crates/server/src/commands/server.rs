@@ -11,15 +11,7 @@ const CONTROL: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    Command::alone(FAMILY, "acl", -2, 0, acl_help)
-        .doc("6.0.0", "A container for Access List Control commands.")
-        .subcommands(&[
-            Command::alone(FAMILY, "acl|list", 2, CONTROL, acl_list).doc("6.0.0", "Lists the users' rules."),
-            Command::alone(FAMILY, "acl|users", 2, CONTROL, acl_users).doc("6.0.0", "Lists the users."),
-            Command::alone(FAMILY, "acl|whoami", 2, NOSCRIPT | LOADING | STALE, acl_whoami)
-                .doc("6.0.0", "Returns the user of the connection."),
-        ]),
-    Command::alone(FAMILY, "config", -2, 0, acl_help)
+    Command::alone(FAMILY, "config", -2, 0, container)
         .doc("2.0.0", "A container for server configuration commands.")
         .subcommands(&[
             Command::alone(FAMILY, "config|get", -3, CONTROL, config_get).doc("2.0.0", "Returns parameters."),
@@ -37,34 +29,8 @@ pub const COMMANDS: &[Command] = &[
     Command::new(FAMILY, "time", 1, LOADING | STALE | FAST, time).doc("2.6.0", "Returns the server's time."),
 ];
 
-fn acl_help(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+fn container(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Err(Failure::SYNTAX)
-}
-
-fn rules(cx: &Context<'_, '_>) -> &'static str {
-    // The password's digest is nobody's business.
-    match cx.shared.config.get("requirepass").is_empty() {
-        true => "user default on nopass ~* &* +@all",
-        false => "user default on #(hidden) ~* &* +@all",
-    }
-}
-
-fn acl_list(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    let rules = rules(cx);
-    cx.out.array(1);
-    cx.out.bulk(rules);
-    Ok(())
-}
-
-fn acl_users(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    cx.out.array(1);
-    cx.out.bulk("default");
-    Ok(())
-}
-
-fn acl_whoami(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    cx.out.bulk("default");
-    Ok(())
 }
 
 fn config_get(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
@@ -89,6 +55,9 @@ fn config_set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     let changes: Vec<(&[u8], &[u8])> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     cx.shared.config.set(&changes).map_err(|why| Failure::new(format!("ERR {why}")))?;
+    for (_, password) in changes.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"requirepass")) {
+        cx.shared.users.set_default_password(password);
+    }
     cx.out.ok();
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! All commands. A family adds its table here.
 
+use crate::acl::catalogue::Catalogue;
+use crate::commands::categories::categories;
 use crate::commands::command::{Command, Registry};
 use crate::commands::dump::commands as dump;
 use crate::commands::geo::{places, search};
@@ -7,11 +9,12 @@ use crate::commands::hyperloglog::commands as hyperloglog;
 use crate::commands::sorted_sets::{algebra, basic, pops, ranges};
 use crate::commands::streams::{self, claims, group_commands, reading};
 use crate::commands::{
-    bitfield, bitmaps, blocking, client, connection, diagnostics, expiry, hashes, info, introspection, keys, lcs,
+    acl, bitfield, bitmaps, blocking, client, connection, diagnostics, expiry, hashes, info, introspection, keys, lcs,
     lists, lolwut, memory, persistence, pubsub, scan, server, set_algebra, sets, sorting, strings, transactions,
 };
 
 const TABLES: &[&[Command]] = &[
+    acl::COMMANDS,
     algebra::COMMANDS,
     basic::COMMANDS,
     bitfield::COMMANDS,
@@ -55,6 +58,13 @@ const TABLES: &[&[Command]] = &[
 #[must_use]
 pub fn registry() -> Registry {
     Registry::new(TABLES.iter().copied().flatten())
+}
+
+/// The names of these commands and of their subcommands, with their categories.
+#[must_use]
+pub fn catalogue(registry: &Registry) -> Catalogue {
+    let all = registry.all().iter().flat_map(|command| std::iter::once(*command).chain(command.subcommands));
+    Catalogue::new(all.map(|command| (command.name, categories(command))))
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ impl Connection {
     fn carry_out(&mut self, executor: &Executor<'_>) -> bool {
         if self.requests.is_empty() && self.broken.is_none() {
             let most = usize::try_from(executor.shared.config.max_bulk_bytes()).unwrap_or(0);
-            self.broken = self.requests.parse(REQUESTS_AT_A_TIME, most, self.session.is_trusted).err();
+            self.broken = self.requests.parse(REQUESTS_AT_A_TIME, most, self.session.user.is_some()).err();
         }
         if self.requests.is_empty() {
             self.requests.consume(0);

@@ -290,8 +290,8 @@ impl EventLoop {
             self.shared.clients.remove(id);
             return;
         }
-        let is_trusted = self.shared.config.get("requirepass").is_empty();
-        self.connections.insert(id, Connection::new(stream, Session::new(client, is_trusted), until));
+        let session = Session::new(client, self.shared.users.anonymous());
+        self.connections.insert(id, Connection::new(stream, session, until));
         ready.insert(id);
     }
 
@@ -339,7 +339,7 @@ fn admissible(
         TOO_MANY
     } else if !address.ip().to_canonical().is_loopback()
         && shared.config.get("protected-mode") == "yes"
-        && shared.config.get("requirepass").is_empty()
+        && shared.users.anonymous().is_some()
         && !admission.is_some_and(Admission::asks)
     {
         PROTECTED

@@ -86,6 +86,17 @@ impl Channels {
         sent
     }
 
+    /// What a client has subscribed to.
+    pub fn of_client(&self, client: u64) -> Vec<(Topic, Bytes)> {
+        let topics = [Topic::Channel, Topic::Pattern, Topic::Shard];
+        let of_topic = |topic: Topic| {
+            let subscribers = lock(self.of(topic));
+            let own = subscribers.iter().filter(|(_, clients)| clients.contains_key(&client));
+            own.map(|(name, _)| (topic, name.clone())).collect::<Vec<_>>()
+        };
+        topics.into_iter().flat_map(of_topic).collect()
+    }
+
     /// The names that have subscribers.
     pub fn names(&self, topic: Topic) -> Vec<Bytes> {
         lock(self.of(topic)).keys().cloned().collect()

@@ -1,5 +1,6 @@
 //! Who is connected.
 
+use crate::acl::users::DEFAULT;
 use crate::state::mailbox::{Mailbox, Message};
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
@@ -29,6 +30,8 @@ pub struct Client {
 pub struct Described {
     /// The name that it gave itself.
     pub name: Bytes,
+    /// The user that it is.
+    pub user: Bytes,
     /// The database that it uses.
     pub database: usize,
     /// Its latest command.
@@ -93,7 +96,7 @@ impl Client {
 
     /// The line of `CLIENT LIST`. The name has no spaces or line ends: `CLIENT SETNAME` refuses them.
     #[must_use]
-    pub fn line(&self, now_ms: u64, user: &str) -> String {
+    pub fn line(&self, now_ms: u64) -> String {
         let described = self.described();
         let mut flags = String::new();
         for (is_set, flag) in [
@@ -116,7 +119,7 @@ impl Client {
             line,
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub=0 multi={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
-             user={user} redir=-1 resp={}",
+             user={} redir=-1 resp={}",
             self.id,
             self.address,
             self.local,
@@ -131,6 +134,7 @@ impl Client {
             described.reply_bytes,
             described.request_bytes + described.reply_bytes,
             described.command,
+            crate::text::shown::short(&described.user, usize::MAX),
             described.protocol,
         );
         line
@@ -148,7 +152,8 @@ impl Clients {
     /// Adds a client.
     pub fn add(&self, mailbox: Arc<Mailbox>, address: SocketAddr, local: SocketAddr, now_ms: u64) -> Arc<Client> {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let described = Described { command: "NULL", at_ms: now_ms, protocol: 2, ..Described::default() };
+        let user = Bytes::from_static(DEFAULT);
+        let described = Described { user, command: "NULL", at_ms: now_ms, protocol: 2, ..Described::default() };
         let client = Client { id, address, local, since_ms: now_ms, mailbox, described: Mutex::new(described) };
         let client = Arc::new(client);
         lock(&self.connected).insert(id, Arc::clone(&client));

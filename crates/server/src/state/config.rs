@@ -27,6 +27,8 @@ type Parameter = (&'static str, &'static str, Change);
 pub const MAX_BULK_BYTES: i64 = (64 << 20) - 64;
 
 const PARAMETERS: &[Parameter] = &[
+    ("aclfile", "", Change::Never),
+    ("acllog-max-len", "128", Change::Number(0, 1 << 20)),
     ("appendfsync", "no", Change::Never),
     ("appendonly", "no", Change::Never),
     ("bind", "127.0.0.1", Change::Never),

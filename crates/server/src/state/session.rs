@@ -1,5 +1,7 @@
 //! What one connection has said about itself.
 
+use crate::acl::user::User;
+use crate::acl::users::DEFAULT;
 use crate::keyspace::transaction::Name;
 use crate::state::channels::Topic;
 use crate::state::clients::Client;
@@ -88,8 +90,8 @@ pub struct Session {
     pub client: Arc<Client>,
     /// The database that it uses.
     pub database: usize,
-    /// Whether it may do anything: it has given the password, or none is needed.
-    pub is_trusted: bool,
+    /// The user that it is; `None` before it has logged in.
+    pub user: Option<Arc<User>>,
     /// Which replies it wants.
     pub replies: Replies,
     /// The transaction that has begun.
@@ -115,6 +117,13 @@ impl Session {
         !self.is_closing && self.blocked.is_none() && self.held_until.is_none()
     }
 
+    /// It is another user from now on.
+    pub fn log_in(&mut self, user: Option<Arc<User>>) {
+        let name = user.as_ref().map_or(Bytes::from_static(DEFAULT), |user| user.name().clone());
+        self.client.describe(|described| described.user = name);
+        self.user = user;
+    }
+
     /// The next transaction depends on nothing.
     pub fn unwatch(&mut self, watches: &Watches) {
         if let Some(watched) = self.watched.take() {
@@ -124,11 +133,11 @@ impl Session {
 
     /// A client that has said nothing.
     #[must_use]
-    pub fn new(client: Arc<Client>, is_trusted: bool) -> Self {
+    pub fn new(client: Arc<Client>, user: Option<Arc<User>>) -> Self {
         Self {
             client,
             database: 0,
-            is_trusted,
+            user,
             replies: Replies::On,
             queue: None,
             watched: None,

@@ -1,10 +1,12 @@
 //! Everything that connections share.
 
+use crate::acl::denials::Denial;
+use crate::acl::users::Users;
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::locks::Locks;
 use crate::keyspace::spaces::Spaces;
 use crate::state::channels::Channels;
-use crate::state::clients::Clients;
+use crate::state::clients::{Client, Clients};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
 use crate::state::durations::DurationCounters;
@@ -13,6 +15,7 @@ use crate::state::pause::Pause;
 use crate::state::slow_log::SlowLog;
 use crate::state::waiting::Waiting;
 use crate::state::watches::Watches;
+use bytes::Bytes;
 use forebay::Store;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::{Clock, Random};
@@ -29,6 +32,8 @@ pub struct Shared {
     pub spaces: Spaces,
     /// Who may touch which keys.
     pub locks: Locks,
+    /// Users, and what they may do.
+    pub users: Users,
     /// Who is connected.
     pub clients: Clients,
     /// Parameters.
@@ -72,7 +77,13 @@ impl Shared {
     ///
     /// # Errors
     /// Those of the database.
-    pub fn new(store: Store, address: SocketAddr, threads: usize, clock: Arc<dyn Clock>) -> Outcome<Self> {
+    pub fn new(
+        store: Store,
+        users: Users,
+        address: SocketAddr,
+        threads: usize,
+        clock: Arc<dyn Clock>,
+    ) -> Outcome<Self> {
         let secret = || {
             Random::secret().map_err(|error| crate::keyspace::failure::Failure::new(format!("ERR randomness: {error}")))
         };
@@ -81,6 +92,7 @@ impl Shared {
             spaces: Spaces::open(&store)?,
             store,
             locks: Locks::default(),
+            users,
             clients: Clients::default(),
             config: Config::default(),
             counters: Counters::default(),
@@ -101,6 +113,14 @@ impl Shared {
             random: Mutex::new(Random::seeded(seed as u64)),
             stopping: AtomicBool::new(false),
         })
+    }
+
+    /// Remembers that a client was denied something.
+    pub fn deny(&self, client: &Client, reason: &'static str, context: &'static str, object: &[u8], user: Bytes) {
+        let at_ms = self.clock.wall_ms();
+        let object = Bytes::copy_from_slice(object);
+        let denial = Denial { count: 1, reason, context, object, user, at_ms, client: client.line(at_ms) };
+        self.users.denials.add(denial, usize::try_from(self.config.number("acllog-max-len")).unwrap_or(0));
     }
 
     /// A random word that need not be secret.

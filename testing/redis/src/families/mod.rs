@@ -1,5 +1,6 @@
 //! The families of commands, each a table of templates ([`crate::template`]).
 
+mod access;
 mod generic;
 mod geo;
 mod hashes;
@@ -26,6 +27,7 @@ pub struct Family {
 
 /// All families.
 pub const FAMILIES: &[Family] = &[
+    Family { name: "access", prefix: "s", tables: &[access::TABLE, strings::TABLE] },
     Family { name: "strings", prefix: "s", tables: &[strings::TABLE, OTHERS] },
     Family { name: "fractions", prefix: "s", tables: &[strings::FRACTIONS, OTHERS] },
     Family { name: "bitmaps", prefix: "s", tables: &[strings::BITS, OTHERS] },

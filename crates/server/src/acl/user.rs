@@ -1,0 +1,107 @@
+//! A user: whether it may log in and with what, and what it may do.
+
+use crate::acl::selector::{Asked, Denied, Selector};
+use bytes::Bytes;
+use forebay_env::sync::{Mutex, lock};
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use subtle::{Choice, ConstantTimeEq};
+
+/// The digest of a password.
+pub type PasswordDigest = [u8; SHA256_OUTPUT_LEN];
+
+/// The digest of a password.
+#[must_use]
+pub fn digest_of(password: &[u8]) -> PasswordDigest {
+    let mut bytes = [0; SHA256_OUTPUT_LEN];
+    bytes.copy_from_slice(digest(&SHA256, password).as_ref());
+    bytes
+}
+
+/// What is said of a user. An empty one may not log in, and may do nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// Whether it may log in.
+    pub is_on: bool,
+    /// Whether any password is right.
+    pub has_no_password: bool,
+    /// What `sanitize-payload` or `skip-sanitize-payload` said, which is kept for who reads it: no payload is taken here.
+    pub sanitizes: Option<bool>,
+    /// Digests of passwords.
+    pub passwords: Vec<PasswordDigest>,
+    /// What it may do.
+    pub root: Selector,
+    /// What else it may do.
+    pub selectors: Vec<Selector>,
+}
+
+impl Rules {
+    /// Judges what is asked for: one of the selectors must allow it.
+    ///
+    /// # Errors
+    /// Why it is not allowed.
+    pub fn judge(&self, asked: &Asked<'_>) -> Result<(), Denied> {
+        let mut denied = match self.root.judge(asked) {
+            Ok(()) => return Ok(()),
+            Err(denied) => denied,
+        };
+        for selector in &self.selectors {
+            match selector.judge(asked) {
+                Ok(()) => return Ok(()),
+                Err(other) => denied = denied.max(other),
+            }
+        }
+        Err(denied)
+    }
+
+    /// Whether it may log in with a password. Takes as long whichever password is wrong.
+    #[must_use]
+    pub fn admit(&self, password: &[u8]) -> bool {
+        let given = digest_of(password);
+        let is_known = self.passwords.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&given));
+        self.is_on && (self.has_no_password || bool::from(is_known))
+    }
+}
+
+/// A user. Connections that have logged in share it, so that other rules hold for them at once.
+#[derive(Debug)]
+pub struct User {
+    name: Bytes,
+    may_do_all: AtomicBool,
+    rules: Mutex<Arc<Rules>>,
+}
+
+impl User {
+    /// A user of whom this is said.
+    #[must_use]
+    pub fn new(name: Bytes, rules: Rules) -> Self {
+        let user = Self { name, may_do_all: AtomicBool::new(false), rules: Mutex::default() };
+        user.set(rules);
+        user
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &Bytes {
+        &self.name
+    }
+
+    /// What is said of the user now.
+    pub fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&lock(&self.rules))
+    }
+
+    /// Something else is said of the user from now on.
+    pub fn set(&self, rules: Rules) {
+        let mut held = lock(&self.rules);
+        self.may_do_all.store(rules.root.allows_all(), Ordering::Relaxed);
+        *held = Arc::new(rules);
+    }
+
+    /// Whether the user may do everything, which is most often so and quickly known.
+    #[must_use]
+    pub fn may_do_all(&self) -> bool {
+        self.may_do_all.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,157 @@
+//! Whether a user may do what a request asks for.
+//!
+//! What a command does with its keys follows from whether it reads or writes, and from the lists here. They are those of Redis:
+//! a command that tells nothing of a value but that it is there, its type or its length, needs no right to read it.
+
+use crate::acl::selector::{Access, Asked, Channel, Denied};
+use crate::acl::user::User;
+use crate::acl::users::Users;
+use crate::commands::arguments::Arguments;
+use crate::commands::command::{Command, flags};
+use crate::keyspace::failure::Failure;
+
+/// Commands that tell nothing of a value.
+const TELL_NOTHING: &[&str] = &[
+    "exists",
+    "hexists",
+    "hlen",
+    "hstrlen",
+    "llen",
+    "memory|usage",
+    "object|encoding",
+    "object|freq",
+    "object|idletime",
+    "object|refcount",
+    "scard",
+    "sismember",
+    "strlen",
+    "touch",
+    "type",
+    "watch",
+    "xlen",
+    "zcard",
+];
+/// Commands that write, and tell what was there.
+const READ_TOO: &[&str] = &[
+    "bitfield",
+    "blmpop",
+    "blpop",
+    "brpop",
+    "bzmpop",
+    "bzpopmax",
+    "bzpopmin",
+    "decr",
+    "decrby",
+    "eval",
+    "evalsha",
+    "fcall",
+    "getdel",
+    "getex",
+    "getset",
+    "hincrby",
+    "hincrbyfloat",
+    "incr",
+    "incrby",
+    "incrbyfloat",
+    "lmpop",
+    "lpop",
+    "move",
+    "pfcount",
+    "rpop",
+    "setbit",
+    "spop",
+    "zincrby",
+    "zmpop",
+    "zpopmax",
+    "zpopmin",
+];
+/// Commands whose first key is read and removed, and the second written.
+const MOVE: &[&str] = &["blmove", "brpoplpush", "lmove", "rename", "renamenx", "rpoplpush", "smove"];
+/// Commands whose first key is written, and the others read.
+const STORE: &[&str] = &[
+    "bitop",
+    "geosearchstore",
+    "pfmerge",
+    "sdiffstore",
+    "sinterstore",
+    "sunionstore",
+    "zdiffstore",
+    "zinterstore",
+    "zrangestore",
+    "zunionstore",
+];
+
+/// What a command does with its first key, and with the others.
+fn access(command: &Command, arguments: Arguments<'_>) -> (Access, Access) {
+    let name = command.name;
+    let same = |access| (access, access);
+    match name {
+        _ if TELL_NOTHING.contains(&name) => same(Access::NONE),
+        _ if READ_TOO.contains(&name) => same(Access::BOTH),
+        _ if MOVE.contains(&name) => (Access::BOTH, Access::WRITE),
+        _ if STORE.contains(&name) => (Access::WRITE, Access::READ),
+        "copy" | "georadius" | "georadiusbymember" | "sort" => (Access::READ, Access::WRITE),
+        "xreadgroup" => same(Access::READ),
+        "set" if (3..arguments.len()).any(|place| arguments.is(place, "GET")) => same(Access::BOTH),
+        _ if command.has(flags::WRITE) => same(Access::WRITE),
+        _ => same(Access::READ),
+    }
+}
+
+fn channels<'a>(command: &Command, arguments: Arguments<'a>) -> Vec<Channel<'a>> {
+    let (names, is_pattern) = match command.name {
+        "publish" | "spublish" => (arguments.range(1, 2), false),
+        "subscribe" | "ssubscribe" => (arguments.from(1), false),
+        "psubscribe" => (arguments.from(1), true),
+        _ => return Vec::new(),
+    };
+    names.iter().map(|name| Channel { name, is_pattern }).collect()
+}
+
+/// Something that a user may not do.
+#[derive(Debug, Clone, Copy)]
+pub struct Refusal<'a> {
+    /// `command`, `key` or `channel`.
+    pub reason: &'static str,
+    /// Which one.
+    pub object: &'a [u8],
+}
+
+impl Refusal<'_> {
+    /// The text of the error.
+    #[must_use]
+    pub fn failure(&self, command: &Command) -> Failure {
+        Failure::new(match self.reason {
+            "command" => format!("NOPERM this user has no permissions to run the '{}' command", command.name),
+            reason => format!("NOPERM this user has no permissions to access one of the {reason}s used as arguments"),
+        })
+    }
+}
+
+/// Whether a user may do what a request asks for.
+///
+/// # Errors
+/// What it may not.
+pub fn check<'a>(users: &Users, user: &User, command: &Command, arguments: Arguments<'a>) -> Result<(), Refusal<'a>> {
+    if user.may_do_all() || command.has(flags::NO_AUTH) {
+        return Ok(());
+    }
+    let of_command = Refusal { reason: "command", object: command.name.as_bytes() };
+    let Some(number) = users.catalogue().number(command.name) else { return Err(of_command) };
+    let (first, others) = access(command, arguments);
+    let places = command.key_places(arguments).into_iter();
+    let keys = places.enumerate().map(|(order, place)| (arguments.at(place), if order == 0 { first } else { others }));
+    let asked = Asked {
+        command: number,
+        first_argument: arguments.at(1),
+        keys: keys.collect(),
+        channels: channels(command, arguments),
+    };
+    user.rules().judge(&asked).map_err(|denied| match denied {
+        Denied::Command => of_command,
+        Denied::Key(place) => Refusal { reason: "key", object: asked.keys.get(place).map_or(&[][..], |(key, _)| *key) },
+        Denied::Channel(place) => {
+            Refusal { reason: "channel", object: asked.channels.get(place).map_or(&[][..], |channel| channel.name) }
+        }
+    })
+}
