@@ -98,9 +98,9 @@ fn follow(cx: &mut Context<'_, '_>, pattern: &[u8], elements: &[Bytes]) -> Outco
     Ok(found)
 }
 
-/// A number as C reads it.
+/// A number as C reads it: up to a zero byte.
 fn weight(text: &[u8]) -> Outcome<f64> {
-    let text = text.trim_ascii_start();
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default().trim_ascii_start();
     let weight = if text.is_empty() { Some(0.0) } else { number::double(text) };
     weight.ok_or(Failure::text("ERR One or more scores can't be converted into double"))
 }
@@ -187,6 +187,14 @@ fn sort_ro(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weights_are_read_as_c_reads_them() {
+        for (text, expected) in [("", Some(0.0)), (" 1.5", Some(1.5)), ("2\0x", Some(2.0)), ("x", None), ("nan", None)]
+        {
+            assert_eq!(weight(text.as_bytes()).ok(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn patterns_lead_to_keys_and_fields() {

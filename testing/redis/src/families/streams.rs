@@ -39,7 +39,7 @@ pub(super) const TABLE: &str = "
     times 2 XINFO STREAM {k} (FULL|FULL COUNT {n}|FULL COUNT x|FULL x|x|)
     times 3 XINFO GROUPS {k}
     times 2 XINFO CONSUMERS {k} {gr}
-    = 1  XINFO (NOSUCH|STREAM|HELP x)
+    = 1  XINFO (NOSUCH|STREAM)
     = 1  COMMAND GETKEYS (XREAD STREAMS a b 0 0|XREADGROUP GROUP streams c COUNT 1 STREAMS a >)
     = 1  OBJECT ENCODING {k}
 ";
