@@ -94,7 +94,7 @@ impl Tree {
         time: ReadTime<'_>,
         chain: &mut Chain,
     ) -> Result<()> {
-        let mut probe = Probe::new(&self.learnt, &view.version, key, number).to_older();
+        let mut probe = Probe::new(&self.learnt, &view.version, key, number).towards_older();
         probe.approach();
         if !probe.approach_entries() {
             return self.check_open();

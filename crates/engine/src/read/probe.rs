@@ -215,7 +215,7 @@ impl<'v> Probe<'v> {
     }
 
     /// A walk that goes from a record to older ones ([`Probe::go_behind`]). Addresses that were learnt are of newest ones.
-    pub(crate) fn to_older(mut self) -> Self {
+    pub(crate) fn towards_older(mut self) -> Self {
         self.distrusts = true;
         self
     }
