@@ -49,19 +49,28 @@ struct Questions<'v> {
     record_bytes: u64,
 }
 
+/// What came of asking the memory node.
+#[derive(Default)]
+pub(crate) struct Searched<'v> {
+    /// The tables that were searched, and the bytes that this cost for each of them.
+    pub(crate) tables: Vec<&'v Arc<Table>>,
+    pub(crate) bytes_each: u64,
+    /// All that was asked was answered: what waits still had no room in the message, or is out of the node's reach.
+    pub(crate) is_answered: bool,
+}
+
 /// Has the memory node look up what `probes` wait for, where that costs less. Probes without an answer go on waiting.
-/// Returns the tables that were searched, and the bytes that this cost for each of them.
-pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> (Vec<&'v Arc<Table>>, u64) {
+pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> Searched<'v> {
     let searches = tree.remote.searches();
     let delegating = Delegating::new(tree.options.delegation, &tree.remote.memory_node().link().capabilities());
     if !delegating.is_possible() || !tree.remote.can_search() {
-        return (Vec::new(), 0);
+        return Searched::default();
     }
     let server = tree.remote.server();
     let questions = Questions::of(probes);
     let searched = questions.job.keys.len();
     if searched == 0 {
-        return (Vec::new(), 0);
+        return Searched::default();
     }
     let mut arguments = Vec::new();
     questions.job.encode(&mut arguments);
@@ -74,21 +83,21 @@ pub(crate) fn look_up<'v>(tree: &Tree, probes: &mut [&mut Probe<'v>]) -> (Vec<&'
     if !delegating.delegates(cost, searches.waiting()) {
         searches.spared();
         add(&counters.read_keys, searched as u64);
-        return (Vec::new(), 0);
+        return Searched::default();
     }
     let sent = arguments.len();
     // Where another member serves by now, the places are not those of the blocks.
     let asked = ask(tree, arguments, searched).filter(|_| tree.remote.server() == server);
     let Some((result, received)) = asked else {
         add(&counters.refusals, 1);
-        return (Vec::new(), 0);
+        return Searched::default();
     };
     add(&counters.searches, 1);
     add(&counters.searched_keys, searched as u64);
     let tables = questions.tables();
-    questions.answer(tree, result, probes);
-    let each = (sent + received) as u64 / tables.len().max(1) as u64;
-    (tables, each)
+    let is_answered = questions.answer(tree, result, probes);
+    let bytes_each = (sent + received) as u64 / tables.len().max(1) as u64;
+    Searched { tables, bytes_each, is_answered }
 }
 
 /// Makes the call. `None` when the node does not answer, whatever the cause.
@@ -165,9 +174,10 @@ impl<'v> Questions<'v> {
         tables.filter(|(_, has_block)| *has_block).map(|(table, _)| *table).collect()
     }
 
-    /// Passes the answers to the probes.
-    fn answer(self, tree: &Tree, result: SearchResult, probes: &mut [&mut Probe<'v>]) {
+    /// Passes the answers to the probes. Whether all were right.
+    fn answer(self, tree: &Tree, result: SearchResult, probes: &mut [&mut Probe<'v>]) -> bool {
         let counters = &tree.counters.delegation;
+        let mut are_right = true;
         for (question, hit) in self.questions.into_iter().zip(result.hits) {
             let Some(probe) = probes.get_mut(question.probe) else { continue };
             let is_long = hit.as_ref().is_some_and(|hit| hit.record.is_none());
@@ -177,9 +187,13 @@ impl<'v> Questions<'v> {
                     probe.look_up(answers);
                 }
                 // The blocks are read instead, and errors in them named.
-                None => add(&counters.refusals, 1),
+                None => {
+                    add(&counters.refusals, 1);
+                    are_right = false;
+                }
             }
         }
+        are_right
     }
 }
 

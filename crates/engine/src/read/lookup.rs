@@ -30,11 +30,11 @@ const LOAD_BYTES: u64 = 256 << 10;
 pub(crate) fn look_up<'v>(tree: &Tree, endpoint: &mut Taken<'_>, probes: &mut [&mut Probe<'v>]) -> Result<()> {
     probes.iter_mut().for_each(|probe| probe.look_up_learnt());
     loop {
-        let (searched, bytes) = delegated::look_up(tree, probes);
-        if searched.is_empty() {
+        let searched = delegated::look_up(tree, probes);
+        searched.tables.iter().try_for_each(|table| load_if_due(endpoint, table, searched.bytes_each))?;
+        if !searched.is_answered {
             return read_blocks(endpoint, probes);
         }
-        searched.into_iter().try_for_each(|table| load_if_due(endpoint, table, bytes))?;
     }
 }
 
