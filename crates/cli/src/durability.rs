@@ -1,7 +1,7 @@
 //! Flags that say what a database survives.
 
 use crate::units;
-use forebay::{DEFAULT_NAME, DirectoryOptions, Durability, Storage, StorageOptions, Syncing};
+use forebay::{DEFAULT_NAME, DirectoryOptions, Durability, ErrorKind, Storage, StorageOptions, Syncing};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -75,7 +75,10 @@ pub fn open_storage(url: &str) -> Result<Storage, String> {
 /// The same.
 pub fn open_existing_storage(url: &str) -> Result<Storage, String> {
     let options = StorageOptions { create_directory: false, ..StorageOptions::default() };
-    Storage::open(url, options).map_err(|error| error.to_string())
+    Storage::open(url, options).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => format!("{error}: is the path right?"),
+        _ => error.to_string(),
+    })
 }
 
 impl DurabilityArguments {

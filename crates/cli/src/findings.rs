@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Stage};
 use crate::output::{self, Format};
+use crate::place;
 use comfy_table::{CellAlignment, Table, presets};
 use forebay::{Cell, ErrorKind, Finding, Report, Section};
 use forebay_dump::tsv;
@@ -24,7 +25,8 @@ pub fn failure(report: &Report, what: &str) -> Option<Failure> {
     let count = report.problems.len();
     // What is missing is not what was written, either.
     let kind = if first.kind == ErrorKind::NotFound { ErrorKind::Corrupt } else { first.kind };
-    let message = format!("{what}: {count} problems, the first is {}: {}", first.object, one_line(&first.detail));
+    let (object, detail, hint) = (&first.object, one_line(&first.detail), place::advice(kind));
+    let message = format!("{what}: {count} problems, the first is {object}: {detail}{hint}");
     Some(Failure::new(kind, Stage::Running, message))
 }
 

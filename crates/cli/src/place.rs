@@ -4,7 +4,8 @@ use crate::arguments::MemoryArguments;
 use crate::durability::open_existing_storage;
 use crate::failure::{Failure, Stage};
 use crate::nodes::with_hint;
-use forebay::{DEFAULT_NAME, Options, Storage, Store, StoredDatabase};
+use forebay::{DEFAULT_NAME, ErrorKind, Options, Storage, Store, StoredDatabase};
+use std::fmt::Display;
 
 /// Where the database lies.
 #[derive(Debug, Clone, clap::Args)]
@@ -40,8 +41,24 @@ impl StoredArguments {
     }
 }
 
+/// What to do about storage that is damaged, or that may not be read.
+pub const fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Corrupt => {
+            "; forebay verify tells all that is damaged: restore that from a copy, or save the rest with forebay repair"
+        }
+        ErrorKind::AccessDenied => "; mend the permissions of the directory, or the credentials",
+        _ => "",
+    }
+}
+
+fn advised(error: &impl Display, kind: ErrorKind) -> String {
+    format!("{error}{}", advice(kind))
+}
+
 fn stored(storage: &Storage, name: &str) -> Result<StoredDatabase, Failure> {
-    StoredDatabase::new(storage, name).map_err(|error| Failure::new(error.kind(), Stage::Start, error))
+    StoredDatabase::new(storage, name)
+        .map_err(|error| Failure::new(error.kind(), Stage::Start, advised(&error, error.kind())))
 }
 
 impl PlaceArguments {
@@ -74,8 +91,14 @@ impl PlaceArguments {
     /// When it is not there, or cannot be opened.
     pub fn open(&self) -> Result<Store, Failure> {
         let (name, memory) = (self.name()?, &self.memory.memory);
-        let starting =
-            |error: forebay::Error| Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, memory));
+        let starting = |error: forebay::Error| {
+            let kind = error.kind();
+            let message = match &self.storage {
+                Some(_) => advised(&with_hint(kind, &error, memory), kind),
+                None => with_hint(kind, &error, memory),
+            };
+            Failure::new(kind, Stage::Start, message)
+        };
         let recorded = match (&self.storage, memory.is_local()) {
             (Some(storage), _) => Store::options_of_stored(storage, name),
             (None, false) => Store::options_of(memory.all(), name),

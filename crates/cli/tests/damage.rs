@@ -221,7 +221,7 @@ fn objects_that_are_damaged_are_named() {
         fs::remove_file(&object).unwrap();
         check("gone");
         let opened = folder.run("dump", "--local-memory-size 256MiB").expect(6);
-        assert!(opened.error.contains(&name(&object)), "{opened:?}");
+        assert!(opened.error.contains(&name(&object)) && opened.error.contains("forebay repair"), "{opened:?}");
         // What it held is lost, and nothing else; no line is another one.
         let (report, lines) = folder.repair();
         assert!(report["problems"].to_string().contains(&name(&object)), "{report}");

@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// The process is killed when the database's objects, which are compressed, have this share of the file's bytes, per cent.
 const KILLED_AT_PERCENT: u64 = 15;
+/// Bytes of two files that are compared together.
+const PIECE_BYTES: u64 = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Which file, and how much of it.
@@ -226,14 +228,19 @@ fn compare(dump: &Path, lines: &HashSet<u64>) -> Outcome<u64> {
 
 /// Checks that two files have the same bytes.
 fn same(one: &Path, other: &Path) -> Outcome {
-    let open =
-        |path: &Path| File::open(path).map(BufReader::new).map_err(|error| format!("{}: {error}", path.display()));
-    let (mut one, mut other) = (open(one)?.bytes(), open(other)?.bytes());
-    for at in 0_u64.. {
-        match (one.next().transpose(), other.next().transpose()) {
-            (Ok(None), Ok(None)) => break,
-            (Ok(left), Ok(right)) if left == right => {}
-            _ => return Err(format!("they differ at byte {at}")),
+    let open = |path: &Path| File::open(path).map_err(|error| format!("{}: {error}", path.display()));
+    let piece = |file: &mut File| {
+        let mut bytes = Vec::with_capacity(PIECE_BYTES as usize);
+        file.take(PIECE_BYTES).read_to_end(&mut bytes).map(|_| bytes).map_err(|error| error.to_string())
+    };
+    let (mut one, mut other) = (open(one)?, open(other)?);
+    for number in 0.. {
+        let (left, right) = (piece(&mut one)?, piece(&mut other)?);
+        if left != right {
+            return Err(format!("they differ behind byte {}", number * PIECE_BYTES));
+        }
+        if left.is_empty() {
+            break;
         }
     }
     Ok(())

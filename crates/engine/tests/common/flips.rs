@@ -3,15 +3,18 @@
 use super::stored::{Process, of_disk, of_objects, options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch};
-use forebay_storage::{MemoryObjects, ObjectName, SimDisk};
+use forebay_env::thread::run_all;
+use forebay_storage::{MemoryObjects, ObjectInfo, ObjectName, SimDisk};
 use std::collections::BTreeMap;
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Bits that are tried of each database unless all are.
-const SAMPLE: u64 = 150;
+const SAMPLE: usize = 150;
+/// Threads that try them.
+const THREADS: usize = 8;
 /// Databases that are opened with one memory node, which keeps what it held of those that could not be opened.
-const OPENED_BY_ONE: u64 = 4;
+const OPENED_BY_ONE: usize = 4;
 
 fn key(number: u64) -> Vec<u8> {
     format!("k{number}").into_bytes()
@@ -119,32 +122,33 @@ fn is_allowed(
 }
 
 /// Tries bits: `flipped` gives the storage with a bit of an object flipped.
-fn try_bits(what: &str, storage: &Storage, flipped: impl Fn(&ObjectName, u64, u8) -> Storage) {
+fn try_bits(what: &str, storage: &Storage, flipped: impl Fn(&ObjectName, u64, u8) -> Storage + Sync) {
     let (with_last, without_last) = build(storage);
     let objects = storage.objects().list(None).unwrap();
-    let bits: u64 = objects.iter().map(|object| object.size_bytes * 8).sum();
-    let all = std::env::var("FOREBAY_BITS").is_ok_and(|value| value == "all");
-    let step = if all { 1 } else { (bits / SAMPLE).max(1) | 1 };
-    let mut process = Process::with_empty_memory();
-    let mut wrong = Vec::new();
-    let (mut before, mut tried) = (0, 0);
-    for object in &objects {
-        let length = object.size_bytes * 8;
-        for bit in (0..length).filter(|bit| (before + bit).is_multiple_of(step)) {
-            let storage = flipped(&object.name, bit / 8, 1 << (bit % 8));
-            tried += 1;
-            if tried % OPENED_BY_ONE == 0 {
-                process = Process::with_empty_memory();
-            }
-            if let Err(found) = is_allowed(&process, &storage, &with_last, &without_last) {
-                wrong.push(format!("{what}: bit {bit} of {} ({length} bits): {found}", object.name));
+    let of_object = |object: ObjectInfo| (0..object.size_bytes * 8).map(move |bit| (object.name.clone(), bit));
+    let all: Vec<_> = objects.into_iter().flat_map(of_object).collect();
+    let tries_all = std::env::var("FOREBAY_BITS").is_ok_and(|value| value == "all");
+    let step = if tries_all { 1 } else { (all.len() / SAMPLE).max(1) | 1 };
+    let tried: Vec<_> = all.iter().step_by(step).collect();
+    // Opening waits more than it computes.
+    let rows = tried.chunks(tried.len().div_ceil(THREADS)).collect();
+    let wrong = run_all(rows, |row| {
+        let mut wrong = Vec::new();
+        for some in row.chunks(OPENED_BY_ONE) {
+            let process = Process::with_empty_memory();
+            for (name, bit) in some {
+                let storage = flipped(name, bit / 8, 1 << (bit % 8));
+                if let Err(found) = is_allowed(&process, &storage, &with_last, &without_last) {
+                    wrong.push(format!("{what}: bit {bit} of {name}: {found}"));
+                }
             }
         }
-        before += length;
-    }
-    println!("{what}: {tried} of {bits} bits of {} objects", objects.len());
+        wrong
+    });
+    let wrong: Vec<_> = wrong.into_iter().flat_map(|row| row.expect("a thread panicked")).collect();
+    println!("{what}: {} of {} bits", tried.len(), all.len());
     assert!(wrong.is_empty(), "{} wrong, such as {:#?}", wrong.len(), &wrong[..wrong.len().min(5)]);
-    assert!(is_allowed(&process, storage, &with_last, &with_last).is_ok());
+    assert!(is_allowed(&Process::with_empty_memory(), storage, &with_last, &with_last).is_ok());
 }
 
 /// Flips bits of a database on a disk: its log is in files.
