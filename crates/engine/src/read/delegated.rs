@@ -9,7 +9,7 @@
 //! Tables in storage are out of the node's reach. They are looked up by reading, if the key is in no other table.
 
 use crate::plan::delegating::{Delegating, LookupCost};
-use crate::read::probe::{Answer, Probe};
+use crate::read::probe::{Answer, Delivered, Probe};
 use crate::terms::statistics::add;
 use crate::tree::shared::Tree;
 use crate::tree::table::Table;
@@ -226,8 +226,6 @@ fn found(table: &Table, probe: &Probe<'_>, hit: &SearchHit) -> Option<Answer> {
     let Some(bytes) = &hit.record else { return Some(Answer::At(place)) };
     let record = Record::decode(bytes).ok()?;
     let is_right = record.key == probe.user_key() && record.tag == hit.tag && record.tag.sequence() <= probe.number();
-    is_right.then(|| {
-        probe.learn(table, place, record.tag.sequence());
-        Answer::Here(bytes.as_slice().into())
-    })
+    let sequence = record.tag.sequence();
+    is_right.then(|| Answer::Here(Delivered { record: bytes.as_slice().into(), sequence, place }))
 }

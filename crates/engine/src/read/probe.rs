@@ -29,7 +29,7 @@ pub(crate) struct Probe<'v> {
     /// Results of lookups in tables whose point index is not held.
     looked_up: Vec<(TableId, Answer)>,
     /// The record that the walk has reached, if it came with an answer.
-    delivered: Option<Arc<[u8]>>,
+    delivered: Option<(&'v Arc<Table>, Delivered)>,
     /// The number of the record that the walk goes to because its address was learnt.
     trusted: Option<SequenceNumber>,
     /// A record turned out not to be the one that was learnt: this walk does without.
@@ -46,7 +46,16 @@ pub(crate) enum Answer {
     /// The newest one is here.
     At(Candidate),
     /// The newest one came with the answer, and is verified.
-    Here(Arc<[u8]>),
+    Here(Delivered),
+}
+
+/// A record that came with an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    pub(crate) record: Arc<[u8]>,
+    pub(crate) sequence: SequenceNumber,
+    /// Where the record is.
+    pub(crate) place: Candidate,
 }
 
 /// The next step of a walk.
@@ -196,7 +205,7 @@ impl<'v> Probe<'v> {
         match self.known(table).cloned() {
             Some(Answer::Absent) => {}
             Some(Answer::At(place)) => self.current = Some((table, Places::Copied(vec![place].into_iter()))),
-            Some(Answer::Here(record)) => self.delivered = Some(record),
+            Some(Answer::Here(delivered)) => self.delivered = Some((table, delivered)),
             None => match table.places(self.hash) {
                 Some(places) => self.current = Some((table, places)),
                 None => self.waiting = Some(table),
@@ -204,9 +213,12 @@ impl<'v> Probe<'v> {
         }
     }
 
-    /// The record of [`Step::Delivered`].
+    /// The record of [`Step::Delivered`]. Only now that the walk has come to it, tables with indexes on the way included, is it
+    /// known to be the newest.
     pub(crate) fn take_delivered(&mut self) -> Option<Arc<[u8]>> {
-        self.delivered.take()
+        let (table, Delivered { record, sequence, place }) = self.delivered.take()?;
+        self.learn(table, place, sequence);
+        Some(record)
     }
 
     /// What lookups have said of the table.
@@ -295,8 +307,8 @@ impl<'v> Probe<'v> {
         is_visible
     }
 
-    /// Remembers where the record is that a lookup has found.
-    pub(crate) fn learn(&self, table: &Table, place: Candidate, sequence: SequenceNumber) {
+    /// Remembers where the record is that a lookup has found, and that the walk has come to.
+    fn learn(&self, table: &Table, place: Candidate, sequence: SequenceNumber) {
         self.learnt.learn(self.hash, Address { table: table.id(), place, sequence, newest_to: self.number });
     }
 }
