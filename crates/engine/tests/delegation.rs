@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Cluster, SetClock, small_options};
+use forebay_base::KeyOrder;
 use forebay_engine::{Db, Delegation, Durability, IterOptions, Options, ShardBounds, Storage, StorageOptions, Syncing};
 use forebay_env::Random;
 use forebay_fabric::Counts;
@@ -457,4 +458,23 @@ fn scans_do_not_depend_on_who_begins_them() {
         let counts = db.statistics().delegation;
         assert!(counts.scans > 100 && counts.refusals == 0, "{counts:?}");
     }
+}
+
+#[test]
+fn a_scan_of_a_prefix_in_descending_order_begins_behind_the_next_prefix() {
+    let cluster = Cluster::start(64 << 20);
+    let db = cluster.open(Options { key_order: KeyOrder::ReverseBytewise, ..options(Delegation::Always, 0) });
+    for key in ["b", "ba", "bb", "c", "ca"] {
+        db.put(key.as_bytes(), key.as_bytes()).unwrap();
+    }
+    db.flush().unwrap();
+    let mut iterator = db.iter_with(&IterOptions { prefix: Some(b"b"), ..Default::default() }).unwrap();
+    let mut found = Vec::new();
+    iterator.seek(b"d").unwrap();
+    while iterator.valid() {
+        found.push(iterator.key().to_vec());
+        iterator.next().unwrap();
+    }
+    assert_eq!(found, [&b"bb"[..], b"ba", b"b"]);
+    assert!(db.statistics().delegation.scans > 0);
 }

@@ -98,10 +98,12 @@ impl DelegatedCursor {
         // Where another member serves by now, the places in the question may not be those of the blocks.
         let answer = ask(remote, arguments).filter(|_| tree.remote.server() == server);
         let answer = answer.and_then(|result| question.verified(result, bounds));
-        let Some((entries, is_whole)) = answer else {
+        let Some((mut entries, is_whole)) = answer else {
             add(&counters.refusals, 1);
             return None;
         };
+        // The answer begins with the target's key. A scan may begin behind that, as those of a prefix in descending order do.
+        entries.retain(|entry| bounds.order().compare_internal(entry.key(), target).is_ge());
         let end = match entries.last() {
             _ if is_whole => End::Whole,
             Some(last) => End::Behind(last.user_key.clone()),
@@ -123,7 +125,7 @@ impl DelegatedCursor {
     }
 
     pub(crate) fn key(&self) -> Option<InternalKey<'_>> {
-        self.current().map(|entry| InternalKey { user_key: &entry.user_key, tag: entry.tag })
+        self.current().map(Brought::key)
     }
 
     pub(crate) fn advance(&mut self) {
@@ -148,7 +150,7 @@ impl DelegatedCursor {
         rival: Option<Rival>,
     ) -> Result<Filled> {
         while let Some(entry) = self.current() {
-            let key = InternalKey { user_key: &entry.user_key, tag: entry.tag };
+            let key = entry.key();
             match visibility.decide(key, entry.expiry_ms) {
                 Verdict::Shown => {
                     batch.add(key.user_key, Some(entry.location()?))?;
@@ -168,6 +170,10 @@ impl DelegatedCursor {
 }
 
 impl Brought {
+    fn key(&self) -> InternalKey<'_> {
+        InternalKey { user_key: &self.user_key, tag: self.tag }
+    }
+
     fn location(&self) -> Result<Location<'_>> {
         match &self.value {
             Value::Here(value) => Ok(Location::Local(value)),
