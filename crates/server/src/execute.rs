@@ -27,6 +27,7 @@ use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::Requests;
 use crate::state::channels::Topic;
 use crate::state::counters::Counters;
+use crate::state::scripts::Job;
 use crate::state::session::{Queue, Replies, Session, Watched};
 use crate::state::shared::Shared;
 use crate::state::slow_log::{SlowCommand, kept};
@@ -183,7 +184,7 @@ impl<'s> Executor<'s> {
         }
         match command.run {
             Run::Together(_) => Planned::Together(command),
-            Run::Alone(_) | Run::Exclusive(_) | Run::Flow(_) => Planned::Alone(command),
+            Run::Alone(_) | Run::Exclusive(_) | Run::Script(_) | Run::Flow(_) => Planned::Alone(command),
         }
     }
 
@@ -215,6 +216,10 @@ impl<'s> Executor<'s> {
             Planned::Queued => enqueue(session, arguments).map(|()| out.simple("QUEUED")),
             Planned::Together(command) | Planned::Alone(command) => match command.run {
                 Run::Flow(flow) => self.flow(session, flow, arguments, out),
+                Run::Script(_) => {
+                    self.leave_to_scripts(session, arguments, out);
+                    return;
+                }
                 _ => {
                     self.run(session, &[(command, arguments)], out);
                     return;
@@ -247,10 +252,13 @@ impl<'s> Executor<'s> {
         carried
     }
 
-    /// Locks what these commands touch.
-    fn lock(&self, calls: &[(&'static Command, Arguments<'_>)]) -> Locked<'s> {
-        if calls.iter().any(|(command, _)| matches!(command.run, Run::Exclusive(_))) {
-            return self.shared.locks.lock_all();
+    /// Locks what these commands touch. Fails when a script keeps it for long.
+    fn lock(&self, calls: &[(&'static Command, Arguments<'_>)]) -> Outcome<Locked<'s>> {
+        if calls.iter().all(|(command, _)| command.has(flags::ALLOW_BUSY)) {
+            return Ok(Locked::nothing());
+        }
+        if calls.iter().any(|(command, _)| matches!(command.run, Run::Exclusive(_) | Run::Script(_))) {
+            return self.until(|| self.shared.locks.try_lock_all());
         }
         let layout = self.shared.spaces.layout();
         let mut stripes = Vec::with_capacity(calls.len());
@@ -259,7 +267,56 @@ impl<'s> Executor<'s> {
             stripes.extend(places.into_iter().map(|place| Locks::stripe(layout.hash(arguments.at(place)))));
         }
         let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE | flags::MAY_REPLICATE));
-        self.shared.locks.lock(&mut stripes, writes)
+        self.until(|| self.shared.locks.try_lock(&mut stripes, writes))
+    }
+
+    /// Tries until it has something, or a script is busy.
+    fn until<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Outcome<T> {
+        loop {
+            if let Some(found) = attempt() {
+                return Ok(found);
+            }
+            if self.shared.scripts.progress.wait() {
+                return Err(Failure::text(
+                    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                ));
+            }
+        }
+    }
+
+    /// Lets the thread of scripts carry out a request, for which the connection waits.
+    fn leave_to_scripts(&self, session: &mut Session, arguments: Arguments<'_>, out: &Reply) {
+        if session.replies == Replies::SkipNext {
+            session.replies = Replies::Skip;
+        }
+        let request: Vec<Bytes> = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
+        let (client, database, protocol) = (Arc::clone(&session.client), session.database, out.protocol());
+        let waiter = Waiter::new(Arc::clone(&client), database, protocol, Vec::new(), Vec::new(), None);
+        session.blocked = Some(Arc::new(waiter));
+        let (user, replies) = (session.user.clone(), session.replies);
+        if session.replies == Replies::Skip {
+            session.replies = Replies::On;
+        }
+        self.shared.scripts.submit(Job { client, user, database, protocol, replies, request });
+    }
+
+    /// Carries out a request in the thread of scripts.
+    pub fn carry_out(&self, job: Job) {
+        let words: Vec<&[u8]> = job.request.iter().map(|word| &word[..]).collect();
+        let arguments = Arguments::new(&words);
+        let mut session = Session::new(Arc::clone(&job.client), job.user);
+        (session.database, session.replies) = (job.database, job.replies);
+        let mut out = Reply::new(job.protocol);
+        match self.registry.resolve(arguments) {
+            Ok(command) => {
+                self.run(&mut session, &[(command, arguments)], &mut out);
+            }
+            Err(failure) => self.fail(&mut out, 0, &failure),
+        }
+        job.client.unblock(out.take());
+        if self.shared.scripts.take_missed() {
+            self.serve_at(self.shared.waiting.names().into());
+        }
     }
 
     /// Carries commands out together. Returns how many, and how many bytes they fetched.
@@ -271,12 +328,14 @@ impl<'s> Executor<'s> {
     ) -> (usize, usize) {
         let begun = self.shared.clock.now();
         let locked = self.lock(calls);
-        let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
+        let mut keys = self.transaction();
         let databases = self.shared.spaces.databases();
         let start = out.len();
-        let fetched = self.fetch(session, calls, &databases, &mut keys);
         let mut starts = Vec::with_capacity(calls.len());
-        let mut failed = fetched.err();
+        let mut failed = match &locked {
+            Ok(_) => self.fetch(session, calls, &databases, &mut keys).err(),
+            Err(failure) => Some(failure.clone()),
+        };
         for (command, arguments) in calls {
             if failed.is_some() || (!starts.is_empty() && out.len() - start > MAX_REPLY_BYTES) {
                 break;
@@ -304,6 +363,11 @@ impl<'s> Executor<'s> {
             self.serve_waiters(&keys);
         }
         (starts.len(), keys.writes().fetched_bytes())
+    }
+
+    fn transaction(&self) -> Transaction<'s> {
+        let shared = self.shared;
+        Transaction::new(&shared.store, &shared.spaces, shared.clock.wall_ms(), shared.config.events())
     }
 
     fn fetch(
@@ -357,7 +421,9 @@ impl<'s> Executor<'s> {
             described.command = command.name;
             described.at_ms = now_ms;
         });
-        let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler)) = command.run else {
+        let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler) | Run::Script(handler)) =
+            command.run
+        else {
             return Err(Failure::text("ERR the command is not possible here"));
         };
         let (shared, registry) = (self.shared, self.registry);
@@ -439,12 +505,17 @@ impl<'s> Executor<'s> {
         if keys.is_of_all() {
             changed.extend(waiting.names());
         }
+        self.serve_at(changed);
+    }
+
+    /// The same for those who wait at these keys.
+    fn serve_at(&self, mut changed: VecDeque<Name>) {
         while let Some(name) = changed.pop_front() {
-            for waiter in waiting.at(&name) {
+            for waiter in self.shared.waiting.at(&name) {
                 let Some(claim) = waiter.claim() else { continue };
                 let Some((bytes, touched)) = self.try_again(&waiter) else { continue };
                 claim.end();
-                waiting.remove(&waiter);
+                self.shared.waiting.remove(&waiter);
                 waiter.client.unblock(bytes);
                 changed.extend(touched);
             }
@@ -460,8 +531,11 @@ impl<'s> Executor<'s> {
         session.database = waiter.database;
         session.is_resumed = true;
         let mut out = Reply::new(waiter.protocol);
-        let _locked = self.lock(&[(command, arguments)]);
-        let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
+        let Ok(_locked) = self.lock(&[(command, arguments)]) else {
+            self.shared.scripts.miss();
+            return None;
+        };
+        let mut keys = self.transaction();
         let databases = self.shared.spaces.databases();
         let result = self.call(&mut session, command, arguments, &databases, &mut keys, &mut out);
         let result = result.and_then(|wait| self.finish(None, &mut keys).map(|()| wait));
@@ -486,6 +560,7 @@ impl<'s> Executor<'s> {
         if !self.shared.watches.is_empty() {
             self.shared.watches.changed(&keys.touched());
         }
+        self.shared.tell(keys);
         Ok(())
     }
 
@@ -564,9 +639,9 @@ impl<'s> Executor<'s> {
 
     fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Outcome {
         let layout = self.shared.spaces.layout();
-        let mut stripes = arguments.from(1).iter().map(|key| Locks::stripe(layout.hash(key))).collect();
-        let _locked = self.shared.locks.lock(&mut stripes, false);
-        let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
+        let mut stripes: Vec<usize> = arguments.from(1).iter().map(|key| Locks::stripe(layout.hash(key))).collect();
+        let _locked = self.until(|| self.shared.locks.try_lock(&mut stripes, false))?;
+        let mut keys = self.transaction();
         let space = self.shared.spaces.databases().get(session.database).copied().unwrap_or(0);
         keys.fetch(arguments.from(1).iter().map(|key| (space, *key)))?;
         for key in arguments.from(1) {
@@ -624,8 +699,8 @@ impl<'s> Executor<'s> {
             calls.push((self.registry.resolve(arguments)?, arguments));
         }
         let begun = self.shared.clock.now();
-        let locked = self.lock(&calls);
-        let mut keys = Transaction::new(&self.shared.store, &self.shared.spaces, self.shared.clock.wall_ms());
+        let locked = self.lock(&calls).inspect_err(|_| self.unwatch(session))?;
+        let mut keys = self.transaction();
         let is_stale = session.watched.as_ref().is_some_and(|watched| {
             let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
             watched.mark.is_broken() || watched.names.values().any(has_expired)
@@ -638,6 +713,7 @@ impl<'s> Executor<'s> {
         let databases = self.shared.spaces.databases();
         let mut failed = self.fetch(session, &calls, &databases, &mut keys).err();
         out.array(calls.len());
+        session.is_in_transaction = true;
         for (command, arguments) in &calls {
             if failed.is_some() {
                 break;
@@ -656,6 +732,7 @@ impl<'s> Executor<'s> {
             // Nobody waits in a transaction: what the command has replied is its reply.
             failed = self.call(session, command, *arguments, &databases, &mut keys, out).err();
         }
+        session.is_in_transaction = false;
         let finished = self.finish(failed, &mut keys);
         drop(locked);
         self.time(&calls, calls.len(), begun);

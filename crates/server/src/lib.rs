@@ -16,7 +16,7 @@
 //! ```text
 //!   server ──► network ──► execute ──► commands ──► keyspace ──► the database
 //!                 │            │           │
-//!                 └────────────┴───────────┴──► state, acl, protocol, text
+//!                 └────────────┴───────────┴──► state, script, acl, protocol, text
 //! ```
 //!
 //! | module | holds |
@@ -24,6 +24,7 @@
 //! | `text` | numbers, patterns, and bytes made safe to show |
 //! | `protocol` | requests and replies |
 //! | `keyspace` | keys, types and expiries over ordered keys; locks |
+//! | `script` | Lua without what it may call |
 //! | `acl` | users, and what they may do |
 //! | `state` | what connections share |
 //! | `commands` | what commands do, by family |
@@ -43,6 +44,7 @@ pub mod keyspace;
 mod network;
 mod observer;
 pub mod protocol;
+pub mod script;
 mod server;
 pub mod state;
 pub mod text;

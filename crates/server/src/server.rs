@@ -3,6 +3,7 @@
 use crate::acl::users::Users;
 use crate::commands::command::Registry;
 use crate::commands::table;
+use crate::execute::Executor;
 use crate::network::event_loop::{Door, EventLoop, MAIL};
 use crate::observer::Observer;
 use crate::state::mailbox::{Mailbox, Message};
@@ -170,6 +171,14 @@ impl Server {
             let thread = spawn(format!("forebay-serve-{number}"), move || event_loop.run());
             self.threads.push(thread.map_err(Error::io("starting a thread"))?);
         }
+        let (shared, registry) = (Arc::clone(&self.shared), Arc::clone(&registry));
+        let scripts = spawn("forebay-scripts".to_owned(), move || {
+            let executor = Executor { shared: &shared, registry: &registry };
+            while let Some(job) = shared.scripts.next() {
+                executor.carry_out(job);
+            }
+        });
+        self.threads.push(scripts.map_err(Error::io("starting a thread"))?);
         Ok(())
     }
 

@@ -13,4 +13,5 @@ pub mod client;
 pub mod families;
 pub mod real;
 pub mod run;
+mod scripts;
 pub mod template;

@@ -4,6 +4,7 @@ use crate::commands::arguments::Arguments;
 use crate::commands::bitmaps::bit_offset;
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::text::number;
 
@@ -201,6 +202,9 @@ fn carry_out(cx: &mut Context<'_, '_>, key: &[u8], steps: &[Step]) -> Outcome {
     // The string grows also where nothing fits.
     if is_changed || needed.is_some() {
         cx.set_string(key, bytes)?;
+        if is_changed {
+            cx.notify(Class::STRING, "setbit", key);
+        }
     }
     Ok(())
 }

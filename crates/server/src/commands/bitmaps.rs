@@ -4,6 +4,7 @@ use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::strings::clamp;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Header;
 use crate::text::number;
@@ -62,6 +63,7 @@ fn setbit(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             *byte = *byte & !(1 << shift) | u8::from(value) << shift;
         }
         cx.set_string(key, bytes)?;
+        cx.notify(Class::STRING, "setbit", key);
     }
     cx.out.integer(i64::from(was));
     Ok(())
@@ -214,9 +216,10 @@ fn bitop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         result.iter_mut().for_each(|byte| *byte = !*byte);
     }
     if result.is_empty() {
-        cx.remove(arguments.at(2))?;
+        cx.delete(arguments.at(2))?;
     } else {
         cx.set_header(arguments.at(2), &Header::string(result))?;
+        cx.notify(Class::STRING, "set", arguments.at(2));
     }
     cx.out.count(length);
     Ok(())

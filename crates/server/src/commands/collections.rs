@@ -47,12 +47,15 @@ pub(crate) struct Open {
 impl Open {
     /// Opens the collection of a key, or a new one.
     pub(crate) fn or_new(cx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> Outcome<Self> {
-        let former = cx.collection(key, kind)?;
-        let now = match former {
-            Some(collection) => collection,
-            None => Collection { id: cx.keys.new_id()?, a: 0, b: 0 },
-        };
-        Ok(Self { kind, former, now })
+        match Self::existing(cx, key, kind)? {
+            Some(open) => Ok(open),
+            None => Self::fresh(cx, kind),
+        }
+    }
+
+    /// Opens a new collection, which replaces what a key holds when it is saved.
+    pub(crate) fn fresh(cx: &mut Context<'_, '_>, kind: Kind) -> Outcome<Self> {
+        Ok(Self { kind, former: None, now: Collection { id: cx.keys.new_id()?, a: 0, b: 0 } })
     }
 
     /// Opens the collection of a key, if there is one.

@@ -1,6 +1,7 @@
 //! What a command is, and what it is given.
 
 use crate::commands::arguments::Arguments;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Header, Kind};
 use crate::keyspace::layout::Space;
@@ -44,6 +45,8 @@ pub enum Family {
     Transactions,
     /// Publishing and subscribing.
     PubSub,
+    /// Scripts.
+    Scripting,
 }
 
 impl Family {
@@ -65,6 +68,7 @@ impl Family {
             Self::HyperLogLog => "hyperloglog",
             Self::Transactions => "transactions",
             Self::PubSub => "pubsub",
+            Self::Scripting => "scripting",
         }
     }
 }
@@ -120,6 +124,8 @@ pub mod flags {
     pub const MOVABLEKEYS: u32 = 1 << 10;
     /// It is about channels.
     pub const PUBSUB: u32 = 1 << 11;
+    /// It is possible while a script is busy.
+    pub const ALLOW_BUSY: u32 = 1 << 12;
     /// It is not possible within a transaction.
     pub const NO_MULTI: u32 = 1 << 13;
     /// It reads, and may write what it has found out. Clients do not see this one.
@@ -138,6 +144,7 @@ pub mod flags {
         (STALE, "stale"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
+        (ALLOW_BUSY, "allow_busy"),
         (NO_MULTI, "no_multi"),
         (MOVABLEKEYS, "movablekeys"),
     ];
@@ -155,6 +162,8 @@ pub enum Run {
     Alone(Handler),
     /// By itself, while nobody else touches a key.
     Exclusive(Handler),
+    /// By itself in the thread of scripts, while nobody else touches a key.
+    Script(Handler),
     /// By what carries commands out.
     Flow(Flow),
 }
@@ -504,7 +513,7 @@ impl Context<'_, '_> {
     /// Those of the database.
     pub fn look_up(&mut self, key: &[u8]) -> Outcome<Option<Header>> {
         let header = self.header(key)?;
-        self.count_look_up(header.is_some());
+        self.count_look_up(key, header.is_some());
         Ok(header)
     }
 
@@ -514,11 +523,14 @@ impl Context<'_, '_> {
     /// Those of the database; when it is no string.
     pub fn look_up_string(&mut self, key: &[u8]) -> Outcome<Option<Bytes>> {
         let string = self.keys.string(self.space(), key)?;
-        self.count_look_up(string.is_some());
+        self.count_look_up(key, string.is_some());
         Ok(string)
     }
 
-    fn count_look_up(&self, is_found: bool) {
+    fn count_look_up(&mut self, key: &[u8], is_found: bool) {
+        if !is_found {
+            self.notify(Class::MISS, "keymiss", key);
+        }
         let counters = &self.shared.counters;
         Counters::add(if is_found { &counters.hits } else { &counters.misses }, 1);
     }
@@ -537,6 +549,22 @@ impl Context<'_, '_> {
     /// Those of the database; when it is of another type.
     pub fn collection(&mut self, key: &[u8], kind: Kind) -> Outcome<Option<Collection>> {
         self.keys.collection(self.space(), key, kind)
+    }
+
+    /// Something happened to a key of the connection's database.
+    pub fn notify(&mut self, class: Class, name: &'static str, key: &[u8]) {
+        self.keys.notify(class, name, self.space(), key);
+    }
+
+    /// Removes a key, and tells of it when it was there.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn delete(&mut self, key: &[u8]) -> Outcome {
+        if self.remove(key)? {
+            self.notify(Class::GENERIC, "del", key);
+        }
+        Ok(())
     }
 
     /// Changes or adds a key.

@@ -2,7 +2,7 @@
 
 use crate::acl::users::DEFAULT;
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
+use crate::commands::command::flags::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
 use crate::commands::command::{Command, Context, Family, Flow, Run};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::Protocol;
@@ -16,14 +16,15 @@ const EARLY: u32 = NOSCRIPT | LOADING | STALE | FAST;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    Command::alone(Family::Connection, "auth", -2, EARLY | NO_AUTH, auth).doc("1.0.0", "Authenticates the connection."),
+    Command::alone(Family::Connection, "auth", -2, EARLY | NO_AUTH | ALLOW_BUSY, auth)
+        .doc("1.0.0", "Authenticates the connection."),
     Command::new(Family::Connection, "echo", 2, LOADING | STALE | FAST, echo).doc("1.0.0", "Returns the given string."),
-    Command::alone(Family::Connection, "hello", -1, EARLY | NO_AUTH, hello)
+    Command::alone(Family::Connection, "hello", -1, EARLY | NO_AUTH | ALLOW_BUSY, hello)
         .doc("6.0.0", "Handshakes with the server: version of the protocol, authentication, name."),
     Command::new(Family::Connection, "ping", -1, FAST, ping).doc("1.0.0", "Returns PONG or the given string."),
-    Command::with(Family::Connection, "quit", -1, EARLY | NO_AUTH, Run::Flow(Flow::Quit))
+    Command::with(Family::Connection, "quit", -1, EARLY | NO_AUTH | ALLOW_BUSY, Run::Flow(Flow::Quit))
         .doc("1.0.0", "Closes the connection."),
-    Command::with(Family::Connection, "reset", 1, EARLY | NO_AUTH, Run::Flow(Flow::Reset))
+    Command::with(Family::Connection, "reset", 1, EARLY | NO_AUTH | ALLOW_BUSY, Run::Flow(Flow::Reset))
         .doc("6.2.0", "Resets the connection."),
     Command::alone(Family::Connection, "select", 2, LOADING | STALE | FAST, select)
         .doc("1.0.0", "Changes the database of the connection."),

@@ -4,6 +4,7 @@ use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::expire_time::{self, EX, EXAT, PX, PXAT, Unit};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Header;
 
@@ -92,8 +93,10 @@ fn change(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, unit: Unit, comman
         if u64::try_from(moment_ms).is_ok_and(|moment_ms| moment_ms > cx.keys.now_ms()) {
             let expires_ms = Some(expire_time::stored(moment_ms));
             cx.set_header(key, &Header { expires_ms, ..header })?;
+            cx.notify(Class::GENERIC, "expire", key);
         } else {
             cx.remove(key)?;
+            cx.notify(Class::GENERIC, "del", key);
         }
     }
     cx.out.integer(i64::from(holds));
@@ -119,10 +122,11 @@ fn pexpireat(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn persist(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let header = cx.header(arguments.at(1))?.filter(|header| header.expires_ms.is_some());
     cx.out.integer(i64::from(header.is_some()));
-    match header {
-        Some(header) => cx.set_header(arguments.at(1), &Header { expires_ms: None, ..header }),
-        None => Ok(()),
+    if let Some(header) = header {
+        cx.set_header(arguments.at(1), &Header { expires_ms: None, ..header })?;
+        cx.notify(Class::GENERIC, "persist", arguments.at(1));
     }
+    Ok(())
 }
 
 /// Replies with what `show` makes of the time when a key expires; -1 when it stays, -2 when it is not there.

@@ -5,6 +5,7 @@ use crate::commands::collections::{self, HASHED, MAX_REPEATED, Open, check_eleme
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::scan::{cursor, scan_options};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::protocol::reply::Protocol;
@@ -101,6 +102,7 @@ fn set_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, command: &str) ->
         added += i64::from(put(cx, &mut hash, name, Bytes::copy_from_slice(value))?);
     }
     hash.save(cx, arguments.at(1), true)?;
+    cx.notify(Class::HASH, "hset", arguments.at(1));
     Ok(added)
 }
 
@@ -122,6 +124,7 @@ fn hsetnx(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         let mut hash = Open::or_new(cx, arguments.at(1), Kind::Hash)?;
         put(cx, &mut hash, arguments.at(2), Bytes::copy_from_slice(arguments.at(3)))?;
         hash.save(cx, arguments.at(1), true)?;
+        cx.notify(Class::HASH, "hset", arguments.at(1));
     }
     cx.out.integer(i64::from(is_new));
     Ok(())
@@ -183,6 +186,9 @@ fn hdel(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         }
     }
     hash.now.a = hash.now.a.saturating_sub(removed);
+    if removed > 0 {
+        cx.notify(Class::HASH, "hdel", arguments.at(1));
+    }
     hash.save(cx, arguments.at(1), removed > 0)?;
     cx.out.count(removed);
     Ok(())
@@ -198,6 +204,7 @@ fn hincrby(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let mut hash = Open::or_new(cx, arguments.at(1), Kind::Hash)?;
     put(cx, &mut hash, arguments.at(2), number::integer_text(sum))?;
     hash.save(cx, arguments.at(1), true)?;
+    cx.notify(Class::HASH, "hincrby", arguments.at(1));
     cx.out.integer(sum);
     Ok(())
 }
@@ -218,6 +225,7 @@ fn hincrbyfloat(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let mut hash = Open::or_new(cx, arguments.at(1), Kind::Hash)?;
     put(cx, &mut hash, arguments.at(2), sum.clone())?;
     hash.save(cx, arguments.at(1), true)?;
+    cx.notify(Class::HASH, "hincrbyfloat", arguments.at(1));
     cx.out.bulk(sum);
     Ok(())
 }

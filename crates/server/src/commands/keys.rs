@@ -3,6 +3,7 @@
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
 use crate::keyspace::layout::{self, Space};
@@ -49,7 +50,10 @@ pub const COMMANDS: &[Command] = &[
 fn del(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let mut count = 0;
     for key in arguments.from(1) {
-        count += i64::from(cx.remove(key)?);
+        if cx.remove(key)? {
+            cx.notify(Class::GENERIC, "del", key);
+            count += 1;
+        }
     }
     cx.out.integer(count);
     Ok(())
@@ -83,7 +87,10 @@ fn rename_key(cx: &mut Context<'_, '_>, from: &[u8], to: &[u8], only_new: bool) 
         return Ok(false);
     }
     if let Some(header) = cx.keys.detach(space, from)? {
+        cx.remove(to)?;
         cx.keys.set_header(space, to, &header)?;
+        cx.notify(Class::GENERIC, "rename_from", from);
+        cx.notify(Class::GENERIC, "rename_to", to);
     }
     Ok(true)
 }
@@ -148,7 +155,10 @@ fn copy(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.out.integer(i64::from(header.is_some()));
     let Some(header) = header else { return Ok(()) };
     let header = copied(cx, source, target, &header)?;
-    cx.keys.set_header(target, to, &header)
+    cx.keys.remove(target, to)?;
+    cx.keys.set_header(target, to, &header)?;
+    cx.keys.notify(Class::GENERIC, "copy_to", target, to);
+    Ok(())
 }
 
 fn move_key(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
@@ -166,6 +176,8 @@ fn move_key(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let header = copied(cx, source, target, &header)?;
     cx.keys.set_header(target, key, &header)?;
     cx.keys.remove(source, key)?;
+    cx.keys.notify(Class::GENERIC, "move_from", source, key);
+    cx.keys.notify(Class::GENERIC, "move_to", target, key);
     Ok(())
 }
 

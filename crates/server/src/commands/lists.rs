@@ -9,6 +9,7 @@ use crate::commands::command::{Command, Context, Family};
 use crate::commands::set_algebra::counted_keys;
 use crate::commands::sets::positive;
 use crate::commands::strings::clamp_list;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout;
@@ -63,6 +64,22 @@ pub(crate) enum End {
 }
 
 impl End {
+    /// The event when something is added here.
+    const fn pushed(self) -> &'static str {
+        match self {
+            Self::Left => "lpush",
+            Self::Right => "rpush",
+        }
+    }
+
+    /// The event when something is removed here.
+    const fn popped(self) -> &'static str {
+        match self {
+            Self::Left => "lpop",
+            Self::Right => "rpop",
+        }
+    }
+
     /// Reads `LEFT` or `RIGHT`.
     pub(crate) fn parse(text: &[u8]) -> Outcome<Self> {
         match text {
@@ -174,7 +191,9 @@ fn push_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: End, only_k
         push(cx, &mut list, end, Bytes::copy_from_slice(value));
     }
     cx.out.count(length(&list.now));
-    list.save(cx, key, true)
+    list.save(cx, key, true)?;
+    cx.notify(Class::LIST, end.pushed(), key);
+    Ok(())
 }
 
 fn lpush(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
@@ -206,6 +225,9 @@ fn pop_some(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: End, comman
         return Ok(());
     };
     let popped = pop(cx, &mut list, end, count.unwrap_or(1))?;
+    if !popped.is_empty() {
+        cx.notify(Class::LIST, end.popped(), arguments.at(1));
+    }
     list.save(cx, arguments.at(1), !popped.is_empty())?;
     match count {
         None => cx.out.bulk_or_null(popped.first()),
@@ -235,6 +257,7 @@ pub(crate) fn pop_first(
     for key in keys {
         if let Some(mut list) = Open::existing(cx, key, Kind::List)? {
             let popped = pop(cx, &mut list, end, count)?;
+            cx.notify(Class::LIST, end.popped(), key);
             list.save(cx, key, true)?;
             return Ok(Some((Bytes::copy_from_slice(key), popped)));
         }
@@ -320,6 +343,7 @@ fn lset(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.keys.writes().put(key, Bytes::copy_from_slice(arguments.at(3)));
     let space = cx.space();
     cx.keys.touch(space, arguments.at(1));
+    cx.notify(Class::LIST, "lset", arguments.at(1));
     cx.out.ok();
     Ok(())
 }
@@ -346,9 +370,11 @@ fn lrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn ltrim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (start, end) = (arguments.integer(2)?, arguments.integer(3)?);
     if let Some(mut list) = Open::existing(cx, arguments.at(1), Kind::List)? {
+        cx.notify(Class::LIST, "ltrim", arguments.at(1));
         match places(start, end, &list.now) {
             None => {
                 cx.remove(arguments.at(1))?;
+                cx.notify(Class::GENERIC, "del", arguments.at(1));
             }
             Some((from, to)) => {
                 let size = length(&list.now);
@@ -413,6 +439,7 @@ fn linsert(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     changed.insert(pivot + after, Bytes::copy_from_slice(arguments.at(4)));
     rewrite(cx, &mut list, &elements, &changed);
     list.save(cx, arguments.at(1), true)?;
+    cx.notify(Class::LIST, "linsert", arguments.at(1));
     cx.out.count(size + 1);
     Ok(())
 }
@@ -441,6 +468,7 @@ fn lrem(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     };
     if removed > 0 {
         rewrite(cx, &mut list, &elements, &changed);
+        cx.notify(Class::LIST, "lrem", arguments.at(1));
         list.save(cx, arguments.at(1), true)?;
     }
     cx.out.count(removed);
@@ -535,11 +563,15 @@ pub(crate) fn move_element(
     if from == to {
         push(cx, &mut source, ends.1, value.clone());
         source.save(cx, from, true)?;
+        cx.notify(Class::LIST, ends.1.pushed(), to);
+        cx.notify(Class::LIST, ends.0.popped(), from);
     } else {
-        source.save(cx, from, true)?;
         let mut target = Open::or_new(cx, to, Kind::List)?;
         push(cx, &mut target, ends.1, value.clone());
         target.save(cx, to, true)?;
+        cx.notify(Class::LIST, ends.1.pushed(), to);
+        cx.notify(Class::LIST, ends.0.popped(), from);
+        source.save(cx, from, true)?;
     }
     Ok(Some(value))
 }

@@ -33,6 +33,7 @@ pub mod permission;
 pub mod persistence;
 pub mod pubsub;
 pub mod scan;
+pub mod scripting;
 pub mod server;
 pub mod set_algebra;
 pub mod sets;

@@ -126,6 +126,21 @@ impl Refusal<'_> {
             reason => format!("NOPERM this user has no permissions to access one of the {reason}s used as arguments"),
         })
     }
+
+    /// The same within a script.
+    #[must_use]
+    pub fn failure_in_script(&self) -> Failure {
+        Failure::text(match self.reason {
+            "command" => "ERR The user executing the script can't run this command or subcommand",
+            "key" => {
+                "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments"
+            }
+            _ => {
+                "ERR The user executing the script can't access at least one of the channels mentioned in the command \
+                 arguments"
+            }
+        })
+    }
 }
 
 /// Whether a user may do what a request asks for.

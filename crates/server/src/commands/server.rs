@@ -1,7 +1,7 @@
 //! Commands about the server: parameters, figures, whole databases.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ADMIN, FAST, LOADING, NOSCRIPT, READONLY, STALE, WRITE};
+use crate::commands::command::flags::{ADMIN, ALLOW_BUSY, FAST, LOADING, NOSCRIPT, READONLY, STALE, WRITE};
 use crate::commands::command::{Command, Context, Family, Run};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::spaces::DATABASES;
@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command::with(FAMILY, "flushdb", -1, WRITE, Run::Exclusive(flushdb))
         .doc("1.0.0", "Removes all keys of the database."),
     Command::alone(FAMILY, "role", 1, NOSCRIPT | LOADING | STALE | FAST, role).doc("2.8.12", "Returns the role."),
-    Command::alone(FAMILY, "shutdown", -1, CONTROL, shutdown).doc("1.0.0", "Ends the server."),
+    Command::alone(FAMILY, "shutdown", -1, CONTROL | ALLOW_BUSY, shutdown).doc("1.0.0", "Ends the server."),
     Command::with(FAMILY, "swapdb", 3, WRITE | FAST, Run::Exclusive(swapdb)).doc("4.0.0", "Exchanges two databases."),
     Command::new(FAMILY, "time", 1, LOADING | STALE | FAST, time).doc("2.6.0", "Returns the server's time."),
 ];

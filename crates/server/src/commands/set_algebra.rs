@@ -8,6 +8,7 @@ use crate::commands::collections::{self, HASHED, Open};
 use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::sets::add;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use bytes::Bytes;
@@ -109,15 +110,17 @@ fn reply(cx: &mut Context<'_, '_>, operation: Operation, arguments: Arguments<'_
     Ok(())
 }
 
-fn store(cx: &mut Context<'_, '_>, operation: Operation, arguments: Arguments<'_>) -> Outcome {
+fn store(cx: &mut Context<'_, '_>, operation: Operation, arguments: Arguments<'_>, event: &'static str) -> Outcome {
     let members = combine(cx, operation, arguments.from(2))?;
-    cx.remove(arguments.at(1))?;
-    if !members.is_empty() {
-        let mut set = Open::or_new(cx, arguments.at(1), Kind::Set)?;
+    if members.is_empty() {
+        cx.delete(arguments.at(1))?;
+    } else {
+        let mut set = Open::fresh(cx, Kind::Set)?;
         for member in &members {
             add(cx, &mut set, member)?;
         }
         set.save(cx, arguments.at(1), true)?;
+        cx.notify(Class::SET, event, arguments.at(1));
     }
     cx.out.count(members.len());
     Ok(())
@@ -136,15 +139,15 @@ fn sdiff(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn sunionstore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    store(cx, Operation::Union, arguments)
+    store(cx, Operation::Union, arguments, "sunionstore")
 }
 
 fn sinterstore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    store(cx, Operation::Intersection, arguments)
+    store(cx, Operation::Intersection, arguments, "sinterstore")
 }
 
 fn sdiffstore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    store(cx, Operation::Difference, arguments)
+    store(cx, Operation::Difference, arguments, "sdiffstore")
 }
 
 /// The keys that follow their number, and the place after them.

@@ -5,6 +5,7 @@ use crate::commands::collections::{self, HASHED, MAX_REPEATED, Open, check_eleme
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::scan::{cursor, scan_options};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use bytes::Bytes;
@@ -90,6 +91,9 @@ fn sadd(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         added += i64::from(add(cx, &mut set, member)?);
     }
     set.save(cx, arguments.at(1), added > 0)?;
+    if added > 0 {
+        cx.notify(Class::SET, "sadd", arguments.at(1));
+    }
     cx.out.integer(added);
     Ok(())
 }
@@ -100,6 +104,9 @@ fn srem(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         fetch(cx, set.now.id, arguments.from(2))?;
         for member in arguments.from(2) {
             removed += i64::from(take(cx, &mut set, member)?);
+        }
+        if removed > 0 {
+            cx.notify(Class::SET, "srem", arguments.at(1));
         }
         set.save(cx, arguments.at(1), removed > 0)?;
     }
@@ -157,10 +164,14 @@ fn smove(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     let is_there = take(cx, &mut source, member)?;
     if is_there {
+        cx.notify(Class::SET, "srem", from);
         source.save(cx, from, true)?;
         let mut target = Open::or_new(cx, to, Kind::Set)?;
-        add(cx, &mut target, member)?;
+        let is_new = add(cx, &mut target, member)?;
         target.save(cx, to, true)?;
+        if is_new {
+            cx.notify(Class::SET, "sadd", to);
+        }
     }
     cx.out.integer(i64::from(is_there));
     Ok(())
@@ -179,8 +190,12 @@ fn spop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         None => Vec::new(),
     };
     if let Some(mut set) = set {
+        if !chosen.is_empty() {
+            cx.notify(Class::SET, "spop", key);
+        }
         if chosen.len() as u64 == set.now.a {
             cx.remove(key)?;
+            cx.notify(Class::GENERIC, "del", key);
         } else {
             for (member, _) in &chosen {
                 take(cx, &mut set, member)?;

@@ -8,6 +8,7 @@ use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family, Run};
 use crate::commands::hashes;
 use crate::commands::whole::Whole;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::text::number;
@@ -165,7 +166,12 @@ fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool
     match query.target {
         Some(key) => {
             let count = results.len();
-            Whole::List(results.into_iter().map(Option::unwrap_or_default).collect()).write(cx, key)?;
+            if results.is_empty() {
+                cx.delete(key)?;
+            } else {
+                Whole::List(results.into_iter().map(Option::unwrap_or_default).collect()).write(cx, key)?;
+                cx.notify(Class::LIST, "sortstore", key);
+            }
             cx.out.count(count);
         }
         None => {

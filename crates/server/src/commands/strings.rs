@@ -4,6 +4,7 @@ use crate::commands::arguments::{Arguments, Words};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::expire_time::{self, EX, PX, Unit, WORDS};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Content, Header};
 use crate::text::{decimal, number};
@@ -127,6 +128,10 @@ fn set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Ok(());
     }
     cx.set_header(key, &Header { expires_ms: expires, ..Header::string(Bytes::copy_from_slice(value)) })?;
+    cx.notify(Class::STRING, "set", key);
+    if expires_ms.is_some() {
+        cx.notify(Class::GENERIC, "expire", key);
+    }
     if !options.wants_former {
         cx.out.ok();
     }
@@ -137,6 +142,8 @@ fn set_expiring(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, unit: Unit, 
     let expires_ms = Some(expire_time::positive(cx, arguments.at(2), unit, command)?);
     let header = Header { expires_ms, ..Header::string(Bytes::copy_from_slice(arguments.at(3))) };
     cx.set_header(arguments.at(1), &header)?;
+    cx.notify(Class::STRING, "set", arguments.at(1));
+    cx.notify(Class::GENERIC, "expire", arguments.at(1));
     cx.out.ok();
     Ok(())
 }
@@ -153,6 +160,7 @@ fn setnx(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let is_new = cx.header(arguments.at(1))?.is_none();
     if is_new {
         cx.set_header(arguments.at(1), &Header::string(Bytes::copy_from_slice(arguments.at(2))))?;
+        cx.notify(Class::STRING, "set", arguments.at(1));
     }
     cx.out.integer(i64::from(is_new));
     Ok(())
@@ -172,10 +180,15 @@ fn getex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     match expires_ms {
         Some(expires) if expires <= cx.keys.now_ms() => {
             cx.remove(key)?;
+            cx.notify(Class::GENERIC, "del", key);
         }
-        Some(_) => cx.set_header(key, &Header { expires_ms, ..header })?,
+        Some(_) => {
+            cx.set_header(key, &Header { expires_ms, ..header })?;
+            cx.notify(Class::GENERIC, "expire", key);
+        }
         None if options.persists && header.expires_ms.is_some() => {
             cx.set_header(key, &Header { expires_ms: None, ..header })?;
+            cx.notify(Class::GENERIC, "persist", key);
         }
         None => {}
     }
@@ -187,6 +200,7 @@ fn getdel(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let value = cx.look_up_string(arguments.at(1))?;
     if value.is_some() {
         cx.remove(arguments.at(1))?;
+        cx.notify(Class::GENERIC, "del", arguments.at(1));
     }
     cx.out.bulk_or_null(value);
     Ok(())
@@ -195,6 +209,7 @@ fn getdel(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn getset(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let former = cx.look_up_string(arguments.at(1))?;
     cx.set_header(arguments.at(1), &Header::string(Bytes::copy_from_slice(arguments.at(2))))?;
+    cx.notify(Class::STRING, "set", arguments.at(1));
     cx.out.bulk_or_null(former);
     Ok(())
 }
@@ -221,6 +236,7 @@ fn pairs<'a>(arguments: Arguments<'a>, command: &str) -> Outcome<&'a [[&'a [u8];
 fn mset(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     for [key, value] in pairs(arguments, "mset")? {
         cx.set_header(key, &Header::string(Bytes::copy_from_slice(value)))?;
+        cx.notify(Class::STRING, "set", key);
     }
     cx.out.ok();
     Ok(())
@@ -236,6 +252,7 @@ fn msetnx(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     for [key, value] in pairs {
         cx.set_header(key, &Header::string(Bytes::copy_from_slice(value)))?;
+        cx.notify(Class::STRING, "set", key);
     }
     cx.out.integer(1);
     Ok(())
@@ -247,6 +264,7 @@ fn append(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let length = former.len() + more.len();
     check_length(cx, length as u64)?;
     cx.set_string(key, [&former, more].concat())?;
+    cx.notify(Class::STRING, "append", key);
     cx.out.count(length);
     Ok(())
 }
@@ -275,7 +293,9 @@ fn setrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         part.copy_from_slice(value);
     }
     cx.out.count(bytes.len());
-    cx.set_string(key, bytes)
+    cx.set_string(key, bytes)?;
+    cx.notify(Class::STRING, "setrange", key);
+    Ok(())
 }
 
 /// The part of `length` elements from `start` to `end`, both included, that count from the end when they are negative.
@@ -316,6 +336,7 @@ fn increment(cx: &mut Context<'_, '_>, key: &[u8], by: i64) -> Outcome {
     };
     let sum = former.checked_add(by).ok_or(Failure::text("ERR increment or decrement would overflow"))?;
     cx.set_string(key, number::integer_text(sum))?;
+    cx.notify(Class::STRING, "incrby", key);
     cx.out.integer(sum);
     Ok(())
 }
@@ -345,6 +366,7 @@ fn incrbyfloat(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     let sum = decimal::sum(&former, by).ok_or(Failure::text("ERR increment would produce NaN or Infinity"))?;
     cx.set_string(key, sum.clone())?;
+    cx.notify(Class::STRING, "incrbyfloat", key);
     cx.out.bulk(sum);
     Ok(())
 }

@@ -10,7 +10,8 @@ use crate::commands::sorted_sets::{algebra, basic, pops, ranges};
 use crate::commands::streams::{self, claims, group_commands, reading};
 use crate::commands::{
     acl, bitfield, bitmaps, blocking, client, connection, diagnostics, expiry, hashes, info, introspection, keys, lcs,
-    lists, lolwut, memory, persistence, pubsub, scan, server, set_algebra, sets, sorting, strings, transactions,
+    lists, lolwut, memory, persistence, pubsub, scan, scripting, server, set_algebra, sets, sorting, strings,
+    transactions,
 };
 
 const TABLES: &[&[Command]] = &[
@@ -40,6 +41,7 @@ const TABLES: &[&[Command]] = &[
     pubsub::COMMANDS,
     ranges::COMMANDS,
     scan::COMMANDS,
+    scripting::COMMANDS,
     search::COMMANDS,
     server::COMMANDS,
     set_algebra::COMMANDS,

@@ -45,31 +45,30 @@ impl Whole {
         }))
     }
 
-    /// Replaces what a key holds, which does not expire then. A collection of nothing removes the key.
+    /// Replaces what a key holds, which does not expire then. A collection has elements.
     pub(crate) fn write(self, cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome {
-        cx.remove(key)?;
         match self {
             Self::String(bytes) => cx.set_header(key, &Header::string(bytes)),
             Self::List(elements) => {
-                let mut list = Open::or_new(cx, key, Kind::List)?;
+                let mut list = Open::fresh(cx, Kind::List)?;
                 elements.into_iter().for_each(|element| lists::push(cx, &mut list, End::Right, element));
                 list.save(cx, key, true)
             }
             Self::Set(elements) => {
-                let mut set = Open::or_new(cx, key, Kind::Set)?;
+                let mut set = Open::fresh(cx, Kind::Set)?;
                 for member in elements {
                     sets::add(cx, &mut set, &member)?;
                 }
                 set.save(cx, key, true)
             }
             Self::Hash(pairs) => {
-                let mut hash = Open::or_new(cx, key, Kind::Hash)?;
+                let mut hash = Open::fresh(cx, Kind::Hash)?;
                 for (field, value) in pairs {
                     hashes::put(cx, &mut hash, &field, value)?;
                 }
                 hash.save(cx, key, true)
             }
-            Self::SortedSet(scored) => sorted_sets::ranges::store(cx, key, &scored),
+            Self::SortedSet(scored) => sorted_sets::ranges::replace(cx, key, &scored),
         }
     }
 }

@@ -39,13 +39,19 @@ impl Failure {
         Self { text: Cow::Owned(text), is_of_store: false }
     }
 
+    /// A failure that takes back all of the run.
+    #[must_use]
+    pub fn of_run(text: String) -> Self {
+        Self { is_of_store: true, ..Self::new(text) }
+    }
+
     /// What the store holds cannot be understood.
     #[must_use]
     pub fn damaged(what: &'static str) -> Self {
         Self { is_of_store: true, ..Self::new(format!("ERR storage: {what}")) }
     }
 
-    /// Whether the store failed, and not the command.
+    /// Whether all of the run failed, most often because the store did, and not one command.
     #[must_use]
     pub const fn is_of_store(&self) -> bool {
         self.is_of_store

@@ -3,16 +3,21 @@
 //! A run of commands locks the stripes of all its keys before it reads the first one, in ascending order, and lets
 //! them go when what it wrote is in the store. So runs never wait for each other in a circle, and what a command
 //! reads does not change before it has written. Stripes are shared by runs that only read. What concerns keys that
-//! are not named (`FLUSHALL`, `SWAPDB`) locks everything.
+//! are not named (`FLUSHALL`, `SWAPDB`), and scripts, lock everything.
+//!
+//! A script may hold its lock for long. So nobody waits for who has locked everything, but asks again
+//! ([`Locks::try_lock`]); whoever locks everything waits for those only who hold stripes, which is short.
 
-use forebay_env::sync::{RwLock, RwLockReadGuard};
-use std::sync::{PoisonError, RwLockWriteGuard};
+use forebay_env::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLockWriteGuard, TryLockError};
 
 const STRIPES: usize = 1024;
 
 /// The locks of a server's keys.
 #[derive(Debug)]
 pub struct Locks {
+    /// Held by who has locked everything, or is about to.
+    whole: Mutex<()>,
     all: RwLock<()>,
     stripes: Vec<RwLock<()>>,
 }
@@ -21,7 +26,8 @@ pub struct Locks {
 #[derive(Debug)]
 pub struct Locked<'a> {
     _stripes: Vec<Stripe<'a>>,
-    _all: All<'a>,
+    _all: Option<All<'a>>,
+    _whole: Option<MutexGuard<'a, ()>>,
 }
 
 #[derive(Debug)]
@@ -38,7 +44,7 @@ enum All<'a> {
 
 impl Default for Locks {
     fn default() -> Self {
-        Self { all: RwLock::new(()), stripes: (0..STRIPES).map(|_| RwLock::new(())).collect() }
+        Self { whole: Mutex::new(()), all: RwLock::new(()), stripes: (0..STRIPES).map(|_| RwLock::new(())).collect() }
     }
 }
 
@@ -49,11 +55,15 @@ impl Locks {
         (hash >> 54) as usize % STRIPES
     }
 
-    /// Locks these stripes, to read or also to write.
-    pub fn lock(&self, stripes: &mut Vec<usize>, writes: bool) -> Locked<'_> {
+    /// Locks these stripes, to read or also to write; `None` while somebody has locked everything.
+    pub fn try_lock(&self, stripes: &mut Vec<usize>, writes: bool) -> Option<Locked<'_>> {
         stripes.sort_unstable();
         stripes.dedup();
-        let all = All::Shared(self.all.read().unwrap_or_else(PoisonError::into_inner));
+        let all = match self.all.try_read() {
+            Ok(all) => all,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
         let mut locked = Vec::with_capacity(stripes.len());
         for lock in stripes.iter().filter_map(|&stripe| self.stripes.get(stripe)) {
             locked.push(if writes {
@@ -62,11 +72,25 @@ impl Locks {
                 Stripe::Shared(lock.read().unwrap_or_else(PoisonError::into_inner))
             });
         }
-        Locked { _stripes: locked, _all: all }
+        Some(Locked { _stripes: locked, _all: Some(All::Shared(all)), _whole: None })
     }
 
-    /// Locks all keys.
-    pub fn lock_all(&self) -> Locked<'_> {
-        Locked { _stripes: Vec::new(), _all: All::Own(self.all.write().unwrap_or_else(PoisonError::into_inner)) }
+    /// Locks all keys; `None` while somebody else has.
+    pub fn try_lock_all(&self) -> Option<Locked<'_>> {
+        let whole = match self.whole.try_lock() {
+            Ok(whole) => whole,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let all = All::Own(self.all.write().unwrap_or_else(PoisonError::into_inner));
+        Some(Locked { _stripes: Vec::new(), _all: Some(all), _whole: Some(whole) })
+    }
+}
+
+impl Locked<'_> {
+    /// Nothing is locked: no key is touched.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self { _stripes: Vec::new(), _all: None, _whole: None }
     }
 }

@@ -6,11 +6,13 @@
 //! | `header` | the value of a key's header |
 //! | `streams` | keys and values of what belongs to a stream |
 //! | `failure` | why a command failed |
+//! | `events` | what happens to keys |
 //! | `locks` | who may touch which keys at the same time |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
 //! | `writes` | what a run of commands has read and written so far |
 //! | `transaction` | keys, types and expiries on top of it |
 
+pub mod events;
 pub mod failure;
 pub mod header;
 pub mod layout;

@@ -4,6 +4,7 @@
 //! an expired key is found, the counts, and that elements end with their collection. So commands change headers and
 //! elements and nothing else.
 
+use crate::keyspace::events::{Class, Event, Wanted};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
 use crate::keyspace::layout::{self, Layout, Range, Space};
@@ -30,14 +31,29 @@ pub struct Transaction<'s> {
     touched: BTreeSet<(Space, Bytes)>,
     expired: u64,
     is_of_all: bool,
+    wanted: Wanted,
+    events: Vec<Event>,
 }
 
 impl<'s> Transaction<'s> {
-    /// Nothing done yet. All of the run happens at one time.
+    /// Nothing done yet. All of the run happens at one time. Events that are wanted are remembered.
     #[must_use]
-    pub fn new(store: &'s Store, spaces: &'s Spaces, now_ms: u64) -> Self {
-        let (writes, touched) = (Writes::new(store), BTreeSet::new());
-        Self { spaces, writes, now_ms, deltas: Deltas::default(), touched, expired: 0, is_of_all: false }
+    pub fn new(store: &'s Store, spaces: &'s Spaces, now_ms: u64, wanted: Wanted) -> Self {
+        let (writes, deltas, touched, events) = (Writes::new(store), Deltas::default(), BTreeSet::new(), Vec::new());
+        Self { spaces, writes, now_ms, deltas, touched, expired: 0, is_of_all: false, wanted, events }
+    }
+
+    /// Something happened to a key.
+    pub fn notify(&mut self, class: Class, name: &'static str, space: Space, key: &[u8]) {
+        if self.wanted.has(class) {
+            self.events.push(Event { name, space, key: Bytes::copy_from_slice(key) });
+        }
+    }
+
+    /// What happened to keys, in order.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
     }
 
     /// Milliseconds since 1970.
@@ -188,6 +204,7 @@ impl<'s> Transaction<'s> {
         if is_empty {
             let former = self.stored(space, key)?;
             self.change(space, key, former.as_ref(), None);
+            self.notify(Class::GENERIC, "del", space, key);
             return Ok(());
         }
         self.set_content(space, key, Content::Collection(kind, collection))
@@ -263,8 +280,13 @@ impl<'s> Transaction<'s> {
             *keys += i64::from(now.is_some()) - i64::from(former.is_some());
             *expiring += i64::from(is.is_some()) - i64::from(was.is_some());
         }
-        if former.is_some_and(|header| header.is_expired(self.now_ms)) {
+        let has_expired = former.is_some_and(|header| header.is_expired(self.now_ms));
+        if has_expired {
             self.expired += 1;
+            self.notify(Class::EXPIRED, "expired", space, key);
+        }
+        if now.is_some() && (former.is_none() || has_expired) {
+            self.notify(Class::NEW, "new", space, key);
         }
         self.touch(space, key);
     }

@@ -42,8 +42,9 @@ fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
     }
     let keyed = shared.spaces.layout();
     let mut stripes = found.iter().map(|key| Locks::stripe(keyed.hash(key))).collect();
-    let _locked = shared.locks.lock(&mut stripes, true);
-    let mut keys = Transaction::new(&shared.store, &shared.spaces, now_ms);
+    // While somebody has locked everything, they stay until the next sweep.
+    let Some(_locked) = shared.locks.try_lock(&mut stripes, true) else { return Ok(0) };
+    let mut keys = Transaction::new(&shared.store, &shared.spaces, now_ms, shared.config.events());
     keys.fetch(found.iter().map(|key| (space, &key[..])))?;
     for key in &found {
         // Somebody may have changed it before it was locked.
@@ -52,5 +53,6 @@ fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
     keys.commit()?;
     Counters::add(&shared.counters.expired, keys.expired());
     shared.watches.changed(&keys.touched());
+    shared.tell(&keys);
     Ok(found.len())
 }

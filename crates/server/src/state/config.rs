@@ -2,12 +2,13 @@
 //!
 //! Those that do nothing here are shown with the value that says so, as tools ask for them, and cannot be changed.
 
+use crate::keyspace::events::Wanted;
 use crate::text::{number, pattern};
 use bytes::Bytes;
 use forebay_env::sync::RwLock;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 /// How a parameter can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ enum Change {
     Never,
     /// To a number within these limits.
     Number(i64, i64),
+    /// To letters of events.
+    Events,
     /// To any text.
     Text,
 }
@@ -32,6 +35,7 @@ const PARAMETERS: &[Parameter] = &[
     ("appendfsync", "no", Change::Never),
     ("appendonly", "no", Change::Never),
     ("bind", "127.0.0.1", Change::Never),
+    ("busy-reply-threshold", "5000", Change::Number(0, i64::MAX)),
     (
         "client-output-buffer-limit",
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
@@ -48,7 +52,7 @@ const PARAMETERS: &[Parameter] = &[
     ("maxclients", "10000", Change::Number(1, u32::MAX as i64)),
     ("maxmemory", "0", Change::Never),
     ("maxmemory-policy", "noeviction", Change::Never),
-    ("notify-keyspace-events", "", Change::Never),
+    ("notify-keyspace-events", "", Change::Events),
     ("port", "6379", Change::Never),
     ("protected-mode", "yes", Change::Never),
     ("proto-max-bulk-len", "67108800", Change::Number(1 << 20, MAX_BULK_BYTES)),
@@ -70,6 +74,7 @@ pub struct Config {
     values: RwLock<BTreeMap<&'static str, Bytes>>,
     max_bulk_bytes: AtomicI64,
     slow_us: AtomicI64,
+    events: AtomicU32,
 }
 
 impl Default for Config {
@@ -79,6 +84,7 @@ impl Default for Config {
             values: RwLock::new(values.collect()),
             max_bulk_bytes: AtomicI64::new(MAX_BULK_BYTES),
             slow_us: AtomicI64::new(10_000),
+            events: AtomicU32::new(0),
         }
     }
 }
@@ -106,6 +112,12 @@ impl Config {
     #[must_use]
     pub fn slow_us(&self) -> i64 {
         self.slow_us.load(Ordering::Relaxed)
+    }
+
+    /// The parameter `notify-keyspace-events`, which is asked for often.
+    #[must_use]
+    pub fn events(&self) -> Wanted {
+        Wanted::from_bits(self.events.load(Ordering::Relaxed))
     }
 
     /// The parameters whose names match a pattern, with their values.
@@ -140,12 +152,22 @@ impl Config {
             }
             check(*change, value)
                 .map_err(|why| format!("CONFIG SET failed (possibly related to argument '{name}') - {why}"))?;
-            checked.push((*name, Bytes::copy_from_slice(value)));
+            checked.push((*name, shown(*change, value)));
         }
         self.values.write().unwrap_or_else(PoisonError::into_inner).extend(checked);
         self.max_bulk_bytes.store(self.number("proto-max-bulk-len"), Ordering::Relaxed);
         self.slow_us.store(self.number("slowlog-log-slower-than"), Ordering::Relaxed);
+        let events = Wanted::parse(&self.get("notify-keyspace-events")).unwrap_or_default();
+        self.events.store(events.bits(), Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// The value as it is shown.
+fn shown(change: Change, value: &[u8]) -> Bytes {
+    match change {
+        Change::Events => Wanted::parse(value).unwrap_or_default().letters().into(),
+        _ => Bytes::copy_from_slice(value),
     }
 }
 
@@ -153,6 +175,8 @@ fn check(change: Change, value: &[u8]) -> Result<(), String> {
     match change {
         Change::Never => Err("can't set immutable config".into()),
         Change::Text => Ok(()),
+        Change::Events if Wanted::parse(value).is_some() => Ok(()),
+        Change::Events => Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into()),
         Change::Number(least, most) => match number::integer(value) {
             None => Err("argument couldn't be parsed into an integer".into()),
             Some(number) if number < least || number > most => {
@@ -179,7 +203,7 @@ mod tests {
             ("port", "1", "immutable"),
             ("timeout", "-1", "between 0 and"),
             ("timeout", "x", "integer"),
-            ("notify-keyspace-events", "KEA", "immutable"),
+            ("notify-keyspace-events", "KEq", "Invalid event class"),
         ] {
             let error = config.set(&[(b"maxclients", b"9"), (name.as_bytes(), value.as_bytes())]).unwrap_err();
             assert!(error.contains(why), "{error}");

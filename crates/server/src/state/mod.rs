@@ -10,6 +10,7 @@
 //! | `config` | parameters that `CONFIG` shows and changes |
 //! | `counters`, `durations` | what `INFO` counts; how long commands took |
 //! | `watches` | keys that transactions depend on |
+//! | `scripts` | the machine of scripts, and what is to be carried out on it |
 //! | `session` | what one connection has said about itself |
 //! | `shared` | all of it together with the store |
 
@@ -21,6 +22,7 @@ pub mod durations;
 pub mod mailbox;
 pub mod monitors;
 pub mod pause;
+pub mod scripts;
 pub mod session;
 pub mod shared;
 pub mod slow_log;

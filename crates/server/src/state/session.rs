@@ -100,6 +100,8 @@ pub struct Session {
     pub watched: Option<Watched>,
     /// What it has subscribed to.
     pub subscriptions: Subscriptions,
+    /// Its transaction is being carried out.
+    pub is_in_transaction: bool,
     /// It waits in a command that blocks.
     pub blocked: Option<Arc<Waiter>>,
     /// Its next command is held until then.
@@ -142,6 +144,7 @@ impl Session {
             queue: None,
             watched: None,
             subscriptions: Subscriptions::default(),
+            is_in_transaction: false,
             blocked: None,
             held_until: None,
             is_resumed: false,

@@ -5,13 +5,15 @@ use crate::acl::users::Users;
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::locks::Locks;
 use crate::keyspace::spaces::Spaces;
-use crate::state::channels::Channels;
+use crate::keyspace::transaction::Transaction;
+use crate::state::channels::{Channels, Topic};
 use crate::state::clients::{Client, Clients};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
 use crate::state::durations::DurationCounters;
 use crate::state::monitors::Monitors;
 use crate::state::pause::Pause;
+use crate::state::scripts::Scripts;
 use crate::state::slow_log::SlowLog;
 use crate::state::waiting::Waiting;
 use crate::state::watches::Watches;
@@ -54,6 +56,8 @@ pub struct Shared {
     pub pause: Pause,
     /// Clients that are shown all commands.
     pub monitors: Monitors,
+    /// Scripts.
+    pub scripts: Scripts,
     /// Commands that took long.
     pub slow_log: SlowLog,
     /// Time.
@@ -103,6 +107,7 @@ impl Shared {
             waiting: Waiting::default(),
             pause: Pause::default(),
             monitors: Monitors::default(),
+            scripts: Scripts::new(Arc::clone(&clock)),
             slow_log: SlowLog::default(),
             started_ms: clock.wall_ms(),
             saved_ms: AtomicU64::new(clock.wall_ms()),
@@ -123,6 +128,22 @@ impl Shared {
         self.users.denials.add(denial, usize::try_from(self.config.number("acllog-max-len")).unwrap_or(0));
     }
 
+    /// Tells those who have subscribed what happened to keys, which is in the store now.
+    pub fn tell(&self, keys: &Transaction<'_>) {
+        let wanted = self.config.events();
+        for event in keys.events() {
+            let database = self.spaces.database_of(event.space);
+            if wanted.by_key() {
+                let channel = [format!("__keyspace@{database}__:").as_bytes(), &event.key].concat();
+                self.channels.publish(Topic::Channel, &channel, event.name.as_bytes());
+            }
+            if wanted.by_event() {
+                let channel = format!("__keyevent@{database}__:{}", event.name);
+                self.channels.publish(Topic::Channel, channel.as_bytes(), &event.key);
+            }
+        }
+    }
+
     /// A random word that need not be secret.
     pub fn random(&self) -> u64 {
         lock(&self.random).word()
@@ -136,6 +157,7 @@ impl Shared {
     /// A client asked the server to stop, or it was told to.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+        self.scripts.stop();
     }
 
     /// Whether the server is to stop.

@@ -90,20 +90,29 @@ pub fn integer_text(number: i64) -> Vec<u8> {
 /// A floating-point number with up to 17 significant digits, as C's `%.17g` shows it.
 #[must_use]
 pub fn double_text(number: f64) -> String {
+    general_text(number, 17)
+}
+
+/// A floating-point number with up to this many significant digits, at least one, as C's `%.*g` shows it.
+#[must_use]
+pub fn general_text(number: f64, digits: usize) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf".into() } else { "-inf".into() };
     }
     if number.is_nan() {
         return "nan".into();
     }
-    if number == number.trunc() && number.abs() < 1e17 && !(number == 0.0 && number.is_sign_negative()) {
+    if digits == 17 && number == number.trunc() && number.abs() < 1e17 && !(number == 0.0 && number.is_sign_negative())
+    {
         return format!("{number:.0}");
     }
-    let scientific = format!("{number:.16e}");
+    let places = digits.saturating_sub(1);
+    let scientific = format!("{number:.places$e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..17).contains(&exponent) {
-        let decimals = usize::try_from(16 - exponent).unwrap_or(0);
+    let most = i32::try_from(digits).unwrap_or(i32::MAX);
+    if (-4..most).contains(&exponent) {
+        let decimals = usize::try_from(most - 1 - exponent).unwrap_or(0);
         let fixed = format!("{number:.decimals$}");
         return trimmed(&fixed).to_owned();
     }

@@ -6,6 +6,7 @@ mod geo;
 mod hashes;
 mod hyperloglog;
 mod lists;
+mod scripting;
 mod sets;
 mod sorted_sets;
 mod sorting;
@@ -28,6 +29,7 @@ pub struct Family {
 /// All families.
 pub const FAMILIES: &[Family] = &[
     Family { name: "access", prefix: "s", tables: &[access::TABLE, strings::TABLE] },
+    Family { name: "scripts", prefix: "s", tables: &[scripting::TABLE, strings::TABLE, OTHERS] },
     Family { name: "strings", prefix: "s", tables: &[strings::TABLE, OTHERS] },
     Family { name: "fractions", prefix: "s", tables: &[strings::FRACTIONS, OTHERS] },
     Family { name: "bitmaps", prefix: "s", tables: &[strings::BITS, OTHERS] },

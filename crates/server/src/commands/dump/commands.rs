@@ -7,6 +7,7 @@ use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::streams::whole::WholeStream;
 use crate::commands::whole::Whole;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Content, Header};
 
@@ -80,10 +81,11 @@ fn restore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let now_ms = cx.keys.now_ms();
     let expires_ms = (ttl_ms > 0).then(|| if is_absolute { ttl_ms } else { ttl_ms.saturating_add(now_ms) });
     if expires_ms.is_some_and(|expires| expires < now_ms) {
-        cx.remove(key)?;
+        cx.delete(key)?;
         cx.out.ok();
         return Ok(());
     }
+    cx.remove(key)?;
     match restored {
         Restored::Value(whole) => whole.write(cx, key)?,
         Restored::Stream(whole) => whole.write(cx, key)?,
@@ -91,6 +93,7 @@ fn restore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if let Some(header) = cx.header(key)?.filter(|_| expires_ms.is_some()) {
         cx.set_header(key, &Header { expires_ms, ..header })?;
     }
+    cx.notify(Class::GENERIC, "restore", key);
     cx.out.ok();
     Ok(())
 }

@@ -61,12 +61,14 @@ struct Query<'a> {
     order: Option<Direction>,
     most: Option<usize>,
     target: Target<'a>,
+    /// What is told when results are stored.
+    event: &'static str,
 }
 
 impl<'a> Query<'a> {
-    const fn new(target: Target<'a>) -> Self {
+    const fn new(target: Target<'a>, event: &'static str) -> Self {
         let (with_distance, with_score, with_place, any) = (false, false, false, false);
-        Self { with_distance, with_score, with_place, any, order: None, most: None, target }
+        Self { with_distance, with_score, with_place, any, order: None, most: None, target, event }
     }
 
     /// Takes an option that all commands have. False when the next word is another one.
@@ -178,8 +180,8 @@ fn answer(cx: &mut Context<'_, '_>, set: Option<Collection>, shape: Option<&Shap
     let unit_m = shape.map_or(1.0, |shape| shape.unit_m);
     match query.target {
         Target::Reply => reply(cx, &found, query, unit_m),
-        Target::Scores(key) => store(cx, key, found, |found| found.score)?,
-        Target::Distances(key) => store(cx, key, found, |found| found.distance_m / unit_m)?,
+        Target::Scores(key) => store(cx, key, found, query.event, |found| found.score)?,
+        Target::Distances(key) => store(cx, key, found, query.event, |found| found.distance_m / unit_m)?,
     }
     Ok(())
 }
@@ -204,9 +206,15 @@ fn reply(cx: &mut Context<'_, '_>, found: &[Found], query: &Query<'_>, unit_m: f
     }
 }
 
-fn store(cx: &mut Context<'_, '_>, key: &[u8], found: Vec<Found>, score: impl Fn(&Found) -> f64) -> Outcome {
+fn store(
+    cx: &mut Context<'_, '_>,
+    key: &[u8],
+    found: Vec<Found>,
+    event: &'static str,
+    score: impl Fn(&Found) -> f64,
+) -> Outcome {
     let scored: Vec<_> = found.into_iter().map(|found| (found.member.clone(), score(&found))).collect();
-    ranges::store(cx, key, &scored)?;
+    ranges::store(cx, key, &scored, event)?;
     cx.out.count(scored.len());
     Ok(())
 }
@@ -225,7 +233,7 @@ fn radius(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_member: bool, s
         let (radius, unit_m) = length(arguments.at(at), arguments.at(at + 1))?;
         shape = Some(Shape { centre, extent: Extent::Circle(radius), unit_m });
     }
-    let (mut query, mut words) = (Query::new(Target::Reply), arguments.words(at + 2));
+    let (mut query, mut words) = (Query::new(Target::Reply, "georadiusstore"), arguments.words(at + 2));
     while !words.is_done() {
         if query.take(&mut words)? {
             continue;
@@ -272,7 +280,7 @@ enum Centre {
 fn search(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, stores: bool) -> Outcome {
     let source = if stores { 2 } else { 1 };
     let set = cx.collection(arguments.at(source), Kind::SortedSet)?;
-    let mut query = Query::new(if stores { Target::Scores(arguments.at(1)) } else { Target::Reply });
+    let mut query = Query::new(if stores { Target::Scores(arguments.at(1)) } else { Target::Reply }, "geosearchstore");
     let (mut from, mut by) = (None, None);
     let mut words = arguments.words(source + 1);
     while !words.is_done() {

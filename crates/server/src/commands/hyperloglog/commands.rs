@@ -4,6 +4,7 @@ use super::sketch::{self, Form, Sketch, Stretch};
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, DENYOOM, FAST, MAY_REPLICATE, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::text::shown;
 
@@ -47,6 +48,7 @@ fn pfadd(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if is_changed {
         sketch.forget_estimate();
         cx.set_string(key, sketch.into_bytes())?;
+        cx.notify(Class::STRING, "pfadd", key);
     }
     cx.out.integer(i64::from(is_changed));
     Ok(())
@@ -97,6 +99,7 @@ fn pfmerge(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     }
     target.forget_estimate();
     cx.set_string(key, target.into_bytes())?;
+    cx.notify(Class::STRING, "pfadd", key);
     cx.out.ok();
     Ok(())
 }

@@ -208,9 +208,14 @@ fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, operation: Operatio
     Ok(())
 }
 
-fn store_result(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, operation: Operation, command: &str) -> Outcome {
+fn store_result(
+    cx: &mut Context<'_, '_>,
+    arguments: Arguments<'_>,
+    operation: Operation,
+    command: &'static str,
+) -> Outcome {
     let (members, _) = result(cx, arguments, operation, true, command)?;
-    store(cx, arguments.at(1), &members)?;
+    store(cx, arguments.at(1), &members, command)?;
     cx.out.count(members.len());
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::commands::collections::{self, MAX_REPEATED, MEMBERS, Open, check_elem
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::scan::{cursor, scan_options};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::layout;
@@ -158,6 +159,9 @@ pub(crate) fn add_all(cx: &mut Context<'_, '_>, key: &[u8], scored: &[(&[u8], f6
         score = result.score;
     }
     set.save(cx, key, changed > 0)?;
+    if changed > 0 {
+        cx.notify(Class::SORTED_SET, if options.increments { "zincr" } else { "zadd" }, key);
+    }
     match (options.increments, score) {
         (true, Some(score)) => cx.out.double(score),
         (true, None) => cx.out.null(),
@@ -213,6 +217,9 @@ fn zrem(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
                 members::take(cx, &mut set, member, score);
                 removed += 1;
             }
+        }
+        if removed > 0 {
+            cx.notify(Class::SORTED_SET, "zrem", arguments.at(1));
         }
         set.save(cx, arguments.at(1), removed > 0)?;
     }

@@ -7,6 +7,7 @@ use crate::commands::command::flags::{FAST, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::lists::{pop_count, pop_keys};
 use crate::commands::sets::positive;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::layout;
@@ -35,6 +36,10 @@ fn pop(cx: &mut Context<'_, '_>, key: &[u8], end: Direction, count: u64) -> Outc
     let popped = members::scan(cx, &all, end, 0, count)?;
     for (member, score) in &popped {
         members::take(cx, &mut set, member, *score);
+    }
+    if !popped.is_empty() {
+        let event = if end == Direction::Forward { "zpopmin" } else { "zpopmax" };
+        cx.notify(Class::SORTED_SET, event, key);
     }
     set.save(cx, key, !popped.is_empty())?;
     Ok(Some(popped))

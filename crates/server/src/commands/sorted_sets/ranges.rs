@@ -6,6 +6,7 @@ use crate::commands::arguments::{Arguments, Words, integer};
 use crate::commands::collections::Open;
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::writes::Direction;
@@ -156,18 +157,24 @@ fn zrevrangebylex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome
 fn zrangestore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let query = query(arguments, 3, Form { by: None, direction: None, is_stored: true })?;
     let found = read(cx, arguments.at(2), &query)?;
-    store(cx, arguments.at(1), &found)?;
+    store(cx, arguments.at(1), &found, "zrangestore")?;
     cx.out.count(found.len());
     Ok(())
 }
 
-/// Replaces what a key holds by these members.
-pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored]) -> Outcome {
-    cx.remove(key)?;
+/// Replaces what a key holds by these members, which is an event of this name.
+pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored], event: &'static str) -> Outcome {
     if found.is_empty() {
-        return Ok(());
+        return cx.delete(key);
     }
-    let mut set = Open::or_new(cx, key, Kind::SortedSet)?;
+    replace(cx, key, found)?;
+    cx.notify(Class::SORTED_SET, event, key);
+    Ok(())
+}
+
+/// Replaces what a key holds by these members, of which there are some.
+pub(crate) fn replace(cx: &mut Context<'_, '_>, key: &[u8], found: &[Scored]) -> Outcome {
+    let mut set = Open::fresh(cx, Kind::SortedSet)?;
     for (member, score) in found {
         members::put(cx, &mut set, member, *score, None)?;
     }
@@ -193,14 +200,18 @@ fn zlexcount(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     count(cx, arguments.at(1), &part)
 }
 
-fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: &Part) -> Outcome {
+fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: &Part, event: &'static str) -> Outcome {
     let Some(mut set) = Open::existing(cx, key, Kind::SortedSet)? else {
         cx.out.integer(0);
         return Ok(());
     };
     let found = part.read(cx, &set.now, Direction::Forward, 0, u64::MAX)?;
+    if !found.is_empty() {
+        cx.notify(Class::SORTED_SET, event, key);
+    }
     if found.len() as u64 == set.now.a {
         cx.remove(key)?;
+        cx.notify(Class::GENERIC, "del", key);
     } else {
         for (member, score) in &found {
             members::take(cx, &mut set, member, *score);
@@ -213,15 +224,15 @@ fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: &Part) -> Outcome {
 
 fn zremrangebyrank(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let part = Part::ranks(arguments.at(2), arguments.at(3))?;
-    remove(cx, arguments.at(1), &part)
+    remove(cx, arguments.at(1), &part, "zremrangebyrank")
 }
 
 fn zremrangebyscore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let part = Part::scores(arguments.at(2), arguments.at(3))?;
-    remove(cx, arguments.at(1), &part)
+    remove(cx, arguments.at(1), &part, "zremrangebyscore")
 }
 
 fn zremrangebylex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let part = Part::members(arguments.at(2), arguments.at(3))?;
-    remove(cx, arguments.at(1), &part)
+    remove(cx, arguments.at(1), &part, "zremrangebylex")
 }

@@ -6,6 +6,7 @@ use super::{entries, trimming::Trim};
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
 use crate::keyspace::streams::{self, StreamId};
@@ -87,10 +88,12 @@ fn xadd(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let place = entries::keys(cx, &stream).entry(id);
     cx.keys.writes().put(place, value);
     stream = Stream { entries: stream.entries + 1, last: id, added: stream.added + 1, ..stream };
-    if let Some(trim) = trim {
-        trim.apply(cx, &mut stream)?;
-    }
+    let removed = trim.map_or(Ok(0), |trim| trim.apply(cx, &mut stream))?;
     cx.keys.set_stream(cx.space(), key, stream)?;
+    cx.notify(Class::STREAM, "xadd", key);
+    if removed > 0 {
+        cx.notify(Class::STREAM, "xtrim", key);
+    }
     entries::reply_id(cx, id);
     Ok(())
 }
@@ -147,6 +150,7 @@ fn xdel(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         }
         if removed > 0 {
             cx.keys.set_stream(cx.space(), key, stream)?;
+            cx.notify(Class::STREAM, "xdel", key);
         }
     }
     cx.out.integer(removed);
@@ -168,6 +172,7 @@ fn xtrim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         removed = trim.apply(cx, &mut stream)?;
         if removed > 0 {
             cx.keys.set_stream(cx.space(), key, stream)?;
+            cx.notify(Class::STREAM, "xtrim", key);
         }
     }
     cx.out.count(removed);
@@ -208,6 +213,7 @@ fn xsetid(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         stream.deleted = deleted;
     }
     cx.keys.set_stream(cx.space(), key, stream)?;
+    cx.notify(Class::STREAM, "xsetid", key);
     cx.out.ok();
     Ok(())
 }

@@ -226,7 +226,7 @@ fn xclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             continue;
         }
         // Who claims nothing need not be there.
-        let consumer = group.see_consumer(cx, &name, now_ms)?.number;
+        let consumer = group.see_consumer(cx, arguments.at(1), &name, now_ms)?.number;
         let before = former.as_ref().map_or(1, |former| former.deliveries);
         let deliveries = claim.deliveries.unwrap_or(before + u64::from(!claim.only_ids));
         let now = Pending { consumer, at_ms, deliveries, name: name.clone() };
@@ -284,7 +284,7 @@ fn xautoclaim(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         if former.idle_ms(now_ms) < idle_ms {
             continue;
         }
-        let consumer = group.see_consumer(cx, &name, now_ms)?.number;
+        let consumer = group.see_consumer(cx, arguments.at(1), &name, now_ms)?.number;
         let deliveries = former.deliveries + u64::from(!only_ids);
         let now = Pending { consumer, at_ms: now_ms, deliveries, name: name.clone() };
         group.assign(cx, id, Some(&former), &now)?;

@@ -6,6 +6,7 @@ use super::ids;
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{DENYOOM, FAST, LOADING, STALE, WRITE};
 use crate::commands::command::{Command, Context, Family};
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
 use crate::keyspace::streams::StreamId;
@@ -138,6 +139,7 @@ fn create(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::text("BUSYGROUP Consumer Group name already exists"));
     }
     Open::new(cx, &stream, name, last, options.read)?.save(cx);
+    cx.notify(Class::STREAM, "xgroup-create", key);
     cx.out.ok();
     Ok(())
 }
@@ -151,6 +153,7 @@ fn set_id(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     };
     group.now.read = options.read;
     group.save(cx);
+    cx.notify(Class::STREAM, "xgroup-setid", arguments.at(2));
     cx.out.ok();
     Ok(())
 }
@@ -164,13 +167,14 @@ fn destroy(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         // Who waits for it must know.
         let space = cx.space();
         cx.keys.touch(space, arguments.at(2));
+        cx.notify(Class::STREAM, "xgroup-destroy", arguments.at(2));
     }
     Ok(())
 }
 
 fn create_consumer(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (_, group) = group(cx, arguments)?;
-    let is_new = group.add_consumer(cx, arguments.at(4))?;
+    let is_new = group.add_consumer(cx, arguments.at(2), arguments.at(4))?;
     cx.out.integer(i64::from(is_new));
     Ok(())
 }
@@ -179,7 +183,10 @@ fn delete_consumer(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcom
     let (_, mut group) = group(cx, arguments)?;
     let pending = group.remove_consumer(cx, arguments.at(4))?;
     group.save(cx);
-    cx.out.count(pending);
+    if pending.is_some() {
+        cx.notify(Class::STREAM, "xgroup-delconsumer", arguments.at(2));
+    }
+    cx.out.count(pending.unwrap_or(0));
     Ok(())
 }
 

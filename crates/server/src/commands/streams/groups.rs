@@ -2,6 +2,7 @@
 
 use super::entries;
 use crate::commands::command::Context;
+use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
 use crate::keyspace::layout::Range;
@@ -70,18 +71,39 @@ impl Open {
     }
 
     /// Adds a consumer unless it is there. True when it was not.
-    pub(super) fn add_consumer(&self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<bool> {
+    pub(super) fn add_consumer(&self, cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<bool> {
         let is_new = self.consumer(cx, name)?.is_none();
         if is_new {
             let now_ms = cx.keys.now_ms();
-            self.see_consumer(cx, name, now_ms)?;
+            self.see_consumer(cx, key, name, now_ms)?;
         }
         Ok(is_new)
     }
 
-    /// A consumer that asks for something at a time, which is new or was there.
-    pub(super) fn see_consumer(&self, cx: &mut Context<'_, '_>, name: &[u8], seen_ms: u64) -> Outcome<Consumer> {
-        let consumer = match self.consumer(cx, name)? {
+    /// A consumer that asks for something at a time, of the stream at a key. One that is new is told of.
+    pub(super) fn see_consumer(
+        &self,
+        cx: &mut Context<'_, '_>,
+        key: &[u8],
+        name: &[u8],
+        seen_ms: u64,
+    ) -> Outcome<Consumer> {
+        let (consumer, is_new) = self.consumer_or_new(cx, name, seen_ms)?;
+        if is_new {
+            cx.notify(Class::STREAM, "xgroup-createconsumer", key);
+        }
+        Ok(consumer)
+    }
+
+    /// A consumer seen at a time, and whether it is new.
+    pub(super) fn consumer_or_new(
+        &self,
+        cx: &mut Context<'_, '_>,
+        name: &[u8],
+        seen_ms: u64,
+    ) -> Outcome<(Consumer, bool)> {
+        let former = self.consumer(cx, name)?;
+        let consumer = match former {
             Some(consumer) => Consumer { seen_ms, ..consumer },
             None => {
                 crate::commands::collections::check_element(name)?;
@@ -89,12 +111,12 @@ impl Open {
             }
         };
         self.put_consumer(cx, name, &consumer);
-        Ok(consumer)
+        Ok((consumer, former.is_none()))
     }
 
-    /// Removes a consumer with all that is pending, and returns how much that was.
-    pub(super) fn remove_consumer(&mut self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<u64> {
-        let Some(consumer) = self.consumer(cx, name)? else { return Ok(0) };
+    /// Removes a consumer with all that is pending, and returns how much that was; `None` when there is none.
+    pub(super) fn remove_consumer(&mut self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<Option<u64>> {
+        let Some(consumer) = self.consumer(cx, name)? else { return Ok(None) };
         let ids = self.own_pending(cx, consumer.number, (StreamId::LEAST, StreamId::MOST), u64::MAX)?;
         for id in ids {
             cx.keys.writes().delete(self.keys.pending(self.now.number, id));
@@ -102,7 +124,7 @@ impl Open {
         }
         cx.keys.writes().delete(self.keys.consumer(self.now.number, name));
         self.now.pending = self.now.pending.saturating_sub(consumer.pending);
-        Ok(consumer.pending)
+        Ok(Some(consumer.pending))
     }
 
     /// All consumers with their names.

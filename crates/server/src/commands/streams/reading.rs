@@ -127,7 +127,7 @@ fn read(cx: &mut Context<'_, '_>, stream: &Stream, after: StreamId, most: u64) -
 /// Delivers new entries to a consumer.
 fn deliver(
     cx: &mut Context<'_, '_>,
-    stream: &Stream,
+    (key, stream): (&[u8], &Stream),
     group: &mut Open,
     consumer: &[u8],
     request: &Request<'_>,
@@ -137,7 +137,7 @@ fn deliver(
         return Ok(Vec::new());
     }
     let now_ms = cx.keys.now_ms();
-    let number = group.see_consumer(cx, consumer, now_ms)?.number;
+    let number = group.see_consumer(cx, key, consumer, now_ms)?.number;
     let first = entries::edge_id(cx, stream, Direction::Forward)?;
     for (id, _) in &found {
         group.now.read = match group.now.read.filter(|_| !counters::has_gap_from(stream, first, *id)) {
@@ -162,14 +162,14 @@ fn deliver(
 /// Delivers entries again that are pending for a consumer.
 fn deliver_again(
     cx: &mut Context<'_, '_>,
-    stream: &Stream,
+    (key, stream): (&[u8], &Stream),
     group: &mut Open,
     consumer: &[u8],
     after: StreamId,
     most: u64,
 ) -> Outcome<Read> {
     let now_ms = cx.keys.now_ms();
-    let number = group.see_consumer(cx, consumer, now_ms)?.number;
+    let number = group.see_consumer(cx, key, consumer, now_ms)?.number;
     let Some(from) = after.next() else { return Ok(Vec::new()) };
     let ids = group.own_pending(cx, number, (from, StreamId::MOST), most)?;
     group.fetch_pending(cx, ids.iter().copied())?;
@@ -252,12 +252,12 @@ fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) 
         };
         let read = match (group, *from) {
             (Some((mut group, consumer)), From::Group) => {
-                let read = deliver(cx, stream, &mut group, consumer, &request)?;
+                let read = deliver(cx, (key, stream), &mut group, consumer, &request)?;
                 group.save(cx);
                 Some(read).filter(|read| !read.is_empty())
             }
             (Some((mut group, consumer)), From::After(id)) => {
-                let read = deliver_again(cx, stream, &mut group, consumer, id, request.most)?;
+                let read = deliver_again(cx, (key, stream), &mut group, consumer, id, request.most)?;
                 group.save(cx);
                 Some(read)
             }

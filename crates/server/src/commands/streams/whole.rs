@@ -71,7 +71,6 @@ impl WholeStream {
 
     /// Replaces what a key holds, which does not expire then.
     pub(crate) fn write(self, cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome {
-        cx.remove(key)?;
         let mut stream = new_stream(cx)?;
         for (id, words) in &self.entries {
             let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
@@ -89,7 +88,7 @@ impl WholeStream {
             let mut group = Open::new(cx, &stream, &whole.name, whole.last, whole.read)?;
             let mut numbers = Vec::with_capacity(whole.consumers.len());
             for (name, seen_ms) in &whole.consumers {
-                numbers.push(group.see_consumer(cx, name, *seen_ms)?.number);
+                numbers.push(group.consumer_or_new(cx, name, *seen_ms)?.0.number);
             }
             for WholePending { id, at_ms, deliveries, consumer } in whole.pending {
                 if let (Some(number), Some((name, _))) = (numbers.get(consumer), whole.consumers.get(consumer)) {

@@ -1,0 +1,241 @@
+//! What a script may call: `redis.call` and its like.
+
+use crate::commands::arguments::Arguments;
+use crate::commands::command::{Context, Run, flags};
+use crate::commands::permission;
+use crate::commands::scripting::replies;
+use crate::keyspace::failure::Failure;
+use crate::protocol::reply::{Protocol, Reply};
+use crate::script::machine::{Raised, name_of};
+use crate::state::session::Session;
+use crate::text::number::double_text;
+use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value, Variadic};
+use std::sync::Arc;
+
+/// Most bytes that a script may write.
+const MAX_WRITTEN_BYTES: usize = 256 << 20;
+/// Levels of `redis.log`, by their numbers.
+const LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
+
+/// Carries out what a script calls, with the keys of the command that carries the script out.
+#[derive(Debug)]
+pub(super) struct Caller<'c, 'a, 's> {
+    cx: &'c mut Context<'a, 's>,
+    session: Session,
+    protocol: Protocol,
+    is_read_only: bool,
+    written_bytes: usize,
+    fatal: Option<Failure>,
+}
+
+impl<'c, 'a, 's> Caller<'c, 'a, 's> {
+    /// Calls of a script that the connection of this command carries out.
+    pub(super) fn new(cx: &'c mut Context<'a, 's>, is_read_only: bool) -> Self {
+        // What a script selects or says of itself is gone with it.
+        let mut session = Session::new(Arc::clone(&cx.session.client), cx.session.user.clone());
+        session.database = cx.session.database;
+        Self { cx, session, protocol: Protocol::Two, is_read_only, written_bytes: 0, fatal: None }
+    }
+
+    /// The protocol that the script chose, and why the store failed, if it did.
+    pub(super) fn finish(self) -> (Protocol, Option<Failure>) {
+        (self.protocol, self.fatal)
+    }
+
+    /// `redis.setresp`.
+    pub(super) fn set_protocol(&mut self, version: Option<i64>) -> Result<()> {
+        self.protocol = match version {
+            Some(2) => Protocol::Two,
+            Some(3) => Protocol::Three,
+            Some(_) => return Err(Error::runtime("RESP version must be 2 or 3.")),
+            None => return Err(Error::runtime("redis.setresp() requires one argument.")),
+        };
+        Ok(())
+    }
+
+    /// Whether the user may call this.
+    pub(super) fn may_call(&self, values: &MultiValue) -> Result<bool> {
+        let words = words(values).map_err(|why| Error::runtime(why.trim_start_matches("ERR ")))?;
+        let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
+        let arguments = Arguments::new(&words);
+        let Ok(command) = self.cx.registry.resolve(arguments) else {
+            return Err(Error::runtime("Invalid command passed to redis.acl_check_cmd()"));
+        };
+        let user = self.session.user.as_ref();
+        Ok(user.is_none_or(|user| permission::check(&self.cx.shared.users, user, command, arguments).is_ok()))
+    }
+
+    /// `redis.call`: the reply, or an error with the reply's text.
+    pub(super) fn call(&mut self, lua: &Lua, values: &MultiValue) -> Result<Value> {
+        let reply = self.reply(values)?;
+        match reply.bytes().strip_prefix(b"-") {
+            Some(text) => Err(Error::external(Raised(text.strip_suffix(b"\r\n").unwrap_or(text).to_vec()))),
+            None => replies::read(lua, reply.bytes()),
+        }
+    }
+
+    /// `redis.pcall`: the reply, also when it is an error.
+    pub(super) fn call_protected(&mut self, lua: &Lua, values: &MultiValue) -> Result<Value> {
+        let reply = self.reply(values)?;
+        replies::read(lua, reply.bytes())
+    }
+
+    fn reply(&mut self, values: &MultiValue) -> Result<Reply> {
+        let mut out = Reply::new(self.protocol);
+        match self.carry_out(values, &mut out) {
+            Ok(()) => {}
+            Err(failure) if failure.is_of_store() => {
+                let why = Error::runtime(failure.message());
+                self.fatal = Some(failure);
+                return Err(why);
+            }
+            Err(failure) => {
+                out.truncate(0);
+                out.error(failure.message());
+            }
+        }
+        Ok(out)
+    }
+
+    fn carry_out(&mut self, values: &MultiValue, out: &mut Reply) -> std::result::Result<(), Failure> {
+        if let Some(failure) = &self.fatal {
+            return Err(failure.clone());
+        }
+        let words = words(values).map_err(Failure::text)?;
+        let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
+        let arguments = Arguments::new(&words);
+        let command =
+            self.cx.registry.resolve(arguments).map_err(|_| match self.cx.registry.find(arguments.at(0)) {
+                Some(_) => Failure::text("ERR Wrong number of args calling Redis command from script"),
+                None => Failure::text("ERR Unknown Redis command called from script"),
+            })?;
+        if command.has(flags::NOSCRIPT) {
+            return Err(Failure::text("ERR This Redis command is not allowed from script"));
+        }
+        let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler)) = command.run else {
+            return Err(Failure::text("ERR This Redis command is not allowed from script"));
+        };
+        if let Some(user) = &self.session.user {
+            permission::check(&self.cx.shared.users, user, command, arguments).map_err(|refusal| {
+                let name = user.name().clone();
+                self.cx.shared.deny(&self.session.client, refusal.reason, "lua", refusal.object, name);
+                refusal.failure_in_script()
+            })?;
+        }
+        if command.has(flags::WRITE) {
+            if self.is_read_only {
+                return Err(Failure::text("ERR Write commands are not allowed from read-only scripts."));
+            }
+            self.written_bytes += words.iter().map(|word| word.len() + 32).sum::<usize>();
+            if self.written_bytes > MAX_WRITTEN_BYTES {
+                return Err(Failure::text("ERR the script writes too much: at most 256 MiB"));
+            }
+        }
+        let databases = self.cx.shared.spaces.databases();
+        let mut context = Context {
+            shared: self.cx.shared,
+            registry: self.cx.registry,
+            session: &mut self.session,
+            keys: &mut *self.cx.keys,
+            out,
+            databases,
+            wait: None,
+        };
+        handler(&mut context, arguments)
+    }
+}
+
+/// The words of a call.
+fn words(values: &MultiValue) -> std::result::Result<Vec<Vec<u8>>, &'static str> {
+    if values.is_empty() {
+        return Err("ERR Please specify at least one argument for this redis lib call");
+    }
+    let word = |value: &Value| match value {
+        Value::String(text) => Ok(text.as_bytes().to_vec()),
+        Value::Integer(number) => Ok(number.to_string().into_bytes()),
+        Value::Number(number) => Ok(double_text(*number).into_bytes()),
+        _ => Err("ERR Lua redis lib command arguments must be strings or integers"),
+    };
+    values.iter().map(word).collect()
+}
+
+/// What of `redis` needs no connection.
+pub(super) fn table(lua: &Lua) -> Result<Table> {
+    let table = lua.create_table()?;
+    table.set(
+        "sha1hex",
+        lua.create_function(|lua, values: Variadic<Value>| match &values[..] {
+            // What is no text is an empty one.
+            [value] => match lua.coerce_string(value.clone())? {
+                Some(text) => Ok(name_of(&text.as_bytes())),
+                None => Ok(name_of(b"")),
+            },
+            _ => Err(Error::runtime("wrong number of arguments")),
+        })?,
+    )?;
+    table.set(
+        "error_reply",
+        lua.create_function(|lua, text: LuaString| {
+            let reply = lua.create_table()?;
+            reply.set("err", lua.create_string(error_text(&text.as_bytes()))?)?;
+            Ok(reply)
+        })?,
+    )?;
+    table.set(
+        "status_reply",
+        lua.create_function(|lua, text: LuaString| {
+            let reply = lua.create_table()?;
+            reply.set("ok", text)?;
+            Ok(reply)
+        })?,
+    )?;
+    table.set("log", lua.create_function(|_, words: MultiValue| log(&words))?)?;
+    table.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
+    table.set("set_repl", lua.create_function(|_, _: Value| Ok(()))?)?;
+    table.set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
+    table.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    for (number, level) in (0..).zip(LEVELS) {
+        table.set(level, number)?;
+    }
+    for (name, number) in [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)] {
+        table.set(name, number)?;
+    }
+    table.set("REDIS_VERSION", crate::commands::connection::REDIS_VERSION)?;
+    table.set("REDIS_VERSION_NUM", 0x0007_000f)?;
+    Ok(table)
+}
+
+/// The text of an error: with a code in front.
+fn error_text(text: &[u8]) -> Vec<u8> {
+    let text = text.strip_prefix(b"-").unwrap_or(text);
+    if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() }
+}
+
+fn log(words: &MultiValue) -> Result<()> {
+    if words.len() < 2 {
+        return Err(Error::runtime("redis.log() requires two arguments or more."));
+    }
+    let level = words
+        .front()
+        .and_then(|level| level.as_f64().or_else(|| level.as_integer().map(|level| level as f64)))
+        .ok_or_else(|| Error::runtime("First argument must be a number (log level)."))?;
+    let text: Vec<u8> = words
+        .iter()
+        .skip(1)
+        .filter_map(|word| match word {
+            Value::String(text) => Some(text.as_bytes().to_vec()),
+            Value::Integer(number) => Some(number.to_string().into_bytes()),
+            Value::Number(number) => Some(double_text(*number).into_bytes()),
+            _ => None,
+        })
+        .collect::<Vec<_>>()
+        .join(&b' ');
+    let text = crate::text::shown::quoted(&text);
+    match level as i64 {
+        0 => tracing::debug!(%text, "a script says"),
+        1 | 2 => tracing::info!(%text, "a script says"),
+        3 => tracing::warn!(%text, "a script says"),
+        _ => return Err(Error::runtime("Invalid debug level.")),
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! Libraries of scripts that Lua does not have.
+//!
+//! | module | library |
+//! |---|---|
+//! | `bits` | `bit`: operations on the bits of 32-bit numbers |
+//! | `json` | `cjson`, by `serde_json` |
+//! | `packed` | `cmsgpack`, by `rmpv` |
+
+mod bits;
+mod json;
+mod packed;
+
+use mlua::{Lua, Result, Table};
+
+/// Adds the libraries to a table.
+///
+/// # Errors
+/// Those of Lua.
+pub fn add(lua: &Lua, to: &Table) -> Result<()> {
+    to.set("bit", bits::library(lua)?)?;
+    to.set("cjson", json::library(lua)?)?;
+    to.set("cmsgpack", packed::library(lua)?)
+}

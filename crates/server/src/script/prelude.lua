@@ -1,0 +1,100 @@
+-- What scripts see beside what the server gives them. Loaded once, with the functions that tell what has happened.
+--
+-- Each script runs in an environment of its own: it reads what is here, and writes nowhere. What it puts into a library,
+-- in ways that a metatable does not see, is gone with it. A script that is to end cannot catch the error that ends it.
+
+local must_end, where, text_of, libraries = ...
+local error, pcall, xpcall, type, tostring, setmetatable, getmetatable = error, pcall, xpcall, type, tostring, setmetatable, getmetatable
+local rawget, select, resume, wrap = rawget, select, coroutine.resume, coroutine.wrap
+
+local function refuse() error("Attempt to modify a readonly table", 2) end
+local function seal(table)
+  return setmetatable({}, { __index = table, __newindex = refuse, __metatable = false })
+end
+
+-- An error of the server as scripts see it.
+local function problem_of(problem)
+  if type(problem) == "userdata" then return { err = text_of(problem) } end
+  return problem
+end
+
+-- Passes on what a protected call gives, unless the script is to end.
+local function pass(is_well, ...)
+  must_end()
+  if is_well then return true, ... end
+  return false, problem_of((...))
+end
+
+local base = {}
+for _, name in ipairs({ "assert", "collectgarbage", "error", "gcinfo", "ipairs", "next", "pairs", "rawequal", "rawget",
+  "rawset", "select", "setmetatable", "tonumber", "tostring", "type", "unpack", "_VERSION" }) do
+  base[name] = _G[name]
+end
+base.getmetatable = function(value)
+  if type(value) == "string" then return nil end
+  return getmetatable(value)
+end
+base.pcall = function(...) return pass(pcall(...)) end
+base.xpcall = function(call, handler)
+  return pass(xpcall(call, function(problem) return handler(problem_of(problem)) end))
+end
+
+local sealed = { bit = libraries.bit, cjson = libraries.cjson, cmsgpack = libraries.cmsgpack, struct = libraries.struct,
+  math = math, string = string, table = table }
+local coroutines = {}
+for name, call in pairs(coroutine) do coroutines[name] = call end
+coroutines.resume = function(...) return pass(resume(...)) end
+sealed.coroutine = coroutines
+
+getmetatable("").__metatable = false
+
+-- The environment of a script.
+local function environment(redis, keys, arguments)
+  local own = { redis = seal(redis), KEYS = keys, ARGV = arguments }
+  own._G = own
+  -- Text only: what was compiled elsewhere could do anything.
+  own.loadstring = function(text, name)
+    if type(text) ~= "string" then error("bad argument #1 to 'loadstring' (string expected)", 2) end
+    if text:byte(1) == 27 then return nil, "what was compiled before cannot be loaded" end
+    local loaded, why = libraries.loadstring(text, name)
+    if loaded then libraries.setfenv(loaded, own) end
+    return loaded, why
+  end
+  own.load = function(source, name)
+    local parts = {}
+    while type(source) == "function" do
+      local part = source()
+      if part == nil or part == "" then break end
+      parts[#parts + 1] = part
+    end
+    return own.loadstring(type(source) == "function" and table.concat(parts) or source, name)
+  end
+  for name, library in pairs(sealed) do own[name] = seal(library) end
+  for name, value in pairs(base) do own[name] = value end
+  return setmetatable(own, {
+    __index = function(_, name)
+      error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+    end,
+    __newindex = refuse,
+    __metatable = false,
+  })
+end
+
+-- Runs a function: true and what it returns, or false and a table with the error and where it was.
+local function run(call, ...)
+  local arguments, count = { ... }, select("#", ...)
+  return xpcall(function() return call(unpack(arguments, 1, count)) end, function(problem)
+    local source, line = where()
+    local text
+    problem = problem_of(problem)
+    if type(problem) == "table" then
+      text = rawget(problem, "err")
+      if type(text) ~= "string" then text = "ERR the script raised an error without a text" end
+    else
+      text = "ERR " .. tostring(problem)
+    end
+    return { err = text, source = source, line = line }
+  end)
+end
+
+return environment, run

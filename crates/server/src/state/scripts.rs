@@ -1,0 +1,111 @@
+//! Scripts: the machine, what runs on it, and what is to be carried out.
+//!
+//! ```text
+//!   a connection sends EVAL ─► a job; the connection waits ─► the thread of scripts ─► the reply lets it go on
+//! ```
+//!
+//! So connections are served while a script runs: they get an error once it is busy, and can end it.
+
+use crate::acl::user::User;
+use crate::protocol::reply::Protocol;
+use crate::script::machine::Machine;
+use crate::script::progress::Progress;
+use crate::state::clients::Client;
+use crate::state::session::Replies;
+use bytes::Bytes;
+use forebay_env::Clock;
+use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// A request that is carried out in the thread of scripts.
+#[derive(Debug)]
+pub struct Job {
+    /// The client, which waits.
+    pub client: Arc<Client>,
+    /// The user that it is.
+    pub user: Option<Arc<User>>,
+    /// The database that it uses.
+    pub database: usize,
+    /// The version of the protocol.
+    pub protocol: Protocol,
+    /// Which replies it wants.
+    pub replies: Replies,
+    /// Its request.
+    pub request: Vec<Bytes>,
+}
+
+/// Scripts. See the module.
+#[derive(Debug)]
+pub struct Scripts {
+    /// The script that runs.
+    pub progress: Arc<Progress>,
+    machine: Mutex<Option<Machine>>,
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+    /// Somebody could not carry out the commands of those who wait for keys, because of a script.
+    missed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    is_stopping: bool,
+}
+
+impl Scripts {
+    /// Nothing to do.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            progress: Arc::new(Progress::new(clock)),
+            machine: Mutex::new(None),
+            jobs: Mutex::default(),
+            changed: Condvar::new(),
+            missed: AtomicBool::new(false),
+        }
+    }
+
+    /// The machine, which does not exist before it is needed. The caller has keys locked.
+    pub fn machine(&self) -> MutexGuard<'_, Option<Machine>> {
+        lock(&self.machine)
+    }
+
+    /// Adds a job.
+    pub fn submit(&self, job: Job) {
+        lock(&self.jobs).waiting.push_back(job);
+        self.changed.notify_one();
+    }
+
+    /// Waits for a job; `None` when there is to be no more.
+    pub fn next(&self) -> Option<Job> {
+        let mut jobs = lock(&self.jobs);
+        loop {
+            if jobs.is_stopping {
+                return None;
+            }
+            if let Some(job) = jobs.waiting.pop_front() {
+                return Some(job);
+            }
+            jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the script that runs; there are no more jobs.
+    pub fn stop(&self) {
+        self.progress.end(crate::script::progress::Ending::Stopping);
+        lock(&self.jobs).is_stopping = true;
+        self.changed.notify_all();
+    }
+
+    /// Those who wait for keys must be looked at when the script has ended.
+    pub fn miss(&self) {
+        self.missed.store(true, Ordering::Release);
+    }
+
+    /// Whether they must, which is forgotten. Pairs with [`Scripts::miss`].
+    pub fn take_missed(&self) -> bool {
+        self.missed.swap(false, Ordering::Acquire)
+    }
+}
