@@ -1,6 +1,6 @@
 //! The one table of metrics: name, help, and where the value is in a [`Status`].
 //!
-//! A [`Group`] is of things with the same labels: the database, its levels, the tenants of a node. `docs/reference/
+//! A `Group` is of things with the same labels: the database, its levels, the tenants of a node. `docs/reference/
 //! metrics.md` is made from the table, and what asks for a metric by name (dashboard, alerts) is checked against it.
 
 use crate::status::{

@@ -9,7 +9,8 @@
 //!   `{ms}` milliseconds, `{at}` and `{atms}` the same since 1970, `{p}` a pattern, `{lex}` a bound of `ZRANGEBYLEX`, `{sc}` one of
 //!   `ZRANGEBYSCORE`, `{db}` a database, `{b}` a bit, `{bt}` a type of `BITFIELD`, `{lon}` and `{lat}` a
 //!   longitude and a latitude, `{len}` a length, `{unit}` its unit, `{sid}` the
-//!   id of a stream's entry, `{script}` a script ([`crate::scripts`]), `{hid}` one that is likely, `{aid}` of a new one, `{rid}` the bound of a range of them, `{gr}` a group, `{co}` a consumer, `{num}` a number that
+//!   id of a stream's entry, `{hid}` one that is likely, `{aid}` of a new one, `{rid}` the bound of a range of them,
+//!   `{script}` a script (`crate::scripts`), `{gr}` a group, `{co}` a consumer, `{num}` a number that
 //!   is a part of the names `{wkey}` and `{okey}`;
 //! - `{m*}`, `{e*}`, `{k*}`, `{v*}` are one to four of them; `{kv*}`, `{mv*}`, `{fm*}` are pairs;
 //! - `(NX|XX|)` is one of these, each of them words or nothing.
