@@ -1,4 +1,7 @@
-//! What a worker writes a second, and what it can: the best second that it has had (O3-LSM 4.3's calibrated bandwidth).
+//! What a worker writes a second, and what it can write (O3-LSM 4.3's calibrated bandwidth): as much as in the best second
+//! that it has had, or as much as if all its threads wrote as fast as the fastest attempt did.
+//!
+//! The best second alone would be no measure: whoever does the same all the time would seem to do all that it can.
 
 use forebay_env::Nanos;
 
@@ -13,7 +16,13 @@ pub(crate) struct Throughput {
     /// Bytes of the last whole second.
     pub per_second: u64,
     /// Most bytes of a second.
-    pub best_per_second: u64,
+    best_per_second: u64,
+}
+
+/// So many bytes in so long, bytes a second.
+pub(crate) fn rate(bytes: u64, took: Nanos) -> u64 {
+    let per_second = u128::from(bytes) * u128::from(SECOND) / u128::from(took.max(1));
+    u64::try_from(per_second).unwrap_or(u64::MAX)
 }
 
 impl Throughput {
@@ -24,10 +33,14 @@ impl Throughput {
             return;
         }
         let bytes = written.saturating_sub(self.written);
-        let per_second = u128::from(bytes) * u128::from(SECOND) / u128::from(took);
-        self.per_second = u64::try_from(per_second).unwrap_or(u64::MAX);
+        self.per_second = rate(bytes, took);
         self.best_per_second = self.best_per_second.max(self.per_second);
         (self.began, self.written) = (now, written);
+    }
+
+    /// What it can write a second with so many threads, whose fastest attempt wrote at this rate.
+    pub fn bandwidth(&self, threads: u32, fastest: u64) -> u64 {
+        self.best_per_second.max(fastest.saturating_mul(threads.into()))
     }
 }
 
@@ -41,8 +54,19 @@ mod tests {
         let mut told = Vec::new();
         for (now, written) in [(SECOND, 100), (SECOND + 1, 200), (3 * SECOND, 1100), (4 * SECOND, 1100)] {
             throughput.look(now, written);
-            told.push((throughput.per_second, throughput.best_per_second));
+            told.push((throughput.per_second, throughput.bandwidth(1, 0)));
         }
         assert_eq!(told, [(100, 100), (100, 100), (500, 500), (0, 500)]);
+    }
+
+    #[test]
+    fn one_thread_of_four_is_not_all_that_it_can_do() {
+        let mut throughput = Throughput::default();
+        throughput.look(SECOND, 100);
+        // One attempt was on its way half of the time.
+        let bandwidth = throughput.bandwidth(4, rate(100, SECOND / 2));
+        assert_eq!((throughput.per_second, bandwidth), (100, 800));
+        assert_eq!(throughput.bandwidth(4, 0), 100);
+        assert_eq!((rate(1, 0), rate(u64::MAX, 1)), (SECOND, u64::MAX));
     }
 }

@@ -6,7 +6,7 @@
 use crate::Error;
 use crate::attempt;
 use crate::stored::Reached;
-use crate::throughput::Throughput;
+use crate::throughput::{Throughput, rate};
 use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, SystemClock};
@@ -89,6 +89,8 @@ struct Counters {
     failed: AtomicU64,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
+    /// Bytes a second that the fastest attempt wrote.
+    fastest: AtomicU64,
 }
 
 struct Shared {
@@ -153,7 +155,7 @@ impl Worker {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { completed, failed, read_bytes, written_bytes } = &self.shared.counters;
+        let Counters { completed, failed, read_bytes, written_bytes, .. } = &self.shared.counters;
         Statistics {
             completed: get(completed),
             failed: get(failed),
@@ -209,13 +211,16 @@ impl Shared {
                 }
             };
             let Waiting { name, attempt, package, stop } = waiting;
+            let began = self.options.clock.now();
             let made = self.attempt(attempt, &package, &stop);
+            let took = self.options.clock.now().saturating_sub(began);
             let counters = &self.counters;
             match &made {
                 Ok(outcome) => {
                     counters.completed.fetch_add(1, Ordering::Relaxed);
                     counters.read_bytes.fetch_add(outcome.read_bytes, Ordering::Relaxed);
                     counters.written_bytes.fetch_add(outcome.written_bytes, Ordering::Relaxed);
+                    counters.fastest.fetch_max(rate(outcome.written_bytes, took), Ordering::Relaxed);
                 }
                 Err(error) => {
                     counters.failed.fetch_add(1, Ordering::Relaxed);
@@ -311,8 +316,9 @@ impl<'a> Talk<'a> {
     fn exchange(&mut self, client: &Arc<MemoryClient>) -> Result<(), Error> {
         let written = self.shared.counters.written_bytes.load(Ordering::Relaxed);
         self.throughput.look(self.shared.options.clock.now(), written);
-        let Throughput { per_second, best_per_second, .. } = self.throughput;
-        let beat = self.executor.beat(per_second, best_per_second, self.shared.storage.is_some());
+        let fastest = self.shared.counters.fastest.load(Ordering::Relaxed);
+        let bandwidth = self.throughput.bandwidth(self.shared.options.threads.max(1), fastest);
+        let beat = self.executor.beat(self.throughput.per_second, bandwidth, self.shared.storage.is_some());
         let beat = Letter::Beat(beat);
         let letters: Vec<_> = std::iter::once(beat).chain(self.letters.iter().cloned()).collect();
         // Who does not answer may not schedule any more; then somebody else does.
