@@ -35,6 +35,7 @@ mod memory_node;
 mod nodes;
 mod output;
 mod place;
+mod placement;
 mod progress;
 mod repair;
 mod replay;

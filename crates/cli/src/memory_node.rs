@@ -4,6 +4,7 @@ use crate::access::AdmissionArguments;
 use crate::admin::{self, AdminArguments};
 use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
+use crate::placement::Placement;
 use crate::{output, tenants, units};
 use forebay::admission::Admission;
 use forebay::{ListenOptions, NodeAddress};
@@ -30,6 +31,9 @@ pub struct Arguments {
     /// Threads for jobs of compute nodes.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// Where jobs of databases with --compaction-place pool go that ask this node.
+    #[arg(long, value_enum, default_value_t)]
+    placement: Placement,
     /// The node's number.
     #[arg(long, default_value_t = 1)]
     node: u32,
@@ -139,6 +143,7 @@ fn start(arguments: &Arguments, admission: Option<Arc<Admission>>) -> Result<Han
         extent_bytes: arguments.extent_size,
         lease: arguments.lease,
         threads: arguments.threads,
+        placement: arguments.placement.policy(),
         commit: !arguments.lazy,
         whole_process: true,
         ..Options::with_memory(arguments.memory)

@@ -5,6 +5,7 @@ use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::log::{self, LogForm};
+use crate::placement::Placement;
 use crate::{output, worker};
 use forebay::{ListenOptions, NodeAddress};
 use forebay_env::sync::lock;
@@ -40,6 +41,9 @@ pub struct Arguments {
     /// they are.
     #[arg(long)]
     allow_remote: bool,
+    /// Where jobs of databases with --compaction-place pool go.
+    #[arg(long, value_enum, default_value_t)]
+    placement: Placement,
     #[command(flatten)]
     admin: AdminArguments,
     /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
@@ -72,6 +76,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         extent_bytes: Some(EXTENT_BYTES),
         threads: 0,
         schedules: false,
+        placement: arguments.placement.policy(),
         whole_process: true,
         ..Options::with_memory(MEMORY_BYTES)
     };

@@ -6,6 +6,7 @@ use crate::state::Settings;
 use crate::tenants::{Identify, TenantsOptions};
 use forebay_env::{Clock, SystemClock};
 use forebay_fabric::NodeIdentity;
+use forebay_offload::Policy;
 use forebay_proto::MAX_EXTENTS;
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct Options {
     pub threads: usize,
     /// Place jobs on executors without having been elected ([`Handle::schedule`](crate::Handle::schedule)).
     pub schedules: bool,
+    /// How it places them.
+    pub placement: Policy,
     /// Commit all memory at the start, as registering it with a network card does. A shortage then
     /// shows at once, and no write waits for a page to be zeroed.
     pub commit: bool,
@@ -63,6 +66,7 @@ impl Default for Options {
             lease: Duration::from_secs(10),
             threads: 1,
             schedules: true,
+            placement: Policy::default(),
             commit: false,
             whole_process: false,
             jobs: JobRegistry::standard(),
@@ -126,6 +130,7 @@ impl Options {
             lease: u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX),
             job_threads: self.threads as u32,
             schedules: self.schedules,
+            placement: self.placement,
         })
     }
 }

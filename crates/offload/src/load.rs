@@ -96,6 +96,9 @@ impl Weights {
     /// The paper's, but for what a job costs its owner.
     pub const SPARING: Self = Self { home: 1000, ..Self::PAPER };
 
+    /// The paper's, but that a job's owner comes last: it costs a thousand times as much as an idle node.
+    pub const AWAY: Self = Self { home: 1_000_000, ..Self::PAPER };
+
     /// The cost of a job of `size` bytes at its owner.
     #[must_use]
     pub fn cost_at_home(&self, size: u64, load: &Load) -> u128 {

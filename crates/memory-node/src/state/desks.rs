@@ -50,8 +50,8 @@ impl Desk {
 
 impl Desks {
     /// Nobody is known yet.
-    pub fn new(term: Option<Term>) -> Self {
-        Self { of: HashMap::default(), policy: Policy::default(), term }
+    pub fn new(term: Option<Term>, policy: Policy) -> Self {
+        Self { of: HashMap::default(), policy, term }
     }
 
     /// The term in which this node schedules.

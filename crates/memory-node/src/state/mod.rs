@@ -54,7 +54,7 @@ use directory::Directory;
 use extents::{Extents, Holder};
 use forebay_env::Nanos;
 use forebay_fabric::Rights;
-use forebay_offload::Term;
+use forebay_offload::{Policy, Term};
 use forebay_proto::replies::{Statistics, TenantFigures};
 use forebay_proto::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId, Text};
 use outputs::Outputs;
@@ -84,6 +84,8 @@ pub struct Settings {
     pub job_threads: u32,
     /// Whether it schedules without being elected.
     pub schedules: bool,
+    /// How it places jobs when it schedules.
+    pub placement: Policy,
 }
 
 /// An action that the node must take to carry out a decision.
@@ -219,7 +221,7 @@ impl State {
             jobs: Jobs::new(),
             outputs: Outputs::new(settings.extent_bytes),
             tickets: Tickets::default(),
-            desks: Desks::new(settings.schedules.then(Term::default)),
+            desks: Desks::new(settings.schedules.then(Term::default), settings.placement),
             tenants: Tenants::new(tenants, settings.extents.into(), settings.extent_bytes),
             links: BTreeMap::new(),
             last_tick: 0,

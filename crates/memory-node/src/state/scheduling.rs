@@ -31,7 +31,7 @@ impl State {
     /// wants something says it again.
     pub fn schedule(&mut self, term: Option<Term>) {
         if term != self.desks.term() {
-            self.desks = Desks::new(term);
+            self.desks = Desks::new(term, self.settings.placement);
         }
     }
 

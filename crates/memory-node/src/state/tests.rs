@@ -35,6 +35,7 @@ pub(super) fn settings(extents: u32, headroom_extents: u32, kept_extents: u32) -
         lease: LEASE,
         job_threads: 1,
         schedules: true,
+        placement: Policy::default(),
     }
 }
 
