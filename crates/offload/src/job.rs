@@ -43,8 +43,8 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// Bytes in an extent of the ticket's memory node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Bytes in an extent of the ticket's memory node. The default is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Span {
     /// The extent.
     pub extent: u32,
@@ -104,7 +104,7 @@ impl Package {
 /// What an attempt made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Outcome {
-    /// The place of its result.
+    /// The place of its result; of a copy there is none.
     pub result: Span,
     /// Bytes that it read.
     pub read_bytes: u64,

@@ -54,4 +54,7 @@ pub mod job_kind {
     /// The first entries from a key on in several tables: argument and result are those of a short scan
     /// (`docs/formats/search.md`).
     pub const SHORT_SCAN: u16 = 18;
+    /// Copies of segments, put into storage by an executor that reaches it (`docs/formats/compaction-job.md`). Memory nodes
+    /// have no runner for it.
+    pub const COPY: u16 = 19;
 }

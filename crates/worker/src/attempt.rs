@@ -8,7 +8,7 @@ use forebay_fabric::EndpointOptions;
 use forebay_memory_client::{ExtentId, ExtentRange, MemoryClient};
 use forebay_offload::{Attempt, Outcome, Package, Span, StoredPlace};
 use forebay_proto::job_kind;
-use forebay_table::job::{CompactionJob, run_compaction};
+use forebay_table::job::{CompactionJob, CopyJob, run_compaction};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -21,8 +21,13 @@ pub(crate) fn run(
     storage: Option<&Reached>,
     stop: &AtomicBool,
 ) -> Result<Outcome, Error> {
-    if package.kind != job_kind::COMPACTION || package.needs_storage && storage.is_none() {
-        return Err(Error::Unsupported(format!("jobs of kind {} are not run here", package.kind)));
+    let job = match package.kind {
+        job_kind::COMPACTION => compact,
+        job_kind::COPY => copy,
+        _ => return Err(not_run(package.kind)),
+    };
+    if package.needs_storage && storage.is_none() {
+        return Err(not_run(package.kind));
     }
     let joined = client.join_ticket(package.ticket.job, package.ticket.secret, attempt.as_u64())?;
     let endpoint = client.link().endpoint(endpoint)?;
@@ -38,15 +43,33 @@ pub(crate) fn run(
         arguments = arguments.get(length..).unwrap_or_default();
         io.stored = Some(Stored::new(storage.clone(), &place)?);
     }
-    let job = CompactionJob::decode(arguments)?;
-    io.take_inputs(&job, attempt.numbers(&job.output_segments))?;
-    let made = run_compaction(&job, &mut io)?;
-    let mut result = Vec::new();
-    made.encode(&mut result)?;
-    let range = io.write_output(&result)?;
-    let result =
-        Span { extent: range.extent.0, offset: range.offset, length: range.length, checksum: checksum(&result) };
+    let result = job(&mut io, attempt, arguments)?;
     let RemoteIo { joined, read_bytes, written_bytes, .. } = io;
     joined.finish()?;
     Ok(Outcome { result, read_bytes, written_bytes })
+}
+
+fn not_run(kind: u16) -> Error {
+    Error::Unsupported(format!("jobs of kind {kind} are not run here"))
+}
+
+/// Runs a compaction. Returns where its result lies.
+fn compact(io: &mut RemoteIo<'_>, attempt: Attempt, arguments: &[u8]) -> Result<Span, Error> {
+    let job = CompactionJob::decode(arguments)?;
+    io.take_inputs(&job.segments, attempt.numbers(&job.output_segments))?;
+    let made = run_compaction(&job, io)?;
+    let mut result = Vec::new();
+    made.encode(&mut result)?;
+    let ExtentRange { extent, offset, length } = io.write_output(&result)?;
+    Ok(Span { extent: extent.0, offset, length, checksum: checksum(&result) })
+}
+
+/// Makes copies, whose names their owner knows.
+fn copy(io: &mut RemoteIo<'_>, _: Attempt, arguments: &[u8]) -> Result<Span, Error> {
+    let job = CopyJob::decode(arguments)?;
+    io.take_inputs(&job.segments, 0..0)?;
+    for (&id, info) in &job.segments {
+        io.copy(id, info.length)?;
+    }
+    Ok(Span::default())
 }

@@ -6,7 +6,7 @@ use forebay_base::{ErrorKind, SegmentId};
 use forebay_fabric::{Completion, Endpoint, NodeIdentity, Outcome, RemoteAddress};
 use forebay_memory_client::{ExtentId, ExtentRange, JoinedTicket};
 use forebay_storage::BlockObject;
-use forebay_table::job::{AllocatedSegment, CompactionJob, GatherRead, JobIo};
+use forebay_table::job::{AllocatedSegment, GatherRead, JobIo};
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -78,10 +78,14 @@ impl<'a> RemoteIo<'a> {
     }
 
     /// Gets keys to the job's inputs, and opens those in storage. Outputs get these numbers.
-    pub fn take_inputs(&mut self, job: &CompactionJob, numbers: Range<u64>) -> Result<(), Error> {
-        let mut ranges = Vec::with_capacity(job.segments.len());
-        let mut in_memory = Vec::with_capacity(job.segments.len());
-        for (&id, info) in &job.segments {
+    pub fn take_inputs(
+        &mut self,
+        segments: &BTreeMap<SegmentId, SegmentInfo>,
+        numbers: Range<u64>,
+    ) -> Result<(), Error> {
+        let mut ranges = Vec::with_capacity(segments.len());
+        let mut in_memory = Vec::with_capacity(segments.len());
+        for (&id, info) in segments {
             if let (Some(name), Some(stored)) = (object(info), &self.stored) {
                 self.stored_inputs.insert(id, stored.open(name, info.length)?);
                 continue;
@@ -115,6 +119,24 @@ impl<'a> RemoteIo<'a> {
         self.write_long(address, bytes)?;
         self.drain()?;
         Ok(ExtentRange { length: bytes.len() as u64, ..range })
+    }
+
+    /// Puts an input into storage as it stands, under its own number.
+    pub fn copy(&mut self, id: SegmentId, length: u64) -> Result<(), Error> {
+        let nowhere = || Error::Unsupported("a copy is made in storage, and none is named".into());
+        self.stored.as_mut().ok_or_else(nowhere)?.create(id, length)?;
+        let (mut piece, mut offset) = (Vec::new(), 0);
+        while offset < length {
+            if self.cancelled() {
+                return Err(forebay_table::Error::Cancelled.into());
+            }
+            let bytes = (PIECE_BYTES as u64).min(length - offset);
+            piece.resize(bytes as usize, 0);
+            self.read(id, offset, &mut piece)?;
+            self.write(id, offset, &piece)?;
+            offset += bytes;
+        }
+        Ok(())
     }
 
     /// Waits until all is written.

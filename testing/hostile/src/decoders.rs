@@ -11,8 +11,8 @@ use forebay_proto::replies::{
 };
 use forebay_proto::{Message, Procedure, Request, gather};
 use forebay_table::job::{
-    CompactionJob, CompactionResult, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult, ShortScanJob,
-    ShortScanResult,
+    CompactionJob, CompactionResult, CopyJob, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult,
+    ShortScanJob, ShortScanResult,
 };
 
 /// A decoder.
@@ -120,7 +120,7 @@ fn repaired(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The arguments of a compaction: as they are, and with the right checksum.
+/// The arguments of a compaction, and of a copy: as they are, and with the right checksum.
 ///
 /// # Panics
 /// When what was decoded is another thing once it was encoded. Fields may come in any order, so the bytes may differ.
@@ -130,6 +130,11 @@ pub fn compaction_jobs(bytes: &[u8]) {
             let mut again = Vec::new();
             assert!(job.encode(&mut again).is_ok(), "{job:?}");
             assert_eq!(CompactionJob::decode(&again).as_ref(), Ok(&job));
+        }
+        if let Ok(job) = CopyJob::decode(&bytes) {
+            let mut again = Vec::new();
+            assert!(job.encode(&mut again).is_ok(), "{job:?}");
+            assert_eq!(CopyJob::decode(&again).as_ref(), Ok(&job));
         }
     }
 }

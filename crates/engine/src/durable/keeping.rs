@@ -20,7 +20,8 @@ use std::sync::Arc;
 /// Maximum number of objects that one job writes, or an opening shard reads, at the same time.
 const AT_ONCE: usize = 4;
 
-/// Has storage keep the segments that a change adds, and adds these placements to the change.
+/// Has storage keep the segments that a change adds, but for those that it keeps already, and adds these placements to
+/// the change.
 ///
 /// # Errors
 /// Those of the storage and of the fabric. Nothing counts then, and the same call can be made again.
@@ -30,9 +31,12 @@ pub(crate) fn keep(tree: &Tree, change: &mut Change) -> Result<()> {
         return Ok(());
     }
     let at_once = if tree.options.background_threads == 0 { 1 } else { AT_ONCE };
-    let in_memory = || change.segments.iter().filter(|segment| !segment.is_stored());
-    let kept = in_groups(in_memory().cloned().collect(), at_once, |segment| put(&tree.remote, objects, &segment))?;
-    for (segment, placement) in in_memory().zip(kept) {
+    let added = &change.edit.added_segments;
+    let is_kept = |id| added.iter().any(|(of, info)| *of == id && object_of(&info.placements).is_some());
+    let missing = change.segments.iter().filter(|segment| !segment.is_stored() && !is_kept(segment.id()));
+    let missing: Vec<_> = missing.cloned().collect();
+    let kept = in_groups(missing.clone(), at_once, |segment| put(&tree.remote, objects, &segment))?;
+    for (segment, placement) in missing.iter().zip(kept) {
         let added = change.edit.added_segments.iter_mut().find(|(id, _)| *id == segment.id());
         if let Some((_, info)) = added {
             info.placements.push(placement);

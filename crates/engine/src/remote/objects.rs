@@ -165,10 +165,24 @@ impl Objects {
         StoredPlace { prefix, epoch: self.epoch, has_outputs, compression, level, block_bytes }
     }
 
-    /// Whether that is the name of the object of a segment that an executor made for this owner.
-    pub(crate) fn is_of(&self, id: SegmentId, name: &str) -> bool {
-        let expected = self.numbered.name(ObjectNumber { epoch: self.epoch, number: id.0 });
-        expected.is_ok_and(|expected| expected.as_str() == name)
+    /// The name of the object of a segment that this owner writes, or an executor for it.
+    ///
+    /// # Errors
+    /// `Invalid` when the prefix is too long.
+    pub(crate) fn name_of(&self, id: SegmentId) -> Result<String> {
+        Ok(self.numbered.name(ObjectNumber { epoch: self.epoch, number: id.0 })?.as_str().to_owned())
+    }
+
+    /// Whether there is an object of this name.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn is_there(&self, object: &str) -> Result<bool> {
+        match self.storage.size(&ObjectName::new(object)?) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Discards what executors left of a job whose outputs would have had these numbers. What comes later is left to the

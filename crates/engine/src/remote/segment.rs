@@ -519,7 +519,8 @@ impl Remote {
     pub(crate) fn take_stored(self: &Arc<Self>, id: SegmentId, info: &SegmentInfo) -> Result<Arc<Segment>> {
         let foreign = || Error::corrupt(format!("an executor's {id} is not where it should be"));
         let objects = self.objects().ok_or_else(foreign)?;
-        let name = object_of(&info.placements).filter(|name| objects.is_of(id, name)).ok_or_else(foreign)?;
+        let own = objects.name_of(id)?;
+        let name = object_of(&info.placements).filter(|name| *name == own).ok_or_else(foreign)?;
         let object = objects.open(name, info.length)?;
         let segment = Segment::new(id, info.clone(), Place::Storage(Arc::new(object)), self);
         segment.kept_as(name);
@@ -635,7 +636,7 @@ impl Segment {
         meant.flat_map(|copy| copy.info.placements.iter().cloned()).collect()
     }
 
-    /// Notes that an object holds a copy. It is deleted when nothing names the segment any more.
+    /// Notes that an object holds a copy, or may. It is deleted when nothing names the segment any more.
     pub(crate) fn kept_as(&self, object: &str) {
         self.object.get_or_init(|| object.to_owned());
     }

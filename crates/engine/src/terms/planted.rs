@@ -50,6 +50,8 @@ pub enum Bug {
     DelegatePastMemtables,
     /// The address of a record that was learnt counts whatever was flushed since.
     TrustLearntAddress,
+    /// What an executor says of copies in storage is believed.
+    TrustCopies,
     /// A version counts before the other members have its segments.
     OneCopy,
     /// A write is acknowledged before all members have it.

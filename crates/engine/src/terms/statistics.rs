@@ -34,6 +34,8 @@ pub struct Statistics {
     pub near_data_compactions: u64,
     /// Compactions that executors did which the scheduler found.
     pub offloaded_compactions: u64,
+    /// Segments in memory whose copies executors put into storage.
+    pub offloaded_copies: u64,
     /// How often the memory node, or the scheduler, refused a compaction.
     pub refused_compactions: u64,
     /// Index entries that compactions read.
@@ -217,6 +219,7 @@ pub(crate) struct Counters {
     pub(crate) compactions: AtomicU64,
     pub(crate) near_data_compactions: AtomicU64,
     pub(crate) offloaded_compactions: AtomicU64,
+    pub(crate) offloaded_copies: AtomicU64,
     pub(crate) refused_compactions: AtomicU64,
     pub(crate) compaction_entries: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,

@@ -23,7 +23,7 @@ use forebay_base::{ErrorKind, SegmentId};
 use forebay_memory_client::{ExtentRange, MAX_STORED_BYTES, ShardHandle};
 use forebay_proto::job_kind;
 use forebay_table::job::{CompactionJob, CompactionResult};
-use forebay_table::{ImageAddress, SegmentKind};
+use forebay_table::{ImageAddress, SegmentInfo, SegmentKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,8 @@ impl Shard {
         self.address(&shard, job);
         let mut arguments = Vec::new();
         job.encode(&mut arguments).map_err(Error::from)?;
-        let reply = shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job));
+        let reply =
+            shard.submit_job(job.identity.job, job_kind::COMPACTION, &arguments, patience(job.segments.values()));
         let reply = reply.map_err(|error| self.refused(remote, &shard, error.into()))?;
         let counters = &self.tree.counters;
         statistics::add(&counters.compaction_fabric_bytes, (arguments.len() + reply.len()) as u64);
@@ -155,8 +156,8 @@ pub(crate) fn outputs(remote: &Remote, job: &CompactionJob, result: &CompactionR
     }
 }
 
-/// How long a job may take elsewhere.
-pub(crate) fn patience(job: &CompactionJob) -> Duration {
-    let bytes: u64 = job.segments.values().map(|info| info.length).fold(0, u64::saturating_add);
+/// How long a job with these inputs may take elsewhere.
+pub(crate) fn patience<'s>(inputs: impl Iterator<Item = &'s SegmentInfo>) -> Duration {
+    let bytes: u64 = inputs.map(|info| info.length).fold(0, u64::saturating_add);
     PATIENCE + Duration::from_secs(bytes / PATIENCE_BYTES_PER_SECOND)
 }

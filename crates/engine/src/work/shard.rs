@@ -446,6 +446,7 @@ impl Shard {
             _ => Vec::new(),
         };
         change.edit.ended_log_parts.clone_from(&ended);
+        self.keep_offloaded(&mut change)?;
         keeping::keep(&self.tree, &mut change)?;
         self.commits.commit(&self.tree, change, flushed)?;
         match &self.log {

@@ -1,4 +1,4 @@
-//! Jobs: compaction, flush and search as pure functions that run wherever the bytes are.
+//! Jobs: compaction, flush and search as pure functions that run wherever the bytes are; and what a copy is of.
 //!
 //! A job's arguments are complete, and its result names everything that it made. So a compute node, a memory node or a
 //! storage worker can run it through its own [`JobIo`]. A job installs nothing: its outputs belong to the attempt that
@@ -7,6 +7,7 @@
 
 mod chain;
 mod compaction;
+mod copy;
 mod flush;
 mod input;
 mod output;
@@ -19,6 +20,7 @@ mod short_scan;
 mod sources;
 
 pub use compaction::{run_compaction, run_compaction_with};
+pub use copy::CopyJob;
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
 pub use output::{LEAST_PIECE_BYTES, PIECES_OF_RUN};
 pub use parts::{join_results, split_compaction};
