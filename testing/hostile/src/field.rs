@@ -15,9 +15,9 @@ use std::time::Duration;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The node's process.
+/// A process of the field: this program, in another role.
 #[derive(Debug)]
-struct Process(Child);
+pub struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -55,10 +55,16 @@ impl Field {
         Ok(Self { node, address, victim })
     }
 
-    /// Where the hostile one connects.
-    #[must_use]
-    pub fn address(&self) -> &str {
-        &self.address
+    /// Lets the attackers loose, as this program with `--attack`, until they are dropped. They stand for other machines:
+    /// their process has the idle priority, so it gets the processor time that the node and the honest one leave.
+    ///
+    /// # Errors
+    /// When they do not start, for want of the command `chrt` perhaps.
+    pub fn attackers(&self, attacks: &[&str]) -> Result<Process, Failure> {
+        let mut command = Command::new("chrt");
+        command.args(["--idle", "0"]).arg(std::env::current_exe()?);
+        command.args(["--attack", &self.address, "--only", &attacks.join(",")]).stdin(Stdio::null());
+        Ok(Process(command.spawn().map_err(|error| format!("chrt, of util-linux: {error}"))?))
     }
 
     /// Memory of the node's process that is resident, bytes.

@@ -1,5 +1,9 @@
 //! All attacks that last, at once and for a while, beside an honest tenant that is measured: quiet, then under attack.
-//! The node is a process of its own, so that its memory can be told from that of the attackers.
+//!
+//! There are three processes. The node is one, so that its memory can be told from that of others. The honest tenant is
+//! this one. The attackers are the third, at the system's idle priority: they stand for other machines, whose processors
+//! are none of the node's, so here they get what the node and the honest tenant leave. What they make the node do
+//! counts in full.
 
 #![forbid(unsafe_code)]
 
@@ -10,8 +14,6 @@ use forebay_fabric::EndpointOptions;
 use forebay_hostile::field::{Field, serve};
 use forebay_hostile::onslaught::{ALL, Attack};
 use hdrhistogram::Histogram;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Attacks a memory node, and measures an honest tenant of it.
@@ -31,6 +33,9 @@ struct Options {
     /// Be the node that is attacked, until standard input ends.
     #[arg(long, hide = true)]
     serve: bool,
+    /// Be the attackers of the node at this address, for as long as it is there.
+    #[arg(long, hide = true)]
+    attack: Option<String>,
 }
 
 /// What the node may grow by: 256 KiB for each of the 256 links that a tenant may have.
@@ -88,18 +93,26 @@ fn show(what: &str, measured: &Measured) {
     }
 }
 
-/// Attacks again and again, until told to stop.
-fn attack(attack: &'static Attack, address: &str, stop: &Arc<AtomicBool>) -> Result<JoinHandle<()>, Failure> {
-    let (stop, address) = (Arc::clone(stop), address.to_owned());
+/// Attacks again and again, until the process ends.
+fn attack(attack: &'static Attack, address: &str) -> Result<JoinHandle<()>, Failure> {
+    let address = address.to_owned();
     let clock = SystemClock::new();
-    let again = move || {
-        while !stop.load(Ordering::Relaxed) {
-            // The node ends what is too bad: then it begins anew.
-            let _ = (attack.once)(&address);
-            clock.sleep(Duration::from_millis(10));
-        }
+    let again = move || loop {
+        // The node ends what is too bad: then it begins anew.
+        let _ = (attack.once)(&address);
+        clock.sleep(Duration::from_millis(10));
     };
     Ok(spawn(attack.name, again)?)
+}
+
+/// Is the attackers.
+fn attack_all(chosen: &[&'static Attack], address: &str) -> Result<(), Failure> {
+    let threads = chosen
+        .iter()
+        .flat_map(|one| std::iter::repeat_n(one, one.attackers))
+        .map(|one| attack(one, address))
+        .collect::<Result<Vec<_>, _>>()?;
+    threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "an attacker panicked".into()))
 }
 
 /// What the goals are missed by.
@@ -130,28 +143,22 @@ fn main() -> Result<(), Failure> {
     if chosen.is_empty() {
         return Err(format!("--only: there are {:?}", ALL.map(|attack| attack.name)).into());
     }
+    if let Some(address) = &options.attack {
+        return attack_all(&chosen, address);
+    }
     let field = Field::start()?;
     let quiet = measure(&field, options.seconds)?;
     show("quiet", &quiet);
     let before = field.resident_bytes()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let running = chosen
-        .iter()
-        .flat_map(|one| std::iter::repeat_n(one, one.attackers))
-        .map(|one| attack(one, field.address(), &stop))
-        .collect::<Result<Vec<_>, _>>()?;
+    let attackers = field.attackers(&chosen.iter().map(|attack| attack.name).collect::<Vec<_>>())?;
     let attacked = measure(&field, options.seconds)?;
     show("under attack", &attacked);
     let grown_bytes = field.resident_bytes()?.saturating_sub(before);
     let hostile = field.figures("hostile")?;
     println!("the node grew by {} KiB; of the hostile tenant: {hostile:?}", grown_bytes >> 10);
     field.check()?;
-    stop.store(true, Ordering::Relaxed);
-    // Attackers that wait for an answer get none when the node has stopped.
+    drop(attackers);
     field.stop()?;
-    for attacker in running {
-        attacker.join().map_err(|_| "an attacker panicked")?;
-    }
     let missed = missed(&quiet, &attacked, grown_bytes);
     missed.iter().for_each(|missed| println!("missed: {missed}"));
     if options.check && !missed.is_empty() { Err("the goals are missed".into()) } else { Ok(()) }
