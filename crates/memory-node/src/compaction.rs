@@ -7,7 +7,8 @@
 //! left out.
 //!
 //! A job is cut by key range into as many parts as there are threads without another job, and the parts run in
-//! parallel. They share the budget and the numbers. When one fails, the others stop.
+//! parallel. They share the budget, and each has a share of the numbers. When one fails, the others stop. A job that other
+//! nodes run too ([`Replica`]) is cut as its arguments say, and as many parts run at a time as there are threads.
 
 use crate::job::{JobError, JobMemory, JobRunner};
 use crate::state::Job;
@@ -21,6 +22,7 @@ use forebay_table::job::{
 };
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Runs compactions.
@@ -32,29 +34,41 @@ impl JobRunner for Compaction {
         let arguments = CompactionJob::decode(&job.arguments)?;
         check_identity(job, &arguments)?;
         let shared = Shared::new(&arguments, memory)?;
-        let parts = split_compaction(&arguments, &mut LocalIo::new(&shared), memory.threads())?;
-        let made = all_or_cause(run_all(parts, |part| run_part(&part, &shared)))?;
-        let whole = join_results(made).ok_or_else(|| JobError::new(ErrorKind::Invalid, "the job has no parts"))?;
+        let threads = memory.threads().max(1);
+        let most = arguments.replica.map_or(threads, |replica| replica.parts.into());
+        let parts = split_compaction(&arguments, &mut LocalIo::new(&shared, 0..0), most)?;
+        let rows: Vec<_> = parts.chunks(parts.len().div_ceil(threads).max(1)).collect();
+        let run_row = |row: &[CompactionJob]| row.iter().map(|part| run_part(part, &shared)).collect::<Vec<_>>();
+        let made = all_or_cause(run_all(rows, run_row))?;
+        let mut whole = join_results(made).ok_or_else(|| JobError::new(ErrorKind::Invalid, "the job has no parts"))?;
+        if arguments.replica.is_some_and(|replica| !replica.has_tails) {
+            whole.tables.iter_mut().for_each(|table| table.tail = Vec::new());
+        }
         Ok(encode(whole, job.most_result_bytes)?)
     }
 }
 
 /// Runs a part of the job. If it fails, the other parts are told to stop.
 fn run_part(part: &CompactionJob, shared: &Shared<'_>) -> forebay_table::Result<CompactionResult> {
-    let result = run_compaction(part, &mut LocalIo::new(shared));
+    let result = run_compaction(part, &mut LocalIo::new(shared, part.output_segments.clone()));
     if result.is_err() {
         shared.has_failed.store(true, Ordering::Relaxed);
     }
     result
 }
 
-/// The results of all parts, or the cause of a failure: parts that were told to stop do not count as the cause.
+/// The results of all parts, or the cause of a failure: parts that were told to stop do not count as the cause. Each row is
+/// those of one thread; `None` for one that panicked.
 fn all_or_cause(
-    results: Vec<Option<forebay_table::Result<CompactionResult>>>,
+    rows: Vec<Option<Vec<forebay_table::Result<CompactionResult>>>>,
 ) -> Result<Vec<CompactionResult>, JobError> {
+    let results = rows.into_iter().flat_map(|row| match row {
+        Some(results) => results.into_iter().map(Some).collect(),
+        None => vec![None],
+    });
     let is_told =
         |result: &Option<forebay_table::Result<_>>| matches!(result, Some(Err(forebay_table::Error::Cancelled)));
-    let (told, others): (Vec<_>, Vec<_>) = results.into_iter().partition(is_told);
+    let (told, others): (Vec<_>, Vec<_>) = results.partition(is_told);
     let panicked = || JobError::new(ErrorKind::Io, "a part of the job panicked");
     others.into_iter().chain(told).map(|result| Ok(result.ok_or_else(panicked)??)).collect()
 }
@@ -108,9 +122,6 @@ struct Shared<'a> {
     memory: &'a dyn JobMemory,
     node: NodeIdentity,
     inputs: BTreeMap<SegmentId, ExtentRange>,
-    /// The next number for an output, below `end_number`.
-    next_number: AtomicU64,
-    end_number: u64,
     /// Bytes that all outputs together may still take.
     budget_bytes: AtomicU64,
     has_failed: AtomicBool,
@@ -126,7 +137,7 @@ impl<'a> Shared<'a> {
             memory.check(range)?;
             inputs.insert(id, range);
         }
-        let numbers = arguments.output_segments.clone();
+        let numbers = &arguments.output_segments;
         if inputs.keys().any(|id| numbers.contains(&id.0)) {
             return Err(JobError::new(ErrorKind::Invalid, "an input has a number that is kept for outputs"));
         }
@@ -134,8 +145,6 @@ impl<'a> Shared<'a> {
             memory,
             node,
             inputs,
-            next_number: AtomicU64::new(numbers.start),
-            end_number: numbers.end,
             budget_bytes: AtomicU64::new(arguments.limits.output_bytes),
             has_failed: AtomicBool::new(false),
         })
@@ -153,12 +162,7 @@ impl<'a> Shared<'a> {
         self.memory.read(range.extent, range.offset + offset, into)
     }
 
-    /// A number for an output. Relaxed: the counters order nothing else.
-    fn number(&self) -> Option<u64> {
-        let next = |number: u64| (number < self.end_number).then(|| number + 1);
-        self.next_number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
-    }
-
+    /// Takes from the budget. Relaxed: it orders nothing else.
     fn spend(&self, bytes: u64) -> forebay_table::Result<()> {
         let spent =
             self.budget_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |budget| budget.checked_sub(bytes));
@@ -172,12 +176,14 @@ impl<'a> Shared<'a> {
 /// A part's reads and writes, as copies within the node.
 struct LocalIo<'a> {
     shared: &'a Shared<'a>,
+    /// Numbers that are left for outputs.
+    numbers: Range<u64>,
     outputs: BTreeMap<SegmentId, ExtentRange>,
 }
 
 impl<'a> LocalIo<'a> {
-    fn new(shared: &'a Shared<'a>) -> Self {
-        Self { shared, outputs: BTreeMap::new() }
+    fn new(shared: &'a Shared<'a>, numbers: Range<u64>) -> Self {
+        Self { shared, numbers, outputs: BTreeMap::new() }
     }
 }
 
@@ -216,7 +222,7 @@ impl JobIo for LocalIo<'_> {
 
     fn allocate(&mut self, _kind: SegmentKind, length: u64) -> forebay_table::Result<AllocatedSegment> {
         self.shared.spend(length)?;
-        let number = self.shared.number();
+        let number = self.numbers.next();
         let id = SegmentId(number.ok_or(forebay_table::Error::Invalid("no number is left for an output"))?);
         let range = self.shared.memory.allocate(length).map_err(as_table_error)?;
         self.outputs.insert(id, range);
@@ -243,13 +249,14 @@ mod tests {
 
     #[test]
     fn a_job_of_several_parts_fails_for_the_reason_that_one_has() {
-        let full = || Some(Err(Error::Io { kind: ErrorKind::Full, message: "no memory is left".into() }));
-        let told = || Some(Err(Error::Cancelled));
-        for results in [vec![told(), full()], vec![full(), told()], vec![told(), full(), told()]] {
-            assert_eq!(all_or_cause(results).unwrap_err().kind, ErrorKind::Full);
+        let full = || Err(Error::Io { kind: ErrorKind::Full, message: "no memory is left".into() });
+        let told = || Err(Error::Cancelled);
+        for row in [vec![told(), full()], vec![full(), told()], vec![told(), full(), told()]] {
+            assert_eq!(all_or_cause(vec![Some(row)]).unwrap_err().kind, ErrorKind::Full);
         }
-        assert_eq!(all_or_cause(vec![told(), told()]).unwrap_err().message, Error::Cancelled.to_string());
-        assert_eq!(all_or_cause(vec![told(), None]).unwrap_err().kind, ErrorKind::Io);
+        let rows = vec![Some(vec![told()]), Some(vec![told()])];
+        assert_eq!(all_or_cause(rows).unwrap_err().message, Error::Cancelled.to_string());
+        assert_eq!(all_or_cause(vec![Some(vec![told()]), None]).unwrap_err().kind, ErrorKind::Io);
         assert_eq!(all_or_cause(Vec::new()).unwrap(), Vec::new());
     }
 }

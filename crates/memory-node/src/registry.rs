@@ -44,6 +44,12 @@ impl JobRegistry {
         self
     }
 
+    /// The runner for jobs of this kind, for one that wraps it.
+    #[must_use]
+    pub fn runner(&self, kind: u16) -> Option<Arc<dyn JobRunner>> {
+        self.0.get(&kind).cloned()
+    }
+
     pub(crate) fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
         match self.0.get(&job.kind) {
             Some(runner) => runner.run(job, memory),

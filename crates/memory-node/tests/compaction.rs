@@ -93,6 +93,7 @@ fn fixture() -> Fixture {
         upper: None,
         expire_before_ms: 0,
         output_segments: 100..200,
+        replica: None,
     };
     Fixture { node, connector, client, shard, extent, job }
 }

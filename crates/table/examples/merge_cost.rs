@@ -124,6 +124,7 @@ fn compact(memory: &mut Memory, inputs: Vec<JobInput>, clustering: Clustering) -
         upper: None,
         expire_before_ms: 0,
         output_segments: 0..0,
+        replica: None,
     };
     let start = forebay_env::cpu::thread_nanos();
     let result = run_compaction(&job, memory).expect("a compaction");

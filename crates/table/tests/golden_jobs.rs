@@ -6,7 +6,7 @@
 use forebay_base::{Kind, SegmentId, SequenceNumber, Tag};
 use forebay_table::job::{
     Clustering, CompactionJob, CompactionResult, DeadBytes, JobCounters, JobIdentity, JobInput, JobLimits, OutputTable,
-    Residents, SizeClasses,
+    Replica, Residents, SizeClasses,
 };
 use forebay_table::{
     Creation, ImageAddress, OwnedKey, Placement, RangeTombstone, SegmentInfo, SegmentKind, TableId, TableMetadata,
@@ -77,12 +77,13 @@ fn golden_arguments() {
         upper: Some(b"z".to_vec()),
         expire_before_ms: 99,
         output_segments: 300..301,
+        replica: Some(Replica { parts: 2, has_tails: true }),
     };
     let mut bytes = Vec::new();
     job.encode(&mut bytes).unwrap();
     let (before, after) = around_properties(&bytes);
     let expected_before: &[u8] = &[
-        70, 66, 99, 106, 2, 0, 0, 0, 46, 1, 0, 0, 2, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0,
+        70, 66, 99, 106, 2, 0, 0, 0, 50, 1, 0, 0, 2, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0,
         0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 4, 10, 8, 98, 121, 116, 101, 119, 105,
         115, 101, 0, 6, 96, 0, 7, 9, 244, 3, 200, 1, 88,
     ];
@@ -91,7 +92,7 @@ fn golden_arguments() {
         10, 2, 1, 1, 12, 9, 1, 5, 0, 0, 0, 0, 0, 0, 0, 14, 12, 1, 97, 1, 98, 2, 8, 0, 0, 0, 0, 0, 0, 16, 28, 64, 0, 0,
         0, 0, 0, 0, 0, 65, 0, 0, 0, 0, 0, 0, 0, 66, 0, 0, 0, 0, 0, 0, 0, 67, 0, 0, 0, 18, 10, 0, 16, 0, 0, 16, 0, 0, 0,
         12, 8, 20, 2, 1, 1, 22, 4, 0, 1, 1, 122, 24, 8, 99, 0, 0, 0, 0, 0, 0, 0, 26, 4, 172, 2, 173, 2, 28, 8, 70, 0,
-        0, 0, 80, 0, 0, 0, 30, 1, 9,
+        0, 0, 80, 0, 0, 0, 30, 1, 9, 32, 2, 2, 1,
     ];
     assert_eq!(before, expected_before);
     assert_eq!(after, expected_after);
@@ -106,17 +107,18 @@ fn golden_result() {
         segments: vec![(SegmentId(9), info())],
         dead: vec![DeadBytes { segment: SegmentId(3), dropped_bytes: 40, moved_bytes: 300 }],
         counters: JobCounters { entries_in: 3, entries_out: 2, bytes_read: 600, bytes_written: 500, gathers: 1 },
+        checksums: vec![0x0a0b_0c0d],
     };
     let mut bytes = Vec::new();
     result.encode(&mut bytes).unwrap();
     let (before, after) = around_properties(&bytes);
     let expected_before: &[u8] = &[
-        70, 66, 99, 114, 1, 0, 0, 0, 196, 0, 0, 0, 2, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0,
+        70, 66, 99, 114, 1, 0, 0, 0, 202, 0, 0, 0, 2, 44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0,
         0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 4, 97, 9, 244, 3, 200, 1, 88,
     ];
     let expected_after: &[u8] = &[
         2, 170, 187, 6, 34, 9, 244, 3, 3, 0, 0, 0, 1, 25, 1, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0,
-        0, 0, 0, 0, 0, 8, 4, 3, 40, 172, 2, 10, 7, 3, 2, 216, 4, 244, 3, 1,
+        0, 0, 0, 0, 0, 8, 4, 3, 40, 172, 2, 10, 7, 3, 2, 216, 4, 244, 3, 1, 12, 4, 13, 12, 11, 10,
     ];
     assert_eq!(before, expected_before);
     assert_eq!(after, expected_after);

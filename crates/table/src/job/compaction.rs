@@ -64,8 +64,8 @@ pub fn run_compaction_with(
     let Target { sources, mut output, .. } = target;
     output.finish(&mut io.borrow_mut())?;
     let counters = io.borrow().counters;
-    let Output { tables, segments, .. } = output;
-    Ok(CompactionResult { identity: job.identity, tables, segments, dead: sources.dead(), counters })
+    let Output { tables, segments, checksums, .. } = output;
+    Ok(CompactionResult { identity: job.identity, tables, segments, dead: sources.dead(), counters, checksums })
 }
 
 /// Bytes that all keys of the inputs start with, because the smallest and the largest do. If a table has other keys,

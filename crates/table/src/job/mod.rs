@@ -24,7 +24,7 @@ pub use copy::CopyJob;
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
 pub use output::{LEAST_PIECE_BYTES, PIECES_OF_RUN};
 pub use parts::{join_results, split_compaction};
-pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Residents, SizeClasses};
+pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Replica, Residents, SizeClasses};
 pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};
 pub use search::{
     MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchHit, SearchIo, SearchJob, SearchPlace, SearchResult, SearchedBlock,

@@ -34,7 +34,7 @@ use crate::properties::Creation;
 use crate::segments::{SegmentInfo, SegmentKind};
 use crate::version_edit::ImageAddress;
 use forebay_base::record::pad;
-use forebay_base::{InternalKey, LogicalAddress, Record, SegmentId, Tag};
+use forebay_base::{InternalKey, LogicalAddress, Record, SegmentId, Tag, checksum, checksum_append};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -79,6 +79,8 @@ pub(super) struct Output<'a> {
     lower: Option<Vec<u8>>,
     pub tables: Vec<OutputTable>,
     pub segments: Vec<(SegmentId, SegmentInfo)>,
+    /// Their checksums, where other nodes make the same.
+    pub checksums: Vec<u32>,
     /// For each input, the remaining bytes of its records; `None` if it is not a resident.
     residents: Vec<Option<u64>>,
     /// The resident whose range the merge has reached.
@@ -105,6 +107,7 @@ impl<'a> Output<'a> {
             lower: job.lower.clone(),
             tables: Vec::new(),
             segments: Vec::new(),
+            checksums: Vec::new(),
             residents: job.inputs.iter().map(|input| resident_bytes(job, input)).collect(),
             resident: None,
             resident_bytes_left: 0,
@@ -184,13 +187,23 @@ impl<'a> Output<'a> {
     fn begin_run(&mut self, io: &mut Io<'_>) -> Result<()> {
         self.write_run(io)?;
         let wanted = self.job.limits.table_bytes;
-        let longest = longest_piece(io, wanted.saturating_mul(2));
+        let longest = self.longest_piece(io, wanted.saturating_mul(2));
         self.most_image_bytes = self.most_image_bytes.min(image_bytes(longest));
         self.most_run_bytes = match longest {
             u64::MAX => longest,
             _ => longest.min(wanted / PIECES_OF_RUN).max(LEAST_PIECE_BYTES),
         };
         Ok(())
+    }
+
+    /// Bytes of the longest free piece; no limit if it is longer than any `wanted` length, or if other nodes make the same:
+    /// they have other pieces.
+    fn longest_piece(&self, io: &mut Io<'_>, wanted: u64) -> u64 {
+        if self.job.replica.is_some() {
+            return u64::MAX;
+        }
+        let longest = io.longest_piece(wanted);
+        if longest < wanted { longest } else { u64::MAX }
     }
 
     /// Ends the table before `entry` if it is full and the entry has another user key, and begins the next one.
@@ -229,7 +242,7 @@ impl<'a> Output<'a> {
             }
             None => {}
         }
-        self.most_image_bytes = image_bytes(longest_piece(io, self.job.limits.table_bytes));
+        self.most_image_bytes = image_bytes(self.longest_piece(io, self.job.limits.table_bytes));
         Ok(())
     }
 
@@ -259,6 +272,7 @@ impl<'a> Output<'a> {
         let length = table.image.len() as u64;
         let segment = self.allocate(io, SegmentKind::TableImage, length)?;
         io.write(segment, 0, &table.image)?;
+        self.sum(|| checksum(&table.image));
         let image = ImageAddress { segment, length, tail_offset: table.tail_offset };
         let tail = table.tail().to_vec();
         self.tables.push(OutputTable { image, properties: Arc::new(table.properties), tail });
@@ -271,6 +285,13 @@ impl<'a> Output<'a> {
         Ok(allocated.id)
     }
 
+    /// Notes the checksum of the segment that was allocated last.
+    fn sum(&mut self, checksum: impl FnOnce() -> u32) {
+        if self.job.replica.is_some() {
+            self.checksums.push(checksum());
+        }
+    }
+
     /// Gathers the noted records, if any, into a run, and ends the run.
     fn write_run(&mut self, io: &mut Io<'_>) -> Result<()> {
         if self.noted.is_empty() {
@@ -278,7 +299,7 @@ impl<'a> Output<'a> {
         }
         let run = self.allocate(io, SegmentKind::Run, self.builder.run_bytes())?;
         let noted = std::mem::take(&mut self.noted);
-        let (mut rest, mut offset) = (noted.as_slice(), 0);
+        let (mut rest, mut offset, mut crc) = (noted.as_slice(), 0, checksum(&[]));
         let (mut reads, mut whole) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.buffer));
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(batch_length(rest, self.job.limits.read_bytes as usize));
@@ -294,9 +315,13 @@ impl<'a> Output<'a> {
             copy_made(batch, &self.made, buffer);
             verify(batch, buffer)?;
             io.write(run, offset, buffer)?;
+            if self.job.replica.is_some() {
+                crc = checksum_append(crc, buffer);
+            }
             offset += buffer.len() as u64;
             rest = after;
         }
+        self.sum(|| crc);
         self.noted = noted;
         self.noted.clear();
         self.made.clear();
@@ -304,12 +329,6 @@ impl<'a> Output<'a> {
         self.builder.end_run(run);
         Ok(())
     }
-}
-
-/// Bytes of the longest free piece; no limit if it is longer than any `wanted` length.
-fn longest_piece(io: &mut Io<'_>, wanted: u64) -> u64 {
-    let longest = io.longest_piece(wanted);
-    if longest < wanted { longest } else { u64::MAX }
 }
 
 /// Maximum bytes of an index: it needs another piece once a run or another job has taken the longest.

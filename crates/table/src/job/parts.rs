@@ -7,12 +7,13 @@ use super::{CompactionJob, CompactionResult, DeadBytes, JobIo};
 use crate::cached::CachedTable;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Minimum bytes of records of a part: less is not worth a thread.
 const LEAST_PART_BYTES: u64 = 4 << 20;
 
 /// Cuts a job into at most `most` parts of about the same size, in key order, according to the share of its largest
-/// input. A job that is small, or whose range already has bounds, is one part.
+/// input. A job that is small, or whose range already has bounds, is one part. The parts share the numbers for outputs.
 ///
 /// # Errors
 /// As [`run_compaction`](super::run_compaction).
@@ -28,7 +29,16 @@ pub fn split_compaction(job: &CompactionJob, io: &mut dyn JobIo, most: usize) ->
     cuts.dedup();
     let lowers = std::iter::once(None).chain(cuts.iter().cloned().map(Some));
     let uppers = cuts.iter().cloned().map(Some).chain(std::iter::once(None));
-    Ok(lowers.zip(uppers).map(|(lower, upper)| CompactionJob { lower, upper, ..job.clone() }).collect())
+    let numbers = shares(&job.output_segments, cuts.len() as u64 + 1);
+    let bounds = lowers.zip(uppers).zip(numbers);
+    let part = |((lower, upper), output_segments)| CompactionJob { lower, upper, output_segments, ..job.clone() };
+    Ok(bounds.map(part).collect())
+}
+
+/// Divides numbers into `count` shares of the same length, one behind the other.
+fn shares(numbers: &Range<u64>, count: u64) -> impl Iterator<Item = Range<u64>> {
+    let (start, length) = (numbers.start, numbers.end.saturating_sub(numbers.start) / count);
+    (0..count).map(move |share| start + share * length..start + (share + 1) * length)
 }
 
 /// Keys between parts: bounds of the tables of the output level, so that outputs end where tables ended. If there are
@@ -63,6 +73,7 @@ pub fn join_results(parts: Vec<CompactionResult>) -> Option<CompactionResult> {
     for part in parts {
         whole.tables.extend(part.tables);
         whole.segments.extend(part.segments);
+        whole.checksums.extend(part.checksums);
         for DeadBytes { segment, dropped_bytes, moved_bytes } in part.dead {
             let sum = dead.entry(segment).or_insert(DeadBytes { segment, dropped_bytes: 0, moved_bytes: 0 });
             sum.dropped_bytes += dropped_bytes;

@@ -18,6 +18,7 @@
 //!  13  0 or 1  numbers      varints: first number for segments that the job makes, number after the last
 //!  14          classes      u32 bytes of key and value from which a record is medium, u32 from which large
 //!  15  0 or +  vacated      varint segment
+//!  16  0 or 1  replica      u8 parts, u8 1 if the result is to have the tables' tails
 //! ```
 //!
 //! All fields are mandatory.
@@ -143,6 +144,17 @@ pub enum Residents {
     Rewrite,
 }
 
+/// How a job runs that other nodes run too, on copies of its inputs: its outputs depend on the arguments alone, so they are the
+/// same bytes everywhere (Tebis 3.3). It takes no account of free threads, nor of pieces of free memory: where no piece is
+/// long enough, it fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replica {
+    /// Number of parts that the job is cut into, at most.
+    pub parts: u8,
+    /// Whether the result is to have the tables' tails.
+    pub has_tails: bool,
+}
+
 /// The arguments of a compaction: everything that it depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionJob {
@@ -182,6 +194,8 @@ pub struct CompactionJob {
     /// Numbers for the segments that the job makes, if its runner has no others; reserved by the shard's owner. Empty
     /// for none.
     pub output_segments: Range<u64>,
+    /// Set when other nodes run the same job.
+    pub replica: Option<Replica>,
 }
 
 impl CompactionJob {
@@ -283,6 +297,12 @@ impl CompactionJob {
         for segment in &self.vacated {
             put(15, &|out| out.put_varint(segment.0));
         }
+        if let Some(Replica { parts, has_tails }) = self.replica {
+            put(16, &|out| {
+                out.put_u8(parts);
+                out.put_u8(has_tails.into());
+            });
+        }
     }
 
     /// Decodes and validates arguments.
@@ -309,10 +329,11 @@ impl CompactionJob {
             upper: None,
             expire_before_ms: 0,
             output_segments: 0..0,
+            replica: None,
         };
         let mut seen = 0u32;
         for_each_field(body, FRAME.what, |number, value| {
-            if !(1..=15).contains(&number) {
+            if !(1..=16).contains(&number) {
                 return Ok(false);
             }
             seen |= 1 << number;
@@ -385,8 +406,12 @@ impl CompactionJob {
                 let (medium_from_bytes, large_from_bytes) = (value.u32()?, value.u32()?);
                 self.size_classes = SizeClasses { medium_from_bytes, large_from_bytes };
             }
-            _ => {
+            15 => {
                 self.vacated.insert(SegmentId(value.varint64()?));
+            }
+            _ => {
+                let (parts, has_tails) = (value.u8()?, read_flag(value, "tails")?);
+                self.replica = Some(Replica { parts, has_tails });
             }
         }
         Ok(())

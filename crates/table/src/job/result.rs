@@ -8,6 +8,7 @@
 //!  3  *   segment    varint id, segment (see `segments`)
 //!  4  *   dead       varint segment, varint dropped bytes, varint moved bytes
 //!  5      counters   varints: entries in, entries out, bytes read, bytes written, batches gathered
+//!  6  *   checksum   u32 CRC32C of a segment, in the order of the segments; only of a job that other nodes run too
 //! ```
 //!
 //! Purpose and golden test: `docs/formats/compaction-job.md`.
@@ -95,9 +96,30 @@ pub struct CompactionResult {
     pub dead: Vec<DeadBytes>,
     /// Counters of the job.
     pub counters: JobCounters,
+    /// Of each of the segments the CRC32C of its bytes, if other nodes run the same job; else none.
+    pub checksums: Vec<u32>,
 }
 
 impl CompactionResult {
+    /// Whether another node, which ran the same job, made the same bytes. Where they lie, and which tails the results have, may
+    /// differ.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let tables = |result: &Self| {
+            let tables = result.tables.iter().map(|table| (table.image, Arc::clone(&table.properties)));
+            tables.collect::<Vec<_>>()
+        };
+        let segments = |result: &Self| {
+            let segments = result.segments.iter().map(|(id, info)| (*id, info.kind, info.length, info.record_format));
+            segments.collect::<Vec<_>>()
+        };
+        self.checksums.len() == self.segments.len()
+            && self.checksums == other.checksums
+            && segments(self) == segments(other)
+            && tables(self) == tables(other)
+            && self.dead == other.dead
+    }
+
     /// Appends the result to `out`.
     ///
     /// # Errors
@@ -137,6 +159,9 @@ impl CompactionResult {
                 .iter()
                 .for_each(|number| out.put_varint(*number));
         });
+        for checksum in &self.checksums {
+            put(6, &|out| out.put_u32(*checksum));
+        }
     }
 
     /// Decodes a result.
@@ -146,7 +171,7 @@ impl CompactionResult {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let body = FRAME.decode(bytes)?;
         let mut identity = None;
-        let (mut tables, mut segments, mut dead) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut tables, mut segments, mut dead, mut checksums) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut counters = JobCounters::default();
         for_each_field(body, FRAME.what, |number, value| {
             match number {
@@ -155,12 +180,13 @@ impl CompactionResult {
                 3 => segments.push(decode_segment(value).context(FRAME.what)?),
                 4 => dead.push(decode_dead(value).context(FRAME.what)?),
                 5 => counters = decode_counters(value).context(FRAME.what)?,
+                6 => checksums.push(value.u32().context(FRAME.what)?),
                 _ => return Ok(false),
             }
             Ok(true)
         })?;
         let missing = Error::Inconsistent { what: FRAME.what, detail: "its identity is missing" };
-        Ok(Self { identity: identity.ok_or(missing)?, tables, segments, dead, counters })
+        Ok(Self { identity: identity.ok_or(missing)?, tables, segments, dead, counters, checksums })
     }
 }
 

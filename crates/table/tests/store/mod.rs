@@ -311,6 +311,7 @@ impl Store {
             upper: None,
             expire_before_ms: 0,
             output_segments: 0..0,
+            replica: None,
         }
     }
 
