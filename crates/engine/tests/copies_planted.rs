@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::copied::{joined, left_out, torture};
+use common::copied::{joined, left_out, made_wrongly, torture};
 use forebay_engine::planted::{Bug, plant};
 use std::panic::catch_unwind;
 
@@ -13,7 +13,7 @@ const SEEDS: u64 = 4;
 fn each_bug_of_copies_is_found() {
     for bug in Bug::OF_COPIES {
         plant(Some(bug));
-        let mut runs = [left_out, joined].into_iter();
+        let mut runs = [left_out, joined, made_wrongly].into_iter();
         let is_found = runs.any(|run| catch_unwind(run).is_err())
             || (0..SEEDS).any(|seed| catch_unwind(|| torture(seed)).is_err());
         plant(None);

@@ -22,6 +22,7 @@ impl Statistics {
         self.log.records += get(&counters.log_records);
         self.log.waits += get(&counters.log_waits);
         self.replicated_bytes += get(&counters.replicated_bytes);
+        self.rebuilt_bytes += get(&counters.rebuilt_bytes);
         self.compactions += get(&counters.compactions);
         self.near_data_compactions += get(&counters.near_data_compactions);
         self.offloaded_compactions += get(&counters.offloaded_compactions);

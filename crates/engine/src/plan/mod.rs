@@ -11,6 +11,7 @@ pub(crate) mod manual;
 pub(crate) mod pace;
 pub(crate) mod picker;
 pub(crate) mod planner;
+pub(crate) mod replication;
 pub(crate) mod room;
 pub(crate) mod space;
 pub(crate) mod stall;

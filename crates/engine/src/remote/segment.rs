@@ -25,7 +25,7 @@ use forebay_storage::BlockObject;
 use forebay_table::job::SearchPlace;
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A memory node, as shared by all shards of this database that have segments there.
@@ -38,6 +38,8 @@ pub(crate) struct Node {
     allocator: Arc<SubAllocator>,
     /// Whether compactions run at the memory node.
     runs_jobs: bool,
+    /// Compactions of this process that run there, or wait.
+    compactions: AtomicU32,
     /// Where compactions are placed by a scheduler: what this database has to do with it.
     offloading: Option<Arc<Offloading>>,
     foreground: Endpoints,
@@ -69,6 +71,15 @@ pub(crate) struct Remote {
     objects: Option<Arc<Objects>>,
 }
 
+/// A compaction that is counted as running.
+struct Running<'a>(&'a AtomicU32);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The error with which the session of `client` ended, if its node now says that it did.
 pub(crate) fn ended(client: &MemoryClient) -> Option<Error> {
     // If the session ended, a failed renewal records that in the session. Any other failure may pass.
@@ -91,6 +102,7 @@ impl Node {
             index_cache: options.budget_for_indexes().map(IndexCache::new),
             gather_from: options.gathering.threshold(&client.link().capabilities()),
             searches: Searches::new(client.runs_jobs()),
+            compactions: AtomicU32::new(0),
             runs_jobs: options.compaction_place != CompactionPlace::ComputeNode && client.runs_jobs(),
             offloading,
             allocator: Arc::new(SubAllocator::new(Arc::clone(&client), None, AllocatorOptions::default())),
@@ -123,6 +135,17 @@ impl Node {
     /// Whether compactions run there.
     pub(crate) const fn runs_jobs(&self) -> bool {
         self.runs_jobs
+    }
+
+    /// Counts a compaction that runs there until the result is dropped.
+    pub(crate) fn begin_compaction(&self) -> impl Drop {
+        self.compactions.fetch_add(1, Ordering::Relaxed);
+        Running(&self.compactions)
+    }
+
+    /// Jobs and calls that run or wait there, as far as is known.
+    pub(crate) fn busy(&self) -> u32 {
+        self.compactions.load(Ordering::Relaxed).saturating_add(self.searches.waiting())
     }
 
     pub(crate) fn link(&self) -> &Arc<dyn Link> {

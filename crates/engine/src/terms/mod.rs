@@ -19,5 +19,5 @@ pub(crate) mod time;
 
 pub(crate) use entry::{Entry, Stamp};
 pub(crate) use error::{Error, Result};
-pub(crate) use options::{CompactionPlace, Delegation, Durability, Options, Syncing, WriteOptions};
+pub(crate) use options::{CompactionPlace, Delegation, Durability, Options, Replication, Syncing, WriteOptions};
 pub(crate) use statistics::Statistics;

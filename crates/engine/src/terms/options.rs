@@ -125,6 +125,19 @@ pub enum Durability {
     Storage(Syncing),
 }
 
+/// How the other members of a shard get what a compaction makes, where there are several copies in memory and compactions run
+/// near the data (Tebis 3.3, `docs/decisions/0040`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Replication {
+    /// It runs at one member. This node reads there what it made, and writes it to the others.
+    SendIndex,
+    /// It runs at each member, and makes the same bytes. What a member does not run is sent to it.
+    BuildIndex,
+    /// For each member the way that costs less, by bytes on this node's link and the member's time.
+    #[default]
+    Automatic,
+}
+
 /// When writes reach storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syncing {
@@ -201,6 +214,8 @@ pub struct Options {
     pub background_threads: usize,
     /// Where compactions run.
     pub compaction_place: CompactionPlace,
+    /// How copies of what compactions make come about, with [`CompactionPlace::MemoryNode`].
+    pub replication: Replication,
     /// Who places compactions, with [`CompactionPlace::Pool`]; `None` for the first memory node.
     pub scheduler: Option<Arc<Reach>>,
     /// Maximum bytes of cached table indexes at this node; `None` for no limit. A read that needs an index beyond the
@@ -277,6 +292,7 @@ impl Default for Options {
             levels: 7,
             background_threads: 3,
             compaction_place: CompactionPlace::default(),
+            replication: Replication::default(),
             scheduler: None,
             cached_index_bytes: None,
             delegation: Delegation::default(),

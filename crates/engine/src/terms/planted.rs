@@ -68,6 +68,8 @@ pub enum Bug {
 impl Bug {
     /// The bugs that only show between threads.
     pub const OF_THREADS: [Self; 3] = [Self::PublishBeforeInsert, Self::ReserveOutOfTurn, Self::UncheckedCut];
+    /// What members made by the same job is not compared.
+    UncomparedOutputs,
     /// The bugs of durability `storage`.
     pub const OF_STORAGE: [Self; 6] = [
         Self::VersionBeforeObjects,
@@ -80,7 +82,7 @@ impl Bug {
     /// The bugs of lookups without a point index.
     pub const OF_LOOKUPS: [Self; 2] = [Self::DelegatePastMemtables, Self::TrustLearntAddress];
     /// The bugs of several copies in memory.
-    pub const OF_COPIES: [Self; 5] = [
+    pub const OF_COPIES: [Self; 6] = [
         Self::OneCopy,
         Self::AcknowledgeAtFirstCopy,
         Self::LeaveOutUnrecorded,
@@ -95,6 +97,7 @@ impl Bug {
         Self::FreeBeforeUnpinned,
         Self::FreeBeforeRecorded,
         Self::EditBeforeData,
+        Self::UncomparedOutputs,
         Self::RootBeforeEdit,
         Self::AcknowledgeBeforeShipped,
         Self::EndPartsEarly,

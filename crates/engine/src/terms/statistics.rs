@@ -24,6 +24,8 @@ pub struct Statistics {
     pub log: LogStatistics,
     /// Bytes of tables that were copied from one memory node to others, where there are several copies.
     pub replicated_bytes: u64,
+    /// Bytes of tables that these nodes made themselves, by running the same compaction.
+    pub rebuilt_bytes: u64,
     /// What was done to storage; zeros without one.
     pub storage: StorageCounts,
     /// Activity of the cache of what is read from storage; zeros without one.
@@ -235,6 +237,8 @@ pub(crate) struct Counters {
     pub(crate) log_waits: AtomicU64,
     /// Bytes of tables that were copied to other members.
     pub(crate) replicated_bytes: AtomicU64,
+    /// Bytes of tables that other members made themselves.
+    pub(crate) rebuilt_bytes: AtomicU64,
     pub(crate) delegation: DelegationCounters,
 }
 

@@ -7,7 +7,7 @@ use crate::plan::ledger::{Reservation, Use};
 use crate::plan::picker::{Pick, Work};
 use crate::plan::tiers::Tier;
 use crate::remote::pipeline::Pipeline;
-use crate::remote::segment::Segment;
+use crate::remote::segment::{Remote, Segment};
 use crate::remote::spot::Posted;
 use crate::remote::stored::StoredWriter;
 use crate::terms::statistics;
@@ -24,7 +24,7 @@ use forebay_table::job::{
     AllocatedSegment, Clustering, CompactionJob, CompactionResult, GatherRead, JobInput, JobIo, JobLimits,
     run_compaction_with,
 };
-use forebay_table::{CachedTable, RangeTombstone, SegmentKind, TableMetadata};
+use forebay_table::{CachedTable, RangeTombstone, SegmentInfo, SegmentKind, TableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,13 +78,12 @@ impl Shard {
         let remote = self.tree.remote.pinned();
         let offloading = remote.memory_node().offloading();
         if let Some(part) = remote.node_part().filter(|_| reservation.place == Use::Near) {
-            let placed = |(id, segment): (&SegmentId, &Arc<Segment>)| {
-                (*id, segment.at_member(remote.member()).unwrap_or(segment).info().clone())
-            };
-            job.segments = inputs.iter().map(placed).collect();
+            job.segments = placed_at(inputs, remote);
+            let others = self.builders(remote, job);
             let made = match offloading {
                 Some(offloading) => self.compact_offloaded(offloading, remote, part, job, tier),
-                None => self.compact_near_data(remote, part, job),
+                None if others.is_empty() => self.compact_near_data(remote, part, job),
+                None => self.compact_at_members(remote, others, inputs, job),
             };
             match made {
                 Ok(made) => return Ok(made),
@@ -159,6 +158,7 @@ impl Shard {
             upper: None,
             expire_before_ms: pinned.expire_before_ms,
             output_segments: 0..0,
+            replica: None,
         }
     }
 
@@ -206,8 +206,16 @@ fn deletions_above(version: &LiveVersion, pick: &Pick) -> Vec<RangeTombstone> {
     above.flat_map(|table| table.cached().range_deletions()).filter(is_over_inputs).cloned().collect()
 }
 
+/// The inputs as they lie at a member.
+pub(crate) fn placed_at(inputs: &InputSegments, remote: &Remote) -> BTreeMap<SegmentId, SegmentInfo> {
+    let placed = |(id, segment): (&SegmentId, &Arc<Segment>)| {
+        (*id, segment.at_member(remote.member()).unwrap_or(segment).info().clone())
+    };
+    inputs.iter().map(placed).collect()
+}
+
 /// The segments that a job reads, held so that they stay.
-type InputSegments = HashMap<SegmentId, Arc<Segment>>;
+pub(crate) type InputSegments = HashMap<SegmentId, Arc<Segment>>;
 
 fn input_segments(version: &LiveVersion, pick: &Pick) -> InputSegments {
     let named = pick.inputs.iter().flat_map(|(_, table)| table.segments());

@@ -17,6 +17,7 @@ pub(crate) mod offloaded;
 mod offloaded_copies;
 pub(crate) mod placing;
 pub(crate) mod requests;
+pub(crate) mod replicas;
 pub(crate) mod reserve;
 pub(crate) mod room;
 pub(crate) mod shard;

@@ -40,6 +40,9 @@ pub(crate) enum NotThere {
     Failed(Error),
 }
 
+/// What a job made, with its segments held.
+pub(crate) type Made = (CompactionResult, Vec<Arc<Segment>>);
+
 impl From<Error> for NotThere {
     fn from(error: Error) -> Self {
         Self::Failed(error)
@@ -53,11 +56,26 @@ impl Shard {
         remote: &Arc<Remote>,
         part: &NodePart,
         job: &mut CompactionJob,
-    ) -> Result<(CompactionResult, Vec<Arc<Segment>>), NotThere> {
+    ) -> Result<Made, NotThere> {
+        job.output_segments = self.tree.next_segments();
+        let (mut result, segments) = self.run_near_data(remote, part, job)?;
+        self.read_tails(remote, &mut result, &segments)?;
+        statistics::add(&self.tree.counters.near_data_compactions, 1);
+        Ok((result, segments))
+    }
+
+    /// Has a member run a compaction, without the tails that its answer had no room for.
+    pub(crate) fn run_near_data(
+        &self,
+        remote: &Arc<Remote>,
+        part: &NodePart,
+        job: &mut CompactionJob,
+    ) -> Result<Made, NotThere> {
         let shard = part.shard();
         // Whoever closes the database ends the epoch behind saying so: no job starts in a later one.
         self.tree.check_open()?;
-        self.address(&shard, job);
+        Self::address(&shard, job);
+        let _running = remote.memory_node().begin_compaction();
         let mut arguments = Vec::new();
         job.encode(&mut arguments).map_err(Error::from)?;
         let reply =
@@ -65,26 +83,21 @@ impl Shard {
         let reply = reply.map_err(|error| self.refused(remote, &shard, error.into()))?;
         let counters = &self.tree.counters;
         statistics::add(&counters.compaction_fabric_bytes, (arguments.len() + reply.len()) as u64);
-        let mut result = CompactionResult::decode(&reply).map_err(Error::from)?;
+        let result = CompactionResult::decode(&reply).map_err(Error::from)?;
         let ranges = outputs(remote, job, &result)?;
         if ranges.len() != result.segments.len() {
             return Err(Error::corrupt("the memory node names outputs that it cannot have made").into());
         }
         part.adopt(&shard, &ranges).map_err(|error| self.refused(remote, &shard, error))?;
         let segments = remote.hold_outputs(part, &result.segments, &ranges)?;
-        for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
-            table.tail = self.read_tail(remote, &segments, table.image)?;
-        }
-        statistics::add(&counters.near_data_compactions, 1);
         Ok((result, segments))
     }
 
-    /// Says whose job it is, and which numbers its outputs have.
-    pub(crate) fn address(&self, shard: &ShardHandle, job: &mut CompactionJob) {
+    /// Says whose job it is.
+    pub(crate) fn address(shard: &ShardHandle, job: &mut CompactionJob) {
         job.identity.store = shard.key().store.0.into();
         job.identity.shard = shard.key().shard.0.into();
         job.identity.epoch = shard.epoch().0;
-        job.output_segments = self.tree.next_segments();
     }
 
     /// Has the memory node keep bytes of a flush where the outputs of its jobs lie.
@@ -126,6 +139,19 @@ impl Shard {
             ErrorKind::TimedOut | ErrorKind::Unavailable if remote.end_epoch().is_ok() => NotThere::Refused(error),
             _ => NotThere::Failed(error),
         }
+    }
+
+    /// Reads the tails that are not in a member's answer.
+    pub(crate) fn read_tails(
+        &self,
+        remote: &Remote,
+        result: &mut CompactionResult,
+        segments: &[Arc<Segment>],
+    ) -> Result<()> {
+        for table in result.tables.iter_mut().filter(|table| table.tail.is_empty()) {
+            table.tail = self.read_tail(remote, segments, table.image)?;
+        }
+        Ok(())
     }
 
     /// Reads the tail of an image that was too long for the reply.

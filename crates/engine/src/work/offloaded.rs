@@ -6,11 +6,11 @@ use crate::remote::node_part::NodePart;
 use crate::remote::objects::is_stored;
 use crate::remote::offloading::Offloading;
 use crate::remote::pipeline::read_range;
-use crate::remote::segment::{Remote, Segment};
+use crate::remote::segment::Remote;
 use crate::terms::statistics;
 use crate::terms::{Error, Result};
 use crate::work::errand::Errand;
-use crate::work::near_data::{NotThere, outputs, patience};
+use crate::work::near_data::{Made, NotThere, outputs, patience};
 use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, checksum};
 use forebay_memory_client::{ExtentId, ExtentRange, ShardHandle};
@@ -19,9 +19,6 @@ use forebay_proto::job_kind;
 use forebay_table::SegmentKind;
 use forebay_table::job::{CompactionJob, CompactionResult, JobInput};
 use std::sync::Arc;
-
-/// What a job made, with its segments held.
-type Made = (CompactionResult, Vec<Arc<Segment>>);
 
 impl Shard {
     /// Has an executor run a compaction.
@@ -35,7 +32,8 @@ impl Shard {
     ) -> Result<Made, NotThere> {
         let shard = part.shard();
         self.tree.check_open()?;
-        self.address(&shard, job);
+        job.output_segments = self.tree.next_segments();
+        Self::address(&shard, job);
         let stored = self.stored_place(job, tier);
         let mut arguments = Vec::new();
         stored.iter().for_each(|stored| stored.encode(&mut arguments));

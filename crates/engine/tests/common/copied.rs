@@ -2,10 +2,13 @@
 
 use super::{Cluster, eventually, small_options};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Options, ShardBounds, Storage, StorageOptions, WriteBatch};
+use forebay_engine::{Db, Durability, Options, Replication, ShardBounds, Storage, StorageOptions, WriteBatch};
 use forebay_env::Random;
 use forebay_fabric::Link;
 use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_node::{Job, JobError, JobMemory, JobRunner};
+use forebay_proto::job_kind;
+use forebay_table::job::CompactionResult;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -180,6 +183,39 @@ pub fn left_out() {
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     let process = Process::start(&nodes);
     let db = process.open(options(&register, 2));
+    assert!(contents(&db) == model);
+}
+
+/// A node that makes other bytes of the same job than the others.
+#[derive(Debug)]
+struct MakesOthers(Arc<dyn JobRunner>);
+
+impl JobRunner for MakesOthers {
+    fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        let mut result = CompactionResult::decode(&self.0.run(job, memory)?).unwrap();
+        if let Some(checksum) = result.checksums.first_mut() {
+            *checksum ^= 1;
+        }
+        let mut bytes = Vec::new();
+        result.encode(&mut bytes).unwrap();
+        Ok(bytes)
+    }
+}
+
+/// A member that makes other bytes of the same job is left out.
+pub fn made_wrongly() {
+    let register = register();
+    let mut wrong = forebay_memory_node::Options::with_memory(64 << 20);
+    let right = wrong.jobs.runner(job_kind::COMPACTION).unwrap();
+    wrong.jobs = wrong.jobs.with(job_kind::COMPACTION, Arc::new(MakesOthers(right)));
+    let nodes = [Cluster::start(64 << 20), Cluster::start_with(wrong)];
+    let mut model = Model::new();
+    let process = Process::start(&nodes);
+    let built = Options { background_threads: 0, replication: Replication::BuildIndex, ..options(&register, 2) };
+    let db = process.open(built);
+    write(&db, &mut model, &mut Random::seeded(3), 1000);
+    db.compact_range(None, None).unwrap();
+    assert_eq!(db.missing_copies(), 1, "the node that made other bytes is left out");
     assert!(contents(&db) == model);
 }
 
