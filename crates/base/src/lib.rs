@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod coding;
+pub mod crossing;
 pub mod error;
 pub mod order;
 pub mod record;
@@ -12,6 +13,7 @@ pub mod sequence;
 
 pub use address::{LogicalAddress, SegmentId};
 pub use coding::{DecodeError, Reader, Writer};
+pub use crossing::CrossingMark;
 pub use error::ErrorKind;
 pub use order::{InternalKey, KeyOrder};
 pub use record::{Record, RecordError, RecordHeader};

@@ -35,6 +35,8 @@ pub enum Kind {
     /// Does nothing to any key. It has the numbers and the bytes of a write that was reserved and then not wanted, so
     /// that numbers stay dense.
     Nothing = 4,
+    /// Does nothing to any key. Its value says which shards its batch crosses ([`CrossingMark`](crate::CrossingMark)).
+    Crossing = 5,
 }
 
 impl Kind {
@@ -47,8 +49,15 @@ impl Kind {
             2 => Self::RangeDelete,
             3 => Self::Merge,
             4 => Self::Nothing,
+            5 => Self::Crossing,
             _ => return None,
         })
+    }
+
+    /// Whether a record of this kind is in no index, as it does nothing to any key.
+    #[must_use]
+    pub const fn is_void(self) -> bool {
+        matches!(self, Self::Nothing | Self::Crossing)
     }
 }
 
@@ -149,7 +158,8 @@ mod tests {
         assert_eq!(Tag::from_word(0x540), None);
         assert_eq!(Tag::new(SequenceNumber(5), Kind::Merge, false).word(), 0x503);
         assert_eq!(Tag::from_word(0x504).map(Tag::kind), Some(Kind::Nothing));
-        assert_eq!(Tag::from_word(0x505), None);
+        assert_eq!(Tag::from_word(0x505).map(Tag::kind), Some(Kind::Crossing));
+        assert_eq!(Tag::from_word(0x506), None);
     }
 
     #[test]

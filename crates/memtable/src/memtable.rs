@@ -538,7 +538,7 @@ impl Memtable {
         let target = Target::new(self.options.order, InternalKey { user_key: record.key, tag: record.tag });
         let listed = Listed { prefix: target.prefix, tail: target.tail, record: (offset / ALIGNMENT) as u32 };
         let ordinal = (record.tag.sequence().0 - self.options.base.0 - 1) as u32;
-        if record.tag.kind() == Kind::Nothing {
+        if record.tag.kind().is_void() {
             return self.insert_void(record, ordinal, offset, length);
         }
         let hash = xxh3_64(record.key);

@@ -194,7 +194,7 @@ impl TableBuilder {
 
     fn add_hashed(&mut self, entry: &IndexEntry<'_>, hash: u64) -> Result<()> {
         entry.check()?;
-        if matches!(entry.key.tag.kind(), Kind::RangeDelete | Kind::Nothing) {
+        if entry.key.tag.kind() == Kind::RangeDelete || entry.key.tag.kind().is_void() {
             return Err(Error::Invalid("a range deletion, or nothing, is no entry"));
         }
         if entry.address.ordinal as usize >= self.properties.properties().segments.len() {

@@ -385,7 +385,7 @@ impl PropertiesBuilder {
         match entry.key.tag.kind() {
             Kind::Delete => properties.deletions += 1,
             Kind::Merge => properties.merges += 1,
-            Kind::Put | Kind::RangeDelete | Kind::Nothing => properties.puts += 1,
+            Kind::Put | Kind::RangeDelete | Kind::Nothing | Kind::Crossing => properties.puts += 1,
         }
         properties.key_bytes += entry.key.user_key.len() as u64;
         properties.value_bytes += entry.value_length().unwrap_or(0) as u64;

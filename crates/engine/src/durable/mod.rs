@@ -15,6 +15,7 @@
 pub(crate) mod checkpoints;
 pub(crate) mod commit;
 pub(crate) mod copies;
+pub(crate) mod crossing;
 pub(crate) mod database;
 pub(crate) mod groups;
 pub(crate) mod joining;

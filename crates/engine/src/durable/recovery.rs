@@ -6,7 +6,7 @@
 //!  root ─► log ─► version                     checked: CRC32C, edits, the invariants of versions
 //!  keys to the shard's memory                 what the version names is held, the rest is free
 //!  tails of the tables, several at a time     the cached indexes
-//!  parts of the log of writes                 what of them counts (see `replay`)
+//!  parts of the log of writes                 what of them counts (see `replay`), and then of all shards (see `crossing`)
 //!  a new manifest in the spare, a new root    from here on the shard is this process's
 //!  outputs of jobs that no version names      freed
 //! ```
@@ -16,6 +16,7 @@
 //! after the largest one that the version covers.
 
 use crate::durable::copies;
+use crate::durable::crossing::Reached;
 use crate::durable::manifest::{self, Left, Manifest};
 use crate::durable::replay::{self, Part, Replay};
 use crate::remote::members::{Members, Several, Standing};
@@ -105,31 +106,28 @@ pub(crate) fn acquire(store: &StoreHandle, id: ShardId, options: &Options) -> Re
     Ok(Arc::new(Owner::new(store.clone(), shard)))
 }
 
-/// Recovers a shard from those of its members that can be reached, each with its owner; a shard that was never used is
-/// empty. What the member says counts whose log reaches furthest, for each of them has everything that was acknowledged. The
-/// others get what they lack. A member that has lost something, or is lost meanwhile, is left out. Releases the shard on failure.
-///
-/// Nothing may be written to the shard before the register names its members, and then [`Recovered::take_charge`] was
-/// called.
-///
-/// # Errors
-/// `Corrupt` when the stored data is damaged; `Full`; `Unavailable`.
-pub(crate) fn take_up(
-    members: &[(&Arc<Node>, &Arc<Owner>)],
-    identity: ShardIdentity,
-    options: &Options,
-    several: Option<Several>,
-) -> Result<Recovered> {
-    try_take_up(members, &identity, options, several)
-        .inspect_err(|_| members.iter().for_each(|(_, owner)| owner.release()))
+/// What earlier owners left of a shard, as those of its members say that can be reached. Nothing is changed yet.
+pub(crate) struct LeftShard {
+    owners: Vec<Arc<Owner>>,
+    /// The member whose log reaches furthest: each of them has everything that was acknowledged.
+    source: Found,
+    others: Vec<Found>,
 }
 
-fn try_take_up(
+/// Looks at what is left of a shard at those of its members that can be reached, each with its owner; a shard that was never
+/// used is empty. A member that has lost something is left out. Releases the shard on failure.
+///
+/// # Errors
+/// `Corrupt` when the stored data is damaged; `Unavailable`.
+pub(crate) fn look(
     members: &[(&Arc<Node>, &Arc<Owner>)],
     identity: &ShardIdentity,
     options: &Options,
-    several: Option<Several>,
-) -> Result<Recovered> {
+) -> Result<LeftShard> {
+    try_look(members, identity, options).inspect_err(|_| members.iter().for_each(|(_, owner)| owner.release()))
+}
+
+fn try_look(members: &[(&Arc<Node>, &Arc<Owner>)], identity: &ShardIdentity, options: &Options) -> Result<LeftShard> {
     let serving = Arc::default();
     let mut found = Vec::with_capacity(members.len());
     let mut failure = None;
@@ -149,40 +147,68 @@ fn try_take_up(
     };
     let at = found.iter().position(|found| found.replay.last == furthest).unwrap_or(0);
     let source = found.remove(at);
-    let (log, version) = source.counted()?;
-    let mut segments = HashMap::default();
-    for (&id, entry) in version.segments() {
-        segments.insert(id, held(&source.remote, id, &entry.info)?);
+    Ok(LeftShard { owners: members.iter().map(|(_, owner)| Arc::clone(owner)).collect(), source, others: found })
+}
+
+impl LeftShard {
+    /// What the shard holds, in its tables and in its log.
+    pub(crate) fn reached(&self) -> Reached {
+        Reached { last: self.source.replay.last, marks: self.source.replay.marks.clone() }
     }
-    let remote = Arc::clone(&source.remote);
-    let remote = match several {
-        None => Members::only(remote),
-        Some(several) => Arc::new(Members::first(remote, several)),
-    };
-    let tables = open_tables(&source.remote, &version, &Arc::new(segments.clone()), readers(options))?;
-    let mut attached = Vec::with_capacity(found.len());
-    for other in found {
-        match other.attach(&segments, &log) {
-            Ok(()) => {
-                remote.add(Arc::clone(&other.remote), Standing::Active);
-                attached.push(other);
-            }
-            Err(error) => {
-                tracing::warn!(node = %other.remote.memory_node().client().node(), %error, "a copy is left out");
-                other.owner.release();
+
+    /// Recovers the shard up to number `end`. The other members get what they lack. One that is lost meanwhile is left out.
+    /// Releases the shard on failure.
+    ///
+    /// Nothing may be written to any shard before all are recovered. Nothing may be written to this one before the register
+    /// names its members, and then [`Recovered::take_charge`] was called.
+    ///
+    /// # Errors
+    /// `Corrupt` when the stored data is damaged; `Full`; `Unavailable`.
+    pub(crate) fn take_up(self, end: SequenceNumber, options: &Options, several: Option<Several>) -> Result<Recovered> {
+        let owners = self.owners.clone();
+        self.try_take_up(end, options, several).inspect_err(|_| owners.iter().for_each(|owner| owner.release()))
+    }
+
+    fn try_take_up(self, end: SequenceNumber, options: &Options, several: Option<Several>) -> Result<Recovered> {
+        let Self { mut source, others, .. } = self;
+        if end < source.replay.last {
+            source.replay = replay::replay(&source.parts, source.version.last_sequence(), end)?;
+        }
+        let (log, version) = source.counted()?;
+        let mut segments = HashMap::default();
+        for (&id, entry) in version.segments() {
+            segments.insert(id, held(&source.remote, id, &entry.info)?);
+        }
+        let remote = Arc::clone(&source.remote);
+        let remote = match several {
+            None => Members::only(remote),
+            Some(several) => Arc::new(Members::first(remote, several)),
+        };
+        let tables = open_tables(&source.remote, &version, &Arc::new(segments.clone()), readers(options))?;
+        let mut attached = Vec::with_capacity(others.len());
+        for other in others {
+            match other.attach(&segments, &log) {
+                Ok(()) => {
+                    remote.add(Arc::clone(&other.remote), Standing::Active);
+                    attached.push(other);
+                }
+                Err(error) => {
+                    tracing::warn!(node = %other.remote.memory_node().client().node(), %error, "a copy is left out");
+                    other.owner.release();
+                }
             }
         }
+        let version = placed(&version, &segments, &remote)?;
+        let mut logs = Vec::with_capacity(1 + attached.len());
+        let mut left = Vec::with_capacity(1 + attached.len());
+        for found in std::iter::once(source).chain(attached) {
+            let manifest = found.root.map(|root| Left::hold(root, &found.remote).map_err(misplaced)).transpose()?;
+            logs.push(manifest::Log::begin(&found.owner, &found.remote, &version, manifest.as_ref())?);
+            left.push(found.left_over(&segments)?);
+        }
+        let version = LiveVersion::restore(version, &tables, &segments)?;
+        Ok(Recovered { remote, version, manifest: Manifest::new(logs), log, left })
     }
-    let version = placed(&version, &segments, &remote)?;
-    let mut logs = Vec::with_capacity(1 + attached.len());
-    let mut left = Vec::with_capacity(1 + attached.len());
-    for found in std::iter::once(source).chain(attached) {
-        let manifest = found.root.map(|root| Left::hold(root, &found.remote).map_err(misplaced)).transpose()?;
-        logs.push(manifest::Log::begin(&found.owner, &found.remote, &version, manifest.as_ref())?);
-        left.push(found.left_over(&segments)?);
-    }
-    let version = LiveVersion::restore(version, &tables, &segments)?;
-    Ok(Recovered { remote, version, manifest: Manifest::new(logs), log, left })
 }
 
 /// The version with the places that its segments have now.
@@ -260,13 +286,13 @@ impl Found {
             segments.push(segment);
             parts.push(Part { segment: id, bytes, last });
         }
-        let replay = replay::replay(&parts, version.last_sequence())?;
+        let replay = replay::replay(&parts, version.last_sequence(), SequenceNumber::MAX)?;
         Ok(Self { owner: Arc::clone(owner), remote, root, version, outputs, segments, parts, replay })
     }
 
     /// What counts of the log of writes, and the version that says how far each of its parts does.
     fn counted(&self) -> Result<(LeftLog, Version)> {
-        let Replay { records, parts: counted, ended, last } = &self.replay;
+        let Replay { records, parts: counted, ended, last, .. } = &self.replay;
         let mut edit = VersionEdit {
             log_parts: counted.iter().map(|&(segment, last)| LogPart { segment, last: Some(last) }).collect(),
             ended_log_parts: ended.clone(),

@@ -10,7 +10,7 @@
 //! far that is. A part that holds less than was recorded is damaged.
 
 use crate::terms::{Error, Result};
-use forebay_base::{RecordHeader, SegmentId, SequenceNumber};
+use forebay_base::{CrossingMark, Kind, Record, RecordHeader, SegmentId, SequenceNumber};
 use std::ops::Range;
 
 /// A part of a log as it was read.
@@ -33,6 +33,8 @@ pub(crate) struct Replay {
     pub(crate) ended: Vec<SegmentId>,
     /// The last number that counts.
     pub(crate) last: SequenceNumber,
+    /// The marks among the records, each with its number, ascending.
+    pub(crate) marks: Vec<(SequenceNumber, CrossingMark)>,
 }
 
 /// The records of a part that verify and follow each other.
@@ -49,18 +51,21 @@ struct Found {
     start: usize,
     end: usize,
     goes_on: bool,
+    is_mark: bool,
 }
 
-/// Finds what of a log counts, where tables hold all records up to `flushed`.
+/// Finds what of a log counts, where tables hold all records up to `flushed`, and nothing behind `end` counts.
 ///
 /// # Errors
-/// `Corrupt` when a part holds less than was recorded.
-pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber) -> Result<Replay> {
+/// `Corrupt` when a part holds less than was recorded, or a mark is none.
+pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber, end: SequenceNumber) -> Result<Replay> {
     let mut chains = Vec::with_capacity(parts.len());
     let mut replay = Replay { last: flushed, ..Replay::default() };
     for (at, part) in parts.iter().enumerate() {
         match chain(part)? {
-            Some(chain) if chain.last > flushed => chains.push((at, chain)),
+            Some(chain) if chain.last > flushed && chain.first <= end => {
+                chains.push((at, Chain { last: chain.last.min(end), ..chain }));
+            }
             _ => replay.ended.push(part.segment),
         }
     }
@@ -76,7 +81,14 @@ pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber) -> Result<Replay> 
             continue;
         }
         let mut range: Option<Range<usize>> = None;
-        for found in records(part).filter(|found| found.number.0 >= expected) {
+        let counted = records(part).take_while(|found| found.number <= end);
+        for found in counted.filter(|found| found.number.0 >= expected) {
+            if found.is_mark {
+                let record = Record::decode(part.bytes.get(found.start..).unwrap_or_default())?;
+                let mark = CrossingMark::decode(record.value);
+                let mark = mark.map_err(|error| Error::corrupt(format!("the log at {}: {error}", found.number.0)))?;
+                replay.marks.push((found.number, mark));
+            }
             range = Some(range.map_or(found.start, |range| range.start)..found.end);
             if !found.goes_on {
                 whole = (taken.len() + 1, found.end, found.number);
@@ -98,6 +110,7 @@ pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber) -> Result<Replay> 
         replay.records.push((at, range.start..end));
     }
     replay.last = last;
+    replay.marks.retain(|(number, _)| *number <= last);
     Ok(replay)
 }
 
@@ -133,7 +146,8 @@ fn records(part: &Part) -> impl Iterator<Item = Found> {
             return None;
         }
         let end = start.checked_add(header.padded_length()).filter(|end| *end <= part.bytes.len())?;
-        let found = Found { number, start, end, goes_on: header.tag.goes_on() };
+        let is_mark = header.tag.kind() == Kind::Crossing;
+        let found = Found { number, start, end, goes_on: header.tag.goes_on(), is_mark };
         (start, before) = (end, Some(number));
         Some(found)
     })
@@ -142,7 +156,7 @@ fn records(part: &Part) -> impl Iterator<Item = Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_base::{Kind, Record, Tag};
+    use forebay_base::Tag;
 
     const LENGTH: usize = 16;
 
@@ -162,7 +176,8 @@ mod tests {
     type Found = (Vec<(usize, Range<usize>)>, Vec<(u64, u64)>, Vec<u64>, u64);
 
     fn of(parts: &[Part], flushed: u64) -> Found {
-        let Replay { records, parts, ended, last } = replay(parts, SequenceNumber(flushed)).unwrap();
+        let Replay { records, parts, ended, last, .. } =
+            replay(parts, SequenceNumber(flushed), SequenceNumber::MAX).unwrap();
         let records = records.into_iter().map(|(at, range)| (at, range.start / LENGTH..range.end / LENGTH));
         let parts = parts.into_iter().map(|(segment, last)| (segment.0, last.0)).collect();
         (records.collect(), parts, ended.into_iter().map(|segment| segment.0).collect(), last.0)
@@ -211,8 +226,38 @@ mod tests {
     fn what_an_owner_recorded_counts_and_no_more() {
         let recorded = |last| Part { last: Some(SequenceNumber(last)), ..part(1, 1..=10, &[]) };
         assert_eq!(of(&[recorded(6), part(2, 7..=8, &[])], 0).1, [(1, 6), (2, 8)]);
-        assert!(replay(&[recorded(11)], SequenceNumber::ZERO).is_err());
+        assert!(replay(&[recorded(11)], SequenceNumber::ZERO, SequenceNumber::MAX).is_err());
         let empty = Part { segment: SegmentId(1), bytes: vec![0; 64], last: Some(SequenceNumber(1)) };
-        assert!(replay(&[empty], SequenceNumber::ZERO).is_err());
+        assert!(replay(&[empty], SequenceNumber::ZERO, SequenceNumber::MAX).is_err());
+    }
+
+    #[test]
+    fn nothing_behind_the_end_counts() {
+        let parts = [part(1, 1..=8, &[]), part(2, 5..=12, &[]), part(3, 13..=14, &[])];
+        let until = |end| {
+            let Replay { records, parts, ended, last, .. } =
+                replay(&parts, SequenceNumber::ZERO, SequenceNumber(end)).unwrap();
+            let parts: Vec<_> = parts.into_iter().map(|(segment, last)| (segment.0, last.0)).collect();
+            (records.len(), parts, ended.into_iter().map(|segment| segment.0).collect::<Vec<_>>(), last.0)
+        };
+        assert_eq!(until(14), (3, vec![(1, 8), (2, 12), (3, 14)], vec![], 14));
+        assert_eq!(until(10), (2, vec![(1, 8), (2, 10)], vec![3], 10));
+        assert_eq!(until(7), (1, vec![(1, 7)], vec![3, 2], 7));
+        assert_eq!(until(0), (0, vec![], vec![1, 2, 3], 0));
+    }
+
+    #[test]
+    fn marks_are_found_as_far_as_the_log_counts() {
+        let mark = CrossingMark { parts: vec![(0, SequenceNumber(2)), (1, SequenceNumber(9))] };
+        let mut bytes = Vec::new();
+        for (number, goes_on) in [(1, true), (2, false), (3, true)] {
+            let kind = if goes_on { Kind::Crossing } else { Kind::Put };
+            let tag = Tag::new(SequenceNumber(number), kind, false);
+            let tag = if goes_on { tag.going_on() } else { tag };
+            Record { tag, expiry_ms: None, key: b"", value: &mark.encode() }.encode(&mut bytes);
+        }
+        let part = Part { segment: SegmentId(1), bytes, last: None };
+        let found = replay(&[part], SequenceNumber::ZERO, SequenceNumber::MAX).unwrap();
+        assert_eq!((found.last.0, found.marks), (2, vec![(SequenceNumber(1), mark)]));
     }
 }

@@ -382,7 +382,7 @@ impl Part {
     /// Notes a record.
     fn take(&mut self, record: &Record<'_>, place: FoundAt) {
         match record.tag.kind() {
-            Kind::Nothing => {}
+            Kind::Nothing | Kind::Crossing => {}
             Kind::RangeDelete => {
                 self.deletions.push((record.key.to_vec(), record.value.to_vec(), record.tag.sequence()));
             }

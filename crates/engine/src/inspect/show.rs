@@ -430,5 +430,6 @@ const fn kind_name(kind: Kind) -> &'static str {
         Kind::RangeDelete => "range delete",
         Kind::Merge => "merge",
         Kind::Nothing => "nothing",
+        Kind::Crossing => "crossing",
     }
 }

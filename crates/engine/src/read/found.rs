@@ -34,7 +34,7 @@ impl<'r> Found<'r> {
         }
         match record.tag.kind() {
             Kind::Put => Some(record),
-            Kind::Delete | Kind::RangeDelete | Kind::Merge | Kind::Nothing => None,
+            Kind::Delete | Kind::RangeDelete | Kind::Merge | Kind::Nothing | Kind::Crossing => None,
         }
     }
 

@@ -39,7 +39,7 @@ impl Chain {
                 self.is_whole = false;
             }
             Kind::Put if !time.is_past(record.expiry_ms) => self.value = Some(record.value.to_vec()),
-            Kind::Put | Kind::Delete | Kind::RangeDelete | Kind::Nothing => {}
+            Kind::Put | Kind::Delete | Kind::RangeDelete | Kind::Nothing | Kind::Crossing => {}
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Opening a database: its memory nodes and the shards on each of them.
 
+use crate::durable::crossing::agree;
 use crate::durable::named;
-use crate::durable::recovery::{self, LeftRecords};
+use crate::durable::recovery::{self, LeftRecords, LeftShard, Recovered};
 use crate::remote::members::Members;
 use crate::remote::node_part::PrivateStore;
+use crate::remote::owner::Owner;
 use crate::remote::segment;
 use crate::remote::segment::{Node, Remote};
 use crate::sharding::opened::{Opened, acquire, nodes, recorded_routing};
@@ -106,22 +108,20 @@ fn open_named(
     let mut shards: Vec<Arc<Shard>> = Vec::with_capacity(options.shards);
     let mut logs = Vec::with_capacity(options.shards);
     let mut recovery = Recovery::default();
-    let mut result: Result<()> = Ok(());
-    for ((owner, node), id) in owners.iter().zip(nodes.iter().cycle()).zip(0..) {
-        let opened = result.and_then(|()| {
-            let identity = identity(options, owner.store().id().0.into(), id);
-            let mut recovered = recovery::take_up(&[(node, owner)], identity, options, None)?;
+    let result = recover(&owners, &nodes, options).and_then(|recovered| {
+        for mut recovered in recovered {
             recovered.take_charge();
             logs.push(std::mem::take(&mut recovered.log.records));
             let flushed = recovered.version.version.last_sequence();
             recovery.shards.push(ShardRecovery { flushed, last: recovered.log.last });
             recovery.segments_held += recovered.version.segments().count() as u64;
-            Ok(Arc::new(Shard::recovered(options.clone(), recovered, Arc::clone(time), Arc::clone(common))?))
-        });
-        result = opened.map(|shard| shards.push(shard));
-        if result.is_err() {
-            owner.release();
+            let shard = Shard::recovered(options.clone(), recovered, Arc::clone(time), Arc::clone(common))?;
+            shards.push(Arc::new(shard));
         }
+        Ok(())
+    });
+    if result.is_err() {
+        owners.iter().for_each(|owner| owner.release());
     }
     let bounds = parts.first().map(|part| part.config.bounds.as_slice()).unwrap_or_default();
     let routing = result.and_then(|()| recorded_routing(&shards, bounds, options));
@@ -132,6 +132,16 @@ fn open_named(
     let cut = Arc::default();
     let (shards, recovery) = (shards.into(), Some(recovery));
     Ok(Opened { nodes, routing: routing?, shards, logs, recovery, cut, log: None, copied: None, stored: None })
+}
+
+/// Recovers all shards, each with its owner, of which shard `i` lies on node `i` modulo the number of nodes.
+fn recover(owners: &[Arc<Owner>], nodes: &[Arc<Node>], options: &Options) -> Result<Vec<Recovered>> {
+    let look = |((owner, node), id)| {
+        recovery::look(&[(node, owner)], &identity(options, owner.store().id().0.into(), id), options)
+    };
+    let left = owners.iter().zip(nodes.iter().cycle()).zip(0..).map(look).collect::<Result<Vec<_>>>()?;
+    let ends = agree(&left.iter().map(LeftShard::reached).collect::<Vec<_>>());
+    left.into_iter().zip(ends).map(|(left, end)| left.take_up(end, options, None)).collect()
 }
 
 /// Goes on where the earlier owner of a named database was gone: writes again what its logs hold, several shards at a

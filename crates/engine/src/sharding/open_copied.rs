@@ -11,11 +11,12 @@
 //!
 //! Every member that the register names has all that was acknowledged, so one that can be reached is enough.
 
+use crate::durable::crossing::agree;
 use crate::durable::database::Place;
 use crate::durable::member_register::{MemberRegister, Register, StoredRegister, member};
 use crate::durable::named::{self, Part};
 use crate::durable::node_register::Cells;
-use crate::durable::recovery::{self, LeftRecords, Recovered};
+use crate::durable::recovery::{self, LeftRecords, LeftShard, Recovered};
 use crate::remote::members::{Places, Several};
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
@@ -232,7 +233,7 @@ fn take_over(
     let named = if said.shards.is_empty() { wanted } else { said.shards.as_slice() };
     let register = Arc::new(MemberRegister::new(register, said.clone()));
     let mut recovery = Recovery::default();
-    let mut recovered = Vec::with_capacity(copies.len());
+    let mut left = Vec::with_capacity(copies.len());
     for ((copies, named), shard) in copies.iter().zip(named).zip(0..) {
         // An earlier owner may have left some out before this process claimed the register: they lack something.
         let is_named = |copy: &&Copy<'_>| named.contains(&member(copy.node.client().node()));
@@ -243,10 +244,14 @@ fn take_over(
             let message = format!("no memory node that has shard {shard} can be reached: it lies on {nodes}");
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        let identity = identity(options, database.database.into(), shard as u64);
-        let several = Several { shard, register: Arc::clone(&register) as _, places: Arc::clone(places) };
-        recovered.push(recovery::take_up(&members, identity, options, Some(several))?);
+        left.push(recovery::look(&members, &identity(options, database.database.into(), shard), options)?);
     }
+    let ends = agree(&left.iter().map(LeftShard::reached).collect::<Vec<_>>());
+    let take_up = |((left, end), shard): ((LeftShard, _), _)| {
+        let several = Several { shard, register: Arc::clone(&register) as _, places: Arc::clone(places) };
+        left.take_up(end, options, Some(several))
+    };
+    let recovered = left.into_iter().zip(ends).zip(0..).map(take_up).collect::<Result<Vec<_>>>()?;
     let members =
         |recovered: &Recovered| recovered.remote.active().map(|of| of.memory_node().client().node()).collect();
     register.name_all(recovered.iter().map(members).collect())?;

@@ -17,7 +17,7 @@
 
 use crate::read::multi_get::{self, Source};
 use crate::sharding::held::Held;
-use crate::sharding::split::{Part, sole_owner, split};
+use crate::sharding::split::{Part, begin_with_marks, set_marks, sole_owner, split};
 use crate::terms::planted::{Bug, planted};
 use crate::terms::routing::Routing;
 use crate::terms::statistics::{MoveCounters, StallCause};
@@ -25,6 +25,7 @@ use crate::terms::time::{Horizon, ReadTime};
 use crate::terms::{Error, Result};
 use crate::tree::cut::{Crossing, Cut, Turn};
 use crate::tree::shared::{Tree, View};
+use crate::work::crossings::Crossings;
 use crate::work::shard::Shard;
 use crate::work::stall::Stall;
 use crate::write::batch::{WriteBatch, Writes};
@@ -53,6 +54,8 @@ pub(crate) struct Router {
     pub(crate) moving: Mutex<()>,
     pub(crate) moves: MoveCounters,
     pub(super) cut: Arc<Cut>,
+    /// Batches that cross shards and are to be durable, where the shards' logs are in memory.
+    crossings: Option<Arc<Crossings>>,
 }
 
 /// The current owners of keys.
@@ -89,6 +92,7 @@ impl Moment {
 impl Router {
     pub(crate) fn new(shards: Arc<[Arc<Shard>]>, routing: Routing, cut: Arc<Cut>) -> Self {
         let order = routing.order();
+        let crossings = Shard::join_crossings(&shards, &cut);
         let assignment = Switch::new(Arc::new(Assignment { number: 0, routing: Arc::new(routing), held: None }));
         Self {
             shards,
@@ -99,6 +103,7 @@ impl Router {
             moving: Mutex::default(),
             moves: MoveCounters::default(),
             cut,
+            crossings,
         }
     }
 
@@ -268,7 +273,8 @@ impl Router {
     /// Writes a batch to several shards according to assignment `number`. Returns whether it did; it does not if the
     /// assignment was replaced meanwhile.
     fn write_across(&self, batch: &WriteBatch, number: u64, routing: &Routing, is_durable: bool) -> Result<bool> {
-        let parts = split(batch, routing)?;
+        let mut parts = split(batch, routing)?;
+        self.mark(&mut parts, is_durable);
         self.make_room_for(&parts)?;
         let assignment = self.assignment.load();
         if assignment.number != number {
@@ -280,6 +286,13 @@ impl Router {
             self.make_durable(&placed)?;
         }
         Ok(true)
+    }
+
+    /// Has the parts of a batch say which other parts there are, if it is to be durable and the logs do not say so.
+    pub(super) fn mark(&self, parts: &mut [Part<'_>], is_durable: bool) {
+        if is_durable && self.crossings.is_some() {
+            begin_with_marks(parts);
+        }
     }
 
     /// Waits until each shard has room for its part.
@@ -303,17 +316,22 @@ impl Router {
         let crossing = self.cut.cross();
         let mut placed = Vec::with_capacity(parts.len());
         let mut turn = (!planted(Bug::ReserveOutOfTurn)).then(|| crossing.take_turn());
-        if let Err(error) = self.place(parts, &mut turn, &mut placed) {
+        let mut first = Vec::with_capacity(parts.len());
+        if let Err(error) = self.place(parts, &mut first, &mut turn, &mut placed) {
             return Err(Self::cannot_publish(&placed, error));
         }
         drop(turn);
         placed.reverse();
-        Self::publish(crossing, &placed);
+        self.publish(crossing, parts, &placed);
         Ok(placed)
     }
 
     /// Publishes parts that are placed, in the order of their shards.
-    pub(super) fn publish(crossing: Crossing<'_>, placed: &[(&Shard, Placed)]) {
+    pub(super) fn publish(&self, crossing: Crossing<'_>, parts: &[Part<'_>], placed: &[(&Shard, Placed)]) {
+        if let Some(crossings) = &self.crossings {
+            let marked = parts.iter().zip(placed).filter(|(part, _)| part.is_marked());
+            marked.for_each(|(part, (_, numbers))| crossings.crossed(part.shard, numbers.last));
+        }
         crossing.publish(|| {
             for (shard, numbers) in placed {
                 shard.tree.publication.publish(numbers.first, numbers.last);
@@ -335,15 +353,20 @@ impl Router {
     fn place<'a>(
         &'a self,
         parts: &[Part<'_>],
+        first: &mut Vec<SequenceNumber>,
         turn: &mut Option<Turn<'_>>,
         placed: &mut Vec<(&'a Shard, Placed)>,
     ) -> Result<()> {
-        let Some((part, others)) = parts.split_first() else {
+        let Some(part) = parts.get(first.len()) else {
             drop(turn.take());
+            set_marks(parts, first);
             return Ok(());
         };
         let shard = self.shard(part.shard)?;
-        let numbers = shard.place(part, &mut |_, _| self.place(others, turn, placed).map(|()| Fill::Records))?;
+        let numbers = shard.place(part, &mut |_, number| {
+            first.push(number);
+            self.place(parts, first, turn, placed).map(|()| Fill::Records)
+        })?;
         placed.push((shard, numbers));
         Ok(())
     }

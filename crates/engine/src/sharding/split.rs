@@ -4,7 +4,8 @@ use crate::terms::Result;
 use crate::terms::routing::{KeyRange, Routing};
 use crate::write::batch::{Write, WriteBatch, Writes, check_bytes};
 use crate::write::condition::Condition;
-use forebay_base::Kind;
+use forebay_base::{CrossingMark, Kind, Record, SequenceNumber};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -16,6 +17,15 @@ pub(crate) struct Part<'a> {
     pub(crate) conditions: Vec<&'a Condition>,
     writes: Vec<Write<'a>>,
     bytes: u64,
+    /// The mark that the part begins with, if it has one, of this length.
+    mark: Option<Mark>,
+}
+
+/// A mark, whose bytes are known when all parts of a batch have their numbers.
+#[derive(Debug)]
+struct Mark {
+    length: usize,
+    bytes: OnceCell<Vec<u8>>,
 }
 
 /// The shard that the whole batch goes to; `None` if there are several. An empty batch goes to the
@@ -45,7 +55,7 @@ fn owners(write: Write<'_>, routing: &Routing) -> Range<usize> {
 /// Divides a checked batch and its conditions, in the order of the shards. Range deletions are cut at the bounds.
 pub(crate) fn split<'a>(batch: &'a WriteBatch, routing: &'a Routing) -> Result<Vec<Part<'a>>> {
     let mut parts: BTreeMap<usize, Part<'a>> = BTreeMap::new();
-    let empty = |shard| Part { shard, conditions: Vec::new(), writes: Vec::new(), bytes: 0 };
+    let empty = |shard| Part { shard, conditions: Vec::new(), writes: Vec::new(), bytes: 0, mark: None };
     for condition in batch.conditions() {
         let owner = routing.owner(&condition.key);
         parts.entry(owner).or_insert_with(|| empty(owner)).conditions.push(condition);
@@ -73,6 +83,28 @@ pub(crate) fn split<'a>(batch: &'a WriteBatch, routing: &'a Routing) -> Result<V
     Ok(parts.into_values().collect())
 }
 
+/// Has the parts of a batch begin with marks, if they are several.
+pub(crate) fn begin_with_marks(parts: &mut [Part<'_>]) {
+    let count = parts.len();
+    if count > 1 {
+        parts.iter_mut().for_each(|part| part.begin_with_mark(count));
+    }
+}
+
+/// Sets the marks, of parts whose first numbers these are.
+pub(crate) fn set_marks(parts: &[Part<'_>], first: &[SequenceNumber]) {
+    if !parts.iter().any(|part| part.mark.is_some()) {
+        return;
+    }
+    let last = |(part, first): (&Part<'_>, &SequenceNumber)| {
+        (part.shard as u32, SequenceNumber(first.0 + part.count().saturating_sub(1)))
+    };
+    let bytes = CrossingMark { parts: parts.iter().zip(first).map(last).collect() }.encode();
+    for mark in parts.iter().filter_map(|part| part.mark.as_ref()) {
+        mark.bytes.get_or_init(|| bytes.clone());
+    }
+}
+
 impl Part<'_> {
     /// A part that only asks gets a write that does nothing, and with it a place in the order of the shard's writes.
     pub(crate) fn write_something(&mut self) {
@@ -83,6 +115,18 @@ impl Part<'_> {
         }
     }
 
+    /// Whether the part begins with a mark.
+    pub(crate) const fn is_marked(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    /// Has the part begin with a mark of a batch of `parts` parts.
+    fn begin_with_mark(&mut self, parts: usize) {
+        let length = CrossingMark::encoded_length(parts);
+        self.bytes += Record::encoded_length(0, length, false) as u64;
+        self.mark = Some(Mark { length, bytes: OnceCell::new() });
+    }
+
     /// Checks the length against the largest piece that the shard's memory node can hold.
     pub(crate) fn check_bytes(&self, max_bytes: u64) -> Result<()> {
         check_bytes(self.bytes, max_bytes)
@@ -91,14 +135,19 @@ impl Part<'_> {
 
 impl Writes for Part<'_> {
     fn count(&self) -> u64 {
-        self.writes.len() as u64
+        self.writes.len() as u64 + u64::from(self.mark.is_some())
     }
 
     fn record_bytes(&self) -> u64 {
         self.bytes
     }
 
-    fn for_each(&self, sink: impl FnMut(Write<'_>) -> Result<()>) -> Result<()> {
+    fn for_each(&self, mut sink: impl FnMut(Write<'_>) -> Result<()>) -> Result<()> {
+        if let Some(mark) = &self.mark {
+            let unset = vec![0; if mark.bytes.get().is_some() { 0 } else { mark.length }];
+            let value = mark.bytes.get().unwrap_or(&unset);
+            sink(Write { kind: Kind::Crossing, key: &[], value, expiry_ms: None })?;
+        }
         self.writes.iter().copied().try_for_each(sink)
     }
 }

@@ -13,7 +13,7 @@
 
 use crate::read::multi_get::Source;
 use crate::sharding::router::Router;
-use crate::sharding::split::{Part, split};
+use crate::sharding::split::{Part, set_marks, split};
 use crate::terms::{Error, Result};
 use crate::tree::cut::Turn;
 use crate::tree::shared::View;
@@ -58,6 +58,7 @@ impl Router {
             }
             drop(assignment);
             parts.iter_mut().for_each(Part::write_something);
+            self.mark(&mut parts, is_durable);
             if parts.is_empty() || self.write_across_if(&parts, number, is_durable)? {
                 return Ok(());
             }
@@ -116,7 +117,7 @@ impl<'r> Attempt<'r, '_> {
         let verdict = self.place(0, &mut turn).map_err(|error| Router::cannot_publish(&self.placed, error))?;
         drop(turn);
         self.placed.reverse();
-        Router::publish(crossing, &self.placed);
+        self.router.publish(crossing, self.parts, &self.placed);
         Ok((verdict, self.placed))
     }
 
@@ -124,6 +125,8 @@ impl<'r> Attempt<'r, '_> {
     fn place(&mut self, at: usize, turn: &mut Option<Turn<'_>>) -> Result<Verdict> {
         let Some(part) = self.parts.get(at) else {
             drop(turn.take());
+            let first: Vec<_> = self.reserved.iter().map(|(_, first)| *first).collect();
+            set_marks(self.parts, &first);
             return self.judge();
         };
         let shard = self.router.shard(part.shard)?;

@@ -20,6 +20,12 @@ pub enum Bug {
     AcknowledgeBeforeShipped,
     /// A part of the log ends before all of its records are in tables.
     EndPartsEarly,
+    /// A batch that crosses shards counts although a shard lacks its part.
+    HalfCrossings,
+    /// A write is acknowledged before the batches that cross shards before it are in all logs.
+    AcknowledgeBeforeCrossings,
+    /// A table counts before the batches in it that cross shards are in all logs.
+    TablesAheadOfCrossings,
     /// A version counts before storage has its segments.
     VersionBeforeObjects,
     /// A table counts before the log in storage has its records.
@@ -62,14 +68,14 @@ pub enum Bug {
     ReadLeftOut,
     /// A member joins without the log of what its tables lack.
     JoinWithoutLog,
+    /// What members made by the same job is not compared.
+    UncomparedOutputs,
 }
 
 #[cfg(feature = "planted")]
 impl Bug {
     /// The bugs that only show between threads.
     pub const OF_THREADS: [Self; 3] = [Self::PublishBeforeInsert, Self::ReserveOutOfTurn, Self::UncheckedCut];
-    /// What members made by the same job is not compared.
-    UncomparedOutputs,
     /// The bugs of durability `storage`.
     pub const OF_STORAGE: [Self; 6] = [
         Self::VersionBeforeObjects,
@@ -79,6 +85,9 @@ impl Bug {
         Self::FailedSyncForgotten,
         Self::DeleteBeforeRecorded,
     ];
+    /// The bugs of batches that cross shards, in memory.
+    pub const OF_CROSSINGS: [Self; 3] =
+        [Self::HalfCrossings, Self::AcknowledgeBeforeCrossings, Self::TablesAheadOfCrossings];
     /// The bugs of lookups without a point index.
     pub const OF_LOOKUPS: [Self; 2] = [Self::DelegatePastMemtables, Self::TrustLearntAddress];
     /// The bugs of several copies in memory.
@@ -88,6 +97,7 @@ impl Bug {
         Self::LeaveOutUnrecorded,
         Self::ReadLeftOut,
         Self::JoinWithoutLog,
+        Self::UncomparedOutputs,
     ];
     /// The bugs that show when keys expire.
     pub const OF_EXPIRY: [Self; 2] = [Self::TimeGoesBack, Self::ExpireUnderSnapshots];
@@ -97,7 +107,6 @@ impl Bug {
         Self::FreeBeforeUnpinned,
         Self::FreeBeforeRecorded,
         Self::EditBeforeData,
-        Self::UncomparedOutputs,
         Self::RootBeforeEdit,
         Self::AcknowledgeBeforeShipped,
         Self::EndPartsEarly,

@@ -16,19 +16,22 @@ use crate::plan::ledger::{Holder, Ledger};
 use crate::plan::planner::{Admission, Near, Need, Planner, Scene};
 use crate::plan::stall::Pace;
 use crate::remote::members::Members;
+use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics::StallCause;
 use crate::terms::time::ExpiryClock;
 use crate::terms::{Error, Options, Result};
 use crate::tree::buffer::Buffer;
+use crate::tree::cut::Cut;
 use crate::tree::shared::{Tree, View};
 use crate::tree::version::{Change, LiveVersion};
 use crate::work::common::Common;
+use crate::work::crossings::{Crossings, Ships};
 use crate::work::reserve::Reserve;
 use crate::work::stall::Stall;
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// How often a named database asks whether another process took it over, nanoseconds.
@@ -57,6 +60,8 @@ pub(crate) struct Shard {
     pub(crate) tree: Arc<Tree>,
     commits: Commits,
     log: ShardLog,
+    /// Batches that cross shards, and the shard's number, where the logs of several shards are in memory.
+    crossings: OnceLock<(Arc<Crossings>, usize)>,
     pub(crate) pace: Pace,
     /// Held while memory is short.
     pub(crate) reserve: Mutex<Reserve>,
@@ -69,6 +74,16 @@ pub(crate) struct Shard {
     pub(crate) holder: Holder,
     /// The account of the node that served at first, which is kept for whichever serves.
     pub(crate) account: usize,
+}
+
+impl Ships for Shard {
+    fn published(&self) -> SequenceNumber {
+        self.tree.publication.published()
+    }
+
+    fn ship(&self, number: SequenceNumber) -> Result<()> {
+        self.log_up_to(number)
+    }
 }
 
 /// A writer's turn to get memory, which ends with its wait. Where several wait, the others take turns anew.
@@ -137,6 +152,7 @@ impl Shard {
             tree: Arc::new(tree),
             commits,
             log,
+            crossings: OnceLock::new(),
             pace: Pace::default(),
             reserve: Mutex::default(),
             next_watch: AtomicU64::new(0),
@@ -179,11 +195,39 @@ impl Shard {
         state.failure.clone().or_else(|| self.tree.fenced().cloned())
     }
 
-    /// Returns when all records up to `number`, which is published, are in the log or in tables.
+    /// Has these shards, all of a database, know of each other's batches that cross them, if their logs are in memory.
+    /// Returns where to say so of a batch.
+    pub(crate) fn join_crossings(shards: &[Arc<Self>], cut: &Arc<Cut>) -> Option<Arc<Crossings>> {
+        if shards.len() < 2 || !shards.iter().all(|shard| matches!(shard.log, ShardLog::Memory(_))) {
+            return None;
+        }
+        let logs = shards.iter().map(|shard| Arc::downgrade(shard) as Weak<dyn Ships>);
+        let crossings = Crossings::new(logs, Arc::clone(cut));
+        for (at, shard) in shards.iter().enumerate() {
+            shard.crossings.get_or_init(|| (Arc::clone(&crossings), at));
+        }
+        Some(crossings)
+    }
+
+    /// Returns when all records up to `number`, which is published, survive what the log does, and are not cut off by a batch
+    /// that crosses shards.
     ///
     /// # Errors
     /// `Invalid` when the database has no name, and so no log; as [`Log::make_durable`].
     pub(crate) fn make_durable(&self, number: SequenceNumber) -> Result<()> {
+        match self.crossings.get() {
+            Some((crossings, at)) if crossings.is_open(*at) && !planted(Bug::AcknowledgeBeforeCrossings) => {
+                crossings.close(*at, number)
+            }
+            _ => self.log_up_to(number),
+        }
+    }
+
+    /// Returns when all records up to `number`, which is published, are in the log or in tables.
+    ///
+    /// # Errors
+    /// As [`Shard::make_durable`].
+    fn log_up_to(&self, number: SequenceNumber) -> Result<()> {
         let made = match &self.log {
             ShardLog::None => return Err(Error::invalid("a database without a name ends with its process")),
             ShardLog::Memory(log) => loop {
@@ -438,7 +482,12 @@ impl Shard {
     /// As [`Commits::commit`].
     pub(crate) fn commit(&self, mut change: Change, flushed: &[Arc<Buffer>]) -> Result<()> {
         let ended = match (&self.log, change.edit.last_sequence) {
-            (ShardLog::Memory(log), Some(flushed)) => log.ended_by(flushed),
+            (ShardLog::Memory(log), Some(flushed)) => {
+                if let Some((crossings, at)) = self.crossings.get() {
+                    crossings.lead_table(*at, flushed)?;
+                }
+                log.ended_by(flushed)
+            }
             (ShardLog::Storage(log, shard), Some(flushed)) => {
                 log.lead_table(*shard, flushed)?;
                 Vec::new()

@@ -286,7 +286,7 @@ pub(crate) trait Writes {
     /// Whether there are only deletions. Looks at each write.
     fn frees(&self) -> bool {
         let only_deletes = |write: Write<'_>| match write.kind {
-            Kind::Delete | Kind::RangeDelete => Ok(()),
+            Kind::Delete | Kind::RangeDelete | Kind::Crossing => Ok(()),
             _ => Err(Error::invalid("it writes something")),
         };
         self.for_each(only_deletes).is_ok()

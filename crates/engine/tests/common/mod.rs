@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub mod copied;
+pub mod crossed;
 pub mod flips;
 pub mod stored;
 

@@ -96,7 +96,7 @@ fn merge_entries(
             target.io.borrow().check_cancelled()?;
         }
         entries_in += 1;
-        if matches!(entry.key.tag.kind(), Kind::RangeDelete | Kind::Nothing) {
+        if entry.key.tag.kind() == Kind::RangeDelete || entry.key.tag.kind().is_void() {
             let number = entry.key.tag.kind() as u64;
             return Err(Error::Unknown { what: "an index entry", feature: "kind", number });
         }
