@@ -5,7 +5,10 @@ use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
 use crate::nodes::with_hint;
 use crate::{durability, output};
-use forebay::{CheckpointLayout, CheckpointSummary, Db, ErrorKind, NodeAddress, Options, ShardBounds, Storage, Store};
+use forebay::{
+    CheckpointLayout, CheckpointSummary, Db, Durability, ErrorKind, NodeAddress, Options, ShardBounds, Storage, Store,
+};
+use std::num::NonZero;
 use std::path::PathBuf;
 
 /// The database and the file.
@@ -22,6 +25,9 @@ pub struct Arguments {
     /// Storage in which the database lies.
     #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
     storage: Option<Storage>,
+    /// Where it is written which memory nodes hold the copies, if there are several and the database has such a register.
+    #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
+    register: Option<Storage>,
     /// The file.
     file: PathBuf,
 }
@@ -34,6 +40,9 @@ pub struct RestoreArguments {
     /// Number of key ranges with an LSM-tree each, of about the same size; by default as many as memory nodes.
     #[arg(long, value_name = "NUMBER")]
     shards: Option<usize>,
+    /// Number of memory nodes that hold a copy of each key range.
+    #[arg(long, value_name = "NUMBER", default_value = "1", conflicts_with = "storage")]
+    copies: NonZero<usize>,
 }
 
 impl Arguments {
@@ -45,7 +54,8 @@ impl Arguments {
     }
 
     fn open(&self, options: Options) -> Result<Store, Failure> {
-        let options = Options { name: Some(self.db.clone()), storage: self.storage.clone(), ..options };
+        let (name, storage) = (Some(self.db.clone()), self.storage.clone());
+        let options = Options { name, storage, register: self.register.clone(), ..options };
         Store::connect_all(self.memory.all(), options).map_err(|error| self.starting(&error))
     }
 
@@ -85,22 +95,27 @@ pub fn write(arguments: &Arguments) -> Result<(), Failure> {
 /// # Errors
 /// The first error.
 pub fn restore(arguments: &RestoreArguments) -> Result<(), Failure> {
-    let RestoreArguments { place: arguments, shards } = arguments;
+    let RestoreArguments { place: arguments, shards, copies } = arguments;
     arguments.check()?;
     let shards = shards.unwrap_or(arguments.memory.all().len());
     let CheckpointLayout { key_order, bounds } =
         Db::checkpoint_layout(&arguments.file, shards).map_err(|error| running(forebay::Error::from(error)))?;
     let shard_bounds = ShardBounds::Given(bounds);
-    let store =
-        arguments.open(Options { error_if_exists: true, key_order, shards, shard_bounds, ..Options::default() })?;
+    let durability = match copies.get() {
+        1 => Durability::None,
+        copies => Durability::Memory { copies },
+    };
+    let options = Options { error_if_exists: true, key_order, shards, shard_bounds, durability, ..Options::default() };
+    let store = arguments.open(options)?;
     match store.load(&arguments.file).and_then(|summary| store.close().map(|()| summary)) {
         Ok(summary) => arguments.tell("restored", summary),
         Err(error) => {
             drop(store);
             // Otherwise half a database would have the name.
-            let dropped = match &arguments.storage {
-                Some(storage) => Store::destroy_stored(storage, arguments.memory.all(), &arguments.db),
-                None => Store::destroy(arguments.memory.all(), &arguments.db),
+            let dropped = match (&arguments.storage, &arguments.register) {
+                (Some(storage), _) => Store::destroy_stored(storage, arguments.memory.all(), &arguments.db),
+                (None, Some(register)) => Store::destroy_copied(register, arguments.memory.all(), &arguments.db),
+                (None, None) => Store::destroy(arguments.memory.all(), &arguments.db),
             };
             match dropped {
                 Err(left) if left.kind() != ErrorKind::NotFound => output::complain(&left.to_string()),

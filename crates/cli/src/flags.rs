@@ -1,9 +1,44 @@
-//! The spelling of flags: dashes and underscores are equivalent, as `db_bench`'s users expect.
+//! The spelling of flags: dashes and underscores are equivalent, as `db_bench`'s users expect. And a flag that takes a list
+//! with commas may be given several times.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-/// Replaces underscores by dashes in the names of long flags, and nowhere else.
+/// A flag that may be given several times.
+const REPEATED: &str = "--memory";
+
+/// Replaces underscores by dashes in the names of long flags, and nowhere else, and joins the values of `--memory`.
 pub fn normalise(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    joined(spelt(arguments))
+}
+
+/// Has the last `--memory` name what all do, in their order.
+fn joined(arguments: Vec<OsString>) -> Vec<OsString> {
+    let (flags, rest) =
+        arguments.split_at(arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len()));
+    let mut others = Vec::new();
+    let mut values: Vec<OsString> = Vec::new();
+    let mut flags = flags.iter();
+    while let Some(flag) = flags.next() {
+        let value = match flag.to_str().and_then(|flag| flag.strip_prefix(REPEATED)) {
+            Some("") => flags.next().cloned(),
+            Some(value) => value.strip_prefix('=').map(Into::into),
+            None => None,
+        };
+        match value {
+            Some(value) => values.push(value),
+            None => others.push(flag.clone()),
+        }
+    }
+    if values.len() < 2 {
+        return arguments;
+    }
+    let mut flag = OsString::from(REPEATED);
+    flag.push("=");
+    flag.push(values.join(OsStr::new(",")));
+    others.into_iter().chain([flag]).chain(rest.iter().cloned()).collect()
+}
+
+fn spelt(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut only_values = false;
     arguments
         .into_iter()
@@ -28,5 +63,16 @@ mod tests {
         let after = super::normalise(before.map(Into::into));
         let expected = ["bench", "--key-size=20", "--use-existing-db", "a_b", "--memory=shm:/a_b", "--", "--x_y"];
         assert_eq!(after, expected);
+    }
+
+    #[test]
+    fn memory_nodes_may_be_named_one_by_one() {
+        let joined = |line: &str| {
+            let words: Vec<_> = super::normalise(line.split(' ').map(Into::into));
+            words.join(std::ffi::OsStr::new(" ")).into_string().unwrap()
+        };
+        assert_eq!(joined("x --memory a --db=d --memory=b,c"), "x --db=d --memory=a,b,c");
+        assert_eq!(joined("x --memory a --db=d -- --memory b"), "x --memory a --db=d -- --memory b");
+        assert_eq!(joined("x --memory_node a --memory"), "x --memory-node a --memory");
     }
 }

@@ -6,7 +6,7 @@ use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay::{
     CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, DbIterator, Delegation, DirectoryOptions, ErrorKind,
-    FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, ShardBounds, Storage, StorageCounts,
+    FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds, Storage, StorageCounts,
     Store as Database, WriteBatch,
 };
 use forebay_workload::keys::KeyBuffer;
@@ -79,6 +79,9 @@ pub struct EngineArguments {
     /// Where compactions run.
     #[arg(long, value_enum, default_value_t = Place::Memory)]
     compaction_place: Place,
+    /// How the other memory nodes get what a compaction at one of them made, with --durability=memory=COPIES.
+    #[arg(long, value_enum, default_value_t = Copied::Auto)]
+    replication: Copied,
     /// Who places compactions, with --compaction-place pool: nodes of which one schedules, separated by commas; by default
     /// the first of --memory.
     #[arg(long, value_name = "ADDRESSES")]
@@ -136,6 +139,17 @@ enum Place {
     Memory,
     /// Wherever the scheduler finds the least cost: at a worker, the memory node, or the compute node.
     Pool,
+}
+
+/// How copies of what compactions make come about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Copied {
+    /// This process reads them at one memory node and writes them to the others.
+    Send,
+    /// The same compaction runs at each memory node.
+    Build,
+    /// Whichever costs less.
+    Auto,
 }
 
 impl EngineArguments {
@@ -230,6 +244,11 @@ impl EngineArguments {
                 Place::Compute => CompactionPlace::ComputeNode,
                 Place::Memory => CompactionPlace::MemoryNode,
                 Place::Pool => CompactionPlace::Pool,
+            },
+            replication: match self.replication {
+                Copied::Send => Replication::SendIndex,
+                Copied::Build => Replication::BuildIndex,
+                Copied::Auto => Replication::Automatic,
             },
             compaction_style: match self.compaction_style {
                 Style::Clustered => CompactionStyle::Clustered,
@@ -436,7 +455,8 @@ impl Store for EngineStore {
             }),
             storage: self.0.has_storage().then(|| storage_figures(db.storage)),
             log: (db.log.groups > 0)
-                .then(|| LogFigures::new(db.log.bytes, db.log.records, db.log.groups, db.log.waits)),
+                .then(|| LogFigures::new(db.log.bytes, db.log.records, db.log.groups, db.log.waits))
+                .map(|log| log.with_copies(db.replicated_bytes, db.rebuilt_bytes)),
             recovery: self.0.recovery().map(recovery_figures),
         })
     }

@@ -32,6 +32,12 @@ pub struct LogFigures {
     pub records_per_group: f64,
     /// Writers that waited while another one shipped.
     pub waits: u64,
+    /// Bytes of tables that were copied from one memory node to others, where there are several copies.
+    #[serde(default)]
+    pub replicated_bytes: u64,
+    /// Bytes of tables that those made themselves.
+    #[serde(default)]
+    pub rebuilt_bytes: u64,
 }
 
 /// What opening a store found of what earlier processes left.
@@ -74,7 +80,14 @@ impl LogFigures {
     /// Figures of so much.
     #[must_use]
     pub fn new(bytes: u64, records: u64, groups: u64, waits: u64) -> Self {
-        Self { bytes, records, groups, records_per_group: records as f64 / groups.max(1) as f64, waits }
+        let records_per_group = records as f64 / groups.max(1) as f64;
+        Self { bytes, records, groups, records_per_group, waits, replicated_bytes: 0, rebuilt_bytes: 0 }
+    }
+
+    /// The same, with what other copies got.
+    #[must_use]
+    pub const fn with_copies(self, replicated_bytes: u64, rebuilt_bytes: u64) -> Self {
+        Self { replicated_bytes, rebuilt_bytes, ..self }
     }
 
     /// What was done since `before`.
@@ -86,6 +99,10 @@ impl LogFigures {
             self.groups.saturating_sub(before.groups),
             self.waits.saturating_sub(before.waits),
         )
+        .with_copies(
+            self.replicated_bytes.saturating_sub(before.replicated_bytes),
+            self.rebuilt_bytes.saturating_sub(before.rebuilt_bytes),
+        )
     }
 }
 
@@ -95,8 +112,10 @@ mod tests {
 
     #[test]
     fn a_phase_is_a_difference() {
-        let log = LogFigures::new(900, 90, 10, 5).since(&LogFigures::new(100, 10, 2, 5));
-        assert_eq!(log, LogFigures { bytes: 800, records: 80, groups: 8, records_per_group: 10.0, waits: 0 });
+        let before = LogFigures::new(100, 10, 2, 5).with_copies(7, 1);
+        let log = LogFigures::new(900, 90, 10, 5).with_copies(9, 1).since(&before);
+        assert_eq!(log, LogFigures::new(800, 80, 8, 0).with_copies(2, 0));
+        assert_eq!((log.records_per_group, log.replicated_bytes), (10.0, 2));
         let at = |syncs| StorageFigures { syncs, ..StorageFigures::default() };
         assert_eq!(at(7).since(&at(3)), at(4));
     }

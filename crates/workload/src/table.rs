@@ -134,7 +134,12 @@ fn log_line(phases: &[PhaseReport]) -> Option<String> {
     let all =
         LogFigures::new(sum(|log| log.bytes), sum(|log| log.records), sum(|log| log.groups), sum(|log| log.waits));
     let (groups, records) = (grouped(all.groups), all.records_per_group);
-    Some(format!("log: {} in {groups} groups of {records:.1} records, {} waits", bytes(all.bytes), grouped(all.waits)))
+    let log =
+        format!("log: {} in {groups} groups of {records:.1} records, {} waits", bytes(all.bytes), grouped(all.waits));
+    Some(match (sum(|log| log.replicated_bytes), sum(|log| log.rebuilt_bytes)) {
+        (0, 0) => log,
+        (sent, built) => format!("{log}; copies of tables: {} sent, {} built", bytes(sent), bytes(built)),
+    })
 }
 
 /// What was done to storage in all phases.

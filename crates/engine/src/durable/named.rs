@@ -7,7 +7,7 @@
 //! Creation goes node by node. If it was interrupted, the next process that opens the database completes it, provided
 //! that none of its shards was ever acquired. Otherwise a node without its part has lost it.
 
-use crate::terms::{Error, Options, Result};
+use crate::terms::{Durability, Error, Options, Result};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_memory_client::{MemoryClient, ShardId, StoreHandle};
@@ -309,7 +309,11 @@ pub(crate) fn options_of(clients: &[Arc<MemoryClient>], name: &str) -> Result<Op
             let shards = usize::try_from(part.config.shards).unwrap_or(usize::MAX);
             let (name, key_order) = (Some(name.to_owned()), part.config.key_order);
             let merge_operator = Some(part.config.merge_operator).filter(|name| !name.is_empty());
-            let options = Options { name, key_order, merge_operator, shards, ..Options::default() };
+            let durability = match usize::try_from(part.config.copies).unwrap_or(usize::MAX) {
+                ..=1 => Durability::None,
+                copies => Durability::Memory { copies },
+            };
+            let options = Options { name, key_order, merge_operator, shards, durability, ..Options::default() };
             return Ok(Options { create_if_missing: false, ..options });
         }
     }
