@@ -98,7 +98,7 @@ pub use image::{BlockBytes, ImageCursor, IndexImage};
 pub use lookup::LookupPool;
 #[cfg(not(any(loom, shuttle)))]
 pub use memtable::OwnedCursor;
-pub use memtable::{Memtable, MemtableCursor, MemtableOptions, RecordAt, Reservation, Reserved};
+pub use memtable::{KeyHash, Memtable, MemtableCursor, MemtableOptions, RecordAt, Reservation, Reserved};
 pub use publication::Publication;
 #[cfg(not(any(loom, shuttle)))]
 pub use registered::{BlockPool, RegisteredBlock, SealedBlock};

@@ -156,6 +156,17 @@ impl Log {
         }
     }
 
+    /// After [`Log::prefetch`]: prefetches the slot of the newest record that is listed there.
+    #[inline]
+    pub(crate) fn prefetch_newest(&self, hash: u64) {
+        // Relaxed: what is prefetched is not read here.
+        if let Ok(head) = self.head(hash)
+            && let Ok(slot) = self.slot(head.load(Relaxed))
+        {
+            prefetch(std::ptr::from_ref(slot).cast());
+        }
+    }
+
     /// Lists a written record of a key with this hash. Called once for each ordinal.
     ///
     /// # Errors

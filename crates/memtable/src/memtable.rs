@@ -405,6 +405,20 @@ impl Memtable {
     /// Only if memory was overwritten ([`forebay_base::ErrorKind::Corrupt`]).
     #[inline]
     pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<RecordRef<'_>>, IndexError> {
+        self.get_hashed(key, KeyHash::of(key), snapshot)
+    }
+
+    /// The same, for a caller that asks several memtables.
+    ///
+    /// # Errors
+    /// As [`Memtable::get`].
+    #[inline]
+    pub fn get_hashed(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        snapshot: SequenceNumber,
+    ) -> Result<Option<RecordRef<'_>>, IndexError> {
         let records = self.published();
         let newest = snapshot.0.saturating_sub(self.options.base.0);
         if newest == 0 {
@@ -412,7 +426,7 @@ impl Memtable {
             return Ok(None);
         }
         let is_key = |record| Ok(records.record(record)?.record.key == key);
-        match self.lookup.log.find(xxh3_64(key), newest, is_key)? {
+        match self.lookup.log.find(hash.0, newest, is_key)? {
             Answer::Record(record) => records.record(record).map(Some),
             Answer::Absent => Ok(None),
             Answer::TooLong => self.get_in_order(key, snapshot),
@@ -428,6 +442,19 @@ impl Memtable {
         let Some(record) = self.lookup.ordered.seek(records, target)? else { return Ok(None) };
         let found = records.record(record)?;
         Ok((found.record.key == key).then_some(found))
+    }
+
+    /// Prefetches where the search for a key begins. Searches for several keys wait for memory together if each takes this
+    /// step, and then [`Memtable::approach_newest`], before the first one is carried out.
+    #[inline]
+    pub fn approach(&self, hash: KeyHash) {
+        self.lookup.log.prefetch(hash.0);
+    }
+
+    /// After [`Memtable::approach`]: prefetches the first step of the search.
+    #[inline]
+    pub fn approach_newest(&self, hash: KeyHash) {
+        self.lookup.log.prefetch_newest(hash.0);
     }
 
     /// A cursor without a position. It covers all records that were inserted when it was last moved by a key or to an
@@ -446,6 +473,19 @@ impl Drop for Memtable {
             let lookup = std::mem::replace(&mut self.lookup, Lookup::without_memory(self.options.order));
             pool.give_back(lookup, self.options.capacity_bytes, self.reserved_count());
         }
+    }
+}
+
+/// The hash by which memtables find a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyHash(u64);
+
+impl KeyHash {
+    /// That of a key.
+    #[inline]
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        Self(xxh3_64(key))
     }
 }
 
@@ -541,7 +581,7 @@ impl Memtable {
         if record.tag.kind().is_void() {
             return self.insert_void(record, ordinal, offset, length);
         }
-        let hash = xxh3_64(record.key);
+        let hash = KeyHash::of(record.key).0;
         self.lookup.log.prefetch(hash);
         let link = || self.lookup.log.add(ordinal, hash, listed);
         // SAFETY: `offset … offset + length` lies within the reservation of the one caller, which

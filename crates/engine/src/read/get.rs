@@ -29,6 +29,7 @@ use crate::tree::shared::{Tree, View};
 use crate::tree::table::Table;
 use forebay_base::{Record, SequenceNumber};
 use forebay_fabric::{Endpoint, Slot};
+use forebay_memtable::KeyHash;
 use forebay_table::Candidate;
 
 /// How often a call replaces a broken endpoint.
@@ -157,10 +158,21 @@ impl Tree {
 }
 
 /// What the memtables know of a key; `None` when they know nothing.
+#[inline]
 pub(crate) fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Result<Option<Found<'v>>> {
+    in_memtables_hashed(view, key, KeyHash::of(key), number)
+}
+
+/// The same with the key's hash.
+pub(crate) fn in_memtables_hashed<'v>(
+    view: &'v View,
+    key: &[u8],
+    hash: KeyHash,
+    number: SequenceNumber,
+) -> Result<Option<Found<'v>>> {
     let most = if planted(Bug::DelegatePastMemtables) { 1 } else { usize::MAX };
     for buffer in view.buffers().take(most) {
-        let record = buffer.memtable.get(key, number)?.map(|found| found.record);
+        let record = buffer.memtable.get_hashed(key, hash, number)?.map(|found| found.record);
         let hidden = buffer.range_deletions.newest_over(key, number);
         if record.is_some() || hidden.is_some() {
             return Ok(Some(Found { record, hidden }));

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::read::found::Found;
-use crate::read::get::{in_memtables, post, verified};
+use crate::read::get::{in_memtables_hashed, post, verified};
 use crate::read::probe::{Probe, Step};
 use crate::remote::endpoints::Taken;
 use crate::remote::spot::Posted;
@@ -17,7 +17,7 @@ use crate::terms::time::ReadTime;
 use crate::terms::{Error, Result};
 use crate::tree::shared::{Tree, View};
 use forebay_base::{ErrorKind, Record, SequenceNumber};
-use forebay_memtable::Guard;
+use forebay_memtable::{Guard, KeyHash, Memtable};
 
 /// A shard as a call sees it.
 pub(crate) struct Source<'s> {
@@ -138,10 +138,11 @@ fn try_fetch<T>(
 ) -> Result<Vec<T>> {
     let mut values: Vec<T> = keys.iter().map(|_| take(Found::NOTHING)).collect();
     let mut searches = Vec::with_capacity(keys.len());
-    for ((at, &key), value) in keys.iter().enumerate().zip(&mut values) {
+    let hashes = approach_memtables(sources, keys, source_of);
+    for ((at, (&key, hash)), value) in keys.iter().zip(hashes).enumerate().zip(&mut values) {
         let line = source_of(at);
         let Some(source) = sources.get(line) else { continue };
-        if let Some(found) = in_memtables(&source.view, key, source.number)? {
+        if let Some(found) = in_memtables_hashed(&source.view, key, hash, source.number)? {
             *value = take(found);
             continue;
         }
@@ -160,6 +161,18 @@ fn try_fetch<T>(
     drop(lines);
     sources.iter().try_for_each(|source| source.tree.check_open())?;
     Ok(values)
+}
+
+/// Hashes keys, and prefetches what the searches in the memtables read first.
+fn approach_memtables(sources: &[Source<'_>], keys: &[&[u8]], source_of: &impl Fn(usize) -> usize) -> Vec<KeyHash> {
+    let hashes: Vec<_> = keys.iter().map(|key| KeyHash::of(key)).collect();
+    for approach in [Memtable::approach, Memtable::approach_newest] {
+        for (at, &hash) in hashes.iter().enumerate() {
+            let buffers = sources.get(source_of(at)).into_iter().flat_map(|source| source.view.buffers());
+            buffers.for_each(|buffer| approach(&buffer.memtable, hash));
+        }
+    }
+    hashes
 }
 
 /// Opens a line to each memory node that is needed, always in the same order: a thread that waits
