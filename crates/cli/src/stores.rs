@@ -9,6 +9,7 @@ use forebay::{
     FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds, Storage, StorageCounts,
     Store as Database, WriteBatch,
 };
+use forebay_env::{Clock, Nanos, SystemClock};
 use forebay_workload::keys::KeyBuffer;
 use forebay_workload::{
     Cursor, Error, Figures, LevelFigures, LogFigures, LookupFigures, LsmFigures, MemoryNodeFigures, RecoveryFigures,
@@ -348,24 +349,29 @@ impl Opener {
     /// # Errors
     /// When no memory node is reachable, or the options conflict.
     pub fn open(&self) -> Result<EngineStore, Error> {
-        let made_room = match self.existing {
-            Existing::Replaced => self.engine.drop_existing(&self.memory.memory, &self.options),
-            Existing::Kept | Existing::Required => Ok(()),
-        };
-        let opened = made_room.and_then(|()| self.engine.open(&self.memory, self.options.clone()));
-        let store = opened.map_err(|error| self.opening(&error))?;
-        Ok(EngineStore(Arc::new(store)))
+        if self.existing == Existing::Replaced {
+            let dropped = self.engine.drop_existing(&self.memory.memory, &self.options);
+            dropped.map_err(|error| self.opening(&error))?;
+        }
+        let clock = SystemClock::new();
+        let begun = clock.now();
+        let database = self.engine.open(&self.memory, self.options.clone()).map_err(|error| self.opening(&error))?;
+        Ok(EngineStore { database: Arc::new(database), open_nanos: clock.now().saturating_sub(begun) })
     }
 }
 
 /// The engine as a store under test.
 #[derive(Debug, Clone)]
-pub struct EngineStore(Arc<Database>);
+pub struct EngineStore {
+    database: Arc<Database>,
+    /// How long it took to open it.
+    open_nanos: Nanos,
+}
 
 impl EngineStore {
     /// The database.
     pub fn database(&self) -> &Database {
-        &self.0
+        &self.database
     }
 }
 
@@ -379,12 +385,12 @@ impl Store for EngineStore {
 
     #[inline]
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.0.put(key, value).map_err(failed)
+        self.database.put(key, value).map_err(failed)
     }
 
     #[inline]
     fn delete(&self, key: &[u8]) -> Result<(), StoreError> {
-        self.0.delete(key).map_err(failed)
+        self.database.delete(key).map_err(failed)
     }
 
     fn put_batch(&self, records: &[(&[u8], &[u8])]) -> Result<(), StoreError> {
@@ -392,38 +398,38 @@ impl Store for EngineStore {
         for (key, value) in records {
             batch.put(key, value);
         }
-        self.0.write(&batch).map_err(failed)
+        self.database.write(&batch).map_err(failed)
     }
 
     #[inline]
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.0.get(key).map_err(failed)
+        self.database.get(key).map_err(failed)
     }
 
     #[inline]
     fn get_with<T>(&self, key: &[u8], found: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        self.0.get_with(key, None, found).map_err(failed)
+        self.database.get_with(key, None, found).map_err(failed)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        self.0.multi_get(keys).map_err(failed)
+        self.database.multi_get(keys).map_err(failed)
     }
 
     fn cursor(&self) -> Result<Self::Cursor<'_>, StoreError> {
-        self.0.iter().map(EngineCursor).map_err(failed)
+        self.database.iter().map(EngineCursor).map_err(failed)
     }
 
     fn compact(&self) -> Result<(), StoreError> {
-        self.0.flush().and_then(|()| self.0.compact_range(None, None)).map_err(failed)
+        self.database.flush().and_then(|()| self.database.compact_range(None, None)).map_err(failed)
     }
 
     fn wait_for_compactions(&self) -> Result<(), StoreError> {
-        self.0.wait_for_compactions().map_err(failed)
+        self.database.wait_for_compactions().map_err(failed)
     }
 
     fn figures(&self) -> Result<Figures, StoreError> {
-        let nodes = self.0.node_statistics().map_err(failed)?;
-        let db = self.0.statistics();
+        let nodes = self.database.node_statistics().map_err(failed)?;
+        let db = self.database.statistics();
         let level =
             |level: &LevelStatistics| LevelFigures { tables: level.tables, runs: level.runs, bytes: level.bytes };
         Ok(Figures {
@@ -453,21 +459,21 @@ impl Store for EngineStore {
                 },
                 levels: db.levels.iter().map(level).collect(),
             }),
-            storage: self.0.has_storage().then(|| storage_figures(db.storage)),
+            storage: self.database.has_storage().then(|| storage_figures(db.storage)),
             log: (db.log.groups > 0)
                 .then(|| LogFigures::new(db.log.bytes, db.log.records, db.log.groups, db.log.waits))
                 .map(|log| log.with_copies(db.replicated_bytes, db.rebuilt_bytes)),
-            recovery: self.0.recovery().map(recovery_figures),
+            recovery: self.database.recovery().map(|found| recovery_figures(found, self.open_nanos)),
         })
     }
 
     fn describe(&self) -> Result<String, StoreError> {
-        let nodes = self.0.node_statistics().map_err(failed)?;
-        Ok(format!("{:#?}\n{nodes:#?}\n", self.0.statistics()))
+        let nodes = self.database.node_statistics().map_err(failed)?;
+        Ok(format!("{:#?}\n{nodes:#?}\n", self.database.statistics()))
     }
 
     fn close(&self) -> Result<(), StoreError> {
-        self.0.close().map_err(failed)
+        self.database.close().map_err(failed)
     }
 }
 
@@ -476,8 +482,9 @@ fn storage_figures(counts: StorageCounts) -> StorageFigures {
     StorageFigures { objects_read, objects_written, objects_deleted, bytes_read, bytes_written, syncs }
 }
 
-fn recovery_figures(found: &Recovery) -> RecoveryFigures {
+fn recovery_figures(found: &Recovery, open_nanos: Nanos) -> RecoveryFigures {
     RecoveryFigures {
+        open_us: open_nanos / 1000,
         records_replayed: found.replayed(),
         logs: found.logs,
         log_bytes: found.log_bytes,

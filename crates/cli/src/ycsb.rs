@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Engine to measure.
     #[arg(long, value_enum, default_value_t = Engine::Lsm)]
     engine: Engine,
-    /// Workloads, in order: a, b, c, d, e, f, range-only, range-write.
+    /// Workloads, in order: a, b, c, d, e, f, range-only, range-write, update-only.
     #[arg(long, value_delimiter = ',', default_value = "a", value_name = "NAMES")]
     workload: Vec<Workload>,
     /// A table of statistics of clusters; --cluster then replaces --workload.

@@ -43,6 +43,8 @@ pub struct LogFigures {
 /// What opening a store found of what earlier processes left.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RecoveryFigures {
+    /// Time that opening took, microseconds.
+    pub open_us: u64,
     /// Writes that only the log had.
     pub records_replayed: u64,
     /// Logs in storage that were read.

@@ -116,7 +116,8 @@ fn recovery_line(found: &RecoveryFigures) -> Option<String> {
         return None;
     }
     Some(format!(
-        "recovered: {} writes from the log ({} read, {} cut off), {} segments from storage ({}), {} in memory",
+        "recovered in {:.2} s: {} writes from the log ({} read, {} cut off), {} segments from storage ({}), {} in memory",
+        found.open_us as f64 / 1e6,
         grouped(found.records_replayed),
         bytes(found.log_bytes),
         bytes(found.cut_bytes),

@@ -18,9 +18,10 @@ fn small() -> Settings {
 fn as_many_records_are_loaded_as_asked_for_and_all_reads_find() {
     let store = MapStore::new();
     let clients = vec![store.clone(); 2];
-    let reports = run(&clients, "a,b,c,d,e,f,range-only,range-write", &small()).unwrap();
+    let reports = run(&clients, "a,b,c,d,e,f,range-only,range-write,update-only", &small()).unwrap();
     let names: Vec<_> = reports.iter().map(|report| report.name.as_str()).collect();
-    let expected = ["load", "waitforcompaction", "warmup", "a", "b", "c", "d", "e", "f", "range-only", "range-write"];
+    let workloads = ["a", "b", "c", "d", "e", "f", "range-only", "range-write", "update-only"];
+    let expected = [&["load", "waitforcompaction", "warmup"][..], &workloads].concat();
     assert_eq!(names, expected);
     assert_eq!(reports[0].operations, 1000);
     for report in &reports[3..] {

@@ -10,8 +10,9 @@
 //! | `f` | 50 % | | | | 50 % | zipfian |
 //! | `range-only` | | | | 100 % | | uniform |
 //! | `range-write` | | | 50 % | 50 % | | uniform |
+//! | `update-only` | | 100 % | | | | zipfian |
 //!
-//! The last two are Dolphin's (Dolphin V-A). A [`Profile`] is a mix of reads and updates from
+//! The `range` ones are Dolphin's (Dolphin V-A), the last one is O3-LSM's W100 (O3-LSM 5.2). A [`Profile`] is a mix of reads and updates from
 //! published statistics.
 //!
 //! Record i has the key `mix(i)`, a bijection of 64-bit words. So keys are scattered, and exactly
@@ -65,7 +66,7 @@ pub struct Workload {
 const NONE: Mix = Mix { read: 0.0, update: 0.0, insert: 0.0, scan: 0.0, read_modify_write: 0.0 };
 
 /// The named workloads.
-const NAMED: [(&str, Mix, Distribution); 8] = [
+const NAMED: [(&str, Mix, Distribution); 9] = [
     ("a", Mix { read: 0.5, update: 0.5, ..NONE }, Distribution::Zipfian),
     ("b", Mix { read: 0.95, update: 0.05, ..NONE }, Distribution::Zipfian),
     ("c", Mix { read: 1.0, ..NONE }, Distribution::Zipfian),
@@ -74,6 +75,7 @@ const NAMED: [(&str, Mix, Distribution); 8] = [
     ("f", Mix { read: 0.5, read_modify_write: 0.5, ..NONE }, Distribution::Zipfian),
     ("range-only", Mix { scan: 1.0, ..NONE }, Distribution::Uniform),
     ("range-write", Mix { scan: 0.5, insert: 0.5, ..NONE }, Distribution::Uniform),
+    ("update-only", Mix { update: 1.0, ..NONE }, Distribution::Zipfian),
 ];
 
 impl std::str::FromStr for Workload {
