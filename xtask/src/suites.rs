@@ -339,7 +339,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "compare",
-        about: "db_bench's workloads on Forebay and on RocksDB: docs/reference/comparison.md (--quick: a fifth)",
+        about: "Forebay beside RocksDB and Redis: docs/reference/comparison.md (--list, --rows NAMES, --section NAME, --quick)",
         folder: "testing/measure",
         toolchain: Toolchain::Program("db_bench", "rocksdb-tools"),
         environment: &[],
@@ -349,7 +349,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "figures",
-        about: "a paper's figures as plots and tables in docs/figures: `figures dlsm` (--full: ten times the data)",
+        about: "a paper's figures as plots and tables in docs/figures: `figures dlsm`, `dolphin` or `o3` (--full: ten times the data)",
         folder: "testing/measure",
         toolchain: Toolchain::Stable,
         environment: &[],

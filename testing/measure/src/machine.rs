@@ -1,11 +1,11 @@
 //! On what it was measured.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::process::Command;
 
 /// The machine and the versions, as far as they can be found out.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
     /// Name of the processor.
     pub processor: String,

@@ -2,11 +2,12 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `compare` | db_bench's workloads on Forebay and on RocksDB, one table |
+//! | `compare` | Forebay beside RocksDB and Redis: in memory, durable, served |
 //! | `figures` | the papers' figures, as plots and tables |
 //! | `soak` | half an hour of overwrites, deletes and snapshots in a memory node that is nearly full |
 //! | `real_file` | a real file's records, loaded, killed, verified, dumped and reloaded |
 //! | `processes` | the programs that are measured: built, started, read, stopped |
+//! | `scratch` | folders for databases that do not stay |
 //! | `machine` | on what it was measured |
 //!
 //! Everything is measured from outside, through the command `forebay` and its JSON, with the memory
@@ -20,6 +21,7 @@ mod machine;
 mod outcome;
 mod processes;
 mod real_file;
+mod scratch;
 mod soak;
 
 use clap::{Parser, Subcommand};
@@ -36,7 +38,7 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Compare with RocksDB's db_bench on tmpfs.
+    /// Compare with RocksDB's db_bench and with Redis.
     Compare(compare::Arguments),
     /// Measure what a paper's figures show.
     Figures(figures::Arguments),

@@ -2,10 +2,10 @@
 
 use crate::{Outcome, machine};
 use forebay_workload::{PhaseReport, Report};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// What must stay free beside a memory node or a database on tmpfs, bytes.
 const SPARE_BYTES: u64 = 2 << 30;
@@ -45,20 +45,25 @@ impl Forebay {
         &self.program
     }
 
-    /// Runs workloads against the memory nodes at `memory`.
+    /// Runs workloads against these memory nodes, or in memory of the process.
     ///
     /// # Errors
     /// When the command fails, with what it said.
     pub fn report(&self, command: &str, memory: &[&MemoryNode], flags: &[String]) -> Outcome<Vec<PhaseReport>> {
+        self.counted(command, memory, flags).map(|(phases, _)| phases)
+    }
+
+    /// The same, with the bytes that the process wrote ([`Ran::written_bytes`]).
+    ///
+    /// # Errors
+    /// The same.
+    pub fn counted(&self, command: &str, memory: &[&MemoryNode], flags: &[String]) -> Outcome<(Vec<PhaseReport>, u64)> {
         let mut arguments = vec![command.to_owned(), "--format=json".into()];
-        if !memory.is_empty() {
-            let addresses: Vec<_> = memory.iter().map(|node| node.address.as_str()).collect();
-            arguments.push(format!("--memory={}", addresses.join(",")));
-        }
+        arguments.extend(memory_flag(memory));
         arguments.extend_from_slice(flags);
-        let text = output(&self.program, &arguments)?;
+        let Ran { text, written_bytes } = run(&self.program, &arguments)?;
         let report: Report = serde_json::from_str(&text).map_err(|error| format!("a report that is none: {error}"))?;
-        Ok(report.benchmarks)
+        Ok((report.benchmarks, written_bytes))
     }
 
     /// Starts a memory node over shared memory.
@@ -69,21 +74,22 @@ impl Forebay {
         require_memory(memory_bytes)?;
         let socket = std::env::temp_dir().join(format!("forebay-measure-{}-{number}", std::process::id()));
         let address = format!("shm:{}", socket.display());
-        let mut child = Command::new(&self.program)
-            .args(["memory-node", &format!("--listen={address}"), &format!("--memory={memory_bytes}")])
-            .args([format!("--threads={threads}"), format!("--node={number}")])
-            .env("FOREBAY_LOG", "warn")
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("the memory node cannot be started: {error}"))?;
-        let mut ready = String::new();
-        let read = child.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut ready));
-        let node = MemoryNode { child, address };
-        match read {
-            Some(Ok(_)) if ready.starts_with("ready") => Ok(node),
-            _ => Err(format!("the memory node of {memory_bytes} bytes did not start")),
-        }
+        let arguments = [
+            "memory-node".to_owned(),
+            format!("--listen={address}"),
+            format!("--memory={memory_bytes}"),
+            format!("--threads={threads}"),
+            format!("--node={number}"),
+        ];
+        let (process, _) = Running::start(&self.program, &arguments, |line| line.starts_with("ready"))?;
+        Ok(MemoryNode { _process: process, address })
     }
+}
+
+/// The flag that names memory nodes.
+pub fn memory_flag(memory: &[&MemoryNode]) -> Option<String> {
+    let addresses: Vec<_> = memory.iter().map(|node| node.address.as_str()).collect();
+    (!addresses.is_empty()).then(|| format!("--memory={}", addresses.join(",")))
 }
 
 /// The program in a line of cargo's messages.
@@ -95,19 +101,71 @@ fn executable(line: &str) -> Option<PathBuf> {
 /// A memory node; it is stopped when this is dropped.
 #[derive(Debug)]
 pub struct MemoryNode {
-    child: Child,
+    _process: Running,
     /// Where it listens.
     pub address: String,
 }
 
-impl Drop for MemoryNode {
+/// A process that runs; it is asked to end when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    /// Kept, so that what it prints later does not fail.
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts a program, and waits for a line that says that it is ready.
+    ///
+    /// # Errors
+    /// When it cannot be started, or ends before.
+    pub fn start(program: &Path, arguments: &[String], is_ready: impl Fn(&str) -> bool) -> Outcome<(Self, String)> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .env("FOREBAY_LOG", "warn")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{} cannot be started: {error}", program.display()))?;
+        let stdout = child.stdout.take().ok_or("a process without its output")?;
+        let mut running = Self { child, stdout: BufReader::new(stdout) };
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match running.stdout.read_line(&mut line) {
+                Ok(1..) if is_ready(&line) => return Ok((running, line)),
+                Ok(1..) => {}
+                _ => return Err(format!("`{} {}` did not start", program.display(), arguments.join(" "))),
+            }
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it without asking (SIGKILL).
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn kill(mut self) -> Outcome {
+        self.child.kill().and_then(|()| self.child.wait()).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(process) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It removes its socket; that it may be gone already is no failure.
+        if let Some(process) = process_id(&self.child) {
+            // That it may be gone already is no failure.
             let _ = kill_process(process, Signal::TERM);
         }
         let _ = self.child.wait();
     }
+}
+
+fn process_id(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
 /// Refuses to start what needs more memory than there is.
@@ -126,18 +184,82 @@ pub fn require_memory(bytes: u64) -> Outcome {
     }
 }
 
+/// What a program did until its end.
+#[derive(Debug)]
+pub struct Ran {
+    /// What it printed.
+    pub text: String,
+    /// Bytes that it passed to calls that write, as the system counts them: those to files, and what it printed.
+    pub written_bytes: u64,
+}
+
 /// Runs a program to its end and gives what it printed.
 ///
 /// # Errors
 /// When it fails, with the end of what it said.
 pub fn output(program: &Path, arguments: &[String]) -> Outcome<String> {
+    run(program, arguments).map(|ran| ran.text)
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// When it fails, with the end of what it said.
+pub fn run(program: &Path, arguments: &[String]) -> Outcome<Ran> {
     let name = program.file_name().unwrap_or(program.as_os_str()).display().to_string();
-    let ran = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let output = ran.map_err(|error| format!("{name} cannot be started: {error}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let end = said.lines().last().unwrap_or_default().to_owned();
-        return Err(format!("`{name} {}` failed ({}): {end}", arguments.join(" "), output.status));
+    let failed = |error: std::io::Error| format!("{name} cannot be run: {error}");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let (mut text, mut said) = (Vec::new(), Vec::new());
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_end(&mut text).map_err(failed)?;
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    if let Some(mut stderr) = child.stderr.take() {
+        stderr.read_to_end(&mut said).map_err(failed)?;
+    }
+    // Once its state is collected, the system no longer knows what it wrote.
+    if let Some(process) = process_id(&child) {
+        let until_it_ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(process), until_it_ends).map_err(|error| failed(error.into()))?;
+    }
+    let written_bytes = written_bytes(child.id()).unwrap_or(0);
+    let status = child.wait().map_err(failed)?;
+    if !status.success() {
+        let end = String::from_utf8_lossy(&said).trim().lines().last().unwrap_or_default().to_owned();
+        return Err(format!("`{name} {}` failed ({status}): {end}", arguments.join(" ")));
+    }
+    Ok(Ran { text: String::from_utf8_lossy(&text).into_owned(), written_bytes })
+}
+
+/// Bytes that a process has passed to calls that write.
+fn written_bytes(process: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("wchar:"))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_prints_and_writes_is_known_when_it_has_ended() {
+        let ran = run(Path::new("echo"), &["four".to_owned()]).unwrap();
+        assert_eq!((ran.text.as_str(), ran.written_bytes), ("four\n", 5));
+        let failed = run(Path::new("cat"), &["/nowhere/at/all".to_owned()]).unwrap_err();
+        assert!(failed.contains("/nowhere/at/all"), "{failed}");
+    }
+
+    #[test]
+    fn a_program_that_ends_before_it_is_ready_is_an_error() {
+        let started = |ready: &'static str| {
+            Running::start(Path::new("echo"), &["ready".into()], move |line| line.contains(ready))
+        };
+        assert_eq!(started("ready").map(|(_, line)| line), Ok("ready\n".to_owned()));
+        assert!(started("never").is_err());
+    }
 }

@@ -1,26 +1,31 @@
-//! `cargo xtask compare`: db_bench's workloads on Forebay and on RocksDB.
+//! `cargo xtask compare`: Forebay beside RocksDB and Redis, measured in the same run.
 //!
-//! Both get 20 B keys, 64 MB memtables and tables, no compression and no log, and the same
-//! triggers, jobs and memtables. Forebay runs as two processes over shared memory; RocksDB on tmpfs,
-//! each workload through a block cache that holds everything and through mapped files, and the
-//! better of both counts. Read workloads run on compacted tables, twice, and the second pass counts.
-//! Neither verifies what it reads, and neither reads the clock in every call.
+//! | module | what |
+//! |---|---|
+//! | `memory` | nothing survives: db_bench's workloads, RocksDB on tmpfs |
+//! | `durable` | writes survive, and tables lie in storage: RocksDB in the same directory |
+//! | `served` | the Redis protocol: redis-benchmark on redis-server and `forebay serve` |
+//! | `group`, `findings` | groups of rows, and what they give |
+//! | `kept` | the page and the JSON: a group that is measured replaces itself alone |
+//! | `db_bench`, `forebay_bench` | the programs |
 
-mod best;
-mod forebay;
-mod groups;
-mod rocksdb;
-mod table;
+mod db_bench;
+mod durable;
+mod findings;
+mod forebay_bench;
+mod group;
+mod kept;
+mod memory;
+mod served;
 
 use crate::machine::Machine;
 use crate::processes::Forebay;
 use crate::{Outcome, machine};
-use best::{Figures, best_of};
-use groups::{Figure, GROUPS, Group};
-use rocksdb::Mode;
-use std::collections::BTreeMap;
+use db_bench::Mode;
+use findings::Findings;
+use group::{Bench, Group, Section};
+use kept::{Comparison, Measured};
 use std::path::{Path, PathBuf};
-use table::{Comparison, Measured};
 
 /// Where the comparison is kept that the documents cite.
 const KEPT: &str = "docs/reference";
@@ -28,19 +33,22 @@ const KEPT: &str = "docs/reference";
 /// What is compared, and how long.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A fifth of the records, for a first look.
-    #[arg(long)]
-    quick: bool,
+    /// A fifth of the records, for a first look; with a number, that part of them.
+    #[arg(long, default_value_t = 1, default_missing_value = "5", num_args = 0..=1, require_equals = true, value_name = "DIVISOR")]
+    quick: u64,
     /// Groups of rows, separated by commas; by default all.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     rows: Vec<String>,
+    /// Only the groups of these sections.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "SECTIONS")]
+    section: Vec<Section>,
     /// Print the groups of rows, and do nothing.
     #[arg(long)]
     list: bool,
-    /// How often each row is measured; the median counts.
+    /// How often each group is measured; the medians count.
     #[arg(long, default_value_t = 1, value_name = "TIMES")]
     repeat: u32,
-    /// How RocksDB reads blocks; of several the better counts.
+    /// How RocksDB reads blocks in memory; of several the better counts.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mode::Cache, Mode::Mmap], value_name = "MODES")]
     rocksdb: Vec<Mode>,
     /// Only Forebay.
@@ -49,24 +57,22 @@ pub struct Arguments {
     /// More flags of every `forebay bench`, separated by spaces: for measuring an option against its default.
     #[arg(long, value_delimiter = ' ', allow_hyphen_values = true, value_name = "FLAGS")]
     forebay_flags: Vec<String>,
-    /// Folder that gets `comparison.md` and `comparison.json`; by default `docs/reference` for all rows of both, and
-    /// nothing is written of a part.
+    /// Folder whose `comparison.md` and `comparison.json` get the groups; by default `docs/reference`, unless it is only a
+    /// first look, Forebay alone, or with other flags.
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
+    /// A folder on a disk, for databases that survive; it needs room for 60 GB.
+    #[arg(long, default_value = "target/compare", value_name = "FOLDER")]
+    folder: PathBuf,
     /// Where randomness begins.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 impl Arguments {
-    /// Flags that every run of Forebay has.
-    fn all_flags(&self) -> Vec<String> {
-        forebay::usual_flags().into_iter().chain(self.forebay_flags.iter().cloned()).collect()
-    }
-
-    /// Where the results are written, if anywhere: neither a part nor other flags replace the whole that is kept.
-    fn folder(&self) -> Option<&Path> {
-        let whole = self.rows.is_empty() && !self.forebay_only && !self.quick && self.forebay_flags.is_empty();
+    /// Where the results are written, if anywhere: what is not comparable replaces nothing that is kept.
+    fn kept_in(&self) -> Option<&Path> {
+        let whole = self.quick <= 1 && !self.forebay_only && self.forebay_flags.is_empty();
         self.output.as_deref().or_else(|| whole.then(|| Path::new(KEPT)))
     }
 }
@@ -76,112 +82,97 @@ impl Arguments {
 /// # Errors
 /// When a program is missing or a name is wrong. A row that fails is told in the table.
 pub fn execute(arguments: &Arguments) -> Outcome {
-    let groups = chosen(arguments)?;
+    let all = all();
+    let order: Vec<&str> = all.iter().map(|group| group.name).collect();
+    let chosen = chosen(arguments, &all)?;
     if arguments.list {
-        for group in &groups {
-            group.rows.iter().for_each(|row| println!("{:<10} {}", group.name, group.label(row)));
-        }
+        chosen.iter().for_each(|group| println!("{:<16} {}", group.name, group.about));
         return Ok(());
     }
-    let rocksdb_version = if arguments.forebay_only { String::new() } else { rocksdb::version()? };
-    let forebay = Forebay::build()?;
-    let mut comparison = Comparison {
-        machine: Machine::this(),
-        rocksdb: rocksdb_version,
-        forebay_flags: arguments.all_flags(),
-        rocksdb_flags: rocksdb::usual_flags(),
-        repeat: arguments.repeat.max(1),
-        rows: Vec::new(),
+    std::fs::create_dir_all(&arguments.folder).map_err(|error| format!("{}: {error}", arguments.folder.display()))?;
+    let bench = Bench {
+        forebay: Forebay::build()?,
+        modes: arguments.rocksdb.clone(),
+        forebay_only: arguments.forebay_only,
+        flags: arguments.forebay_flags.clone(),
+        divisor: arguments.quick,
+        seed: arguments.seed,
+        folder: arguments.folder.clone(),
     };
-    eprintln!("{}", comparison.machine.line());
-    for group in &groups {
-        let (ours, theirs) = measure(arguments, &forebay, group);
-        for row in group.rows {
-            let measured = Measured::new(group, row, &ours, &theirs);
-            eprintln!("{}", measured.line());
-            comparison.rows.push(measured);
-        }
+    let machine = Machine::this();
+    let repeat = arguments.repeat.max(1);
+    let mut kept = arguments.kept_in().map(Comparison::read).transpose()?;
+    let mut measured = Vec::new();
+    eprintln!("{}", machine.line());
+    for group in chosen {
+        let beside = if arguments.forebay_only { String::new() } else { version(group.section)? };
+        let findings = measure(&bench, group, repeat);
+        findings.failures.iter().for_each(|failure| eprintln!("{}: {failure}", group.name));
+        findings.rows.iter().for_each(|row| eprintln!("{}", row.line()));
+        let found = Measured::new(group, findings, machine.clone(), beside, &arguments.forebay_flags, repeat);
         // After each group: what a long run has measured outlives its being stopped.
-        if let Some(folder) = arguments.folder() {
-            comparison.write(folder)?;
+        if let Some((kept, folder)) = kept.as_mut().zip(arguments.kept_in()) {
+            kept.take(found.clone(), &order);
+            kept.write(folder)?;
         }
+        measured.push(found);
     }
-    println!("{}", comparison.table());
+    println!("{}", kept::table(&measured.iter().collect::<Vec<_>>()));
     Ok(())
 }
 
-fn chosen(arguments: &Arguments) -> Outcome<Vec<Group>> {
-    if let Some(wrong) = arguments.rows.iter().find(|name| GROUPS.iter().all(|group| group.name != **name)) {
-        let names: Vec<_> = GROUPS.iter().map(|group| group.name).collect();
+/// All groups, in the order of the page.
+fn all() -> Vec<Group> {
+    memory::groups().into_iter().chain(durable::groups()).chain(served::groups()).collect()
+}
+
+fn chosen<'a>(arguments: &Arguments, all: &'a [Group]) -> Outcome<Vec<&'a Group>> {
+    if let Some(wrong) = arguments.rows.iter().find(|name| all.iter().all(|group| group.name != **name)) {
+        let names: Vec<_> = all.iter().map(|group| group.name).collect();
         return Err(format!("there are no rows `{wrong}`; there are {}", names.join(", ")));
     }
-    let wanted =
-        GROUPS.iter().filter(|group| arguments.rows.is_empty() || arguments.rows.iter().any(|n| n == group.name));
-    let smaller = if arguments.quick { 5 } else { 1 };
-    Ok(wanted.map(|group| Group { records: group.records / smaller, ..group.clone() }).collect())
+    let by_name = |group: &&Group| arguments.rows.is_empty() || arguments.rows.iter().any(|name| name == group.name);
+    let by_section = |group: &&Group| arguments.section.is_empty() || arguments.section.contains(&group.section);
+    Ok(all.iter().filter(by_name).filter(by_section).collect())
 }
 
-/// The medians of a group's figures: ours, and RocksDB's by mode. What fails is told.
-fn measure(
-    arguments: &Arguments,
-    forebay: &Forebay,
-    group: &Group,
-) -> (Outcome<Figures>, Outcome<BTreeMap<Mode, Figures>>) {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for time in 0..u64::from(arguments.repeat.max(1)) {
-        let seed = arguments.seed + time;
+/// The version of what a section's groups are compared with.
+fn version(section: Section) -> Outcome<String> {
+    match section {
+        Section::Memory | Section::Durable => db_bench::version(),
+        Section::Served => served::version(),
+    }
+}
+
+/// The medians of a group.
+fn measure(bench: &Bench, group: &Group, repeat: u32) -> Findings {
+    let once = |time: u32| {
         let free_gib = machine::available_bytes().unwrap_or(0) >> 30;
-        eprintln!("{}, time {} of {}, {free_gib} GiB free", group.name, time + 1, arguments.repeat.max(1));
-        ours.push(forebay::measure(forebay, group, seed, &arguments.all_flags()));
-        if !arguments.forebay_only {
-            theirs.push(rocksdb::measure(group, &arguments.rocksdb, seed));
-        }
-    }
-    let ours = ours.into_iter().collect::<Outcome<Vec<_>>>().map(|runs| medians(&runs));
-    let theirs = theirs.into_iter().collect::<Outcome<Vec<_>>>().map(|runs| {
-        let modes = arguments.rocksdb.iter();
-        modes
-            .map(|mode| (*mode, medians(&runs.iter().filter_map(|run| run.get(mode)).cloned().collect::<Vec<_>>())))
-            .collect()
-    });
-    for failure in [ours.as_ref().err(), theirs.as_ref().err()].into_iter().flatten() {
-        eprintln!("{}: {failure}", group.name);
-    }
-    (ours, theirs)
-}
-
-/// The median of each figure over runs; of an even number the lower middle.
-fn medians(runs: &[Figures]) -> Figures {
-    let mut values: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
-    for (figure, value) in runs.iter().flatten() {
-        values.entry(*figure).or_default().push(*value);
-    }
-    values
-        .into_iter()
-        .filter_map(|(figure, mut values)| {
-            values.sort_by(f64::total_cmp);
-            values.get((values.len() - 1) / 2).map(|&median| (figure, median))
-        })
-        .collect()
+        eprintln!("{}, time {} of {repeat}, {free_gib} GiB free", group.name, time + 1);
+        (group.measure)(&Bench { seed: bench.seed + u64::from(time), ..bench.clone() })
+    };
+    Findings::median(&(0..repeat).map(once).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parsed(line: &str) -> Arguments {
+        <Line as clap::Parser>::parse_from(line.split_whitespace()).arguments
+    }
+
     #[test]
-    fn a_part_does_not_replace_what_is_kept() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            arguments: Arguments,
-        }
-        let folder = |line: &str| {
-            let line = <Line as clap::Parser>::parse_from(line.split_whitespace());
-            line.arguments.folder().map(Path::to_path_buf)
-        };
-        assert_eq!(folder("compare --repeat 3"), Some(PathBuf::from(KEPT)));
-        for part in ["--rows bulk", "--forebay-only", "--quick", "--forebay-flags --flush-order=by-key"] {
+    fn what_is_not_comparable_does_not_replace_what_is_kept() {
+        let folder = |line: &str| parsed(line).kept_in().map(Path::to_path_buf);
+        assert_eq!(folder("compare --repeat 3 --rows bulk"), Some(PathBuf::from(KEPT)));
+        for part in ["--forebay-only", "--quick", "--quick=50", "--forebay-flags --flush-order=by-key"] {
             assert_eq!(folder(&format!("compare {part}")), None, "{part}");
             assert_eq!(
                 folder(&format!("compare {part} --output elsewhere")),
@@ -192,15 +183,23 @@ mod tests {
     }
 
     #[test]
-    fn medians_and_the_better_of_two() {
-        let run = |fill: f64| Figures::from([(Figure::Fill, fill)]);
-        assert_eq!(medians(&[run(3.0), run(1.0), run(2.0)]), run(2.0));
-        assert_eq!(medians(&[run(3.0), run(1.0)]), run(1.0));
-        assert_eq!(medians(&[]), Figures::new());
-        let mut best = run(2.0);
-        best_of(&mut best, &run(1.0));
-        assert_eq!(best, run(2.0));
-        best_of(&mut best, &Figures::from([(Figure::Read, 1.0), (Figure::Fill, 4.0)]));
-        assert_eq!(best, Figures::from([(Figure::Read, 1.0), (Figure::Fill, 4.0)]));
+    fn names_are_unique() {
+        let groups = all();
+        for (place, group) in groups.iter().enumerate() {
+            assert!(groups[..place].iter().all(|other| other.name != group.name), "{}", group.name);
+        }
+    }
+
+    #[test]
+    fn groups_are_chosen_by_name_and_section() {
+        let all = all();
+        let names = |line: &str| {
+            let chosen = chosen(&parsed(line), &all);
+            chosen.map(|groups| groups.iter().map(|group| group.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names("compare --rows bulk,reads"), Ok(vec!["bulk", "reads"]));
+        assert_eq!(names("compare").map(|names| names.len()), Ok(all.len()));
+        assert!(names("compare --section served").is_ok_and(|names| !names.is_empty() && names.len() < all.len()));
+        assert!(names("compare --rows bulks").is_err_and(|message| message.contains("bulk")));
     }
 }

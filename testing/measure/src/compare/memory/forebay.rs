@@ -1,8 +1,9 @@
 //! Forebay's side: a memory node over shared memory, and `forebay bench`.
 
-use super::Figures;
-use super::groups::{Figure, Group, KEY_BYTES, SCANS, SEEK_NEXTS, Work};
+use super::best::Figures;
+use super::groups::{Figure, Group, SCANS, SEEK_NEXTS, Work};
 use crate::Outcome;
+use crate::compare::db_bench::KEY_BYTES;
 use crate::processes::Forebay;
 use forebay_workload::PhaseReport;
 
@@ -10,24 +11,6 @@ use forebay_workload::PhaseReport;
 const NODE_THREADS: usize = 2;
 /// Memory of the smallest memory node, bytes.
 const SMALLEST_NODE: u64 = 2 << 30;
-
-/// All flags that every run has, but for those that are asked for.
-pub fn usual_flags() -> Vec<String> {
-    [
-        "--max_background_jobs=4",
-        "--level0_slowdown_writes_trigger=20",
-        "--level0_stop_writes_trigger=36",
-        "--write_buffer_size=67108864",
-        "--max_write_buffer_number=5",
-        "--target_file_size_base=67108864",
-        // As in db_bench without its histogram: no clock in every call, values that cost nothing to make
-        // and that are not looked at.
-        "--histogram=false",
-        "--verify=false",
-    ]
-    .map(String::from)
-    .to_vec()
-}
 
 /// Measures a group with these flags and its own.
 ///

@@ -1,0 +1,68 @@
+//! Folders for databases.
+
+use crate::Outcome;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a block in what the system says of files.
+const BLOCK_BYTES: u64 = 512;
+
+/// A folder that is removed when this is dropped.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// An empty folder below another one.
+    ///
+    /// # Errors
+    /// When there cannot be one.
+    pub fn below(folder: &Path, name: &str) -> Outcome<Self> {
+        let folder = folder.join(format!("forebay-measure-{name}-{}", std::process::id()));
+        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(failed)?;
+        }
+        fs::create_dir_all(&folder).map_err(failed)?;
+        Ok(Self(folder))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Bytes that its files take on the disk.
+    pub fn taken_bytes(&self) -> u64 {
+        taken_bytes(&self.0)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn taken_bytes(path: &Path) -> u64 {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| taken_bytes(&entry.path())).sum(),
+        Err(_) => fs::symlink_metadata(path).map_or(0, |about| about.blocks() * BLOCK_BYTES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_empty_and_does_not_stay() {
+        let scratch = Scratch::below(&std::env::temp_dir(), "test").unwrap();
+        let path = scratch.path().to_owned();
+        fs::create_dir(path.join("inner")).unwrap();
+        fs::write(path.join("inner/file"), [1; 10_000]).unwrap();
+        assert!((10_000..100_000).contains(&scratch.taken_bytes()), "{}", scratch.taken_bytes());
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}
