@@ -49,13 +49,16 @@ fn first_cut(shards: &[Reached], ends: &[SequenceNumber]) -> Option<(usize, Sequ
 mod tests {
     use super::*;
 
+    /// The parts of a batch: shards, with the last number in each.
+    type Parts = [(u32, u64)];
+
     fn number(number: u64) -> SequenceNumber {
         SequenceNumber(number)
     }
 
     /// A shard that holds numbers up to `last`, and of these batches the part that begins at a number.
-    fn shard(last: u64, marks: &[(u64, &[(u32, u64)])]) -> Reached {
-        let parts = |parts: &[(u32, u64)]| parts.iter().map(|(shard, last)| (*shard, number(*last))).collect();
+    fn shard(last: u64, marks: &[(u64, &Parts)]) -> Reached {
+        let parts = |parts: &Parts| parts.iter().map(|(shard, last)| (*shard, number(*last))).collect();
         let marks = marks.iter().map(|(first, of)| (number(*first), CrossingMark { parts: parts(of) })).collect();
         Reached { last: number(last), marks }
     }
@@ -66,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_batch_counts_if_each_shard_holds_its_part() {
-        let x: &[(u32, u64)] = &[(0, 12), (1, 7)];
+        let x: &Parts = &[(0, 12), (1, 7)];
         assert_eq!(ends(&[shard(15, &[(10, x)]), shard(7, &[(6, x)])]), [15, 7]);
         // Tables hold the other part, so its mark is not looked at.
         assert_eq!(ends(&[shard(15, &[(10, x)]), shard(30, &[])]), [15, 30]);
@@ -79,11 +82,11 @@ mod tests {
 
     #[test]
     fn a_cut_takes_what_follows_from_other_shards_too() {
-        let (x, y): (&[(u32, u64)], &[(u32, u64)]) = (&[(0, 4), (1, 4)], &[(1, 8), (2, 3)]);
+        let (x, y): (&Parts, &Parts) = (&[(0, 4), (1, 4)], &[(1, 8), (2, 3)]);
         let shards = [shard(2, &[]), shard(9, &[(3, x), (6, y)]), shard(5, &[(2, y)])];
         assert_eq!(ends(&shards), [2, 2, 1]);
         // In whatever order the shards are.
-        let (x, y): (&[(u32, u64)], &[(u32, u64)]) = (&[(2, 4), (1, 4)], &[(1, 8), (0, 3)]);
+        let (x, y): (&Parts, &Parts) = (&[(2, 4), (1, 4)], &[(1, 8), (0, 3)]);
         let shards = [shard(5, &[(2, y)]), shard(9, &[(3, x), (6, y)]), shard(2, &[])];
         assert_eq!(ends(&shards), [1, 2, 2]);
     }
