@@ -58,6 +58,7 @@ impl Arguments {
             durability: Durability::Storage(Syncing::Flush),
             error_if_exists: true,
             key_order: salvage.key_order(),
+            merge_operator: salvage.merge_operator().map(str::to_owned),
             shards: salvage.bounds().len() + 1,
             shard_bounds: ShardBounds::Given(salvage.bounds().to_vec()),
             ..Options::default()

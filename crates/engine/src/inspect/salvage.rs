@@ -7,7 +7,7 @@
 //!  images              their entries, each of which leads to its record
 //!  segments that no image that can be read leads to      searched for records
 //!  logs                whole groups; of a damaged log all whole frames
-//!                      then, for each key, newest first: the first put or deletion decides
+//!                      then, for each key, newest first: the first put or deletion decides, with the operands above it
 //! ```
 //!
 //! Nothing is written here: entries are handed out in key order, and whoever asks for them writes them to a new database.
@@ -19,6 +19,8 @@
 //! 3. Without the register a table may be found that a compaction had replaced, and its object not yet been deleted; and what
 //!    an owner wrote that was taken over. So a key that was deleted may come back, and a write that nobody was told of may be
 //!    there. This is noted.
+//! 4. Operands become a value only where it is known which of them a compaction had merged already: what the tables of the
+//!    register's versions hold counts, and behind them the logs. Otherwise the key is lost.
 
 use crate::durable::database::Committed;
 use crate::durable::groups;
@@ -33,7 +35,7 @@ use bytes::Bytes;
 use forebay_base::{ErrorKind, KeyOrder, Kind, Record, SegmentId, SequenceNumber, Tag};
 use forebay_env::HashMap;
 use forebay_storage::{BlockCache, BlockObject};
-use forebay_table::{CachedTable, LogName, TableProperties};
+use forebay_table::{CachedTable, LogName, MergeOperator, MergeOperators, TableProperties};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -54,6 +56,9 @@ pub struct SalvagedEntry<'a> {
 pub struct Salvage {
     order: KeyOrder,
     bounds: Vec<Vec<u8>>,
+    /// Name of the operator that makes values of operands, and those that are known.
+    merge_operator: Option<String>,
+    merge_operators: MergeOperators,
     parts: Vec<Part>,
     report: Report,
     counts: Counts,
@@ -76,6 +81,8 @@ struct Part {
     /// The keys that it owns, where that is known.
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
+    /// The number up to which tables hold everything, as the register says.
+    flushed: Option<SequenceNumber>,
     found: Vec<Found>,
     /// Ranges that were deleted: first key, the key after the last, and the deletion's number.
     deletions: Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>,
@@ -87,7 +94,24 @@ struct Part {
 struct Found {
     key: Vec<u8>,
     tag: Tag,
+    source: Source,
     place: FoundAt,
+}
+
+/// The value of a key that was saved, and until when it has it.
+#[derive(Debug)]
+struct Saved {
+    value: Vec<u8>,
+    expiry_ms: Option<u64>,
+}
+
+/// What led to a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Table,
+    Log,
+    /// A search of a segment, where what was replaced lies beside what was not.
+    Search,
 }
 
 #[derive(Debug)]
@@ -112,6 +136,8 @@ impl StoredDatabase {
         let mut salvage = Salvage {
             order: KeyOrder::Bytewise,
             bounds: Vec::new(),
+            merge_operator: None,
+            merge_operators: MergeOperators::default(),
             parts: Vec::new(),
             report,
             counts: Counts { objects: listed.len() as u64, ..Counts::default() },
@@ -148,6 +174,18 @@ impl Salvage {
         &self.bounds
     }
 
+    /// Name of the operator that makes values of operands, as far as it is known.
+    #[must_use]
+    pub fn merge_operator(&self) -> Option<&str> {
+        self.merge_operator.as_deref()
+    }
+
+    /// With operators beside the built-in ones.
+    #[must_use]
+    pub fn merging_with(self, merge_operators: MergeOperators) -> Self {
+        Self { merge_operators, ..self }
+    }
+
     /// Hands out all keys that can be saved, shard by shard in key order; what was found, lost and put aside.
     ///
     /// # Errors
@@ -157,8 +195,9 @@ impl Salvage {
         mut each: impl FnMut(SalvagedEntry<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Report, E> {
         let (mut saved, mut lost) = (0_u64, 0_u64);
+        let operator = self.merge_operator.as_ref().and_then(|name| self.merge_operators.get(name).ok());
         for part in &mut self.parts {
-            part.save(self.order, &mut self.report, &mut saved, &mut lost, &mut each)?;
+            part.save((self.order, operator.as_deref()), &mut self.report, &mut saved, &mut lost, &mut each)?;
         }
         let columns =
             &["objects", "tables", "searched_objects", "logs", "log_records", "shards", "keys_saved", "keys_lost"];
@@ -179,6 +218,7 @@ impl Salvage {
                     objects: database.objects(shard, cache)?,
                     lower: None,
                     upper: None,
+                    flushed: None,
                     found: Vec::new(),
                     deletions: Vec::new(),
                     open: HashMap::default(),
@@ -198,7 +238,9 @@ impl Salvage {
         cache: &Arc<BlockCache>,
         told: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        self.order = committed.identity.config.key_order;
+        let config = &committed.identity.config;
+        self.order = config.key_order;
+        self.merge_operator = Some(config.merge_operator.clone()).filter(|name| !name.is_empty());
         let recorded = committed.identity.config.bounds.iter().map(Vec::as_slice);
         let moved = committed.versions.iter().skip(1).map(forebay_table::Version::first_key);
         self.bounds = recorded.zip(moved).map(|(recorded, moved)| moved.unwrap_or(recorded).to_vec()).collect();
@@ -210,7 +252,7 @@ impl Salvage {
             let (lower, upper) = (bound(&self.bounds, shard.checked_sub(1)), bound(&self.bounds, Some(shard)));
             let (report, counts) = (&mut Report::default(), &mut Counts::default());
             let part = self.part(database, shard, cache)?;
-            (part.lower, part.upper) = (lower, upper);
+            (part.lower, part.upper, part.flushed) = (lower, upper, Some(version.last_sequence()));
             let names: HashMap<SegmentId, Arc<str>> = version
                 .segments()
                 .iter()
@@ -354,7 +396,7 @@ impl Salvage {
                 let mut records = 0;
                 for (range, record) in records::find(&frame.payload) {
                     records += 1;
-                    part.take(&record, FoundAt::Log(frame.payload.slice(range)));
+                    part.take(&record, Source::Log, FoundAt::Log(frame.payload.slice(range)));
                 }
                 self.counts.log_records += records;
             }
@@ -380,14 +422,14 @@ fn bound(bounds: &[Vec<u8>], at: Option<u64>) -> Option<Vec<u8>> {
 
 impl Part {
     /// Notes a record.
-    fn take(&mut self, record: &Record<'_>, place: FoundAt) {
+    fn take(&mut self, record: &Record<'_>, source: Source, place: FoundAt) {
         match record.tag.kind() {
             Kind::Nothing | Kind::Crossing => {}
             Kind::RangeDelete => {
                 self.deletions.push((record.key.to_vec(), record.value.to_vec(), record.tag.sequence()));
             }
             Kind::Put | Kind::Delete | Kind::Merge => {
-                self.found.push(Found { key: record.key.to_vec(), tag: record.tag, place });
+                self.found.push(Found { key: record.key.to_vec(), tag: record.tag, source, place });
             }
         }
     }
@@ -407,7 +449,8 @@ impl Part {
                 Some(name) => FoundAt::Object { name, offset: address.offset, length: entry.length },
                 None => FoundAt::Gone(address.segment),
             };
-            self.found.push(Found { key: entry.key.user_key.to_vec(), tag: entry.key.tag, place });
+            let (key, tag) = (entry.key.user_key.to_vec(), entry.key.tag);
+            self.found.push(Found { key, tag, source: Source::Table, place });
             Ok(())
         });
         if taken.is_err() {
@@ -430,7 +473,7 @@ impl Part {
             });
             if may_be_its {
                 let (offset, length) = (range.start as u64, range.len() as u32);
-                self.take(&record, FoundAt::Object { name: Arc::clone(name), offset, length });
+                self.take(&record, Source::Search, FoundAt::Object { name: Arc::clone(name), offset, length });
             }
         }
     }
@@ -472,7 +515,7 @@ impl Part {
     /// Hands out what can be saved.
     fn save<E: From<Error>>(
         &mut self,
-        order: KeyOrder,
+        (order, operator): (KeyOrder, Option<&dyn MergeOperator>),
         report: &mut Report,
         saved: &mut u64,
         lost: &mut u64,
@@ -489,12 +532,14 @@ impl Part {
             if is_deleted {
                 continue;
             }
-            // Copies of the newest record have the same tag.
-            let copies = versions.iter().take_while(|copy| copy.tag == newest.tag);
-            match self.first_whole(copies, report) {
-                Ok(bytes) => {
-                    let record = Record::decode(&bytes).map_err(|error| E::from(error.into()))?;
-                    each(SalvagedEntry { key: &newest.key, value: record.value, expiry_ms: record.expiry_ms })?;
+            let value = match newest.tag.kind() {
+                Kind::Merge => self.merged(order, operator, versions, report),
+                _ => self.first_whole(versions, report).map(Some),
+            };
+            match value {
+                Ok(None) => {}
+                Ok(Some(Saved { value, expiry_ms })) => {
+                    each(SalvagedEntry { key: &newest.key, value: &value, expiry_ms })?;
                     *saved += 1;
                 }
                 Err(error) => {
@@ -511,22 +556,69 @@ impl Part {
         Ok(())
     }
 
-    /// The first of these copies of a record that is whole.
-    fn first_whole<'f>(&mut self, copies: impl Iterator<Item = &'f Found>, report: &mut Report) -> Result<Bytes> {
+    /// What operands make of a key, of which these are the versions, newest first; `None` when it has no value.
+    fn merged(
+        &mut self,
+        order: KeyOrder,
+        operator: Option<&dyn MergeOperator>,
+        versions: &[Found],
+        report: &mut Report,
+    ) -> Result<Option<Saved>> {
+        let unknown = "its newest record is an operand, and it is not known which operands were merged already";
+        let flushed = self.flushed.ok_or_else(|| Error::corrupt(unknown))?;
+        if versions.iter().any(|found| found.source == Source::Search) {
+            return Err(Error::corrupt(unknown));
+        }
+        let operator = operator
+            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the merge operator of its operands is not known"))?;
+        // Of what tables hold, a log still has what it was before it was merged.
+        let counts = |found: &&Found| found.source == Source::Table || found.tag.sequence() > flushed;
+        let counted: Vec<_> = versions.iter().filter(counts).collect();
+        let (mut operands, mut value) = (Vec::new(), None);
+        for copies in counted.chunk_by(|a, b| a.tag == b.tag) {
+            let Some(newest) = copies.first() else { continue };
+            let (kind, number) = (newest.tag.kind(), newest.tag.sequence());
+            if kind == Kind::Delete || self.is_deleted(order, &newest.key, number) {
+                break;
+            }
+            let found = self.first_whole(copies.iter().copied(), report)?;
+            if kind == Kind::Merge {
+                operands.push(found.value);
+                continue;
+            }
+            if !operands.is_empty() && found.expiry_ms.is_some() {
+                return Err(Error::new(ErrorKind::Unsupported, "operands stand above a value that expires"));
+            }
+            value = Some(found);
+            break;
+        }
+        if operands.is_empty() {
+            return Ok(value);
+        }
+        let oldest_first: Vec<_> = operands.iter().rev().map(Vec::as_slice).collect();
+        let key = versions.first().map_or(&[][..], |newest| &newest.key);
+        let merged = operator.full(key, value.as_ref().map(|found| &found.value[..]), &oldest_first);
+        let merged = merged.ok_or_else(|| Error::invalid("the merge operator does not take its value or operands"))?;
+        Ok(Some(Saved { value: merged, expiry_ms: None }))
+    }
+
+    /// What the newest of these versions holds, from the first copy that is whole. Copies have the same tag.
+    fn first_whole<'f>(&mut self, versions: impl IntoIterator<Item = &'f Found>, report: &mut Report) -> Result<Saved> {
         let mut failure = Error::corrupt("it has no record");
-        for copy in copies {
+        let mut newest = None;
+        for copy in versions {
+            if *newest.get_or_insert(copy.tag) != copy.tag {
+                break;
+            }
             match self.read(copy, report) {
-                Ok(bytes) => return Ok(bytes),
+                Ok(saved) => return Ok(saved),
                 Err(error) => failure = error,
             }
         }
         Err(failure)
     }
 
-    fn read(&mut self, found: &Found, report: &mut Report) -> Result<Bytes> {
-        if found.tag.kind() == Kind::Merge {
-            return Err(Error::new(ErrorKind::Unsupported, "its newest record is a merge operand"));
-        }
+    fn read(&mut self, found: &Found, report: &mut Report) -> Result<Saved> {
         let bytes = match &found.place {
             FoundAt::Log(bytes) => bytes.clone(),
             FoundAt::Gone(segment) => return Err(Error::corrupt(format!("{segment} is not there"))),
@@ -542,7 +634,7 @@ impl Part {
         if record.key != found.key || record.tag != found.tag {
             return Err(Error::corrupt("the record is not the one that the index names"));
         }
-        Ok(bytes)
+        Ok(Saved { value: record.value.to_vec(), expiry_ms: record.expiry_ms })
     }
 
     fn owns(&self, order: KeyOrder, key: &[u8]) -> bool {
