@@ -7,7 +7,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `dlsm`, `dolphin` | the figures of a paper |
+//! | `dlsm`, `dolphin`, `tebis` | the figures of a paper |
 //! | `frontier` | Dolphin's table II, and the options of the tree against each other |
 //! | `ycsb` | YCSB's workloads on both engines |
 //! | `run` | runs of the command, and the link model |
@@ -17,6 +17,7 @@ mod dolphin;
 mod figure;
 mod frontier;
 mod run;
+mod tebis;
 mod ycsb;
 
 use crate::Outcome;
@@ -43,7 +44,7 @@ pub struct Arguments {
     /// Measure nothing: draw the plots anew from what is kept beside them.
     #[arg(long, conflicts_with_all = ["full", "quick", "only"])]
     redraw: bool,
-    /// Only these figures, by their numbers in the paper, or table-2, frontier, ycsb.
+    /// Only these figures, by their numbers in the paper, or table-2, frontier, ycsb, replication.
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     only: Vec<String>,
     /// The folder of recorded traces and their statistics.
@@ -58,6 +59,7 @@ pub struct Arguments {
 enum Paper {
     Dlsm,
     Dolphin,
+    Tebis,
 }
 
 /// Measures and writes the figures.
@@ -69,6 +71,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let (name, title, about, records, figures): (_, _, _, u64, &[Named]) = match arguments.paper {
         Paper::Dlsm => ("dlsm", "Figures of dLSM", dlsm::ABOUT, dlsm::RECORDS, dlsm::FIGURES),
         Paper::Dolphin => ("dolphin", "Figures of Dolphin", dolphin::ABOUT, dolphin::RECORDS, dolphin::FIGURES),
+        Paper::Tebis => ("tebis", "Figures of Tebis", tebis::ABOUT, tebis::RECORDS, tebis::FIGURES),
     };
     let folder = arguments.output.clone().unwrap_or_else(|| Path::new("docs/figures").join(name));
     if arguments.redraw {
