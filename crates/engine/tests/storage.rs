@@ -396,6 +396,10 @@ fn what_cannot_be_is_refused() {
     db.close().unwrap();
     Db::destroy_stored(&storage, clients, "db").unwrap();
     assert_eq!(Db::destroy_stored(&storage, clients, "db").unwrap_err().kind(), ErrorKind::NotFound);
+    // Whoever drops it need not have had it open.
+    process.open(usual()).close().unwrap();
+    let third = Process::start(&cluster);
+    Db::destroy_stored(&storage, std::slice::from_ref(third.client()), "db").unwrap();
     let db = process.open(usual());
     assert!(contents(&db).is_empty());
     // A database of the same name without storage is another one.

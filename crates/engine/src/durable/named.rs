@@ -183,9 +183,15 @@ pub(crate) fn drop_copies(clients: &[Arc<MemoryClient>], of: (&str, u128)) -> Re
     clients.iter().try_for_each(|client| drop_stores(client, |name| name.starts_with(&prefix(of))))
 }
 
-fn drop_stores(client: &MemoryClient, is_meant: impl Fn(&str) -> bool) -> Result<()> {
-    for (_, store) in client.list_stores()?.into_iter().filter(|(name, _)| is_meant(name)) {
-        client.drop_store(store)?;
+/// Drops stores, which this session need not have opened before.
+fn drop_stores(client: &Arc<MemoryClient>, is_meant: impl Fn(&str) -> bool) -> Result<()> {
+    for (name, _) in client.list_stores()?.into_iter().filter(|(name, _)| is_meant(name)) {
+        match client.open_store(&name) {
+            Ok(store) => client.drop_store(store.id())?,
+            // Somebody else was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }
