@@ -91,9 +91,11 @@ impl Executor {
         }
     }
 
-    /// There is another scheduler.
-    pub fn hear(&mut self, term: Term) {
-        self.term = self.term.max(term);
+    /// The scheduler that it talks to says its term. That may be lower than one that was heard before: terms begin again where
+    /// the register was lost with its memory node. A scheduler that was deposed and does not know yet is believed as well; it
+    /// costs work, and the order of attempts keeps jobs safe.
+    pub fn meet(&mut self, term: Term) {
+        self.term = term;
     }
 
     fn assigned(&mut self, name: JobName, attempt: Attempt, package: Package) {
@@ -128,5 +130,34 @@ impl Executor {
 
     fn send(&mut self, name: JobName, attempt: Attempt, body: Body) {
         self.tasks.push(Task::Send(Message { term: self.term, name, attempt, body }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Span, Ticket};
+
+    #[test]
+    fn terms_may_begin_again_where_the_register_was_lost() {
+        let ticket = Ticket { node: 1, incarnation: 1, job: 1, secret: 1 };
+        let package = Package {
+            kind: 16,
+            needs_storage: false,
+            ticket,
+            arguments: Span::default(),
+            memory_bytes: 1,
+            storage_bytes: 0,
+        };
+        let mut executor = Executor::new(2, 2);
+        executor.meet(Term(5));
+        let assign = |executor: &mut Executor, term, job| {
+            let (name, attempt) = (JobName { database: 1, shard: 0, epoch: 1, job }, Attempt { term, number: 1 });
+            executor.receive(&Message { term, name, attempt, body: Body::Assign { package } });
+            executor.take_tasks().iter().any(|task| matches!(task, Task::Run { .. }))
+        };
+        assert!(assign(&mut executor, Term(5), 1) && !assign(&mut executor, Term(1), 2));
+        executor.meet(Term(1));
+        assert!(assign(&mut executor, Term(1), 2), "nobody works for a scheduler whose terms began again");
     }
 }

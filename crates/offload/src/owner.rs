@@ -100,7 +100,9 @@ impl Owner {
     /// A message came.
     pub fn receive(&mut self, message: &Message) {
         let Message { term, name, attempt, body } = *message;
-        self.hear(term);
+        if term > self.term {
+            self.meet(term);
+        }
         match body {
             Body::Commit(outcome) => match self.jobs.get_mut(&name) {
                 Some(wanted) if wanted.installing.is_none() => {
@@ -126,13 +128,13 @@ impl Owner {
         }
     }
 
-    /// There is another scheduler, or the one before has come back: it is asked for what is wanted.
-    pub fn hear(&mut self, term: Term) {
-        if term <= self.term {
-            return;
+    /// The scheduler that it talks to says its term. If that is another one, it is asked for what is wanted. Terms begin again
+    /// where the register was lost with its memory node.
+    pub fn meet(&mut self, term: Term) {
+        if term != self.term {
+            self.term = term;
+            self.ask_again();
         }
-        self.term = term;
-        self.ask_again();
     }
 
     /// The scheduler is reached over another connection: it may have forgotten this owner.

@@ -326,7 +326,7 @@ impl<'a> Talk<'a> {
         let (term, received) = exchanged?;
         self.letters.clear();
         self.shared.is_known.store(true, Ordering::Relaxed);
-        self.executor.hear(term);
+        self.executor.meet(term);
         for letter in received {
             if let Letter::Message(message) = letter {
                 self.executor.receive(&message);

@@ -183,7 +183,7 @@ impl Offloading {
             state.owner.ask_again();
         }
         let result = exchanged.map(|(term, received)| {
-            state.owner.hear(term);
+            state.owner.meet(term);
             let is_news = !received.is_empty();
             for letter in received {
                 if let Letter::Message(message) = letter {

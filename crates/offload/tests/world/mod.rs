@@ -344,7 +344,7 @@ impl World {
         let heard = self.register.0;
         if let Some(decider) = &mut owner.decider {
             // Who reaches a scheduler knows its term.
-            decider.hear(heard);
+            decider.meet(heard);
             decider.prepare(name, package(name), BUSY, self.now + LONG / 2);
         }
         self.owner_acts(i);
@@ -498,7 +498,7 @@ impl World {
         let Some(decider) = &mut self.schedulers[leader].decider else { return };
         let Some(executor) = &mut self.executors[i].decider else { return };
         decider.beat(now, party, &executor.beat(0, 0, true));
-        executor.hear(decider.term());
+        executor.meet(decider.term());
         self.executors[i].heard = self.executors[i].heard.max(decider.term());
         self.scheduler_acts(leader);
     }
@@ -563,7 +563,7 @@ impl World {
                 let heard = self.register.0;
                 if let Some(decider) = &mut self.owners[i].decider {
                     decider.tick(self.now);
-                    decider.hear(heard);
+                    decider.meet(heard);
                     self.owner_acts(i);
                 }
             }
