@@ -2,7 +2,7 @@
 //!
 //! | part | holds |
 //! |---|---|
-//! | [`Worker`] | the threads: one that talks to the scheduler, and those that run jobs |
+//! | [`Worker`] | the threads: one that talks to the scheduler, and those that run jobs; [`SteppedWorker`] has none |
 //! | `attempt` | one attempt at a job: joins the ticket, runs the job function of `table`, leaves the result in memory |
 //! | `io` | the job's reads and writes: one-sided, with keys for that attempt alone |
 //! | `stored` | its objects in storage, under names of that attempt |
@@ -23,4 +23,4 @@ mod worker;
 
 pub use error::Error;
 pub use register::NodeRegister;
-pub use worker::{Options, Statistics, Worker};
+pub use worker::{Options, Statistics, SteppedWorker, Worker};

@@ -1,7 +1,7 @@
-//! The threads of a worker.
+//! The threads of a worker, and a worker without threads.
 //!
 //! One thread talks to the scheduler: at intervals, and at once when there is something to say. It runs the decider. The
-//! others take attempts from a queue.
+//! others take attempts from a queue. Without threads, all of this is done in turns by whoever calls.
 
 use crate::Error;
 use crate::attempt;
@@ -127,23 +127,11 @@ impl Worker {
     /// [`Error::Thread`], [`Error::Storage`].
     pub fn start(nodes: Vec<Reach>, scheduler: Arc<Reach>, options: Options) -> Result<Self, Error> {
         let threads = options.threads.max(1);
-        let storage = options.storage.clone().map(Reached::new).transpose()?;
-        let shared = Arc::new(Shared {
-            nodes,
-            scheduler,
-            storage,
-            options,
-            queues: Mutex::default(),
-            work: Condvar::new(),
-            news: Condvar::new(),
-            counters: Counters::default(),
-            is_known: AtomicBool::new(false),
-        });
-        let mut worker = Self { shared, threads: Vec::new() };
+        let mut worker = Self { shared: Shared::new(nodes, scheduler, options)?, threads: Vec::new() };
         for index in 0..=threads {
             let shared = Arc::clone(&worker.shared);
             let thread = match index {
-                0 => spawn("worker", move || Talk::new(&shared).run()),
+                0 => spawn("worker", move || Talk::new(shared).run()),
                 _ => spawn(format!("worker-job-{index}"), move || shared.run_jobs()),
             };
             worker.threads.push(thread.map_err(|error| Error::Thread(error.to_string()))?);
@@ -154,14 +142,7 @@ impl Worker {
     /// What it has done.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { completed, failed, read_bytes, written_bytes, .. } = &self.shared.counters;
-        Statistics {
-            completed: get(completed),
-            failed: get(failed),
-            read_bytes: get(read_bytes),
-            written_bytes: get(written_bytes),
-        }
+        self.shared.statistics()
     }
 
     /// Whether a scheduler has heard of it.
@@ -194,7 +175,71 @@ impl Drop for Worker {
     }
 }
 
+/// A worker without threads: it does something when it is told to.
+pub struct SteppedWorker {
+    talk: Talk,
+}
+
+impl std::fmt::Debug for SteppedWorker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SteppedWorker").field("statistics", &self.statistics()).finish_non_exhaustive()
+    }
+}
+
+impl SteppedWorker {
+    /// A worker as [`Worker::start`] starts one. Its cache of what it reads from storage may have threads.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub fn new(nodes: Vec<Reach>, scheduler: Arc<Reach>, options: Options) -> Result<Self, Error> {
+        Ok(Self { talk: Talk::new(Shared::new(nodes, scheduler, options)?) })
+    }
+
+    /// Talks to the scheduler, and runs what it was given.
+    pub fn step(&mut self) {
+        self.talk.turn();
+        let next = || lock(&self.talk.shared.queues).waiting.pop_front();
+        while let Some(waiting) = next() {
+            self.talk.shared.run(waiting);
+        }
+        let ended = std::mem::take(&mut lock(&self.talk.shared.queues).ended);
+        self.talk.end(ended);
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.talk.shared.statistics()
+    }
+}
+
 impl Shared {
+    fn new(nodes: Vec<Reach>, scheduler: Arc<Reach>, options: Options) -> Result<Arc<Self>, Error> {
+        let storage = options.storage.clone().map(Reached::new).transpose()?;
+        Ok(Arc::new(Self {
+            nodes,
+            scheduler,
+            storage,
+            options,
+            queues: Mutex::default(),
+            work: Condvar::new(),
+            news: Condvar::new(),
+            counters: Counters::default(),
+            is_known: AtomicBool::new(false),
+        }))
+    }
+
+    fn statistics(&self) -> Statistics {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { completed, failed, read_bytes, written_bytes, .. } = &self.counters;
+        Statistics {
+            completed: get(completed),
+            failed: get(failed),
+            read_bytes: get(read_bytes),
+            written_bytes: get(written_bytes),
+        }
+    }
+
     /// The body of a thread that runs jobs.
     fn run_jobs(&self) {
         loop {
@@ -210,26 +255,31 @@ impl Shared {
                     }
                 }
             };
-            let Waiting { name, attempt, package, stop } = waiting;
-            let began = self.options.clock.now();
-            let made = self.attempt(attempt, &package, &stop);
-            let took = self.options.clock.now().saturating_sub(began);
-            let counters = &self.counters;
-            match &made {
-                Ok(outcome) => {
-                    counters.completed.fetch_add(1, Ordering::Relaxed);
-                    counters.read_bytes.fetch_add(outcome.read_bytes, Ordering::Relaxed);
-                    counters.written_bytes.fetch_add(outcome.written_bytes, Ordering::Relaxed);
-                    counters.fastest.fetch_max(rate(outcome.written_bytes, took), Ordering::Relaxed);
-                }
-                Err(error) => {
-                    counters.failed.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(?name, %attempt, %error, "an attempt failed");
-                }
-            }
-            lock(&self.queues).ended.push((name, attempt, made.map_err(|_| Reason::Failed)));
+            self.run(waiting);
             self.news.notify_all();
         }
+    }
+
+    /// Runs an attempt.
+    fn run(&self, waiting: Waiting) {
+        let Waiting { name, attempt, package, stop } = waiting;
+        let began = self.options.clock.now();
+        let made = self.attempt(attempt, &package, &stop);
+        let took = self.options.clock.now().saturating_sub(began);
+        let counters = &self.counters;
+        match &made {
+            Ok(outcome) => {
+                counters.completed.fetch_add(1, Ordering::Relaxed);
+                counters.read_bytes.fetch_add(outcome.read_bytes, Ordering::Relaxed);
+                counters.written_bytes.fetch_add(outcome.written_bytes, Ordering::Relaxed);
+                counters.fastest.fetch_max(rate(outcome.written_bytes, took), Ordering::Relaxed);
+            }
+            Err(error) => {
+                counters.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(?name, %attempt, %error, "an attempt failed");
+            }
+        }
+        lock(&self.queues).ended.push((name, attempt, made.map_err(|_| Reason::Failed)));
     }
 
     fn attempt(&self, attempt: Attempt, package: &Package, stop: &AtomicBool) -> Result<Outcome, Error> {
@@ -253,9 +303,9 @@ impl Shared {
     }
 }
 
-/// The thread that talks to the scheduler.
-struct Talk<'a> {
-    shared: &'a Shared,
+/// The side that talks to the scheduler.
+struct Talk {
+    shared: Arc<Shared>,
     executor: Executor,
     letters: VecDeque<Letter>,
     /// Tells running attempts to stop.
@@ -265,8 +315,8 @@ struct Talk<'a> {
     is_lost: bool,
 }
 
-impl<'a> Talk<'a> {
-    fn new(shared: &'a Shared) -> Self {
+impl Talk {
+    fn new(shared: Arc<Shared>) -> Self {
         let executor = Executor::new(shared.options.threads.max(1), shared.options.queue_limit);
         Self {
             shared,
@@ -279,24 +329,13 @@ impl<'a> Talk<'a> {
     }
 
     fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
         loop {
-            let scheduler = self.shared.scheduler.client().map_err(Error::from);
-            match scheduler.and_then(|client| self.exchange(&client)) {
-                Ok(()) => {
-                    if std::mem::take(&mut self.is_lost) {
-                        tracing::info!("the scheduler is reached");
-                    }
-                }
-                Err(error) => {
-                    if !std::mem::replace(&mut self.is_lost, true) {
-                        tracing::warn!(%error, "the scheduler is not reached");
-                    }
-                }
-            }
-            let mut queues = lock(&self.shared.queues);
+            self.turn();
+            let mut queues = lock(&shared.queues);
             if queues.ended.is_empty() && self.letters.is_empty() && !queues.stopping || self.is_lost {
-                let interval = self.shared.options.interval;
-                (queues, _) = self.shared.news.wait_timeout(queues, interval).unwrap_or_else(PoisonError::into_inner);
+                let interval = shared.options.interval;
+                (queues, _) = shared.news.wait_timeout(queues, interval).unwrap_or_else(PoisonError::into_inner);
             }
             let stopping = queues.stopping;
             let ended = std::mem::take(&mut queues.ended);
@@ -304,12 +343,34 @@ impl<'a> Talk<'a> {
             if stopping {
                 return self.stop_all();
             }
-            for (name, attempt, made) in ended {
-                self.stops.remove(&(name, attempt));
-                self.executor.done(name, attempt, made);
-            }
-            self.act();
+            self.end(ended);
         }
+    }
+
+    /// Talks to the scheduler, if it is reached.
+    fn turn(&mut self) {
+        let scheduler = self.shared.scheduler.client().map_err(Error::from);
+        match scheduler.and_then(|client| self.exchange(&client)) {
+            Ok(()) => {
+                if std::mem::take(&mut self.is_lost) {
+                    tracing::info!("the scheduler is reached");
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_lost, true) {
+                    tracing::warn!(%error, "the scheduler is not reached");
+                }
+            }
+        }
+    }
+
+    /// Attempts have ended.
+    fn end(&mut self, ended: Vec<Ended>) {
+        for (name, attempt, made) in ended {
+            self.stops.remove(&(name, attempt));
+            self.executor.done(name, attempt, made);
+        }
+        self.act();
     }
 
     /// Says what there is to say, and does what it is told.

@@ -25,6 +25,9 @@ pub(crate) struct Drawn {
     pub(crate) extent_bytes: u64,
     /// Calls may run inside steps of background work.
     pub(crate) calls_inside: bool,
+    /// Number of workers, and of threads for jobs of a memory node: with none, workers have more to do.
+    pub(crate) workers: u32,
+    pub(crate) node_threads: usize,
 }
 
 impl Drawn {
@@ -50,9 +53,14 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
     };
     // A call inside the only step cannot wait for memory.
     let calls_inside = !may_be_full && random.one_in(1, 2);
+    let workers = pick(random, [0, 0, 1, 2]);
+    let engine = engine(random, &habits, calls_inside);
+    let compaction_place = if workers > 0 { CompactionPlace::Pool } else { engine.compaction_place };
     Drawn {
         habits,
-        engine: engine(random, &habits, calls_inside),
+        engine: Options { compaction_place, ..engine },
+        workers,
+        node_threads: if workers > 0 { pick(random, [0, 0, 1]) } else { 1 },
         faults: match random.below(4) {
             0 => Faults::default(),
             1 => Faults { lose_completion: 100, break_endpoint: 500, ..Faults::default() },

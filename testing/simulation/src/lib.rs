@@ -6,6 +6,7 @@
 //!                        └──────► engine, without threads ◄─────┘
 //!                                        │ waits
 //!                                 simulated fabric ── hook ──► the memory node's step
+//!                                                        ├───► a worker: what it was given
 //!                                                        └───► now and then, what is not running:
 //!                                                              a step under a call, a call under a step
 //! ```
@@ -18,6 +19,7 @@
 //! | module | what |
 //! |---|---|
 //! | `stage` | the network, the nodes, the database, and the work done while somebody waits |
+//! | `workers` | processes that run jobs of the database, while somebody waits |
 //! | `calls` | random calls, each checked against a model |
 //! | `run` | one seed from the start to the end |
 
@@ -32,6 +34,7 @@ mod run;
 mod stage;
 mod totals;
 mod walker;
+mod workers;
 
 pub use run::{Report, RunOptions, run_seed};
 pub use totals::Totals;

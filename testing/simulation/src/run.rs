@@ -42,6 +42,10 @@ pub struct Report {
     pub compactions: u64,
     /// Compactions that the memory node ran.
     pub near_data_compactions: u64,
+    /// Compactions that workers ran.
+    pub offloaded_compactions: u64,
+    /// Workers killed.
+    pub worker_kills: u64,
     /// Memory nodes crashed deliberately.
     pub crashes: u64,
     /// Compute nodes killed deliberately.
@@ -67,6 +71,8 @@ impl Report {
         self.flushes += other.flushes;
         self.compactions += other.compactions;
         self.near_data_compactions += other.near_data_compactions;
+        self.offloaded_compactions += other.offloaded_compactions;
+        self.worker_kills += other.worker_kills;
         self.crashes += other.crashes;
         self.kills += other.kills;
         self.takeovers += other.takeovers;
@@ -80,6 +86,7 @@ impl Report {
         self.flushes += statistics.flushes;
         self.compactions += statistics.compactions;
         self.near_data_compactions += statistics.near_data_compactions;
+        self.offloaded_compactions += statistics.offloaded_compactions;
     }
 
     fn add_calls(&mut self, calls: &Calls) {
@@ -309,6 +316,7 @@ impl Run {
         process.kill();
         drop(process);
         self.stage.call(|calls| self.report.add_calls(calls));
+        self.report.worker_kills += self.stage.workers.leave();
         self.stage.expect_nothing_in_use();
     }
 

@@ -4,6 +4,7 @@
 use crate::calls::Calls;
 use crate::draw::Drawn;
 use crate::journal::opened_at;
+use crate::workers::{WorkerStrike, Workers};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options};
 use forebay_env::sync::{Mutex, lock};
@@ -80,6 +81,8 @@ impl Process {
     }
 }
 
+/// Chance, one of so many waits, that a worker does something.
+const WORK: u64 = 8;
 /// Maximum number of calls inside one step.
 const CALLS_INSIDE_STEP: u32 = 200;
 
@@ -101,6 +104,8 @@ struct Inside {
     next_renewal: Nanos,
     may_be_fenced: Arc<AtomicBool>,
     is_alone: Arc<AtomicBool>,
+    /// The worker that does something sleeps.
+    a_worker_sleeps: bool,
 }
 
 /// See the module.
@@ -110,6 +115,7 @@ pub(crate) struct Stage {
     nodes: Arc<Vec<Mutex<Option<MemoryNode>>>>,
     inside: Arc<Mutex<Inside>>,
     calls: Arc<Mutex<Option<Calls>>>,
+    pub(crate) workers: Arc<Workers>,
     drawn: Arc<Drawn>,
 }
 
@@ -136,12 +142,15 @@ impl Stage {
             next_renewal: 0,
             may_be_fenced: Arc::default(),
             is_alone: Arc::default(),
+            a_worker_sleeps: false,
         };
+        let workers = Workers::new(network.clone(), 1..drawn.nodes + 1, drawn.workers, CALL_TIMEOUT);
         let stage = Self {
             network,
             nodes: Arc::new((0..drawn.nodes).map(|_| Mutex::default()).collect()),
             inside: Arc::new(Mutex::new(inside)),
             calls: Arc::default(),
+            workers: Arc::new(workers),
             drawn: Arc::new(drawn),
         };
         stage.start_nodes();
@@ -174,6 +183,7 @@ impl Stage {
             let options = forebay_memory_node::Options {
                 clock: self.network.clock(),
                 extent_bytes: Some(self.drawn.extent_bytes),
+                threads: self.drawn.node_threads,
                 ..forebay_memory_node::Options::with_memory(self.drawn.memory_bytes)
             };
             let started = (0..TRIES).find_map(|_| {
@@ -364,8 +374,10 @@ impl Stage {
         inside.next_renewal = Nanos::MAX;
         let running = std::mem::replace(&mut inside.running, Running::Inner);
         let processes = [inside.process.clone(), inside.successor.clone()];
+        let a_worker_sleeps = inside.a_worker_sleeps;
         drop(inside);
-        for client in processes.iter().flatten().flat_map(Process::clients) {
+        let workers = self.workers.clients(a_worker_sleeps);
+        for client in processes.iter().flatten().flat_map(Process::clients).chain(&workers) {
             // A failure that ends a session is remembered by its client. After any other failure, the next renewal
             // tries again.
             let _ = client.renew();
@@ -375,18 +387,57 @@ impl Stage {
         inside.next_renewal = self.network.clock().now() + RENEWAL.as_nanos() as Nanos;
     }
 
-    /// Somebody waits for the network.
-    fn work_while_waiting(&self) {
+    /// Lets the nodes do what there is to do. Returns whether all of them could: code that runs on behalf of a node does not
+    /// wait for it.
+    fn step_nodes(&self) -> bool {
+        let mut all = true;
         for node in self.nodes.iter() {
-            // Code that runs on behalf of a node does not wait for it.
-            if let Ok(mut node) = node.try_lock()
-                && let Some(node) = node.as_mut()
-            {
+            match node.try_lock() {
                 // A crashed node can no longer serve.
-                let _ = node.step(Duration::ZERO);
+                Ok(mut node) => drop(node.as_mut().map(|node| node.step(Duration::ZERO))),
+                Err(_) => all = false,
             }
         }
+        all
+    }
+
+    /// A worker does something, or, if one is doing something, it may be struck.
+    fn let_workers_work(&self) {
+        let mut inside = lock(&self.inside);
+        // Whoever renews sessions does so on a thread of its own, which waits for no worker.
+        if inside.a_worker_sleeps || inside.next_renewal == Nanos::MAX {
+            return;
+        }
+        match self.workers.strike(&mut inside.random) {
+            Some(WorkerStrike::Kill) => self.workers.kill(),
+            Some(WorkerStrike::Stop(time)) => {
+                inside.a_worker_sleeps = true;
+                drop(inside);
+                for _ in 0..time.as_secs() {
+                    self.network.clock().sleep(Duration::from_secs(1));
+                    self.step_nodes();
+                    self.renew_sessions();
+                }
+                lock(&self.inside).a_worker_sleeps = false;
+            }
+            None if inside.random.one_in(1, WORK) => {
+                let which = inside.random.below(self.workers.count()) as usize;
+                let running = std::mem::replace(&mut inside.running, Running::Inner);
+                drop(inside);
+                self.workers.work(which);
+                self.enter(running);
+            }
+            None => {}
+        }
+    }
+
+    /// Somebody waits for the network.
+    fn work_while_waiting(&self) {
+        let is_outside = self.step_nodes();
         self.renew_sessions();
+        if self.workers.count() > 0 && is_outside {
+            self.let_workers_work();
+        }
         let mut inside = lock(&self.inside);
         let running = inside.running;
         if running == Running::Inner {

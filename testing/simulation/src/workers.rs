@@ -1,0 +1,135 @@
+//! Workers: processes that run jobs of the database, each with sessions of its own, while somebody waits.
+//!
+//! A worker is struck in the middle of what it does: it is killed, and another one comes, or it sleeps for so long that its
+//! jobs are given to others and its sessions lapse, and goes on as if nothing had happened.
+
+use forebay_env::Random;
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::Link;
+use forebay_fabric::sim::SimNetwork;
+use forebay_memory_client::{ClientOptions, MemoryClient, Reach};
+use forebay_worker::{Options, SteppedWorker};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+type Sessions = Arc<Mutex<Vec<(Arc<dyn Link>, Arc<MemoryClient>)>>>;
+
+/// Chance, one of so many waits of a worker, that it is struck.
+const STRIKES: u64 = 2000;
+
+/// What strikes a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkerStrike {
+    Kill,
+    /// It sleeps for so long.
+    Stop(Duration),
+}
+
+struct Actor {
+    /// Locked while it is on the stack.
+    worker: Mutex<Option<SteppedWorker>>,
+    sessions: Sessions,
+    is_killed: AtomicBool,
+}
+
+/// See the module.
+pub(crate) struct Workers {
+    network: SimNetwork,
+    nodes: Range<u32>,
+    call_timeout: Duration,
+    actors: Vec<Actor>,
+    /// The one that does something, if any.
+    busy: Mutex<Option<usize>>,
+    kills: AtomicU64,
+}
+
+impl Workers {
+    /// So many workers for the databases on these nodes, whose calls may take so long.
+    pub(crate) fn new(network: SimNetwork, nodes: Range<u32>, count: u32, call_timeout: Duration) -> Self {
+        let actor = |_| Actor { worker: Mutex::default(), sessions: Arc::default(), is_killed: AtomicBool::new(false) };
+        let actors = (0..count).map(actor).collect();
+        Self { network, nodes, call_timeout, actors, busy: Mutex::default(), kills: AtomicU64::new(0) }
+    }
+
+    /// One of them does something, unless one is doing something.
+    pub(crate) fn work(&self, which: usize) {
+        let Some(actor) = self.actors.get(which) else { return };
+        if lock(&self.busy).is_some() {
+            return;
+        }
+        *lock(&self.busy) = Some(which);
+        let mut worker = lock(&actor.worker);
+        if actor.is_killed.swap(false, Ordering::Relaxed) {
+            drop(worker.take());
+        }
+        worker.get_or_insert_with(|| self.start(&actor.sessions)).step();
+        drop(worker);
+        lock(&actor.sessions).retain(|(_, client)| client.check().is_ok());
+        *lock(&self.busy) = None;
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.actors.len() as u64
+    }
+
+    /// What strikes the worker that is waiting for the network now, if anything does.
+    pub(crate) fn strike(&self, random: &mut Random) -> Option<WorkerStrike> {
+        if lock(&self.busy).is_none() || !random.one_in(1, STRIKES) {
+            return None;
+        }
+        match random.one_in(1, 2) {
+            true => Some(WorkerStrike::Stop(Duration::from_secs(1 + random.below(12)))),
+            false => Some(WorkerStrike::Kill),
+        }
+    }
+
+    /// Kills the one that is waiting.
+    pub(crate) fn kill(&self) {
+        let Some(actor) = lock(&self.busy).and_then(|which| self.actors.get(which)) else { return };
+        self.kills.fetch_add(1, Ordering::Relaxed);
+        actor.is_killed.store(true, Ordering::Relaxed);
+        lock(&actor.sessions).drain(..).for_each(|(link, _)| link.close());
+    }
+
+    /// Their sessions, without those of the one that sleeps.
+    pub(crate) fn clients(&self, one_sleeps: bool) -> Vec<Arc<MemoryClient>> {
+        let asleep = lock(&self.busy).filter(|_| one_sleeps);
+        let awake = self.actors.iter().enumerate().filter(|(which, _)| Some(*which) != asleep);
+        let mut clients = Vec::new();
+        for (_, actor) in awake {
+            clients.extend(lock(&actor.sessions).iter().map(|(_, client)| Arc::clone(client)));
+        }
+        clients
+    }
+
+    /// All of them end. How many were killed before.
+    pub(crate) fn leave(&self) -> u64 {
+        for actor in &self.actors {
+            drop(lock(&actor.worker).take());
+            lock(&actor.sessions).drain(..).for_each(|(link, _)| link.close());
+        }
+        self.kills.load(Ordering::Relaxed)
+    }
+
+    fn start(&self, sessions: &Sessions) -> SteppedWorker {
+        let nodes = self.nodes.clone().map(|number| self.reach(number, sessions)).collect();
+        let scheduler = Arc::new(self.reach(self.nodes.start, sessions));
+        let options =
+            Options { timeout: Duration::from_millis(100), clock: self.network.clock(), ..Options::default() };
+        SteppedWorker::new(nodes, scheduler, options).expect("a worker without storage starts")
+    }
+
+    fn reach(&self, number: u32, sessions: &Sessions) -> Reach {
+        let (network, sessions, timeout) = (self.network.clone(), Arc::clone(sessions), self.call_timeout);
+        Reach::new(move || {
+            let link = network.connect(number).map_err(forebay_memory_client::Error::from)?;
+            let options = ClientOptions { renew: false, clock: network.clock(), timeout, ..ClientOptions::default() };
+            let client = MemoryClient::connect(Arc::clone(&link) as Arc<dyn Link>, "worker", options)?;
+            lock(&sessions).push((link, Arc::clone(&client)));
+            Ok(client)
+        })
+    }
+}
