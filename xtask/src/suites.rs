@@ -288,13 +288,13 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: None,
     },
     Suite {
-        name: "worker-kill",
-        about: "databases, memory nodes, schedulers and workers as processes, killed and stopped at random for twenty minutes",
+        name: "pool-kill",
+        about: "databases on storage, memory nodes, a scheduler and workers as processes, killed and stopped at random: on a directory for twenty minutes, on S3 for five",
         folder: "crates/cli",
         toolchain: Toolchain::Stable,
         environment: &[],
-        command: &["test", "--release", "--package", "forebay-cli", "--test", "worker", "--"],
-        full: &["--include-ignored", "--nocapture"],
+        command: &["test", "--release", "--package", "forebay-cli", "--features", "s3", "--test", "pool", "--"],
+        full: &["--ignored", "--nocapture", "--test-threads=1"],
         slice: None,
     },
     Suite {

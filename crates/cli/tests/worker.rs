@@ -284,12 +284,6 @@ fn anything_is_killed_or_stopped() {
 }
 
 #[test]
-#[ignore = "takes twenty minutes: cargo xtask worker-kill"]
-fn anything_is_killed_or_stopped_for_long() {
-    (2..32).for_each(|seed| many_of_everything(seed, 150));
-}
-
-#[test]
 fn a_worker_says_what_is_wrong() {
     run("worker --memory tcp://127.0.0.1:1").expect(3);
     run("worker").expect(2);
