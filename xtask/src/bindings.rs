@@ -12,7 +12,6 @@ use std::path::PathBuf;
 const FOLDER: &str = "target/python";
 /// What builds, tests and is compared with the wheel.
 const TOOLS: &[&str] = &["maturin==1.16.0", "pytest==9.2.0", "mypy==2.4.1", "plyvel==1.5.1"];
-const QUIET_INSTALL: [&str; 3] = ["install", "--quiet", "--disable-pip-version-check"];
 
 /// The wheel, built, installed and tested.
 pub(crate) fn python(workspace: &Workspace) -> Outcome {
@@ -39,8 +38,8 @@ struct Environment<'a> {
 impl<'a> Environment<'a> {
     /// The environment with the tools and a new wheel.
     fn with_wheel(workspace: &'a Workspace, profile: &[&str]) -> Result<Self, Failure> {
+        setup::provide_python_packages(workspace, FOLDER, TOOLS)?;
         let environment = Self { workspace, folder: workspace.root().join(FOLDER) };
-        environment.provide_tools()?;
         environment.install_wheel(profile)?;
         Ok(environment)
     }
@@ -51,18 +50,6 @@ impl<'a> Environment<'a> {
 
     fn failed(&self) -> impl Fn(std::io::Error) -> Failure {
         move |error| Failure::Failed(format!("{}: {error}", self.folder.display()))
-    }
-
-    fn provide_tools(&self) -> Outcome {
-        setup::provide_python(self.workspace)?;
-        // The environment is marked as whole by what says its versions.
-        let (mark, wanted) = (self.folder.join("installed"), TOOLS.join("\n"));
-        if fs::read_to_string(&mark).is_ok_and(|found| found == wanted) {
-            return Ok(());
-        }
-        self.workspace.program("python3").arguments(["-m", "venv"]).arguments([&self.folder]).run()?;
-        self.tool("pip").arguments(QUIET_INSTALL).arguments(TOOLS).run()?;
-        fs::write(&mark, wanted).map_err(self.failed())
     }
 
     fn install_wheel(&self, profile: &[&str]) -> Outcome {
@@ -78,7 +65,7 @@ impl<'a> Environment<'a> {
         let [wheel] = built.as_slice() else {
             return Err(Failure::Failed(format!("{} wheels were built, not one", built.len())));
         };
-        let install = self.tool("pip").arguments(QUIET_INSTALL);
+        let install = self.tool("pip").arguments(setup::QUIET_INSTALL);
         install.arguments(["--no-deps", "--force-reinstall"]).arguments([wheel.path()]).run()
     }
 }

@@ -13,6 +13,7 @@
 //! - [`suites`]: the long suites, one row each.
 //! - [`bindings`]: the Python wheel, and what reads cost through C and Python.
 //! - [`package`]: the Debian package.
+//! - [`redis_clients`]: clients of Redis in several languages.
 //! - [`setup`]: what the machine needs.
 //! - [`costs`]: which step of `cargo xtask test`, and which program of tests, took how long; it is told at the end.
 //! - [`scratch`]: the folder for temporary files, in which a run may leave nothing.
@@ -29,6 +30,7 @@ mod command;
 mod costs;
 mod outcome;
 mod package;
+mod redis_clients;
 mod rules;
 mod scratch;
 mod setup;
@@ -64,6 +66,11 @@ const COMMANDS: &[Command] = &[
         name: "package",
         about: "the Debian package, of a release build: builds it and looks at what is in it",
         run: package::run,
+    },
+    Command {
+        name: "redis-clients",
+        about: "programs over clients of Redis in Rust, Python, JavaScript, Go and Java, and YCSB, against the server",
+        run: redis_clients::run,
     },
     Command { name: "test", about: "setup, check, every test, short slices of the long suites", run: test::run },
 ];

@@ -23,55 +23,72 @@ const PACKAGES: &[Package] = &[
     Package { name: "prometheus", why: "tests ask its promtool about metrics and alerts" },
 ];
 
+/// How pip installs.
+pub(crate) const QUIET_INSTALL: [&str; 3] = ["install", "--quiet", "--disable-pip-version-check"];
+
 /// Components of the Rust toolchain, by the cargo command that each provides.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     packages(workspace)?;
     components(workspace)?;
-    servers(workspace)
+    servers_and_clients(workspace)
 }
 
-/// Where the tests of `testing/storage` look for servers, below the repository's folder.
-const SERVERS: &str = "target/servers";
 /// The S3 server: a Python package.
 const S3: &str = "moto[server,s3]==5.2.1";
 /// What lists the Java packages of HDFS.
 const HDFS: &str = "testing/storage/servers/hdfs/pom.xml";
+/// The client of Redis for which the tests have a program.
+const REDIS_PY: &str = "redis==7.1.0";
 
-/// Servers that tests of storage run on loopback, installed below `target`.
-fn servers(workspace: &Workspace) -> Outcome {
-    let folder = workspace.root().join(SERVERS);
-    let (s3, hdfs) = (folder.join("s3"), folder.join("hdfs"));
-    // Each is marked as whole by a copy of what says its versions.
-    let is_there = |marks: &Path, wanted: &str| std::fs::read_to_string(marks).is_ok_and(|found| found == wanted);
-    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", folder.display()));
-    let mark_s3 = s3.join("installed");
-    if !is_there(&mark_s3, S3) {
-        println!("setup: installing moto, which is S3 to the tests of storage");
-        provide_python(workspace)?;
-        workspace.program("python3").arguments(["-m", "venv"]).arguments([&s3]).run()?;
-        let options = ["install", "--quiet", "--disable-pip-version-check", S3];
-        workspace.program(s3.join("bin/pip")).arguments(options).run()?;
-        std::fs::write(mark_s3, S3).map_err(failed)?;
-    }
-    let mark_hdfs = hdfs.join("installed");
+/// Servers and clients that tests run on loopback, installed below `target`, where the tests look for them.
+fn servers_and_clients(workspace: &Workspace) -> Outcome {
+    provide_python_packages(workspace, "target/servers/s3", &[S3])?;
+    let failed = |error: std::io::Error| Failure::Failed(format!("{HDFS}: {error}"));
     let versions = std::fs::read_to_string(workspace.root().join(HDFS)).map_err(failed)?;
-    if !is_there(&mark_hdfs, &versions) {
-        println!("setup: installing a small HDFS for the tests of storage");
+    once(workspace, "target/servers/hdfs", &versions, |folder| {
         provide(workspace, "javac", "default-jdk-headless", "tests run HDFS")?;
         provide(workspace, "mvn", "maven", "it gets HDFS")?;
         let copy = ["--quiet", "--batch-mode", "--file", HDFS, "dependency:copy-dependencies"];
-        let output = format!("-DoutputDirectory={}", hdfs.display());
-        workspace.program("mvn").arguments(copy).arguments([output]).run()?;
-        std::fs::write(mark_hdfs, &versions).map_err(failed)?;
-    }
-    println!("setup: the servers for the tests of storage are there");
+        let output = format!("-DoutputDirectory={}", folder.display());
+        workspace.program("mvn").arguments(copy).arguments([output]).run()
+    })?;
+    provide_python_packages(workspace, "target/redis-clients/python", &[REDIS_PY])?;
+    println!("setup: the servers and clients of the tests are there");
     Ok(())
 }
 
+/// Installs something in this folder unless this version is there, which a file in it says.
+pub(crate) fn once(
+    workspace: &Workspace,
+    folder: &str,
+    version: &str,
+    install: impl FnOnce(&Path) -> Outcome,
+) -> Outcome {
+    let folder = workspace.root().join(folder);
+    let mark = folder.join("installed");
+    if std::fs::read_to_string(&mark).is_ok_and(|found| found == version) {
+        return Ok(());
+    }
+    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", folder.display()));
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    install(&folder)?;
+    std::fs::write(&mark, version).map_err(failed)
+}
+
+/// Makes Python packages available in a virtual environment in this folder.
+pub(crate) fn provide_python_packages(workspace: &Workspace, folder: &str, packages: &[&str]) -> Outcome {
+    once(workspace, folder, &packages.join("\n"), |folder| {
+        provide_python(workspace)?;
+        println!("setup: installing {}", packages.join(", "));
+        workspace.program("python3").arguments(["-m", "venv"]).arguments([folder]).run()?;
+        workspace.program(folder.join("bin/pip")).arguments(QUIET_INSTALL).arguments(packages).run()
+    })
+}
+
 /// Makes Python available, with what makes virtual environments.
-pub(crate) fn provide_python(workspace: &Workspace) -> Outcome {
+fn provide_python(workspace: &Workspace) -> Outcome {
     if workspace.program("python3").arguments(["-c", "import ensurepip, venv"]).succeeds() {
         return Ok(());
     }
@@ -91,7 +108,8 @@ fn packages(workspace: &Workspace) -> Outcome {
 
 /// Makes a program available that only one suite needs, from this Debian package.
 pub(crate) fn provide(workspace: &Workspace, program: &str, name: &'static str, why: &'static str) -> Outcome {
-    if workspace.program(program).arguments(["--version"]).succeeds() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
         return Ok(());
     }
     if !Path::new("/usr/bin/apt-get").exists() {

@@ -1,8 +1,11 @@
 //! Clients that wait, subscribe, flood and vanish.
 
+mod common;
+
+use common::{ask, connect, serve, until};
 use forebay::admission::{Admission, AdmissionOptions};
 use forebay::{Options, Store};
-use forebay_env::{Clock, ManualClock, SystemClock};
+use forebay_env::ManualClock;
 use forebay_redis_differential::client::{Client, Value};
 use forebay_server::{Server, ServerOptions, TlsOptions};
 use std::io::{Read, Write};
@@ -10,21 +13,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How often something that must happen is looked for.
-const INTERVAL: Duration = Duration::from_millis(5);
-/// How often it is looked for at most: builds share the machine.
-const LOOKS: usize = 12_000;
-
-fn serve(threads: usize) -> Server {
-    let store = Store::embedded(256 << 20, Options::default()).unwrap();
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    Server::start(store, ServerOptions { address, threads, ..ServerOptions::default() }).unwrap()
-}
-
-fn connect(server: &Server) -> Client {
-    Client::connect(server.address().port()).unwrap()
-}
 
 fn bulk(text: &str) -> Value {
     Value::Bulk(text.as_bytes().to_vec())
@@ -34,27 +22,9 @@ fn array(values: &[&str]) -> Value {
     Value::Many(b'*', values.iter().map(|value| bulk(value)).collect())
 }
 
-/// Sends a request without waiting for the reply.
-fn ask(client: &mut Client, words: &[&str]) {
-    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    client.send([&words[..]]).unwrap();
-}
-
 fn id(client: &mut Client) -> String {
     let Value::Integer(id) = client.call(&["CLIENT", "ID"]).unwrap() else { panic!("no number") };
     id.to_string()
-}
-
-/// Looks until `done`.
-fn until(mut done: impl FnMut() -> bool) {
-    let clock = SystemClock::new();
-    for _ in 0..LOOKS {
-        if done() {
-            return;
-        }
-        clock.sleep(INTERVAL);
-    }
-    panic!("it does not happen");
 }
 
 /// A figure of `INFO`.

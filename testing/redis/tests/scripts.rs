@@ -1,42 +1,14 @@
 //! Scripts that take long, are ended, or break off.
 
-use forebay::{Options, Store};
-use forebay_env::{Clock, SystemClock};
+mod common;
+
+use common::{ask, connect, said, serve};
 use forebay_redis_differential::client::Client;
-use forebay_server::{Server, ServerOptions};
-use std::net::SocketAddr;
-use std::time::Duration;
-
-fn serve(threads: usize) -> Server {
-    let store = Store::embedded(256 << 20, Options::default()).unwrap();
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    Server::start(store, ServerOptions { address, threads, ..ServerOptions::default() }).unwrap()
-}
-
-fn connect(server: &Server) -> Client {
-    Client::connect(server.address().port()).unwrap()
-}
-
-fn said(client: &mut Client, words: &[&str]) -> String {
-    client.call(words).unwrap().to_string()
-}
-
-fn ask(client: &mut Client, words: &[&str]) {
-    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    client.send([&words[..]]).unwrap();
-}
 
 /// Asks until the answer is this.
+#[track_caller]
 fn until(client: &mut Client, words: &[&str], expected: &str) {
-    let clock = SystemClock::new();
-    for _ in 0..4000 {
-        let answer = said(client, words);
-        if answer.starts_with(expected) {
-            return;
-        }
-        clock.sleep(Duration::from_millis(5));
-    }
-    panic!("{words:?} is never answered by {expected}");
+    common::until(|| said(client, words).starts_with(expected));
 }
 
 #[test]

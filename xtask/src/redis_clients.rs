@@ -1,0 +1,25 @@
+//! Clients of Redis in several languages, which programs of `testing/redis/clients` use.
+//!
+//! `cargo xtask setup` installs redis-py, whose program runs with all tests. `cargo xtask redis-clients` installs what the
+//! others need, and runs all of them.
+
+use crate::command::Workspace;
+use crate::setup::{once, provide};
+use crate::{Outcome, setup};
+
+const NODE: &str = "ioredis@5.8.2";
+
+pub(crate) fn run(workspace: &Workspace) -> Outcome {
+    setup::run(workspace)?;
+    provide(workspace, "node", "nodejs", "it runs the program over ioredis")?;
+    provide(workspace, "npm", "npm", "it gets ioredis")?;
+    once(workspace, "target/redis-clients/node", NODE, |folder| {
+        let options = ["install", "--silent", "--no-fund", "--no-audit", NODE, "--prefix"];
+        workspace.program("npm").arguments(options).arguments([folder]).run()
+    })?;
+    // What Go and Java need is named beside the programs, and their own tools get it.
+    provide(workspace, "go", "golang-go", "it builds the program over go-redis")?;
+    let test = |package, program| workspace.cargo().arguments(["test", "--package", package, "--test", program, "--"]);
+    test("forebay-cli", "serve").arguments(["redis_cli_and_redis_benchmark"]).run()?;
+    test("forebay-redis-differential", "clients").arguments(["--include-ignored", "--nocapture"]).run()
+}
