@@ -81,11 +81,15 @@ fn what_was_synced_survives_a_kill() {
     let cli = |port: &str, arguments: &[&str]| ask("redis-cli", port, arguments, "");
     assert_eq!(cli(&port, &["set", "key", "value"]), "OK\n");
     assert_eq!(cli(&port, &["rpush", "list", "a", "b"]), "2\n");
+    let library =
+        "#!lua name=library\nredis.register_function('length', function(k) return redis.call('llen', k[1]) end)";
+    assert_eq!(cli(&port, &["function", "load", library]), "library\n");
     server.signal(Signal::KILL);
     server.wait();
     let (server, port) = serve(&flags);
     assert_eq!(cli(&port, &["get", "key"]), "value\n");
     assert_eq!(cli(&port, &["lrange", "list", "0", "-1"]), "a\nb\n");
+    assert_eq!(cli(&port, &["fcall", "length", "1", "list"]), "2\n");
     server.signal(Signal::INT);
     server.wait_stopped();
     std::fs::remove_dir_all(&folder).unwrap();

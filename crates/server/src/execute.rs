@@ -276,10 +276,8 @@ impl<'s> Executor<'s> {
             if let Some(found) = attempt() {
                 return Ok(found);
             }
-            if self.shared.scripts.progress.wait() {
-                return Err(Failure::text(
-                    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-                ));
+            if let Some(busy) = self.shared.scripts.progress.wait() {
+                return Err(Failure::text(busy.busy()));
             }
         }
     }
@@ -552,10 +550,8 @@ impl<'s> Executor<'s> {
 
     /// Writes what a run changed and says so, unless it failed.
     fn finish(&self, failed: Option<Failure>, keys: &mut Transaction<'_>) -> Outcome {
-        if let Some(failure) = failed {
-            return Err(failure);
-        }
-        keys.commit()?;
+        let committed = failed.map_or(Ok(()), Err).and_then(|()| keys.commit());
+        committed.inspect_err(|_| self.shared.scripts.doubt())?;
         Counters::add(&self.shared.counters.expired, keys.expired());
         if !self.shared.watches.is_empty() {
             self.shared.watches.changed(&keys.touched());

@@ -74,7 +74,8 @@ impl Agreement {
 }
 
 /// The groups of elements in an order that does not depend on the order in which they came.
-pub(crate) fn sorted(value: &Value, group: usize) -> (u8, Vec<String>) {
+#[must_use]
+pub fn sorted(value: &Value, group: usize) -> (u8, Vec<String>) {
     let Value::Many(sign, values) = value else { return (0, Vec::new()) };
     // In RESP3 some replies have their pairs as arrays.
     let is_nested = values.iter().all(|value| matches!(value, Value::Many(..)));

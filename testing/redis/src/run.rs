@@ -78,6 +78,7 @@ pub fn family(pair: &Pair, family: &Family, seed: u64, count: u64) -> Result<(),
     for client in [&mut redis, &mut forebay] {
         client.call(&["HELLO", protocol]).expect("it answers");
         client.call(&["FLUSHALL"]).expect("it answers");
+        client.call(&["FUNCTION", "FLUSH"]).expect("it answers");
     }
     let mut lookers =
         [pair.redis.port, pair.forebay.address().port()].map(|port| Client::connect(port).expect("it accepts"));

@@ -10,7 +10,7 @@
 //!   `ZRANGEBYSCORE`, `{db}` a database, `{b}` a bit, `{bt}` a type of `BITFIELD`, `{lon}` and `{lat}` a
 //!   longitude and a latitude, `{len}` a length, `{unit}` its unit, `{sid}` the
 //!   id of a stream's entry, `{hid}` one that is likely, `{aid}` of a new one, `{rid}` the bound of a range of them,
-//!   `{script}` a script (`crate::scripts`), `{gr}` a group, `{co}` a consumer, `{num}` a number that
+//!   `{script}` a script and `{lib}` a library (`crate::scripts`), `{gr}` a group, `{co}` a consumer, `{num}` a number that
 //!   is a part of the names `{wkey}` and `{okey}`;
 //! - `{m*}`, `{e*}`, `{k*}`, `{v*}` are one to four of them; `{kv*}`, `{mv*}`, `{fm*}` are pairs;
 //! - `(NX|XX|)` is one of these, each of them words or nothing.
@@ -18,7 +18,7 @@
 //! Some words are replaced by nonsense, some are left out, and some are added.
 
 use crate::agreement::Agreement;
-use crate::scripts::SCRIPTS;
+use crate::scripts::{LIBRARIES, SCRIPTS};
 use forebay_env::Random;
 
 /// A command to be completed.
@@ -144,6 +144,7 @@ impl Templates {
             "m" => format!("m{}", random.below(MEMBERS)).into(),
             "e" => format!("e{}", random.below(100_000)).into(),
             "script" => pick(random, SCRIPTS).into(),
+            "lib" => pick(random, LIBRARIES).into(),
             "v" => value(random),
             "i" => match random.below(20) {
                 0 => pick(random, &["9223372036854775807", "-9223372036854775808", "1000000", "-1000000"]).into(),

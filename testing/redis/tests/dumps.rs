@@ -1,6 +1,7 @@
 //! What a key holds goes from a real Redis to Forebay's server and back, as `DUMP` gives it.
 
 use forebay_env::Random;
+use forebay_redis_differential::agreement::sorted;
 use forebay_redis_differential::client::{Client, Value};
 use forebay_redis_differential::families::FAMILIES;
 use forebay_redis_differential::run::{self, Pair};
@@ -44,6 +45,28 @@ fn every_type_goes_there_and_back() {
         assert_eq!(run::everything(&mut forebay), held, "{name}: from Redis");
         carry(&mut forebay, &mut redis);
         assert_eq!(run::everything(&mut redis), held, "{name}: to Redis");
+    }
+    functions_go_there_and_back(redis, forebay);
+}
+
+fn functions_go_there_and_back(mut redis: Client, mut forebay: Client) {
+    for (name, text) in [("a", "short".to_owned()), ("b", "long ".repeat(5000))] {
+        let library = format!("#!lua name={name}\nredis.register_function('{name}', function() return '{text}' end)");
+        redis.call(&["FUNCTION", "LOAD", &library]).unwrap();
+    }
+    let all = ["FUNCTION", "LIST", "WITHCODE"];
+    let held = sorted(&redis.call(&all).unwrap(), 1);
+    for _ in 0..2 {
+        let Value::Bulk(dump) = redis.call(&["FUNCTION", "DUMP"]).unwrap() else { panic!("no dump") };
+        for policy in ["APPEND", "REPLACE", "FLUSH"] {
+            let request = [b"FUNCTION", &b"RESTORE"[..], &dump[..], policy.as_bytes()];
+            assert_eq!(forebay.call(&request).unwrap(), Value::Simple("OK".into()), "{policy}");
+            assert_eq!(sorted(&forebay.call(&all).unwrap(), 1), held);
+        }
+        let taken = forebay.call(&[b"FUNCTION", &b"RESTORE"[..], &dump[..]]).unwrap().to_string();
+        assert!(taken.starts_with("-ERR Library ") && taken.ends_with(" already exists"), "{taken}");
+        redis.call(&["FUNCTION", "FLUSH"]).unwrap();
+        std::mem::swap(&mut redis, &mut forebay);
     }
 }
 

@@ -54,7 +54,8 @@ fn what_a_script_holds_is_bounded() {
     let nested = "local t = {} t[1] = t return t";
     assert_eq!(said(&mut client, &["EVAL", nested, "0"]), "-ERR reached lua stack limit");
     let deep = "local function f(n) return 1 + f(n + 1) end return f(1)";
-    assert!(said(&mut client, &["EVAL", deep, "0"]).starts_with("-ERR"));
+    let overflow = said(&mut client, &["EVAL", deep, "0"]);
+    assert!(overflow.starts_with("-ERR user_script:1: stack overflow"), "{overflow}");
     assert!(said(&mut client, &["EVAL", "\u{1b}Lua", "0"]).starts_with("-ERR"));
     assert!(said(&mut client, &["EVAL", "return (loadstring('\\27Lua'))", "0"]).starts_with("null"));
 }
@@ -110,4 +111,81 @@ fn scripts_wake_those_who_wait() {
     assert_eq!(said(&mut client, &["EVAL", "return redis.call('rpush', 'l', 'a', 'b')", "1", "l"]), ":2");
     assert_eq!(waiting.receive().unwrap().to_string(), "*[\"l\" \"a\" ]");
     assert_eq!(said(&mut client, &["LRANGE", "l", "0", "-1"]), "*[\"b\" ]");
+}
+
+/// A library with these functions: names and bodies.
+fn library(name: &str, functions: &[(&str, &str)]) -> String {
+    let mut text = format!("#!lua name={name}");
+    for (function, body) in functions {
+        text += &format!("\nredis.register_function('{function}', function(keys, args) {body} end)");
+    }
+    text
+}
+
+#[test]
+fn functions_share_nothing_and_are_ended_by_their_own_command() {
+    for threads in [1, 3] {
+        let server = serve(threads);
+        let (mut caller, mut other) = (connect(&server), connect(&server));
+        let endless = "redis.call('set', keys[1], 'v') while true do pcall(error) end";
+        let text =
+            library("l", &[("endless", endless), ("breach", "return 1"), ("get", "return redis.call('get', keys[1])")]);
+        assert_eq!(said(&mut caller, &["FUNCTION", "LOAD", &text]), "\"l\"");
+        for breach in ["rawset(_G, 'x', 1)", "rawset(string, 'rep', 1)", "rawset(redis, 'call', 1)", "x = 1"] {
+            let text = library("b", &[("breach", breach)]);
+            assert_eq!(
+                said(&mut caller, &["FUNCTION", "LOAD", "REPLACE", &text]),
+                "-ERR Function breach already exists"
+            );
+            let text = text.replace("'breach'", "'breach2'");
+            assert_eq!(said(&mut caller, &["FUNCTION", "LOAD", "REPLACE", &text]), "\"b\"");
+            assert!(
+                said(&mut caller, &["FCALL", "breach2", "0"]).contains("Attempt to modify a readonly table"),
+                "{breach}"
+            );
+        }
+        assert_eq!(said(&mut other, &["CONFIG", "SET", "busy-reply-threshold", "50"]), "+OK");
+        ask(&mut caller, &["FCALL", "endless", "1", "k"]);
+        until(&mut other, &["GET", "k"], "-BUSY Redis is busy running a script. You can only call FUNCTION KILL");
+        assert!(said(&mut other, &["SCRIPT", "KILL"]).starts_with("-BUSY"));
+        let running = said(&mut other, &["FUNCTION", "STATS"]);
+        assert!(
+            running.contains("\"name\" \"endless\" \"command\" *[\"FCALL\" \"endless\" \"1\" \"k\" ]"),
+            "{running}"
+        );
+        assert!(running.contains("\"libraries_count\" :2 \"functions_count\" :4"), "{running}");
+        assert_eq!(said(&mut other, &["FUNCTION", "KILL"]), "+OK");
+        let ended = caller.receive().unwrap().to_string();
+        assert!(ended.starts_with("-ERR Script killed by user with FUNCTION KILL..."), "{ended}");
+        // Nothing of it stays, and the libraries do.
+        assert_eq!(said(&mut other, &["FCALL", "get", "1", "k"]), "null");
+        // A library that does not end is given up.
+        let stuck = said(&mut other, &["FUNCTION", "LOAD", "#!lua name=stuck\nwhile true do end"]);
+        assert_eq!(stuck, "-ERR Error registering functions: ERR FUNCTION LOAD timeout");
+        let busy = said(&mut caller, &["EVAL", "return redis.call('fcall', 'get', 0)", "0"]);
+        assert!(busy.contains("not allowed from script"), "{busy}");
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn libraries_come_and_go_with_their_transaction() {
+    let server = serve(2);
+    let mut client = connect(&server);
+    let (one, two) = (library("one", &[("f", "return 1")]), library("two", &[("f", "return 2"), ("g", "return 3")]));
+    for request in [&["MULTI"][..], &["FUNCTION", "LOAD", &one], &["FCALL", "f", "0"], &["FUNCTION", "DELETE", "one"]] {
+        said(&mut client, request);
+    }
+    said(&mut client, &["FUNCTION", "LOAD", &two]);
+    assert_eq!(said(&mut client, &["EXEC"]), "*[\"one\" :1 +OK \"two\" ]");
+    assert_eq!(said(&mut client, &["FUNCTION", "LOAD", &one]), "-ERR Function f already exists");
+    // A script that is ended takes the transaction back, with what it loaded.
+    assert_eq!(said(&mut client, &["CONFIG", "SET", "busy-reply-threshold", "20"]), "+OK");
+    for request in [&["MULTI"][..], &["FUNCTION", "FLUSH"], &["EVAL", "while true do end", "0"]] {
+        said(&mut client, request);
+    }
+    assert!(said(&mut client, &["EXEC"]).starts_with("-ERR the script took too long"));
+    assert_eq!(said(&mut client, &["FCALL", "G", "0"]), ":3");
+    assert_eq!(said(&mut client, &["FLUSHALL"]), "+OK");
+    assert_eq!(said(&mut client, &["FCALL", "f", "0"]), ":2");
 }

@@ -9,7 +9,7 @@ const MISSING: &[(&str, &[&str])] = &[
     ("cluster", &["asking", "cluster", "readonly", "readwrite"]),
     ("connection", &["client caching", "client tracking", "client trackinginfo"]),
     ("generic", &["migrate"]),
-    ("scripting", &["fcall", "fcall_ro", "function", "script debug"]),
+    ("scripting", &["script debug"]),
     ("server", &["config rewrite", "debug", "failover", "module", "psync", "replicaof", "slaveof", "sync"]),
 ];
 

@@ -10,10 +10,12 @@
 //! | `locks` | who may touch which keys at the same time |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
 //! | `writes` | what a run of commands has read and written so far |
+//! | `functions` | libraries of functions |
 //! | `transaction` | keys, types and expiries on top of it |
 
 pub mod events;
 pub mod failure;
+pub mod functions;
 pub mod header;
 pub mod layout;
 pub mod locks;

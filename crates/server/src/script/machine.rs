@@ -1,12 +1,18 @@
-//! The Lua machine, and the scripts that were loaded.
+//! The Lua machine, the scripts that were loaded, and the functions that libraries registered.
 //!
 //! There is one machine, as one script runs at a time. A script has no way to files, processes, time or other threads. What
 //! it allocates is bounded, and a hook asks after every so many instructions whether it is to end.
 
+use crate::script::first_line::{self, Flags, name_in};
+use crate::script::functions::{Functions, Library, Registered};
 use crate::script::libraries;
 use crate::script::progress::Progress;
-use mlua::{Error, Function, HookTriggers, Lua, LuaOptions, LuaString, Result, StdLib, Table, Value, VmState};
+use bytes::Bytes;
+use mlua::{
+    Error, Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value, VmState,
+};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,8 +22,9 @@ const MAX_MEMORY_BYTES: usize = 256 << 20;
 const INSTRUCTIONS: u32 = 10_000;
 /// All scripts are forgotten when their texts are longer than this.
 const MAX_SCRIPTS_BYTES: usize = 32 << 20;
-/// What scripts are called in errors.
-const NAME: &str = "@user_script";
+/// What scripts and libraries are called in errors.
+const SCRIPT: &str = "@user_script";
+const LIBRARY: &str = "@user_function";
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
@@ -30,21 +37,52 @@ pub fn name_of(text: &[u8]) -> Digest {
     digest(&SHA1_FOR_LEGACY_USE_ONLY, text).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the first line of a script says of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags {
-    /// It does not write.
-    pub no_writes: bool,
-    /// There is such a line, so that a script may write which does not say otherwise.
-    pub are_given: bool,
-}
-
 /// A script that was loaded.
 #[derive(Debug, Clone)]
 pub struct Script {
+    /// Its name.
+    pub name: Digest,
     function: Function,
-    /// What its first line says of it.
-    pub flags: Flags,
+    /// What its first line says of it, if it has one. It may write when that does not say otherwise.
+    pub flags: Option<Flags>,
+}
+
+/// What is carried out.
+#[derive(Debug, Clone)]
+pub enum Callee {
+    /// A script.
+    Script(Script),
+    /// A function of a library.
+    Function(Registered),
+}
+
+impl Callee {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Script(script) => &script.name,
+            Self::Function(function) => &function.name,
+        }
+    }
+
+    /// What it is called in errors.
+    #[must_use]
+    pub const fn chunk(&self) -> &'static str {
+        match self {
+            Self::Script(_) => SCRIPT,
+            Self::Function(_) => LIBRARY,
+        }
+    }
+
+    /// What it says of itself, if it says something.
+    #[must_use]
+    pub const fn flags(&self) -> Option<Flags> {
+        match self {
+            Self::Script(script) => script.flags,
+            Self::Function(function) => Some(function.flags),
+        }
+    }
 }
 
 /// What a script came to.
@@ -65,10 +103,24 @@ pub enum End {
 #[derive(Debug)]
 pub struct Machine {
     lua: Lua,
-    environment: Function,
-    run: Function,
+    prelude: Prelude,
     scripts: BTreeMap<Digest, Script>,
     scripts_bytes: usize,
+    /// All libraries; `None` until they are read from the store.
+    pub functions: Option<Functions>,
+}
+
+/// Functions of `prelude.lua`.
+#[derive(Debug)]
+struct Prelude {
+    /// Makes the environment of a script.
+    environment: Function,
+    /// Makes the environment of a library.
+    library: Function,
+    /// Runs a function.
+    run: Function,
+    /// Runs a function of a library, or the library itself while it is loaded.
+    run_in_library: Function,
 }
 
 impl Machine {
@@ -82,7 +134,7 @@ impl Machine {
         let asked = Arc::clone(progress);
         let must_end = move || match asked.ending() {
             None => Ok(()),
-            Some(ending) => Err(Error::runtime(ending.text())),
+            Some(text) => Err(Error::runtime(text)),
         };
         let hook = must_end.clone();
         let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS);
@@ -97,8 +149,9 @@ impl Machine {
         }
         libraries::add(&lua, &given)?;
         let prelude = lua.load(PRELUDE).set_name("=redis");
-        let (environment, run) = prelude.call((must_end, place, text_of, given))?;
-        Ok(Self { lua, environment, run, scripts: BTreeMap::new(), scripts_bytes: 0 })
+        let (environment, library, run, run_in_library) = prelude.call((must_end, place, text_of, given))?;
+        let prelude = Prelude { environment, library, run, run_in_library };
+        Ok(Self { lua, prelude, scripts: BTreeMap::new(), scripts_bytes: 0, functions: None })
     }
 
     /// The machine's values.
@@ -116,23 +169,23 @@ impl Machine {
         if self.scripts.contains_key(&name) {
             return Ok(name);
         }
-        let (flags, body) = first_line(text)?;
+        let (flags, body) = first_line::of_script(text)?;
         let function =
-            self.lua.load(body).set_name(NAME).set_mode(mlua::chunk::ChunkMode::Text).into_function().map_err(
-                |error| {
-                    let why = match error {
-                        Error::SyntaxError { message, .. } => message,
-                        other => other.to_string(),
-                    };
-                    format!("ERR Error compiling script (new function): {why}")
-                },
-            )?;
+            self.compile(body, SCRIPT).map_err(|why| format!("ERR Error compiling script (new function): {why}"))?;
         if self.scripts_bytes > MAX_SCRIPTS_BYTES {
             self.forget();
         }
         self.scripts_bytes += text.len();
-        self.scripts.insert(name.clone(), Script { function, flags });
+        self.scripts.insert(name.clone(), Script { name: name.clone(), function, flags });
         Ok(name)
+    }
+
+    fn compile(&self, text: &[u8], name: &str) -> std::result::Result<Function, String> {
+        let chunk = self.lua.load(text).set_name(name).set_mode(mlua::chunk::ChunkMode::Text);
+        chunk.into_function().map_err(|error| match error {
+            Error::SyntaxError { message, .. } => message,
+            other => other.to_string(),
+        })
     }
 
     /// The script of a name.
@@ -149,27 +202,135 @@ impl Machine {
         let _ = self.lua.gc_collect();
     }
 
-    /// Runs a script, which sees this table as `redis`.
+    /// Loads a library, which sees this table as `redis`, with what registers functions.
     ///
     /// # Errors
-    /// Those of Lua outside of the script.
-    pub fn run(&self, script: &Script, redis: Table, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<End> {
+    /// The text of the reply, when it is none.
+    pub fn load_library(&self, text: &[u8], redis: &Table) -> std::result::Result<Library, String> {
+        let (name, body) = first_line::of_library(text)?;
+        let chunk = self.compile(body, LIBRARY).map_err(|why| format!("ERR Error compiling function: {why}"))?;
+        let functions = RefCell::new(BTreeMap::new());
+        let end = self.lua.scope(|scope| {
+            let register = scope.create_function(|lua, values: MultiValue| {
+                let registered = registered(lua, &values)?;
+                let mut functions = functions.borrow_mut();
+                if functions.contains_key(&registered.name) {
+                    return Err(Error::runtime("Function already exists in the library"));
+                }
+                functions.insert(registered.name.clone(), registered);
+                Ok(())
+            })?;
+            redis.set("register_function", register)?;
+            chunk.set_environment(self.prelude.library.call(())?)?;
+            let (is_well, value): (bool, Value) = self.prelude.run_in_library.call((redis, true, &chunk))?;
+            Ok(if is_well { End::Returned(value) } else { raised(&value) })
+        });
+        match end.map_err(|error| format!("ERR Lua: {error}"))? {
+            End::Raised { text, .. } => {
+                Err(format!("ERR Error registering functions: {}", String::from_utf8_lossy(&text)))
+            }
+            End::Returned(_) if functions.borrow().is_empty() => Err("ERR No functions registered".into()),
+            End::Returned(_) => {
+                Ok(Library { name, text: Bytes::copy_from_slice(text), functions: functions.into_inner() })
+            }
+        }
+    }
+
+    /// Runs a script or a function, which sees this table as `redis`.
+    ///
+    /// # Errors
+    /// Those of Lua outside of it.
+    pub fn run(&self, callee: &Callee, redis: Table, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<End> {
         let table = |words: &[&[u8]]| -> Result<Table> {
             let strings = words.iter().map(|word| self.lua.create_string(word)).collect::<Result<Vec<_>>>()?;
             self.lua.create_sequence_from(strings)
         };
-        let environment: Table = self.environment.call((redis, table(keys)?, table(arguments)?))?;
-        script.function.set_environment(environment)?;
-        let (is_well, value): (bool, Value) = self.run.call(script.function.clone())?;
+        let (keys, arguments) = (table(keys)?, table(arguments)?);
+        let end: Result<(bool, Value)> = match callee {
+            Callee::Script(script) => {
+                script.function.set_environment(self.prelude.environment.call((redis, keys, arguments))?)?;
+                self.prelude.run.call(&script.function)
+            }
+            Callee::Function(function) => {
+                self.prelude.run_in_library.call((redis, false, &function.callback, keys, arguments))
+            }
+        };
         if self.lua.used_memory() > MAX_MEMORY_BYTES / 2 {
-            // Lua does not collect when memory runs out, so the next script would fail at once.
+            // Lua does not collect when memory runs out, so the next script would fail at once. When it ran out where no error
+            // can be caught, this one ends as a failure of Lua.
             self.lua.gc_collect()?;
         }
-        if is_well {
-            return Ok(End::Returned(value));
-        }
-        Ok(raised(&value))
+        let (is_well, value) = end?;
+        Ok(if is_well { End::Returned(value) } else { raised(&value) })
     }
+}
+
+/// What a library registers: a name and a function, or a table with them and more.
+fn registered(lua: &Lua, values: &MultiValue) -> Result<Registered> {
+    let wrong = |text: &str| Err(Error::runtime(text));
+    let string = |value: &Value| lua.coerce_string(value.clone()).map(|text| text.map(|text| text.as_bytes().to_vec()));
+    let (mut name, mut callback, mut description, mut flags) = (None, None, None, Flags::default());
+    match values.iter().collect::<Vec<_>>()[..] {
+        [given, function] => {
+            name = string(given)?;
+            if name.is_none() {
+                return wrong("first argument to redis.register_function must be a string");
+            }
+            let Value::Function(function) = function else {
+                return wrong("second argument to redis.register_function must be a function");
+            };
+            callback = Some(function.clone());
+        }
+        [Value::Table(named)] => {
+            for pair in named.pairs::<Value, Value>() {
+                let (key, value) = pair?;
+                let key = key.as_string().map(|key| key.as_bytes().to_vec()).unwrap_or_default();
+                match &key[..] {
+                    b"function_name" => {
+                        name = string(&value)?;
+                        if name.is_none() {
+                            return wrong("function_name argument given to redis.register_function must be a string");
+                        }
+                    }
+                    b"description" => {
+                        description = string(&value)?;
+                        if description.is_none() {
+                            return wrong("description argument given to redis.register_function must be a string");
+                        }
+                    }
+                    b"callback" => {
+                        let Value::Function(function) = value else {
+                            return wrong("callback argument given to redis.register_function must be a function");
+                        };
+                        callback = Some(function);
+                    }
+                    b"flags" => {
+                        let Value::Table(given) = value else {
+                            return wrong(
+                                "flags argument to redis.register_function must be a table representing function flags",
+                            );
+                        };
+                        for flag in given.sequence_values::<Value>() {
+                            let flag = string(&flag?)?.unwrap_or_default();
+                            flags = flags.with(&flag).ok_or_else(|| Error::runtime("unknown flag given"))?;
+                        }
+                    }
+                    _ => return wrong("unknown argument given to redis.register_function"),
+                }
+            }
+        }
+        [_] => {
+            return wrong(
+                "calling redis.register_function with a single argument is only applicable to Lua table (representing \
+                 named arguments).",
+            );
+        }
+        _ => return wrong("wrong number of arguments to redis.register_function"),
+    }
+    let Some(name) = name else { return wrong("redis.register_function must get a function name argument") };
+    let Some(callback) = callback else { return wrong("redis.register_function must get a callback argument") };
+    let name = name_in(&name).map_err(|why| Error::runtime(why.trim_start_matches("ERR ")))?;
+    Ok(Registered { name, description, flags, callback })
 }
 
 fn raised(value: &Value) -> End {
@@ -227,33 +388,4 @@ fn place(lua: &Lua) -> (Option<String>, Option<i64>) {
         }
     }
     (None, None)
-}
-
-/// What the first line says, if it begins with `#!`, and the rest with lines of the same numbers.
-fn first_line(text: &[u8]) -> std::result::Result<(Flags, &[u8]), String> {
-    if !text.starts_with(b"#!") {
-        return Ok((Flags::default(), text));
-    }
-    let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
-    let (line, rest) = text.split_at(end);
-    let line = String::from_utf8_lossy(line).into_owned();
-    let mut words = line.split_ascii_whitespace();
-    let engine = words.next().unwrap_or_default();
-    if engine != "#!lua" {
-        return Err(format!("ERR Unexpected engine in script shebang: {engine}"));
-    }
-    let mut flags = Flags { are_given: true, ..Flags::default() };
-    for word in words {
-        let Some(named) = word.strip_prefix("flags=") else {
-            return Err(format!("ERR Unknown lua shebang option: {word}"));
-        };
-        for flag in named.split(',').filter(|flag| !flag.is_empty()) {
-            match flag {
-                "no-writes" => flags.no_writes = true,
-                "allow-oom" | "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
-                other => return Err(format!("ERR Unexpected flag in script shebang: {other}")),
-            }
-        }
-    }
-    Ok((flags, rest))
 }

@@ -3,10 +3,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `prelude.lua` | what of the sandbox is written in Lua |
+//! | `first_line` | the first line of a script or a library |
+//! | `functions` | libraries, and what they registered |
 //! | `progress` | the script that runs, for those who wait for it or end it |
-//! | `machine` | the Lua machine, and the scripts that were loaded |
-//! | `libraries` | `bit`, `cjson`, `cmsgpack` |
+//! | `machine` | the Lua machine, the scripts that were loaded, how libraries are loaded |
+//! | `libraries` | `bit`, `cjson`, `cmsgpack`, `struct` |
 
+pub mod first_line;
+pub mod functions;
 pub mod libraries;
 pub mod machine;
 pub mod progress;

@@ -2,14 +2,23 @@
 --
 -- Each script runs in an environment of its own: it reads what is here, and writes nowhere. What it puts into a library,
 -- in ways that a metatable does not see, is gone with it. A script that is to end cannot catch the error that ends it.
+-- A library has an environment of its own as long as it is there, so it cannot write in these ways either. While it is loaded, it
+-- sees `redis` and nothing else; its functions see what scripts do.
 
 local must_end, where, text_of, libraries = ...
 local error, pcall, xpcall, type, tostring, setmetatable, getmetatable = error, pcall, xpcall, type, tostring, setmetatable, getmetatable
-local rawget, select, resume, wrap = rawget, select, coroutine.resume, coroutine.wrap
+local rawget, rawset, select, resume = rawget, rawset, select, coroutine.resume
 
 local function refuse() error("Attempt to modify a readonly table", 2) end
-local function seal(table)
-  return setmetatable({}, { __index = table, __newindex = refuse, __metatable = false })
+local seals = setmetatable({}, { __mode = "k" })
+local function seal(index)
+  local sealed = setmetatable({}, { __index = index, __newindex = refuse, __metatable = false })
+  seals[sealed] = true
+  return sealed
+end
+
+local function unknown(name)
+  error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3)
 end
 
 -- An error of the server as scripts see it.
@@ -48,32 +57,58 @@ sealed.coroutine = coroutines
 
 getmetatable("").__metatable = false
 
--- The environment of a script.
-local function environment(redis, keys, arguments)
-  local own = { redis = seal(redis), KEYS = keys, ARGV = arguments }
-  own._G = own
+-- Adds to a table what the code in an environment sees beside `redis`.
+local function equip(seen, environment)
+  seen._G = environment
   -- Text only: what was compiled elsewhere could do anything.
-  own.loadstring = function(text, name)
+  seen.loadstring = function(text, name)
     if type(text) ~= "string" then error("bad argument #1 to 'loadstring' (string expected)", 2) end
     if text:byte(1) == 27 then return nil, "what was compiled before cannot be loaded" end
     local loaded, why = libraries.loadstring(text, name)
-    if loaded then libraries.setfenv(loaded, own) end
+    if loaded then libraries.setfenv(loaded, environment) end
     return loaded, why
   end
-  own.load = function(source, name)
+  seen.load = function(source, name)
     local parts = {}
     while type(source) == "function" do
       local part = source()
       if part == nil or part == "" then break end
       parts[#parts + 1] = part
     end
-    return own.loadstring(type(source) == "function" and table.concat(parts) or source, name)
+    return seen.loadstring(type(source) == "function" and table.concat(parts) or source, name)
   end
-  for name, library in pairs(sealed) do own[name] = seal(library) end
-  for name, value in pairs(base) do own[name] = value end
+  for name, library in pairs(sealed) do seen[name] = seal(library) end
+  for name, value in pairs(base) do seen[name] = value end
+end
+
+-- The environment of a script.
+local function environment(redis, keys, arguments)
+  local own = { redis = seal(redis), KEYS = keys, ARGV = arguments }
+  equip(own, own)
+  return setmetatable(own, {
+    __index = function(_, name) unknown(name) end,
+    __newindex = refuse,
+    __metatable = false,
+  })
+end
+
+-- What libraries see as `redis`, and whether one of them is being loaded.
+local current, is_loading
+
+-- The environment of a library.
+local function library()
+  local own, seen = {}, {}
+  equip(seen, own)
+  seen.rawset = function(table, key, value)
+    if table == own or seals[table] then error("Attempt to modify a readonly table", 2) end
+    return rawset(table, key, value)
+  end
   return setmetatable(own, {
     __index = function(_, name)
-      error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+      if name == "redis" then return current end
+      local value = seen[name]
+      if value == nil or is_loading then unknown(name) end
+      return value
     end,
     __newindex = refuse,
     __metatable = false,
@@ -97,4 +132,15 @@ local function run(call, ...)
   end)
 end
 
-return environment, run
+-- Runs a function of a library, or the library itself while it is loaded.
+local function run_in_library(redis, loads, call, ...)
+  is_loading = loads
+  current = seal(loads and function(_, name)
+    local value = redis[name]
+    if value == nil then unknown(name) end
+    return value
+  end or redis)
+  return run(call, ...)
+end
+
+return environment, library, run, run_in_library

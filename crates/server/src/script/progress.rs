@@ -1,5 +1,6 @@
 //! The script that runs, for those who wait for it or end it.
 
+use bytes::Bytes;
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use forebay_env::{Clock, Nanos};
 use std::sync::Arc;
@@ -29,21 +30,54 @@ impl Ending {
             Self::Stopping => 3,
         }
     }
+}
 
-    /// The text of the script's error.
+/// What runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A script.
+    Script,
+    /// A function of a library.
+    Function,
+    /// A library is loaded.
+    Library,
+}
+
+impl Kind {
+    /// The error of those who cannot go on.
     #[must_use]
-    pub const fn text(self) -> &'static str {
+    pub const fn busy(self) -> &'static str {
         match self {
-            Self::Killed => "Script killed by user with SCRIPT KILL...",
-            Self::TooLong => "the script took too long for a transaction",
-            Self::Stopping => "the server stops",
+            Self::Script => "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            Self::Function | Self::Library => {
+                "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE."
+            }
+        }
+    }
+
+    /// The error of what is to end.
+    const fn text(self, ending: Ending) -> &'static str {
+        match (ending, self) {
+            (Ending::Killed, Self::Script) => "Script killed by user with SCRIPT KILL...",
+            (Ending::Killed, _) => "Script killed by user with FUNCTION KILL...",
+            (Ending::TooLong, Self::Library) => "FUNCTION LOAD timeout",
+            (Ending::TooLong, _) => "the script took too long for a transaction",
+            (Ending::Stopping, _) => "the server stops",
         }
     }
 }
 
-/// A script that runs.
-#[derive(Debug, Clone, Copy)]
+/// A script, or its like, that runs.
+#[derive(Debug, Clone)]
 pub struct Running {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// The request that runs it.
+    pub request: Vec<Bytes>,
+    /// When it began.
+    pub began_at: Nanos,
     /// It is busy from then on.
     pub busy_at: Nanos,
     /// Whether it ends when it is busy.
@@ -80,23 +114,25 @@ impl Progress {
         Begun(self)
     }
 
-    /// Whether a script runs.
-    pub fn is_running(&self) -> bool {
-        lock(&self.running).is_some()
+    /// What runs, and for how long it has: nanoseconds.
+    pub fn running(&self) -> Option<(Running, Nanos)> {
+        let running = lock(&self.running).clone()?;
+        let took = self.clock.now().saturating_sub(running.began_at);
+        Some((running, took))
     }
 
     fn is_busy(&self, running: &MutexGuard<'_, Option<Running>>) -> bool {
         running.as_ref().is_some_and(|running| self.clock.now() >= running.busy_at)
     }
 
-    /// Waits a moment for whoever holds all keys, and says whether that is a script that is busy.
-    pub fn wait(&self) -> bool {
+    /// Waits a moment for whoever holds all keys. If that is something that runs and is busy, says what.
+    pub fn wait(&self) -> Option<Kind> {
         let running = lock(&self.running);
         if self.is_busy(&running) {
-            return true;
+            return running.as_ref().map(|running| running.kind);
         }
         drop(self.ended.wait_timeout(running, LOOK).unwrap_or_else(PoisonError::into_inner));
-        false
+        None
     }
 
     /// Ends the script that runs, and those to come when the server stops.
@@ -107,25 +143,25 @@ impl Progress {
         self.ending.store(ending.number(), Ordering::Relaxed);
     }
 
-    /// Why the script is to end, if it is. Scripts ask for it as they run.
+    /// The error of what runs, if it is to end. Scripts ask for it as they run.
     #[must_use]
-    pub fn ending(&self) -> Option<Ending> {
-        if self.is_stopping.load(Ordering::Relaxed) {
-            return Some(Ending::Stopping);
-        }
-        let asked = self.ending.load(Ordering::Relaxed);
-        if asked == Ending::Killed.number() {
-            return Some(Ending::Killed);
-        }
-        if asked == Ending::TooLong.number() {
-            return Some(Ending::TooLong);
-        }
+    pub fn ending(&self) -> Option<&'static str> {
         let running = lock(&self.running);
-        let is_late = self.is_busy(&running) && running.as_ref().is_some_and(|running| running.ends_when_busy);
-        if is_late {
+        let kind = running.as_ref().map_or(Kind::Script, |running| running.kind);
+        let asked = self.ending.load(Ordering::Relaxed);
+        let asked = [Ending::Killed, Ending::TooLong].into_iter().find(|ending| ending.number() == asked);
+        let is_late = || self.is_busy(&running) && running.as_ref().is_some_and(|running| running.ends_when_busy);
+        let ending = if self.is_stopping.load(Ordering::Relaxed) {
+            Ending::Stopping
+        } else if let Some(asked) = asked {
+            asked
+        } else if is_late() {
             self.ending.store(Ending::TooLong.number(), Ordering::Relaxed);
-        }
-        is_late.then_some(Ending::TooLong)
+            Ending::TooLong
+        } else {
+            return None;
+        };
+        Some(kind.text(ending))
     }
 }
 

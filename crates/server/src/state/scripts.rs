@@ -16,7 +16,7 @@ use bytes::Bytes;
 use forebay_env::Clock;
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// A request that is carried out in the thread of scripts.
@@ -46,6 +46,10 @@ pub struct Scripts {
     changed: Condvar,
     /// Somebody could not carry out the commands of those who wait for keys, because of a script.
     missed: AtomicBool,
+    /// What the machine knows of libraries may not be what the store has.
+    doubted: AtomicBool,
+    /// Numbers of libraries and functions, for those who cannot have the machine.
+    counts: (AtomicUsize, AtomicUsize),
 }
 
 #[derive(Debug, Default)]
@@ -64,12 +68,44 @@ impl Scripts {
             jobs: Mutex::default(),
             changed: Condvar::new(),
             missed: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
+            counts: Default::default(),
         }
     }
 
     /// The machine, which does not exist before it is needed. The caller has keys locked.
     pub fn machine(&self) -> MutexGuard<'_, Option<Machine>> {
-        lock(&self.machine)
+        self.without_doubt(lock(&self.machine))
+    }
+
+    /// The machine, unless somebody has it. The caller has no keys locked.
+    pub fn try_machine(&self) -> Option<MutexGuard<'_, Option<Machine>>> {
+        self.machine.try_lock().ok().map(|machine| self.without_doubt(machine))
+    }
+
+    fn without_doubt<'m>(&self, mut machine: MutexGuard<'m, Option<Machine>>) -> MutexGuard<'m, Option<Machine>> {
+        if self.doubted.swap(false, Ordering::Acquire)
+            && let Some(machine) = &mut *machine
+        {
+            machine.functions = None;
+        }
+        machine
+    }
+
+    /// What was changed was not kept: libraries are read again. Pairs with whoever takes the machine.
+    pub fn doubt(&self) {
+        self.doubted.store(true, Ordering::Release);
+    }
+
+    /// The numbers of libraries and functions have changed.
+    pub fn set_counts(&self, (libraries, functions): (usize, usize)) {
+        self.counts.0.store(libraries, Ordering::Relaxed);
+        self.counts.1.store(functions, Ordering::Relaxed);
+    }
+
+    /// The numbers of libraries and functions, once they were read.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.counts.0.load(Ordering::Relaxed), self.counts.1.load(Ordering::Relaxed))
     }
 
     /// Adds a job.

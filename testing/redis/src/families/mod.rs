@@ -30,6 +30,7 @@ pub struct Family {
 pub const FAMILIES: &[Family] = &[
     Family { name: "access", prefix: "s", tables: &[access::TABLE, strings::TABLE] },
     Family { name: "scripts", prefix: "s", tables: &[scripting::TABLE, strings::TABLE, OTHERS] },
+    Family { name: "functions", prefix: "s", tables: &[scripting::FUNCTIONS, strings::TABLE, OTHERS] },
     Family { name: "strings", prefix: "s", tables: &[strings::TABLE, OTHERS] },
     Family { name: "fractions", prefix: "s", tables: &[strings::FRACTIONS, OTHERS] },
     Family { name: "bitmaps", prefix: "s", tables: &[strings::BITS, OTHERS] },

@@ -1,4 +1,4 @@
-//! Scripts.
+//! Scripts and functions.
 
 pub(super) const TABLE: &str = "
     = 100 EVAL {script} 1 {k} {v} {i}
@@ -14,4 +14,22 @@ pub(super) const TABLE: &str = "
     = 2   (SCRIPT KILL|SCRIPT NOSUCH|SCRIPT)
     exec 5 MULTI
     exec 5 EXEC
+";
+
+pub(super) const FUNCTIONS: &str = "
+    = 50 FUNCTION LOAD {lib}
+    = 50 FUNCTION LOAD REPLACE {lib}
+    = 2  FUNCTION LOAD (x|REPLACE REPLACE|REPLACE) {lib}
+    = 80 FCALL (echo|set|get|incr|fail|other|count|globals|maps|packs|quoted|nosuch|Echo) 1 {k} {v} {i}
+    = 20 FCALL (echo|Set|get|nosuch) (0|1 a|-1|x|5|2 a b c)
+    = 20 FCALL_RO (echo|set|get|incr|nosuch) 1 {k} {v}
+    ~ 10 FUNCTION LIST (WITHCODE|)
+    ~ 5  FUNCTION LIST LIBRARYNAME (E*|none|*o*)
+    = 2  FUNCTION LIST (x|LIBRARYNAME|WITHCODE WITHCODE|LIBRARYNAME a LIBRARYNAME b)
+    = 10 FUNCTION DELETE (echo|set|get|nosuch|ECHO)
+    = 2  FUNCTION FLUSH (SYNC|ASYNC|x|SYNC SYNC|)
+    = 5  FUNCTION STATS
+    = 2  (FUNCTION KILL|FUNCTION NOSUCH|FUNCTION)
+    any 2 FUNCTION DUMP
+    = 2  FUNCTION RESTORE (x|) (APPEND|REPLACE|FLUSH|x|)
 ";

@@ -11,7 +11,7 @@
 
 pub mod commands;
 mod packed;
-mod payload;
-mod reader;
+pub(in crate::commands) mod payload;
+pub(in crate::commands) mod reader;
 mod streams;
 mod values;

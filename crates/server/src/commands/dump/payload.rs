@@ -16,7 +16,7 @@ const VERSION: u16 = 10;
 const CHECKSUM: CrcAlgorithm = CrcAlgorithm::Crc64Redis;
 
 /// Adds version and checksum to a value.
-pub(super) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(in crate::commands) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     let checksum = checksum(CHECKSUM, &bytes);
     bytes.extend_from_slice(&checksum.to_le_bytes());
@@ -24,7 +24,7 @@ pub(super) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// The value, if version and checksum are right.
-pub(super) fn open(bytes: &[u8]) -> Option<&[u8]> {
+pub(in crate::commands) fn open(bytes: &[u8]) -> Option<&[u8]> {
     let (rest, sum) = bytes.split_last_chunk::<8>()?;
     let (value, version) = rest.split_last_chunk::<2>()?;
     let is_right = u16::from_le_bytes(*version) <= VERSION && u64::from_le_bytes(*sum) == checksum(CHECKSUM, rest);

@@ -16,31 +16,31 @@ use crate::text::number;
 use bytes::Bytes;
 
 /// The value does not fit together, or is of a kind that is not known here.
-pub(super) const BAD: Failure = Failure::text("ERR Bad data format");
+pub(in crate::commands) const BAD: Failure = Failure::text("ERR Bad data format");
 /// The longest string: no value of the engine is longer.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Reads a value from the front.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(in crate::commands) struct Reader<'a>(pub(in crate::commands) &'a [u8]);
 
 impl<'a> Reader<'a> {
     /// The next bytes.
-    pub(super) fn take(&mut self, count: usize) -> Outcome<&'a [u8]> {
+    pub(in crate::commands) fn take(&mut self, count: usize) -> Outcome<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or(BAD)?;
         self.0 = rest;
         Ok(taken)
     }
 
     /// The next bytes, of a fixed number.
-    pub(super) fn array<const N: usize>(&mut self) -> Outcome<[u8; N]> {
+    pub(in crate::commands) fn array<const N: usize>(&mut self) -> Outcome<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk().ok_or(BAD)?;
         self.0 = rest;
         Ok(*taken)
     }
 
     /// The next byte.
-    pub(super) fn byte(&mut self) -> Outcome<u8> {
+    pub(in crate::commands) fn byte(&mut self) -> Outcome<u8> {
         self.array().map(|[byte]| byte)
     }
 
@@ -59,18 +59,18 @@ impl<'a> Reader<'a> {
     }
 
     /// A length, or another number.
-    pub(super) fn length(&mut self) -> Outcome<u64> {
+    pub(in crate::commands) fn length(&mut self) -> Outcome<u64> {
         self.length_or_kind()?.map_err(|_| BAD)
     }
 
     /// A count of things of at least one byte each, so that no memory is taken for what cannot be there.
-    pub(super) fn count(&mut self) -> Outcome<usize> {
+    pub(in crate::commands) fn count(&mut self) -> Outcome<usize> {
         let count = usize::try_from(self.length()?).map_err(|_| BAD)?;
         if count > self.0.len() { Err(BAD) } else { Ok(count) }
     }
 
     /// A string.
-    pub(super) fn string(&mut self) -> Outcome<Bytes> {
+    pub(in crate::commands) fn string(&mut self) -> Outcome<Bytes> {
         let integer = |number: i64| Ok(Bytes::from(number::integer_text(number)));
         match self.length_or_kind()? {
             Ok(length) => Ok(Bytes::copy_from_slice(self.take(usize::try_from(length).map_err(|_| BAD)?)?)),
@@ -116,7 +116,7 @@ fn unpacked(packed: &[u8], length: usize) -> Outcome<Vec<u8>> {
 }
 
 /// Writes a length, or another number.
-pub(super) fn put_length(bytes: &mut Vec<u8>, length: u64) {
+pub(in crate::commands) fn put_length(bytes: &mut Vec<u8>, length: u64) {
     match length {
         0..64 => bytes.push(length as u8),
         64..0x4000 => bytes.extend_from_slice(&(0x4000 | length as u16).to_be_bytes()),
@@ -132,7 +132,7 @@ pub(super) fn put_length(bytes: &mut Vec<u8>, length: u64) {
 }
 
 /// Writes a string.
-pub(super) fn put_string(bytes: &mut Vec<u8>, string: &[u8]) {
+pub(in crate::commands) fn put_string(bytes: &mut Vec<u8>, string: &[u8]) {
     put_length(bytes, string.len() as u64);
     bytes.extend_from_slice(string);
 }

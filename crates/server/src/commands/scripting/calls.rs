@@ -161,7 +161,7 @@ fn words(values: &MultiValue) -> std::result::Result<Vec<Vec<u8>>, &'static str>
 
 /// What of `redis` needs no connection.
 pub(super) fn table(lua: &Lua) -> Result<Table> {
-    let table = lua.create_table()?;
+    let table = table_for_libraries(lua)?;
     table.set(
         "sha1hex",
         lua.create_function(|lua, values: Variadic<Value>| match &values[..] {
@@ -189,16 +189,22 @@ pub(super) fn table(lua: &Lua) -> Result<Table> {
             Ok(reply)
         })?,
     )?;
-    table.set("log", lua.create_function(|_, words: MultiValue| log(&words))?)?;
     table.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
     table.set("set_repl", lua.create_function(|_, _: Value| Ok(()))?)?;
     table.set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
     table.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
-    for (number, level) in (0..).zip(LEVELS) {
-        table.set(level, number)?;
-    }
     for (name, number) in [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)] {
         table.set(name, number)?;
+    }
+    Ok(table)
+}
+
+/// What of `redis` a library sees while it is loaded.
+pub(super) fn table_for_libraries(lua: &Lua) -> Result<Table> {
+    let table = lua.create_table()?;
+    table.set("log", lua.create_function(|_, words: MultiValue| log(&words))?)?;
+    for (number, level) in (0..).zip(LEVELS) {
+        table.set(level, number)?;
     }
     table.set("REDIS_VERSION", crate::commands::connection::REDIS_VERSION)?;
     table.set("REDIS_VERSION_NUM", 0x0007_000f)?;

@@ -1,0 +1,126 @@
+//! Functions that clients call by name, in libraries.
+//!
+//! A library is a text with a name. What it registers while it is loaded are its functions, which others than this library may
+//! not have. Capitals and small letters are the same in a function's name, and not in a library's.
+
+use crate::script::first_line::Flags;
+use bytes::Bytes;
+use mlua::Function;
+use std::collections::BTreeMap;
+
+/// A function of a library.
+#[derive(Debug, Clone)]
+pub struct Registered {
+    /// What the library calls it.
+    pub name: String,
+    /// What the library says of it.
+    pub description: Option<Vec<u8>>,
+    /// What it says of itself.
+    pub flags: Flags,
+    /// What is called, with the keys and the arguments.
+    pub callback: Function,
+}
+
+/// A library.
+#[derive(Debug, Clone)]
+pub struct Library {
+    /// Its name.
+    pub name: String,
+    /// Its text, with the first line.
+    pub text: Bytes,
+    /// Its functions, by name.
+    pub functions: BTreeMap<String, Registered>,
+}
+
+/// All libraries.
+#[derive(Debug, Clone, Default)]
+pub struct Functions {
+    libraries: BTreeMap<String, Library>,
+    /// The library and the name of each function, by its name in small letters.
+    places: BTreeMap<String, (String, String)>,
+}
+
+impl Functions {
+    /// The libraries, in the order of their names.
+    pub fn libraries(&self) -> impl Iterator<Item = &Library> {
+        self.libraries.values()
+    }
+
+    /// Whether there is a library of this name.
+    #[must_use]
+    pub fn has(&self, library: &str) -> bool {
+        self.libraries.contains_key(library)
+    }
+
+    /// The numbers of libraries and of functions.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.libraries.len(), self.libraries.values().map(|library| library.functions.len()).sum())
+    }
+
+    /// The function of a name.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<&Registered> {
+        let name = std::str::from_utf8(name).ok()?.to_ascii_lowercase();
+        let (library, name) = self.places.get(&name)?;
+        self.libraries.get(library)?.functions.get(name)
+    }
+
+    /// Adds a library in place of the one of this name. Fails with the name of a function that another one has; nothing has
+    /// changed then.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn add(&mut self, library: Library) -> Result<(), String> {
+        let is_taken = |name: &&String| {
+            self.places.get(&name.to_ascii_lowercase()).is_some_and(|(owner, _)| *owner != library.name)
+        };
+        if let Some(taken) = library.functions.keys().find(is_taken) {
+            return Err(taken.clone());
+        }
+        self.remove(&library.name);
+        for name in library.functions.keys() {
+            let place = (library.name.clone(), name.clone());
+            self.places.entry(name.to_ascii_lowercase()).or_insert(place);
+        }
+        self.libraries.insert(library.name.clone(), library);
+        Ok(())
+    }
+
+    /// Removes a library. False when there is none of this name.
+    pub fn remove(&mut self, library: &str) -> bool {
+        self.places.retain(|_, (owner, _)| owner != library);
+        self.libraries.remove(library).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn library(lua: &mlua::Lua, name: &str, functions: &[&str]) -> Library {
+        let registered = |name: &&str| {
+            let callback = lua.create_function(|_, ()| Ok(())).unwrap();
+            (
+                (*name).to_owned(),
+                Registered { name: (*name).into(), description: None, flags: Flags::default(), callback },
+            )
+        };
+        Library { name: name.into(), text: Bytes::new(), functions: functions.iter().map(registered).collect() }
+    }
+
+    #[test]
+    fn a_function_is_in_one_library() {
+        let lua = mlua::Lua::new();
+        let mut all = Functions::default();
+        all.add(library(&lua, "a", &["f", "F", "g"])).unwrap();
+        assert_eq!(all.add(library(&lua, "b", &["h", "G"])), Err("G".into()));
+        assert!(all.find(b"h").is_none() && !all.has("b"));
+        assert_eq!(all.find(b"G").unwrap().name, "g");
+        all.add(library(&lua, "a", &["h"])).unwrap();
+        assert!(all.find(b"f").is_none());
+        all.add(library(&lua, "b", &["G"])).unwrap();
+        assert_eq!(all.counts(), (2, 2));
+        assert!(all.remove("a") && !all.remove("a") && all.find(b"h").is_none());
+    }
+}
