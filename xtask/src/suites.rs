@@ -210,6 +210,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: None,
     },
     Suite {
+        name: "redis-crowd",
+        about: "ten thousand connections to the server at once, with slow readers among them",
+        folder: "testing/redis",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["test", "--package", "forebay-redis-differential", "--test", "connections", "--"],
+        full: &["--ignored"],
+        slice: None,
+    },
+    Suite {
         name: "tree-seeds",
         about: "the shared tree: 10000 seeds of eight clients' histories in the simulated fabric, with faults",
         folder: "testing/linearizability",

@@ -183,6 +183,63 @@ fn a_flood_with_a_closed_reader_is_bounded() {
     assert!((1..16 << 20).contains(&held), "{line}");
 }
 
+/// So many connections at once, of which each hundredth asks for much and reads nothing for long.
+fn crowd(count: usize) {
+    const REQUESTS: usize = 300;
+    let server = serve(2);
+    let mut other = connect(&server);
+    other.call(&["CONFIG", "SET", "maxclients", "20000"]).unwrap();
+    let mut clients: Vec<Client> = (0..count).map(|_| connect(&server)).collect();
+    let large = vec![b'x'; 10_000];
+    other.call(&[&b"SET"[..], b"large", &large]).unwrap();
+    let get = [b"GET".to_vec(), b"large".to_vec()];
+    for slow in clients.iter_mut().step_by(100) {
+        slow.send((0..REQUESTS).map(|_| &get[..])).unwrap();
+    }
+    let is_quick = |number: &usize| !number.is_multiple_of(100);
+    for number in (0..count).filter(is_quick) {
+        let key = number.to_string();
+        ask(&mut clients[number], &["SET", &key, &key]);
+        ask(&mut clients[number], &["GET", &key]);
+    }
+    for number in (0..count).filter(is_quick) {
+        assert_eq!(clients[number].receive().unwrap(), Value::Simple("OK".into()));
+        assert_eq!(clients[number].receive().unwrap(), bulk(&number.to_string()));
+    }
+    assert_eq!(info(&mut other, "connected_clients"), (count + 1).to_string());
+    let Value::Bulk(lines) = other.call(&["CLIENT", "LIST"]).unwrap() else { panic!("no list") };
+    let lines = String::from_utf8(lines).unwrap();
+    let held = lines.split_ascii_whitespace().filter_map(|field| field.strip_prefix("tot-mem="));
+    let held: usize = held.map(|bytes| bytes.parse::<usize>().unwrap()).sum();
+    // What was not taken waits in the requests.
+    assert!(held < count.div_ceil(100) * (2 << 20) + count * 1024, "{held} bytes are held");
+    for slow in clients.iter_mut().step_by(100) {
+        for _ in 0..REQUESTS {
+            assert_eq!(slow.receive().unwrap(), Value::Bulk(large.clone()));
+        }
+    }
+    drop(clients);
+    until(|| info(&mut other, "connected_clients") == "1");
+}
+
+#[test]
+fn a_crowd_with_slow_readers_is_served() {
+    crowd(300);
+}
+
+#[test]
+#[ignore = "opens 20,000 files: cargo xtask redis-crowd"]
+fn ten_thousand_connections_with_slow_readers_are_served() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // Both ends are in this process. Where fewer files may be open, there are fewer connections.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let files = maximum.map_or(20_200, |maximum| maximum.min(20_200));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum }).unwrap();
+    let count = usize::try_from(files.saturating_sub(100) / 2).unwrap().min(10_000);
+    println!("{count} connections");
+    crowd(count);
+}
+
 #[test]
 fn a_large_value_comes_and_goes() {
     let server = serve(1);
