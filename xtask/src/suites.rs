@@ -359,7 +359,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "figures",
-        about: "a paper's figures as plots and tables in docs/figures: `figures dlsm`, `dolphin` or `o3` (--full: ten times the data)",
+        about: "a paper's figures as plots and tables in docs/figures: `figures dlsm`, `dolphin`, `o3` or `tebis` (--full: ten times the data)",
         folder: "testing/measure",
         toolchain: Toolchain::Stable,
         environment: &[],

@@ -7,7 +7,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `dlsm`, `dolphin`, `tebis` | the figures of a paper |
+//! | `dlsm`, `dolphin`, `o3`, `tebis` | the figures of a paper |
 //! | `frontier` | Dolphin's table II, and the options of the tree against each other |
 //! | `ycsb` | YCSB's workloads on both engines |
 //! | `run` | runs of the command, and the link model |
@@ -16,6 +16,7 @@ mod dlsm;
 mod dolphin;
 mod figure;
 mod frontier;
+mod o3;
 mod run;
 mod tebis;
 mod ycsb;
@@ -59,6 +60,7 @@ pub struct Arguments {
 enum Paper {
     Dlsm,
     Dolphin,
+    O3,
     Tebis,
 }
 
@@ -71,6 +73,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let (name, title, about, records, figures): (_, _, _, u64, &[Named]) = match arguments.paper {
         Paper::Dlsm => ("dlsm", "Figures of dLSM", dlsm::ABOUT, dlsm::RECORDS, dlsm::FIGURES),
         Paper::Dolphin => ("dolphin", "Figures of Dolphin", dolphin::ABOUT, dolphin::RECORDS, dolphin::FIGURES),
+        Paper::O3 => ("o3", "Figures of O3-LSM", o3::ABOUT, o3::RECORDS, o3::FIGURES),
         Paper::Tebis => ("tebis", "Figures of Tebis", tebis::ABOUT, tebis::RECORDS, tebis::FIGURES),
     };
     let folder = arguments.output.clone().unwrap_or_else(|| Path::new("docs/figures").join(name));
