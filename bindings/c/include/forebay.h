@@ -213,6 +213,11 @@ uint8_t forebay_get(leveldb_t *db, const leveldb_readoptions_t *options, const c
 void forebay_multi_get(leveldb_t *db, const leveldb_readoptions_t *options, size_t count,
                        const char *const *keys, const size_t *keylens, char **values, size_t *vallens,
                        char **errptr);
+/* Adds an operand, of which the database's merge operator makes the key's value. */
+void forebay_merge(leveldb_t *db, const leveldb_writeoptions_t *options, const char *key, size_t keylen,
+                   const char *operand, size_t operandlen, char **errptr);
+void forebay_writebatch_merge(leveldb_writebatch_t *batch, const char *key, size_t keylen,
+                              const char *operand, size_t operandlen);
 /* Removes the keys from `from` to before `to`, at the cost of one record. */
 void forebay_delete_range(leveldb_t *db, const leveldb_writeoptions_t *options, const char *from,
                           size_t fromlen, const char *to, size_t tolen, char **errptr);
@@ -240,6 +245,8 @@ void forebay_options_set_memory_bytes(leveldb_options_t *options, uint64_t bytes
 void forebay_options_set_memory_nodes(leveldb_options_t *options, const char *addresses, char **errptr);
 /* Key ranges with a tree of their own; fixed when the database is created. */
 void forebay_options_set_shards(leveldb_options_t *options, size_t shards);
+/* counter, append, append: and a separator, or last; a database that is there keeps its own. */
+void forebay_options_set_merge_operator(leveldb_options_t *options, const char *name);
 
 #ifdef __cplusplus
 }

@@ -71,6 +71,25 @@ pub unsafe extern "C" fn leveldb_writebatch_delete(
     });
 }
 
+/// Adds an operand to a key, of which the database's merge operator makes the value.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_writebatch_merge(
+    batch: *mut leveldb_writebatch_t,
+    key: *const c_char,
+    keylen: size_t,
+    operand: *const c_char,
+    operandlen: size_t,
+) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        exclusive(batch)?.0.merge(bytes(key, keylen)?, bytes(operand, operandlen)?);
+        Ok(())
+    });
+}
+
 /// Adds a write that removes all keys from `from` (included) to `to` (excluded).
 ///
 /// # Safety
@@ -90,7 +109,7 @@ pub unsafe extern "C" fn forebay_writebatch_delete_range(
     });
 }
 
-/// Passes the writes to `put` and `deleted`, in order. Range deletions have no function in LevelDB's interface: the
+/// Passes the writes to `put` and `deleted`, in order. Range deletions and operands have no function in LevelDB's interface: the
 /// iteration ends before the first one, and [`crate::forebay_error_kind`] says `Unsupported`.
 ///
 /// # Safety
@@ -115,7 +134,12 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
                 },
                 // SAFETY: as above.
                 BatchWrite::Delete { key } => unsafe { deleted(state, key.as_ptr().cast(), key.len()) },
-                _ => return Err(Failure::new(ErrorKind::Unsupported, "a range deletion has no function to take it")),
+                _ => {
+                    return Err(Failure::new(
+                        ErrorKind::Unsupported,
+                        "a range deletion, or an operand, has no function to take it",
+                    ));
+                }
             }
         }
         Ok(())

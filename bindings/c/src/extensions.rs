@@ -90,6 +90,21 @@ pub unsafe extern "C" fn forebay_options_set_shards(options: *mut leveldb_option
     quiet((), || unsafe { exclusive(options) }.map(|options| options.engine().shards = shards));
 }
 
+/// Sets the merge operator of a database that is created: `counter`, `append`, `append:` and a separator, or `last`. One that is
+/// there keeps its own.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_options_set_merge_operator(options: *mut leveldb_options_t, name: *const c_char) {
+    // SAFETY: the caller's duty.
+    quiet((), || unsafe {
+        let name = string(name, "name of the merge operator")?.to_string_lossy().into_owned();
+        exclusive(options)?.engine().merge_operator = Some(name).filter(|name| !name.is_empty());
+        Ok(())
+    });
+}
+
 /// Passes the value of a key to `found`, without copying it. Returns whether there is one. `found` must not call this
 /// library.
 ///
@@ -160,6 +175,30 @@ pub unsafe extern "C" fn forebay_multi_get(
                 }
             }
             Ok(())
+        });
+    }
+}
+
+/// Adds an operand to a key, of which the database's merge operator makes the value.
+///
+/// # Safety
+/// See the [crate](crate#safety).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_merge(
+    db: *mut leveldb_t,
+    options: *const leveldb_writeoptions_t,
+    key: *const c_char,
+    keylen: size_t,
+    operand: *const c_char,
+    operandlen: size_t,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        failing(errptr, (), || {
+            let (store, default) = (&shared(db)?.store, leveldb_writeoptions_t::default());
+            let (key, operand) = (bytes(key, keylen)?, bytes(operand, operandlen)?);
+            Ok(store.merge_with(key, operand, &store.write_options(or_default(options, &default).sync))?)
         });
     }
 }

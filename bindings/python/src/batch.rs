@@ -38,6 +38,11 @@ impl Batch {
         self.writes().delete(key.as_slice());
     }
 
+    /// Adds an operand to a key, of which the database's merge operator makes the value.
+    fn merge(&self, key: Bytes<'_>, operand: Bytes<'_>) {
+        self.writes().merge(key.as_slice(), operand.as_slice());
+    }
+
     /// Adds a write that removes all keys from `start` to before `stop`.
     fn delete_range(&self, start: Bytes<'_>, stop: Bytes<'_>) {
         self.writes().delete_range(start.as_slice(), stop.as_slice());

@@ -28,10 +28,11 @@ pub(crate) struct Database {
 /// memory in this process; what does not fit lies in the directory alone. What was written survives the process, and is on the
 /// disk within a second. With `nodes`, addresses as `tcp://host:port` or `shm:path`, `path` is the name of a database on these
 /// memory nodes. With `sync`, writes are on the disk, or in the memory of the nodes, before they return, unless a write says
-/// otherwise.
+/// otherwise. A database that is created with a `merge_operator` (`counter`, `append`, `append:` and a separator, or `last`) keeps
+/// it, and takes merges.
 #[pyfunction]
 #[pyo3(signature = (path, *, nodes=None, create=true, error_if_exists=false, takeover=false, memory_bytes=None,
-    write_buffer_bytes=None, shards=1, reverse=false, sync=false))]
+    write_buffer_bytes=None, shards=1, reverse=false, merge_operator=None, sync=false))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -44,6 +45,7 @@ pub(crate) fn open(
     write_buffer_bytes: Option<usize>,
     shards: usize,
     reverse: bool,
+    merge_operator: Option<String>,
     sync: bool,
 ) -> PyResult<Database> {
     let default = DirectoryOptions::default();
@@ -53,6 +55,7 @@ pub(crate) fn open(
         takeover,
         shards,
         key_order: if reverse { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise },
+        merge_operator,
         write_buffer_bytes: write_buffer_bytes.unwrap_or(default.database.write_buffer_bytes),
         ..default.database
     };
@@ -172,6 +175,14 @@ impl Database {
         let store = self.store()?;
         let (key, options) = (key.as_slice(), self.writing(&store, sync));
         py.detach(|| store.delete_with(key, &options)).raised()
+    }
+
+    /// Adds an operand to a key, of which the database's merge operator makes the value.
+    #[pyo3(signature = (key, operand, *, sync=None))]
+    fn merge(&self, py: Python<'_>, key: Bytes<'_>, operand: Bytes<'_>, sync: Option<bool>) -> PyResult<()> {
+        let store = self.store()?;
+        let (key, operand, options) = (key.as_slice(), operand.as_slice(), self.writing(&store, sync));
+        py.detach(|| store.merge_with(key, operand, &options)).raised()
     }
 
     /// Removes all keys from `start` to before `stop`, at the cost of one record.

@@ -131,6 +131,20 @@ def test_ranges_in_both_directions(db: forebay.Database) -> None:
     assert len(list(db)) == 200
 
 
+def test_operands_are_merged(db: forebay.Database, tmp_path: Path) -> None:
+    with pytest.raises(forebay.InvalidError, match="no merge operator"):
+        db.merge(b"key", b"1")
+    other = str(tmp_path / "merging")
+    with forebay.open(other, memory_bytes=MEMORY_BYTES, merge_operator="append:,") as merging:
+        merging.merge(b"key", b"1")
+        with merging.batch() as batch:
+            batch.merge(b"key", b"2")
+        merging.merge(b"key", b"3", sync=True)
+        assert merging[b"key"] == b"1,2,3" and dict(merging.items()) == {b"key": b"1,2,3"}
+    with forebay.open(other, memory_bytes=MEMORY_BYTES) as merging:
+        assert merging[b"key"] == b"1,2,3"
+
+
 def test_an_iterator_sees_its_moment_and_ends(db: forebay.Database) -> None:
     db[b"a"], db[b"b"] = b"1", b"2"
     items = db.items()

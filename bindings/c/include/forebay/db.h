@@ -76,6 +76,8 @@ public:
     // The values of all keys as of one moment, in few round trips; a status for each.
     virtual std::vector<Status> MultiGet(const ReadOptions &options, const std::vector<Slice> &keys,
                                          std::vector<std::string> *values) = 0;
+    // Adds an operand, of which the database's merge operator makes the key's value.
+    virtual Status Merge(const WriteOptions &options, const Slice &key, const Slice &operand) = 0;
     // Removes the keys from `from` to before `to`.
     virtual Status DeleteRange(const WriteOptions &options, const Slice &from, const Slice &to) = 0;
     // Brings what was written to the memory nodes.
@@ -116,6 +118,7 @@ inline OptionsHandle ForC(const Options &options, Status *status) {
         forebay_options_set_memory_bytes(c, options.memory_bytes);
     }
     forebay_options_set_shards(c, options.shards);
+    forebay_options_set_merge_operator(c, options.merge_operator.c_str());
     char *error = nullptr;
     forebay_options_set_memory_nodes(c, options.memory_nodes.c_str(), &error);
     *status = Status::Take(error);
@@ -248,6 +251,13 @@ public:
             }
         }
         return statuses;
+    }
+
+    Status Merge(const WriteOptions &options, const Slice &key, const Slice &operand) override {
+        const WriteHandle c = ForC(options);
+        char *error = nullptr;
+        forebay_merge(db_, c.get(), key.data(), key.size(), operand.data(), operand.size(), &error);
+        return Status::Take(error);
     }
 
     Status DeleteRange(const WriteOptions &options, const Slice &from, const Slice &to) override {

@@ -50,6 +50,8 @@ struct Options {
     std::string memory_nodes;
     // Key ranges with a tree of their own.
     size_t shards = 1;
+    // Name of the merge operator of a database that is created: counter, append, append: and a separator, or last.
+    std::string merge_operator;
 };
 
 struct ReadOptions {

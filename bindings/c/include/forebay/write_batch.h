@@ -47,28 +47,36 @@ public:
     void DeleteRange(const Slice &from, const Slice &to) {
         forebay_writebatch_delete_range(batch_.get(), from.data(), from.size(), to.data(), to.size());
         Count(from.size() + to.size());
-        has_ranges_ = true;
+        has_others_ = true;
+    }
+
+    // Adds an operand, of which the database's merge operator makes the key's value. LevelDB does not have this.
+    void Merge(const Slice &key, const Slice &operand) {
+        forebay_writebatch_merge(batch_.get(), key.data(), key.size(), operand.data(), operand.size());
+        Count(key.size() + operand.size());
+        has_others_ = true;
     }
 
     void Clear() {
         leveldb_writebatch_clear(batch_.get());
         size_ = 0;
-        has_ranges_ = false;
+        has_others_ = false;
     }
 
     void Append(const WriteBatch &source) {
         leveldb_writebatch_append(batch_.get(), source.batch_.get());
         size_ += source.size_;
-        has_ranges_ = has_ranges_ || source.has_ranges_;
+        has_others_ = has_others_ || source.has_others_;
     }
 
     // Bytes of keys and values, and some for each write.
     size_t ApproximateSize() const { return size_; }
 
-    // Passes the writes to `handler`, in order. NotSupported if there are range deletions, of which it cannot be told.
+    // Passes the writes to `handler`, in order. NotSupported if there are range deletions or operands, of which
+    // it cannot be told.
     Status Iterate(Handler *handler) const {
-        if (has_ranges_) {
-            return Status::NotSupported("a handler cannot be told of range deletions");
+        if (has_others_) {
+            return Status::NotSupported("a handler cannot be told of range deletions and operands");
         }
         Passed passed{handler, {}};
         leveldb_writebatch_iterate(batch_.get(), &passed, PassPut, PassDelete);
@@ -98,7 +106,7 @@ private:
 
     detail::BatchHandle batch_;
     size_t size_ = 0;
-    bool has_ranges_ = false;
+    bool has_others_ = false;
 };
 
 }  // namespace forebay

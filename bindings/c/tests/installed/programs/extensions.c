@@ -177,6 +177,7 @@ static void reads_and_writes(void) {
     start("reads and writes");
     forebay_options_set_memory_bytes(options, 256 << 20);
     forebay_options_set_shards(options, 2);
+    forebay_options_set_merge_operator(options, "append");
     db = open_with(options);
     CHECK_NO_ERROR(error);
     put(db, "a", "1");
@@ -189,6 +190,13 @@ static void reads_and_writes(void) {
     CHECK(found_lengths[0] == 1 && *values[0] == '1' && values[1] == NULL && values[2] != NULL && found_lengths[2] == 0);
     leveldb_free(values[0]);
     leveldb_free(values[2]);
+    forebay_merge(db, NULL, "m", 1, "1", 1, &error);
+    CHECK_NO_ERROR(error);
+    forebay_writebatch_merge(batch, "m", 1, "2", 1);
+    leveldb_write(db, NULL, batch, &error);
+    CHECK_NO_ERROR(error);
+    leveldb_writebatch_clear(batch);
+    CHECK(get(db, "m", value) && strcmp(value, "12") == 0);
     forebay_flush(db, &error);
     CHECK_NO_ERROR(error);
     forebay_compact_range(db, NULL, 0, NULL, 0, &error);

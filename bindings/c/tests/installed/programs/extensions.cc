@@ -47,12 +47,14 @@ int main() {
     CHECK(status.IsNotSupportedError() && status.kind() == FOREBAY_ERROR_UNSUPPORTED && opened == nullptr);
 
     options.comparator = forebay::ReverseBytewiseComparator();
+    options.merge_operator = "append";
     CHECK(forebay::DB::Open(options, name, &opened).ok());
     std::unique_ptr<forebay::DB> db(opened);
     const forebay::WriteOptions write;
     for (const char *key : {"a", "b", "c", "d"}) {
         CHECK(db->Put(write, key, std::string("value of ") + key).ok());
     }
+    CHECK(db->Merge(write, "m", "1").ok());
     CHECK(db->Flush().ok());
     std::vector<std::string> values;
     const std::vector<forebay::Status> statuses = db->MultiGet(forebay::ReadOptions(), {"d", "x", "a"}, &values);
@@ -89,9 +91,11 @@ int main() {
         is_caught = true;
     }
     CHECK(is_caught && thrower.calls == 1);
+    batch.Merge("m", "2");
     batch.DeleteRange("b", "a");
     CHECK(batch.Iterate(&thrower).IsNotSupportedError());
     CHECK(db->Write(write, &batch).ok());
+    CHECK(db->Get(forebay::ReadOptions(), "m", &value).ok() && value == "12");
     CHECK(db->Write(write, nullptr).IsInvalidArgument());
     CHECK(db->Close().ok());
     CHECK(db->Put(write, "a", "after the end").IsInvalidArgument());
