@@ -4,14 +4,22 @@
 //! first one did not. Nobody has to be woken between a write and its round trip.
 
 use crate::terms::Result;
-use forebay_env::sync::{Condvar, Mutex, lock};
+use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use std::sync::PoisonError;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Lead {
-    leads: Mutex<bool>,
+    state: Mutex<State>,
     ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether somebody leads.
+    leads: bool,
+    /// Threads that wait for the end of a lead. To wake nobody would cost a system call too.
+    waiting: usize,
 }
 
 /// Ends the lead of whoever leads, also when that fails.
@@ -19,8 +27,13 @@ struct Leader<'a>(&'a Lead);
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.leads) = false;
-        self.0.ended.notify_all();
+        let mut state = lock(&self.0.state);
+        state.leads = false;
+        let waiting = state.waiting;
+        drop(state);
+        if waiting > 0 {
+            self.0.ended.notify_all();
+        }
     }
 }
 
@@ -36,14 +49,14 @@ impl Lead {
         step: impl Fn() -> Result<()>,
     ) -> Result<()> {
         while !is_reached() {
-            let mut leads = lock(&self.leads);
-            if *leads {
+            let mut state = lock(&self.state);
+            if state.leads {
                 waits();
-                drop(self.ended.wait(leads).unwrap_or_else(PoisonError::into_inner));
+                drop(self.wait(state));
                 continue;
             }
-            *leads = true;
-            drop(leads);
+            state.leads = true;
+            drop(state);
             let _leader = Leader(self);
             step()?;
         }
@@ -52,13 +65,20 @@ impl Lead {
 
     /// Runs `body` while nobody else leads.
     pub(crate) fn alone<T>(&self, body: impl FnOnce() -> T) -> T {
-        let mut leads = lock(&self.leads);
-        while *leads {
-            leads = self.ended.wait(leads).unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
+        while state.leads {
+            state = self.wait(state);
         }
-        *leads = true;
-        drop(leads);
+        state.leads = true;
+        drop(state);
         let _leader = Leader(self);
         body()
+    }
+
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiting += 1;
+        let mut state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state
     }
 }
