@@ -17,7 +17,9 @@ use forebay_workload::{
 };
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The engine's options, with db_bench's names.
 #[derive(Debug, Clone, clap::Args)]
@@ -93,6 +95,10 @@ pub struct EngineArguments {
     /// In which order a flush writes its records.
     #[arg(long, value_enum, default_value_t = Order::AsWritten)]
     flush_order: Order,
+    /// How long nothing must have been written before a shard's records are brought into key order for scans, or never; by
+    /// default 500ms.
+    #[arg(long, value_name = "DURATION")]
+    settle_after: Option<After>,
     /// Let the memory node gather a scan's records that lie apart when a batch has this many or more; 0 for never. By
     /// default 64 where reads use its processor anyway, as over TCP.
     #[arg(long, value_name = "RECORDS")]
@@ -101,6 +107,18 @@ pub struct EngineArguments {
     /// where that costs less.
     #[arg(long, value_enum, default_value_t = Who::Automatic)]
     delegation: Who,
+}
+
+/// A time after which something is done, or never.
+#[derive(Debug, Clone, Copy)]
+struct After(Option<Duration>);
+
+impl FromStr for After {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "never" { Ok(Self(None)) } else { units::duration(text).map(|after| Self(Some(after))) }
+    }
 }
 
 /// Whether the memory node looks keys up.
@@ -260,6 +278,7 @@ impl EngineArguments {
                 Order::AsWritten => FlushOrder::AsWritten,
                 Order::ByKey => FlushOrder::ByKey,
             },
+            settle_after: self.settle_after.map_or(usual.settle_after, |After(after)| after),
             delegation: match self.delegation {
                 Who::Never => Delegation::Never,
                 Who::Automatic => Delegation::Automatic,

@@ -281,6 +281,25 @@ fn costs_of_all(db: &Db, number_of: impl Fn(u32) -> u32) -> [Counts; 2] {
     [between - before, db.statistics().foreground - between]
 }
 
+/// Whose value a key has after [`fill_with_some_twice`].
+fn written_last(i: u32) -> u32 {
+    if i.is_multiple_of(5) { i + 1 } else { i }
+}
+
+/// Writes all keys, neighbours far from each other, and a part of them twice; then waits until the database is quiet.
+fn fill_with_some_twice(db: &Db) {
+    for i in (0..KEYS).map(|i| i * 7919 % KEYS) {
+        db.put(&key(i), &[i as u8; 200]).unwrap();
+        let before = (i + 3) * 7919 % KEYS;
+        db.put(&key(before), &[before as u8; 200]).unwrap();
+    }
+    for i in (0..KEYS).step_by(5) {
+        db.put(&key(i), &[written_last(i) as u8; 200]).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_for_compactions().unwrap();
+}
+
 /// What each shape of a store that nobody compacted costs, each way: only flushed; and levels in the state in which
 /// compactions leave them, of each style and near the data or here. Some records were written twice.
 fn costs_of_scans(flush_order: FlushOrder) -> Vec<(String, [Counts; 2])> {
@@ -298,25 +317,31 @@ fn costs_of_scans(flush_order: FlushOrder) -> Vec<(String, [Counts; 2])> {
             target_table_bytes: 512 << 10,
             level1_bytes: 1 << 20,
             gathering: Gathering::Never,
+            settle_after: None,
             ..Options::default()
         });
-        // Neighbours are written far from each other, and a part of them twice.
-        let again = |i: u32| if i.is_multiple_of(5) { i + 1 } else { i };
-        for i in (0..KEYS).map(|i| i * 7919 % KEYS) {
-            db.put(&key(i), &[i as u8; 200]).unwrap();
-            let before = (i + 3) * 7919 % KEYS;
-            db.put(&key(before), &[before as u8; 200]).unwrap();
-        }
-        for i in (0..KEYS).step_by(5) {
-            db.put(&key(i), &[again(i) as u8; 200]).unwrap();
-        }
-        db.flush().unwrap();
-        db.wait_for_compactions().unwrap();
+        fill_with_some_twice(&db);
         let context =
             format!("{compaction_style:?} {compaction_place:?} {level0_trigger}: {:?}", db.statistics().levels);
-        (context, costs_of_all(&db, again))
+        (context, costs_of_all(&db, written_last))
     };
     shapes.chain([(styles[0], places[0], 20)]).map(cost).collect()
+}
+
+#[test]
+fn a_scan_streams_from_a_store_at_rest() {
+    for flush_order in [FlushOrder::AsWritten, FlushOrder::ByKey] {
+        let cluster = Cluster::start(256 << 20);
+        let sizes = Options { target_table_bytes: 1 << 20, write_buffer_bytes: 512 << 10, ..Options::default() };
+        let db = cluster.open(Options { flush_order, level1_bytes: 1 << 20, gathering: Gathering::Never, ..sizes });
+        fill_with_some_twice(&db);
+        let levels = db.statistics().levels;
+        let [forward, backward] = costs_of_all(&db, written_last);
+        // Large reads, and nothing but what is shown.
+        assert!(forward.reads * 200 <= u64::from(KEYS), "{flush_order:?}: {forward:?} {levels:?}");
+        assert!(forward.bytes_read <= RECORD_BYTES * 11 / 10, "{flush_order:?}: {forward:?} {levels:?}");
+        assert!(backward.reads * 100 <= u64::from(KEYS), "{flush_order:?}: {backward:?} {levels:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,9 @@ mod common;
 
 use common::Cluster;
 use forebay_engine::{CompactionStyle, Db, FlushOrder, Options, Statistics};
+use forebay_env::ManualClock;
+use std::sync::Arc;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const RECORDS: u64 = 60_000;
@@ -19,6 +22,8 @@ fn options(compaction_style: CompactionStyle) -> Options {
         level1_bytes: 1 << 20,
         level_size_multiplier: 10,
         compaction_style,
+        // What is moved while somebody writes.
+        settle_after: None,
         ..Options::default()
     }
 }
@@ -52,7 +57,8 @@ fn fill_in_step(style: CompactionStyle, dead_percent: u64, pace: u64) -> Statist
 
 fn fill_with(options: Options, pace: u64) -> Statistics {
     let cluster = Cluster::start(512 * MIB);
-    let db = cluster.open(Options { background_threads: 0, ..options });
+    // The shard rests only where this thread waits.
+    let db = cluster.open(Options { background_threads: 0, clock: Arc::new(ManualClock::new()), ..options });
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for i in 0..SCALED_RECORDS {
         random ^= random << 13;
@@ -114,6 +120,21 @@ fn compactions_move_the_same_when_flushes_write_by_key() {
         println!("moved: as written {as_written}, by key {by_key}");
         assert!(by_key * 20 <= as_written * 21, "{by_key} against {as_written}");
     }
+}
+
+#[test]
+fn a_shard_at_rest_moves_each_record_once() {
+    let [left_alone, settled] = [None, Some(Duration::from_millis(500))]
+        .map(|settle_after| fill_with(Options { settle_after, ..options(CompactionStyle::Clustered) }, 300));
+    let moved = moved_bytes(&settled) - moved_bytes(&left_alone);
+    println!("settling moves {moved} bytes of {}", settled.live_bytes);
+    // Records are read and written once. An entry's place in an index is read and written with each merge.
+    let merged = settled.compaction_entries - left_alone.compaction_entries;
+    let indexes = merged * 80;
+    assert!(moved <= 2 * settled.live_bytes + indexes, "{moved}: {settled:?}");
+    assert_eq!(settled.dead_bytes_known, 0, "{settled:?}");
+    let levels = settled.levels.iter().filter(|level| level.tables > 0);
+    assert!(levels.clone().count() == 1 && levels.clone().all(|level| level.runs == level.tables), "{settled:?}");
 }
 
 #[test]

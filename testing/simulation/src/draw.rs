@@ -119,6 +119,7 @@ fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
         dead_percent: pick(random, [5, 25, 100]),
         flush_order: pick(random, [FlushOrder::AsWritten, FlushOrder::ByKey]),
         delegation: pick(random, [Delegation::Never, Delegation::Automatic, Delegation::Always]),
+        settle_after: pick(random, [None, Some(Duration::ZERO), Some(Duration::from_millis(500))]),
         fabric_timeout: Duration::from_millis(100),
         ..Options::default()
     }

@@ -583,7 +583,8 @@ impl Db {
         self.shards().iter().zip(begun).try_for_each(|(shard, number)| shard.wait_compacted(number))
     }
 
-    /// Waits until no flush or compaction is left to do.
+    /// Waits until no flush or compaction is left to do. What a shard does at rest ([`Options::settle_after`]) is part of it: so
+    /// while others write, this waits until they pause, or until little of what they wrote is out of order.
     ///
     /// # Errors
     /// See [`Db::put`].

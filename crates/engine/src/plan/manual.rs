@@ -3,12 +3,16 @@
 //!
 //! Level by level, table by table in order of keys, so that the memory needed on the way is that of few
 //! tables. Only the tables of level 0 go together: they overlap, and an older one must not stay above a
-//! newer one.
+//! newer one. On the way down only indexes are merged. In the last level each table is rewritten once, so a record is
+//! moved once.
+//!
+//! A shard at rest asks for the same by itself: see [`settling`](crate::plan::settling).
 //!
 //! A step that fails, for want of memory for one, is taken again, and not those before it: without room a table of the
 //! last level gets several runs, is never as it is to be, and would be rewritten again and again.
 
-use crate::plan::picker::{Pick, Picker, Work};
+use crate::plan::picker::{Pick, Picker};
+use crate::plan::tiers::Tier;
 use crate::terms::options::CompactionStyle;
 use forebay_base::KeyOrder;
 use forebay_base::record::is_expired;
@@ -28,6 +32,8 @@ pub(crate) struct ManualCompaction {
     pub(crate) cursor: Option<Vec<u8>>,
     /// What expired before this time, in milliseconds since 1970, goes too.
     pub(crate) expire_before_ms: u64,
+    /// Nobody asked: the shard settles.
+    pub(crate) is_unasked: bool,
 }
 
 impl ManualCompaction {
@@ -84,7 +90,7 @@ fn next_in_level(picker: &Picker<'_>, manual: &ManualCompaction, deepest: usize)
     let tables = picker.version.level(level);
     if level == 0 {
         let is_due = manual.cursor.is_none() && tables.iter().any(|table| in_range(table, manual));
-        return is_due.then(|| clustered(picker, picker.build(0, tables.to_vec()), deepest));
+        return is_due.then(|| down(picker, 0, tables.to_vec(), deepest));
     }
     let order = picker.version.identity().key_order;
     let is_next = |table: &&Arc<TableMetadata>| {
@@ -95,7 +101,7 @@ fn next_in_level(picker: &Picker<'_>, manual: &ManualCompaction, deepest: usize)
     };
     let table = tables.iter().find(is_next)?;
     Some(match level < deepest {
-        true => clustered(picker, picker.build(level, vec![Arc::clone(table)]), deepest),
+        true => down(picker, level, vec![Arc::clone(table)], deepest),
         false => picker.rewrite_as(level, table, Clustering::Gather(Residents::Rewrite), BTreeSet::new()),
     })
 }
@@ -123,16 +129,17 @@ fn is_shared(picker: &Picker<'_>, table: &TableMetadata) -> bool {
     })
 }
 
-/// A step into the last level leaves one run.
-fn clustered(picker: &Picker<'_>, mut pick: Pick, deepest: usize) -> Pick {
-    let is_clustered = picker.options.compaction_style != CompactionStyle::Unclustered;
-    if let Work::Merge { clustering, .. } = &mut pick.work
-        && is_clustered
-        && usize::from(pick.output_level) == deepest
-    {
-        *clustering = Clustering::Gather(Residents::Rewrite);
+/// A step towards the last level. If that lies in storage, records are brought into key order on the way: what leaves
+/// memory is written anew in any case.
+fn down(picker: &Picker<'_>, level: usize, tables: Vec<Arc<TableMetadata>>, deepest: usize) -> Pick {
+    let comes_to_storage = level + 1 == deepest && picker.tier_of(deepest) == Tier::Storage;
+    match picker.options.compaction_style {
+        CompactionStyle::Clustered if comes_to_storage => {
+            picker.build_as(level, tables, Clustering::Gather(Residents::Rewrite))
+        }
+        CompactionStyle::Clustered => picker.build_as(level, tables, Clustering::None),
+        CompactionStyle::Unclustered | CompactionStyle::Classic => picker.build(level, tables),
     }
-    pick
 }
 
 fn in_range(table: &TableMetadata, manual: &ManualCompaction) -> bool {

@@ -13,6 +13,7 @@ pub(crate) mod picker;
 pub(crate) mod planner;
 pub(crate) mod replication;
 pub(crate) mod room;
+pub(crate) mod settling;
 pub(crate) mod space;
 pub(crate) mod stall;
 pub(crate) mod tiers;

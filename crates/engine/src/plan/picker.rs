@@ -552,7 +552,7 @@ impl<'a> Picker<'a> {
 
     /// A pick whose outputs go where their level lies. What goes to storage leaves memory.
     fn placed(&self, inputs: Vec<(u8, Arc<TableMetadata>)>, output: usize, mut work: Work) -> Pick {
-        let tier = self.tiers.of(output);
+        let tier = self.tier_of(output);
         if let Work::Merge { vacated, .. } = &mut work
             && tier == Tier::Storage
         {
@@ -563,24 +563,48 @@ impl<'a> Picker<'a> {
 
     /// A compaction of `tables` of `level` with what they overlap one level down.
     pub(crate) fn build(&self, level: usize, tables: Vec<Arc<TableMetadata>>) -> Pick {
+        self.take_down(level, tables, |is_bottommost, output, tables, below| {
+            let clustering = self.clustering(output, is_bottommost, tables, below);
+            (clustering, self.to_vacate(is_bottommost, clustering, tables, below))
+        })
+    }
+
+    /// The same with this clustering, and no segment is vacated.
+    pub(crate) fn build_as(&self, level: usize, tables: Vec<Arc<TableMetadata>>, clustering: Clustering) -> Pick {
+        self.take_down(level, tables, |_, _, _, _| (clustering, BTreeSet::new()))
+    }
+
+    /// A compaction of tables with what they overlap one level down. Of whether that is the last level of their range, the
+    /// level, the tables and what they overlap follows what is brought into key order, and which segments are vacated.
+    fn take_down(
+        &self,
+        level: usize,
+        tables: Vec<Arc<TableMetadata>>,
+        moves: impl FnOnce(bool, usize, &[Arc<TableMetadata>], &[Arc<TableMetadata>]) -> (Clustering, BTreeSet<SegmentId>),
+    ) -> Pick {
         let order = self.version.identity().key_order;
         let output = (level + 1).min(self.options.levels - 1);
         let below = self.overlapping(output, &range(order, tables.iter()));
         // The tables below reach beyond those above, and so may their deletions hide what lies deeper.
         let whole = range(order, tables.iter().chain(&below));
         let is_bottommost = self.is_last(output, &whole);
-        let clustering = self.clustering(output, is_bottommost, &tables, &below);
+        let (clustering, vacated) = moves(is_bottommost, output, &tables, &below);
         // At the bottom range deletions have done their work: a merge drops them.
         let is_done = clustering == Clustering::None || tables.iter().all(|table| is_in_runs(table));
         let is_done = is_done && tables.iter().all(|table| table.properties.range_deletions == 0);
         let lies_there =
-            self.tiers.of(output) == Tier::Memory || tables.iter().all(|table| is_stored(self.version, table));
+            self.tier_of(output) == Tier::Memory || tables.iter().all(|table| is_stored(self.version, table));
         let can_move = level > 0 && below.is_empty() && (is_done || !is_bottommost) && lies_there;
-        let work = if can_move { Work::Move } else { self.merge(is_bottommost, clustering, &tables, &below) };
+        let work = if can_move { Work::Move } else { Work::Merge { is_bottommost, clustering, vacated } };
         let with_level = |level: usize| move |table| (level as u8, table);
         let inputs =
             tables.into_iter().map(with_level(level)).chain(below.into_iter().map(with_level(output))).collect();
         self.placed(inputs, output, work)
+    }
+
+    /// Where the tables of a level lie.
+    pub(crate) fn tier_of(&self, level: usize) -> Tier {
+        self.tiers.of(level)
     }
 
     /// Which records are brought into key order when tables are merged into others of their output level.
@@ -613,8 +637,7 @@ impl<'a> Picker<'a> {
     /// Whether more of the tables' bytes lie outside of runs than may. Large records do not count: they stay where
     /// they were written.
     fn is_unclustered(&self, tables: &[&Arc<TableMetadata>]) -> bool {
-        let large_from = u64::from(self.options.size_classes.large_from_bytes);
-        let is_outside = |used: &&SegmentUse| !used.is_run && used.live_bytes < used.entries.saturating_mul(large_from);
+        let is_outside = |used: &&SegmentUse| !used.is_run && !self.is_of_large(used);
         let uses = tables.iter().flat_map(|table| &table.properties.segments);
         let outside: u64 = uses.filter(is_outside).map(|used| used.live_bytes).sum();
         let all: u64 = tables.iter().map(|table| table.properties.record_bytes).sum();
@@ -622,13 +645,19 @@ impl<'a> Picker<'a> {
         outside > all / 100 * (self.options.unclustered_percent / (1 + crossings))
     }
 
-    fn merge(
+    /// Whether the records are large ones: they stay where they were written.
+    pub(crate) fn is_of_large(&self, used: &SegmentUse) -> bool {
+        used.live_bytes >= used.entries.saturating_mul(u64::from(self.options.size_classes.large_from_bytes))
+    }
+
+    /// Which segments a merge of tables into others of their output level vacates.
+    fn to_vacate(
         &self,
         is_bottommost: bool,
         clustering: Clustering,
         tables: &[Arc<TableMetadata>],
         residents: &[Arc<TableMetadata>],
-    ) -> Work {
+    ) -> BTreeSet<SegmentId> {
         let mut vacated = BTreeSet::new();
         let is_plain = clustering == Clustering::None && self.room.is_none();
         if is_bottommost && !is_plain && clustering != Clustering::Gather(Residents::Rewrite) {
@@ -639,7 +668,7 @@ impl<'a> Picker<'a> {
                 vacated.extend(residents.iter().flat_map(|table| self.too_much(table, more)));
             }
         }
-        Work::Merge { is_bottommost, clustering, vacated }
+        vacated
     }
 
     /// Segments of a table of which more than `percent` is dead, and `always`.
@@ -701,7 +730,7 @@ impl<'a> Picker<'a> {
 
 /// A table's runs, by the job that made them: their live bytes, and their pieces. What one job gathers is in key order
 /// however many pieces of memory it took, so it counts as one run.
-fn gatherings<'t>(segments: impl Iterator<Item = &'t SegmentUse>) -> BTreeMap<u64, (u64, Vec<SegmentId>)> {
+pub(crate) fn gatherings<'t>(segments: impl Iterator<Item = &'t SegmentUse>) -> BTreeMap<u64, (u64, Vec<SegmentId>)> {
     let mut runs = BTreeMap::<u64, (u64, Vec<SegmentId>)>::new();
     for used in segments.filter(|used| used.is_run) {
         let (live_bytes, pieces) = runs.entry(used.id.0 / NUMBERS_OF_A_JOB).or_default();

@@ -17,6 +17,7 @@ use crate::plan::ledger::{Holder, Ledger, Reservation, Returns};
 use crate::plan::manual::{self, ManualCompaction, Step};
 use crate::plan::picker::{Cursors, Pick, Picker};
 use crate::plan::room::Room;
+use crate::plan::settling::{Rest, may_settle};
 use crate::plan::tiers::{Tier, is_in_memory};
 use crate::terms::routing::KeyRange;
 use crate::terms::statistics::StallCause;
@@ -89,6 +90,13 @@ pub(crate) struct Compaction {
     step_of: Option<StepOf>,
 }
 
+impl Compaction {
+    /// Whether the shard settles by it: nobody asked, and nothing is due. So it is of no concern when it finds no memory.
+    pub(crate) fn settles(&self) -> bool {
+        settles(self.step_of.as_ref())
+    }
+}
+
 /// The compaction that somebody asked for and that another one is a step of: its number, and how it stood before.
 #[derive(Debug)]
 struct StepOf {
@@ -149,10 +157,11 @@ pub(crate) struct Planner {
     /// Compactions under way, and the tables that they work on.
     compactions: usize,
     busy: BTreeSet<TableId>,
-    /// The compaction that somebody asked for, if one goes on.
+    /// The compaction that somebody asked for, or by which the shard settles, if one goes on.
     manual: Option<ManualCompaction>,
-    /// How many were asked for.
+    /// How many there were.
     manuals: u64,
+    rest: Rest,
     cursors: Cursors,
     /// Nothing is to be tried again before this time.
     retry_at: u64,
@@ -203,10 +212,11 @@ impl Planner {
         })
     }
 
-    /// Whether nothing is left to be flushed or compacted.
+    /// Whether nothing is left to be flushed or compacted, and the shard is settled.
     pub(crate) fn is_quiet(&self, scene: &Scene<'_>) -> bool {
         let is_idle = scene.sealed.is_empty() && !self.flushing && self.compactions == 0 && self.manual.is_none();
-        is_idle && pick(&self.picker(scene, &self.busy), &mut self.cursors.clone()).is_none()
+        let picker = self.picker(scene, &self.busy);
+        is_idle && pick(&picker, &mut self.cursors.clone()).is_none() && !self.rest.is_due(&picker)
     }
 
     fn picker<'a>(&self, scene: &Scene<'a>, busy: &'a BTreeSet<TableId>) -> Picker<'a> {
@@ -250,6 +260,7 @@ impl Planner {
 
     /// A memtable took the place of one that was sealed. Returns how long its writer pauses for want of room.
     pub(crate) fn sealed(&mut self, scene: &Scene<'_>, ledger: &mut Ledger, need: Need) -> Duration {
+        self.rests_no_more();
         let pause = ledger.pause(scene.holder, self.memtable_bytes(scene.options), scene.now);
         if need.frees { Duration::ZERO } else { pause }
     }
@@ -272,16 +283,21 @@ impl Planner {
 
     /// A compaction has ended: well, or with an error of this kind.
     pub(crate) fn compacted(&mut self, compaction: Compaction, failed: Option<ErrorKind>, order: KeyOrder) {
+        let settles = compaction.settles();
         let Compaction { pick, step_of, .. } = compaction;
         self.compactions -= 1;
         for (_, table) in &pick.inputs {
             self.busy.remove(&table.id);
         }
-        if failed == Some(ErrorKind::Full) {
-            self.failed.extend(pick.chosen());
-        }
-        if failed.is_some() {
-            self.take_again(order, step_of);
+        match failed {
+            Some(ErrorKind::Full) if settles => self.gives_up_settling(),
+            Some(kind) => {
+                if kind == ErrorKind::Full {
+                    self.failed.extend(pick.chosen());
+                }
+                self.take_again(order, step_of);
+            }
+            None => {}
         }
     }
 
@@ -296,7 +312,20 @@ impl Planner {
         self.retries = 0;
         if by_flush {
             self.cursors.begin_moves();
+            self.rests_no_more();
         }
+    }
+
+    /// The shard was written to: it does not settle until it has rested again.
+    fn rests_no_more(&mut self) {
+        self.rest = Rest::default();
+        self.manual.take_if(|manual| manual.is_unasked);
+    }
+
+    /// The shard is left as it is until it is written to again.
+    fn gives_up_settling(&mut self) {
+        self.rest.end();
+        self.manual.take_if(|manual| manual.is_unasked);
     }
 
     /// Background work failed. A full memory node is not for good, and what another try may mend is tried again.
@@ -325,7 +354,7 @@ impl Planner {
     /// Somebody asks for a compaction of a range, which is to drop what expired before a time, in milliseconds since 1970.
     /// Returns its number; `None` while another one goes on.
     pub(crate) fn asked_to_compact(&mut self, range: KeyRange<'_>, expire_before_ms: u64) -> Option<u64> {
-        if self.manual.is_some() {
+        if self.manual.as_ref().is_some_and(|manual| !manual.is_unasked) {
             return None;
         }
         let (lower, upper) = (range.lower.map(<[u8]>::to_vec), range.upper.map(<[u8]>::to_vec));
@@ -339,7 +368,7 @@ impl Planner {
         self.manual = None;
     }
 
-    /// Whether a compaction that was asked for goes on.
+    /// Whether a compaction that was asked for goes on, or the shard settles.
     pub(crate) const fn is_asked(&self) -> bool {
         self.manual.is_some()
     }
@@ -385,6 +414,10 @@ impl Planner {
             if let Some(reservation) = ledger.begin(scene.holder, pick.output_bytes(scene.options), can_be_near) {
                 return Some(self.begun(Compaction { pick, reservation, step_of }));
             }
+            if settles(step_of.as_ref()) {
+                self.gives_up_settling();
+                continue;
+            }
             self.denied.extend(pick.chosen());
             self.take_again(scene.options.key_order, step_of);
             denied = denied.or(Some(pick));
@@ -408,8 +441,23 @@ impl Planner {
         // What somebody asked for comes first, but without room what may make some: a step of the other may need a lot.
         match picker.room.is_none() {
             true => pick(&picker, &mut self.cursors).map(unasked).or_else(|| self.next_step(&picker)),
-            false => self.next_step(&picker).or_else(|| pick(&picker, &mut self.cursors).map(unasked)),
+            false => self
+                .next_step(&picker)
+                .or_else(|| pick(&picker, &mut self.cursors).map(unasked))
+                .or_else(|| if self.begins_to_settle(&picker, scene.now) { self.next_step(&picker) } else { None }),
         }
+    }
+
+    /// Begins to settle, if that is due. Nothing else is.
+    fn begins_to_settle(&mut self, picker: &Picker<'_>, now: u64) -> bool {
+        let is_idle =
+            self.manual.is_none() && self.compactions == 0 && self.denied.is_empty() && self.failed.is_empty();
+        let begins = is_idle && self.rest.is_due_at(picker, now);
+        if begins {
+            self.manual = Some(ManualCompaction { is_unasked: true, ..ManualCompaction::default() });
+            self.manuals += 1;
+        }
+        begins
     }
 
     fn begun(&mut self, compaction: Compaction) -> Command {
@@ -443,14 +491,21 @@ impl Planner {
         refused.map_or(Admission::Wait(cause), Admission::Refuse)
     }
 
-    /// The next step of the compaction that somebody asked for, if one goes on and can.
+    /// The next step of the compaction that somebody asked for, or by which the shard settles, if one goes on and can.
     fn next_step(&mut self, picker: &Picker<'_>) -> Option<(Pick, Option<StepOf>)> {
         let manual = self.manual.as_mut()?;
+        if manual.is_unasked && !may_settle(picker) {
+            self.gives_up_settling();
+            return None;
+        }
         let before = manual.clone();
         match manual::next(picker, manual) {
             Step::Do(pick) => Some((pick, Some(StepOf { number: self.manuals, before }))),
             Step::Wait => None,
             Step::Done => {
+                if manual.is_unasked {
+                    self.rest.end();
+                }
                 self.manual = None;
                 None
             }
@@ -471,6 +526,11 @@ impl Planner {
             self.stuck_since.get_or_insert(now);
         }
     }
+}
+
+/// Whether a step is one by which the shard settles.
+fn settles(step_of: Option<&StepOf>) -> bool {
+    step_of.is_some_and(|step| step.before.is_unasked)
 }
 
 /// Whether a compaction may run near the data: what merges neighbours of level 0 has its memory held here.

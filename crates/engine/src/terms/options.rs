@@ -237,6 +237,12 @@ pub struct Options {
     /// Maximum share, in percent, of the bytes of a last-level table that may lie outside its runs, where they were
     /// written. Large records do not count. Scans lower the limit for the tables that they cross.
     pub unclustered_percent: u64,
+    /// A shard that was not written to for so long settles, when more than an eighth of its bytes lie outside of the
+    /// longest runs of their tables: everything goes down to the last level, one run a table, as with
+    /// [`Db::compact_range`](crate::Db::compact_range). So scans stream. It moves each record once at most, and ends when
+    /// the shard is written to again; it needs memory for the records once more for a while. Nothing in storage is touched. `None` for
+    /// never. Only for [`CompactionStyle::Clustered`].
+    pub settle_after: Option<Duration>,
     /// Maximum dead bytes per 100 live bytes, of all dead bytes that are known and that no reader pins.
     pub dead_percent: u64,
     /// The first level whose tables lie in storage, from 1 on; `None` when all lie in memory. Levels from there on take
@@ -302,6 +308,7 @@ impl Default for Options {
             size_classes: SizeClasses::default(),
             last_level_runs: 8,
             unclustered_percent: 25,
+            settle_after: Some(Duration::from_millis(500)),
             dead_percent: 25,
             storage_from_level: None,
             block_cache_bytes: 64 << 20,

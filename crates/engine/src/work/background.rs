@@ -253,6 +253,8 @@ impl Shard {
         self.tree.view.reclaim();
         self.tree.remote.send_frees(MAX_RANGES);
         let failed = result.as_ref().err().map(Error::kind);
+        // Nothing waits for order: a shard that finds no memory to settle is well as it is.
+        let is_in_vain = failed == Some(ErrorKind::Full) && compacted.as_ref().is_some_and(Compaction::settles);
         let mut state = self.lock();
         match compacted {
             None => state.flushed(failed == Some(ErrorKind::Full), self.tree.options.clock.now()),
@@ -262,8 +264,10 @@ impl Shard {
             }
         }
         drop(state);
-        if let Err(error) = result {
-            self.failed(error);
+        match result {
+            Err(error) if is_in_vain => tracing::debug!(%error, "the shard does not settle"),
+            Err(error) => self.failed(error),
+            Ok(()) => {}
         }
         self.measure_room();
         self.notify();

@@ -44,8 +44,13 @@ impl Play {
 
     /// The tree has these tables from now on, each with ten bytes of records.
     fn tables(&mut self, tables: &[Given<'_>]) {
-        let all: Vec<_> = tables.iter().map(|&(level, id, from, to)| (level, id, from, to, 10, true)).collect();
-        self.version = version(&all, 10);
+        self.tables_with(tables, 10, true);
+    }
+
+    /// The same with so many bytes of records, which are runs or not.
+    fn tables_with(&mut self, tables: &[Given<'_>], bytes: u64, are_runs: bool) {
+        let all: Vec<_> = tables.iter().map(|&(level, id, from, to)| (level, id, from, to, bytes, are_runs)).collect();
+        self.version = version(&all, bytes);
     }
 
     /// The node grants so many pages of memory, beside a reserve of so many.
@@ -96,6 +101,10 @@ impl Play {
         }
         self.ledger.end(self.holder, compaction.reservation, 0);
         self.planner.compacted(compaction, failed, self.options.key_order);
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        self.with(|planner, scene, _| planner.is_quiet(scene))
     }
 
     fn admit(&mut self, frees: bool) -> Admission {
@@ -164,7 +173,7 @@ fn what_was_asked_for_goes_down_to_the_last_level_and_a_failed_step_is_taken_aga
     play.tables(&[(1, 10, "a", "c"), (1, 2, "x", "z")]);
     play.compacted(again, None);
     assert!(play.compact().is_none() && !play.planner.goes_on(number));
-    assert!(play.with(|planner, scene, _| planner.is_quiet(scene)));
+    assert!(play.is_quiet());
 }
 
 #[test]
@@ -267,3 +276,4 @@ fn small_records_need_more_for_their_index() {
 }
 
 mod progress;
+mod settling;

@@ -1,0 +1,82 @@
+//! A shard at rest settles: it asks for the compaction that a caller may ask for, of everything.
+//!
+//! A scan reads each record that lies outside of its table's run by itself. While a shard is written to, bringing all
+//! of them into key order costs more than it is worth ([`picker`](crate::plan::picker) does little of it). At rest there is
+//! time.
+//!
+//! | | |
+//! |---|---|
+//! | begins | when no memtable was sealed or flushed for [`Options::settle_after`](crate::terms::Options::settle_after), nothing else is due, and more than an eighth of the records' bytes lie outside of their table's longest run |
+//! | only | where compactions cluster, all tables lie in memory and are to stay there, and memory stays plenty even if each record is there twice for a while |
+//! | goes on | level by level and table by table, as [`manual`](crate::plan::manual) says; its steps come before others |
+//! | ends | when it is done, when one of these conditions does not hold any more, or when the ledger has no memory for a step; and at once when a memtable is sealed: what is under way is installed |
+//!
+//! It does not begin twice without a flush in between, whatever it has left.
+//!
+//! # What it moves
+//!
+//! Indexes are merged on the way down, with small records above the last level, as ever; each table of the last level is
+//! rewritten at most once. So one settling moves no more than the shard's records. What lies outside of the longest runs after it was written since, or went
+//! down to another last level. So settling moves at most eight bytes for each of those.
+
+use crate::plan::picker::{Picker, gatherings};
+use crate::plan::room::PLENTY;
+use crate::plan::tiers::{Tier, is_in_memory};
+use crate::terms::options::CompactionStyle;
+
+/// One part in so many of the records' bytes may lie outside of the longest runs.
+const SHARE: u64 = 8;
+
+/// How long a shard has rested, as far as its planner was told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rest {
+    /// When it was first seen to rest.
+    since: Option<u64>,
+    /// It has settled, or given up.
+    is_over: bool,
+}
+
+impl Rest {
+    /// The shard does not settle before it was written to again.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Whether the shard is to settle once it has rested for long enough.
+    pub(crate) fn is_due(&self, picker: &Picker<'_>) -> bool {
+        !self.is_over && may_settle(picker) && is_scattered(picker)
+    }
+
+    /// Whether it is to settle now.
+    pub(crate) fn is_due_at(&mut self, picker: &Picker<'_>, now: u64) -> bool {
+        let Some(after) = picker.options.settle_after else { return false };
+        let rested = now.saturating_sub(*self.since.get_or_insert(now));
+        u128::from(rested) >= after.as_nanos() && self.is_due(picker)
+    }
+}
+
+/// Whether a shard may settle: it is of use, memory is plenty, and nothing comes from storage or goes there.
+pub(crate) fn may_settle(picker: &Picker<'_>) -> bool {
+    let options = picker.options;
+    let is_wanted = options.settle_after.is_some()
+        && options.compaction_style == CompactionStyle::Clustered
+        && !options.bulk_load
+        && picker.room.is_plenty();
+    let last = picker.deepest().unwrap_or(0).max(1);
+    let all_in_memory = || picker.version.segments().keys().all(|id| is_in_memory(picker.version, *id));
+    is_wanted && picker.tier_of(last) == Tier::Memory && all_in_memory()
+}
+
+/// Whether too many bytes lie outside of their table's longest run, and there is room to change that. Large records do
+/// not count: they stay where they were written.
+fn is_scattered(picker: &Picker<'_>) -> bool {
+    let (mut all, mut scattered) = (0u64, 0u64);
+    for table in picker.version.levels().iter().flatten() {
+        let uses = || table.properties.segments.iter().filter(|used| !picker.is_of_large(used));
+        let longest = gatherings(uses()).into_values().map(|(live_bytes, _)| live_bytes).max().unwrap_or(0);
+        scattered += uses().map(|used| used.live_bytes).sum::<u64>().saturating_sub(longest);
+        all += table.properties.record_bytes;
+    }
+    let memtables = all / (picker.options.write_buffer_bytes as u64).max(1);
+    scattered > all / SHARE && picker.room.memtables.saturating_sub(PLENTY) >= memtables
+}
