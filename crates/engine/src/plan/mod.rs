@@ -8,6 +8,8 @@
 pub(crate) mod delegating;
 pub(crate) mod ledger;
 pub(crate) mod manual;
+#[cfg(test)]
+pub(crate) mod model;
 pub(crate) mod pace;
 pub(crate) mod picker;
 pub(crate) mod planner;

@@ -765,6 +765,6 @@ fn range<'t>(order: KeyOrder, tables: impl Iterator<Item = &'t Arc<TableMetadata
 }
 
 #[cfg(test)]
-pub(crate) mod progress;
+mod progress;
 #[cfg(test)]
 pub(crate) mod tests;

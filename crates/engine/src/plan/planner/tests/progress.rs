@@ -1,21 +1,40 @@
-//! Planner and ledger go on, on random trees in nodes of random size: what was begun has its memory, and while something
-//! is dead there is a step that frees some. No reader pins anything.
+//! Planner and ledger go on, on random trees in nodes of random size:
+//!
+//! - What was begun has its memory: each flush, and each compaction but one that was begun alone with less than its bound.
+//! - While something is dead and no reader pins it, a step is possible. So a put is refused only when next to nothing is.
+//! - Live data that fits is never refused. What fits is a part of the node, because memory is taken in pages, and some is kept.
+//! - Deletions are never refused, and what they free comes back.
+//! - A shard at rest settles, and moves no record twice for it.
+//!
+//! Compactions run beside each other and fail now and then; readers pin versions, and let go.
 
 use super::*;
-use crate::plan::picker::progress::Tree;
+use crate::plan::model::Tree;
+use crate::plan::picker::Work;
 use crate::plan::space::{Space, allocated};
 use forebay_base::SegmentId;
-use std::collections::BTreeSet;
+use forebay_table::job::Clustering;
+use forebay_table::{SegmentInfo, SegmentKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-const SEEDS: u64 = 16;
+const SEEDS: u64 = 24;
 const MEMTABLES: usize = 100;
-/// No flush of a tree takes more for its records and their index.
+/// At most so many records of each size are put into a memtable, and one more.
+const RECORDS: [u64; 3] = [40, 60, 8];
+/// No flush of a memtable takes more for its records and their index.
 const MEMTABLE_BYTES: u64 = 40 << 10;
 const EXTENT_BYTES: u64 = 64 << 10;
+/// Memory that memtables leave to compactions.
+const RESERVE_BYTES: u64 = 4 * EXTENT_BYTES;
 /// What the shard holds while memory is short.
 const HELD_BYTES: u64 = MEMTABLE_BYTES + 2 * 4096;
+/// Of the rest, so much of a hundred may live.
+const FITS_PERCENT: u64 = 60;
 /// Far more than any tree of these sizes needs.
-const MOST_STEPS: usize = 1500;
+const MOST_STEPS: usize = 3000;
+/// Deletions that bring back a database that is full, in memtables.
+const MOST_DELETIONS: usize = 300;
 
 /// A tree whose segments lie in a node of so many extents, all of them in extents that the shard has alone.
 struct Run {
@@ -26,8 +45,37 @@ struct Run {
     holder: Holder,
     extents: u64,
     now: u64,
+    under_way: Vec<Compaction>,
+    /// What readers pin.
+    pinned: Vec<Version>,
+    /// Bytes of records that settling has moved, without small ones that went down a level with their index.
+    moved: u64,
+    counts: Counts,
+}
+
+/// How often something happened.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
     puts: usize,
     refused: usize,
+    beside: usize,
+    failed: usize,
+    unpinned: usize,
+    settled: usize,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.puts, other.puts),
+            (&mut self.refused, other.refused),
+            (&mut self.beside, other.beside),
+            (&mut self.failed, other.failed),
+            (&mut self.unpinned, other.unpinned),
+            (&mut self.settled, other.settled),
+        ];
+        pairs.into_iter().for_each(|(sum, more)| *sum += more);
+    }
 }
 
 impl Run {
@@ -35,27 +83,39 @@ impl Run {
         let mut tree = Tree::new(seed);
         tree.options.storage_from_level = None;
         tree.options.write_buffer_bytes = MEMTABLE_BYTES as usize / 5 * 4;
+        // Each table takes up to two pages that it does not fill: what does not fit because of that is not the question.
+        tree.options.target_table_bytes *= 4;
         let mut ledger = Ledger::default();
         let holder = ledger.join(&[0]);
         let extents = 16 + tree.random.below(32);
-        let planner = Planner::default();
-        let mut run = Self { seed, tree, planner, ledger, holder, extents, now: 0, puts: 0, refused: 0 };
+        // From a few keys, written again and again, to more than there is room for.
+        tree.keys = 100 + tree.random.below(extents * EXTENT_BYTES / 200);
+        let mut run = Self {
+            seed,
+            tree,
+            planner: Planner::default(),
+            ledger,
+            holder,
+            extents,
+            now: 0,
+            under_way: Vec::new(),
+            pinned: Vec::new(),
+            moved: 0,
+            counts: Counts::default(),
+        };
         run.report();
         run
     }
 
-    fn segments(&self) -> BTreeSet<SegmentId> {
-        self.tree.version.segments().keys().copied().collect()
-    }
-
-    /// Memory of these segments.
-    fn taken(&self, segments: &BTreeSet<SegmentId>) -> u64 {
-        let length = |id: &SegmentId| self.tree.version.segment(*id).map_or(0, |info| info.length);
-        segments.iter().map(|id| allocated(length(id))).sum()
+    /// The segments that somebody names, and what they take.
+    fn segments(&self) -> BTreeMap<SegmentId, u64> {
+        let versions = std::iter::once(&self.tree.version).chain(&self.pinned);
+        versions.flat_map(|version| version.segments()).map(|(id, entry)| (*id, allocated(entry.info.length))).collect()
     }
 
     fn free(&self) -> u64 {
-        (self.extents * EXTENT_BYTES).saturating_sub(self.taken(&self.segments()))
+        let taken = self.segments().values().sum::<u64>();
+        (self.extents * EXTENT_BYTES).checked_sub(taken).unwrap_or_else(|| panic!("seed {}: {taken}", self.seed))
     }
 
     /// What is held for a flush and for neighbours is not granted.
@@ -64,7 +124,7 @@ impl Run {
         let granted = Granted {
             extent_bytes: EXTENT_BYTES,
             extents: free / EXTENT_BYTES,
-            reserve_bytes: 4 * EXTENT_BYTES,
+            reserve_bytes: RESERVE_BYTES,
             leased_bytes: 0,
             is_shared: true,
             outputs_bytes: free % EXTENT_BYTES,
@@ -90,57 +150,88 @@ impl Run {
         self.with(|planner, scene, ledger| planner.admit(scene, ledger, Need { bytes: 1, frees }))
     }
 
+    /// Makes a change of the tree, if it takes at most so much and there is as much. Returns the segments made.
+    fn change(&mut self, most: u64, change: impl FnOnce(&mut Tree)) -> Option<Vec<Arc<SegmentInfo>>> {
+        let (before, free, kept) = (self.segments(), self.free(), self.tree.clone());
+        change(&mut self.tree);
+        let made = self.tree.version.segments().iter().filter(|(id, _)| !before.contains_key(id));
+        let made: Vec<_> = made.map(|(_, entry)| Arc::clone(&entry.info)).collect();
+        if taken(&made) > most.min(free) {
+            self.tree = kept;
+            return None;
+        }
+        Some(made)
+    }
+
     /// Flushes a memtable that was let in.
     fn flush(&mut self, most: [u64; 3]) {
-        let before = self.segments();
-        let free = self.free();
-        self.tree.flush_at_most(most);
-        let made = self.segments().difference(&before).copied().collect();
-        let taken = self.taken(&made);
-        assert!(taken <= free, "seed {}: a flush takes {taken} bytes, and {free} are free", self.seed);
+        let flushed = self.change(MEMTABLE_BYTES, |tree| tree.flush_at_most(most));
+        assert!(flushed.is_some(), "seed {}: a flush finds {} bytes free", self.seed, self.free());
         self.planner.committed(true);
         self.report();
     }
 
-    /// Does the next step, if there is one.
+    /// Begins a compaction, or ends one. False when there is none.
     fn step(&mut self) -> bool {
-        let Some(Command::Compact(compaction)) =
-            self.with(|planner, scene, ledger| planner.next_compaction(scene, ledger))
-        else {
-            return false;
-        };
-        let (before, free) = (self.segments(), self.free());
-        self.tree.room = self.planner.room();
-        let fits = |run: &Self, taken: u64| {
-            taken <= compaction.reservation.bytes && taken <= free || {
-                // It was begun with less than its bound, because nothing else could be begun.
-                let bound = compaction.pick.output_bytes(&run.tree.options);
-                assert!(compaction.reservation.bytes < bound, "seed {}: {taken} bytes of {compaction:?}", run.seed);
-                false
-            }
-        };
-        let kept = self.tree.version.clone();
-        self.tree.compact(&compaction.pick);
-        let made = self.segments().difference(&before).copied().collect();
-        let taken = self.taken(&made);
-        let failed = (!fits(self, taken)).then_some(ErrorKind::Full);
-        if failed.is_some() {
-            self.tree.version = kept;
-        } else {
-            self.planner.committed(false);
+        let may_begin = self.under_way.is_empty() || self.under_way.len() < 3 && self.tree.random.one_in(1, 2);
+        let next =
+            |planner: &mut Planner, scene: &Scene<'_>, ledger: &mut Ledger| planner.next_compaction(scene, ledger);
+        if may_begin && let Some(Command::Compact(compaction)) = self.with(next) {
+            self.counts.beside += usize::from(!self.under_way.is_empty());
+            self.under_way.push(compaction);
+            return true;
         }
-        self.report();
-        self.ledger.end(self.holder, compaction.reservation, 0);
-        self.planner.compacted(compaction, failed, KeyOrder::Bytewise);
-        if let Some(kind) = failed {
-            self.planner.failed(error(kind), false, self.now);
+        if self.under_way.is_empty() {
+            return false;
+        }
+        let one = self.tree.random.below(self.under_way.len() as u64) as usize;
+        let compaction = self.under_way.swap_remove(one);
+        if self.tree.random.one_in(1, 40) {
+            self.counts.failed += 1;
+            self.fail(compaction, ErrorKind::Unavailable);
+        } else {
+            self.end(compaction);
         }
         true
+    }
+
+    fn end(&mut self, compaction: Compaction) {
+        self.tree.room = self.planner.room();
+        let made = self.change(compaction.reservation.bytes, |tree| tree.compact(&compaction.pick));
+        let Some(made) = made else {
+            // It was begun with less than its bound, because nothing else could be begun.
+            let bound = compaction.pick.output_bytes(&self.tree.options);
+            assert!(compaction.reservation.bytes < bound, "seed {}: {compaction:?}", self.seed);
+            return self.fail(compaction, ErrorKind::Full);
+        };
+        let gathers = matches!(compaction.pick.work, Work::Merge { clustering: Clustering::Gather(_), .. });
+        if compaction.settles() && gathers {
+            let runs = made.iter().filter(|segment| segment.kind == SegmentKind::Run);
+            self.moved += runs.map(|segment| segment.length).sum::<u64>();
+        }
+        self.planner.committed(false);
+        self.ledger.end(self.holder, compaction.reservation, taken(&made));
+        self.planner.compacted(compaction, None, KeyOrder::Bytewise);
+        self.report();
+    }
+
+    fn fail(&mut self, compaction: Compaction, kind: ErrorKind) {
+        self.ledger.end(self.holder, compaction.reservation, 0);
+        self.planner.compacted(compaction, Some(kind), KeyOrder::Bytewise);
+        self.planner.failed(error(kind), true, self.now);
+        self.report();
+        self.now += RETRY_PAUSE;
     }
 
     fn settle(&mut self) {
         let steps = (0..MOST_STEPS).take_while(|_| self.step()).count();
         assert!(steps < MOST_STEPS, "seed {}: it goes on and on", self.seed);
+    }
+
+    fn let_go(&mut self) {
+        self.counts.unpinned += self.pinned.len();
+        self.pinned.clear();
+        self.report();
     }
 
     /// Puts a memtable, if not refused.
@@ -149,46 +240,95 @@ impl Run {
             match self.admit(false) {
                 Admission::Install { is_reserve } => {
                     assert!(!is_reserve);
-                    self.flush([40, 40, 5]);
-                    self.puts += 1;
+                    self.flush(RECORDS);
+                    self.counts.puts += 1;
                     return true;
                 }
                 Admission::Wait(_) if self.step() => {}
+                Admission::Wait(_) if !self.pinned.is_empty() => self.let_go(),
                 Admission::Wait(_) => self.now += PATIENCE_NANOS / 4,
                 Admission::Refuse(error) => {
                     assert_eq!(error.kind(), ErrorKind::Full);
-                    self.refused += 1;
+                    self.expect_full();
+                    self.counts.refused += 1;
                     return false;
                 }
             }
         }
         panic!("seed {}: a put waits and waits", self.seed);
     }
+
+    /// Nothing is left that a compaction could free, and what lives does not fit.
+    fn expect_full(&self) {
+        assert!(self.under_way.is_empty() && self.pinned.is_empty(), "seed {}", self.seed);
+        let space = Space::of(&self.tree.version);
+        let (dead, live) = (space.dead_bytes(), self.tree.live_bytes());
+        assert!(dead <= live / 10 + MEMTABLE_BYTES, "seed {}: {dead} bytes are dead, and {live} live", self.seed);
+        let usable = self.extents * EXTENT_BYTES - RESERVE_BYTES - HELD_BYTES;
+        let fits = usable * FITS_PERCENT / 100;
+        let what = || format!("{:?} free, {:?}: {:#?}", self.free(), self.planner, self.tree.options);
+        assert!(live + MEMTABLE_BYTES > fits, "seed {}: {live} bytes live of {usable}: {}", self.seed, what());
+    }
+
+    /// Deletes until there is room.
+    fn delete(&mut self) {
+        let before = std::mem::replace(&mut self.tree.deletions_percent, 100);
+        for _ in 0..MOST_DELETIONS {
+            assert!(matches!(self.admit(true), Admission::Install { .. }), "seed {}", self.seed);
+            self.flush([60, 0, 0]);
+            self.settle();
+            if matches!(self.admit(false), Admission::Install { .. }) {
+                self.tree.deletions_percent = before;
+                return;
+            }
+        }
+        panic!("seed {}: what was deleted does not come back", self.seed);
+    }
+
+    /// The shard rests until it has nothing to do.
+    fn rest(&mut self) {
+        self.let_go();
+        self.settle();
+        self.now += 1_000_000_000;
+        self.moved = 0;
+        let tables = self.tree.version.levels().iter().flatten();
+        let all: u64 = tables.map(|table| table.properties.record_bytes).sum();
+        self.settle();
+        assert!(self.moved <= all, "seed {}: {} bytes are moved of {all}", self.seed, self.moved);
+        self.counts.settled += usize::from(self.moved > 0);
+        // Short of memory something may be due that has none.
+        let is_quiet = self.with(|planner, scene, _| planner.is_quiet(scene) || planner.is_short());
+        assert!(is_quiet, "seed {}: {:?}", self.seed, self.planner);
+    }
+}
+
+/// The memory of segments.
+fn taken(segments: &[Arc<SegmentInfo>]) -> u64 {
+    segments.iter().map(|segment| allocated(segment.length)).sum()
 }
 
 #[test]
 fn what_was_begun_has_its_memory_and_what_is_dead_is_freed() {
-    let (mut puts, mut refused) = (0, 0);
+    let mut all = Counts::default();
     for seed in 0..SEEDS {
         let mut run = Run::new(seed);
         for _ in 0..MEMTABLES {
             if !run.put() {
-                // Whatever is known to be dead was freed.
-                let space = Space::of(&run.tree.version);
-                let (dead, live) = (space.dead_bytes(), space.live_bytes());
-                assert!(dead <= live / 10 + MEMTABLE_BYTES, "seed {seed}: {dead} bytes are dead, and {live} live");
-                // Deletions are never refused, and what they free comes back.
-                run.tree.dying_percent = 100;
-                for _ in 0..5 {
-                    assert!(matches!(run.admit(true), Admission::Install { .. }), "seed {seed}");
-                    run.flush([5, 0, 0]);
-                    run.settle();
-                }
-                run.tree.dying_percent = 20;
+                run.delete();
+            }
+            if run.tree.random.one_in(1, 8) {
+                run.pinned.push(run.tree.version.clone());
+            }
+            if run.tree.random.one_in(1, 16) {
+                run.rest();
             }
         }
-        puts += run.puts;
-        refused += run.refused;
+        all.add(&run.counts);
     }
-    assert!(puts > 500 && refused > 5, "{puts} memtables, {refused} refused");
+    println!("{all:?}");
+    let Counts { puts, refused, beside, failed, unpinned, settled } = all;
+    assert!(
+        [puts > 1500, refused > 20, beside > 500, failed > 30, unpinned > 100, settled > 20] == [true; 6],
+        "{all:?}"
+    );
 }
