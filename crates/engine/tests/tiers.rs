@@ -309,3 +309,33 @@ fn objects_that_no_version_names_are_deleted() {
     // Records of 100 bytes that do not shrink, their keys, indexes, and what commits and logs take.
     common::eventually("what compactions replaced is deleted", || bytes(&db) < 3000 * 220);
 }
+
+#[test]
+fn an_object_that_is_gone_is_a_successors_doing_or_damage() {
+    let objects = MemoryObjects::new();
+    // Nothing that was read stays, and the two owners' memory nodes know nothing of each other.
+    let options = || Options { block_cache_bytes: 0, background_threads: 0, ..options(&objects.handle()) };
+    let (first, second) = (Cluster::start(16 << 20), Cluster::start(16 << 20));
+    let fill = |db: &Db, version| {
+        (0..100).for_each(|number| db.put(&key(number), &value(number, version, 500)).unwrap());
+        db.compact_range(None, None).unwrap();
+        while db.run_background_step() {}
+    };
+    let old = Db::open(&[first.client()], options()).unwrap();
+    fill(&old, 1);
+    let next = Db::open(&[second.client()], options()).unwrap();
+    fill(&next, 2);
+    next.close().unwrap();
+    // The successor replaced all, so nothing of what the old one's version names is left.
+    assert_eq!(old.get(&key(7)).unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(old.put(&key(7), b"late").unwrap_err().kind(), ErrorKind::Fenced);
+    let db = Db::open(&[second.client()], options()).unwrap();
+    for object in objects.list(None).unwrap() {
+        if object.name.as_str().contains("/segment/") {
+            objects.delete(&object.name).unwrap();
+        }
+    }
+    assert_eq!(db.get(&key(7)).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(db.multi_get(&[&key(7), &key(8)]).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(db.iter().and_then(|mut entries| entries.seek_to_first()).unwrap_err().kind(), ErrorKind::Corrupt);
+}

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// Memory for blocks of objects that are read again soon.
 const CACHE_BYTES: u64 = 128 << 20;
+/// The epoch of one who owns nothing, and so is not taken over.
+const NO_OWNER: u64 = u64::MAX;
 
 /// A database in storage that is looked at, and not opened. Nothing that is called on it changes anything, and its owner may
 /// go on meanwhile; what the owner deletes may then be found missing.
@@ -121,7 +123,7 @@ impl StoredDatabase {
     /// # Errors
     /// None for a shard that can be.
     pub(crate) fn objects(&self, shard: u64, cache: &Arc<BlockCache>) -> Result<Objects> {
-        let (storage, prefix) = (&self.place.storage, self.place.segments(shard)?);
-        Ok(Objects::new(storage, prefix, 0, Arc::clone(cache), BlockOptions::default(), Arc::default()))
+        let (storage, names) = (&self.place.storage, (self.place.segments(shard)?, self.place.commits()?));
+        Ok(Objects::new(storage, names, NO_OWNER, Arc::clone(cache), BlockOptions::default(), Arc::default()))
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn fetch<T>(
 ) -> Result<Vec<T>> {
     let judged = |error: Error, source: &Source<'_>| match error.kind() {
         // The shard that the record was read for is one of them.
-        ErrorKind::Corrupt => source.tree.judged(error),
+        ErrorKind::Corrupt | ErrorKind::NotFound => source.tree.judged(error),
         _ => error,
     };
     loop {

@@ -14,8 +14,8 @@ use forebay_env::HashSet;
 use forebay_env::sync::{Mutex, lock};
 use forebay_offload::StoredPlace;
 use forebay_storage::{
-    BlockCache, BlockEncoder, BlockObject, BlockOptions, BlockWriter, Compression, NumberedObjects, ObjectName,
-    ObjectNumber, ObjectStorage, Storage,
+    BlockCache, BlockEncoder, BlockObject, BlockOptions, BlockWriter, Compression, History, NumberedObjects,
+    ObjectName, ObjectNumber, ObjectStorage, Storage,
 };
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
 use std::ops::Range;
@@ -29,6 +29,8 @@ const PIECE_BYTES: u64 = 4 << 20;
 pub(crate) struct Objects {
     storage: Arc<dyn ObjectStorage>,
     prefix: ObjectName,
+    /// Where the database's commits lie.
+    commits: ObjectName,
     numbered: NumberedObjects,
     epoch: u64,
     cache: Arc<BlockCache>,
@@ -39,11 +41,11 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// The objects below `prefix`, of the owner of this epoch. They are read through `cache`, and written as `layout` says.
-    /// Checkpoints need those that are `kept`.
+    /// The objects below `prefix` of a database with these commits, and of the owner of this epoch. They are read through
+    /// `cache`, and written as `layout` says. Checkpoints need those that are `kept`.
     pub(crate) fn new(
         storage: &Storage,
-        prefix: ObjectName,
+        (prefix, commits): (ObjectName, ObjectName),
         epoch: u64,
         cache: Arc<BlockCache>,
         layout: BlockOptions,
@@ -51,7 +53,7 @@ impl Objects {
     ) -> Self {
         let storage = Arc::clone(storage.objects());
         let numbered = NumberedObjects::new(Arc::clone(&storage), prefix.clone());
-        Self { storage, prefix, numbered, epoch, cache, layout, kept, garbage: Mutex::default() }
+        Self { storage, prefix, commits, numbered, epoch, cache, layout, kept, garbage: Mutex::default() }
     }
 
     /// The cache of blocks, which all shards share.
@@ -83,15 +85,28 @@ impl Objects {
     /// Opens the object of a segment of so many bytes.
     ///
     /// # Errors
-    /// `Corrupt` when it is not there, or is another segment's; those of the storage.
+    /// `Corrupt` when it is not there, or is another segment's; `Fenced` when it is not there any more, as another process took
+    /// over; those of the storage.
     pub(crate) fn open(&self, object: &str, length: u64) -> Result<BlockObject> {
         let opened = self.open_unknown(object).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::corrupt(format!("a version names an object that is not there: {error}")),
+            ErrorKind::NotFound => self.missing(&error),
             _ => error,
         })?;
         match opened.directory().length() {
             found if found == length => Ok(opened),
             found => Err(Error::corrupt(format!("the object {object} is of {found} bytes, the segment of {length}"))),
+        }
+    }
+
+    /// What it means that an object is not there which a version names: whoever took over may have deleted it.
+    pub(crate) fn missing(&self, error: &Error) -> Error {
+        match History::read(&*self.storage, &self.commits) {
+            Ok(history) if history.epoch() > self.epoch => {
+                let detail = format!("another process took over, and deleted what it does not need: {error}");
+                forebay_storage::Error::new(ErrorKind::Fenced, "read", self.prefix.as_str(), detail).into()
+            }
+            Ok(_) => Error::corrupt(format!("a version names an object that is not there: {error}")),
+            Err(unknown) => unknown.into(),
         }
     }
 

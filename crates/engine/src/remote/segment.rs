@@ -271,7 +271,10 @@ impl Remote {
     pub(crate) fn judged(&self, error: Error) -> Error {
         if error.is_of_storage() {
             // Storage has the last word.
-            return error;
+            return match &self.objects {
+                Some(objects) if error.kind() == ErrorKind::NotFound => objects.missing(&error),
+                _ => error,
+            };
         }
         let stands = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid);
         if !stands && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::AccessDenied) {

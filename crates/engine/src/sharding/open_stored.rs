@@ -154,9 +154,9 @@ impl Taker<'_> {
             if *version.identity() != identity(self.options, self.identity.database, shard) {
                 return Err(Error::corrupt(format!("the version of shard {shard} is another shard's")));
             }
-            let (storage, prefix) = (&self.place.storage, self.place.segments(shard)?);
+            let (storage, names) = (&self.place.storage, (self.place.segments(shard)?, self.place.commits()?));
             let (cache, kept) = (Arc::clone(&cache), Arc::clone(kept));
-            let objects = Objects::new(storage, prefix, epoch, cache, self.options.layout(), kept);
+            let objects = Objects::new(storage, names, epoch, cache, self.options.layout(), kept);
             restored.push(restorer.shard(node, owner, version, objects)?);
         }
         Ok(restored)
