@@ -170,6 +170,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: Some(&["--seeds", "20", "--operations", "20000"]),
     },
     Suite {
+        name: "crash-images",
+        about: "20000 images of databases' storage after power failures, each opened and checked (--first N --seeds N)",
+        folder: "testing/simulation",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["run", "--profile", "seeds", "--package", "forebay-simulation", "--bin", "crash-images", "--"],
+        full: &["--seeds", "200", "--images", "100", "--all"],
+        slice: Some(&["--seeds", "20", "--images", "20"]),
+    },
+    Suite {
         name: "tenant-seeds",
         about: "the memory node's state with two tenants of which one is hostile: 10000 seeds",
         folder: "crates/memory-node",

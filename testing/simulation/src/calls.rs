@@ -1,17 +1,20 @@
-//! Random calls, each checked against a model. A call may fail in ways that the faults of the run allow. A failed write
-//! has had no effect.
+//! Random calls, each checked against a model. A call may fail in ways that the faults of the run allow. A write that fails
+//! has had no effect, unless it was to be durable: then the published numbers say whether it had one.
 
+use crate::clock::DayClock;
 use crate::journal::{Journal, opened_at, published};
 use crate::model::{Model, Moment};
 use crate::walker::Walker;
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{Db, Error, Snapshot, WriteBatch};
+use forebay_engine::{Db, Durability, Error, Snapshot, Syncing, WriteBatch, WriteOptions};
 use forebay_env::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum number of snapshots, and of iterators, held at a time.
 const HELD: usize = 4;
+/// Maximum number of milliseconds for which a value lives that expires, and by which the time of day jumps.
+const MOST_LIFE_MS: u64 = 10_000;
 
 /// The character of the calls.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +30,21 @@ pub(crate) struct Habits {
     pub(crate) is_named: bool,
     /// The memory node may be full.
     pub(crate) may_be_full: bool,
+    /// What writes survive that say nothing else.
+    pub(crate) durability: Durability,
+    /// Operations of the storage fail.
+    pub(crate) storage_fails: bool,
+}
+
+impl Habits {
+    pub(crate) const fn has_storage(&self) -> bool {
+        matches!(self.durability, Durability::Storage(_))
+    }
+
+    /// Whether a log leads the tables, so that all shards are recovered to one moment.
+    const fn has_one_end(&self) -> bool {
+        matches!(self.durability, Durability::Storage(Syncing::Sync | Syncing::Interval(_)))
+    }
 }
 
 /// See the module.
@@ -38,6 +56,9 @@ pub(crate) struct Calls {
     pub(crate) walkers: Vec<Walker>,
     pub(crate) journal: Journal,
     shards: u64,
+    clock: Arc<DayClock>,
+    /// The model keeps what was from this moment on, whoever else asks for it.
+    pub(crate) kept_from: Option<Moment>,
     /// Another process may have taken the database over.
     pub(crate) may_be_fenced: Arc<AtomicBool>,
     /// A call is running during which no step may run: it holds something that a step waits for and that only another
@@ -51,16 +72,19 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// Calls on a database with the contents of `model`.
-    pub(crate) fn new(random: Random, habits: Habits, db: &Db, model: Model) -> Self {
+    pub(crate) fn new(random: Random, habits: Habits, db: &Db, clock: &Arc<DayClock>, mut model: Model) -> Self {
         let numbers = opened_at(db);
+        model.pass_time(db.time_ms());
         Self {
             random,
             habits,
             model,
+            clock: Arc::clone(clock),
             shards: numbers.len() as u64,
             snapshots: Vec::new(),
             walkers: Vec::new(),
-            journal: Journal::begin(&numbers),
+            journal: Journal::begin(&numbers, habits.has_one_end()),
+            kept_from: None,
             may_be_fenced: Arc::default(),
             is_alone: Arc::default(),
             done: 0,
@@ -76,8 +100,27 @@ impl Calls {
         self.forget();
     }
 
+    /// Has the time of day pass, or jump back, which changes nothing for those who have seen a later one.
+    fn pass_time(&mut self, db: &Db) {
+        if self.random.one_in(1, 2) {
+            self.clock.advance(1 + self.random.below(MOST_LIFE_MS));
+            self.look_at_clock(db);
+        } else {
+            self.clock.go_back(self.random.below(MOST_LIFE_MS));
+        }
+    }
+
+    /// Notes the time by which keys expire.
+    pub(crate) fn look_at_clock(&mut self, db: &Db) {
+        if self.model.pass_time(db.time_ms()) {
+            let numbers = self.numbers(db);
+            self.journal.wrote(&numbers, self.model.now());
+        }
+    }
+
     /// Makes one call of any kind.
     pub(crate) fn any_call(&mut self, db: &Db) {
+        self.look_at_clock(db);
         match self.random.below(200) {
             0 => {
                 self.done += 1;
@@ -98,6 +141,10 @@ impl Calls {
                 self.sync(db);
                 self.is_alone.store(false, Ordering::Relaxed);
             }
+            6 if self.random.one_in(1, 4) => {
+                self.done += 1;
+                self.pass_time(db);
+            }
             2 if self.random.one_in(1, 4) => {
                 self.done += 1;
                 self.is_alone.store(true, Ordering::Relaxed);
@@ -111,6 +158,7 @@ impl Calls {
     /// Makes a call that waits for no background work, unless it is stalled.
     pub(crate) fn short_call(&mut self, db: &Db) {
         self.done += 1;
+        self.look_at_clock(db);
         match self.random.below(100) {
             0..40 => self.put(db),
             40..44 => self.put_if(db),
@@ -141,8 +189,9 @@ impl Calls {
                     ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Closed => true,
                     ErrorKind::Full => {
                         self.full += 1;
-                        self.habits.may_be_full
+                        self.habits.may_be_full || self.habits.storage_fails
                     }
+                    ErrorKind::Io | ErrorKind::Busy => self.habits.storage_fails,
                     ErrorKind::Fenced => self.may_be_fenced.load(Ordering::Relaxed),
                     _ => false,
                 };
@@ -181,21 +230,76 @@ impl Calls {
 
     fn put(&mut self, db: &Db) {
         let (key, value) = (self.key(), self.value());
-        // Some writes expire, at once or never: what the model says does not depend on how long a call takes.
+        // Some values expire, at once, some time or never.
         let expiry_ms = match self.random.below(16) {
-            0 if db.time_ms() > 0 => Some(0),
+            0 => Some(0),
             1 => Some(u64::MAX),
+            2 | 3 => Some(self.clock.latest_ms() + self.random.below(MOST_LIFE_MS)),
             _ => None,
         };
-        let result = match expiry_ms {
-            Some(expiry_ms) => db.put_expiring(&key, &value, expiry_ms),
-            None => db.put(&key, &value),
-        };
-        if self.answered(result).is_some() {
+        let options = self.write_options();
+        self.write(
+            db,
+            options,
+            |options| match expiry_ms {
+                Some(expiry_ms) => db.put_expiring_with(&key, &value, expiry_ms, options),
+                None => db.put_with(&key, &value, options),
+            },
+            |model| model.put(&key, &value, expiry_ms),
+        );
+    }
+
+    /// Makes a write, and notes its effect on the model if it has one. Returns whether it has.
+    fn write(
+        &mut self,
+        db: &Db,
+        options: WriteOptions,
+        write: impl FnOnce(&WriteOptions) -> Result<(), Error>,
+        effect: impl FnOnce(&mut Model),
+    ) -> bool {
+        let is_taken_over = self.may_be_fenced.load(Ordering::Relaxed);
+        let before = self.numbers(db);
+        let result = write(&options);
+        let is_refused = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict);
+        let has_failed = !is_refused && self.answered(result).is_none();
+        let after = self.numbers(db);
+        let has_effect = !is_refused && (!has_failed || (self.habits.has_storage() && before != after));
+        if has_effect {
             self.model.begin_write();
-            self.model.set(&key, (expiry_ms != Some(0)).then_some(&value[..]));
-            self.wrote(db);
+            effect(&mut self.model);
         }
+        self.journal.wrote(&after, self.model.now());
+        // An empty batch waits for nothing.
+        if has_effect && !has_failed && before != after && self.is_durable(&options) {
+            assert!(!is_taken_over, "a process logged a write to what another one had taken over");
+            self.journal.survives(&after);
+            self.forget();
+        }
+        if has_failed && self.habits.has_storage() && self.random.one_in(1, 2) {
+            self.resume(db);
+        }
+        has_effect
+    }
+
+    /// How the next write is made.
+    fn write_options(&mut self) -> WriteOptions {
+        let durability = match self.random.below(40) {
+            0 => Some(Durability::None),
+            1 => Some(Durability::Storage(Syncing::Sync)),
+            _ => None,
+        };
+        WriteOptions { durability: durability.filter(|_| self.habits.has_storage()) }
+    }
+
+    /// Whether a write that succeeded is durable.
+    fn is_durable(&self, options: &WriteOptions) -> bool {
+        options.durability.unwrap_or(self.habits.durability) == Durability::Storage(Syncing::Sync)
+    }
+
+    /// Has writes be durable again after a sync has failed.
+    fn resume(&mut self, db: &Db) {
+        let result = db.resume();
+        self.answered(result);
     }
 
     /// A write under the condition that another key has a value, or none.
@@ -210,24 +314,33 @@ impl Calls {
         } else {
             batch.require_absent(&other)
         };
-        let result = db.write(&batch);
-        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict) {
-            assert_ne!(wants, is_there, "a condition holds, and the write was refused");
-        } else if self.answered(result).is_some() {
-            assert_eq!(wants, is_there, "a condition does not hold");
-            self.model.begin_write();
-            self.model.set(&key, Some(&value));
-            self.wrote(db);
-        }
+        // Over several shards, a failed one may have taken numbers for nothing.
+        let is_lowered = self.habits.has_storage() && self.shards > 1;
+        let lowered = WriteOptions { durability: Some(Durability::None) };
+        let options = if is_lowered { lowered } else { self.write_options() };
+        let mut is_refused = false;
+        let is_written = self.write(
+            db,
+            options,
+            |options| {
+                let result = db.write_with(&batch, options);
+                is_refused = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict);
+                result
+            },
+            |model| model.put(&key, &value, None),
+        );
+        assert!(!is_refused || wants != is_there, "a condition holds, and the write was refused");
+        assert!(!is_written || wants == is_there, "a condition does not hold");
     }
 
     fn delete(&mut self, db: &Db) {
         let key = self.key();
-        if self.answered(db.delete(&key)).is_some() {
-            self.model.begin_write();
-            self.model.set(&key, None);
-            self.wrote(db);
-        }
+        self.delete_key(db, &key);
+    }
+
+    fn delete_key(&mut self, db: &Db, key: &[u8]) -> bool {
+        let options = self.write_options();
+        self.write(db, options, |options| db.delete_with(key, options), |model| model.delete(key))
     }
 
     fn delete_range(&mut self, db: &Db) {
@@ -236,32 +349,19 @@ impl Calls {
     }
 
     fn delete_from_to(&mut self, db: &Db, from: &[u8], to: &[u8]) -> bool {
-        let is_done = self.answered(db.delete_range(from, to)).is_some();
-        if is_done {
-            self.model.begin_write();
-            self.model.delete_range(from, to, self.habits.order);
-            self.wrote(db);
-        }
-        is_done
+        let (options, order) = (self.write_options(), self.habits.order);
+        let mut batch = WriteBatch::new();
+        batch.delete_range(from, to);
+        self.write(db, options, |options| db.write_with(&batch, options), |model| model.delete_range(from, to, order))
     }
 
-    /// Deletes every key. Returns whether this was done.
+    /// Deletes every key. Returns whether this was done. In reverse order the empty key is the last one, so no range ends
+    /// after it.
     pub(crate) fn delete_all(&mut self, db: &Db) -> bool {
         match self.habits.order {
             KeyOrder::Bytewise => self.delete_from_to(db, b"", b"~"),
-            KeyOrder::ReverseBytewise => self.delete_from_to(db, b"~", b"") && self.delete_empty_key(db),
+            KeyOrder::ReverseBytewise => self.delete_from_to(db, b"~", b"") && self.delete_key(db, b""),
         }
-    }
-
-    /// In reverse order the empty key is the last one, so no range ends after it.
-    fn delete_empty_key(&mut self, db: &Db) -> bool {
-        let is_done = self.answered(db.delete(b"")).is_some();
-        if is_done {
-            self.model.begin_write();
-            self.model.set(b"", None);
-            self.wrote(db);
-        }
-        is_done
     }
 
     fn batch(&mut self, db: &Db) {
@@ -289,22 +389,26 @@ impl Calls {
                 Part::DeleteRange(from, to) => batch.delete_range(from, to),
             };
         }
-        if self.answered(db.write(&batch)).is_some() {
-            self.model.begin_write();
-            for part in &parts {
-                match part {
-                    Part::Set(key, value) => self.model.set(key, value.as_deref()),
-                    Part::DeleteRange(from, to) => self.model.delete_range(from, to, self.habits.order),
+        let (options, order) = (self.write_options(), self.habits.order);
+        self.write(
+            db,
+            options,
+            |options| db.write_with(&batch, options),
+            |model| {
+                for part in &parts {
+                    match part {
+                        Part::Set(key, Some(value)) => model.put(key, value, None),
+                        Part::Set(key, None) => model.delete(key),
+                        Part::DeleteRange(from, to) => model.delete_range(from, to, order),
+                    }
                 }
-            }
-            self.wrote(db);
-        }
+            },
+        );
     }
 
-    fn wrote(&mut self, db: &Db) {
-        if self.habits.is_named {
-            self.journal.wrote(&published(db), self.model.now());
-        }
+    /// Each shard's published number, where that tells what outlives the process.
+    fn numbers(&self, db: &Db) -> Vec<u64> {
+        if self.habits.is_named { published(db) } else { Vec::new() }
     }
 
     /// Moves a bound between shards, or rebalances shards. Meanwhile no write changes the contents of the database.
@@ -329,7 +433,8 @@ impl Calls {
             let result = db.move_bound(at, &to);
             self.answered(result);
         }
-        self.wrote(db);
+        let numbers = self.numbers(db);
+        self.journal.wrote(&numbers, self.model.now());
     }
 
     /// Flushes. Writes before the call outlive the process once the flush has returned.
@@ -347,9 +452,9 @@ impl Calls {
     fn sync(&mut self, db: &Db) {
         let numbers = published(db);
         let logged = db.statistics().log.bytes;
+        let is_taken_over = self.may_be_fenced.load(Ordering::Relaxed);
         let result = db.sync();
         if self.answered(result).is_some() {
-            let is_taken_over = self.may_be_fenced.load(Ordering::Relaxed);
             let has_logged = db.statistics().log.bytes > logged;
             assert!(!(is_taken_over && has_logged), "a process logged to what another one had taken over");
             self.journal.survives(&numbers);
@@ -385,7 +490,7 @@ impl Calls {
         let snapshots = self.snapshots.iter().map(|snapshot| snapshot.1);
         let walkers = self.walkers.iter().map(Walker::moment);
         let found = self.habits.is_named.then(|| self.journal.oldest());
-        let oldest = snapshots.chain(walkers).chain(found).min();
+        let oldest = snapshots.chain(walkers).chain(found).chain(self.kept_from).min();
         self.model.forget_before(oldest.unwrap_or(self.model.now()));
     }
 }

@@ -4,7 +4,10 @@
 
 use crate::calls::Habits;
 use forebay_base::KeyOrder;
-use forebay_engine::{CompactionPlace, CompactionStyle, Delegation, FlushOrder, Gathering, Options, ShardBounds};
+use forebay_engine::{
+    CompactionPlace, CompactionStyle, Compression, Delegation, Durability, FlushOrder, Gathering, Options, ShardBounds,
+    Syncing,
+};
 use forebay_env::Random;
 use forebay_fabric::sim::Faults;
 use forebay_table::job::SizeClasses;
@@ -12,10 +15,26 @@ use std::time::Duration;
 
 /// Number of key prefixes between which shard bounds lie.
 const FIRST_DIGITS: u64 = 9;
+/// Maximum number of keys of a database of which images are taken. Each image is read as a whole.
+const IMAGED_KEYS: u64 = 500;
+/// The database's name, if it has one.
+pub(crate) const NAME: &str = "simulated";
+
+/// Where the database keeps what outlives its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// On its memory nodes, if anywhere.
+    InMemory,
+    /// In storage on a disk.
+    OnDisk,
+    /// In a store of objects.
+    InObjects,
+}
 
 /// The parameters of a seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Drawn {
+    pub(crate) kept: Kept,
     pub(crate) habits: Habits,
     pub(crate) engine: Options,
     pub(crate) faults: Faults,
@@ -34,13 +53,14 @@ impl Drawn {
     /// Whether the only faults are deliberate ones.
     pub(crate) fn is_faultless(&self) -> bool {
         let Faults { lose_completion, break_endpoint, close_link, crash_node } = self.faults;
-        lose_completion + break_endpoint + close_link + crash_node == 0
+        !self.habits.storage_fails && lose_completion + break_endpoint + close_link + crash_node == 0
     }
 }
 
 /// Draws the parameters of a seed.
 pub(crate) fn draw(random: &mut Random) -> Drawn {
-    let is_named = random.one_in(1, 2);
+    let kept = pick(random, [Kept::InMemory, Kept::InMemory, Kept::OnDisk, Kept::InObjects]);
+    let is_named = kept != Kept::InMemory || random.one_in(1, 2);
     let may_be_full = random.one_in(1, 6);
     let order = if random.one_in(1, 8) { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
     let habits = Habits {
@@ -50,13 +70,17 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         large_value_bytes: pick(random, [200, 3000]),
         is_named,
         may_be_full,
+        durability: if kept == Kept::InMemory { Durability::None } else { Durability::Storage(syncing(random)) },
+        storage_fails: kept != Kept::InMemory && random.one_in(1, 2),
     };
     // A call inside the only step cannot wait for memory.
     let calls_inside = !may_be_full && random.one_in(1, 2);
-    let workers = pick(random, [0, 0, 1, 2]);
-    let engine = engine(random, &habits, calls_inside);
+    // Workers do not reach the storage.
+    let workers = if kept == Kept::InMemory { pick(random, [0, 0, 1, 2]) } else { 0 };
+    let engine = engine(random, kept, &habits, calls_inside);
     let compaction_place = if workers > 0 { CompactionPlace::Pool } else { engine.compaction_place };
     Drawn {
+        kept,
         habits,
         engine: Options { compaction_place, ..engine },
         workers,
@@ -74,11 +98,30 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
     }
 }
 
-fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
+/// Draws the parameters of a seed of which images of its storage are taken: nothing goes wrong but that.
+pub(crate) fn draw_imaged(random: &mut Random) -> Drawn {
+    let mut drawn = draw(random);
+    while drawn.kept == Kept::InMemory || drawn.habits.may_be_full {
+        drawn = draw(random);
+    }
+    drawn.habits.keys = drawn.habits.keys.min(IMAGED_KEYS);
+    drawn.habits.storage_fails = false;
+    Drawn { faults: Faults::default(), calls_inside: false, ..drawn }
+}
+
+fn syncing(random: &mut Random) -> Syncing {
+    let interval = Duration::from_micros(pick(random, [1, 1000, 100_000]));
+    pick(random, [Syncing::Sync, Syncing::Sync, Syncing::Interval(interval), Syncing::Flush])
+}
+
+fn engine(random: &mut Random, kept: Kept, habits: &Habits, calls_inside: bool) -> Options {
     let shards = if habits.may_be_full { pick(random, [1, 2]) } else { pick(random, [1, 1, 2, 4]) };
     let level0_compaction_trigger = pick(random, [1, 2, 4]);
+    let levels = pick(random, [2, 3, 5, 7]);
+    let storage_from_level = pick(random, [None, Some(1), Some(2)]);
     Options {
-        name: habits.is_named.then(|| "simulated".to_owned()),
+        name: habits.is_named.then(|| NAME.to_owned()),
+        durability: habits.durability,
         key_order: habits.order,
         shards,
         shard_bounds: ShardBounds::Given(bounds(random, shards, habits.order)),
@@ -91,7 +134,7 @@ fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
         level0_stop_trigger: if calls_inside { 1000 } else { 16 },
         level1_bytes: pick(random, [20 << 10, 64 << 10]),
         level_size_multiplier: pick(random, [2, 4, 10]),
-        levels: pick(random, [2, 3, 5, 7]),
+        levels,
         background_threads: 0,
         compaction_place: pick(random, [CompactionPlace::ComputeNode, CompactionPlace::MemoryNode]),
         compaction_style: pick(
@@ -118,6 +161,9 @@ fn engine(random: &mut Random, habits: &Habits, calls_inside: bool) -> Options {
         unclustered_percent: pick(random, [0, 25, 100]),
         dead_percent: pick(random, [5, 25, 100]),
         flush_order: pick(random, [FlushOrder::AsWritten, FlushOrder::ByKey]),
+        storage_from_level: storage_from_level.filter(|level| kept != Kept::InMemory && *level < levels),
+        block_cache_bytes: pick(random, [16 << 10, 256 << 10, 64 << 20]),
+        compression: pick(random, [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }]),
         delegation: pick(random, [Delegation::Never, Delegation::Automatic, Delegation::Always]),
         settle_after: pick(random, [None, Some(Duration::ZERO), Some(Duration::from_millis(500))]),
         fabric_timeout: Duration::from_millis(100),

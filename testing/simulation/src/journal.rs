@@ -1,8 +1,9 @@
 //! Maps each shard's sequence numbers to writes of the model, and records which writes must outlive the process. This
 //! determines what a reopened database must hold.
 //!
-//! A shard is recovered to its state after one of the writes, at the earliest the last successful flush or sync. Each shard has its own end. Keys passed on by a moved bound are in the tables of
-//! the receiving shard before the bound is recorded.
+//! A shard is recovered to its state after one of the writes, at the earliest the last one that a flush, a sync or a durable
+//! write covers. Each shard has its own end, unless a log of all shards leads the tables: then all of them are recovered to
+//! one moment. Keys passed on by a moved bound are in the tables of the receiving shard before the bound is recorded.
 
 use crate::model::{Model, Moment};
 use forebay_base::KeyOrder;
@@ -12,14 +13,24 @@ use forebay_engine::Db;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     shards: Vec<Shard>,
+    /// All shards are recovered to the same moment.
+    has_one_end: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Shard {
-    /// Published numbers after writes, ascending, each with the last moment at which it was current.
-    written: Vec<(u64, Moment)>,
-    /// The number that a successful flush or sync covers.
+    /// Published numbers after writes, ascending.
+    written: Vec<Written>,
+    /// The number up to which everything outlives the process.
     durable: u64,
+}
+
+/// A published number, with the first and the last moment at which it was current.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    number: u64,
+    since: Moment,
+    until: Moment,
 }
 
 /// Each shard's published number.
@@ -34,59 +45,67 @@ pub(crate) fn opened_at(db: &Db) -> Vec<u64> {
 
 impl Journal {
     /// A journal of a database that was just opened, at the model's moment 0.
-    pub(crate) fn begin(numbers: &[u64]) -> Self {
-        let shard = |&number: &u64| Shard { written: vec![(number, 0)], durable: number };
-        Self { shards: numbers.iter().map(shard).collect() }
+    pub(crate) fn begin(numbers: &[u64], has_one_end: bool) -> Self {
+        let begun = |&number: &u64| Written { number, since: 0, until: 0 };
+        let shard = |number: &u64| Shard { written: vec![begun(number)], durable: *number };
+        Self { shards: numbers.iter().map(shard).collect(), has_one_end }
     }
 
-    /// Records a successful write.
+    /// Records a write, or what took numbers and changed nothing.
     pub(crate) fn wrote(&mut self, numbers: &[u64], moment: Moment) {
         for (shard, &number) in self.shards.iter_mut().zip(numbers) {
             match shard.written.last_mut() {
                 // The writes went to other shards, so this one is unchanged at the later moment.
-                Some(last) if last.0 == number => last.1 = moment,
-                _ => shard.written.push((number, moment)),
+                Some(last) if last.number == number => last.until = moment,
+                _ => shard.written.push(Written { number, since: moment, until: moment }),
             }
         }
     }
 
-    /// Records a successful flush or sync. Before it, the shards had published `numbers`.
+    /// Records that everything up to `numbers` outlives the process.
     pub(crate) fn survives(&mut self, numbers: &[u64]) {
         for (shard, &number) in self.shards.iter_mut().zip(numbers) {
             shard.durable = shard.durable.max(number);
-            let passed = shard.written.partition_point(|entry| entry.0 <= shard.durable).saturating_sub(1);
+            let passed = shard.written.partition_point(|entry| entry.number <= shard.durable).saturating_sub(1);
             shard.written.drain(..passed);
         }
     }
 
     /// The earliest moment to which a shard may be recovered.
     pub(crate) fn oldest(&self) -> Moment {
-        self.shards.iter().filter_map(|shard| shard.written.first()).map(|entry| entry.1).min().unwrap_or(Moment::MAX)
+        self.shards
+            .iter()
+            .filter_map(|shard| shard.written.first())
+            .map(|entry| entry.until)
+            .min()
+            .unwrap_or(Moment::MAX)
     }
 
-    /// Whether there are writes that no successful flush or sync covers.
+    /// Whether there are writes that need not outlive the process.
     pub(crate) fn has_more_than_durable(&self) -> bool {
-        self.shards.iter().any(|shard| shard.written.last().is_some_and(|last| last.0 > shard.durable))
+        self.shards.iter().any(|shard| shard.written.last().is_some_and(|last| last.number > shard.durable))
     }
 
     /// The contents of a database whose shards were recovered to `numbers`.
     pub(crate) fn recovered(&self, model: &Model, order: KeyOrder, bounds: &[Vec<u8>], numbers: &[u64]) -> Model {
         assert_eq!(self.shards.len(), numbers.len());
-        let moments: Vec<Moment> = self.shards.iter().zip(numbers).map(|(shard, &number)| shard.at(number)).collect();
-        model.cut(|key| moments[bounds.partition_point(|bound| order.compare(bound, key).is_le())])
+        let found: Vec<Written> = self.shards.iter().zip(numbers).map(|(shard, &number)| shard.at(number)).collect();
+        if self.has_one_end {
+            let since = found.iter().map(|entry| entry.since).max();
+            let until = found.iter().map(|entry| entry.until).min();
+            assert!(since <= until, "no moment at which all shards were as they were found: {found:?}, {numbers:?}");
+        }
+        model.cut(|key| found[bounds.partition_point(|bound| order.compare(bound, key).is_le())].until)
     }
 }
 
 impl Shard {
-    fn at(&self, number: u64) -> Moment {
+    fn at(&self, number: u64) -> Written {
         let durable = self.durable;
-        assert!(
-            number >= durable,
-            "a flush or sync up to {durable} was answered, and {number} is the last that is there"
-        );
+        assert!(number >= durable, "everything up to {durable} was durable, and {number} is the last that is there");
         // Records that move between shards have numbers but change nothing, so a shard may end in the middle of them.
-        let passed = self.written.partition_point(|entry| entry.0 <= number);
+        let passed = self.written.partition_point(|entry| entry.number <= number);
         let last = passed.checked_sub(1).and_then(|at| self.written.get(at));
-        last.map_or_else(|| panic!("{number} is before the first number that may be found"), |entry| entry.1)
+        *last.unwrap_or_else(|| panic!("{number} is before the first number that may be found"))
     }
 }

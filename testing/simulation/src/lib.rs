@@ -1,4 +1,4 @@
-//! Seeded runs of a whole database: engine, memory node and the network between them, on one thread.
+//! Seeded runs of a whole database: engine, memory nodes, the network between them, and storage, on one thread.
 //!
 //! ```text
 //!            calls, checked against a model          steps of background work
@@ -16,25 +16,37 @@
 //! step waits, calls may run (a flush meets writes). Interactions of two threads inside one memtable are covered by
 //! loom and shuttle, not here.
 //!
+//! The storage is a disk or an object store in memory. Its operations take no time, and nothing else runs meanwhile, but
+//! before any of them the process may be struck: killed, with or without the loss of power, or taken over. Operations
+//! fail, replies are lost, and what was asked for may be done late. What must be found afterwards follows from the
+//! durability of each write (see `journal`).
+//!
 //! | module | what |
 //! |---|---|
 //! | `stage` | the network, the nodes, the database, and the work done while somebody waits |
 //! | `workers` | processes that run jobs of the database, while somebody waits |
+//! | `store` | the storage |
+//! | `clock` | the time of day by which keys expire |
 //! | `calls` | random calls, each checked against a model |
 //! | `run` | one seed from the start to the end |
+//! | `images` | images of the storage at any moment of a run, each opened and checked |
 
 #![forbid(unsafe_code)]
 
 mod calls;
+mod clock;
 mod draw;
+mod images;
 mod journal;
 mod model;
 mod reads;
 mod run;
 mod stage;
+mod store;
 mod totals;
 mod walker;
 mod workers;
 
+pub use images::{ImageReport, run_images};
 pub use run::{Report, RunOptions, run_seed};
 pub use totals::Totals;

@@ -1,16 +1,32 @@
 //! The expected contents of a database: a sorted map that remembers its past, as far back as a reader may ask.
 //!
 //! Each write of the database is a moment. A key has its values with the moments at which they were set, so a snapshot
-//! costs nothing but its moment.
+//! costs nothing but its moment. That time passes is a moment, too: what has expired by then is not there from then on.
 
 use forebay_base::KeyOrder;
+use forebay_base::record::is_expired;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// Number of earlier writes.
 pub(crate) type Moment = u64;
 
-type Values = Vec<(Moment, Option<Vec<u8>>)>;
+type Values = Vec<Version>;
+
+/// What a key has from a moment on.
+#[derive(Debug, Clone)]
+struct Version {
+    since: Moment,
+    value: Option<Vec<u8>>,
+    /// When the value is gone, if it is not replaced before.
+    expiry_ms: Option<u64>,
+}
+
+impl Version {
+    fn at(&self, time_ms: u64) -> Option<&[u8]> {
+        self.value.as_deref().filter(|_| !is_expired(self.expiry_ms, time_ms))
+    }
+}
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +34,8 @@ pub(crate) struct Model {
     keys: BTreeMap<Vec<u8>, Values>,
     now: Moment,
     oldest: Moment,
+    /// Times by which keys expire, ascending, and the moments from which on they are.
+    times: Vec<(Moment, u64)>,
 }
 
 impl Model {
@@ -28,6 +46,23 @@ impl Model {
     /// Forgets the past before `oldest`, which nobody asks for.
     pub(crate) fn forget_before(&mut self, oldest: Moment) {
         self.oldest = oldest;
+        let passed = self.times.partition_point(|time| time.0 <= oldest).saturating_sub(1);
+        self.times.drain(..passed);
+    }
+
+    /// Notes the time by which keys expire. Returns whether it is a new one, and so a moment.
+    pub(crate) fn pass_time(&mut self, time_ms: u64) -> bool {
+        let is_new = self.times.last().is_none_or(|time| time.1 < time_ms);
+        if is_new {
+            self.now += 1;
+            self.times.push((self.now, time_ms));
+        }
+        is_new
+    }
+
+    fn time_at(&self, moment: Moment) -> u64 {
+        let passed = self.times.partition_point(|time| time.0 <= moment);
+        passed.checked_sub(1).and_then(|at| self.times.get(at)).map_or(0, |time| time.1)
     }
 
     /// Begins the next write.
@@ -35,13 +70,22 @@ impl Model {
         self.now += 1;
     }
 
-    /// Part of the write: sets the value of a key, or deletes it.
-    pub(crate) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let (now, oldest) = (self.now, self.oldest);
+    /// Part of the write: sets the value of a key, until it expires.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expiry_ms: Option<u64>) {
+        self.set(key, Version { since: self.now, value: Some(value.to_vec()), expiry_ms });
+    }
+
+    /// Part of the write: deletes a key.
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.set(key, Version { since: self.now, value: None, expiry_ms: None });
+    }
+
+    fn set(&mut self, key: &[u8], version: Version) {
+        let oldest = self.oldest;
         let set = |values: &mut Values| {
-            let past = values.partition_point(|(moment, _)| *moment <= oldest).saturating_sub(1);
+            let past = values.partition_point(|version| version.since <= oldest).saturating_sub(1);
             values.drain(..past);
-            values.push((now, value.map(<[u8]>::to_vec)));
+            values.push(version);
         };
         match self.keys.get_mut(key) {
             Some(values) => set(values),
@@ -60,14 +104,14 @@ impl Model {
         };
         let now = self.now;
         for (_, values) in self.keys.range_mut::<[u8], _>((low, high)) {
-            if values.last().is_some_and(|(_, value)| value.is_some()) {
-                values.push((now, None));
+            if values.last().is_some_and(|version| version.value.is_some()) {
+                values.push(Version { since: now, value: None, expiry_ms: None });
             }
         }
     }
 
     pub(crate) fn get(&self, key: &[u8], at: Moment) -> Option<&[u8]> {
-        value_at(self.keys.get(key)?, at)
+        version_at(self.keys.get(key)?, at)?.at(self.time_at(at))
     }
 
     /// The entries from `start` on, in `order`, as of a moment.
@@ -100,33 +144,34 @@ impl Model {
     }
 
     fn ascending(&self, range: (Bound<&[u8]>, Bound<&[u8]>), at: Moment) -> Entries<'_> {
-        Box::new(self.keys.range::<[u8], _>(range).filter_map(move |entry| entry_at(entry, at)))
+        let time_ms = self.time_at(at);
+        Box::new(self.keys.range::<[u8], _>(range).filter_map(move |entry| entry_at(entry, at, time_ms)))
     }
 
     fn descending(&self, range: (Bound<&[u8]>, Bound<&[u8]>), at: Moment) -> Entries<'_> {
-        Box::new(self.keys.range::<[u8], _>(range).rev().filter_map(move |entry| entry_at(entry, at)))
+        let time_ms = self.time_at(at);
+        Box::new(self.keys.range::<[u8], _>(range).rev().filter_map(move |entry| entry_at(entry, at, time_ms)))
     }
 
-    /// The model reduced, for each key, to the writes up to that key's own moment.
+    /// The model reduced, for each key, to the writes up to that key's own moment, at the present time.
     pub(crate) fn cut(&self, moment_of: impl Fn(&[u8]) -> Moment) -> Self {
         let left = self.keys.iter().filter_map(|(key, values)| {
-            let value = value_at(values, moment_of(key))?;
-            Some((key.clone(), vec![(0, Some(value.to_vec()))]))
+            let version = version_at(values, moment_of(key)).filter(|version| version.value.is_some())?;
+            Some((key.clone(), vec![Version { since: 0, ..version.clone() }]))
         });
-        Self { keys: left.collect(), now: 0, oldest: 0 }
+        Self { keys: left.collect(), now: 0, oldest: 0, times: vec![(0, self.time_at(self.now))] }
     }
 }
 
 /// Keys with values, in an order.
 pub(crate) type Entries<'a> = Box<dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a>;
 
-fn value_at(values: &Values, at: Moment) -> Option<&[u8]> {
-    let newest = values.iter().rev().find(|(moment, _)| *moment <= at)?;
-    newest.1.as_deref()
+fn version_at(values: &Values, at: Moment) -> Option<&Version> {
+    values.iter().rev().find(|version| version.since <= at)
 }
 
-fn entry_at<'a>((key, values): (&'a Vec<u8>, &'a Values), at: Moment) -> Option<(&'a [u8], &'a [u8])> {
-    Some((key, value_at(values, at)?))
+fn entry_at<'a>((key, values): (&'a Vec<u8>, &'a Values), at: Moment, time_ms: u64) -> Option<(&'a [u8], &'a [u8])> {
+    Some((key, version_at(values, at)?.at(time_ms)?))
 }
 
 pub(crate) fn reverse(order: KeyOrder) -> KeyOrder {

@@ -91,6 +91,7 @@ impl Calls {
 
     /// Reads everything, now and as of each snapshot.
     pub(crate) fn check_all(&mut self, db: &Db) {
+        self.look_at_clock(db);
         let snapshots = std::mem::take(&mut self.snapshots);
         for (snapshot, moment) in &snapshots {
             let result = db.iter_at(snapshot).and_then(|iterator| self.expect_all(iterator, *moment));

@@ -1,9 +1,10 @@
 //! One seed from start to end.
 
 use crate::calls::Calls;
-use crate::draw::{Drawn, draw};
+use crate::draw::{Drawn, NAME, draw};
 use crate::model::Model;
 use crate::stage::{Process, Stage, Strike};
+use crate::store::Store;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Statistics};
 use forebay_env::Random;
@@ -19,6 +20,13 @@ const MOST_COMPACTIONS: u64 = 50;
 /// Maximum bytes of a shard's manifest, including its spare, and of the memory it holds for a flush while memory is
 /// short. A log is several times as long as the longest version was.
 const OWN_BYTES: u64 = 512 << 10;
+
+/// Calls for each fault of a storage that fails.
+const FAULTLESS_CALLS: u64 = 200;
+/// Calls for each time that somebody opens such a storage again.
+const CALLS_BEFORE_RESTART: u64 = 1000;
+/// Maximum number of waits, and of operations of the storage, before a strike.
+const STRIKES_WITHIN: u64 = 60;
 
 /// Options of a run.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +58,8 @@ pub struct Report {
     pub crashes: u64,
     /// Compute nodes killed deliberately.
     pub kills: u64,
+    /// Of these, those whose storage lost power.
+    pub power_losses: u64,
     /// Databases taken over while their process lived.
     pub takeovers: u64,
     /// Databases reopened with the flushed data.
@@ -75,6 +85,7 @@ impl Report {
         self.worker_kills += other.worker_kills;
         self.crashes += other.crashes;
         self.kills += other.kills;
+        self.power_losses += other.power_losses;
         self.takeovers += other.takeovers;
         self.recoveries += other.recoveries;
         self.losses += other.losses;
@@ -101,7 +112,15 @@ impl Report {
 /// # Errors
 /// A description of the failure.
 pub fn run_seed(seed: u64, options: &RunOptions) -> Result<Report, String> {
-    std::panic::catch_unwind(AssertUnwindSafe(|| Run::new(seed, options).run())).map_err(|panic| {
+    caught(|| Run::new(seed, options).run()).map_err(|why| {
+        let Drawn { kept, habits, nodes, .. } = draw(&mut Random::seeded(seed));
+        format!("{why}\n{nodes} memory nodes, {kept:?}, {habits:?}")
+    })
+}
+
+/// Runs `body`; a panic is an error with its text.
+pub(crate) fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
     })
@@ -171,6 +190,9 @@ impl Run {
             if self.random.one_in(1, 64) {
                 self.stage.step(&process.db);
             }
+            if self.drawn.habits.storage_fails && self.random.one_in(1, FAULTLESS_CALLS) {
+                process.store.iter().for_each(|store| store.fail_soon(&mut self.random));
+            }
             self.stage.call(|calls| calls.any_call(&process.db));
             made += 1;
             self.let_zombie_act();
@@ -185,7 +207,8 @@ impl Run {
 
     /// Begins calls on a database that was opened with the contents of the model.
     fn begin(&mut self, process: &Process, model: Model) -> Option<Calls> {
-        let calls = Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, model);
+        let calls =
+            Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, &self.stage.clock, model);
         self.stage.set_calls(calls)
     }
 
@@ -198,7 +221,12 @@ impl Run {
                 self.stage.crash_node();
             }
             Fault::Strike(strike) if self.random.one_in(1, 3) => self.stage.strike(strike),
-            Fault::Strike(strike) => self.stage.arm(strike, self.random.below(60)),
+            Fault::Strike(strike) => {
+                let after = self.random.below(STRIKES_WITHIN);
+                if self.random.one_in(1, 2) || !self.stage.arm_in_storage(strike, after) {
+                    self.stage.arm(strike, after);
+                }
+            }
         }
     }
 
@@ -211,9 +239,14 @@ impl Run {
             }
             Some(_) => {
                 self.report.kills += 1;
+                if self.stage.store().is_some() && self.random.one_in(1, 2) {
+                    self.lose_power(&process);
+                }
                 self.open_again(process)
             }
-            None if process.db.failure().is_some() || self.is_given_up(&process) => self.open_again(process),
+            None if process.db.failure().is_some() || self.is_given_up(&process) || self.is_restarted() => {
+                self.open_again(process)
+            }
             None => process,
         }
     }
@@ -223,12 +256,26 @@ impl Run {
         self.random.one_in(1, 500) && !self.stage.lives_on(process)
     }
 
+    /// A storage that fails may have to be opened again. Somebody does that in the end.
+    fn is_restarted(&mut self) -> bool {
+        self.drawn.habits.storage_fails && self.random.one_in(1, CALLS_BEFORE_RESTART)
+    }
+
     fn taken_over(&mut self, process: Process, successor: Process) -> Process {
         self.end_zombie();
         self.stage.set_process(&successor);
         let calls = self.recover(&successor);
         self.zombie = Some(Zombie { process, calls, calls_left: ZOMBIE_CALLS });
         successor
+    }
+
+    /// The machine of all processes loses power.
+    fn lose_power(&mut self, process: &Process) {
+        self.report.power_losses += 1;
+        process.kill();
+        self.zombie.iter().for_each(|zombie| zombie.process.kill());
+        self.end_zombie();
+        self.stage.lose_power(&mut self.random);
     }
 
     /// Reopens the database after it has failed for good.
@@ -289,13 +336,15 @@ impl Run {
         let closed = process.db.close();
         process.kill();
         if let Err(error) = closed {
-            let explained = [ErrorKind::Fenced, ErrorKind::Unavailable, ErrorKind::TimedOut];
-            assert!(explained.contains(&error.kind()), "{}: {error}", error.kind());
+            let explained = [ErrorKind::Fenced, ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Closed];
+            let is_explained = explained.contains(&error.kind()) || self.drawn.habits.storage_fails;
+            assert!(is_explained, "{}: {error}", error.kind());
         }
     }
 
     fn finish(&mut self, mut process: Process) {
         self.end_zombie();
+        process.store.iter().for_each(Store::forget_interrupt);
         self.stage.call(|calls| calls.release());
         if self.drawn.habits.may_be_full {
             process = self.make_room(process);
@@ -327,7 +376,7 @@ impl Run {
                 self.stage.call(|calls| calls.compact_all(&process.db));
                 return process;
             }
-            process = self.go_on(process);
+            process = if self.drawn.habits.storage_fails { self.open_again(process) } else { self.go_on(process) };
             while self.stage.step(&process.db) {}
             self.stage.network.clock().sleep(std::time::Duration::from_millis(100));
         }
@@ -351,12 +400,21 @@ impl Run {
     }
 
     fn destroy(&mut self, process: &Process) {
-        let name = self.drawn.engine.name.as_deref().unwrap_or_default();
         let clients = process.clients();
-        let is_gone = (0..20).any(|_| match Db::destroy(clients, name) {
+        let storage = process.store.as_ref().map(|store| store.storage(self.random.word()));
+        let destroy = || match &storage {
+            Some(storage) => Db::destroy_stored(storage, clients, NAME),
+            None => Db::destroy(clients, NAME),
+        };
+        let is_gone = (0..20).any(|_| match destroy() {
             Err(error) => error.kind() == ErrorKind::NotFound,
             Ok(()) => true,
         });
+        if let Some(storage) = storage.filter(|_| is_gone && self.drawn.is_faultless()) {
+            let left = storage.objects().list(None).expect("storage that does not fail");
+            let left: Vec<_> = left.iter().filter(|object| object.name.as_str().contains("/segment/")).collect();
+            assert!(left.is_empty(), "a database that was dropped is left in storage: {left:?}");
+        }
         let may_remain = !self.drawn.is_faultless() || !self.stage.lives_on(process);
         assert!(is_gone || may_remain, "a database that nobody has open cannot be dropped");
         if !is_gone {
@@ -381,7 +439,9 @@ impl Run {
         assert!(operations >= self.operations);
         assert!(flushes >= 2 && compactions >= 3, "too little went on: {:?}", self.report);
         assert!(compactions <= MOST_COMPACTIONS * flushes, "compactions without end: {:?}", self.report);
-        assert!(crashes + kills + takeovers > 0 && recoveries + losses > 0, "nothing went wrong: {:?}", self.report);
+        // A storage that fails may be opened again before a fault that was to come.
+        let has_faults = crashes + kills + takeovers > 0 || self.drawn.habits.storage_fails;
+        assert!(has_faults && recoveries + losses > 0, "nothing went wrong: {:?}", self.report);
     }
 }
 

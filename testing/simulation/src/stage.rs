@@ -2,13 +2,15 @@
 //! the network.
 
 use crate::calls::Calls;
+use crate::clock::DayClock;
 use crate::draw::Drawn;
 use crate::journal::opened_at;
+use crate::store::Store;
 use crate::workers::{WorkerStrike, Workers};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options};
 use forebay_env::sync::{Mutex, lock};
-use forebay_env::{Nanos, Random};
+use forebay_env::{Clock, Nanos, Random};
 use forebay_fabric::sim::{Order, SimNetwork, SimOptions};
 use forebay_fabric::{Link, NodeIdentity};
 use forebay_memory_client::{ClientOptions, MemoryClient};
@@ -46,7 +48,7 @@ pub(crate) struct Nested {
     pub(crate) calls: u64,
 }
 
-/// A fault that strikes a process while it waits for the network.
+/// A fault that strikes a process while it waits for the network, or between two operations of its storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strike {
     /// It is killed.
@@ -64,16 +66,20 @@ pub(crate) struct Process {
     links: Vec<Arc<dyn Link>>,
     clients: Vec<Arc<MemoryClient>>,
     lives: Vec<NodeIdentity>,
+    /// Its handle on the storage.
+    pub(crate) store: Option<Store>,
 }
 
 impl Process {
     pub(crate) fn kill(&self) {
         self.links.iter().for_each(|link| link.close());
+        self.store.iter().for_each(Store::end);
     }
 
-    /// Whether the memory nodes are those of `before`, in the same lives.
+    /// Whether what outlives a process was there for this one: in storage, or on memory nodes that live the lives that `before`
+    /// knew.
     pub(crate) fn continues(&self, before: &Self) -> bool {
-        self.lives == before.lives
+        self.store.is_some() || self.lives == before.lives
     }
 
     pub(crate) fn clients(&self) -> &[Arc<MemoryClient>] {
@@ -117,10 +123,22 @@ pub(crate) struct Stage {
     calls: Arc<Mutex<Option<Calls>>>,
     pub(crate) workers: Arc<Workers>,
     drawn: Arc<Drawn>,
+    store: Option<Store>,
+    /// The databases' clock.
+    pub(crate) clock: Arc<DayClock>,
 }
+
+/// The time of day at which runs begin, in milliseconds since 1970.
+const FIRST_DAY_MS: u64 = 1_000_000_000;
 
 impl Stage {
     pub(crate) fn new(seed: u64, drawn: Drawn) -> Self {
+        let store = Store::new(drawn.kept);
+        Self::with(seed, drawn, store, FIRST_DAY_MS)
+    }
+
+    /// A stage with what lies in a storage already, at a time of day.
+    pub(crate) fn with(seed: u64, drawn: Drawn, store: Option<Store>, time_ms: u64) -> Self {
         let mut random = Random::seeded(seed);
         let options = SimOptions {
             order: [Order::Total, Order::Writes, Order::None][random.below(3) as usize],
@@ -145,12 +163,15 @@ impl Stage {
             a_worker_sleeps: false,
         };
         let workers = Workers::new(network.clone(), 1..drawn.nodes + 1, drawn.workers, CALL_TIMEOUT);
+        let clock = Arc::new(DayClock::new(network.clock(), time_ms));
         let stage = Self {
             network,
             nodes: Arc::new((0..drawn.nodes).map(|_| Mutex::default()).collect()),
             inside: Arc::new(Mutex::new(inside)),
             calls: Arc::default(),
             workers: Arc::new(workers),
+            store,
+            clock,
             drawn: Arc::new(drawn),
         };
         stage.start_nodes();
@@ -162,6 +183,7 @@ impl Stage {
     /// Ends everything: nobody works any more while somebody waits. Until then the network holds this stage.
     pub(crate) fn leave(&self) {
         self.network.clear_progress_hook();
+        self.forget();
     }
 
     #[cfg(test)]
@@ -194,12 +216,24 @@ impl Stage {
         }
     }
 
-    /// Starts all nodes. A lost node has lost part of the database, so the others are restarted too.
+    /// Starts all nodes. A lost node has lost part of a database that has no storage, so the others are restarted too.
     fn start_again(&self) {
         if self.numbers().any(|number| self.network.running(number).is_none()) {
-            self.crash_nodes();
+            if self.store.is_none() {
+                self.crash_nodes();
+            }
             self.start_nodes();
         }
+    }
+
+    /// The storage loses power.
+    pub(crate) fn lose_power(&self, random: &mut Random) {
+        self.store.iter().for_each(|store| store.lose_power(random));
+    }
+
+    /// What lies in storage, on a handle of its own.
+    pub(crate) fn store(&self) -> Option<Store> {
+        self.store.as_ref().map(Store::handle)
     }
 
     /// Crashes a node; everything that it held is lost.
@@ -246,6 +280,9 @@ impl Stage {
             if self.drawn.habits.may_be_full {
                 explained.push(ErrorKind::Full);
             }
+            if self.drawn.habits.storage_fails {
+                explained.extend([ErrorKind::Full, ErrorKind::Io]);
+            }
             assert!(explained.contains(&error.kind()), "opening: {}: {error}", error.kind());
         }
         opened
@@ -266,10 +303,22 @@ impl Stage {
             links.push(link);
         }
         let lives = clients.iter().map(|client| client.node()).collect();
-        let options = Options { takeover, clock: self.network.clock(), ..self.drawn.engine.clone() };
+        let store = self.store();
+        let nonce = {
+            let mut inside = lock(&self.inside);
+            if self.drawn.habits.storage_fails && inside.random.one_in(1, 4) {
+                store.iter().for_each(|store| store.fail_soon(&mut inside.random));
+            }
+            inside.random.word()
+        };
+        let storage = store.as_ref().map(|store| store.storage(nonce));
+        // What one process has found expired, the next one does not find, either, as far as the clock goes on.
+        self.clock.advance(0);
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let options = Options { takeover, clock, storage, ..self.drawn.engine.clone() };
         let db = Db::open(&clients, options)?;
         let found = opened_at(&db);
-        Ok(Process { found, db, links, clients, lives })
+        Ok(Process { found, db, links, clients, lives, store })
     }
 
     /// Forgets the process: nothing of it runs any more while somebody waits.
@@ -283,6 +332,22 @@ impl Stage {
         lock(&self.inside).armed = Some((strike, waits));
     }
 
+    /// Schedules a strike on the process after some more operations of its storage. Returns false when it has none.
+    pub(crate) fn arm_in_storage(&self, strike: Strike, operations: u64) -> bool {
+        let store = lock(&self.inside).process.as_ref().and_then(|process| process.store.clone());
+        let Some(store) = store else { return false };
+        let stage = self.clone();
+        store.interrupt_after(operations, move || stage.strike_inside(strike));
+        true
+    }
+
+    /// Strikes while something of the process is on the stack.
+    fn strike_inside(&self, strike: Strike) {
+        let before = self.enter(Running::Inner);
+        self.strike(strike);
+        self.enter(before);
+    }
+
     /// The strike since the last call, and the process that took over.
     pub(crate) fn take_struck(&self) -> Option<(Strike, Option<Process>)> {
         let mut inside = lock(&self.inside);
@@ -292,7 +357,10 @@ impl Stage {
 
     /// Strikes now.
     pub(crate) fn strike(&self, strike: Strike) {
-        let process = lock(&self.inside).process.clone();
+        let process = {
+            let inside = lock(&self.inside);
+            inside.process.clone().filter(|_| inside.struck.is_none())
+        };
         let Some(process) = process else { return };
         let successor = match strike {
             Strike::Kill => {
@@ -444,11 +512,8 @@ impl Stage {
             return;
         }
         if let Some(strike) = inside.due() {
-            inside.running = Running::Inner;
             drop(inside);
-            self.strike(strike);
-            self.enter(running);
-            return;
+            return self.strike_inside(strike);
         }
         let chance = match running {
             Running::Call => 16,

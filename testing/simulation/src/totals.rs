@@ -49,7 +49,7 @@ impl Totals {
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { operations, failed, full, flushes, compactions, near_data_compactions, .. } = self.sum;
-        let Report { offloaded_compactions, worker_kills, .. } = self.sum;
+        let Report { offloaded_compactions, worker_kills, power_losses, .. } = self.sum;
         let Report { crashes, kills, takeovers, recoveries, losses, nested_steps, nested_calls, .. } = self.sum;
         writeln!(
             f,
@@ -59,7 +59,8 @@ impl fmt::Display for Totals {
         )?;
         writeln!(
             f,
-            "{crashes} memory nodes crashed, {kills} compute nodes killed, {takeovers} taken over; {recoveries} \
+            "{crashes} memory nodes crashed, {kills} compute nodes killed ({power_losses} of them without power), \
+             {takeovers} taken over; {recoveries} \
              databases found again, {losses} lost; {nested_steps} steps inside of calls, {nested_calls} calls inside \
              of steps"
         )?;

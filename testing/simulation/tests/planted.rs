@@ -1,25 +1,60 @@
-//! Bugs planted in the engine. Some seed finds each of those that can show on one thread.
-//! `crates/engine/tests/planted.rs` finds those that show only between threads.
+//! Bugs planted in the engine and in its storage. Some seed, or some image of the storage, finds each of those that can show on
+//! one thread. `crates/engine/tests/planted.rs` finds those that show only between threads.
 
 use forebay_engine::planted::{Bug, plant};
-use forebay_simulation::{RunOptions, run_seed};
+use forebay_simulation::{RunOptions, run_images, run_seed};
+use forebay_storage::planted as storage;
+use std::fmt::Debug;
 
 /// Number of seeds to try.
 const SEEDS: u64 = 400;
 const OPERATIONS: u64 = 5000;
+const IMAGES: u64 = 30;
+
+/// The bugs of the storage that a whole database soon shows: not those that rot shows, nor those of two that commit or
+/// recover at the same moment. `testing/storage` finds all of them.
+const OF_STORAGE: [storage::Bug; 7] = [
+    storage::Bug::LostReplyFences,
+    storage::Bug::AcknowledgedBeforeSync,
+    storage::Bug::SealIsNotSeen,
+    storage::Bug::HolesAreSkipped,
+    storage::Bug::FolderIsNotSynced,
+    storage::Bug::ObjectIsNotSynced,
+    storage::Bug::NameIsNotSynced,
+];
 
 /// One test for all bugs, in sequence: a bug is planted for the whole process.
 #[test]
 fn planted_bugs_are_found() {
-    let options = RunOptions { operations: OPERATIONS };
     for seed in 0..4 {
-        run_seed(seed, &options).unwrap_or_else(|why| panic!("seed {seed}, without a bug: {why}"));
+        find(seed).unwrap_or_else(|why| panic!("seed {seed}, without a bug: {why}"));
     }
-    for bug in Bug::OF_ORDER {
+    for bug in Bug::OF_ORDER.into_iter().chain(Bug::OF_STORAGE).chain(Bug::OF_EXPIRY) {
         plant(Some(bug));
-        let found = (0..SEEDS).find_map(|seed| Some((seed, run_seed(seed, &options).err()?)));
+        let found = found();
         plant(None);
-        let (seed, why) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {SEEDS} seeds"));
-        println!("{bug:?}: seed {seed}: {why}");
+        expect(bug, found);
     }
+    for bug in OF_STORAGE {
+        storage::plant(Some(bug));
+        let found = found();
+        storage::plant(None);
+        expect(bug, found);
+    }
+}
+
+/// What a seed finds.
+fn find(seed: u64) -> Result<(), String> {
+    run_seed(seed, &RunOptions { operations: OPERATIONS })?;
+    run_images(seed, IMAGES).map(|_| ())
+}
+
+/// The first seed that finds something, and what.
+fn found() -> Option<(u64, String)> {
+    (0..SEEDS).find_map(|seed| Some((seed, find(seed).err()?)))
+}
+
+fn expect(bug: impl Debug, found: Option<(u64, String)>) {
+    let (seed, why) = found.unwrap_or_else(|| panic!("{bug:?} was not found in {SEEDS} seeds"));
+    println!("{bug:?}: seed {seed}: {why}");
 }

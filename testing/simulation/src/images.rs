@@ -1,0 +1,141 @@
+//! Images of a database's storage: what is found when power fails before any of its operations, with some of what was not
+//! synced. Each can be verified as it lies, and opens, and holds what was acknowledged.
+
+use crate::calls::Calls;
+use crate::draw::{Drawn, NAME, draw_imaged};
+use crate::journal::{Journal, published};
+use crate::model::Model;
+use crate::run::caught;
+use crate::stage::{Process, Stage};
+use crate::store::Store;
+use forebay_engine::StoredDatabase;
+use forebay_env::Random;
+use forebay_env::sync::{Mutex, lock};
+use std::sync::Arc;
+
+/// Maximum number of operations before an image is taken. Many calls have fewer; most flushes and compactions have more.
+const TAKEN_WITHIN: u64 = 24;
+/// Memory of each node that an image is opened with.
+const MEMORY_BYTES: u64 = 8 << 20;
+
+/// Counts of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ImageReport {
+    /// Images that were taken and opened.
+    pub images: u64,
+    /// Calls meanwhile.
+    pub calls: u64,
+    /// Of the images, those with writes in their log that no table had.
+    pub replayed: u64,
+    /// Of the images, those whose log had a torn end.
+    pub cut: u64,
+}
+
+impl ImageReport {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.images += other.images;
+        self.calls += other.calls;
+        self.replayed += other.replayed;
+        self.cut += other.cut;
+    }
+}
+
+/// Runs a seed until so many images were taken.
+///
+/// # Errors
+/// A description of the failure.
+pub fn run_images(seed: u64, images: u64) -> Result<ImageReport, String> {
+    caught(|| Images::new(seed).run(images))
+}
+
+struct Images {
+    random: Random,
+    drawn: Drawn,
+    stage: Stage,
+    report: ImageReport,
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        self.stage.leave();
+    }
+}
+
+impl Images {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::seeded(seed);
+        let drawn = draw_imaged(&mut random);
+        let stage = Stage::new(random.word(), drawn.clone());
+        Self { random, drawn, stage, report: ImageReport::default() }
+    }
+
+    fn run(mut self, images: u64) -> ImageReport {
+        let process = self.stage.open();
+        let calls = self.calls(&process, Model::default());
+        self.stage.set_calls(calls);
+        while self.report.images < images {
+            self.report.calls += 1;
+            let before = self.stage.call(|calls| {
+                let journal = calls.journal.clone();
+                calls.kept_from = Some(journal.oldest());
+                journal
+            });
+            let taken = self.take_soon(&process);
+            self.stage.call(|calls| calls.any_call(&process.db));
+            if self.random.one_in(1, 8) {
+                self.stage.step(&process.db);
+            }
+            if let Some(image) = lock(&taken).take() {
+                self.check(&image, before, &process);
+            }
+        }
+        process.store.iter().for_each(Store::forget_interrupt);
+        self.stage.call(Calls::release);
+        self.stage.forget();
+        process.db.close().expect("nothing goes wrong");
+        self.report
+    }
+
+    fn calls(&mut self, process: &Process, model: Model) -> Calls {
+        Calls::new(Random::seeded(self.random.word()), self.drawn.habits, &process.db, &self.stage.clock, model)
+    }
+
+    /// Has an image be taken before one of the next operations.
+    fn take_soon(&mut self, process: &Process) -> Arc<Mutex<Option<Store>>> {
+        let taken = Arc::<Mutex<Option<Store>>>::default();
+        if let (Some(store), Some(of)) = (&process.store, self.stage.store()) {
+            let (into, mut random) = (Arc::clone(&taken), Random::seeded(self.random.word()));
+            store.interrupt_after(self.random.below(TAKEN_WITHIN), move || *lock(&into) = Some(of.image(&mut random)));
+        }
+        taken
+    }
+
+    /// Opens an image that was taken since the journal was as it was `before`.
+    fn check(&mut self, image: &Store, mut before: Journal, process: &Process) {
+        self.report.images += 1;
+        let looked = StoredDatabase::new(&image.handle().storage(0), NAME).expect("an image has the database");
+        let verified = looked.verify(&mut |_| ()).expect("an image can be listed");
+        assert!(verified.problems.is_empty(), "an image has problems: {:?}", verified.problems);
+        let numbers = published(&process.db);
+        let drawn = Drawn { memory_bytes: MEMORY_BYTES, ..self.drawn.clone() };
+        let stage = Stage::with(self.random.word(), drawn, Some(image.handle()), self.stage.clock.latest_ms());
+        let opened = stage.open();
+        let order = self.drawn.habits.order;
+        let bounds = opened.db.shard_bounds();
+        let model = self.stage.call(|calls| {
+            before.wrote(&numbers, calls.model.now());
+            before.recovered(&calls.model, order, &bounds, &opened.found)
+        });
+        let mut calls = self.calls(&opened, model);
+        calls.check_all(&opened.db);
+        let recovery = opened.db.recovery().cloned().unwrap_or_default();
+        self.report.replayed += u64::from(recovery.log_groups > 0);
+        self.report.cut += u64::from(!recovery.cuts.is_empty());
+        assert_eq!(calls.failed, 0, "an image can be read");
+        calls.release();
+        opened.kill();
+        drop(opened);
+        stage.leave();
+    }
+}

@@ -1,0 +1,112 @@
+//! The storage of a simulated database: a disk that loses power, or an object store on whose way requests and replies are
+//! lost.
+//!
+//! Each process has a handle of its own. It ends with the process, goes wrong where the run says so, and may be where the
+//! process is struck.
+
+use crate::draw::Kept;
+use forebay_base::ErrorKind;
+use forebay_engine::{Storage, StorageOptions};
+use forebay_env::Random;
+use forebay_storage::{DiskFault, FileLogOptions, MemoryObjects, ObjectFault, ObjectLogOptions, SimDisk};
+use std::sync::Arc;
+
+/// Maximum number of operations before a planned fault shows.
+const SOON: u64 = 60;
+
+/// A handle on a storage.
+#[derive(Debug, Clone)]
+pub(crate) enum Store {
+    Disk(SimDisk),
+    Objects(MemoryObjects),
+}
+
+impl Store {
+    /// An empty storage of this kind; `None` for a database that has none.
+    pub(crate) fn new(kept: Kept) -> Option<Self> {
+        match kept {
+            Kept::OnDisk => Some(Self::Disk(SimDisk::new())),
+            Kept::InObjects => Some(Self::Objects(MemoryObjects::new())),
+            Kept::InMemory => None,
+        }
+    }
+
+    /// The handle of another process.
+    pub(crate) fn handle(&self) -> Self {
+        match self {
+            Self::Disk(disk) => Self::Disk(disk.handle()),
+            Self::Objects(objects) => Self::Objects(objects.handle()),
+        }
+    }
+
+    /// What a database is opened with. `nonce` tells processes apart.
+    pub(crate) fn storage(&self, nonce: u64) -> Storage {
+        let options = StorageOptions {
+            // Segments that are trimmed now and then.
+            file_log: FileLogOptions { segment_bytes: 16 << 10, reserve_bytes: 4 << 10 },
+            object_log: ObjectLogOptions { buffer_bytes: 8 << 10 },
+            ..StorageOptions::default()
+        };
+        match self {
+            Self::Disk(disk) => Storage::of_disk(Arc::new(disk.clone()), nonce, options),
+            Self::Objects(objects) => Storage::of_objects(Arc::new(objects.clone()), options),
+        }
+    }
+
+    /// Has one of the next operations go wrong.
+    pub(crate) fn fail_soon(&self, random: &mut Random) {
+        let after = random.below(SOON);
+        let kind = [ErrorKind::Full, ErrorKind::Io][random.below(2) as usize];
+        match self {
+            Self::Disk(disk) => {
+                let faults =
+                    [DiskFault::Lost, DiskFault::Refused(kind), DiskFault::Half(kind), DiskFault::Reported(kind)];
+                disk.fail_at(disk.steps() + after, faults[random.below(4) as usize]);
+            }
+            Self::Objects(objects) => {
+                let late = ObjectFault::Late(1 + random.below(30));
+                let refused = ObjectFault::Refused([ErrorKind::Unavailable, kind][random.below(2) as usize]);
+                let faults = [ObjectFault::ReplyLost, late, refused];
+                objects.fail_at(objects.steps() + after, faults[random.below(3) as usize]);
+            }
+        }
+    }
+
+    /// Calls `interrupt` before one of the next operations, in place of what was to be called before.
+    pub(crate) fn interrupt_after(&self, operations: u64, interrupt: impl FnOnce() + Send + 'static) {
+        match self {
+            Self::Disk(disk) => disk.interrupt_at(disk.steps().saturating_add(operations), interrupt),
+            Self::Objects(objects) => objects.interrupt_at(objects.steps().saturating_add(operations), interrupt),
+        }
+    }
+
+    /// Forgets whom to call.
+    pub(crate) fn forget_interrupt(&self) {
+        self.interrupt_after(u64::MAX, || ());
+    }
+
+    /// The process has ended: none of its operations does anything any more.
+    pub(crate) fn end(&self) {
+        match self {
+            Self::Disk(disk) => disk.end_at(0),
+            Self::Objects(objects) => objects.end_at(0),
+        }
+    }
+
+    /// What is found when power fails now, on a storage of its own.
+    pub(crate) fn image(&self, random: &mut Random) -> Self {
+        let image = match self {
+            Self::Disk(disk) => Self::Disk(disk.duplicate()),
+            Self::Objects(objects) => Self::Objects(objects.duplicate()),
+        };
+        image.lose_power(random);
+        image
+    }
+
+    /// Loses power. The processes that used it must have ended.
+    pub(crate) fn lose_power(&self, random: &mut Random) {
+        if let Self::Disk(disk) = self {
+            disk.lose_power(random);
+        }
+    }
+}
