@@ -7,7 +7,7 @@ use common::{Cluster, SetClock, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{
     CompactionPlace, CompactionStyle, Db, Durability, FlushOrder, Keyspaces, MergeOperator, MergeOperators, Options,
-    Snapshot, Syncing, WriteBatch,
+    ShardBounds, Snapshot, Syncing, WriteBatch,
 };
 use forebay_env::{Clock, Random};
 use forebay_storage::SimDisk;
@@ -179,6 +179,29 @@ fn operands_outlive_the_value_that_expires() {
     let db = cluster.open(clocked());
     assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"-1-2"[..]));
     db.close().unwrap();
+}
+
+#[test]
+fn operands_outlive_the_value_that_expires_where_a_bound_has_moved() {
+    let (cluster, clock) = (Cluster::start(256 << 20), Arc::new(SetClock::default()));
+    let options = Options { clock: Arc::clone(&clock) as Arc<dyn Clock>, shards: 2, ..merging(BRACKET) };
+    let db = cluster.open(Options { shard_bounds: ShardBounds::Given(vec![b"m".to_vec()]), ..options });
+    clock.set(1000);
+    for key in [b"a", b"b"] {
+        db.put_expiring(key, b"base", 1100).unwrap();
+        db.merge(key, b"1").unwrap();
+        db.merge(key, b"2").unwrap();
+    }
+    db.put(b"b", b"lasts").unwrap();
+    db.merge(b"b", b"3").unwrap();
+    db.move_bound(0, b"A").unwrap();
+    let get = |key: &[u8]| String::from_utf8(db.get(key).unwrap().unwrap()).unwrap();
+    assert_eq!([get(b"a"), get(b"b")], ["base[1][2]", "lasts[3]"]);
+    clock.set(1101);
+    assert_eq!([get(b"a"), get(b"b")], ["nothing[1][2]", "lasts[3]"]);
+    db.compact_range(None, None).unwrap();
+    db.move_bound(0, b"z").unwrap();
+    assert_eq!([get(b"a"), get(b"b")], ["nothing[1][2]", "lasts[3]"]);
 }
 
 #[test]

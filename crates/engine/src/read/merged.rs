@@ -15,11 +15,13 @@ use std::sync::Arc;
 
 /// The newest records of a key.
 #[derive(Debug, Default)]
-struct Chain {
+pub(crate) struct Chain {
     /// Newest first.
-    operands: Vec<Vec<u8>>,
+    pub(crate) operands: Vec<Vec<u8>>,
     newest: SequenceNumber,
-    value: Option<Vec<u8>>,
+    /// What they apply to, and when that expires.
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) expiry_ms: Option<u64>,
     /// Whether older records do not count.
     is_whole: bool,
 }
@@ -38,7 +40,10 @@ impl Chain {
                 self.operands.push(record.value.to_vec());
                 self.is_whole = false;
             }
-            Kind::Put if !time.is_past(record.expiry_ms) => self.value = Some(record.value.to_vec()),
+            Kind::Put if !time.is_past(record.expiry_ms) => {
+                self.value = Some(record.value.to_vec());
+                self.expiry_ms = record.expiry_ms;
+            }
             Kind::Put | Kind::Delete | Kind::RangeDelete | Kind::Nothing | Kind::Crossing => {}
         }
     }
@@ -59,12 +64,7 @@ impl Tree {
         (number, time): (SequenceNumber, ReadTime<'_>),
         mut found: impl FnMut(Record<'_>) -> Option<T>,
     ) -> Result<Option<T>> {
-        let mut chain = Chain::default();
-        add_from_memtables(view, key, number, time, &mut chain)?;
-        if !chain.is_whole {
-            self.add_from_tables(view, key, number, time, &mut chain)?;
-        }
-        let Chain { mut operands, newest, value, .. } = chain;
+        let Chain { mut operands, newest, value, .. } = self.chain(view, key, (number, time))?;
         operands.reverse();
         let value = match operands.is_empty() {
             true => value,
@@ -72,6 +72,25 @@ impl Tree {
         };
         let tag = Tag::new(newest, Kind::Put, false);
         Ok(value.and_then(|value| found(Record { tag, expiry_ms: None, key, value: &value })))
+    }
+
+    /// What the merged value of `key` is made of, as of a view and a number.
+    ///
+    /// # Errors
+    /// As for other reads.
+    #[cold]
+    pub(crate) fn chain(
+        &self,
+        view: &View,
+        key: &[u8],
+        (number, time): (SequenceNumber, ReadTime<'_>),
+    ) -> Result<Chain> {
+        let mut chain = Chain::default();
+        add_from_memtables(view, key, number, time, &mut chain)?;
+        if !chain.is_whole {
+            self.add_from_tables(view, key, number, time, &mut chain)?;
+        }
+        Ok(chain)
     }
 
     fn merge(&self, key: &[u8], value: Option<&[u8]>, operands: &[Vec<u8>]) -> Result<Vec<u8>> {

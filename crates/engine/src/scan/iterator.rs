@@ -14,6 +14,7 @@
 //! next batch; a step that leaves it at the other side turns the merge round at the first entry.
 //! Steps within the batch cost nothing, whichever way they go.
 
+use crate::read::merged::Chain;
 use crate::scan::cursor::{MemtableCursor, Source};
 use crate::scan::delegated::{DelegatedCursor, End};
 use crate::scan::found::{Filled, MAX_STREAMED};
@@ -147,6 +148,18 @@ impl ShardIterator {
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         self.batch.value(self.position).unwrap_or_default()
+    }
+
+    /// What the current value is merged of; `None` when it is one that was put.
+    ///
+    /// # Errors
+    /// As for reads.
+    pub(crate) fn chain(&self) -> Result<Option<Chain>> {
+        if !self.batch.is_merged(self.position) {
+            return Ok(None);
+        }
+        let at = (self.horizon.number, ReadTime::At(self.horizon.time_ms));
+        self.tree.chain(&self.view, self.key(), at).map(Some)
     }
 
     /// When the current key expires.

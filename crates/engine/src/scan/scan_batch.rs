@@ -35,7 +35,7 @@ pub(crate) struct ScanBatch {
     buffers: Vec<Buffer>,
     /// Entries whose records are to be read, in order.
     pending: Vec<Pending>,
-    /// Entries whose values are to be merged, in order.
+    /// Entries whose values are merged, in order.
     merged: Vec<usize>,
     /// Entries that expire, in order, each with its expiry.
     expiries: Vec<(usize, u64)>,
@@ -217,25 +217,29 @@ impl ScanBatch {
     /// # Errors
     /// Those of `merge`.
     pub(crate) fn merge(&mut self, mut merge: impl FnMut(&[u8], &mut Vec<u8>) -> Result<()>) -> Result<()> {
-        let mut merged = std::mem::take(&mut self.merged);
         let mut values = Vec::new();
-        for entry in merged.drain(..) {
+        let buffer = self.buffers.len() + 1;
+        for at in 0..self.merged.len() {
+            let Some(&entry) = self.merged.get(at) else { break };
             let start = values.len();
             merge(self.key(entry).unwrap_or_default(), &mut values)?;
-            let place = Place::new(self.buffers.len() + 1, &(start..values.len()));
             if let Some(entry) = self.entries.get_mut(entry) {
-                entry.value = place;
+                entry.value = Place::new(buffer, &(start..values.len()));
             }
         }
-        self.merged = merged;
         self.buffers.push(Buffer::Made(values));
         Ok(())
     }
 
-    /// Whether values are to be merged.
+    /// Whether there are entries whose values are merged.
     #[inline]
     pub(crate) fn merges(&self) -> bool {
         !self.merged.is_empty()
+    }
+
+    /// Whether the value of this entry is merged.
+    pub(crate) fn is_merged(&self, entry: usize) -> bool {
+        self.merged.binary_search(&entry).is_ok()
     }
 
     /// Notes the expiry of the entry that was added last.

@@ -30,6 +30,7 @@
 //!    anybody writes the chunk there. Whatever a kill leaves of both shards, no flushed write is lost and no key has
 //!    two owners. Each bound has one record.
 
+use crate::read::merged::Chain;
 use crate::scan::iterator::ShardIterator;
 use crate::sharding::held::Held;
 use crate::sharding::router::Router;
@@ -191,20 +192,27 @@ impl Move<'_> {
         // What has expired is hidden from everybody who reads in the destination.
         let horizon = Horizon { number, time_ms: self.from.tree.time.now_ms() };
         let mut entries = ShardIterator::new(Arc::clone(&self.from.tree), view, horizon, bounds)?;
-        let mut batch = WriteBatch::new();
-        let most = BATCH_BYTES.min(self.to.tree.remote.max_record_bytes() / 2);
+        let most_bytes = BATCH_BYTES.min(self.to.tree.remote.max_record_bytes() / 2);
+        let mut copies = Copies { to: &self.to, batch: WriteBatch::new(), most_bytes };
         entries.seek_to_first()?;
         while entries.valid() {
-            let bytes = (entries.key().len() + entries.value().len()) as u64;
-            if !batch.is_empty() && batch.record_bytes() + bytes > most {
-                self.to.write(&batch)?;
-                batch.clear();
+            let (key, value) = (entries.key(), entries.value());
+            match entries.chain()? {
+                // What operands make of a value that expires depends on when it is read.
+                Some(Chain { operands, value: Some(value), expiry_ms: Some(expiry_ms), .. }) => {
+                    copies.make_room(key, &value)?.set(key, &value, Some(expiry_ms));
+                    for operand in operands.iter().rev() {
+                        copies.make_room(key, operand)?.merge(key, operand);
+                    }
+                }
+                _ => {
+                    copies.make_room(key, value)?.set(key, value, entries.expiry_ms());
+                }
             }
-            batch.set(entries.key(), entries.value(), entries.expiry_ms());
-            statistics::add(&self.router.moves.bytes, bytes);
+            statistics::add(&self.router.moves.bytes, (key.len() + value.len()) as u64);
             entries.next()?;
         }
-        if batch.is_empty() { Ok(()) } else { self.to.write(&batch).map(drop) }
+        copies.write()
     }
 
     /// Records the bound in the manifest of the shard after it.
@@ -227,6 +235,32 @@ impl Move<'_> {
         let what =
             "a bound between shards was being recorded, and it is unknown whether it was: open the database again";
         Err(Failure::Undecided(error.during(what)))
+    }
+}
+
+/// Records on their way to the destination. Nobody reads them there before all of a chunk have arrived.
+struct Copies<'a> {
+    to: &'a Shard,
+    batch: WriteBatch,
+    most_bytes: u64,
+}
+
+impl Copies<'_> {
+    /// The batch, with room for one more record.
+    fn make_room(&mut self, key: &[u8], value: &[u8]) -> Result<&mut WriteBatch> {
+        let bytes = (key.len() + value.len()) as u64;
+        if self.batch.record_bytes() + bytes > self.most_bytes {
+            self.write()?;
+        }
+        Ok(&mut self.batch)
+    }
+
+    fn write(&mut self) -> Result<()> {
+        if !self.batch.is_empty() {
+            self.to.write(&self.batch)?;
+            self.batch.clear();
+        }
+        Ok(())
     }
 }
 
