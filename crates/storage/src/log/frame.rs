@@ -222,6 +222,16 @@ impl Scan {
         }
     }
 
+    /// Leaves out frames from `end` on, where the next segment begins: one that was written although its writer was told that
+    /// there was no room, and then went on there.
+    pub fn end_at(&mut self, end: Position) {
+        let kept = self.frames.partition_point(|frame| frame.position < end);
+        if let Some(first) = self.frames.get(kept) {
+            self.end = first.position;
+            self.frames.truncate(kept);
+        }
+    }
+
     fn position_at(&self, offset: usize) -> Position {
         self.header.start.saturating_add((offset - SEGMENT_HEADER_BYTES) as u64)
     }

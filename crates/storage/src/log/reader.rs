@@ -105,10 +105,11 @@ impl LogReader {
             return Ok(if index == self.parts.len() { self.last.clone() } else { Vec::new() });
         };
         let bytes = self.source.read(&part.object)?;
-        let scan = Scan::new(&bytes).map_err(|cause| Error::decode(&part.object, &cause))?;
+        let mut scan = Scan::new(&bytes).map_err(|cause| Error::decode(&part.object, &cause))?;
         if scan.header.log != self.log || scan.header.start != part.start {
             return Err(Error::corrupt(&part.object, "it has changed since the log was opened"));
         }
+        scan.end_at(part.end);
         if scan.end != part.end {
             return Err(scan.damage(&part.object));
         }

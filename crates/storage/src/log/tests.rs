@@ -1,1 +1,29 @@
+use super::{FileLog, FileLogOptions, Log, Recovery, open_log};
+use crate::disk::{Disk, DiskFault, SimDisk};
+use crate::name::ObjectName;
+use crate::objects::{MemoryObjects, ObjectStorage};
+use forebay_base::ErrorKind;
+use std::sync::Arc;
 
+/// A frame may be written although its writer is told that the disk is full. What it has then comes once, from the next segment.
+#[test]
+fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
+    let disk = Arc::new(SimDisk::new());
+    let name = ObjectName::new("log").unwrap();
+    let options = FileLogOptions { segment_bytes: 400, reserve_bytes: 400 };
+    let log = FileLog::create(Arc::clone(&disk) as Arc<dyn Disk>, &name, 7, options).unwrap();
+    let end = log.append(0, 1, &[1; 100]).unwrap();
+    log.sync(end).unwrap();
+    disk.fail_at(disk.steps(), DiskFault::Reported(ErrorKind::Full));
+    assert_eq!(log.append(0, 2, &[2; 100]).unwrap_err().kind(), ErrorKind::Full);
+    // This one does not fit there, so it begins the next segment.
+    let end = log.append(0, 3, &[3; 250]).unwrap();
+    log.sync(end).unwrap();
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let disk: Arc<dyn Disk> = disk;
+    for recovery in [Recovery::Look, Recovery::Seal] {
+        let reader = open_log(&objects, Some(&disk), &name, recovery).unwrap();
+        let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
+        assert_eq!((marks, reader.segments()), (vec![1, 3], 2));
+    }
+}
