@@ -193,7 +193,7 @@ impl Move<'_> {
         let horizon = Horizon { number, time_ms: self.from.tree.time.now_ms() };
         let mut entries = ShardIterator::new(Arc::clone(&self.from.tree), view, horizon, bounds)?;
         let most_bytes = BATCH_BYTES.min(self.to.tree.remote.max_record_bytes() / 2);
-        let mut copies = Copies { to: &self.to, batch: WriteBatch::new(), most_bytes };
+        let mut copies = Copies { to: self.to, batch: WriteBatch::new(), most_bytes };
         entries.seek_to_first()?;
         while entries.valid() {
             let (key, value) = (entries.key(), entries.value());
