@@ -142,7 +142,16 @@ impl FileLog {
         writer.active.file.sync().map_err(|error| writer.break_off(&self.folder, error))?;
         let number = writer.active.number.saturating_add(1);
         let header = SegmentHeader { is_seal: false, log: self.log, number, start: writer.end };
-        let next = begin_segment(&*self.disk, &self.folder, header).map_err(|error| match error.kind() {
+        let begin = || begin_segment(&*self.disk, &self.folder, header);
+        let begun = begin().or_else(|error| match error.kind() {
+            // This writer left it, when there was no room. Nobody else begins segments of its log.
+            ErrorKind::AlreadyExists => {
+                remove_if_there(&*self.disk, &segment_path(&self.folder, number))?;
+                begin()
+            }
+            _ => Err(error),
+        });
+        let next = begun.map_err(|error| match error.kind() {
             // Nothing was lost, and it can be tried again.
             ErrorKind::Full => error,
             _ => writer.break_off(&self.folder, error),
