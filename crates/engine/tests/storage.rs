@@ -7,8 +7,10 @@ use common::stored::{Process, four_shards, of_disk, of_objects, options, torture
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, Storage, Syncing, WriteBatch, WriteOptions};
 use forebay_env::Random;
+use forebay_env::sync::{Mutex, lock};
 use forebay_storage::{DiskFault, MemoryObjects, ObjectFault, ObjectStorage, SimDisk};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -343,6 +345,40 @@ fn who_was_taken_over_is_fenced_by_storage_alone() {
             assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"new"[..]));
         }
     }
+}
+
+/// Another process takes over before any one operation of a flush on the storage. It may name what the flush has made.
+#[test]
+fn who_stood_still_in_a_commit_takes_nothing_away_from_its_successor() {
+    let (mut step, mut found) = (0, 0);
+    loop {
+        let objects = MemoryObjects::new();
+        let handle = objects.handle();
+        let (old, new) = (Process::with_empty_memory(), Process::with_empty_memory());
+        let alone = |objects: &MemoryObjects| {
+            let storage = of_objects(objects);
+            Options { background_threads: 0, ..options(&storage, Syncing::Flush) }
+        };
+        let db = old.open(alone(&handle));
+        db.put(b"a", &[1; 500]).unwrap();
+        let next = Arc::new(Mutex::new(None));
+        handle.interrupt_at(handle.steps() + step, {
+            let (next, options) = (Arc::clone(&next), alone(&objects.handle()));
+            move || *lock(&next) = Some(new.open(options))
+        });
+        let flushed = db.flush();
+        let taken = lock(&next).take();
+        let Some(next) = taken else { break };
+        while db.run_background_step() {}
+        drop((db, next));
+        let third = Process::with_empty_memory();
+        let db = third.open(alone(&objects.handle()));
+        let value = db.get(b"a").unwrap();
+        assert!(value.is_some() || flushed.is_err(), "taken over before operation {step}");
+        found += usize::from(value.is_some() && flushed.is_err());
+        step += 1;
+    }
+    assert!(found > 0, "no commit counted whose writer did not hear of it, in {step} operations");
 }
 
 #[test]

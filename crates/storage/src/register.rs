@@ -10,8 +10,9 @@
 //!
 //! - **A number that was pruned is absent again.** A writer that slept meanwhile would claim it once more. So a writer looks,
 //!   after each claim, whether there is a higher number: what is pruned lies below a snapshot that is there, and the highest
-//!   commit is never deleted. Then its commit counts only if the next one continues it. A commit after which there is no
-//!   higher number is the highest, and was never pruned.
+//!   commit is never deleted. Then its commit counts if the next one continues it. If that was pruned too, it may have counted
+//!   for whoever took over, and its writer is fenced in any case. A commit after which there is no higher number is the
+//!   highest, and was never pruned.
 //! - **A reply can be lost.** The number is taken, then, by this writer's own commit. It is recognised by its bytes: each
 //!   writer has a random number. A commit whose put failed in any other way may still arrive, so it is not withdrawn: the
 //!   next call puts the same bytes again before it does anything else ([`CommitRegister::settle`]).
@@ -292,8 +293,8 @@ impl CommitRegister {
     /// [`CommitRegister::settle`], or the next commit, insists on it.
     ///
     /// # Errors
-    /// `Fenced` when another writer took over: this commit has no effect, and none will have; `Invalid` for a payload above
-    /// [`MAX_COMMIT_BYTES`]; those of the storage.
+    /// `Fenced` when another writer took over: no later commit will have an effect. Nor has this one, unless whoever took over
+    /// found it, and pruned what could tell; `Invalid` for a payload above [`MAX_COMMIT_BYTES`]; those of the storage.
     pub fn commit(&mut self, kind: CommitKind, payload: Bytes) -> Result<u64> {
         self.settle()?;
         let next = following(Some(&self.last), &self.prefix, kind, false, self.last.writer, payload)?;
@@ -386,7 +387,7 @@ enum Standing {
     Counts,
     /// It counts, and another writer has taken over since.
     CountsAndFollowed,
-    /// Another commit has the number, or had it.
+    /// Another commit has the number, or had it; or it was followed by what was pruned since.
     Refused,
 }
 

@@ -83,6 +83,9 @@ impl Commits {
                 if let Err(error) = register.record(*shard, &change.edit, &version.version) {
                     if register.is_pending(*shard) {
                         *turn = Some(Unsettled { version, flushed: flushed.to_vec() });
+                    } else if error.kind() == ErrorKind::Fenced {
+                        // Whoever took over may have found the commit, and name what it names.
+                        version.segments().for_each(|segment| segment.abandon());
                     }
                     return Err(error);
                 }

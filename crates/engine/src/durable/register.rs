@@ -7,7 +7,8 @@
 //!
 //! # When a commit fails
 //!
-//! Unless it was refused, it may count, or may come to count later. It is not withdrawn then, but insisted on: whoever commits
+//! One that was fenced may count for whoever took over: what it names is left to that process. Any other, unless it was
+//! refused, may count, or may come to count later. It is not withdrawn then, but insisted on: whoever commits
 //! next, or [`Register::settle`], puts the same bytes again first. Until that has been done, the shard whose commit it was goes on
 //! with the version before, and keeps all that either version names.
 
@@ -132,8 +133,8 @@ impl Register {
     /// Commits the edit that leads to `after` in a shard.
     ///
     /// # Errors
-    /// `Fenced` when another process took over: it does not count. Others of the storage: [`Register::is_pending`] says
-    /// whether it may count.
+    /// `Fenced` when another process took over, which alone knows whether it counts. Others of the storage:
+    /// [`Register::is_pending`] says whether it may count.
     pub(crate) fn record(&self, shard: usize, edit: &VersionEdit, after: &Version) -> Result<()> {
         let said = DatabaseCommit { edits: vec![(shard as u64, edit.clone())], ..DatabaseCommit::default() };
         lock(&self.state).commit(Step::Version(shard, after.clone()), said)
