@@ -204,6 +204,11 @@ pub struct LogPart {
 }
 
 impl VersionEdit {
+    /// What it says of a segment that it adds.
+    pub fn added_segment(&mut self, id: SegmentId) -> Option<&mut SegmentInfo> {
+        self.added_segments.iter_mut().find(|(added, _)| *added == id).map(|(_, info)| info)
+    }
+
     /// Appends the edit to `out`.
     ///
     /// # Errors

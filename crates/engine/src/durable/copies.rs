@@ -56,9 +56,8 @@ fn spread_by(
                 Err(error) => leave_out(members, segment.remote(), remote, &error)?,
             }
         }
-        let added = change.edit.added_segments.iter_mut().find(|(id, _)| *id == segment.id());
-        if let Some((_, info)) = added {
-            info.placements = segment.placements(|member| members.is_written(member));
+        if let Some(added) = change.edit.added_segment(segment.id()) {
+            added.placements = segment.placements(|member| members.is_written(member));
         }
     }
     Ok(())

@@ -31,15 +31,15 @@ pub(crate) fn keep(tree: &Tree, change: &mut Change) -> Result<()> {
         return Ok(());
     }
     let at_once = if tree.options.background_threads == 0 { 1 } else { AT_ONCE };
-    let added = &change.edit.added_segments;
-    let is_kept = |id| added.iter().any(|(of, info)| *of == id && object_of(&info.placements).is_some());
-    let missing = change.segments.iter().filter(|segment| !segment.is_stored() && !is_kept(segment.id()));
-    let missing: Vec<_> = missing.cloned().collect();
+    let mut missing: Vec<_> = change.segments.iter().filter(|segment| !segment.is_stored()).cloned().collect();
+    missing.retain(|segment| {
+        let added = change.edit.added_segment(segment.id());
+        added.is_none_or(|info| object_of(&info.placements).is_none())
+    });
     let kept = in_groups(missing.clone(), at_once, |segment| put(&tree.remote, objects, &segment))?;
     for (segment, placement) in missing.iter().zip(kept) {
-        let added = change.edit.added_segments.iter_mut().find(|(id, _)| *id == segment.id());
-        if let Some((_, info)) = added {
-            info.placements.push(placement);
+        if let Some(added) = change.edit.added_segment(segment.id()) {
+            added.placements.push(placement);
         }
     }
     Ok(())

@@ -16,7 +16,7 @@
 //! after the largest one that the version covers.
 
 use crate::durable::copies;
-use crate::durable::crossing::Reached;
+use crate::durable::crossing::{Reached, agree};
 use crate::durable::manifest::{self, Left, Manifest};
 use crate::durable::replay::{self, Part, Replay};
 use crate::remote::members::{Members, Several, Standing};
@@ -150,21 +150,33 @@ fn try_look(members: &[(&Arc<Node>, &Arc<Owner>)], identity: &ShardIdentity, opt
     Ok(LeftShard { owners: members.iter().map(|(_, owner)| Arc::clone(owner)).collect(), source, others: found })
 }
 
+/// Recovers all shards of a database, of which this is left; those that have several members get what `several` says by the
+/// shard's number. A batch that crosses shards counts in all of them or in none. A shard that cannot be recovered is released.
+///
+/// Nothing may be written to any shard before all are recovered. Nothing may be written to one before the register names its
+/// members, and then [`Recovered::take_charge`] was called.
+///
+/// # Errors
+/// `Corrupt` when the stored data is damaged; `Full`; `Unavailable`.
+pub(crate) fn take_up(
+    left: Vec<LeftShard>,
+    options: &Options,
+    several: impl Fn(usize) -> Option<Several>,
+) -> Result<Vec<Recovered>> {
+    let ends = agree(&left.iter().map(LeftShard::reached).collect::<Vec<_>>());
+    let shards = left.into_iter().zip(ends).enumerate();
+    shards.map(|(shard, (left, end))| left.take_up(end, options, several(shard))).collect()
+}
+
 impl LeftShard {
     /// What the shard holds, in its tables and in its log.
-    pub(crate) fn reached(&self) -> Reached {
+    fn reached(&self) -> Reached {
         Reached { last: self.source.replay.last, marks: self.source.replay.marks.clone() }
     }
 
     /// Recovers the shard up to number `end`. The other members get what they lack. One that is lost meanwhile is left out.
     /// Releases the shard on failure.
-    ///
-    /// Nothing may be written to any shard before all are recovered. Nothing may be written to this one before the register
-    /// names its members, and then [`Recovered::take_charge`] was called.
-    ///
-    /// # Errors
-    /// `Corrupt` when the stored data is damaged; `Full`; `Unavailable`.
-    pub(crate) fn take_up(self, end: SequenceNumber, options: &Options, several: Option<Several>) -> Result<Recovered> {
+    fn take_up(self, end: SequenceNumber, options: &Options, several: Option<Several>) -> Result<Recovered> {
         let owners = self.owners.clone();
         self.try_take_up(end, options, several).inspect_err(|_| owners.iter().for_each(|owner| owner.release()))
     }

@@ -1,8 +1,7 @@
 //! Opening a database: its memory nodes and the shards on each of them.
 
-use crate::durable::crossing::agree;
 use crate::durable::named;
-use crate::durable::recovery::{self, LeftRecords, LeftShard, Recovered};
+use crate::durable::recovery::{self, LeftRecords, Recovered};
 use crate::remote::members::Members;
 use crate::remote::node_part::PrivateStore;
 use crate::remote::owner::Owner;
@@ -140,8 +139,7 @@ fn recover(owners: &[Arc<Owner>], nodes: &[Arc<Node>], options: &Options) -> Res
         recovery::look(&[(node, owner)], &identity(options, owner.store().id().0.into(), id), options)
     };
     let left = owners.iter().zip(nodes.iter().cycle()).zip(0..).map(look).collect::<Result<Vec<_>>>()?;
-    let ends = agree(&left.iter().map(LeftShard::reached).collect::<Vec<_>>());
-    left.into_iter().zip(ends).map(|(left, end)| left.take_up(end, options, None)).collect()
+    recovery::take_up(left, options, |_| None)
 }
 
 /// Goes on where the earlier owner of a named database was gone: writes again what its logs hold, several shards at a

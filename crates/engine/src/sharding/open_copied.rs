@@ -11,12 +11,11 @@
 //!
 //! Every member that the register names has all that was acknowledged, so one that can be reached is enough.
 
-use crate::durable::crossing::agree;
 use crate::durable::database::Place;
 use crate::durable::member_register::{MemberRegister, Register, StoredRegister, member};
 use crate::durable::named::{self, Part};
 use crate::durable::node_register::Cells;
-use crate::durable::recovery::{self, LeftRecords, LeftShard, Recovered};
+use crate::durable::recovery::{self, LeftRecords, Recovered};
 use crate::remote::members::{Places, Several};
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
@@ -246,12 +245,8 @@ fn take_over(
         }
         left.push(recovery::look(&members, &identity(options, database.database.into(), shard), options)?);
     }
-    let ends = agree(&left.iter().map(LeftShard::reached).collect::<Vec<_>>());
-    let take_up = |((left, end), shard): ((LeftShard, _), _)| {
-        let several = Several { shard, register: Arc::clone(&register) as _, places: Arc::clone(places) };
-        left.take_up(end, options, Some(several))
-    };
-    let recovered = left.into_iter().zip(ends).zip(0..).map(take_up).collect::<Result<Vec<_>>>()?;
+    let several = |shard| Some(Several { shard, register: Arc::clone(&register) as _, places: Arc::clone(places) });
+    let recovered = recovery::take_up(left, options, several)?;
     let members =
         |recovered: &Recovered| recovered.remote.active().map(|of| of.memory_node().client().node()).collect();
     register.name_all(recovered.iter().map(members).collect())?;

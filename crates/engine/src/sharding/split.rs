@@ -17,15 +17,8 @@ pub(crate) struct Part<'a> {
     pub(crate) conditions: Vec<&'a Condition>,
     writes: Vec<Write<'a>>,
     bytes: u64,
-    /// The mark that the part begins with, if it has one, of this length.
-    mark: Option<Mark>,
-}
-
-/// A mark, whose bytes are known when all parts of a batch have their numbers.
-#[derive(Debug)]
-struct Mark {
-    length: usize,
-    bytes: OnceCell<Vec<u8>>,
+    /// The mark that the part begins with, if it has one. Its bytes are known when all parts of the batch have their numbers.
+    mark: Option<OnceCell<Vec<u8>>>,
 }
 
 /// The shard that the whole batch goes to; `None` if there are several. An empty batch goes to the
@@ -101,7 +94,7 @@ pub(crate) fn set_marks(parts: &[Part<'_>], first: &[SequenceNumber]) {
     };
     let bytes = CrossingMark { parts: parts.iter().zip(first).map(last).collect() }.encode();
     for mark in parts.iter().filter_map(|part| part.mark.as_ref()) {
-        mark.bytes.get_or_init(|| bytes.clone());
+        mark.get_or_init(|| bytes.clone());
     }
 }
 
@@ -124,7 +117,7 @@ impl Part<'_> {
     fn begin_with_mark(&mut self, parts: usize) {
         let length = CrossingMark::encoded_length(parts);
         self.bytes += Record::encoded_length(0, length, false) as u64;
-        self.mark = Some(Mark { length, bytes: OnceCell::new() });
+        self.mark = Some(OnceCell::new());
     }
 
     /// Checks the length against the largest piece that the shard's memory node can hold.
@@ -144,8 +137,7 @@ impl Writes for Part<'_> {
 
     fn for_each(&self, mut sink: impl FnMut(Write<'_>) -> Result<()>) -> Result<()> {
         if let Some(mark) = &self.mark {
-            let unset = vec![0; if mark.bytes.get().is_some() { 0 } else { mark.length }];
-            let value = mark.bytes.get().unwrap_or(&unset);
+            let value = mark.get().map_or(&[][..], Vec::as_slice);
             sink(Write { kind: Kind::Crossing, key: &[], value, expiry_ms: None })?;
         }
         self.writes.iter().copied().try_for_each(sink)

@@ -59,9 +59,8 @@ impl Shard {
         }
         statistics::add(&self.tree.counters.offloaded_copies, names.len() as u64);
         for (segment, object) in segments.iter().zip(names) {
-            let added = change.edit.added_segments.iter_mut().find(|(id, _)| *id == segment.id());
-            if let Some((_, info)) = added {
-                info.placements.push(Placement::Storage { object });
+            if let Some(added) = change.edit.added_segment(segment.id()) {
+                added.placements.push(Placement::Storage { object });
             }
         }
         Ok(())
