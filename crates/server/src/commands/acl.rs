@@ -8,7 +8,7 @@ use crate::acl::user::User;
 use crate::acl::users::DEFAULT;
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{ADMIN, LOADING, NOSCRIPT, STALE};
-use crate::commands::command::{Command, Context, Family};
+use crate::commands::command::{Command, Context, Family, container};
 use crate::commands::permission;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::state::channels::Topic;
@@ -41,10 +41,6 @@ pub const COMMANDS: &[Command] = &[Command::alone(FAMILY, "acl", -2, 0, containe
         Command::alone(FAMILY, "acl|whoami", 2, SEEN, whoami).doc("6.0.0", "Returns the user of the connection."),
     ])];
 
-fn container(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    Err(Failure::SYNTAX)
-}
-
 fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     const LINES: &[&str] = &[
         "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -53,8 +49,7 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
         "HELP",
         "    Print this help.",
     ];
-    cx.out.array(LINES.len());
-    LINES.iter().for_each(|line| cx.out.simple(line));
+    cx.out.lines(LINES);
     Ok(())
 }
 

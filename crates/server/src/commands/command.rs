@@ -150,6 +150,14 @@ pub mod flags {
     ];
 }
 
+/// Carries out a command that is there for its subcommands, where none is named.
+///
+/// # Errors
+/// Always.
+pub fn container(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    Err(Failure::SYNTAX)
+}
+
 /// What carries a command out.
 pub type Handler = fn(&mut Context<'_, '_>, Arguments<'_>) -> Outcome;
 

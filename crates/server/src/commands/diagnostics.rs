@@ -2,7 +2,7 @@
 
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{ADMIN, LOADING, NOSCRIPT, STALE};
-use crate::commands::command::{Command, Context, Family};
+use crate::commands::command::{Command, Context, Family, container};
 use crate::keyspace::failure::{Failure, Outcome};
 use std::sync::Arc;
 
@@ -37,10 +37,6 @@ pub const COMMANDS: &[Command] = &[
             Command::alone(FAMILY, "slowlog|reset", 2, CONTROL, slow_reset).doc("2.2.12", "Forgets slow commands."),
         ]),
 ];
-
-fn container(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    Err(Failure::SYNTAX)
-}
 
 fn nothing(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     cx.out.array(0);
@@ -117,7 +113,6 @@ fn slow_help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
         "HELP",
         "    Print this help.",
     ];
-    cx.out.array(LINES.len());
-    LINES.iter().for_each(|line| cx.out.simple(line));
+    cx.out.lines(LINES);
     Ok(())
 }

@@ -195,8 +195,7 @@ fn object_help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
         "REFCOUNT <key>",
         "    Return the number of references of the value associated with the specified <key>.",
     ];
-    cx.out.array(LINES.len());
-    LINES.iter().for_each(|line| cx.out.simple(line));
+    cx.out.lines(LINES);
     Ok(())
 }
 

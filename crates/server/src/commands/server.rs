@@ -2,7 +2,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, ALLOW_BUSY, FAST, LOADING, NOSCRIPT, READONLY, STALE, WRITE};
-use crate::commands::command::{Command, Context, Family, Run};
+use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::spaces::DATABASES;
 
@@ -28,10 +28,6 @@ pub const COMMANDS: &[Command] = &[
     Command::with(FAMILY, "swapdb", 3, WRITE | FAST, Run::Exclusive(swapdb)).doc("4.0.0", "Exchanges two databases."),
     Command::new(FAMILY, "time", 1, LOADING | STALE | FAST, time).doc("2.6.0", "Returns the server's time."),
 ];
-
-fn container(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    Err(Failure::SYNTAX)
-}
 
 fn config_get(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let mut found = Vec::new();

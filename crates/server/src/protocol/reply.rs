@@ -193,6 +193,12 @@ impl Reply {
         self.header(b'*', length as i64);
     }
 
+    /// Lines of text, as an array.
+    pub fn lines(&mut self, lines: &[&str]) {
+        self.array(lines.len());
+        lines.iter().for_each(|line| self.simple(line));
+    }
+
     /// The head of a map of this many pairs.
     pub fn map(&mut self, pairs: usize) {
         if self.is_three() {

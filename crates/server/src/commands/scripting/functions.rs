@@ -5,7 +5,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ALLOW_BUSY, DENYOOM, LOADING, NOSCRIPT, READONLY, STALE, WRITE};
-use crate::commands::command::{Command, Context, Family, Run};
+use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::commands::dump::{payload, reader};
 use crate::commands::scripting::calls;
 use crate::commands::scripting::run::{self, begin, of_machine, parts, with_held, with_machine};
@@ -52,10 +52,6 @@ pub const COMMANDS: &[Command] = &[
         ]),
 ];
 
-fn container(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    Err(Failure::SYNTAX)
-}
-
 fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     const LINES: &[&str] = &[
         "FUNCTION <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -64,8 +60,7 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
         "HELP",
         "    Print this help.",
     ];
-    cx.out.array(LINES.len());
-    LINES.iter().for_each(|line| cx.out.simple(line));
+    cx.out.lines(LINES);
     Ok(())
 }
 
@@ -97,15 +92,19 @@ fn read(cx: &mut Context<'_, '_>, machine: &Machine) -> Outcome<Functions> {
     let mut functions = Functions::default();
     for text in kept::read(cx.keys.writes())? {
         // It has come to an end before, so it may take its time.
-        let added = library_of(cx, machine, Arguments::new(&[]), &text, false).and_then(|library| {
-            functions.add(library).map_err(|name| Failure::new(format!("ERR Function {name} already exists")))
-        });
+        let added =
+            library_of(cx, machine, Arguments::new(&[]), &text, false).and_then(|library| add(&mut functions, library));
         if let Err(failure) = added {
             let why = crate::text::shown::quoted(failure.message().as_bytes());
             tracing::error!(%why, "a library of functions cannot be loaded");
         }
     }
     Ok(functions)
+}
+
+/// Adds a library to others.
+fn add(functions: &mut Functions, library: Library) -> Outcome {
+    functions.add(library).map_err(|taken| Failure::new(format!("ERR Function {taken} already exists")))
 }
 
 /// Loads a library of this text for a request. It is not among the others yet. It may be given up when it is busy.
@@ -134,7 +133,7 @@ fn load(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
             return Err(Failure::new(format!("ERR Library '{name}' already exists")));
         }
         let library = library_of(cx, machine, arguments, text, true)?;
-        functions.add(library).map_err(|taken| Failure::new(format!("ERR Function {taken} already exists")))?;
+        add(functions, library)?;
         kept::keep(cx.keys.writes(), &name, text);
         Ok(name)
     })?;
@@ -227,7 +226,7 @@ fn restore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
                 return Err(Failure::new(format!("ERR Library {} already exists", library.name)));
             }
             names.push(library.name.clone());
-            now.add(library).map_err(|taken| Failure::new(format!("ERR Function {taken} already exists")))?;
+            add(&mut now, library)?;
         }
         change(cx, functions, now);
         Ok(())

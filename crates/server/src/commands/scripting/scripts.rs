@@ -2,7 +2,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ALLOW_BUSY, NOSCRIPT, READONLY, STALE};
-use crate::commands::command::{Command, Context, Family, Run};
+use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::commands::scripting::run::{self, parts, with_machine};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::script::machine::{Callee, Digest, Machine};
@@ -41,10 +41,6 @@ pub const COMMANDS: &[Command] = &[
         ]),
 ];
 
-fn container(_: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
-    Err(Failure::SYNTAX)
-}
-
 fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     const LINES: &[&str] = &[
         "SCRIPT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -52,8 +48,7 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
         "HELP",
         "    Print this help.",
     ];
-    cx.out.array(LINES.len());
-    LINES.iter().for_each(|line| cx.out.simple(line));
+    cx.out.lines(LINES);
     Ok(())
 }
 

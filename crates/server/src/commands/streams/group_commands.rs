@@ -53,8 +53,7 @@ fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
         "HELP",
         "    Print this help.",
     ];
-    cx.out.array(LINES.len());
-    LINES.iter().for_each(|line| cx.out.simple(line));
+    cx.out.lines(LINES);
     Ok(())
 }
 
