@@ -32,17 +32,7 @@ const ROCKSDB: &str = "RocksDB";
 
 /// All groups.
 pub fn groups() -> Vec<Group> {
-    let group = |name, about: &str, measure: fn(&Bench, &mut Findings) -> Outcome| Group {
-        name,
-        section: Section::Durable,
-        about: about.to_owned(),
-        measure: Box::new(move |bench| {
-            let mut findings = Findings::default();
-            let ended = measure(bench, &mut findings);
-            findings.note(ended);
-            findings
-        }),
-    };
+    let group = |name, about, measure| Group::new(Section::Durable, name, about, measure);
     vec![
         group("durable-fill", "fillrandom by durability, against none; bytes sent for the log", fills),
         group(

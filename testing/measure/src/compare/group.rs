@@ -35,6 +35,24 @@ pub struct Group {
     pub measure: Box<dyn Fn(&Bench) -> Findings>,
 }
 
+impl Group {
+    /// A group whose findings `measure` adds to; they say so when it fails.
+    pub fn new(
+        section: Section,
+        name: &'static str,
+        about: &str,
+        measure: fn(&Bench, &mut Findings) -> crate::Outcome,
+    ) -> Self {
+        let measured = move |bench: &Bench| {
+            let mut findings = Findings::default();
+            let ended = measure(bench, &mut findings);
+            findings.note(ended);
+            findings
+        };
+        Self { name, section, about: about.to_owned(), measure: Box::new(measured) }
+    }
+}
+
 /// What groups are measured with.
 #[derive(Debug, Clone)]
 pub struct Bench {

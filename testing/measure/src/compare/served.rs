@@ -33,17 +33,7 @@ pub fn version() -> Outcome<String> {
 
 /// All groups.
 pub fn groups() -> Vec<Group> {
-    let group = |name, about: &str, measure: fn(&Bench, &mut Findings) -> Outcome| Group {
-        name,
-        section: Section::Served,
-        about: about.to_owned(),
-        measure: Box::new(move |bench| {
-            let mut findings = Findings::default();
-            let ended = measure(bench, &mut findings);
-            findings.note(ended);
-            findings
-        }),
-    };
+    let group = |name, about, measure| Group::new(Section::Served, name, about, measure);
     vec![
         group("served", "GET and SET, pipelines of 1, 16 and 64: rates and 99th percentiles", volatile),
         group("served-durable", "SET, synced once a second", durable),
