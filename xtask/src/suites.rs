@@ -1,8 +1,9 @@
 //! The long suites: one row each, run by name in full, and some as a short slice in
 //! `cargo xtask test`.
 //!
-//! A suite that builds with flags of its own gets a target folder of its own, so that it does not
-//! throw away what the others built. Those with a slice share the profile `seeds`, so that a run builds few profiles.
+//! A slice is a test like any other, of the same build, wherever that can be. A suite that builds with flags of its own
+//! gets a target folder of its own, so that it does not throw away what the others built; its slice is a run of it. So is
+//! that of a suite with a profile of its own.
 
 use crate::command::{Step, Workspace};
 use crate::{Failure, Outcome, setup};
@@ -21,15 +22,25 @@ pub(crate) struct Suite {
     command: &'static [&'static str],
     /// What follows the command in a full run, unless the command line says otherwise.
     full: &'static [&'static str],
-    /// The same for the slice in `cargo xtask test`; `None` when it has none.
-    slice: Option<&'static [&'static str]>,
+    /// What of it runs in `cargo xtask test`.
+    slice: Slice,
 }
 
 impl Suite {
-    /// Whether a part of it runs in `cargo xtask test`.
-    pub(crate) fn has_slice(&self) -> bool {
-        self.slice.is_some()
+    /// Whether `cargo xtask test` runs it beside the tests.
+    pub(crate) fn runs_beside_tests(&self) -> bool {
+        matches!(self.slice, Slice::Run(_))
     }
+}
+
+/// What of a suite runs in `cargo xtask test`.
+#[derive(Debug, Clone, Copy)]
+enum Slice {
+    Nothing,
+    /// Tests in this file, with all other tests.
+    Tests(&'static str),
+    /// The suite's command, followed by this.
+    Run(&'static [&'static str]),
 }
 
 /// The toolchain that a suite needs.
@@ -56,7 +67,7 @@ const fn fuzz(name: &'static str, about: &'static str, command: &'static [&'stat
         environment: &[],
         command,
         full: &["-max_total_time=3600"],
-        slice: None,
+        slice: Slice::Nothing,
     }
 }
 
@@ -87,7 +98,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
         command: &["test", "--package", "forebay-memtable", "--release", "--test", "loom"],
         full: &[],
-        slice: Some(&[]),
+        slice: Slice::Run(&[]),
     },
     Suite {
         name: "shuttle",
@@ -97,7 +108,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[("RUSTFLAGS", "--cfg shuttle"), ("CARGO_TARGET_DIR", "target/shuttle")],
         command: &["test", "--package", "forebay-memtable", "--release", "--test", "shuttle"],
         full: &[],
-        slice: Some(&[]),
+        slice: Slice::Run(&[]),
     },
     Suite {
         name: "miri",
@@ -107,7 +118,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[("MIRIFLAGS", "-Zmiri-disable-isolation"), ("CARGO_TARGET_DIR", "target/miri")],
         command: INTERPRETED,
         full: &[],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "miri-seeds",
@@ -121,7 +132,7 @@ pub(crate) const SUITES: &[Suite] = &[
         command: INTERPRETED,
         // Such tests have the word in their names.
         full: &["--", "threads"],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "tsan",
@@ -147,7 +158,7 @@ pub(crate) const SUITES: &[Suite] = &[
             "--tests",
         ],
         full: &[],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "seeds",
@@ -157,7 +168,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--profile", "seeds", "--package", "forebay-conformance", "--bin", "fabric-seeds", "--"],
         full: &["--seeds", "2000", "--operations", "20000"],
-        slice: Some(&["--seeds", "20", "--operations", "20000"]),
+        slice: Slice::Tests("testing/conformance/tests/seeds.rs"),
     },
     Suite {
         name: "simulation",
@@ -167,7 +178,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--profile", "seeds", "--package", "forebay-simulation", "--bin", "engine-seeds", "--"],
         full: &["--seeds", "10000", "--operations", "20000", "--all"],
-        slice: Some(&["--seeds", "20", "--operations", "20000"]),
+        slice: Slice::Tests("testing/simulation/tests/seeds.rs"),
     },
     Suite {
         name: "crash-images",
@@ -177,7 +188,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--profile", "seeds", "--package", "forebay-simulation", "--bin", "crash-images", "--"],
         full: &["--seeds", "200", "--images", "100", "--all"],
-        slice: Some(&["--seeds", "20", "--images", "20"]),
+        slice: Slice::Tests("testing/simulation/tests/seeds.rs"),
     },
     Suite {
         name: "tenant-seeds",
@@ -187,7 +198,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[("FOREBAY_SEEDS", "10000")],
         command: &["test", "--profile", "seeds", "--package", "forebay-memory-node", "--lib", "a_hostile_tenant"],
         full: &[],
-        slice: None,
+        slice: Slice::Tests("crates/memory-node/src/state/tests.rs"),
     },
     Suite {
         name: "storage-servers",
@@ -207,7 +218,7 @@ pub(crate) const SUITES: &[Suite] = &[
             "servers",
         ],
         full: &[],
-        slice: Some(&[]),
+        slice: Slice::Run(&[]),
     },
     Suite {
         name: "redis-differential",
@@ -217,7 +228,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--release", "--package", "forebay-redis-differential", "--"],
         full: &["--commands", "1000000"],
-        slice: None,
+        slice: Slice::Tests("testing/redis/tests/short.rs"),
     },
     Suite {
         name: "redis-crowd",
@@ -227,7 +238,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["test", "--package", "forebay-redis-differential", "--test", "connections", "--"],
         full: &["--ignored"],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "tree-seeds",
@@ -237,7 +248,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--profile", "seeds", "--package", "forebay-linearizability", "--bin", "tree-seeds", "--"],
         full: &["--seeds", "10000"],
-        slice: Some(&["--seeds", "200"]),
+        slice: Slice::Tests("testing/linearizability/tests/seeds.rs"),
     },
     Suite {
         name: "tree-exhaustive",
@@ -257,7 +268,7 @@ pub(crate) const SUITES: &[Suite] = &[
             "--",
         ],
         full: &["--switches", "2"],
-        slice: None,
+        slice: Slice::Tests("testing/linearizability/tests/exhaustive.rs"),
     },
     Suite {
         name: "hostile",
@@ -267,7 +278,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--profile", "seeds", "--package", "forebay-hostile", "--bin", "hostile", "--"],
         full: &["--seconds", "30", "--check"],
-        slice: Some(&["--seconds", "1"]),
+        slice: Slice::Tests("testing/hostile/tests/onslaught.rs"),
     },
     Suite {
         name: "tls",
@@ -277,7 +288,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--release", "--package", "forebay-fabric", "--example", "tls_rate", "--"],
         full: &["64", "1"],
-        slice: None,
+        slice: Slice::Nothing,
     },
     fuzz(
         "fuzz-tcp-frames",
@@ -305,7 +316,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["test", "--profile", "seeds", "--package", "forebay-offload", "--test", "explore", "--"],
         full: &["--include-ignored", "--nocapture"],
-        slice: None,
+        slice: Slice::Tests("crates/offload/tests/explore.rs"),
     },
     Suite {
         name: "pool-kill",
@@ -315,7 +326,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["test", "--release", "--package", "forebay-cli", "--features", "s3", "--test", "pool", "--"],
         full: &["--ignored", "--nocapture", "--test-threads=1"],
-        slice: None,
+        slice: Slice::Tests("crates/cli/tests/pool.rs"),
     },
     Suite {
         name: "kill",
@@ -325,7 +336,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["test", "--release", "--package", "forebay-cli", "--test", "kill", "--"],
         full: &["--include-ignored", "--nocapture"],
-        slice: None,
+        slice: Slice::Tests("crates/cli/tests/kill.rs"),
     },
     Suite {
         name: "tree-kill",
@@ -335,7 +346,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--profile", "seeds", "--package", "forebay-processes", "--bin", "tree-kill", "--"],
         full: &["--operations", "20000000"],
-        slice: Some(&["--operations", "100000", "--kill-every-ms", "400"]),
+        slice: Slice::Tests("testing/processes/tests/tree_kill.rs"),
     },
     Suite {
         name: "e2e",
@@ -345,7 +356,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["test", "--release", "--package", "forebay-cli", "--test", "end_to_end", "--"],
         full: &["--include-ignored", "--nocapture"],
-        slice: None,
+        slice: Slice::Tests("crates/cli/tests/end_to_end.rs"),
     },
     Suite {
         name: "admin-page",
@@ -355,7 +366,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["test", "--package", "forebay-cli", "--test", "admin_page", "--"],
         full: &["--ignored"],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "compare",
@@ -365,7 +376,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--release", "--package", "forebay-measure", "--", "compare"],
         full: &[],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "figures",
@@ -375,7 +386,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--release", "--package", "forebay-measure", "--", "figures"],
         full: &["dlsm"],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "soak",
@@ -385,7 +396,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--release", "--package", "forebay-measure", "--", "soak"],
         full: &[],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "real-file",
@@ -395,7 +406,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["run", "--release", "--package", "forebay-measure", "--", "real-file"],
         full: &[],
-        slice: None,
+        slice: Slice::Nothing,
     },
     Suite {
         name: "bit-flips",
@@ -405,7 +416,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[("FOREBAY_BITS", "all")],
         command: &["test", "--profile", "seeds", "--package", "forebay-engine", "--test", "bit_flips", "--"],
         full: &["--nocapture"],
-        slice: None,
+        slice: Slice::Tests("crates/engine/tests/bit_flips.rs"),
     },
     Suite {
         name: "deny",
@@ -415,7 +426,7 @@ pub(crate) const SUITES: &[Suite] = &[
         environment: &[],
         command: &["deny", "check"],
         full: &[],
-        slice: None,
+        slice: Slice::Nothing,
     },
 ];
 
@@ -433,9 +444,16 @@ pub(crate) fn run(workspace: &Workspace, suite: &Suite, arguments: &[String]) ->
     if arguments.is_empty() { step.arguments(suite.full).run() } else { step.arguments(arguments).run() }
 }
 
-/// Runs the suite's slice, if it has one and what it tests is there.
+/// Runs the suite's slice, if it is a run of its own and what it tests is there, or says where it is among the tests.
 pub(crate) fn run_slice(workspace: &Workspace, suite: &Suite) -> Outcome {
-    let Some(arguments) = suite.slice else { return Ok(()) };
+    let arguments = match suite.slice {
+        Slice::Nothing => return Ok(()),
+        Slice::Tests(path) => {
+            println!("==> {}: a part of it was among the tests, in {path}", suite.name);
+            return Ok(());
+        }
+        Slice::Run(arguments) => arguments,
+    };
     if !is_there(workspace, suite) {
         println!("\n==> {}: skipped, {} does not exist yet", suite.name, suite.folder);
         return Ok(());
@@ -493,10 +511,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_need_no_release_build() {
-        let own = |suite: &&Suite| suite.environment.iter().any(|entry| entry.0 == "CARGO_TARGET_DIR");
-        for suite in SUITES.iter().filter(|suite| suite.has_slice() && !own(suite)) {
-            assert!(!suite.command.contains(&"--release"), "{}", suite.name);
+    fn only_what_is_built_in_its_own_way_runs_beside_the_tests() {
+        let has_target = |suite: &Suite| suite.environment.iter().any(|entry| entry.0 == "CARGO_TARGET_DIR");
+        let own = |suite: &Suite| has_target(suite) || suite.command.contains(&"servers");
+        for suite in SUITES.iter().filter(|suite| suite.runs_beside_tests()) {
+            assert!(own(suite), "{}: make its slice a test", suite.name);
+        }
+    }
+
+    #[test]
+    fn files_with_the_tests_of_slices_are_there() {
+        for suite in SUITES {
+            if let Slice::Tests(path) = suite.slice {
+                let text = std::fs::read_to_string(crate::root().join(path)).expect(path);
+                assert!(text.contains("#[test]") && path.starts_with(suite.folder), "{}: {path}", suite.name);
+            }
         }
     }
 

@@ -1,0 +1,25 @@
+//! Some seeds, and images of some. More of them: `cargo xtask simulation`, `cargo xtask crash-images`.
+
+use forebay_seeds::Seeds;
+use forebay_simulation::{RunOptions, run_images, run_seed};
+
+const SEEDS: Seeds = Seeds { count: 20, first: 0, threads: 1, all: true, patience: 300 };
+const OPERATIONS: u64 = 20_000;
+const IMAGES: u64 = 20;
+
+/// Expects all seeds to pass.
+fn expect<R>(suite: &str, run: impl Fn(u64) -> Result<R, String> + Sync) {
+    let again = |seed| format!("cargo xtask {suite} --seeds 1 --first {seed}");
+    let (_, failed) = SEEDS.run(run, |(): &mut (), _| (), again);
+    assert_eq!(failed, 0, "seeds that failed");
+}
+
+#[test]
+fn seeds_pass() {
+    expect("simulation", |seed| run_seed(seed, &RunOptions { operations: OPERATIONS }));
+}
+
+#[test]
+fn images_open_and_hold_what_they_must() {
+    expect("crash-images", |seed| run_images(seed, IMAGES));
+}
