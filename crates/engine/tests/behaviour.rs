@@ -1,8 +1,6 @@
 //! Behaviour that users rely on, beyond the model.
 
-mod common;
-
-use common::{Cluster, SetWhenDropped, expect_remote_bytes, small_options};
+use crate::common::{Cluster, SetWhenDropped, expect_remote_bytes, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Options, WriteBatch};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,9 +7,7 @@
 //!
 //! By default some hundred bits are tried, spread over all; with `FOREBAY_BITS=all` every one (`cargo xtask bit-flips`).
 
-mod common;
-
-use common::flips::{flip_in_objects, flip_on_a_disk};
+use crate::common::flips::{flip_in_objects, flip_on_a_disk};
 
 #[test]
 fn a_flipped_bit_on_a_disk() {

@@ -1,8 +1,6 @@
 //! Checkpoints are consistent while others write, equal after loading, and refused when damaged.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Options, WriteBatch};
 use forebay_env::Random;

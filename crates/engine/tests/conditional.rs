@@ -1,8 +1,6 @@
 //! Batches that are written only if conditions hold.
 
-mod common;
-
-use common::{Cluster, SetClock, SetWhenDropped, small_options};
+use crate::common::{Cluster, SetClock, SetWhenDropped, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Entry, Options, ShardBounds, WriteBatch};
 use forebay_env::Clock;

@@ -1,11 +1,9 @@
 //! Several copies in memory: what they survive, and what they cost.
 
-mod common;
-
-use common::copied::{
+use crate::common::copied::{
     Model, Process, contents, joined, key, left_out, options, register, sharded, start, torture, write,
 };
-use common::{Cluster, eventually};
+use crate::common::{Cluster, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options};
 use forebay_env::Random;
@@ -203,7 +201,7 @@ fn databases_with_copies_are_dropped() {
     drop(db);
     let few = process.try_open(Options { name: Some("other".into()), ..sharded(&register, 3) }).unwrap_err();
     assert_eq!(few.kind(), ErrorKind::Invalid);
-    let other = process.try_open(sharded(&common::copied::register(), 2)).unwrap_err();
+    let other = process.try_open(sharded(&crate::common::copied::register(), 2)).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::AlreadyExists);
     Db::destroy_copied(&register, &process.clients, "db").unwrap();
     assert_eq!(Db::destroy_copied(&register, &process.clients, "db").unwrap_err().kind(), ErrorKind::NotFound);

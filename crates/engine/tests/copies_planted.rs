@@ -1,8 +1,7 @@
 //! Bugs of several copies in memory that are planted are found.
 
-mod common;
-
-use common::copied::{joined, left_out, made_wrongly, torture};
+use crate::alone;
+use crate::common::copied::{joined, left_out, made_wrongly, torture};
 use forebay_engine::planted::{Bug, plant};
 use std::panic::catch_unwind;
 
@@ -11,6 +10,7 @@ const SEEDS: u64 = 4;
 
 #[test]
 fn each_bug_of_copies_is_found() {
+    let _alone = alone();
     for bug in Bug::OF_COPIES {
         plant(Some(bug));
         let mut runs = [left_out, joined, made_wrongly].into_iter();

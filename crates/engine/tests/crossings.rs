@@ -1,9 +1,7 @@
 //! Batches that cross shards are whole or not at all where the logs are in memory, whenever the process is killed.
 
-mod common;
-
-use common::crossed::{flushed_with_half_a_batch, killed_after_each_step, written_behind_half_a_batch};
-use common::{Cluster, small_options};
+use crate::common::crossed::{flushed_with_half_a_batch, killed_after_each_step, written_behind_half_a_batch};
+use crate::common::{Cluster, small_options};
 use forebay_engine::{Durability, Options, ShardBounds, WriteBatch, WriteOptions};
 
 #[test]

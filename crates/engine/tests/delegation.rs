@@ -1,8 +1,6 @@
 //! Lookups that the memory node does: what they cost, and that they say what reading would say.
 
-mod common;
-
-use common::{Cluster, SetClock, small_options};
+use crate::common::{Cluster, SetClock, small_options};
 use forebay_base::KeyOrder;
 use forebay_engine::{Db, Delegation, Durability, IterOptions, Options, ShardBounds, Storage, StorageOptions, Syncing};
 use forebay_env::Random;

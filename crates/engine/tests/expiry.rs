@@ -1,8 +1,6 @@
 //! Keys that expire: what snapshots and later processes see, and what compactions drop.
 
-mod common;
-
-use common::{Cluster, SetClock, small_options};
+use crate::common::{Cluster, SetClock, small_options};
 use forebay_engine::{CompactionPlace, Db, Options, WriteBatch};
 use forebay_env::Clock;
 use std::sync::Arc;

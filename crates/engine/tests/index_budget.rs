@@ -1,8 +1,6 @@
 //! A budget for cached indexes changes the cost of reads, never their answers.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_engine::{Db, Options};
 use forebay_env::Random;
 use std::collections::BTreeMap;

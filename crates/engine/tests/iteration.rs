@@ -1,8 +1,6 @@
 //! The cost of iteration, and changes of direction.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_engine::{CompactionPlace, CompactionStyle, Db, DbIterator, FlushOrder, Gathering, IterOptions, Options};
 use forebay_fabric::Counts;
 use forebay_table::Direction;

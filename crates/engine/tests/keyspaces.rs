@@ -1,8 +1,6 @@
 //! Named keyspaces of one database.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, IterOptions, Keyspace, Keyspaces, Options, ShardBounds, WriteBatch};
 use forebay_env::Random;

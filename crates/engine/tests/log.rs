@@ -1,8 +1,6 @@
 //! The log of writes: what it promises survives the process.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, ShardBounds, WriteBatch, WriteOptions};
 use forebay_env::Random;

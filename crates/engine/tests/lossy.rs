@@ -2,9 +2,7 @@
 //! flight. The link lives on, so calls continue over other endpoints, and no read returns wrong
 //! data.
 
-mod common;
-
-use common::small_options;
+use crate::common::small_options;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options};
 use forebay_env::Random;

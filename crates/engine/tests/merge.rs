@@ -1,9 +1,7 @@
 //! Merge operators: what reads make of operands, and what flushes, compactions and later processes leave of them.
 
-mod common;
-
-use common::stored::{Process, of_disk, options as stored_options};
-use common::{Cluster, SetClock, small_options};
+use crate::common::stored::{Process, of_disk, options as stored_options};
+use crate::common::{Cluster, SetClock, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{
     CompactionPlace, CompactionStyle, Db, Durability, FlushOrder, Keyspaces, MergeOperator, MergeOperators, Options,

@@ -1,9 +1,7 @@
 //! Random operations against a `BTreeMap`, with memtables and tables so small that a run of a second
 //! flushes and compacts hundreds of times.
 
-mod common;
-
-use common::{Cluster, SetClock, small_options};
+use crate::common::{Cluster, SetClock, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{
     CompactionPlace, CompactionStyle, Db, DbIterator, FlushOrder, IterOptions, Options, ShardBounds, Snapshot,

@@ -1,9 +1,7 @@
 //! The bytes that compactions move, compared with the baseline that rewrites every record, and the dead bytes that
 //! stay.
 
-mod common;
-
-use common::Cluster;
+use crate::common::Cluster;
 use forebay_engine::{CompactionStyle, Db, FlushOrder, Options, Statistics};
 use forebay_env::ManualClock;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! Named databases: they outlive their process.
 
-mod common;
-
-use common::{Cluster, eventually, small_options};
+use crate::common::{Cluster, eventually, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{CompactionPlace, Db, Error, Options, ShardBounds, WriteBatch};
 use forebay_fabric::Link;

@@ -1,8 +1,6 @@
 //! Compactions at the memory node: their cost on the fabric, and what happens when the node does not run them.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{CompactionPlace, Db, Options, Statistics};
 use forebay_memory_client::{ClientOptions, MemoryClient};
@@ -117,9 +115,9 @@ fn outputs_come_back_while_the_database_is_open() {
         db.delete(&key(i)).unwrap();
     }
     db.compact_range(None, None).unwrap();
-    common::expect_remote_bytes(&db, 0);
+    crate::common::expect_remote_bytes(&db, 0);
     // Background threads send frees in batches.
-    common::eventually("the node has its part back", || {
+    crate::common::eventually("the node has its part back", || {
         let node = client.node_statistics().unwrap();
         (node.job_bytes, node.job_extents, node.kept_extents) == (0, 0, 1)
     });

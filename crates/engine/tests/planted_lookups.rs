@@ -1,8 +1,7 @@
-//! Bugs planted in lookups without a point index. Each is planted for the whole process, so this test has its own.
+//! Bugs planted in lookups without a point index.
 
-mod common;
-
-use common::Cluster;
+use crate::alone;
+use crate::common::Cluster;
 use forebay_engine::planted::{Bug, plant};
 use forebay_engine::{Db, Delegation, Options};
 
@@ -48,6 +47,7 @@ fn newest(cluster: &Cluster) -> [Option<Vec<u8>>; 2] {
 
 #[test]
 fn planted_bugs_of_lookups_are_found() {
+    let _alone = alone();
     for bug in [None].into_iter().chain(Bug::OF_LOOKUPS.map(Some)) {
         let cluster = Cluster::start(64 << 20);
         plant(bug);

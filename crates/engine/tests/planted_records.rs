@@ -1,8 +1,7 @@
 //! Bugs planted in what records may ask for: each is found by a short sequence of calls.
 
-mod common;
-
-use common::{Cluster, SetClock, SetWhenDropped, small_options};
+use crate::alone;
+use crate::common::{Cluster, SetClock, SetWhenDropped, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::planted::{Bug, plant};
 use forebay_engine::{Db, Keyspaces, Options, ShardBounds, WriteBatch};
@@ -85,9 +84,9 @@ fn finds_stale_condition(for_nanos: u64) -> bool {
     found
 }
 
-/// One test for all bugs, in sequence: a bug is planted for the whole process. The test has its own process.
 #[test]
 fn planted_bugs_are_found() {
+    let _alone = alone();
     assert!(!finds_wrong_expiry());
     for bug in Bug::OF_EXPIRY {
         plant(Some(bug));

@@ -1,8 +1,6 @@
 //! Range deletions: races, snapshots, the memory they free, and their cost.
 
-mod common;
-
-use common::{Cluster, SetWhenDropped, small_options};
+use crate::common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, IterOptions, Options, Snapshot, WriteBatch};
 use forebay_env::Random;

@@ -1,9 +1,7 @@
 //! The two ways in which the other members of a shard get what compactions make, and what each sends (Tebis 5).
 
-mod common;
-
-use common::Cluster;
-use common::copied::{Model, Process, contents, key, made_wrongly, options, register};
+use crate::common::Cluster;
+use crate::common::copied::{Model, Process, contents, key, made_wrongly, options, register};
 use forebay_engine::{Db, Options, Replication, Statistics, Storage};
 use forebay_memory_node::Options as NodeOptions;
 

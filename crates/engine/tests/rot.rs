@@ -1,8 +1,6 @@
 //! Bytes of remote memory change under a database. Each answer is right or `Corrupt`.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{CompactionPlace, Db, Error, Options};
 use forebay_env::Random;

@@ -1,8 +1,6 @@
 //! Values of operands are saved from a database that is not opened.
 
-mod common;
-
-use common::stored::{Process, options};
+use crate::common::stored::{Process, options};
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StorageOptions, StoredDatabase, Syncing};
 use std::collections::BTreeMap;
 

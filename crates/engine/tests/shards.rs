@@ -1,8 +1,6 @@
 //! Operations that span shards: batches, snapshots, reads of several keys, and lost memory nodes.
 
-mod common;
-
-use common::{Cluster, SetWhenDropped, small_options};
+use crate::common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Options, ShardBounds, WriteBatch};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -293,7 +291,7 @@ fn a_thread_balances_shards() {
         }
     }
     db.flush().unwrap();
-    common::eventually("bounds have moved", || db.statistics().bound_moves > 2);
+    crate::common::eventually("bounds have moved", || db.statistics().bound_moves > 2);
     (0..20_000).for_each(|i| assert_eq!(db.get(&key(i)).unwrap().unwrap(), i.to_be_bytes()));
     assert_eq!(walk(db.iter().unwrap()).len(), 20_000);
     db.close().unwrap();

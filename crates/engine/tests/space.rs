@@ -1,8 +1,6 @@
 //! A memory node that fills up: first slower, then refusals; and how a full database recovers.
 
-mod common;
-
-use common::Cluster;
+use crate::common::Cluster;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, WriteBatch};
 use forebay_memory_node::{Identify, Identity, Limits, TenantOptions, TenantsOptions};

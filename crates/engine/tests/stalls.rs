@@ -1,8 +1,6 @@
 //! The waits of writers, counted by cause, and the mode in which they never wait for level 0.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_engine::{Db, Options};
 
 fn load(db: &Db, records: u32) {

@@ -1,9 +1,7 @@
 //! Durability `storage`: a database survives the loss of everything but its storage.
 
-mod common;
-
-use common::Cluster;
-use common::stored::{Process, four_shards, of_disk, of_objects, options, torture};
+use crate::common::Cluster;
+use crate::common::stored::{Process, four_shards, of_disk, of_objects, options, torture};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, Options, Storage, Syncing, WriteBatch, WriteOptions};
 use forebay_env::Random;
@@ -218,7 +216,7 @@ fn an_interval_passes_and_a_write_is_durable() {
     let interval = Syncing::Interval(Duration::from_millis(5));
     let db = process.open(options(&of_objects(&objects.handle()), interval));
     db.put(b"a", b"").unwrap();
-    common::eventually("the log is shipped", || db.statistics().log.records > 0);
+    crate::common::eventually("the log is shipped", || db.statistics().log.records > 0);
     process.kill(db);
     let process = Process::start(&cluster);
     let db = process.open(options(&of_objects(&objects.handle()), interval));
@@ -282,8 +280,8 @@ fn background_work_waits_for_storage_and_goes_on() {
     assert_eq!(refused.kind(), ErrorKind::Full);
     (0..written).for_each(|number| assert!(db.get(&key(number)).unwrap().is_some()));
     // The cause is gone some steps later.
-    common::eventually("writes go on", || db.put(&key(written), &[1; 500]).is_ok());
-    common::eventually("flushes go on", || db.flush().is_ok());
+    crate::common::eventually("writes go on", || db.put(&key(written), &[1; 500]).is_ok());
+    crate::common::eventually("flushes go on", || db.flush().is_ok());
     process.kill(db);
     let cluster = Cluster::start(64 << 20);
     let process = Process::start(&cluster);
@@ -304,9 +302,9 @@ fn a_commit_whose_reply_is_lost_is_recognised() {
             let db = process.open(options(&storage, Syncing::Flush));
             db.put(b"a", b"1").unwrap();
             handle.fail_at(handle.steps() + step, fault);
-            common::eventually("the flush succeeds", || db.flush().is_ok());
+            crate::common::eventually("the flush succeeds", || db.flush().is_ok());
             db.put(b"b", b"2").unwrap();
-            common::eventually("the next one does, too", || db.flush().is_ok());
+            crate::common::eventually("the next one does, too", || db.flush().is_ok());
             process.kill(db);
             let process = Process::with_empty_memory();
             let storage = of_objects(&objects.handle());
@@ -460,7 +458,7 @@ fn a_shard_that_writes_little_does_not_hold_the_log() {
         let segments = listed.iter().filter(|object| object.name.as_str().contains("/log/"));
         segments.map(|segment| segment.size_bytes).sum::<u64>()
     };
-    common::eventually("the log is trimmed", || {
+    crate::common::eventually("the log is trimmed", || {
         db.put(&key(1), &[1; 8 << 10]).unwrap();
         log_bytes() < 6 << 20
     });

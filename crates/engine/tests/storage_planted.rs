@@ -1,8 +1,7 @@
 //! Bugs of durability `storage` that are planted are found.
 
-mod common;
-
-use common::stored::torture;
+use crate::alone;
+use crate::common::stored::torture;
 use forebay_engine::planted::{Bug, plant};
 use std::panic::catch_unwind;
 
@@ -11,6 +10,7 @@ const SEEDS: u64 = 60;
 
 #[test]
 fn each_bug_of_storage_is_found() {
+    let _alone = alone();
     for bug in Bug::OF_STORAGE.into_iter().chain([Bug::AcknowledgeBeforeShipped]) {
         plant(Some(bug));
         let found = (0..SEEDS).find(|seed| catch_unwind(|| torture(*seed)).is_err());

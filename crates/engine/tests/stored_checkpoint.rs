@@ -1,9 +1,7 @@
 //! Checkpoints in storage: that they stay as they were, and what is made of them.
 
-mod common;
-
-use common::stored::{Process, four_shards, of_objects, options};
-use common::{SetWhenDropped, eventually};
+use crate::common::stored::{Process, four_shards, of_objects, options};
+use crate::common::{SetWhenDropped, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{BackupSummary, Db, Error, Options, Storage, Syncing, WriteBatch};
 use forebay_storage::{MemoryObjects, ObjectStorage};

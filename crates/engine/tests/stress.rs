@@ -4,9 +4,7 @@
 //! they see was written, in order, and that nothing appears and disappears. `FOREBAY_STRESS_SECONDS` makes the runs
 //! longer, `FOREBAY_STRESS_SEED` picks their first seed.
 
-mod common;
-
-use common::{Cluster, SetWhenDropped, small_options};
+use crate::common::{Cluster, SetWhenDropped, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options, WriteBatch};
 use forebay_env::{Random, SystemClock};

@@ -1,8 +1,6 @@
 //! Levels in storage: a database larger than its memory, and what reading it takes.
 
-mod common;
-
-use common::{Cluster, small_options};
+use crate::common::{Cluster, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{BlockCacheCounts, Compression, Db, Durability, Options, Storage, StorageOptions, Syncing};
 use forebay_env::Random;
@@ -307,7 +305,7 @@ fn objects_that_no_version_names_are_deleted() {
         objects.list(None).unwrap().iter().map(|object| object.size_bytes).sum::<u64>()
     };
     // Records of 100 bytes that do not shrink, their keys, indexes, and what commits and logs take.
-    common::eventually("what compactions replaced is deleted", || bytes(&db) < 3000 * 220);
+    crate::common::eventually("what compactions replaced is deleted", || bytes(&db) < 3000 * 220);
 }
 
 #[test]

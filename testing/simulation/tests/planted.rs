@@ -1,5 +1,5 @@
 //! Bugs planted in the engine and in its storage. Some seed, or some image of the storage, finds each of those that can show on
-//! one thread. `crates/engine/tests/planted.rs` finds those that show only between threads.
+//! one thread. `crates/engine/tests/planted_threads.rs` finds those that show only between threads.
 
 use forebay_engine::planted::{Bug, plant};
 use forebay_simulation::{RunOptions, run_images, run_seed};

@@ -18,6 +18,14 @@ pub(super) fn package_name(manifest: &str) -> Option<(String, usize)> {
         .map(|entry| (unquoted(entry.value), entry.line))
 }
 
+/// Paths of the programs of tests that the manifest lists, if cargo is not to look for them itself.
+pub(super) fn test_programs(manifest: &str) -> Option<Vec<String>> {
+    let is_set =
+        entries(manifest).any(|entry| entry.section == "package" && entry.key == "autotests" && entry.value == "false");
+    let paths = entries(manifest).filter(|entry| entry.section == "test" && entry.key == "path");
+    is_set.then(|| paths.map(|entry| unquoted(entry.value)).collect())
+}
+
 /// Dependencies on packages named `forebay` or `forebay-…`, also renamed ones and those of some
 /// targets only.
 pub(super) fn forebay_dependencies(manifest: &str) -> Vec<Dependency> {

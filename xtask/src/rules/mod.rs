@@ -17,6 +17,7 @@ mod manifest;
 mod masking;
 mod module_graph;
 mod rooms;
+mod test_files;
 mod tokens;
 mod tree;
 mod unsafe_code;
@@ -37,6 +38,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     glossary::check,
     links::check,
     formats::check,
+    test_files::check,
 ];
 
 /// What every rule finds, ordered by place.

@@ -1,0 +1,32 @@
+//! What the engine promises, by topic. Bugs that are planted have a program of their own: `planted.rs`.
+
+mod behaviour;
+mod bit_flips;
+mod checkpoint;
+mod common;
+mod conditional;
+mod copies;
+mod crossings;
+mod delegation;
+mod expiry;
+mod index_budget;
+mod iteration;
+mod keyspaces;
+mod log;
+mod lossy;
+mod merge;
+mod model;
+mod moved_bytes;
+mod named;
+mod near_data;
+mod range_deletes;
+mod replication;
+mod rot;
+mod salvage_merges;
+mod shards;
+mod space;
+mod stalls;
+mod storage;
+mod stored_checkpoint;
+mod stress;
+mod tiers;
