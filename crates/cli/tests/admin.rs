@@ -1,8 +1,6 @@
 //! What operators look at, of each process that has something to show.
 
-mod common;
-
-use common::{Running, run, start};
+use crate::common::{Running, run, start};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::TcpStream;

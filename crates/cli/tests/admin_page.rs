@@ -1,14 +1,12 @@
 //! The page for operators, in a real browser: `cargo xtask admin-page`.
 
-mod common;
-
-use common::start;
+use crate::common::start;
 use rustix::process::Signal;
 use std::process::{Command, Stdio};
 
 /// What Chromium makes of a page after a few answers, and what it says meanwhile.
 fn browse(address: &str) -> (String, String) {
-    let profile = common::fresh_path(".chromium");
+    let profile = crate::common::fresh_path(".chromium");
     let output = Command::new("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"])
         .arg(format!("--user-data-dir={}", profile.display()))

@@ -1,8 +1,6 @@
 //! Memory nodes that ask who connects, as processes.
 
-mod common;
-
-use common::{Ended, FreshPath, Running, fresh_path, run, socket_path, start_node};
+use crate::common::{Ended, FreshPath, Running, fresh_path, run, socket_path, start_node};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,6 @@
 //! `inspect`, `verify` and `repair`, on databases whole and damaged.
 
-mod common;
-
-use common::{Ended, FreshPath, fresh_path, run};
+use crate::common::{Ended, FreshPath, fresh_path, run};
 use forebay::{Durability, Options, Storage, StorageOptions, Store, Syncing, WriteBatch};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -286,7 +284,7 @@ fn what_is_not_there_is_named() {
 
 #[test]
 fn a_database_on_memory_nodes_is_opened_and_verified() {
-    let (node, address) = common::start_node("tcp://127.0.0.1:0", "--memory 128MiB");
+    let (node, address) = crate::common::start_node("tcp://127.0.0.1:0", "--memory 128MiB");
     run(&format!("bench --memory {address} --db named --num 5000 --benchmarks fillrandom")).expect(0);
     let report = run(&format!("verify --memory {address} --db named --format json")).expect(0).json();
     assert!(report["checked"][0]["entries"].as_u64() > Some(1000), "{report}");

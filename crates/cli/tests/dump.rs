@@ -1,8 +1,6 @@
 //! Dumps written and loaded by the command.
 
-mod common;
-
-use common::{Ended, FreshPath, fresh_path, run};
+use crate::common::{Ended, FreshPath, fresh_path, run};
 use std::fs;
 use std::path::Path;
 

@@ -5,9 +5,7 @@
 //! The child is this test's own program. It writes numbers in batches over several shards, and prints a line for what was
 //! acknowledged as durable.
 
-mod common;
-
-use common::{Running, fresh_path, places, run, start_node};
+use crate::common::{Running, fresh_path, places, run, start_node};
 use forebay::{
     Durability, NodeAddress, Options, ShardBounds, Storage, StorageOptions, Store, Syncing, WriteBatch, WriteOptions,
 };
@@ -111,7 +109,7 @@ struct Writer {
 impl Writer {
     fn start(plan: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "runs_as_a_child", "--nocapture"]).env(PLAN, plan);
+        command.args(["--exact", "durable::runs_as_a_child", "--nocapture"]).env(PLAN, plan);
         Self { child: command.stdout(Stdio::piped()).spawn().unwrap(), durable: 0 }
     }
 

@@ -1,8 +1,6 @@
 //! A memory node in one process and the engine in another, over each back end between processes.
 
-mod common;
-
-use common::{places, run, start, start_node};
+use crate::common::{places, run, start, start_node};
 use rustix::process::Signal;
 use std::path::PathBuf;
 
@@ -58,7 +56,7 @@ fn memory_of_the_shared_tree() {
 
 #[test]
 fn replay_of_traces() {
-    let made = common::fresh_path(".csv");
+    let made = crate::common::fresh_path(".csv");
     let lines = (0..2000_u64).map(|i| {
         let op = if i % 3 == 0 { "28" } else { "2a" };
         format!("1,{i},{op},{},{}\n", 512 * (1 + i % 17), i * 7919 % 1000)

@@ -1,9 +1,7 @@
 //! The memory node is killed under load, over each back end between processes. The compute side reports it within
 //! seconds, with the documented exit code and without a panic.
 
-mod common;
-
-use common::{places, start, start_node};
+use crate::common::{places, start, start_node};
 use forebay_env::Random;
 use rustix::process::Signal;
 use std::time::Duration;

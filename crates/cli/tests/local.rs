@@ -1,8 +1,6 @@
 //! Commands with the memory node in their own process.
 
-mod common;
-
-use common::run;
+use crate::common::run;
 
 #[test]
 fn all_workloads_and_steps() {
@@ -69,7 +67,7 @@ fn memory_that_is_full() {
 
 #[test]
 fn a_directory_needs_no_setting_and_is_read_back_by_the_next_command() {
-    let path = common::fresh_path("directory");
+    let path = crate::common::fresh_path("directory");
     let line = format!("bench --path={} --num=2000 --format=json", path.display());
     let report = run(&line).expect(0).json();
     let found = report["benchmarks"][1]["found"].as_u64().unwrap();
@@ -84,7 +82,7 @@ fn a_directory_needs_no_setting_and_is_read_back_by_the_next_command() {
 
 #[test]
 fn checkpoints_are_kept_copied_cloned_and_dropped() {
-    let (path, copy) = (common::fresh_path("directory"), common::fresh_path("copy"));
+    let (path, copy) = (crate::common::fresh_path("directory"), crate::common::fresh_path("copy"));
     let bench =
         |place: &str, flags: &str| run(&format!("bench {place} --num=500 --format=json {flags}")).expect(0).json();
     let at = format!("--path={}", path.display());

@@ -1,8 +1,6 @@
 //! What shells and manuals know of the command line.
 
-mod common;
-
-use common::run;
+use crate::common::run;
 
 #[test]
 fn shells_and_manuals_know_the_command_line() {
@@ -11,7 +9,7 @@ fn shells_and_manuals_know_the_command_line() {
         assert!(script.contains("memory-node"), "{shell}");
     }
     assert!(run("man").expect(0).out.contains("forebay\\-serve(1)"));
-    let folder = common::fresh_path(".man");
+    let folder = crate::common::fresh_path(".man");
     std::fs::create_dir(&*folder).unwrap();
     run(&format!("man --folder={}", folder.display())).expect(0);
     assert!(std::fs::read_to_string(folder.join("forebay-serve.1")).unwrap().contains("\\-\\-admin"));

@@ -6,9 +6,7 @@
 //! next number, and prints a line for what is acknowledged. So the last number says what each key holds. Whoever opens the
 //! database next checks all of it first.
 
-mod common;
-
-use common::{Running, fresh_path, run_with, start_node, start_with};
+use crate::common::{Running, fresh_path, run_with, start_node, start_with};
 use forebay::{
     CompactionPlace, Durability, ErrorKind, NodeAddress, Options, ShardBounds, Storage, StorageOptions, Store, Syncing,
     WriteBatch,
@@ -163,7 +161,7 @@ struct Life {
 impl Life {
     fn start(plan: &str, variables: &[(&str, String)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "runs_as_a_child", "--nocapture"]).env(PLAN, plan);
+        command.args(["--exact", "pool::runs_as_a_child", "--nocapture"]).env(PLAN, plan);
         command.envs(variables.iter().map(|(name, value)| (*name, value)));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<Said>>::default();
@@ -378,7 +376,7 @@ impl World {
     fn expect_swept(&self, address: &str, stores: u64) {
         let mut last = String::new();
         for _ in 0..500 {
-            let used = common::run(&format!("tenants --memory {address} --format json")).expect(0).json();
+            let used = crate::common::run(&format!("tenants --memory {address} --format json")).expect(0).json();
             let tenant = &used["tenants"][0];
             let figures = ["memory_bytes", "ranges", "keys", "jobs"];
             if figures.iter().all(|figure| tenant[figure] == 0) && tenant["stores"] == stores {

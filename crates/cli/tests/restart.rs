@@ -1,8 +1,6 @@
 //! The compute process is killed, suspended or taken over. The next process continues with its named databases.
 
-mod common;
-
-use common::{fresh_path, places, run, start, start_node};
+use crate::common::{fresh_path, places, run, start, start_node};
 use forebay_env::Random;
 use rustix::process::Signal;
 use std::time::Duration;

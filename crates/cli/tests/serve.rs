@@ -1,8 +1,6 @@
 //! `forebay serve`, with Redis's own command-line client and benchmark, which `cargo xtask setup` installs.
 
-mod common;
-
-use common::{Running, run, start};
+use crate::common::{Running, run, start};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +52,7 @@ fn redis_cli_and_redis_benchmark() {
 
 #[test]
 fn a_password_is_needed_where_one_is_set() {
-    let file = common::fresh_path(".password");
+    let file = crate::common::fresh_path(".password");
     std::fs::write(&file, "secret\n").unwrap();
     let (server, port) = serve(&format!("--durability=none --password-file={}", file.display()));
     let replies = ask("redis-cli", &port, &[], "get a\nauth wrong\nauth secret\nget a\n");
@@ -75,7 +73,7 @@ fn an_address_that_is_taken_is_an_error() {
 
 #[test]
 fn what_was_synced_survives_a_kill() {
-    let folder = common::fresh_path(".storage");
+    let folder = crate::common::fresh_path(".storage");
     let flags = format!("--durability=storage=sync --storage={}", folder.display());
     let (server, port) = serve(&flags);
     let cli = |port: &str, arguments: &[&str]| ask("redis-cli", port, arguments, "");
@@ -97,11 +95,14 @@ fn what_was_synced_survives_a_kill() {
 
 #[test]
 fn options_come_from_flags_variables_and_a_file() {
-    let file = common::fresh_path(".toml");
+    let file = crate::common::fresh_path(".toml");
     let check = |text: &str, flags: &str| {
         std::fs::write(&file, text).unwrap();
         let line = format!("serve --check-config --config={} {flags}", file.display());
-        common::run_with(&line, &[("FOREBAY_SHARDS", "3"), ("FOREBAY_DB", "variable"), ("FOREBAY_TLS_NAME", "node")])
+        crate::common::run_with(
+            &line,
+            &[("FOREBAY_SHARDS", "3"), ("FOREBAY_DB", "variable"), ("FOREBAY_TLS_NAME", "node")],
+        )
     };
     let text =
         "# A comment.\nshards = 2\ndb = \"file\"\nblock_cache = \"1MiB\"\nstorage = \"memory:\"\nunprotected = true\n";
@@ -133,15 +134,15 @@ fn options_come_from_flags_variables_and_a_file() {
         let ended = check(text, "");
         assert!(ended.code != Some(0) && ended.error.contains(why), "{text}: {}", ended.error);
     }
-    let ended = common::run_with("serve --check-config", &[("FOREBAY_THREADS", "many")]).expect(2);
+    let ended = crate::common::run_with("serve --check-config", &[("FOREBAY_THREADS", "many")]).expect(2);
     assert!(ended.error.contains("FOREBAY_THREADS: invalid value 'many'"), "{}", ended.error);
     let ended = run("serve --check-config --config=/nowhere/file").expect(2);
     assert!(ended.error.contains("/nowhere/file: "), "{}", ended.error);
 }
 
 /// A file that only its owner may read.
-fn file(suffix: &str, text: &str) -> common::FreshPath {
-    let path = common::fresh_path(suffix);
+fn file(suffix: &str, text: &str) -> crate::common::FreshPath {
+    let path = crate::common::fresh_path(suffix);
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     path

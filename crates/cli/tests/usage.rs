@@ -1,8 +1,6 @@
 //! Valid and invalid command lines, and their results.
 
-mod common;
-
-use common::run;
+use crate::common::run;
 
 #[test]
 fn help_and_version_go_to_standard_output() {
@@ -63,7 +61,7 @@ fn a_memory_node_that_is_not_there() {
 #[test]
 fn a_trace_that_is_not_there_or_makes_no_sense() {
     run("replay /nowhere/trace").expect(1);
-    let path = common::fresh_path(".lis");
+    let path = crate::common::fresh_path(".lis");
     std::fs::write(&path, "1 1 0 0\n2 1 0 1\nthree\n").unwrap();
     let ended = run(&format!("replay {}", path.display())).expect(2);
     assert!(ended.error.contains("line 3"), "{}", ended.error);

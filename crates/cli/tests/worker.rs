@@ -1,9 +1,7 @@
 //! A database whose compactions run in worker processes, which are killed, and stopped and continued, meanwhile: every
 //! write is there, and nothing is left on the memory node.
 
-mod common;
-
-use common::{Running, fresh_path, places, run, start, start_node};
+use crate::common::{Running, fresh_path, places, run, start, start_node};
 use forebay::{CompactionPlace, NodeAddress, Options, Reach, Statistics, Storage, StorageOptions, Store};
 use forebay_env::{Clock, Random, SystemClock};
 use rustix::process::Signal;

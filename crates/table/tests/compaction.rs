@@ -1,8 +1,7 @@
 //! Flushes and compactions against a model: random writes, snapshots, deletions of keys and ranges, with records left
 //! in place or gathered into runs.
 
-mod store;
-
+use crate::store::{Store, job_of};
 use forebay_base::{ErrorKind, InternalKey, KeyOrder, Kind, Record, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;
 use forebay_table::job::{
@@ -12,7 +11,6 @@ use forebay_table::job::{
 use forebay_table::{CachedTable, Error, SegmentKind};
 use proptest::prelude::*;
 use std::cmp::Ordering;
-use store::{Store, job_of};
 
 /// Writes, flushes and compacts at random, and compares every read at every snapshot after each step.
 fn run(seed: u64, order: KeyOrder, clustering: Clustering) {

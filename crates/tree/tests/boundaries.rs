@@ -11,10 +11,8 @@
 //! Inner nodes split and merge in trees with *fillers*: keys above those that anybody uses, as many as leave a
 //! node one step before that.
 
-mod common;
-
-use common::history::{Action, Event, History, Outcome};
-use common::{Nodes, small, word};
+use crate::common::history::{Action, Event, History, Outcome};
+use crate::common::{Nodes, small, word};
 use forebay_base::ErrorKind;
 use forebay_memory_client::MemoryClient;
 use forebay_tree::{BlockName, Error, Range, Tree, TreeClient};

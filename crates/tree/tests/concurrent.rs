@@ -1,9 +1,7 @@
 //! Threads at once, over one node.
 
-mod common;
-
-use common::history::{Action, History};
-use common::{Nodes, small, word};
+use crate::common::history::{Action, History};
+use crate::common::{Nodes, small, word};
 use forebay_env::Random;
 use forebay_env::thread::spawn;
 use forebay_tree::{Range, Tree};

@@ -1,8 +1,6 @@
 //! What operations cost, as the fabric counts it.
 
-mod common;
-
-use common::{Nodes, word};
+use crate::common::{Nodes, word};
 use forebay_env::Random;
 use forebay_fabric::Counts;
 use forebay_tree::{Range, TreeClient, TreeOptions, Verb};
@@ -168,7 +166,7 @@ fn free_blocks_cost_few_round_trips() {
 /// A tree goes back to a leaf when all is deleted, in any order, and its memory is used again.
 #[test]
 fn a_tree_that_is_emptied_is_small() {
-    for (options, keys) in [(common::small(), 12_000), (TreeOptions::default(), 40_000)] {
+    for (options, keys) in [(crate::common::small(), 12_000), (TreeOptions::default(), 40_000)] {
         let nodes = Nodes::start(1, 256 << 20);
         let mut client = nodes.create(options).client().unwrap();
         let mut allocated = Vec::new();
@@ -201,7 +199,7 @@ fn inner_nodes_come_and_go_while_clients_stop() {
     const KEYS: u64 = 900;
     for stop in 0..60u64 {
         let nodes = Nodes::start(1, 64 << 20);
-        let tree = nodes.create(common::small());
+        let tree = nodes.create(crate::common::small());
         let mut client = tree.client().unwrap();
         (0..KEYS).for_each(|number| assert!(client.insert(&word(number), b"12345678").unwrap()));
         assert!(client.verify().unwrap().height > 1);
@@ -246,7 +244,7 @@ fn inner_nodes_come_and_go_while_clients_stop() {
 fn small_caches_give_the_same_answers() {
     for cache_bytes in [0, 2_000, 10_000] {
         let nodes = Nodes::start(1, 64 << 20);
-        let mut client = nodes.create(TreeOptions { cache_bytes, ..common::small() }).client().unwrap();
+        let mut client = nodes.create(TreeOptions { cache_bytes, ..crate::common::small() }).client().unwrap();
         for number in 0..2_000 {
             assert!(client.insert(&scrambled(number), &word(number)).unwrap());
             assert!(client.tree().cached_bytes() <= cache_bytes);

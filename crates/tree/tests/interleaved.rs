@@ -4,10 +4,8 @@
 //! turn: client B runs a whole script there. Either A never goes on (it died), or it goes on afterwards
 //! (it was revived). Every event is checked against an order that explains it, and the tree is verified.
 
-mod common;
-
-use common::history::{Action, History};
-use common::{Nodes, SimNode, small, word};
+use crate::common::history::{Action, History};
+use crate::common::{Nodes, SimNode, small, word};
 use forebay_env::Random;
 use forebay_memory_client::MemoryClient;
 use forebay_tree::planted::{Bug, plant};
@@ -189,7 +187,7 @@ fn others_go_on_in_the_adversarial_fabric() {
 const OF_STACKS: [Bug; 5] =
     [Bug::RoundBeforeTops, Bug::ListUsedAtOnce, Bug::ListAfterTop, Bug::PushToGiving, Bug::AdvanceTooEarly];
 
-/// In one test, after the other: bugs are planted for the whole process. It has a process of its own.
+/// In one test, after the other: bugs are planted for the whole process.
 #[test]
 #[ignore = "plants bugs in the whole process: run alone"]
 fn planted_bugs_are_found() {

@@ -1,8 +1,6 @@
 //! A tree does what a `BTreeMap` does.
 
-mod common;
-
-use common::{Nodes, small, word};
+use crate::common::{Nodes, small, word};
 use forebay_env::Random;
 use forebay_tree::{Range, Tree, TreeClient, TreeOptions};
 use std::collections::BTreeMap;

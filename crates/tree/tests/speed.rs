@@ -1,11 +1,9 @@
 //! How fast a client is over shared memory. Run it in a release build, alone:
-//! `cargo test --release -p forebay-tree --test speed -- --ignored --nocapture`. Figures are processor
+//! `cargo test --release -p forebay-tree --test tree speed -- --ignored --nocapture`. Figures are processor
 //! time of the client's thread, which is what remains comparable on a machine that is busy. The node
 //! commits its memory, as `forebay memory-node` does by default.
 
-mod common;
-
-use common::word;
+use crate::common::word;
 use forebay_env::{Random, cpu};
 use forebay_fabric::shm;
 use forebay_memory_client::{ClientOptions, MemoryClient};

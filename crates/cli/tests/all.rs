@@ -1,0 +1,18 @@
+//! The command, as processes.
+
+mod admin;
+mod admin_page;
+mod admission;
+mod common;
+mod damage;
+mod dump;
+mod durable;
+mod end_to_end;
+mod kill;
+mod local;
+mod manual;
+mod pool;
+mod restart;
+mod serve;
+mod usage;
+mod worker;

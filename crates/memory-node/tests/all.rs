@@ -1,0 +1,5 @@
+//! Memory nodes and their clients.
+
+mod compaction;
+mod node;
+mod simulated;

@@ -1,0 +1,9 @@
+//! The shared tree. The bug that `rounds.rs` plants has a program of its own.
+
+mod boundaries;
+mod common;
+mod concurrent;
+mod counts;
+mod interleaved;
+mod model;
+mod speed;
