@@ -56,6 +56,9 @@ pub struct Arguments {
     /// Reads per 100 operations of readrandomwriterandom.
     #[arg(long, default_value_t = 90)]
     readwritepercent: u32,
+    /// Most writes a second of each thread, of workloads that only write; by default no limit.
+    #[arg(long, value_parser = units::rate, value_name = "RATE")]
+    write_rate: Option<f64>,
     /// Keep the contents of the store, also for fillseq and fillrandom.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = BoolishValueParser::new())]
@@ -91,6 +94,7 @@ impl Arguments {
             multiread_stride: self.multiread_stride,
             seek_nexts: self.seek_nexts,
             read_write_percent: self.readwritepercent,
+            write_rate: self.write_rate,
             verify: self.checks.verify,
             timing: self.checks.timing(),
         };

@@ -15,6 +15,8 @@ use std::time::Duration;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Operations between two updates of a thread's public count.
 const PROGRESS_STRIDE: u64 = 256;
+/// Threads that keep to a rate pause for so long at least: calls come in small groups.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// With [`Timing::Sampled`], one call in this many is timed.
 const SAMPLE_STRIDE: u32 = 64;
 /// Quantiles of a latency curve: the shares of calls that are not slower.
@@ -120,6 +122,7 @@ pub(crate) struct Worker {
     /// Number of keys found.
     pub found: u64,
     clock: Arc<dyn Clock>,
+    started: Nanos,
     last: Nanos,
     /// Calls until the next timed one; zero when each is timed.
     untimed: u32,
@@ -202,6 +205,18 @@ impl Worker {
                 false
             }
         }
+    }
+
+    /// Waits until the call with this number, from 0, is due at so many calls a second. The pause is not part of its latency.
+    /// Who is late by the store's fault makes up for it.
+    pub fn keep_rate(&mut self, per_second: Option<f64>, number: u64) {
+        let Some(per_second) = per_second else { return };
+        let due = self.started.saturating_add((number as f64 / per_second * 1e9) as Nanos);
+        let early = Duration::from_nanos(due.saturating_sub(self.clock.now()));
+        if early >= SHORTEST_PAUSE {
+            self.clock.sleep(early);
+        }
+        self.begin();
     }
 
     /// Starts the next call's latency now: work since the last call is not part of it.
@@ -350,6 +365,7 @@ fn work<S>(
         operations: 0,
         found: 0,
         clock,
+        started,
         last: started,
         untimed,
         calls,

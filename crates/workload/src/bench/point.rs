@@ -23,6 +23,7 @@ pub(super) fn write<S: Store>(store: &S, worker: &mut Worker, inputs: &Inputs, o
             Order::Ascending => operation,
             Order::Random => random.below(inputs.settings.num),
         };
+        worker.keep_rate(inputs.settings.write_rate, operation);
         put(store, worker, inputs, (number, keys.set(number)), operation, &mut value)?;
     }
     Ok(())
@@ -38,6 +39,7 @@ pub(super) fn write_meanwhile<S: Store>(store: &S, worker: &mut Worker, inputs: 
             break;
         }
         let number = random.below(inputs.settings.num);
+        worker.keep_rate(inputs.settings.write_rate, operation);
         put(store, worker, inputs, (number, keys.set(number)), operation, &mut value)?;
     }
     Ok(())

@@ -32,6 +32,8 @@ pub struct Settings {
     pub seek_nexts: u64,
     /// Reads per 100 operations of `readrandomwriterandom`.
     pub read_write_percent: u32,
+    /// Most writes a second of each thread, in workloads that only write; no limit if not given.
+    pub write_rate: Option<f64>,
     /// Whether reads are checked. If not, values are cheap and verify nothing.
     pub verify: bool,
     /// Which calls are timed.
@@ -52,6 +54,7 @@ impl Default for Settings {
             multiread_stride: 0,
             seek_nexts: 0,
             read_write_percent: 90,
+            write_rate: None,
             verify: true,
             timing: Timing::Each,
         }
@@ -81,6 +84,9 @@ impl Settings {
         }
         if self.read_write_percent > 100 {
             return invalid(format!("readwritepercent {}: 0 to 100 are possible", self.read_write_percent));
+        }
+        if self.write_rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+            return invalid("a write rate must be positive".into());
         }
         Inputs::new(self, 0).map(|_| ())
     }
