@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `backup`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `fabric_test`, `manual`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `backup`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `pool`, `fabric_test`, `manual`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `configuration` | options from a file and from variables |
 //! | `access` | how this process and memory nodes prove themselves to each other |
@@ -36,6 +36,7 @@ mod nodes;
 mod output;
 mod place;
 mod placement;
+mod pool;
 mod progress;
 mod repair;
 mod replay;
@@ -99,6 +100,8 @@ enum Command {
     Repair(repair::Arguments),
     /// Show who uses a memory node, and how much of it.
     Tenants(tenants::Arguments),
+    /// Show which databases share memory nodes, and who holds, has borrowed and owes how much.
+    Pool(pool::Arguments),
     /// Show what a process does, in a terminal.
     Top(top::Arguments),
     /// Measure latency and rate of each operation of the fabric.
@@ -127,7 +130,8 @@ impl Command {
             Self::Dump(arguments) => arguments.place.memory.parts(),
             Self::Load(arguments) => arguments.memory.parts(),
             Self::Verify(arguments) => arguments.place.memory.parts(),
-            Self::Tenants(tenants::Arguments { memory, access, .. }) => (memory, &*access),
+            Self::Tenants(tenants::Arguments { memory, access, .. })
+            | Self::Pool(pool::Arguments { memory, access, .. }) => (memory, &*access),
             Self::Worker(arguments) => return arguments.resolve(),
             Self::MemoryNode(_)
             | Self::Backup(_)
@@ -194,6 +198,7 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => verify::execute(&arguments),
         Command::Repair(arguments) => repair::execute(&arguments),
         Command::Tenants(arguments) => tenants::execute(&arguments),
+        Command::Pool(arguments) => pool::execute(&arguments),
         Command::Top(arguments) => top::execute(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments, CommandLine::command()),
         Command::Man(arguments) => manual::pages(&arguments, CommandLine::command()),

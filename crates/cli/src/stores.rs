@@ -73,6 +73,9 @@ pub struct EngineArguments {
     /// Keep the tables of this level and below in --storage, and not in memory.
     #[arg(long, value_name = "LEVEL", requires = "storage")]
     storage_from_level: Option<usize>,
+    /// The weight of this database's share of its memory nodes, beside those of other databases; by default 1.
+    #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..))]
+    pool_share: Option<u32>,
     /// Memory for what is read from storage; by default 64 MiB.
     #[arg(long, value_parser = units::size, value_name = "SIZE", requires = "storage")]
     block_cache: Option<u64>,
@@ -257,6 +260,7 @@ impl EngineArguments {
             bulk_load: self.bulk_load,
             cached_index_bytes: self.cached_index_size,
             storage_from_level: self.storage_from_level,
+            pool_share: self.pool_share.unwrap_or(usual.pool_share),
             block_cache_bytes: self.block_cache.unwrap_or(usual.block_cache_bytes),
             compression: self.compression.unwrap_or(usual.compression),
             compaction_place: match self.compaction_place {

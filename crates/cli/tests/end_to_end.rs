@@ -32,6 +32,40 @@ fn load_and_read() {
     }
 }
 
+/// Who shares a node's memory is shown while it has the node open, with its share.
+#[test]
+fn databases_that_share_a_pool() {
+    for place in places() {
+        let (_node, address) = start_node(&place, "--memory=256MiB");
+        let bench = |name: &str, share: u32| {
+            let flags = "--num=100000000 --write-rate=10000 --benchmarks=fillrandom --write_buffer_size=1MiB";
+            start(&format!("bench {flags} --memory={address} --db={name} --pool-share={share}"))
+        };
+        let [mut one, mut other] = [bench("one", 3), bench("other", 1)];
+        for bench in [&mut one, &mut other] {
+            bench.until_open();
+        }
+        let show = || run(&format!("pool --memory={address} --format=json")).expect(0).json()["nodes"][0].clone();
+        let pool = show();
+        let databases = pool["databases"].as_array().unwrap();
+        let figure = |name: &str| [0, 1].map(|at| databases[at][name].as_u64().unwrap());
+        assert_eq!([&databases[0]["database"], &databases[1]["database"]], ["one", "other"], "{pool}");
+        assert_eq!(figure("weight"), [3, 1], "{pool}");
+        let [larger, smaller] = figure("share_bytes");
+        assert!(larger > 2 * smaller && smaller > 0 && figure("held_bytes").iter().all(|held| *held > 0), "{pool}");
+        assert_eq!((figure("owed_bytes"), figure("sessions")), ([0, 0], [1, 1]), "{pool}");
+        let table = run(&format!("pool --memory={address}")).expect(0).out;
+        assert!(table.contains("\none ") && table.contains("\nother ") && table.contains("free: "), "{table}");
+        drop(one);
+        let alone =
+            (0..500).map(|_| show()).find(|pool| pool["databases"].as_array().is_some_and(|all| all.len() == 1));
+        let alone = alone.expect("a process that is gone shares no more");
+        assert_eq!(alone["databases"][0]["database"], "other");
+        assert!(alone["other_bytes"].as_u64().unwrap() > 0, "what the other one has flushed is there");
+    }
+    run("pool --memory=local").expect(2);
+}
+
 /// The shared tree says what its nodes and values take, wherever its memory is.
 #[test]
 fn memory_of_the_shared_tree() {

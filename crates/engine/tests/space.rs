@@ -159,3 +159,52 @@ fn a_full_database_accepts_deletions_and_comes_back() {
         cluster.expect_nothing_leased();
     }
 }
+
+/// A node whose leases are so short that calls for what was lent end soon. Its extents are small beside shares: the ledger
+/// is exact to an extent for each shard.
+fn shared() -> Cluster {
+    let options = forebay_memory_node::Options::with_memory(MEMORY);
+    let (lease, extent_bytes) = (std::time::Duration::from_secs(3), Some(MIB));
+    Cluster::start_with(forebay_memory_node::Options { lease, extent_bytes, ..options })
+}
+
+#[test]
+fn whoever_rests_finds_memory_beside_a_burst() {
+    let cluster = shared();
+    let (rests, bursts) = (cluster.open(options()), cluster.open(options()));
+    let borrowed = fill(&bursts);
+    assert!(borrowed * RECORD_BYTES > MEMORY / 2, "it may have more than half, and took {borrowed} records");
+    // A quarter of its share is kept for it, whatever the other one holds, and it may take the other one's reserve.
+    let kept = MEMORY / 16 / RECORD_BYTES;
+    for i in 0..kept {
+        let put = rests.put(&key(i), &value(i, 0));
+        assert!(put.is_ok(), "{i} of {kept}: {put:?}: {}", report(&cluster, &rests));
+    }
+    // The other one cannot give back what lives. That is found out, and told.
+    assert!(fill(&rests) > kept);
+    for i in (0..borrowed).step_by(13) {
+        assert_eq!(bursts.get(&key(i)).unwrap(), Some(value(i, 1)), "key {i}");
+    }
+    drop((rests, bursts));
+    cluster.expect_nothing_leased();
+}
+
+#[test]
+fn what_was_borrowed_comes_back() {
+    let cluster = shared();
+    let (rests, bursts) = (cluster.open(options()), cluster.open(options()));
+    let borrowed = fill(&bursts);
+    let all = [0xff; 20];
+    bursts.delete_range(b"", &all).unwrap();
+    in_time(&cluster, &bursts, || bursts.flush());
+    let share = MEMORY * 4 / 10 / RECORD_BYTES;
+    assert!(borrowed > share);
+    for i in 0..share {
+        in_time(&cluster, &rests, || rests.put(&key(i), &value(i, 2)));
+    }
+    for i in (0..share).step_by(13) {
+        assert_eq!(rests.get(&key(i)).unwrap(), Some(value(i, 2)), "key {i}");
+    }
+    drop((rests, bursts));
+    cluster.expect_nothing_leased();
+}

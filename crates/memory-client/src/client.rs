@@ -7,9 +7,12 @@ use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_fabric::{Link, NodeIdentity, RemoteAddress, Rights};
 use forebay_proto::calls::{
-    Call, DropStore, GetStatistics, LeaseExtents, ListStores, ListTenants, MapExtents, ReturnExtents,
+    Call, DropStore, GetCredit, GetStatistics, LeaseExtents, ListPool, ListStores, ListTenants, MapExtents,
+    ReturnExtents,
 };
-use forebay_proto::replies::{ExtentsGranted, Statistics, TenantFigures, TenantPage, capabilities};
+use forebay_proto::replies::{
+    Credit, ExtentsGranted, PoolEntry, PoolPage, Statistics, TenantFigures, TenantPage, capabilities,
+};
 use forebay_proto::{ExtentId, GrantedExtent, MAX_LIST, Purpose, SessionId, ShardKey, StoreId, Text};
 use std::sync::Arc;
 use std::time::Duration;
@@ -302,6 +305,35 @@ impl MemoryClient {
     /// [`Error`].
     pub fn node_statistics(&self) -> Result<Statistics, Error> {
         self.call(&GetStatistics { session: self.session() })
+    }
+
+    /// Tells of which database this session is, and the weight of its share of the tenant's memory beside those of the
+    /// tenant's other databases; returns what it may take. A database without a name is this session's alone.
+    ///
+    /// # Errors
+    /// Of kind [`Invalid`](forebay_base::ErrorKind::Invalid) when this is no name for a store.
+    pub fn credit(&self, database: &str, share: u32) -> Result<Credit, Error> {
+        let too_long = || Error::Invalid("a database's name has 128 bytes at most".into());
+        let database = Text::new(database).ok_or_else(too_long)?;
+        self.call(&GetCredit { session: self.session(), database, share })
+    }
+
+    /// The databases that have told a share of the node's memory: those of the session's tenant, or of all tenants if it
+    /// administers the node.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn list_pool(&self) -> Result<PoolPage, Error> {
+        let mut databases: Vec<PoolEntry> = Vec::new();
+        loop {
+            let skip = u32::try_from(databases.len()).unwrap_or(u32::MAX);
+            let page = self.call(&ListPool { session: self.session(), skip })?;
+            let more = page.more && !page.databases.is_empty();
+            databases.extend(page.databases);
+            if !more {
+                return Ok(PoolPage { databases, more, ..page });
+            }
+        }
     }
 
     /// The figures of all the node's tenants, in the order of their names, and of who came to the node.

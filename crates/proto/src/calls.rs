@@ -7,9 +7,9 @@
 use crate::field::{Blob, Field, Message, Rest, Text, message};
 use crate::ids::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId};
 use crate::replies::{
-    Done, Exchanged, ExtentPage, ExtentsGranted, JobDone, OutputGranted, RangePage, RangesGranted, ReadersPassed,
-    Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TenantPage, TicketJoined,
-    TicketOpened,
+    Credit, Done, Exchanged, ExtentPage, ExtentsGranted, JobDone, OutputGranted, PoolPage, RangePage, RangesGranted,
+    ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TenantPage,
+    TicketJoined, TicketOpened,
 };
 use forebay_base::DecodeError;
 
@@ -260,6 +260,18 @@ calls! {
         /// The range.
         range: ExtentRange,
     }
+    /// Tells the session's database and its share of the tenant's memory beside those of the tenant's other databases,
+    /// and asks what it may take. The last that was told counts, while the session lives.
+    GetCredit = 27 -> Credit {
+        /// The session.
+        session: SessionId,
+        /// The database's name, as for a store; empty for one without a name, which is the session's alone. Sessions of one
+        /// tenant that tell the same name are of one database. It holds what they lease, and the memory of stores of
+        /// which they own shards. Where several databases own shards of a store, it is of the owner of the first.
+        database: Text,
+        /// The weight of its share; at least 1 counts.
+        share: u32,
+    }
     /// Creates a store and opens it.
     CreateStore = 32 -> StoreOpened {
         /// The session.
@@ -436,6 +448,14 @@ calls! {
         /// Only names behind this one.
         after: Text,
     }
+    /// Lists the databases that have told a share, with what they hold: those of the session's tenant, or, if it administers
+    /// the node, all.
+    ListPool = 82 -> PoolPage {
+        /// The session.
+        session: SessionId,
+        /// How many of them to skip.
+        skip: u32,
+    }
 }
 
 /// Maximum number of ranges in one message.
@@ -448,7 +468,7 @@ pub const MAX_ZEROED_BYTES: u64 = 256 << 10;
 mod tests {
     use super::*;
     use crate::ids::{GrantedExtent, ShardId};
-    use crate::replies::{DoorFigures, TenantFigures};
+    use crate::replies::{DoorFigures, PoolEntry, TenantFigures};
     use forebay_fabric::rpc::MAX_INLINE_BYTES;
     use forebay_fabric::{AccessKey, Rights};
     use proptest::prelude::*;
@@ -518,6 +538,7 @@ mod tests {
                 ShareExtents { session, shard, extents: vec![ExtentId(1)] }.into(),
                 "015100000000000000520000000000000053000000010001000000",
             ),
+            (GetCredit { session, database: text("d"), share: 2 }.into(), "015100000000000000016402000000"),
             (
                 CreateStore { session, name: text("s"), config: blob.clone() }.into(),
                 "01510000000000000001730400626c6f62",
@@ -566,6 +587,7 @@ mod tests {
             (Exchange { session, letters: Rest(vec![0xaa]) }.into(), "015100000000000000aa"),
             (GetStatistics { session }.into(), "015100000000000000"),
             (ListTenants { session, after: text("t") }.into(), "0151000000000000000174"),
+            (ListPool { session, skip: 64 }.into(), "01510000000000000040000000"),
         ]
     }
 
@@ -608,6 +630,27 @@ mod tests {
         };
         let range = ExtentRange { extent: ExtentId(9), offset: 7, length: 5 };
         let entry = crate::replies::StoreEntry { store: SHARD.store, name: text("s") };
+        let credit = Credit {
+            free_extents: 9,
+            headroom_extents: 1,
+            withheld_extents: 2,
+            owed_extents: 3,
+            share_extents: 4,
+            held_extents: 5,
+            databases: 6,
+            is_called: true,
+        };
+        let entry_of_pool = PoolEntry {
+            tenant: text("t"),
+            database: text("d"),
+            process: text("me"),
+            session: SESSION,
+            sessions: 1,
+            weight: 2,
+            share_extents: 4,
+            held_extents: 5,
+            owed_extents: 1,
+        };
         let lines = [
             hex(&Done {}.encode()),
             hex(&opened.encode()),
@@ -626,6 +669,8 @@ mod tests {
             hex(&RangesGranted { keys: vec![key] }.encode()),
             hex(&OutputGranted { range, key, longest_bytes: 7 }.encode()),
             hex(&Exchanged { term: 3, letters: Rest(vec![0xaa]) }.encode()),
+            hex(&credit.encode()),
+            hex(&PoolPage { databases: vec![entry_of_pool], more: true, free_extents: 3, other_extents: 2 }.encode()),
         ];
         assert_eq!(
             lines,
@@ -647,6 +692,9 @@ mod tests {
                 "0101000300000002010000000000000000000000000000",
                 "01090000000700000000000000050000000000000003000000020100000000000000000000000000000700000000000000",
                 "0103000000aa",
+                "010900000000000000010000000000000002000000000000000300000000000000040000000000000005000000000000000600000001",
+                "01010001740164026d6551000000000000000100000002000000040000000000000005000000000000000100000000000000\
+                 0103000000000000000200000000000000",
             ]
         );
         assert_eq!(
@@ -668,8 +716,8 @@ mod tests {
         assert_eq!(
             numbers,
             [
-                1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 32, 33, 34, 35, 48, 49, 50, 51, 64, 72, 73, 74,
-                75, 76, 77, 78, 80, 81
+                1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 32, 33, 34, 35, 48, 49, 50, 51, 64, 72, 73,
+                74, 75, 76, 77, 78, 80, 81, 82
             ]
         );
         assert!((0..100).filter_map(Procedure::from_number).eq(Procedure::ALL.iter().copied()));
@@ -701,6 +749,8 @@ mod tests {
             let _ = RangePage::decode(&bytes);
             let _ = Statistics::decode(&bytes);
             let _ = RangesGranted::decode(&bytes);
+            let _ = Credit::decode(&bytes);
+            let _ = PoolPage::decode(&bytes);
         }
     }
 }

@@ -27,8 +27,9 @@ pub use field::{Blob, MAX_BLOB_BYTES, MAX_LIST, MAX_TEXT_BYTES, Message, Rest, T
 pub use ids::{Epoch, ExtentId, ExtentRange, GrantedExtent, Purpose, SessionId, ShardId, ShardKey, StoreId};
 pub use ranges::RangeAllocator;
 
-/// Version of the messages. A node refuses a session with another version.
-pub const PROTOCOL_VERSION: u16 = 1;
+/// Version of the messages. A node refuses a session with another version. From version 2 on, databases tell their share of
+/// a node's memory and keep to what it says of that.
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// Maximum number of extents of a node: each is a mapping, and over shared memory an open file.
 pub const MAX_EXTENTS: u32 = 1 << 16;

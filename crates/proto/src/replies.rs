@@ -324,6 +324,67 @@ message! {
 }
 
 message! {
+    /// What a database may take of its tenant's memory, and what it owes. A free extent may still have to be cleaned.
+    Credit {
+        /// Extents that the tenant could get, those of the headroom and those that the node keeps for jobs included.
+        free_extents: u64,
+        /// Of these, those that only garbage collection gets.
+        headroom_extents: u64,
+        /// Free extents that the database leaves to others.
+        withheld_extents: u64,
+        /// Extents that it is to give back, because others lack them.
+        owed_extents: u64,
+        /// Its share.
+        share_extents: u64,
+        /// What it holds.
+        held_extents: u64,
+        /// Databases that share the tenant's memory, this one included.
+        databases: u32,
+        /// Whether extents that somebody lacks are owed, by whomever. Not for longer than a lease.
+        is_called: bool,
+    }
+}
+
+message! {
+    /// A database in a node's pool.
+    PoolEntry {
+        /// Its tenant.
+        tenant: Text,
+        /// Its name; empty if it has none.
+        database: Text,
+        /// What its first session calls itself.
+        process: Text,
+        /// Its first session.
+        session: SessionId,
+        /// How many sessions it has.
+        sessions: u32,
+        /// The weight of its share.
+        weight: u32,
+        /// Its share.
+        share_extents: u64,
+        /// What it holds.
+        held_extents: u64,
+        /// What it is to give back, because others lack it.
+        owed_extents: u64,
+    }
+}
+
+message! {
+    /// A page of the databases in a node's pool.
+    PoolPage {
+        /// In ascending order of tenants and names.
+        databases: Vec<PoolEntry>,
+        /// Whether there are more behind the last.
+        more: bool,
+        /// Extents that can be leased, those that are being cleaned included, and those of the headroom and those that the node
+        /// keeps for jobs.
+        free_extents: u64,
+        /// Extents that none of the databases holds: of databases that nobody has open, and of other clients.
+        other_extents: u64,
+    }
+}
+
+message! {
     /// A page of the node's tenants.
     TenantPage {
         /// In ascending order of names.

@@ -5,7 +5,9 @@ use crate::socket::{connect, read_frame, wrong};
 use crate::wire::{self, Arguments, Reply, kind};
 use forebay_proto::calls::{AcquireShard, Call, CreateStore, LeaseExtents, OpenSession, SubmitJob};
 use forebay_proto::replies::{ExtentsGranted, SessionOpened, ShardAcquired, StoreOpened};
-use forebay_proto::{Blob, Epoch, GrantedExtent, Message, Purpose, Rest, SessionId, ShardId, ShardKey, Text};
+use forebay_proto::{
+    Blob, Epoch, GrantedExtent, Message, PROTOCOL_VERSION, Purpose, Rest, SessionId, ShardId, ShardKey, Text,
+};
 use std::io::{Error, Read, Result, Write};
 use std::net::TcpStream;
 
@@ -173,7 +175,7 @@ impl<S: Read + Write> RawEndpoint<S> {
     /// As for sockets, and refusals.
     pub fn session(&mut self) -> Result<SessionId> {
         let name = Text::new("hostile").unwrap_or_default();
-        let call = OpenSession { protocol: 1, tenant: Text::default(), name, capabilities: 0 };
+        let call = OpenSession { protocol: PROTOCOL_VERSION, tenant: Text::default(), name, capabilities: 0 };
         self.must(&call).map(|opened: SessionOpened| opened.session)
     }
 

@@ -6,7 +6,8 @@ use crate::socket::{connect, read_frame};
 use crate::wire::{self, Arguments};
 use forebay_proto::calls::{AcquireShard, CreateStore, GetStatistics, LeaseExtents, OpenSession, OpenStore, Renew};
 use forebay_proto::{
-    Blob, ExtentRange, Message, Procedure, Purpose, SessionId, ShardId, ShardKey, Text, gather, job_kind,
+    Blob, ExtentRange, Message, PROTOCOL_VERSION, Procedure, Purpose, SessionId, ShardId, ShardKey, Text, gather,
+    job_kind,
 };
 use std::io::{Result, Write};
 
@@ -137,11 +138,12 @@ fn names(address: &str) -> Result<()> {
     let text = |text: &str| Text::new(text).unwrap_or_default();
     let forged = "x\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J";
     for tenant in ["honest", "secret:honest", forged] {
-        let open = OpenSession { protocol: 1, tenant: text(tenant), name: text(forged), capabilities: 0 };
+        let open =
+            OpenSession { protocol: PROTOCOL_VERSION, tenant: text(tenant), name: text(forged), capabilities: 0 };
         // It is another tenant's.
         let _ = endpoint.call(&open)?;
     }
-    let open = OpenSession { protocol: 1, tenant: Text::default(), name: text(forged), capabilities: 0 };
+    let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: Text::default(), name: text(forged), capabilities: 0 };
     let session = endpoint.must(&open)?.session;
     for name in ["db", forged] {
         let _ = endpoint.call(&OpenStore { session, name: text(name) })?;

@@ -11,9 +11,9 @@ use forebay_hostile::socket::read_frame;
 use forebay_hostile::wire::{self, kind};
 use forebay_memory_client::{ClientOptions, MemoryClient, Purpose};
 use forebay_memory_node::{Handle, Identity, Limits, MemoryNode, Options, TenantOptions, TenantsOptions};
-use forebay_proto::SessionId;
 use forebay_proto::calls::{GetStatistics, LeaseExtents, OpenSession, ReturnExtents};
 use forebay_proto::replies::SessionOpened;
+use forebay_proto::{PROTOCOL_VERSION, SessionId};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
     KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -200,7 +200,7 @@ fn turned_away(stream: &mut impl Read) -> Option<u8> {
 
 fn open_session() -> OpenSession {
     let none = forebay_proto::Text::default();
-    OpenSession { protocol: 1, tenant: none.clone(), name: none, capabilities: 0 }
+    OpenSession { protocol: PROTOCOL_VERSION, tenant: none.clone(), name: none, capabilities: 0 }
 }
 
 #[test]

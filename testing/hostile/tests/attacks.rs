@@ -8,7 +8,8 @@ use forebay_hostile::socket::read_frame;
 use forebay_hostile::wire::{self, Arguments, kind};
 use forebay_proto::calls::*;
 use forebay_proto::{
-    Blob, Epoch, ExtentRange, Message, Procedure, Purpose, SessionId, ShardId, ShardKey, Text, gather, job_kind,
+    Blob, Epoch, ExtentRange, Message, PROTOCOL_VERSION, Procedure, Purpose, SessionId, ShardId, ShardKey, Text,
+    gather, job_kind,
 };
 use forebay_table::BlockAddress;
 use forebay_table::job::{SearchJob, SearchPlace, SearchedBlock, SearchedKey, SearchedTable};
@@ -230,7 +231,7 @@ fn searches_of_what_is_no_table() {
 fn names_of_others() {
     let arena = Arena::start(LONG);
     let (_link, mut endpoint) = hostile(&arena);
-    let protocol = 1;
+    let protocol = PROTOCOL_VERSION;
     for tenant in ["honest", "secret:honest", "anonymous"] {
         let open = OpenSession { protocol, tenant: text(tenant), name: text("me"), capabilities: 0 };
         assert_eq!(endpoint.call(&open).unwrap().unwrap_err().0, code(ErrorKind::AccessDenied), "{tenant}");

@@ -364,6 +364,17 @@ impl Calls {
         }
     }
 
+    /// Puts values of so many bytes, one under each key. Returns whether all of them were accepted.
+    pub(crate) fn put_much(&mut self, db: &Db, bytes: usize) -> bool {
+        let options = self.write_options();
+        let value = vec![b'v'; self.habits.value_bytes as usize];
+        (0..bytes.div_ceil(value.len())).all(|number| {
+            let key = format!("{number:05}").into_bytes();
+            let put = |options: &WriteOptions| db.put_with(&key, &value, options);
+            self.write(db, options, put, |model| model.put(&key, &value, None))
+        })
+    }
+
     fn batch(&mut self, db: &Db) {
         enum Part {
             Set(Vec<u8>, Option<Vec<u8>>),

@@ -47,6 +47,8 @@ pub(crate) struct Drawn {
     /// Number of workers, and of threads for jobs of a memory node: with none, workers have more to do.
     pub(crate) workers: u32,
     pub(crate) node_threads: usize,
+    /// Another database shares the node.
+    pub(crate) has_neighbour: bool,
 }
 
 impl Drawn {
@@ -95,6 +97,8 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         memory_bytes: if may_be_full { pick(random, [3 << 19, 2 << 20]) } else { 24 << 20 },
         extent_bytes: if may_be_full { 64 << 10 } else { 512 << 10 },
         calls_inside,
+        // A node that is too small anyway.
+        has_neighbour: may_be_full && random.clone().one_in(1, 2),
     }
 }
 

@@ -39,6 +39,7 @@ mod draw;
 mod images;
 mod journal;
 mod model;
+mod neighbour;
 mod reads;
 mod run;
 mod stage;

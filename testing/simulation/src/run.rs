@@ -27,6 +27,8 @@ const FAULTLESS_CALLS: u64 = 200;
 const CALLS_BEFORE_RESTART: u64 = 1000;
 /// Maximum number of waits, and of operations of the storage, before a strike.
 const STRIKES_WITHIN: u64 = 60;
+/// Memtables that a database has room for when everything is deleted.
+const MEMTABLES_AFTER: usize = 4;
 
 /// Options of a run.
 #[derive(Debug, Clone, Copy)]
@@ -346,6 +348,7 @@ impl Run {
         self.end_zombie();
         process.store.iter().for_each(Store::forget_interrupt);
         self.stage.call(|calls| calls.release());
+        self.stage.neighbour.iter().for_each(|neighbour| neighbour.leave());
         if self.drawn.habits.may_be_full {
             process = self.make_room(process);
         }
@@ -369,12 +372,15 @@ impl Run {
         self.stage.expect_nothing_in_use();
     }
 
-    /// Whatever filled the memory: when everything is deleted, there is room.
+    /// Whatever filled the memory: when everything is deleted, there is room, for several memtables.
     fn make_room(&mut self, mut process: Process) -> Process {
+        let much = MEMTABLES_AFTER * self.drawn.engine.write_buffer_bytes;
         for _ in 0..100 {
             if self.stage.call(|calls| calls.delete_all(&process.db)) {
                 self.stage.call(|calls| calls.compact_all(&process.db));
-                return process;
+                if self.stage.call(|calls| calls.put_much(&process.db, much)) {
+                    return process;
+                }
             }
             process = if self.drawn.habits.storage_fails { self.open_again(process) } else { self.go_on(process) };
             while self.stage.step(&process.db) {}

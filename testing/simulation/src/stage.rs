@@ -5,6 +5,7 @@ use crate::calls::Calls;
 use crate::clock::DayClock;
 use crate::draw::Drawn;
 use crate::journal::opened_at;
+use crate::neighbour::Neighbour;
 use crate::store::Store;
 use crate::workers::{WorkerStrike, Workers};
 use forebay_base::ErrorKind;
@@ -122,6 +123,7 @@ pub(crate) struct Stage {
     inside: Arc<Mutex<Inside>>,
     calls: Arc<Mutex<Option<Calls>>>,
     pub(crate) workers: Arc<Workers>,
+    pub(crate) neighbour: Option<Arc<Neighbour>>,
     drawn: Arc<Drawn>,
     store: Option<Store>,
     /// The databases' clock.
@@ -164,12 +166,17 @@ impl Stage {
         };
         let workers = Workers::new(network.clone(), 1..drawn.nodes + 1, drawn.workers, CALL_TIMEOUT);
         let clock = Arc::new(DayClock::new(network.clock(), time_ms));
+        let neighbour = drawn.has_neighbour.then(|| {
+            let random = Random::seeded(seed.wrapping_add(1));
+            Arc::new(Neighbour::new(network.clone(), random, CALL_TIMEOUT))
+        });
         let stage = Self {
             network,
             nodes: Arc::new((0..drawn.nodes).map(|_| Mutex::default()).collect()),
             inside: Arc::new(Mutex::new(inside)),
             calls: Arc::default(),
             workers: Arc::new(workers),
+            neighbour,
             store,
             clock,
             drawn: Arc::new(drawn),
@@ -445,7 +452,8 @@ impl Stage {
         let a_worker_sleeps = inside.a_worker_sleeps;
         drop(inside);
         let workers = self.workers.clients(a_worker_sleeps);
-        for client in processes.iter().flatten().flat_map(Process::clients).chain(&workers) {
+        let neighbour = self.neighbour.as_ref().and_then(|neighbour| neighbour.client());
+        for client in processes.iter().flatten().flat_map(Process::clients).chain(&workers).chain(&neighbour) {
             // A failure that ends a session is remembered by its client. After any other failure, the next renewal
             // tries again.
             let _ = client.renew();
@@ -505,6 +513,11 @@ impl Stage {
         self.renew_sessions();
         if self.workers.count() > 0 && is_outside {
             self.let_workers_work();
+        }
+        if is_outside && let Some(neighbour) = &self.neighbour {
+            let running = self.enter(Running::Inner);
+            neighbour.act();
+            self.enter(running);
         }
         let mut inside = lock(&self.inside);
         let running = inside.running;

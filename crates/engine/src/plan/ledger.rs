@@ -2,7 +2,8 @@
 //!
 //! **Whoever will need memory reserves it before it starts, so nothing that was begun fails for want of memory.**
 //!
-//! 1. What a node grants is reported to its account: extents that are free, and free pieces within others.
+//! 1. What a node grants is reported to its account: extents that are free, but for those that are left to other databases
+//!    ([`Account::usable`]), and free pieces within others.
 //! 2. Memtables reserve their flush when they are installed. A compaction reserves a bound of its outputs when it begins.
 //! 3. Whoever reserves must be able to use what is free, beside all who have reserved before ([`Account::needed`]).
 //! 4. Memtables leave a reserve to compactions. Only memtables that take nothing but deletions may use it.
@@ -30,6 +31,7 @@
 
 use crate::plan::pace::ReturnPace;
 use crate::plan::room::Room;
+use crate::terms::planted::{Bug, planted};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,14 +63,30 @@ pub(crate) struct Granted {
     pub(crate) extent_bytes: u64,
     /// Extents that are free at the node, or will be once they are cleaned.
     pub(crate) extents: u64,
+    /// Of these, those that are left to other databases.
+    pub(crate) withheld: u64,
+    /// Bytes of one step that frees something, for which extents are taken that are left to others if need be.
+    pub(crate) step_bytes: u64,
     /// Bytes that memtables leave to compactions.
     pub(crate) reserve_bytes: u64,
+    /// Bytes that the database owes to others.
+    pub(crate) owed_bytes: u64,
     /// Free bytes in what the session leased, in pieces that a flush can use.
     pub(crate) leased_bytes: u64,
     /// Whether these are for all shards.
     pub(crate) is_shared: bool,
     /// Free bytes in extents with outputs of the shard's jobs.
     pub(crate) outputs_bytes: u64,
+    pub(crate) pool: Pool,
+}
+
+/// Whether other databases share a node's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Pool {
+    /// They do.
+    pub(crate) is_shared: bool,
+    /// Somebody is to give memory back to somebody. It comes, or is called no more, soon.
+    pub(crate) is_called: bool,
 }
 
 /// The ledger of a database.
@@ -89,6 +107,9 @@ struct Account {
     reserve_bytes: u64,
     /// Free bytes that the session leased for all shards; `None` when each shard has its own.
     shared_bytes: Option<u64>,
+    pool: Pool,
+    /// When the node last reported.
+    reported_at: u64,
     pages: BTreeMap<Holder, Page>,
     /// Compactions under way.
     jobs: usize,
@@ -258,17 +279,31 @@ impl Account {
     fn report(&mut self, holder: Holder, granted: &Granted, now: u64) {
         let before = self.free_bytes();
         let was_known = self.is_known();
-        (self.extent_bytes, self.extents) = (granted.extent_bytes, granted.extents);
-        self.reserve_bytes = granted.reserve_bytes;
+        self.extent_bytes = granted.extent_bytes;
+        self.reserve_bytes = granted.reserve_bytes.saturating_add(granted.owed_bytes);
         self.shared_bytes = granted.is_shared.then_some(granted.leased_bytes);
+        (self.pool, self.reported_at) = (granted.pool, now);
         let page = self.pages.entry(holder).or_default();
         page.leased_bytes = if granted.is_shared { 0 } else { granted.leased_bytes };
         page.outputs_bytes = granted.outputs_bytes;
+        self.extents = self.usable(granted);
         let free = self.free_bytes();
         if was_known && free > before {
             self.returns.memory += 1;
         }
         self.pace.report(free, now);
+    }
+
+    /// Extents that the database may use: it leaves others theirs, but for what one step lacks beside free pieces and what
+    /// compactions under way have reserved. Without that, nothing could free what is dead, nor take deletions, and what was
+    /// borrowed would not come back.
+    fn usable(&self, granted: &Granted) -> u64 {
+        let of_page = |page: &Page| {
+            [page.leased_bytes, page.outputs_bytes, page.here, page.near].into_iter().fold(0, u64::saturating_add)
+        };
+        let own = self.pages.values().map(of_page).fold(self.shared_bytes.unwrap_or(0), u64::saturating_add);
+        let lacking = granted.step_bytes.saturating_sub(own).div_ceil(granted.extent_bytes.max(1));
+        granted.extents.saturating_sub(granted.withheld).max(granted.extents.min(lacking))
     }
 
     /// Takes what was written from what was reported, until the next report tells.
@@ -415,11 +450,29 @@ impl Ledger {
         self.each_account(holder, |account| {
             account.jobs -= 1;
             account.returns.reservations += 1;
-            if let Some(page) = account.pages.get_mut(&holder) {
+            if let Some(page) = account.pages.get_mut(&holder)
+                && !planted(Bug::LeakCredits)
+            {
                 *page.reserved(reservation.place) -= reservation.bytes;
             }
             account.spend(holder, reservation.place, written);
         });
+    }
+
+    /// Whether other databases share the memory of the shard's nodes.
+    pub(crate) fn is_pooled(&self, holder: Holder) -> bool {
+        self.accounts(holder).any(|account| account.pool.is_shared)
+    }
+
+    /// Whether memory of the shard's nodes is called back that one database has lent to another.
+    pub(crate) fn is_called(&self, holder: Holder) -> bool {
+        self.accounts(holder).any(|account| account.pool.is_called)
+    }
+
+    /// Whether a node that other databases share was not asked for so many nanoseconds.
+    pub(crate) fn is_stale(&self, holder: Holder, nanos: u64, now: u64) -> bool {
+        let is_old = |account: &Account| now.saturating_sub(account.reported_at) >= nanos;
+        self.accounts(holder).any(|account| account.pool.is_shared && is_old(account))
     }
 
     /// Whether a compaction is under way that may return memory of the nodes.

@@ -38,9 +38,12 @@ const LEAST_SAMPLE: u64 = 4096;
 /// Nanoseconds before background work that storage refused is tried again.
 const STORAGE_PAUSE: u64 = 200_000_000;
 
-/// How long a writer waits while nothing returns memory that is known here: readers let go of what they pin, the node
-/// cleans what was freed, and other databases give back theirs.
+/// How long a writer waits while nothing returns memory that is known here: readers let go of what they pin, and the node
+/// cleans what was freed.
 const PATIENCE_NANOS: u64 = 500_000_000;
+/// The same while databases are to give memory back to others: the node's lease, by default, after which whoever has not
+/// done so cannot.
+const PATIENCE_WHEN_CALLED_NANOS: u64 = 10_000_000_000;
 /// Compactions that are asked for before it is clear that none fits.
 const MOST_ASKED: usize = 16;
 
@@ -147,6 +150,8 @@ pub(crate) struct Planner {
     index_share: Option<u64>,
     /// Since when memory is short and nothing was found that may return some.
     stuck_since: Option<u64>,
+    /// Memory is called back that one database has lent to another, as far as this was seen.
+    is_called: bool,
     /// Tables whose compaction the ledger has no memory for, until some is returned.
     denied: BTreeSet<TableId>,
     /// Tables whose compaction found less memory than the ledger held, until background work succeeds.
@@ -198,7 +203,8 @@ impl Planner {
 
     /// Whether memory is short, and for a while nothing was found that may return some.
     fn is_stuck(&self, now: u64) -> bool {
-        self.is_short() && self.stuck_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE_NANOS)
+        let patience = if self.is_called { PATIENCE_WHEN_CALLED_NANOS } else { PATIENCE_NANOS };
+        self.is_short() && self.stuck_since.is_some_and(|since| now.saturating_sub(since) >= patience)
     }
 
     /// Why a writer is refused: for a while nothing was found that may return memory, nor is anything under way that
@@ -234,6 +240,7 @@ impl Planner {
         ledger.installed(scene.holder, self.with_index(installed));
         let was_none = self.room.is_none();
         self.room = ledger.room(scene.holder, self.memtable_bytes(scene.options));
+        self.is_called = ledger.is_called(scene.holder);
         let returns = ledger.returns(scene.holder);
         if returns != self.returns {
             self.denied.clear();

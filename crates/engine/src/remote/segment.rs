@@ -18,7 +18,7 @@ use crate::terms::{CompactionPlace, Error, Options, Result};
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_fabric::{EndpointOptions, Link, NodeIdentity, RemoteAddress, Rights, Traffic};
 use forebay_memory_client::{
-    Allocation, AllocatorOptions, ExtentId, ExtentRange, MemoryClient, Purpose, ShardId, SubAllocator,
+    Allocation, AllocatorOptions, Credit, ExtentId, ExtentRange, MemoryClient, Purpose, ShardId, SubAllocator,
 };
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_storage::BlockObject;
@@ -97,7 +97,7 @@ impl Node {
     ) -> Arc<Self> {
         let endpoint =
             |traffic| EndpointOptions { traffic, timeout: options.fabric_timeout, clock: Arc::clone(&options.clock) };
-        Arc::new(Self {
+        let node = Arc::new(Self {
             number,
             index_cache: options.budget_for_indexes().map(IndexCache::new),
             gather_from: options.gathering.threshold(&client.link().capabilities()),
@@ -110,7 +110,20 @@ impl Node {
             scans: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Foreground)),
             background: Pool::new(Arc::clone(client.link()), endpoint(Traffic::Background)),
             client,
-        })
+        });
+        // So that others leave something to this database before it asks. It tells again whenever it asks.
+        if let Err(error) = node.tell_share(options) {
+            tracing::debug!(%error, "telling the memory node the database's share");
+        }
+        node
+    }
+
+    /// Tells the node the database's share of its memory, and returns what it may take.
+    ///
+    /// # Errors
+    /// When the memory node is gone.
+    pub(crate) fn tell_share(&self, options: &Options) -> Result<Credit> {
+        Ok(self.client.credit(options.name.as_deref().unwrap_or_default(), options.pool_share)?)
     }
 
     pub(crate) fn client(&self) -> &Arc<MemoryClient> {

@@ -249,6 +249,10 @@ pub struct Options {
     /// memory for their cached indexes only, so the database may be as large as its storage. Compactions into them run at
     /// this node.
     pub storage_from_level: Option<usize>,
+    /// The weight of this database's share of the memory of its memory nodes, beside those of other databases of the same
+    /// tenant. It may borrow what others leave of theirs, and gives it back when they want it
+    /// (`docs/concepts/space.md`). Alone on a node it may use all.
+    pub pool_share: u32,
     /// Bytes of the cache of what was read from storage.
     pub block_cache_bytes: u64,
     /// How what is written to storage is compressed.
@@ -311,6 +315,7 @@ impl Default for Options {
             settle_after: Some(Duration::from_millis(500)),
             dead_percent: 25,
             storage_from_level: None,
+            pool_share: 1,
             block_cache_bytes: 64 << 20,
             compression: Compression::default(),
             point_index: PointIndexOptions::default(),
@@ -484,6 +489,7 @@ impl Options {
             self.storage_from_level.is_none() || self.storage.is_some(),
             "levels in storage need a storage: name one",
         )?;
+        rule(self.pool_share >= 1, "pool_share must be at least 1")?;
         rule(self.background_threads <= 64, "background_threads must be at most 64")
     }
 }

@@ -70,6 +70,8 @@ pub enum Bug {
     JoinWithoutLog,
     /// What members made by the same job is not compared.
     UncomparedOutputs,
+    /// A compaction that has ended keeps what it had reserved.
+    LeakCredits,
 }
 
 #[cfg(feature = "planted")]
@@ -99,6 +101,8 @@ impl Bug {
         Self::JoinWithoutLog,
         Self::UncomparedOutputs,
     ];
+    /// The bugs of who may use memory.
+    pub const OF_SPACE: [Self; 1] = [Self::LeakCredits];
     /// The bugs that show when keys expire.
     pub const OF_EXPIRY: [Self; 2] = [Self::TimeGoesBack, Self::ExpireUnderSnapshots];
     /// The bugs that show on one thread, where a waiting call runs other work.

@@ -1,6 +1,6 @@
 //! What memory nodes grant, told to the ledger, and memory that is held while it is short (see `plan::ledger`).
 
-use crate::plan::ledger::Granted;
+use crate::plan::ledger::{Granted, Pool};
 use crate::plan::room::{MEASURE_BELOW, MOST_PARTS, Room};
 use crate::remote::segment::Remote;
 use crate::terms::{Options, Result};
@@ -12,6 +12,15 @@ use forebay_memory_client::Purpose;
 use forebay_proto::ranges::GRANULARITY_BYTES;
 use forebay_table::SegmentKind;
 use std::sync::Arc;
+
+/// How often a node is asked that other databases share, at least, nanoseconds: they may lack what this one has borrowed.
+const POOL_INTERVAL: u64 = 100_000_000;
+
+/// Bytes of a memtable with deletions and of its index.
+const fn step_bytes(options: &Options) -> u64 {
+    let bytes = options.write_buffer_bytes as u64;
+    bytes + bytes / 4
+}
 
 impl Shard {
     /// Lets go of a reserve memtable, which a writer found that does not only delete.
@@ -30,7 +39,8 @@ impl Shard {
     /// Finds out how much room is left, if it may be short, and prepares for what follows from it.
     pub(crate) fn measure_room(&self) {
         let before = self.look_at_ledger();
-        if before.memtables >= MEASURE_BELOW && !before.is_wanted {
+        let is_pooled = self.common.ledger().is_pooled(self.holder);
+        if before.memtables >= MEASURE_BELOW && !before.is_wanted && !is_pooled {
             return;
         }
         if self.is_room_short(before) {
@@ -71,8 +81,9 @@ impl Shard {
 
     /// Measures room without other reason if somebody may wait for it.
     pub(crate) fn watch_room(&self) {
-        let room = self.lock().room();
-        if self.is_room_short(room) {
+        let (room, now) = (self.lock().room(), self.tree.options.clock.now());
+        let is_stale = self.common.ledger().is_stale(self.holder, POOL_INTERVAL, now);
+        if is_stale || self.is_room_short(room) {
             self.measure_room();
         }
     }
@@ -105,8 +116,7 @@ impl Shard {
         let is_missing = |reserve: &Reserve| (reserve.flush.is_none(), reserve.join.is_empty());
         let (for_flush, for_join) = is_missing(&lock(&self.reserve));
         if for_flush {
-            let bytes = self.tree.options.write_buffer_bytes as u64;
-            let held = hold(bytes + bytes / 4);
+            let held = hold(step_bytes(&self.tree.options));
             lock(&self.reserve).flush = held;
         }
         if for_join {
@@ -119,17 +129,21 @@ impl Shard {
 impl Remote {
     /// What the node grants this shard now.
     fn granted(&self, options: &Options) -> Result<Granted> {
-        let node = self.memory_node().client().node_statistics()?;
-        let extents = node.free_extents.saturating_add(node.recycling_extents).saturating_add(node.kept_extents);
+        let credit = self.memory_node().tell_share(options)?;
+        let extent_bytes = self.memory_node().client().extent_bytes();
         let least = options.write_buffer_bytes as u64 / MOST_PARTS;
         Ok(Granted {
-            extent_bytes: node.extent_bytes,
-            extents,
+            extent_bytes,
+            extents: credit.free_extents,
+            withheld: credit.withheld_extents,
+            step_bytes: step_bytes(options),
             // As much as the headroom, and as jobs have of their own at first.
-            reserve_bytes: node.headroom_extents.saturating_mul(2).saturating_mul(node.extent_bytes),
+            reserve_bytes: credit.headroom_extents.saturating_mul(2).saturating_mul(extent_bytes),
+            owed_bytes: credit.owed_extents.saturating_mul(extent_bytes),
             leased_bytes: self.free_bytes(least),
             is_shared: !self.is_named(),
             outputs_bytes: self.node_part().map_or(0, |part| part.free_bytes(least)),
+            pool: Pool { is_shared: credit.databases > 1, is_called: credit.is_called },
         })
     }
 }

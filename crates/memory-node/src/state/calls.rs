@@ -103,6 +103,7 @@ impl State {
             }
             Request::ShareExtents(call) => self.share_extents(tenant, call),
             Request::ZeroRange(call) => self.zero_range(&call),
+            Request::GetCredit(call) => self.get_credit(now, tenant, call),
             Request::CreateStore(call) => self.create_store(tenant, call.session, call.name, call.config),
             Request::OpenStore(call) => self.open_store(tenant, call.session, &call.name),
             Request::ListStores(call) => self.list_stores(tenant, &call.after),
@@ -151,13 +152,18 @@ impl State {
             Request::Exchange(call) => self.exchange(now, tenant, &call),
             Request::GetStatistics(_) => Ok(self.statistics_for(tenant)),
             Request::ListTenants(call) => self.list_tenants(tenant, &call.after),
+            Request::ListPool(call) => Ok(self.list_pool(now, tenant, &call)),
         }
     }
 
     fn check_rights(&self, tenant: TenantId, request: &Request) -> Result<(), Refusal> {
         let is_of_all = matches!(
             request,
-            Request::Renew(_) | Request::CloseSession(_) | Request::GetStatistics(_) | Request::ListTenants(_)
+            Request::Renew(_)
+                | Request::CloseSession(_)
+                | Request::GetStatistics(_)
+                | Request::ListTenants(_)
+                | Request::ListPool(_)
         );
         match self.tenants.get(tenant) {
             Some(tenant) if !tenant.rights.data && !is_of_all => Err(Refusal::NoData(tenant.name.clone())),
@@ -442,6 +448,7 @@ fn session_of(request: &Request) -> SessionId {
         Request::AdoptRanges(call) => call.session,
         Request::FreeBatch(call) => call.session,
         Request::ZeroRange(call) => call.session,
+        Request::GetCredit(call) => call.session,
         Request::CreateStore(call) => call.session,
         Request::OpenStore(call) => call.session,
         Request::ListStores(call) => call.session,
@@ -460,5 +467,6 @@ fn session_of(request: &Request) -> SessionId {
         Request::Exchange(call) => call.session,
         Request::GetStatistics(call) => call.session,
         Request::ListTenants(call) => call.session,
+        Request::ListPool(call) => call.session,
     }
 }

@@ -52,6 +52,12 @@ pub struct Directory {
     shards: usize,
 }
 
+/// Whether a store, or a database, may have this name. It may have none.
+pub fn is_name(name: &Text) -> bool {
+    let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
+    name.as_str().len() <= MAX_NAME_BYTES && name.as_str().bytes().all(allowed)
+}
+
 impl Directory {
     /// An empty directory.
     pub fn new() -> Self {
@@ -66,10 +72,8 @@ impl Directory {
         config: Blob,
         session: SessionId,
     ) -> Result<StoreId, Refusal> {
-        let allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
-        let text = name.as_str();
-        if text.len() > MAX_NAME_BYTES || !text.bytes().all(allowed) {
-            return Err(Refusal::Name(text.into()));
+        if !is_name(&name) {
+            return Err(Refusal::Name(name.as_str().into()));
         }
         if self.names.contains_key(&(tenant, name.clone())) {
             return Err(Refusal::StoreExists(name));

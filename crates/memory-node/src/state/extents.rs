@@ -19,11 +19,12 @@
 //! - An extent that is free, kept or dirty has no holder, and no job reads it.
 //! - An extent is a tenant's from when it is given out until it is free or kept again, and the counts of the tenants
 //!   are those of their extents.
+//! - A session holds what it leases, and a store what its shards adopted and what their jobs made. These are counted, too.
 
 use super::resources::TenantId;
 use forebay_env::HashMap;
 use forebay_fabric::Rights;
-use forebay_proto::{ExtentId, SessionId, ShardKey};
+use forebay_proto::{ExtentId, SessionId, ShardKey, StoreId};
 use std::collections::BTreeSet;
 
 /// The place of an extent.
@@ -142,6 +143,17 @@ pub struct Extents {
     recycling: BTreeSet<ExtentId>,
     counts: Counts,
     by_tenant: HashMap<TenantId, Counts>,
+    by_session: HashMap<SessionId, u64>,
+    by_store: HashMap<StoreId, u64>,
+}
+
+/// Counts one more of a key, or one less.
+fn count<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, u64>, key: K, is_more: bool) {
+    let before = counts.get(&key).copied().unwrap_or(0);
+    match if is_more { before + 1 } else { before.saturating_sub(1) } {
+        0 => drop(counts.remove(&key)),
+        count => drop(counts.insert(key, count)),
+    }
 }
 
 impl Extents {
@@ -154,6 +166,8 @@ impl Extents {
             recycling: BTreeSet::new(),
             counts: Counts::default(),
             by_tenant: HashMap::default(),
+            by_session: HashMap::default(),
+            by_store: HashMap::default(),
         };
         for index in 0..count {
             let place = if index < count.saturating_sub(kept) { Place::Free } else { Place::Kept };
@@ -176,6 +190,16 @@ impl Extents {
     /// Counts by place of what is the tenant's.
     pub fn of_tenant(&self, tenant: TenantId) -> Counts {
         self.by_tenant.get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// How many the session leases.
+    pub fn of_session(&self, session: SessionId) -> u64 {
+        self.by_session.get(&session).copied().unwrap_or(0)
+    }
+
+    /// How many the store's shards hold.
+    pub fn of_store(&self, store: StoreId) -> u64 {
+        self.by_store.get(&store).copied().unwrap_or(0)
     }
 
     /// The extent.
@@ -242,6 +266,7 @@ impl Extents {
         let before = std::mem::replace(&mut extent.place, place);
         let owner_before = std::mem::replace(&mut extent.tenant, tenant);
         *self.counts.of(before) -= 1;
+        self.count_holder(before, false);
         if let Some(counts) = owner_before.and_then(|tenant| self.by_tenant.get_mut(&tenant)) {
             *counts.of(before) -= 1;
         }
@@ -257,8 +282,18 @@ impl Extents {
         self.enter(id, place);
     }
 
+    /// Counts an extent for whoever holds it, or no more.
+    fn count_holder(&mut self, place: Place, is_more: bool) {
+        match place {
+            Place::Leased(session) => count(&mut self.by_session, session, is_more),
+            Place::Adopted(shard) | Place::Jobs(shard) => count(&mut self.by_store, shard.store, is_more),
+            Place::Free | Place::Kept | Place::Retired(_) | Place::Revoking | Place::Dirty => {}
+        }
+    }
+
     fn enter(&mut self, id: ExtentId, place: Place) {
         *self.counts.of(place) += 1;
+        self.count_holder(place, true);
         match place {
             Place::Free => &mut self.free,
             Place::Kept => &mut self.kept,

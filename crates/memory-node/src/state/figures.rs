@@ -54,12 +54,17 @@ impl State {
         self.tenants.get(tenant).is_some_and(|tenant| tenant.rights.administer)
     }
 
-    /// What the tenant may see: the node as if nobody else used it. What is free is what it could have.
+    /// What the tenant may see.
     pub(super) fn statistics_for(&self, tenant: TenantId) -> Answer {
+        let whole = self.tenants.get(tenant).is_none_or(|tenant| tenant.rights.administer);
+        Answer::Statistics { figures: Box::new(self.figures_for(tenant)), whole }
+    }
+
+    /// All figures for whoever administers the node; for others, those of the node as if nobody else used it. What is free
+    /// is what the tenant could have.
+    pub(super) fn figures_for(&self, tenant: TenantId) -> Statistics {
         let whole = self.statistics();
-        let Some(of) = self.tenants.get(tenant).filter(|tenant| !tenant.rights.administer) else {
-            return Answer::Statistics { figures: Box::new(whole), whole: true };
-        };
+        let Some(of) = self.tenants.get(tenant).filter(|tenant| !tenant.rights.administer) else { return whole };
         let counts = self.extents.of_tenant(tenant);
         let is_own = |store| self.directory.get(store).is_some_and(|store| store.tenant == tenant);
         let outputs = self.outputs.bytes_of(|shard| is_own(shard.store));
@@ -69,7 +74,7 @@ impl State {
         let left = self.left_of_memory(tenant) + lent;
         let kept = whole.kept_extents.min(lent);
         let figures = &of.figures;
-        let figures = Statistics {
+        Statistics {
             extents: whole.extents.min(of.limits.of(Resource::Extents)),
             free_extents: whole.free_extents.min(left - kept),
             headroom_extents: whole.headroom_extents.min(self.share_of_reserve(tenant)),
@@ -97,8 +102,7 @@ impl State {
             failed_jobs: figures.failed_jobs,
             cpu_us: figures.busy_nanos / 1000,
             ..whole
-        };
-        Answer::Statistics { figures: Box::new(figures), whole: false }
+        }
     }
 
     /// The figures of all tenants, in the order in which they came.

@@ -14,8 +14,8 @@ use forebay_base::ErrorKind::AccessDenied as Denied;
 use forebay_env::Random;
 use forebay_fabric::PeerId;
 use forebay_proto::calls::*;
-use forebay_proto::replies::{SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TicketOpened};
-use forebay_proto::{Blob, Message, Request, Rest, ShardId};
+use forebay_proto::replies::{Credit, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TicketOpened};
+use forebay_proto::{Blob, Message, PROTOCOL_VERSION, Request, Rest, ShardId};
 
 const HONEST: u64 = 1;
 const EXTENTS: u32 = 24;
@@ -95,7 +95,8 @@ impl Arena {
             leased: Vec::new(),
             adopted: Vec::new(),
         };
-        let open = OpenSession { protocol: 1, tenant: text("honest"), name: text("me"), capabilities: 0 };
+        let open =
+            OpenSession { protocol: PROTOCOL_VERSION, tenant: text("honest"), name: text("me"), capabilities: 0 };
         arena.session = SessionOpened::decode(&arena.honest(open)).unwrap().session;
         let session = arena.session;
         let create = CreateStore { session, name: text("db"), config: Blob::default() };
@@ -243,10 +244,11 @@ impl Arena {
         let ranges = self.any_ranges();
         let reading_epoch = [0, 3, u64::MAX][self.random.below(3) as usize];
         let (ticket, attempt) = (1 + self.random.below(6), self.random.below(5));
-        match self.random.below(34) {
+        match self.random.below(36) {
             0 => {
                 let tenant = text(["", "hostile", "honest", "secret:honest"][self.random.below(4) as usize]);
-                OpenSession { protocol: 1, tenant, name: text("\u{1b}[2J\nforged"), capabilities: 0 }.into()
+                OpenSession { protocol: PROTOCOL_VERSION, tenant, name: text("\u{1b}[2J\nforged"), capabilities: 0 }
+                    .into()
             }
             1 => Renew { session, reading_epoch }.into(),
             2 => PassReaders { session, reading_epoch }.into(),
@@ -277,6 +279,8 @@ impl Arena {
             28 => ReadForTicket { session, ticket, attempt, ranges }.into(),
             29 | 30 => AllocateForTicket { session, ticket, attempt, length: 1 + attempt * 9000 }.into(),
             31 => FinishTicket { session, ticket, attempt, well: attempt < 3 }.into(),
+            33 => GetCredit { session, database: name, share: [0, 1, u32::MAX][self.random.below(3) as usize] }.into(),
+            34 => ListPool { session, skip: self.random.below(3) as u32 }.into(),
             32 => Exchange { session, letters: Rest(vec![1; attempt as usize]) }.into(),
             _ => {
                 let attempt = self.random.below(6);
@@ -386,6 +390,10 @@ fn run(seed: u64) {
         }
         arena.check();
     }
+    // Whatever share the hostile one claims, the honest one has its own memory to itself.
+    let credit = GetCredit { session: arena.session, database: text("db"), share: 1 };
+    let credit = Credit::decode(&arena.honest(credit)).unwrap();
+    assert_eq!((credit.databases, credit.withheld_extents, credit.owed_extents), (1, 0, 0));
     // When the hostile one has left, all that it had comes back.
     for link in 2..arena.next_link {
         arena.state.link_ended(link);
@@ -422,7 +430,8 @@ fn the_oldest_link_without_a_session_makes_room() {
     for link in 1..=6 {
         state.link_opened(link, &identity("secret:hostile")).unwrap();
     }
-    let open = |tenant| OpenSession { protocol: 1, tenant: text(tenant), name: text(""), capabilities: 0 };
+    let open =
+        |tenant| OpenSession { protocol: PROTOCOL_VERSION, tenant: text(tenant), name: text(""), capabilities: 0 };
     state.call(0, PeerId(1), open("").into()).unwrap();
     state.link_opened(7, &identity("secret:hostile")).unwrap();
     assert!(matches!(state.take_commands()[..], [Command::Close { peer: 2, tenant: TenantId(2), .. }]));
@@ -455,7 +464,7 @@ fn the_reserve_is_shared_and_only_for_who_has_something_to_collect() {
     let mut state = State::new(settings(20, 4, 2), &TenantsOptions { known: Vec::new(), others: all });
     let mut open = |link, name: &str| {
         state.link_opened(link, &identity(name)).unwrap();
-        let call = OpenSession { protocol: 1, tenant: text(""), name: text(""), capabilities: 0 };
+        let call = OpenSession { protocol: PROTOCOL_VERSION, tenant: text(""), name: text(""), capabilities: 0 };
         let Ok(Answer::Reply(bytes)) = state.call(0, PeerId(link), call.into()) else { panic!("no session") };
         SessionOpened::decode(&bytes).unwrap().session
     };
@@ -482,7 +491,7 @@ fn two_sessions(options: &TenantsOptions) -> (State, [SessionId; 2]) {
     let mut state = State::new(settings(EXTENTS, 3, 3), options);
     let sessions = [(1, "secret:honest"), (2, "secret:hostile")].map(|(link, name)| {
         state.link_opened(link, &identity(name)).unwrap();
-        let call = OpenSession { protocol: 1, tenant: text(""), name: text(""), capabilities: 0 };
+        let call = OpenSession { protocol: PROTOCOL_VERSION, tenant: text(""), name: text(""), capabilities: 0 };
         let Ok(Answer::Reply(bytes)) = state.call(0, PeerId(link), call.into()) else { panic!("no session") };
         SessionOpened::decode(&bytes).unwrap().session
     });
@@ -529,6 +538,36 @@ fn who_has_reached_its_limit_may_still_collect_and_repays() {
     };
     assert_eq!([0; 4].map(|_| give_back(&mut state)), [(8, 2), (8, 1), (8, 0), (7, 0)]);
     check_tenants(&state);
+}
+
+/// Databases of two tenants with one name are two, each with what is its own.
+#[test]
+fn a_database_of_another_tenant_with_the_same_name_counts_for_nobody_else() {
+    let (mut state, sessions) = two_sessions(&tenants());
+    let mut reply = |link, request: Request| match state.call(0, PeerId(link), request) {
+        Ok(Answer::Reply(bytes)) => bytes,
+        Ok(Answer::Grant(_, granted)) => granted.iter().flat_map(|(extent, _)| extent.0.to_le_bytes()).collect(),
+        other => panic!("{other:?}"),
+    };
+    let held = [(1, sessions[0], 2), (2, sessions[1], 5)].map(|(link, session, count)| {
+        let create = CreateStore { session, name: text("db"), config: Blob::default() };
+        let store = StoreOpened::decode(&reply(link, create.into())).unwrap().store;
+        let shard = ShardKey { store, shard: SHARD };
+        let acquired = reply(link, AcquireShard { session, shard, takeover: false }.into());
+        let epoch = ShardAcquired::decode(&acquired).unwrap().epoch;
+        let leased = reply(link, LeaseExtents { session, count, purpose: Purpose::Flush }.into());
+        let (leased, _) = leased.as_chunks();
+        let extents: Vec<ExtentId> = leased.iter().map(|id| ExtentId(u32::from_le_bytes(*id))).collect();
+        reply(link, AdoptExtents { session, shard, epoch, extents }.into());
+        (link, session)
+    });
+    let credits = [0, 1, 0].map(|at: usize| {
+        let (link, session) = held[at];
+        let credit = reply(link, GetCredit { session, database: text("db"), share: 1 }.into());
+        let credit = Credit::decode(&credit).unwrap();
+        (credit.held_extents, credit.databases)
+    });
+    assert_eq!(credits, [(2, 1), (5, 1), (2, 1)]);
 }
 
 #[test]

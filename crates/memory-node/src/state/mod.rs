@@ -15,10 +15,12 @@
 //!   they free more than they take.
 //! - A session is of its link's tenant, and a tenant knows of no other one's stores, shards, extents, sessions and
 //!   reading epochs. What a peer can bring into being is counted by tenant and bounded ([`tenants`]).
+//! - Databases of a tenant have shares of its memory and are told what they may take and owe ([`credits`]).
 //! - Safety never rests on time: a session that sleeps through its lease finds its keys revoked.
 
 mod active;
 mod calls;
+mod credits;
 mod desks;
 mod directory;
 mod extents;
@@ -27,6 +29,7 @@ mod figures;
 mod hostile_tests;
 mod jobs;
 mod outputs;
+mod pool;
 mod refusal;
 mod resources;
 mod scheduling;
@@ -49,6 +52,7 @@ pub use tenants::Figures;
 
 use crate::tenants::{Identity, TenantsOptions};
 use active::Jobs;
+use credits::Recall;
 use desks::Desks;
 use directory::Directory;
 use extents::{Extents, Holder};
@@ -205,6 +209,8 @@ pub struct State {
     tenants: Tenants,
     /// Numbers of links ascend, so the oldest comes first.
     links: BTreeMap<u64, LinkOwner>,
+    /// Tenants whose databases lack memory that others have borrowed.
+    recalls: BTreeMap<TenantId, Recall>,
     last_tick: Nanos,
     commands: Vec<Command>,
 }
@@ -224,6 +230,7 @@ impl State {
             desks: Desks::new(settings.schedules.then(Term::default), settings.placement),
             tenants: Tenants::new(tenants, settings.extents.into(), settings.extent_bytes),
             links: BTreeMap::new(),
+            recalls: BTreeMap::new(),
             last_tick: 0,
             commands: Vec::new(),
         }
@@ -255,6 +262,7 @@ impl State {
             self.sessions.postpone(slept);
         }
         self.desks.tick(now);
+        self.look_at_loans(now);
         let lapsed = self.sessions.expired(now);
         lapsed.into_iter().filter_map(|session| self.end_session(session, End::LinkThere)).collect()
     }

@@ -12,6 +12,15 @@ pub const MAX_SESSIONS: usize = 1024;
 /// Maximum number of stores that a session has open.
 const MAX_OPEN_STORES: usize = 1024;
 
+/// What a session has told of its database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// The database's name; empty when it has none.
+    pub database: Text,
+    /// The weight of its share.
+    pub weight: u32,
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct Session {
@@ -24,6 +33,8 @@ pub struct Session {
     /// Reading epoch of the oldest read.
     reading_epoch: u64,
     opened: BTreeSet<StoreId>,
+    /// Of which database it is, if it has told.
+    declared: Option<Declared>,
 }
 
 /// All sessions of a node.
@@ -62,7 +73,8 @@ impl Sessions {
         let id = SessionId(self.next);
         self.next += 1;
         self.by_peer.insert(peer, id);
-        let session = Session { peer, tenant, name, deadline, reading_epoch: u64::MAX, opened: BTreeSet::new() };
+        let (reading_epoch, opened) = (u64::MAX, BTreeSet::new());
+        let session = Session { peer, tenant, name, deadline, reading_epoch, opened, declared: None };
         self.all.insert(id, session);
         Ok(id)
     }
@@ -99,6 +111,29 @@ impl Sessions {
     pub fn oldest_reading_epoch(&self, tenant: TenantId) -> u64 {
         let mine = self.all.values().filter(|session| session.tenant == tenant);
         mine.map(|session| session.reading_epoch).min().unwrap_or(u64::MAX)
+    }
+
+    /// Notes of which database the session is.
+    pub fn declare(&mut self, id: SessionId, declared: Declared) {
+        if let Some(session) = self.all.get_mut(&id) {
+            session.declared = Some(declared);
+        }
+    }
+
+    /// Of which database the session is, if it has told.
+    pub fn of_database(&self, id: SessionId) -> Option<&Declared> {
+        self.all.get(&id)?.declared.as_ref()
+    }
+
+    /// The sessions of a tenant that have told of which database they are, the oldest first.
+    pub fn declared(&self, tenant: TenantId) -> impl Iterator<Item = (SessionId, &Declared)> {
+        let mine = self.all.iter().filter(move |(_, session)| session.tenant == tenant);
+        mine.filter_map(|(&id, session)| Some((id, session.declared.as_ref()?)))
+    }
+
+    /// What the session calls itself.
+    pub fn name(&self, id: SessionId) -> Text {
+        self.all.get(&id).map(|session| session.name.clone()).unwrap_or_default()
     }
 
     /// The session of a link.

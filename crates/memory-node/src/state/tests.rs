@@ -13,16 +13,16 @@ use super::*;
 use forebay_base::ErrorKind;
 use forebay_fabric::PeerId;
 use forebay_proto::calls::*;
-use forebay_proto::replies::{SessionOpened, ShardAcquired, StoreOpened};
-use forebay_proto::{Blob, Message, Request, Rest, ShardId};
+use forebay_proto::replies::{Credit, SessionOpened, ShardAcquired, StoreOpened};
+use forebay_proto::{Blob, Message, PROTOCOL_VERSION, Request, Rest, ShardId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const SECOND: Nanos = 1_000_000_000;
-const LEASE: Nanos = 10 * SECOND;
+pub(super) const SECOND: Nanos = 1_000_000_000;
+pub(super) const LEASE: Nanos = 10 * SECOND;
 /// The tenant of all who have not proven who they are, which is the first one here.
 const TENANT: TenantId = TenantId(1);
-const EXTENT_BYTES: u64 = 64 << 10;
+pub(super) const EXTENT_BYTES: u64 = 64 << 10;
 
 pub(super) fn settings(extents: u32, headroom_extents: u32, kept_extents: u32) -> Settings {
     Settings {
@@ -80,9 +80,9 @@ pub(super) fn check_tenants(state: &State) {
 }
 
 /// A state with what surrounds it.
-struct World {
-    state: State,
-    now: Nanos,
+pub(super) struct World {
+    pub(super) state: State,
+    pub(super) now: Nanos,
     /// Valid keys, and whether each allows writing.
     keys: BTreeMap<(SessionId, ExtentId), bool>,
     revoking: Vec<(SessionId, ExtentId)>,
@@ -90,7 +90,7 @@ struct World {
     /// Extents that are not zero.
     written: BTreeSet<ExtentId>,
     /// Sessions by link.
-    sessions: BTreeMap<u64, SessionId>,
+    pub(super) sessions: BTreeMap<u64, SessionId>,
     shards: BTreeMap<ShardKey, (SessionId, Epoch)>,
     adopted: BTreeMap<ExtentId, ShardKey>,
     jobs: Vec<(JobId, Vec<ExtentRange>)>,
@@ -110,7 +110,7 @@ enum Plant {
 }
 
 impl World {
-    fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         Self {
             state: State::new(settings, &TenantsOptions::default()),
             now: 0,
@@ -132,7 +132,7 @@ impl World {
     }
 
     /// Makes a call over a link and notes what follows from it.
-    fn call(&mut self, peer: u64, request: impl Into<Request>) -> Result<Answer, Refusal> {
+    pub(super) fn call(&mut self, peer: u64, request: impl Into<Request>) -> Result<Answer, Refusal> {
         let answer = self.state.call(self.now, PeerId(peer), request.into());
         self.collect();
         if let Ok(Answer::Grant(session, granted)) = &answer {
@@ -194,18 +194,18 @@ impl World {
     }
 
     /// Carries out all outstanding commands.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         while !self.revoking.is_empty() || !self.zeroing.is_empty() {
             self.revoke_one(0);
             self.zero_one(0);
         }
     }
 
-    fn open(&mut self, peer: u64) -> SessionId {
+    pub(super) fn open(&mut self, peer: u64) -> SessionId {
         if self.state.tenant_of(peer).is_none() {
             self.state.link_opened(peer, &Identity::anonymous()).unwrap();
         }
-        let call = OpenSession { protocol: 1, tenant: text(""), name: text("test"), capabilities: 0 };
+        let call = OpenSession { protocol: PROTOCOL_VERSION, tenant: text(""), name: text("test"), capabilities: 0 };
         let Ok(Answer::Reply(bytes)) = self.call(peer, call) else { panic!("no session") };
         let session = SessionOpened::decode(&bytes).unwrap().session;
         self.sessions.insert(peer, session);
@@ -213,7 +213,7 @@ impl World {
     }
 
     /// The link ends, and its keys with it.
-    fn cut(&mut self, peer: u64) {
+    pub(super) fn cut(&mut self, peer: u64) {
         let gone = self.sessions.remove(&peer);
         self.keys.retain(|(session, _), _| Some(*session) != gone);
         self.state.link_ended(peer);
@@ -226,7 +226,7 @@ impl World {
         self.shards.retain(|_, (owner, _)| Some(*owner) != gone);
     }
 
-    fn store(&mut self, peer: u64, name: &str) -> StoreId {
+    pub(super) fn store(&mut self, peer: u64, name: &str) -> StoreId {
         let session = self.sessions[&peer];
         let open = OpenStore { session, name: text(name) };
         let create = CreateStore { session, name: text(name), config: Blob::default() };
@@ -235,7 +235,7 @@ impl World {
         StoreOpened::decode(&bytes).unwrap().store
     }
 
-    fn acquire(&mut self, peer: u64, shard: ShardKey, takeover: bool) -> Result<Epoch, Refusal> {
+    pub(super) fn acquire(&mut self, peer: u64, shard: ShardKey, takeover: bool) -> Result<Epoch, Refusal> {
         let session = self.sessions[&peer];
         match self.call(peer, AcquireShard { session, shard, takeover })? {
             Answer::Reply(bytes) => {
@@ -247,12 +247,31 @@ impl World {
         }
     }
 
-    fn lease(&mut self, peer: u64, count: u32, purpose: Purpose) -> Result<Vec<ExtentId>, Refusal> {
+    pub(super) fn lease(&mut self, peer: u64, count: u32, purpose: Purpose) -> Result<Vec<ExtentId>, Refusal> {
         let session = self.sessions[&peer];
         match self.call(peer, LeaseExtents { session, count, purpose })? {
             Answer::Grant(_, granted) => Ok(granted.into_iter().map(|(extent, _)| extent).collect()),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Nobody holds more or less than what is counted for it, and a database what its sessions and stores do.
+    fn check_holders(&self) {
+        let held = |is_held: &dyn Fn(Place) -> bool| {
+            self.state.extents.iter().filter(|(_, found)| is_held(found.place())).count() as u64
+        };
+        for &session in self.sessions.values() {
+            assert_eq!(self.state.extents.of_session(session), held(&|place| place == Place::Leased(session)));
+        }
+        for store in self.state.directory.stores() {
+            let is_held = |place: Place| place.shard().is_some_and(|shard| shard.store == store);
+            assert_eq!(self.state.extents.of_store(store), held(&is_held));
+        }
+        let databases = self.state.databases(TENANT);
+        let counts = self.state.extents.counts();
+        assert!(databases.len() <= self.sessions.len());
+        let all: u64 = databases.values().map(|database| database.held).sum();
+        assert!(all <= counts.leased + counts.adopted + counts.jobs, "credits leak: {all} of {counts:?}");
     }
 
     /// Checks the invariants of [`extents`] and the counts.
@@ -282,9 +301,27 @@ impl World {
             }
         }
         assert_eq!(counts, self.state.extents.counts());
+        self.check_holders();
         check_tenants(&self.state);
         assert_eq!(counts.adopted, self.adopted.len() as u64);
     }
+}
+
+#[test]
+fn another_version_is_refused_and_told_so() {
+    let mut world = World::new(settings(8, 1, 1));
+    world.state.link_opened(1, &Identity::anonymous()).unwrap();
+    for protocol in [1, PROTOCOL_VERSION + 1] {
+        let call = OpenSession { protocol, tenant: text(""), name: text("test"), capabilities: 0 };
+        let refused = world.call(1, call).unwrap_err();
+        assert_eq!((&refused, refused.kind()), (&Refusal::Protocol(protocol), ErrorKind::Unsupported));
+        let said = refused.to_string();
+        assert!(
+            said.contains(&format!("version {protocol} ")) && said.contains(&format!("{PROTOCOL_VERSION}")),
+            "{said}"
+        );
+    }
+    world.open(1);
 }
 
 #[test]
@@ -466,6 +503,7 @@ enum Step {
     FreeOutput(usize),
     Revoked(usize),
     Zeroed(usize),
+    Credit(u64, bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -494,6 +532,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(Step::FreeOutput),
         6 => any::<usize>().prop_map(Step::Revoked),
         6 => any::<usize>().prop_map(Step::Zeroed),
+        2 => (peer(), any::<bool>()).prop_map(|(peer, has_name)| Step::Credit(peer, has_name)),
     ]
 }
 
@@ -689,6 +728,21 @@ impl World {
             }
             Step::Revoked(which) => self.revoke_one(which),
             Step::Zeroed(which) => self.zero_one(which),
+            Step::Credit(peer, has_name) => {
+                if let Some(&session) = self.sessions.get(&peer) {
+                    let database = text(if has_name { "db" } else { "" });
+                    let answer = self.call(peer, GetCredit { session, database, share: 1 + peer as u32 });
+                    let Ok(Answer::Reply(bytes)) = answer else { panic!("{answer:?}") };
+                    let credit = Credit::decode(&bytes).unwrap();
+                    assert!(
+                        credit.owed_extents <= credit.held_extents && credit.withheld_extents <= credit.free_extents
+                    );
+                    let may_take = credit.free_extents - credit.withheld_extents;
+                    let is_within = credit.held_extents < credit.share_extents;
+                    assert!(!is_within || may_take > 0 || credit.free_extents <= 2, "{credit:?}");
+                    assert!(credit.databases > 1 || credit.withheld_extents + credit.owed_extents == 0, "{credit:?}");
+                }
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use forebay_env::Random;
 use forebay_fabric::PeerId;
 use forebay_proto::calls::*;
 use forebay_proto::replies::*;
-use forebay_proto::{Message, Request, ShardId};
+use forebay_proto::{Message, PROTOCOL_VERSION, Request, ShardId};
 
 const OWNER: u64 = 1;
 const SECRET: u128 = 0x5ec;
@@ -48,7 +48,7 @@ impl World {
 
     fn open(&mut self, peer: u64) {
         self.state.link_opened(peer, &Identity::anonymous()).unwrap();
-        let call = OpenSession { protocol: 1, tenant: text(""), name: text("test"), capabilities: 0 };
+        let call = OpenSession { protocol: PROTOCOL_VERSION, tenant: text(""), name: text("test"), capabilities: 0 };
         let opened = SessionOpened::decode(&self.reply(peer, call)).unwrap();
         self.sessions.insert(peer, opened.session);
     }
@@ -210,7 +210,7 @@ fn only_who_knows_the_secret_joins() {
     let guessed = world.call(2, JoinTicket { session, ticket, secret: SECRET + 1, attempt: 1 });
     assert_eq!(guessed.unwrap_err().kind(), ErrorKind::Fenced);
     world.state.link_opened(9, &Identity::new("user:9").unwrap()).unwrap();
-    let call = OpenSession { protocol: 1, tenant: text(""), name: text("stranger"), capabilities: 0 };
+    let call = OpenSession { protocol: PROTOCOL_VERSION, tenant: text(""), name: text("stranger"), capabilities: 0 };
     let stranger = SessionOpened::decode(&world.reply(9, call)).unwrap().session;
     let foreign = world.call(9, JoinTicket { session: stranger, ticket, secret: SECRET, attempt: 1 });
     assert_eq!(foreign.unwrap_err().kind(), ErrorKind::Fenced, "another tenant's ticket");

@@ -9,10 +9,14 @@ fn granted(extents: u64, outputs_bytes: u64) -> Granted {
     Granted {
         extent_bytes: EXTENT,
         extents,
+        withheld: 0,
+        step_bytes: 0,
         reserve_bytes: 2 * EXTENT,
+        owed_bytes: 0,
         leased_bytes: 0,
         is_shared: true,
         outputs_bytes,
+        pool: Pool::default(),
     }
 }
 

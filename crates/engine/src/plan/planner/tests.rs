@@ -1,7 +1,7 @@
 //! A planner is driven by events, and its commands are asserted: no thread, no clock, no memory node.
 
 use super::*;
-use crate::plan::ledger::Granted;
+use crate::plan::ledger::{Granted, Pool};
 use crate::plan::picker::tests::version;
 
 /// A planner with a tree that only counts.
@@ -58,10 +58,14 @@ impl Play {
         let granted = Granted {
             extent_bytes: PAGE,
             extents: pages + reserve,
+            withheld: 0,
+            step_bytes: 0,
             reserve_bytes: reserve * PAGE,
+            owed_bytes: 0,
             leased_bytes: 0,
             is_shared: true,
             outputs_bytes: 0,
+            pool: Pool::default(),
         };
         self.ledger.report(self.holder, 0, &granted, self.now);
     }

@@ -5,6 +5,8 @@
 //! - Live data that fits is never refused. What fits is a part of the node, because memory is taken in pages, and some is kept.
 //! - Deletions are never refused, and what they free comes back.
 //! - A shard at rest settles, and moves no record twice for it.
+//! - All of this holds beside other databases, which lend memory and call it back, in what they leave to this one. Whoever
+//!   waits for them is let in or refused within a bound, however often they call.
 //!
 //! Compactions run beside each other and fail now and then; readers pin versions, and let go.
 
@@ -18,7 +20,7 @@ use forebay_table::{SegmentInfo, SegmentKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 32;
 const MEMTABLES: usize = 100;
 /// At most so many records of each size are put into a memtable, and one more.
 const RECORDS: [u64; 3] = [40, 60, 8];
@@ -33,6 +35,8 @@ const HELD_BYTES: u64 = MEMTABLE_BYTES + 2 * 4096;
 const FITS_PERCENT: u64 = 60;
 /// Far more than any tree of these sizes needs.
 const MOST_STEPS: usize = 3000;
+/// The longest call for memory that was lent: a lease.
+const CALL_NANOS: u64 = 10_000_000_000;
 /// Deletions that bring back a database that is full, in memtables.
 const MOST_DELETIONS: usize = 300;
 
@@ -44,6 +48,7 @@ struct Run {
     ledger: Ledger,
     holder: Holder,
     extents: u64,
+    others: Option<Others>,
     now: u64,
     under_way: Vec<Compaction>,
     /// What readers pin.
@@ -51,6 +56,16 @@ struct Run {
     /// Bytes of records that settling has moved, without small ones that went down a level with their index.
     moved: u64,
     counts: Counts,
+}
+
+/// Other databases of the node.
+#[derive(Debug, Default, Clone, Copy)]
+struct Others {
+    /// Extents that are left to them.
+    withheld: u64,
+    /// Extents that this one owes them until this time.
+    owed: u64,
+    called_until: u64,
 }
 
 /// How often something happened.
@@ -62,6 +77,9 @@ struct Counts {
     failed: usize,
     unpinned: usize,
     settled: usize,
+    /// Puts that waited while something was called, and were let in, or refused.
+    called: usize,
+    called_in_vain: usize,
 }
 
 impl Counts {
@@ -73,6 +91,8 @@ impl Counts {
             (&mut self.failed, other.failed),
             (&mut self.unpinned, other.unpinned),
             (&mut self.settled, other.settled),
+            (&mut self.called, other.called),
+            (&mut self.called_in_vain, other.called_in_vain),
         ];
         pairs.into_iter().for_each(|(sum, more)| *sum += more);
     }
@@ -97,6 +117,7 @@ impl Run {
             ledger,
             holder,
             extents,
+            others: (seed % 2 == 1).then(Others::default),
             now: 0,
             under_way: Vec::new(),
             pinned: Vec::new(),
@@ -118,16 +139,42 @@ impl Run {
         (self.extents * EXTENT_BYTES).checked_sub(taken).unwrap_or_else(|| panic!("seed {}: {taken}", self.seed))
     }
 
+    /// What the other databases keep from this one now: what is left to them, and what is owed.
+    fn kept_by_others(&self) -> (u64, u64) {
+        let others = self.others.unwrap_or_default();
+        (others.withheld, if self.is_called() { others.owed } else { 0 })
+    }
+
+    fn is_called(&self) -> bool {
+        self.others.is_some_and(|others| self.now < others.called_until)
+    }
+
+    /// The other databases take, give back, or call.
+    fn let_others_act(&mut self) {
+        if self.others.is_some() {
+            let (most, random) = (self.extents / 4 + 1, &mut self.tree.random);
+            let until = if random.one_in(1, 2) { self.now + random.below(CALL_NANOS) } else { 0 };
+            let (withheld, owed) = (random.below(most), random.below(most));
+            self.others = Some(Others { withheld, owed, called_until: until });
+            self.report();
+        }
+    }
+
     /// What is held for a flush and for neighbours is not granted.
     fn report(&mut self) {
         let free = self.free().saturating_sub(HELD_BYTES);
+        let (withheld, owed) = self.kept_by_others();
         let granted = Granted {
             extent_bytes: EXTENT_BYTES,
             extents: free / EXTENT_BYTES,
+            withheld,
+            step_bytes: MEMTABLE_BYTES,
             reserve_bytes: RESERVE_BYTES,
+            owed_bytes: owed * EXTENT_BYTES,
             leased_bytes: 0,
             is_shared: true,
             outputs_bytes: free % EXTENT_BYTES,
+            pool: Pool { is_shared: self.others.is_some(), is_called: self.is_called() },
         };
         self.ledger.report(self.holder, 0, &granted, self.now);
     }
@@ -236,20 +283,37 @@ impl Run {
 
     /// Puts a memtable, if not refused.
     fn put(&mut self) -> bool {
+        let (mut was_called, mut waits_since) = (false, None);
         for _ in 0..MOST_STEPS {
+            // A clock that has gone on may have ended a call.
+            self.report();
             match self.admit(false) {
                 Admission::Install { is_reserve } => {
                     assert!(!is_reserve);
                     self.flush(RECORDS);
                     self.counts.puts += 1;
+                    self.counts.called += usize::from(was_called);
                     return true;
                 }
-                Admission::Wait(_) if self.step() => {}
-                Admission::Wait(_) if !self.pinned.is_empty() => self.let_go(),
-                Admission::Wait(_) => self.now += PATIENCE_NANOS / 4,
+                Admission::Wait(_) if self.step() => waits_since = None,
+                Admission::Wait(_) if !self.pinned.is_empty() => {
+                    self.let_go();
+                    waits_since = None;
+                }
+                Admission::Wait(_) => {
+                    was_called |= self.is_called();
+                    let since = *waits_since.get_or_insert(self.now);
+                    let waited = self.now - since;
+                    assert!(waited <= PATIENCE_WHEN_CALLED_NANOS + PATIENCE_NANOS, "seed {}: a put waits", self.seed);
+                    self.now += PATIENCE_NANOS / 4;
+                    if self.tree.random.one_in(1, 8) {
+                        self.let_others_act();
+                    }
+                }
                 Admission::Refuse(error) => {
                     assert_eq!(error.kind(), ErrorKind::Full);
                     self.expect_full();
+                    self.counts.called_in_vain += usize::from(was_called);
                     self.counts.refused += 1;
                     return false;
                 }
@@ -264,7 +328,8 @@ impl Run {
         let space = Space::of(&self.tree.version);
         let (dead, live) = (space.dead_bytes(), self.tree.live_bytes());
         assert!(dead <= live / 10 + MEMTABLE_BYTES, "seed {}: {dead} bytes are dead, and {live} live", self.seed);
-        let usable = self.extents * EXTENT_BYTES - RESERVE_BYTES - HELD_BYTES;
+        let (withheld, owed) = self.kept_by_others();
+        let usable = (self.extents - withheld - owed) * EXTENT_BYTES - RESERVE_BYTES - HELD_BYTES;
         let fits = usable * FITS_PERCENT / 100;
         let what = || format!("{:?} free, {:?}: {:#?}", self.free(), self.planner, self.tree.options);
         assert!(live + MEMTABLE_BYTES > fits, "seed {}: {live} bytes live of {usable}: {}", self.seed, what());
@@ -322,13 +387,17 @@ fn what_was_begun_has_its_memory_and_what_is_dead_is_freed() {
             if run.tree.random.one_in(1, 16) {
                 run.rest();
             }
+            if run.tree.random.one_in(1, 4) {
+                run.let_others_act();
+            }
         }
         all.add(&run.counts);
     }
     println!("{all:?}");
-    let Counts { puts, refused, beside, failed, unpinned, settled } = all;
+    let Counts { puts, refused, beside, failed, unpinned, settled, called, called_in_vain } = all;
     assert!(
         [puts > 1500, refused > 20, beside > 500, failed > 30, unpinned > 100, settled > 20] == [true; 6],
         "{all:?}"
     );
+    assert!(called > 5 && called_in_vain > 5, "{all:?}");
 }

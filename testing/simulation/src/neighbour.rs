@@ -1,0 +1,131 @@
+//! Another database of the node: a session that tells a share, takes memory that it may take, and gives it back when it is
+//! called, or does not. Now and then its process is killed.
+//!
+//! It acts while somebody waits, so between any two messages of the database under test, which borrows from it, lends to
+//! it, and must get on.
+
+use forebay_env::Random;
+use forebay_env::sync::{Mutex, lock};
+use forebay_fabric::Link;
+use forebay_fabric::sim::SimNetwork;
+use forebay_memory_client::{ClientOptions, Credit, Error, ExtentId, MemoryClient, Purpose};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The node that it has memory of.
+const NODE: u32 = 1;
+/// Chance, one of so many waits, that it acts.
+const ACTS: u64 = 64;
+/// Chance, one of so many acts, that it is killed.
+const KILLS: u64 = 200;
+/// Most extents that it takes at a time.
+const MOST_TAKEN: u64 = 4;
+
+/// Its process.
+struct Process {
+    link: Arc<dyn Link>,
+    client: Arc<MemoryClient>,
+    leased: Vec<ExtentId>,
+    share: u32,
+    /// It gives nothing back.
+    is_stubborn: bool,
+}
+
+struct Inside {
+    random: Random,
+    process: Option<Process>,
+    has_left: bool,
+}
+
+/// See the module.
+pub(crate) struct Neighbour {
+    network: SimNetwork,
+    call_timeout: Duration,
+    /// Locked while it is on the stack.
+    inside: Mutex<Inside>,
+    /// What renews its session.
+    client: Mutex<Option<Arc<MemoryClient>>>,
+}
+
+impl Neighbour {
+    /// One whose calls may take so long.
+    pub(crate) fn new(network: SimNetwork, random: Random, call_timeout: Duration) -> Self {
+        let inside = Mutex::new(Inside { random, process: None, has_left: false });
+        Self { network, call_timeout, inside, client: Mutex::default() }
+    }
+
+    /// Its session, if it has one.
+    pub(crate) fn client(&self) -> Option<Arc<MemoryClient>> {
+        lock(&self.client).clone()
+    }
+
+    /// It does something now and then, unless it is doing something.
+    pub(crate) fn act(&self) {
+        let Ok(mut inside) = self.inside.try_lock() else { return };
+        if inside.has_left || !inside.random.one_in(1, ACTS) {
+            return;
+        }
+        let is_killed = inside.random.one_in(1, KILLS);
+        let is_over = |process: &mut Process| is_killed || process.client.check().is_err();
+        if let Some(process) = inside.process.take_if(is_over) {
+            process.link.close();
+        }
+        let Inside { random, process, .. } = &mut *inside;
+        if process.is_none() {
+            *process = self.start(random).ok();
+            *lock(&self.client) = process.as_ref().map(|process| Arc::clone(&process.client));
+        } else if let Some(process) = process {
+            // Whatever fails is tried again, or its session has ended.
+            let _ = process.act(random);
+        }
+    }
+
+    fn start(&self, random: &mut Random) -> Result<Process, Error> {
+        let link: Arc<dyn Link> = self.network.connect(NODE)?;
+        let (timeout, clock) = (self.call_timeout, self.network.clock());
+        let options = ClientOptions { renew: false, clock, timeout, ..ClientOptions::default() };
+        let client = MemoryClient::connect(Arc::clone(&link), "neighbour", options)?;
+        let (share, is_stubborn) = (1 + random.below(3) as u32, random.one_in(1, 4));
+        Ok(Process { link, client, leased: Vec::new(), share, is_stubborn })
+    }
+
+    /// It ends, and comes no more.
+    pub(crate) fn leave(&self) {
+        let mut inside = lock(&self.inside);
+        inside.has_left = true;
+        lock(&self.client).take();
+        if let Some(process) = inside.process.take() {
+            process.link.close();
+        }
+    }
+}
+
+impl Process {
+    fn act(&mut self, random: &mut Random) -> Result<(), Error> {
+        let Credit { free_extents, headroom_extents, withheld_extents, owed_extents, .. } =
+            self.client.credit("neighbour", self.share)?;
+        if owed_extents > 0 && !self.is_stubborn {
+            return self.give_back(owed_extents);
+        }
+        let most = u64::from(self.client.extents() / 2).saturating_sub(self.leased.len() as u64);
+        let may_take = free_extents.saturating_sub(2 * headroom_extents + withheld_extents).min(most).min(MOST_TAKEN);
+        if may_take > 0 && random.one_in(1, 2) {
+            let leased = self.client.lease(1 + random.below(may_take) as u32, Purpose::Flush)?;
+            self.leased.extend(leased);
+        } else if !self.is_stubborn && random.one_in(1, 8) {
+            return self.give_back(1 + random.below(MOST_TAKEN));
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, extents: u64) -> Result<(), Error> {
+        let from = self.leased.len().saturating_sub(extents as usize);
+        let given = self.leased.split_off(from);
+        let returned = self.client.return_extents(&given);
+        if returned.is_err() {
+            // Those that the node still leases are returned another time; what it does not is refused then.
+            self.leased.extend(given);
+        }
+        returned
+    }
+}
