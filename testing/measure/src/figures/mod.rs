@@ -8,6 +8,8 @@
 //! | module | what |
 //! |---|---|
 //! | `dlsm`, `dolphin`, `o3`, `tebis` | the figures of a paper |
+//! | `pool` | several databases that share memory |
+//! | `tiers` | databases in memory and a directory, for `o3` and `pool` |
 //! | `frontier` | Dolphin's table II, and the options of the tree against each other |
 //! | `ycsb` | YCSB's workloads on both engines |
 //! | `run` | runs of the command, and the link model |
@@ -17,8 +19,10 @@ mod dolphin;
 mod figure;
 mod frontier;
 mod o3;
+mod pool;
 mod run;
 mod tebis;
+mod tiers;
 mod ycsb;
 
 use crate::Outcome;
@@ -45,7 +49,7 @@ pub struct Arguments {
     /// Measure nothing: draw the plots anew from what is kept beside them.
     #[arg(long, conflicts_with_all = ["full", "quick", "only"])]
     redraw: bool,
-    /// Only these figures, by their numbers in the paper, or table-2, frontier, ycsb, replication.
+    /// Only these figures, by their numbers in the paper, or table-2, frontier, ycsb, replication, pool.
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     only: Vec<String>,
     /// The folder of recorded traces and their statistics.

@@ -5,6 +5,7 @@
 //! that were counted.
 
 use super::run::{self, millions, named};
+use super::tiers::{KEY_BYTES, Layout, VALUE_BYTES, on_node, storage};
 use super::{Bench, Figure, Named};
 use crate::Outcome;
 use crate::processes::{MemoryNode, Running, memory_flag};
@@ -13,7 +14,6 @@ use forebay::LinkModel;
 use forebay_env::thread;
 use forebay_workload::PhaseReport;
 use forebay_workload::plot::{Plot, Scale};
-use std::path::Path;
 
 pub const RECORDS: u64 = 1_000_000;
 
@@ -34,86 +34,18 @@ pub const FIGURES: &[Named] = &[
     ("13", figure_13),
     ("14", figure_14),
     ("15", figure_15),
+    ("pool", super::pool::figure),
 ];
 
-/// Where databases lie.
-const FOLDER: &str = "target/figures";
-const KEY_BYTES: u64 = 16;
-const VALUE_BYTES: u64 = 64;
 /// Networks to the storage, bits a second (O3-LSM 5.2).
 const NETWORKS: [(&str, f64); 2] = [("1 Gb/s", 1e9), ("2.5 Gb/s", 2.5e9)];
 /// Phases over which a rate is watched.
 const WINDOWS: usize = 20;
 
-/// How a database is laid out.
-#[derive(Clone)]
-struct Layout {
-    value_bytes: u64,
-    /// Number of memtables, at the compute node and on their way to the memory node.
-    memtables: u64,
-    /// Tables of level 0 at which writers are slowed down; they wait at half as many more (O3-LSM 5.1).
-    level0_tables: u64,
-    /// First level in storage.
-    storage_from: u64,
-    /// Where compactions run.
-    place: &'static str,
-}
-
-impl Default for Layout {
-    fn default() -> Self {
-        Self { value_bytes: VALUE_BYTES, memtables: 8, level0_tables: 32, storage_from: 2, place: "memory" }
-    }
-}
-
-impl Layout {
-    fn flags(&self, storage: &Path) -> Vec<String> {
-        vec![
-            format!("--value_size={}", self.value_bytes),
-            format!("--max_write_buffer_number={}", self.memtables),
-            format!("--storage-from-level={}", self.storage_from),
-            format!("--compaction-place={}", self.place),
-            format!("--storage={}", storage.display()),
-            "--durability=storage=interval:1s".into(),
-            "--compression=none".into(),
-            "--block-cache=10MiB".into(),
-            "--write_buffer_size=1MiB".into(),
-            "--target_file_size_base=1MiB".into(),
-            "--max_bytes_for_level_base=4MiB".into(),
-            format!("--level0_slowdown_writes_trigger={}", self.level0_tables),
-            format!("--level0_stop_writes_trigger={}", self.level0_tables * 3 / 2),
-            "--max_background_jobs=4".into(),
-            "--verify=false".into(),
-        ]
-    }
-
-    /// Memory of a node that all writes of a run would fit into, bytes.
-    fn memory_bytes(&self, writes: u64) -> u64 {
-        (writes * (KEY_BYTES + self.value_bytes + 60) * 2).max(1 << 30)
-    }
-}
-
 /// Runs workloads of `bench` in a memory node and a directory of their own.
 fn bench(bench: &Bench, layout: &Layout, writes: u64, benchmarks: &str, more: &[String]) -> Outcome<Vec<PhaseReport>> {
     let node = bench.forebay.memory_node(1, layout.memory_bytes(writes), 1)?;
     on_node(bench, &node, &storage()?, layout, benchmarks, more)
-}
-
-fn on_node(
-    bench: &Bench,
-    node: &MemoryNode,
-    storage: &Scratch,
-    layout: &Layout,
-    benchmarks: &str,
-    more: &[String],
-) -> Outcome<Vec<PhaseReport>> {
-    let mut flags = layout.flags(storage.path());
-    flags.extend([format!("--key_size={KEY_BYTES}"), format!("--benchmarks={benchmarks}")]);
-    flags.extend_from_slice(more);
-    bench.forebay.report("bench", &[node], &flags)
-}
-
-fn storage() -> Outcome<Scratch> {
-    Scratch::below(Path::new(FOLDER), "figure")
 }
 
 fn number(bench: &Bench) -> String {

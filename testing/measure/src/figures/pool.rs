@@ -1,0 +1,131 @@
+//! Four databases on one pool of memory, one of which writes ten times as fast as the others, beside one alone, and beside a pool
+//! divided into quarters (`docs/concepts/space.md`).
+
+use super::run::millions;
+use super::tiers::{Layout, on_node, storage};
+use super::{Bench, Figure};
+use crate::Outcome;
+use crate::processes::MemoryNode;
+use forebay_env::thread;
+use forebay_workload::PhaseReport;
+use forebay_workload::plot::Plot;
+
+/// Databases, the last of which bursts.
+const DATABASES: usize = 4;
+/// Memory of the pool, bytes: so little that it decides how fast the one that bursts is.
+const POOL_BYTES: u64 = 128 << 20;
+/// Writes a second of each of the others.
+const RATE: u64 = 8000;
+/// How many times as many the last one has.
+const BURST: u64 = 10;
+/// Parts of a run, of which the first one fills the database and does not count.
+const PARTS: usize = 11;
+
+/// What one database did in each part.
+type Parts = Vec<PhaseReport>;
+
+pub(super) fn figure(own: &Bench) -> Figure {
+    let mut figure = Figure {
+        title: "four databases on one pool, one of which writes ten times as much",
+        remarks: "Levels from 2 on lie in storage, so memory holds memtables, levels 0 and 1, and what waits to be moved down. The others \
+                  keep to a rate; the one that bursts has ten times theirs, as far as it is let. Rates and latencies are of \
+                  processes that share two cores and one disk. p99 is the mean over the parts of a run, of the database \
+                  that has the highest; peak over mean is of the bytes that all of them write to memory nodes in a part.",
+        header: vec![
+            "memory",
+            "one that bursts, million/s",
+            "the others, million/s each",
+            "all, million/s",
+            "p99 of the others' puts, us",
+            "to alone",
+            "peak over mean of bytes",
+        ],
+        ..Figure::default()
+    };
+    let alone = figure.note(alone(own)).map(|parts| p99(&parts));
+    if let Some(p99) = alone {
+        let none = String::new;
+        figure.row(["one alone".into(), none(), millions(RATE as f64), none(), format!("{p99:.1}"), none(), none()]);
+    }
+    let mut plot = Plot::lines("Bytes to memory nodes", "part of the run", "bytes a second");
+    let (mut pooled, mut divided) = (None, None);
+    for (name, is_pooled) in [("one pool", true), ("quarters", false)] {
+        let Some(databases) = figure.note(together(own, is_pooled)) else { continue };
+        let Some((burst, others)) = databases.split_last() else { continue };
+        let rates: Vec<f64> = others.iter().map(|parts| rate(parts)).collect();
+        let all = rate(burst) + rates.iter().sum::<f64>();
+        let highest = others.iter().map(|parts| p99(parts)).fold(0.0, f64::max);
+        let written = written(&databases);
+        let mean = written.iter().sum::<f64>() / written.len().max(1) as f64;
+        let peak = written.iter().copied().fold(0.0, f64::max);
+        *(if is_pooled { &mut pooled } else { &mut divided }) = Some(all);
+        figure.row([
+            name.to_owned(),
+            millions(rate(burst)),
+            millions(rates.iter().copied().fold(f64::INFINITY, f64::min)),
+            millions(all),
+            format!("{highest:.1}"),
+            alone.map_or_else(String::new, |alone| format!("{:.2}", highest / alone.max(1e-9))),
+            format!("{:.2}", peak / mean.max(1e-9)),
+        ]);
+        plot = plot.with(name, (1..).map(f64::from).zip(written).collect::<Vec<_>>());
+    }
+    if let (Some(pooled), Some(divided)) = (pooled, divided) {
+        let (none, times) = (String::new, format!("{:.2}", pooled / divided));
+        figure.row(["one pool to quarters".into(), none(), none(), times, none(), none(), none()]);
+    }
+    figure.plots.push(plot);
+    figure
+}
+
+/// The one database that is a steady one, on a pool of its own.
+fn alone(own: &Bench) -> Outcome<Parts> {
+    let node = own.forebay.memory_node(1, POOL_BYTES, 1)?;
+    run(own, &node, 0)
+}
+
+/// All of them at once, on one pool, or each on a quarter.
+fn together(own: &Bench, is_pooled: bool) -> Outcome<Vec<Parts>> {
+    let (nodes, bytes) = if is_pooled { (1, POOL_BYTES) } else { (DATABASES, POOL_BYTES / DATABASES as u64) };
+    let node = |number| own.forebay.memory_node(number, bytes, 1);
+    let nodes = (1..).take(nodes).map(node).collect::<Outcome<Vec<MemoryNode>>>()?;
+    let places = (0..DATABASES).zip(nodes.iter().cycle()).collect();
+    let runs = thread::run_all(places, |(database, node)| run(own, node, database));
+    runs.into_iter().map(|run| run.unwrap_or_else(|| Err("a run panicked".to_owned()))).collect()
+}
+
+/// Runs a database: all parts of all databases take as long, where the rates are kept.
+fn run(own: &Bench, node: &MemoryNode, database: usize) -> Outcome<Parts> {
+    let times = if database + 1 == DATABASES { BURST } else { 1 };
+    let mut benchmarks = vec!["fillrandom"];
+    benchmarks.resize(PARTS, "overwrite");
+    let flags = [
+        format!("--num={}", own.records / 40 * times),
+        format!("--write-rate={}", RATE * times),
+        format!("--seed={}", database + 1),
+        format!("--db=database-{database}"),
+    ];
+    let storage = storage()?;
+    let parts = on_node(own, node, &storage, &Layout::default(), &benchmarks.join(","), &flags)?;
+    Ok(parts.into_iter().skip(1).collect())
+}
+
+/// Writes a second, over all parts.
+fn rate(parts: &[PhaseReport]) -> f64 {
+    let sum = |of: fn(&PhaseReport) -> f64| parts.iter().map(of).sum::<f64>();
+    sum(|part| part.operations as f64) / sum(|part| part.seconds).max(1e-9)
+}
+
+/// The mean of the parts' p99.
+fn p99(parts: &[PhaseReport]) -> f64 {
+    parts.iter().map(|part| part.latency_us.p99).sum::<f64>() / parts.len().max(1) as f64
+}
+
+/// Bytes a second that all databases wrote to memory nodes in each part.
+fn written(databases: &[Parts]) -> Vec<f64> {
+    let bytes = |part: &PhaseReport| {
+        (part.fabric.bytes_written + part.fabric_background.bytes_written) as f64 / part.seconds.max(1e-9)
+    };
+    let of_part = |at: usize| databases.iter().filter_map(|parts| parts.get(at)).map(bytes).sum();
+    (0..PARTS - 1).map(of_part).collect()
+}
