@@ -33,7 +33,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    fn flags(&self, storage: &Path) -> Vec<String> {
+    pub(super) fn flags(&self, storage: &Path) -> Vec<String> {
         vec![
             format!("--value_size={}", self.value_bytes),
             format!("--max_write_buffer_number={}", self.memtables),
