@@ -65,11 +65,11 @@ fn load(store: &Store, keys: u32, rounds: u32, mut meanwhile: impl FnMut(u32)) -
     store.statistics()
 }
 
-/// Writes the last round again, undisturbed, until a worker has compacted something: it may be that each of those that
-/// were killed lived too short for that.
-fn load_until_offloaded(store: &Store, keys: u32, rounds: u32) {
+/// Writes the last round again, undisturbed, until workers have compacted more often than that: it may be that each of
+/// those that were killed lived too short for that.
+fn load_until_offloaded(store: &Store, keys: u32, rounds: u32, before: u64) {
     for _ in 0..100 {
-        if store.statistics().offloaded_compactions > 0 {
+        if store.statistics().offloaded_compactions > before {
             return;
         }
         load_round(store, keys, rounds - 1);
@@ -113,7 +113,7 @@ fn workers_are_killed() {
             workers.remove(0).signal(Signal::KILL);
             workers.push(worker(&address));
         });
-        load_until_offloaded(&store, 4000, 12);
+        load_until_offloaded(&store, 4000, 12, 0);
         store.close().unwrap();
         drop(store);
         drop(workers);
@@ -175,7 +175,7 @@ fn workers_that_write_to_storage_are_killed() {
         workers.remove(0).signal(Signal::KILL);
         workers.push(worker());
     });
-    load_until_offloaded(&store, 4000, 12);
+    load_until_offloaded(&store, 4000, 12, 0);
     store.close().unwrap();
     drop((store, workers, node));
     // All of it is in storage. What was left there of attempts is swept.
@@ -228,6 +228,47 @@ fn another_scheduler_takes_over() {
         });
         assert!(counted.offloaded_compactions > before, "{signal:?}: {before} before, {counted:?}");
         drop((store, worker, first, second));
+    }
+}
+
+/// The only scheduler is killed, or does not answer, while jobs are under way, and its memory node goes on. The database
+/// compacts by itself, and takes up the scheduler when there is one again.
+#[test]
+fn without_a_scheduler_databases_help_themselves() {
+    for signal in [Signal::KILL, Signal::STOP] {
+        let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0 --lease=400ms");
+        let (mut only, listens) = scheduler(&address);
+        let at = [listens.parse::<NodeAddress>().unwrap()];
+        let mut worker = start(&format!("worker --memory {address} --scheduler {listens}"));
+        worker.until(|out| out == "ready\n");
+        let store = open_with(&address, Some(forebay::reach_scheduler(&at, "test")));
+        load_until_offloaded(&store, 4000, 1, 0);
+        let rested = || {
+            store.flush().unwrap();
+            store.wait_for_compactions().unwrap();
+            store.statistics()
+        };
+        let mut alone = Statistics::default();
+        load(&store, 4000, 10, |round| match round {
+            // Between any two messages: the round has left compactions to do.
+            2 => only.signal(signal),
+            3 => alone = rested(),
+            6 => {
+                let counted = rested();
+                assert!(counted.compactions > alone.compactions, "{signal:?}: {alone:?}, then {counted:?}");
+                assert_eq!(counted.offloaded_compactions, alone.offloaded_compactions, "{signal:?}");
+                if signal == Signal::STOP {
+                    only.signal(Signal::CONT);
+                } else {
+                    only = start(&format!("scheduler --listen {listens} --memory {address}"));
+                }
+            }
+            _ => {}
+        });
+        load_until_offloaded(&store, 4000, 10, alone.offloaded_compactions);
+        store.close().unwrap();
+        drop((store, worker, only));
+        expect_swept_but(&address, 1);
     }
 }
 
