@@ -167,6 +167,16 @@ impl Log {
         }
     }
 
+    /// After [`Log::prefetch_newest`]: the newest record that is listed there, if it is likely to be of a key with this
+    /// hash. A hint of what to prefetch: it may be wrong.
+    #[inline]
+    pub(crate) fn newest(&self, hash: u64) -> Option<u32> {
+        // Relaxed here and below: a hint that nothing depends on.
+        let slot = self.slot(self.head(hash).ok()?.load(Relaxed)).ok()?;
+        let is_alike = slot.hash.load(Relaxed) == (hash >> 32) as u32;
+        is_alike.then(|| lower(slot.payload.load(Relaxed)).wrapping_sub(1))
+    }
+
     /// Lists a written record of a key with this hash. Called once for each ordinal.
     ///
     /// # Errors

@@ -100,6 +100,8 @@ pub struct Memtable {
 }
 
 const OPEN: u64 = u64::MAX;
+/// Bytes of a record that a search prefetches: header, key, and a short value.
+const APPROACHED_BYTES: usize = 128;
 
 /// The outcome of a reservation in a memtable.
 #[derive(Debug)]
@@ -445,7 +447,7 @@ impl Memtable {
     }
 
     /// Prefetches where the search for a key begins. Searches for several keys wait for memory together if each takes this
-    /// step, and then [`Memtable::approach_newest`], before the first one is carried out.
+    /// step, then [`Memtable::approach_newest`] and [`Memtable::approach_record`], before the first one is carried out.
     #[inline]
     pub fn approach(&self, hash: KeyHash) {
         self.lookup.log.prefetch(hash.0);
@@ -455,6 +457,14 @@ impl Memtable {
     #[inline]
     pub fn approach_newest(&self, hash: KeyHash) {
         self.lookup.log.prefetch_newest(hash.0);
+    }
+
+    /// After [`Memtable::approach_newest`]: prefetches the record that the search is likely to find.
+    #[inline]
+    pub fn approach_record(&self, hash: KeyHash) {
+        if let Some(record) = self.lookup.log.newest(hash.0) {
+            self.published().prefetch(record, APPROACHED_BYTES);
+        }
     }
 
     /// A cursor without a position. It covers all records that were inserted when it was last moved by a key or to an

@@ -25,6 +25,7 @@ use crate::remote::spot::{Posted, Spot};
 use crate::terms::planted::{Bug, planted};
 use crate::terms::time::{Horizon, ReadTime};
 use crate::terms::{Error, Result};
+use crate::tree::buffer::Buffer;
 use crate::tree::shared::{Tree, View};
 use crate::tree::table::Table;
 use forebay_base::{Record, SequenceNumber};
@@ -160,25 +161,31 @@ impl Tree {
 /// What the memtables know of a key; `None` when they know nothing.
 #[inline]
 pub(crate) fn in_memtables<'v>(view: &'v View, key: &[u8], number: SequenceNumber) -> Result<Option<Found<'v>>> {
-    in_memtables_hashed(view, key, KeyHash::of(key), number)
+    let hash = KeyHash::of(key);
+    for buffer in view.buffers().take(memtables_to_ask()) {
+        if let Some(found) = in_memtable(buffer, key, hash, number)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
-/// The same with the key's hash.
-pub(crate) fn in_memtables_hashed<'v>(
-    view: &'v View,
+/// The same of one memtable.
+#[inline]
+pub(crate) fn in_memtable<'v>(
+    buffer: &'v Buffer,
     key: &[u8],
     hash: KeyHash,
     number: SequenceNumber,
 ) -> Result<Option<Found<'v>>> {
-    let most = if planted(Bug::DelegatePastMemtables) { 1 } else { usize::MAX };
-    for buffer in view.buffers().take(most) {
-        let record = buffer.memtable.get_hashed(key, hash, number)?.map(|found| found.record);
-        let hidden = buffer.range_deletions.newest_over(key, number);
-        if record.is_some() || hidden.is_some() {
-            return Ok(Some(Found { record, hidden }));
-        }
-    }
-    Ok(None)
+    let record = buffer.memtable.get_hashed(key, hash, number)?.map(|found| found.record);
+    let hidden = buffer.range_deletions.newest_over(key, number);
+    Ok((record.is_some() || hidden.is_some()).then_some(Found { record, hidden }))
+}
+
+/// How many memtables are asked: all, unless a bug is planted.
+pub(crate) fn memtables_to_ask() -> usize {
+    if planted(Bug::DelegatePastMemtables) { 1 } else { usize::MAX }
 }
 
 #[inline]

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::read::found::Found;
-use crate::read::get::{in_memtables_hashed, post, verified};
+use crate::read::get::{in_memtable, memtables_to_ask, post, verified};
 use crate::read::probe::{Probe, Step};
 use crate::remote::endpoints::Taken;
 use crate::remote::spot::Posted;
@@ -138,11 +138,11 @@ fn try_fetch<T>(
 ) -> Result<Vec<T>> {
     let mut values: Vec<T> = keys.iter().map(|_| take(Found::NOTHING)).collect();
     let mut searches = Vec::with_capacity(keys.len());
-    let hashes = approach_memtables(sources, keys, source_of);
-    for ((at, (&key, hash)), value) in keys.iter().zip(hashes).enumerate().zip(&mut values) {
+    let found = search_memtables(sources, keys, source_of)?;
+    for ((at, (&key, found)), value) in keys.iter().zip(found).enumerate().zip(&mut values) {
         let line = source_of(at);
         let Some(source) = sources.get(line) else { continue };
-        if let Some(found) = in_memtables_hashed(&source.view, key, hash, source.number)? {
+        if let Some(found) = found {
             *value = take(found);
             continue;
         }
@@ -163,16 +163,45 @@ fn try_fetch<T>(
     Ok(values)
 }
 
-/// Hashes keys, and prefetches what the searches in the memtables read first.
-fn approach_memtables(sources: &[Source<'_>], keys: &[&[u8]], source_of: &impl Fn(usize) -> usize) -> Vec<KeyHash> {
-    let hashes: Vec<_> = keys.iter().map(|key| KeyHash::of(key)).collect();
-    for approach in [Memtable::approach, Memtable::approach_newest] {
-        for (at, &hash) in hashes.iter().enumerate() {
-            let buffers = sources.get(source_of(at)).into_iter().flat_map(|source| source.view.buffers());
-            buffers.for_each(|buffer| approach(&buffer.memtable, hash));
+/// A key that is looked for in memtables.
+struct Wanted<'s, 'f> {
+    found: &'f mut Option<Found<'s>>,
+    source: &'s Source<'s>,
+    key: &'s [u8],
+    hash: KeyHash,
+}
+
+/// What the memtables know of each key; `None` for keys of which they know nothing.
+///
+/// Goes from memtable to memtable, newest first, with the keys that are left. What the searches in one of them read is
+/// prefetched for all keys before the first search is carried out.
+fn search_memtables<'s>(
+    sources: &'s [Source<'_>],
+    keys: &[&'s [u8]],
+    source_of: &impl Fn(usize) -> usize,
+) -> Result<Vec<Option<Found<'s>>>> {
+    let mut all = vec![None; keys.len()];
+    let wanted = |(at, (found, &key))| {
+        sources.get(source_of(at)).map(|source| Wanted { found, source, key, hash: KeyHash::of(key) })
+    };
+    let mut left: Vec<_> = all.iter_mut().zip(keys).enumerate().filter_map(wanted).collect();
+    for age in 0..memtables_to_ask() {
+        left.retain(|wanted| wanted.found.is_none() && wanted.source.view.buffer(age).is_some());
+        if left.is_empty() {
+            break;
+        }
+        for approach in [Memtable::approach, Memtable::approach_newest, Memtable::approach_record] {
+            for Wanted { source, hash, .. } in &left {
+                source.view.buffer(age).into_iter().for_each(|buffer| approach(&buffer.memtable, *hash));
+            }
+        }
+        for Wanted { found, source, key, hash } in &mut left {
+            if let Some(buffer) = source.view.buffer(age) {
+                **found = in_memtable(buffer, key, *hash, source.number)?;
+            }
         }
     }
-    hashes
+    Ok(all)
 }
 
 /// Opens a line to each memory node that is needed, always in the same order: a thread that waits

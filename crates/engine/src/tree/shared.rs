@@ -49,6 +49,14 @@ impl View {
     pub(crate) fn buffers(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
+
+    /// The memtable of this age: 0 for the active one, 1 for the newest that is sealed.
+    pub(crate) fn buffer(&self, age: usize) -> Option<&Arc<Buffer>> {
+        match age.checked_sub(1) {
+            None => Some(&self.active),
+            Some(sealed) => self.sealed.get(sealed),
+        }
+    }
 }
 
 /// Readers of a number.
