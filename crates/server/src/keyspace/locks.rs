@@ -11,7 +11,8 @@
 use forebay_env::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::sync::{PoisonError, RwLockWriteGuard, TryLockError};
 
-const STRIPES: usize = 1024;
+/// In 768 KiB. Two runs of 64 keys share one of them in 6 of 100 cases, and one of a thousand nearly always.
+const STRIPES: usize = 1 << 16;
 
 /// The locks of a server's keys.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Locks {
     /// The stripe of a key with this hash.
     #[must_use]
     pub const fn stripe(hash: u64) -> usize {
-        (hash >> 54) as usize % STRIPES
+        (hash >> 48) as usize % STRIPES
     }
 
     /// Locks these stripes, to read or also to write; `None` while somebody has locked everything.
