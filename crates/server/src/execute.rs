@@ -19,9 +19,8 @@ use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flag
 use crate::commands::permission;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
-use crate::keyspace::layout::Space;
+use crate::keyspace::layout::{DATABASES, Space};
 use crate::keyspace::locks::{Locked, Locks};
-use crate::keyspace::spaces::DATABASES;
 use crate::keyspace::transaction::{Name, Transaction};
 use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::Requests;
@@ -77,6 +76,18 @@ pub struct Executor<'s> {
     pub shared: &'s Shared,
     /// All commands.
     pub registry: &'s Registry,
+}
+
+/// A command, and what it is called with.
+type Call<'a> = (&'static Command, Arguments<'a>);
+
+/// A key that a call names.
+#[derive(Debug, Clone, Copy)]
+struct Named<'a> {
+    key: &'a [u8],
+    hash: u64,
+    /// Its outline is enough.
+    is_overwritten: bool,
 }
 
 /// A request that was looked at.
@@ -252,20 +263,30 @@ impl<'s> Executor<'s> {
         carried
     }
 
+    /// The keys that these commands name.
+    fn named<'a>(&self, calls: &[Call<'a>]) -> Vec<Named<'a>> {
+        let layout = self.shared.spaces.layout();
+        let (mut named, mut places) = (Vec::with_capacity(calls.len()), Vec::new());
+        for (command, arguments) in calls {
+            command.add_key_places(*arguments, &mut places);
+            let is_overwritten = !places.is_empty() && command.is_overwriting(*arguments);
+            named.extend(places.drain(..).map(|place| {
+                let key = arguments.at(place);
+                Named { key, hash: layout.hash(key), is_overwritten }
+            }));
+        }
+        named
+    }
+
     /// Locks what these commands touch. Fails when a script keeps it for long.
-    fn lock(&self, calls: &[(&'static Command, Arguments<'_>)]) -> Outcome<Locked<'s>> {
+    fn lock(&self, calls: &[Call<'_>], named: &[Named<'_>]) -> Outcome<Locked<'s>> {
         if calls.iter().all(|(command, _)| command.has(flags::ALLOW_BUSY)) {
             return Ok(Locked::nothing());
         }
         if calls.iter().any(|(command, _)| matches!(command.run, Run::Exclusive(_) | Run::Script(_))) {
             return self.until(|| self.shared.locks.try_lock_all());
         }
-        let layout = self.shared.spaces.layout();
-        let mut stripes = Vec::with_capacity(calls.len());
-        for (command, arguments) in calls {
-            let places = command.key_places(*arguments);
-            stripes.extend(places.into_iter().map(|place| Locks::stripe(layout.hash(arguments.at(place)))));
-        }
+        let mut stripes = named.iter().map(|named| Locks::stripe(named.hash)).collect();
         let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE | flags::MAY_REPLICATE));
         self.until(|| self.shared.locks.try_lock(&mut stripes, writes))
     }
@@ -318,28 +339,28 @@ impl<'s> Executor<'s> {
     }
 
     /// Carries commands out together. Returns how many, and how many bytes they fetched.
-    fn run(
-        &self,
-        session: &mut Session,
-        calls: &[(&'static Command, Arguments<'_>)],
-        out: &mut Reply,
-    ) -> (usize, usize) {
+    fn run(&self, session: &mut Session, calls: &[Call<'_>], out: &mut Reply) -> (usize, usize) {
         let begun = self.shared.clock.now();
-        let locked = self.lock(calls);
+        let named = self.named(calls);
+        let locked = self.lock(calls, &named);
         let mut keys = self.transaction();
         let databases = self.shared.spaces.databases();
         let start = out.len();
         let mut starts = Vec::with_capacity(calls.len());
+        if let Some((command, _)) = calls.last() {
+            Self::describe(session, command, keys.now_ms());
+        }
         let mut failed = match &locked {
-            Ok(_) => self.fetch(session, calls, &databases, &mut keys).err(),
+            Ok(_) => self.fetch(session, calls, &named, &databases, &mut keys).err(),
             Err(failure) => Some(failure.clone()),
         };
+        let mut at = self.shared.clock.now();
         for (command, arguments) in calls {
             if failed.is_some() || (!starts.is_empty() && out.len() - start > MAX_REPLY_BYTES) {
                 break;
             }
             starts.push(out.len());
-            match self.call(session, command, *arguments, &databases, &mut keys, out) {
+            match self.call(session, (command, *arguments), &databases, &mut keys, out, &mut at) {
                 Ok(None) => {}
                 // Nobody waits within a run of several: such commands go alone.
                 Ok(Some(wait)) => self.leave_waiter(session, *arguments, &wait, start, out),
@@ -364,22 +385,19 @@ impl<'s> Executor<'s> {
     }
 
     fn transaction(&self) -> Transaction<'s> {
-        let shared = self.shared;
-        Transaction::new(&shared.store, &shared.spaces, shared.clock.wall_ms(), shared.config.events())
+        self.shared.transaction(self.shared.clock.wall_ms())
     }
 
     fn fetch(
         &self,
         session: &Session,
-        calls: &[(&'static Command, Arguments<'_>)],
+        calls: &[Call<'_>],
+        named: &[Named<'_>],
         databases: &[Space; DATABASES],
         keys: &mut Transaction<'_>,
     ) -> Outcome {
         let space = databases.get(session.database).copied().unwrap_or(0);
-        let places = calls.iter().flat_map(|(command, arguments)| {
-            command.key_places(*arguments).into_iter().map(|place| (space, arguments.at(place)))
-        });
-        keys.fetch(places)?;
+        keys.fetch(space, named.iter().map(|named| (named.hash, named.key, named.is_overwritten)))?;
         if calls.len() == 1 {
             // A command fetches its own elements.
             return Ok(());
@@ -391,7 +409,7 @@ impl<'s> Executor<'s> {
             let Ok(Some(collection)) = keys.collection(space, arguments.at(1), named.kind) else { continue };
             let (first, last, step) = named.places;
             let (layout, id) = (keys.layout(), collection.id);
-            elements.extend(places_of(*arguments, first, last, step).into_iter().map(|place| match named.kind {
+            elements.extend(places_of(*arguments, first, last, step).map(|place| match named.kind {
                 Kind::SortedSet => layout.member(space, id, arguments.at(place)),
                 _ => layout.hashed_element(space, id, arguments.at(place)),
             }));
@@ -399,26 +417,30 @@ impl<'s> Executor<'s> {
         keys.writes().fetch(elements)
     }
 
-    /// Carries a command out, and returns what it waits for. Fails when the store failed; the command's own failure is its
-    /// reply.
+    /// Notes what a client has asked for last.
+    fn describe(session: &Session, command: &Command, now_ms: u64) {
+        session.client.describe(|described| {
+            described.command = command.name;
+            described.at_ms = now_ms;
+        });
+    }
+
+    /// Carries a command out from the time `at` on, which becomes the time when it is done, and returns what it waits for. Fails
+    /// when the store failed; the command's own failure is its reply.
     fn call(
         &self,
         session: &mut Session,
-        command: &'static Command,
-        arguments: Arguments<'_>,
+        (command, arguments): Call<'_>,
         databases: &[Space; DATABASES],
         keys: &mut Transaction<'s>,
         out: &mut Reply,
+        at: &mut Nanos,
     ) -> Outcome<Option<Wait>> {
         let start = out.len();
         if session.replies == Replies::SkipNext {
             session.replies = Replies::Skip;
         }
         let now_ms = keys.now_ms();
-        session.client.describe(|described| {
-            described.command = command.name;
-            described.at_ms = now_ms;
-        });
         let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler) | Run::Script(handler)) =
             command.run
         else {
@@ -428,11 +450,11 @@ impl<'s> Executor<'s> {
         if !shared.monitors.is_empty() && !has_secrets(command) {
             shared.monitors.show(now_ms, session.database, &session.client, arguments.from(0));
         }
-        let begun = shared.clock.now();
         let mut context = Context { shared, registry, session, keys, out, databases: *databases, wait: None };
         let result = handler(&mut context, arguments);
         let wait = context.wait.take();
-        self.measure(session, command, arguments, now_ms, shared.clock.now().saturating_sub(begun) / 1000);
+        let begun = std::mem::replace(at, shared.clock.now());
+        self.measure(session, command, arguments, now_ms, at.saturating_sub(begun) / 1000);
         match result {
             Err(failure) if failure.is_of_store() => return Err(failure),
             Err(failure) => self.fail(out, start, &failure),
@@ -443,7 +465,7 @@ impl<'s> Executor<'s> {
     }
 
     /// Counts the commands of a run by how long the run took.
-    fn time(&self, calls: &[(&'static Command, Arguments<'_>)], carried: usize, begun: Nanos) {
+    fn time(&self, calls: &[Call<'_>], carried: usize, begun: Nanos) {
         let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE));
         let durations = if writes { &self.shared.writes } else { &self.shared.reads };
         durations.add(carried as u64, self.shared.clock.now().saturating_sub(begun));
@@ -529,13 +551,16 @@ impl<'s> Executor<'s> {
         session.database = waiter.database;
         session.is_resumed = true;
         let mut out = Reply::new(waiter.protocol);
-        let Ok(_locked) = self.lock(&[(command, arguments)]) else {
+        let calls = [(command, arguments)];
+        let Ok(_locked) = self.lock(&calls, &self.named(&calls)) else {
             self.shared.scripts.miss();
             return None;
         };
         let mut keys = self.transaction();
         let databases = self.shared.spaces.databases();
-        let result = self.call(&mut session, command, arguments, &databases, &mut keys, &mut out);
+        Self::describe(&session, command, keys.now_ms());
+        let mut at = self.shared.clock.now();
+        let result = self.call(&mut session, (command, arguments), &databases, &mut keys, &mut out, &mut at);
         let result = result.and_then(|wait| self.finish(None, &mut keys).map(|()| wait));
         match result {
             // A key of another type is none to wait for.
@@ -639,7 +664,7 @@ impl<'s> Executor<'s> {
         let _locked = self.until(|| self.shared.locks.try_lock(&mut stripes, false))?;
         let mut keys = self.transaction();
         let space = self.shared.spaces.databases().get(session.database).copied().unwrap_or(0);
-        keys.fetch(arguments.from(1).iter().map(|key| (space, *key)))?;
+        keys.fetch(space, arguments.from(1).iter().map(|key| (layout.hash(key), *key, false)))?;
         for key in arguments.from(1) {
             let expires_ms = keys.header(space, key)?.and_then(|header| header.expires_ms);
             let watched = session
@@ -695,7 +720,8 @@ impl<'s> Executor<'s> {
             calls.push((self.registry.resolve(arguments)?, arguments));
         }
         let begun = self.shared.clock.now();
-        let locked = self.lock(&calls).inspect_err(|_| self.unwatch(session))?;
+        let named = self.named(&calls);
+        let locked = self.lock(&calls, &named).inspect_err(|_| self.unwatch(session))?;
         let mut keys = self.transaction();
         let is_stale = session.watched.as_ref().is_some_and(|watched| {
             let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);
@@ -707,9 +733,10 @@ impl<'s> Executor<'s> {
             return Ok(());
         }
         let databases = self.shared.spaces.databases();
-        let mut failed = self.fetch(session, &calls, &databases, &mut keys).err();
+        let mut failed = self.fetch(session, &calls, &named, &databases, &mut keys).err();
         out.array(calls.len());
         session.is_in_transaction = true;
+        let mut at = self.shared.clock.now();
         for (command, arguments) in &calls {
             if failed.is_some() {
                 break;
@@ -726,7 +753,8 @@ impl<'s> Executor<'s> {
             // SWAPDB changes them.
             let databases = self.shared.spaces.databases();
             // Nobody waits in a transaction: what the command has replied is its reply.
-            failed = self.call(session, command, *arguments, &databases, &mut keys, out).err();
+            Self::describe(session, command, keys.now_ms());
+            failed = self.call(session, (command, *arguments), &databases, &mut keys, out, &mut at).err();
         }
         session.is_in_transaction = false;
         let finished = self.finish(failed, &mut keys);

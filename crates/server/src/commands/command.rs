@@ -4,8 +4,7 @@ use crate::commands::arguments::Arguments;
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Header, Kind};
-use crate::keyspace::layout::Space;
-use crate::keyspace::spaces::DATABASES;
+use crate::keyspace::layout::{DATABASES, Space};
 use crate::keyspace::transaction::Transaction;
 use crate::protocol::reply::Reply;
 use crate::state::counters::Counters;
@@ -204,6 +203,8 @@ pub struct Command {
     pub flags: u32,
     /// Where its keys are.
     pub keys: Keys,
+    /// Whether it does without what its keys hold, unless one of its options is GET.
+    pub overwrites: bool,
     /// Which arguments are elements of a collection.
     pub elements: Option<Elements>,
     /// Its family.
@@ -239,6 +240,7 @@ impl Command {
             arity,
             flags,
             keys: Keys::None,
+            overwrites: false,
             elements: None,
             family,
             summary: "",
@@ -253,6 +255,19 @@ impl Command {
     pub const fn keys(mut self, first: i64, last: i64, step: i64) -> Self {
         self.keys = Keys::Range(first, last, step);
         self
+    }
+
+    /// Adds that it does without what its keys hold, unless one of its options is GET.
+    #[must_use]
+    pub const fn overwrites(mut self) -> Self {
+        self.overwrites = true;
+        self
+    }
+
+    /// Whether it does without what its keys hold.
+    #[must_use]
+    pub fn is_overwriting(&self, arguments: Arguments<'_>) -> bool {
+        self.overwrites && (self.name != "set" || !(3..arguments.len()).any(|place| arguments.is(place, "GET")))
     }
 
     /// Adds where elements of the collection at the first key are.
@@ -317,15 +332,22 @@ impl Command {
     /// The places of the keys among these arguments; nothing when the arguments make no sense.
     #[must_use]
     pub fn key_places(&self, arguments: Arguments<'_>) -> Vec<usize> {
+        let mut places = Vec::new();
+        self.add_key_places(arguments, &mut places);
+        places
+    }
+
+    /// Adds the places of the keys among these arguments.
+    pub fn add_key_places(&self, arguments: Arguments<'_>, into: &mut Vec<usize>) {
         match self.keys {
-            Keys::None => Vec::new(),
-            Keys::Range(first, last, step) => places(arguments, first, last, step),
+            Keys::None => {}
+            Keys::Range(first, last, step) => into.extend(places(arguments, first, last, step)),
             Keys::Counted(at, has_destination) => {
                 let left = arguments.len().saturating_sub(at + 1);
                 let count = arguments.integer(at).ok().and_then(|count| usize::try_from(count).ok());
-                let Some(count) = count.filter(|&count| count >= 1 && count <= left) else { return Vec::new() };
+                let Some(count) = count.filter(|&count| count >= 1 && count <= left) else { return };
                 let destination = has_destination.then_some(1);
-                destination.into_iter().chain(at + 1..=at + count).collect()
+                into.extend(destination.into_iter().chain(at + 1..=at + count));
             }
             Keys::After(names, from) => {
                 let follows = |name: &&str| {
@@ -335,35 +357,29 @@ impl Command {
                         .map(|place| place + 1)
                         .collect::<Vec<_>>()
                 };
-                std::iter::once(1).chain(names.iter().flat_map(follows)).collect()
+                into.extend(std::iter::once(1).chain(names.iter().flat_map(follows)));
             }
             Keys::Streams(_) => {
                 let mut words = arguments.words(1);
                 while !words.take("STREAMS") {
                     // A group may have any name.
                     if words.take_with_values::<2>("GROUP").is_none() && words.word().is_none() {
-                        return Vec::new();
+                        return;
                     }
                 }
                 let first = words.place();
-                (first..first + (arguments.len() - first) / 2).collect()
+                into.extend(first..first + (arguments.len() - first) / 2);
             }
         }
     }
 }
 
 /// The places from the first to the last, which counts from the end when it is negative.
-#[must_use]
-pub fn places(arguments: Arguments<'_>, first: i64, last: i64, step: i64) -> Vec<usize> {
+pub fn places(arguments: Arguments<'_>, first: i64, last: i64, step: i64) -> impl Iterator<Item = usize> {
     let count = arguments.len() as i64;
     let last = if last < 0 { count + last } else { last };
-    let mut places = Vec::new();
-    let mut place = first;
-    while place <= last && place < count && step > 0 {
-        places.extend(usize::try_from(place));
-        place += step;
-    }
-    places
+    let end = if step > 0 { count.min(last.saturating_add(1)) } else { first };
+    (first..end).step_by(usize::try_from(step).unwrap_or(1).max(1)).filter_map(|place| usize::try_from(place).ok())
 }
 
 /// All commands, by name.
@@ -515,6 +531,14 @@ impl Context<'_, '_> {
         self.keys.header(self.space(), key)
     }
 
+    /// The outline of a key: its header, of a string perhaps without its bytes.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn outline(&mut self, key: &[u8]) -> Outcome<Option<Header>> {
+        self.keys.outline(self.space(), key)
+    }
+
     /// The header of a key that is looked up, which counts.
     ///
     /// # Errors
@@ -535,7 +559,8 @@ impl Context<'_, '_> {
         Ok(string)
     }
 
-    fn count_look_up(&mut self, key: &[u8], is_found: bool) {
+    /// A key was looked up.
+    pub fn count_look_up(&mut self, key: &[u8], is_found: bool) {
         if !is_found {
             self.notify(Class::MISS, "keymiss", key);
         }
@@ -581,6 +606,14 @@ impl Context<'_, '_> {
     /// Those of the database.
     pub fn set_header(&mut self, key: &[u8], header: &Header) -> Outcome {
         self.keys.set_header(self.space(), key, header)
+    }
+
+    /// Gives a key a string.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn overwrite(&mut self, key: &[u8], bytes: &[u8], expires_ms: Option<u64>) -> Outcome {
+        self.keys.set_string(self.space(), key, bytes, expires_ms)
     }
 
     /// Gives a key a string, and keeps an expiry.

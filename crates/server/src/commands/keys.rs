@@ -16,7 +16,7 @@ const FAMILY: Family = Family::Generic;
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command::new(FAMILY, "copy", -3, WRITE | DENYOOM, copy).keys(1, 2, 1).doc("6.2.0", "Copies a key."),
-    Command::new(FAMILY, "del", -2, WRITE, del).keys(1, -1, 1).doc("1.0.0", "Removes keys."),
+    Command::new(FAMILY, "del", -2, WRITE, del).keys(1, -1, 1).overwrites().doc("1.0.0", "Removes keys."),
     Command::new(FAMILY, "exists", -2, READONLY | FAST, exists).keys(1, -1, 1).doc("1.0.0", "Counts keys."),
     Command::new(FAMILY, "move", 3, WRITE | FAST, move_key)
         .keys(1, 1, 1)
@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
         .doc("1.0.0", "Renames a key if the new name is free."),
     Command::new(FAMILY, "touch", -2, READONLY | FAST, exists).keys(1, -1, 1).doc("3.2.1", "Counts keys."),
     Command::new(FAMILY, "type", 2, READONLY | FAST, type_of).keys(1, 1, 1).doc("1.0.0", "Returns the type of a key."),
-    Command::new(FAMILY, "unlink", -2, WRITE | FAST, del).keys(1, -1, 1).doc("4.0.0", "Removes keys."),
+    Command::new(FAMILY, "unlink", -2, WRITE | FAST, del).keys(1, -1, 1).overwrites().doc("4.0.0", "Removes keys."),
 ];
 
 fn del(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {

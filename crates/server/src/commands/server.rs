@@ -4,7 +4,7 @@ use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{ADMIN, ALLOW_BUSY, FAST, LOADING, NOSCRIPT, READONLY, STALE, WRITE};
 use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::keyspace::failure::{Failure, Outcome};
-use crate::keyspace::spaces::DATABASES;
+use crate::keyspace::layout::DATABASES;
 
 const FAMILY: Family = Family::Server;
 const CONTROL: u32 = ADMIN | NOSCRIPT | LOADING | STALE;

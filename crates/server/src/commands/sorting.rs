@@ -81,7 +81,8 @@ fn follow(cx: &mut Context<'_, '_>, pattern: &[u8], elements: &[Bytes]) -> Outco
     }
     let places: Vec<_> = elements.iter().map(|element| place(pattern, element)).collect();
     let space = cx.space();
-    cx.keys.fetch(places.iter().flatten().map(|(key, _)| (space, &key[..])))?;
+    let layout = cx.keys.layout();
+    cx.keys.fetch(space, places.iter().flatten().map(|(key, _)| (layout.hash(key), &key[..], false)))?;
     let mut found = Vec::with_capacity(places.len());
     for place in &places {
         found.push(match place {

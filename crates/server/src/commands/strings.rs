@@ -35,17 +35,23 @@ pub const COMMANDS: &[Command] = &[
         .keys(1, 1, 1)
         .doc("2.6.0", "Increments a number with a fraction."),
     Command::new(FAMILY, "mget", -2, READONLY | FAST, mget).keys(1, -1, 1).doc("1.0.0", "Returns several strings."),
-    Command::new(FAMILY, "mset", -3, SET, mset).keys(1, -1, 2).doc("1.0.1", "Sets several strings."),
+    Command::new(FAMILY, "mset", -3, SET, mset).keys(1, -1, 2).overwrites().doc("1.0.1", "Sets several strings."),
     Command::new(FAMILY, "msetnx", -3, SET, msetnx)
         .keys(1, -1, 2)
+        .overwrites()
         .doc("1.0.1", "Sets several strings if none of the keys is there."),
     Command::new(FAMILY, "psetex", 4, SET, psetex)
         .keys(1, 1, 1)
+        .overwrites()
         .doc("2.6.0", "Sets a string that expires, in milliseconds."),
-    Command::new(FAMILY, "set", -3, SET, set).keys(1, 1, 1).doc("1.0.0", "Sets a string."),
-    Command::new(FAMILY, "setex", 4, SET, setex).keys(1, 1, 1).doc("2.0.0", "Sets a string that expires, in seconds."),
+    Command::new(FAMILY, "set", -3, SET, set).keys(1, 1, 1).overwrites().doc("1.0.0", "Sets a string."),
+    Command::new(FAMILY, "setex", 4, SET, setex)
+        .keys(1, 1, 1)
+        .overwrites()
+        .doc("2.0.0", "Sets a string that expires, in seconds."),
     Command::new(FAMILY, "setnx", 3, SET | FAST, setnx)
         .keys(1, 1, 1)
+        .overwrites()
         .doc("1.0.0", "Sets a string if the key is not there."),
     Command::new(FAMILY, "setrange", 4, SET, setrange).keys(1, 1, 1).doc("2.2.0", "Changes a part of a string."),
     Command::new(FAMILY, "strlen", 2, READONLY | FAST, strlen)
@@ -63,8 +69,11 @@ pub(crate) fn check_length(cx: &Context<'_, '_>, length: u64) -> Outcome {
 }
 
 fn get(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let value = cx.look_up_string(arguments.at(1))?;
+    let (space, key) = (cx.space(), arguments.at(1));
+    let value = cx.keys.peek_string(space, key)?;
+    let is_found = value.is_some();
     cx.out.bulk_or_null(value);
+    cx.count_look_up(key, is_found);
     Ok(())
 }
 
@@ -108,7 +117,13 @@ fn set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (key, value) = (arguments.at(1), arguments.at(2));
     let options = options(arguments.words(3), true)?;
     let expires_ms = options.expires.map(|(unit, text)| expire_time::positive(cx, text, unit, "set")).transpose()?;
-    let former = if options.wants_former { cx.look_up(key)? } else { cx.header(key)? };
+    let former = if options.wants_former {
+        cx.look_up(key)?
+    } else if options.only_new || options.only_known || options.keeps_expiry {
+        cx.outline(key)?
+    } else {
+        None
+    };
     let is_known = former.is_some();
     let mut expires = expires_ms;
     if options.keeps_expiry {
@@ -127,7 +142,7 @@ fn set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         }
         return Ok(());
     }
-    cx.set_header(key, &Header { expires_ms: expires, ..Header::string(Bytes::copy_from_slice(value)) })?;
+    cx.overwrite(key, value, expires)?;
     cx.notify(Class::STRING, "set", key);
     if expires_ms.is_some() {
         cx.notify(Class::GENERIC, "expire", key);
@@ -140,8 +155,7 @@ fn set(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn set_expiring(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, unit: Unit, command: &str) -> Outcome {
     let expires_ms = Some(expire_time::positive(cx, arguments.at(2), unit, command)?);
-    let header = Header { expires_ms, ..Header::string(Bytes::copy_from_slice(arguments.at(3))) };
-    cx.set_header(arguments.at(1), &header)?;
+    cx.overwrite(arguments.at(1), arguments.at(3), expires_ms)?;
     cx.notify(Class::STRING, "set", arguments.at(1));
     cx.notify(Class::GENERIC, "expire", arguments.at(1));
     cx.out.ok();
@@ -157,9 +171,9 @@ fn psetex(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn setnx(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let is_new = cx.header(arguments.at(1))?.is_none();
+    let is_new = cx.outline(arguments.at(1))?.is_none();
     if is_new {
-        cx.set_header(arguments.at(1), &Header::string(Bytes::copy_from_slice(arguments.at(2))))?;
+        cx.overwrite(arguments.at(1), arguments.at(2), None)?;
         cx.notify(Class::STRING, "set", arguments.at(1));
     }
     cx.out.integer(i64::from(is_new));
@@ -208,7 +222,7 @@ fn getdel(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 
 fn getset(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let former = cx.look_up_string(arguments.at(1))?;
-    cx.set_header(arguments.at(1), &Header::string(Bytes::copy_from_slice(arguments.at(2))))?;
+    cx.overwrite(arguments.at(1), arguments.at(2), None)?;
     cx.notify(Class::STRING, "set", arguments.at(1));
     cx.out.bulk_or_null(former);
     Ok(())
@@ -235,7 +249,7 @@ fn pairs<'a>(arguments: Arguments<'a>, command: &str) -> Outcome<&'a [[&'a [u8];
 
 fn mset(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     for [key, value] in pairs(arguments, "mset")? {
-        cx.set_header(key, &Header::string(Bytes::copy_from_slice(value)))?;
+        cx.overwrite(key, value, None)?;
         cx.notify(Class::STRING, "set", key);
     }
     cx.out.ok();
@@ -245,13 +259,13 @@ fn mset(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn msetnx(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let pairs = pairs(arguments, "msetnx")?;
     for [key, _] in pairs {
-        if cx.header(key)?.is_some() {
+        if cx.outline(key)?.is_some() {
             cx.out.integer(0);
             return Ok(());
         }
     }
     for [key, value] in pairs {
-        cx.set_header(key, &Header::string(Bytes::copy_from_slice(value)))?;
+        cx.overwrite(key, value, None)?;
         cx.notify(Class::STRING, "set", key);
     }
     cx.out.integer(1);

@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn golden_bytes_of_a_library() {
         let store = Store::embedded(64 << 20, Options::default()).unwrap();
-        let mut writes = Writes::new(&store);
+        let mut writes = Writes::new(&store, 7);
         keep(&mut writes, "b", b"second");
         keep(&mut writes, "a", b"first");
         keep(&mut writes, "c", b"third");

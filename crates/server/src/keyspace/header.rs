@@ -18,7 +18,7 @@
 //!
 //! The engine's record carries the checksum. Invariant: a collection has at least one element, unless it is a stream.
 
-use crate::keyspace::failure::Failure;
+use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::streams::StreamId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -146,37 +146,41 @@ impl Header {
         }
     }
 
+    /// Whether the key holds a string that does not expire (see `plain`).
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        matches!(self.content, Content::String(_)) && self.expires_ms.is_none()
+    }
+
     /// Whether the key is gone at this time.
     #[must_use]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires| now_ms > expires)
     }
 
+    /// The bytes of the header of a string.
+    #[must_use]
+    pub fn encode_string(expires_ms: Option<u64>, content: &[u8]) -> Bytes {
+        let mut bytes = begin(Kind::String, expires_ms, content.len());
+        bytes.put_slice(content);
+        bytes.freeze()
+    }
+
     /// The bytes of the header.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        let rest = match &self.content {
-            Content::String(bytes) => bytes.len(),
-            Content::Collection(..) => COLLECTION_BYTES,
-            Content::Stream(_) => STREAM_BYTES,
-        };
-        let mut bytes = BytesMut::with_capacity(10 + rest);
-        bytes.put_u8(VERSION);
-        match self.expires_ms {
-            Some(expires) => {
-                bytes.put_u8(self.kind().number() | EXPIRES);
-                bytes.put_u64_le(expires);
-            }
-            None => bytes.put_u8(self.kind().number()),
-        }
+        let begin = |rest| begin(self.kind(), self.expires_ms, rest);
+        let mut bytes;
         match &self.content {
-            Content::String(content) => bytes.put_slice(content),
+            Content::String(content) => return Self::encode_string(self.expires_ms, content),
             Content::Collection(_, collection) => {
+                bytes = begin(COLLECTION_BYTES);
                 bytes.put_u64_le(collection.id);
                 bytes.put_u64_le(collection.a);
                 bytes.put_u64_le(collection.b);
             }
             Content::Stream(stream) => {
+                bytes = begin(STREAM_BYTES);
                 bytes.put_u64_le(stream.id);
                 bytes.put_u64_le(stream.entries);
                 for id in [stream.last, stream.deleted] {
@@ -187,6 +191,23 @@ impl Header {
             }
         }
         bytes.freeze()
+    }
+
+    /// The string in the bytes of a header; `None` when it has expired.
+    ///
+    /// # Errors
+    /// As [`Header::decode`]; when it is no string.
+    pub fn string_in(bytes: &Bytes, now_ms: u64) -> Outcome<Option<&[u8]>> {
+        const PLAIN: [u8; 2] = [VERSION, Kind::String.number()];
+        if let Some(content) = bytes.strip_prefix(&PLAIN) {
+            return Ok(Some(content));
+        }
+        let header = Self::decode(bytes.clone())?;
+        match header.content {
+            _ if header.is_expired(now_ms) => Ok(None),
+            Content::String(content) => Ok(bytes.get(bytes.len() - content.len()..)),
+            _ => Err(Failure::WRONG_TYPE),
+        }
     }
 
     /// The header in these bytes. A string shares their memory.
@@ -226,10 +247,37 @@ impl Header {
     }
 }
 
+/// What each header begins with, and room for `rest` bytes after it.
+fn begin(kind: Kind, expires_ms: Option<u64>, rest: usize) -> BytesMut {
+    let mut bytes = BytesMut::with_capacity(10 + rest);
+    bytes.put_u8(VERSION);
+    match expires_ms {
+        Some(expires) => {
+            bytes.put_u8(kind.number() | EXPIRES);
+            bytes.put_u64_le(expires);
+        }
+        None => bytes.put_u8(kind.number()),
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_string_is_found_in_its_header() {
+        let expiring = Header { expires_ms: Some(5), ..Header::string("ab") }.encode();
+        assert_eq!(Header::string_in(&Header::string("ab").encode(), 9), Ok(Some(&b"ab"[..])));
+        assert_eq!(Header::string_in(&expiring, 5), Ok(Some(&b"ab"[..])));
+        assert_eq!(Header::string_in(&expiring, 6), Ok(None));
+        let hash = Content::Collection(Kind::Hash, Collection { id: 7, a: 2, b: 0 });
+        let hash = Header { expires_ms: Some(5), content: hash }.encode();
+        assert_eq!(Header::string_in(&hash, 5), Err(Failure::WRONG_TYPE));
+        assert_eq!(Header::string_in(&hash, 6), Ok(None));
+        assert!(Header::string_in(&Bytes::from_static(&[1]), 0).is_err());
+    }
 
     #[test]
     fn golden_bytes_of_headers() {

@@ -49,6 +49,9 @@ pub const WORD_BYTES: usize = 8;
 /// The longest key of a client, in bytes: an engine's key has at most 64 KiB.
 pub const MAX_KEY_BYTES: usize = (64 << 10) - 64;
 
+/// Number of databases.
+pub const DATABASES: usize = 16;
+
 /// A database, by the number in the keys.
 pub type Space = u8;
 
@@ -68,6 +71,12 @@ impl Layout {
         Self { seed }
     }
 
+    /// The seed of hashes, which clients do not know.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// The place of a key, a field or a member in its order.
     #[must_use]
     pub fn hash(&self, bytes: &[u8]) -> u64 {
@@ -77,7 +86,7 @@ impl Layout {
     /// The header of a client's key.
     #[must_use]
     pub fn header(&self, space: Space, key: &[u8]) -> Bytes {
-        key_of(HEADERS, space, self.hash(key), key)
+        header_at(space, self.hash(key), key)
     }
 
     /// A field of a hash, or a member of a set.
@@ -98,6 +107,12 @@ impl Layout {
         bytes.put_slice(member);
         bytes.freeze()
     }
+}
+
+/// The header of a client's key whose hash is known.
+#[must_use]
+pub fn header_at(space: Space, hash: u64, key: &[u8]) -> Bytes {
+    key_of(HEADERS, space, hash, key)
 }
 
 fn key_of(area: u8, space: Space, word: u64, rest: &[u8]) -> Bytes {

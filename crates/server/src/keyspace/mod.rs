@@ -8,6 +8,7 @@
 //! | `failure` | why a command failed |
 //! | `events` | what happens to keys |
 //! | `locks` | who may touch which keys at the same time |
+//! | `plain` | keys that are known to hold a string that does not expire |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
 //! | `writes` | what a run of commands has read and written so far |
 //! | `functions` | libraries of functions |
@@ -19,6 +20,7 @@ pub mod functions;
 pub mod header;
 pub mod layout;
 pub mod locks;
+pub mod plain;
 pub mod spaces;
 pub mod streams;
 pub mod transaction;

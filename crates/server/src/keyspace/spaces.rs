@@ -15,7 +15,8 @@
 
 use crate::keyspace::failure::{Failure, Outcome, of_database};
 use crate::keyspace::header::Header;
-use crate::keyspace::layout::{self, Layout, Space};
+use crate::keyspace::layout::{self, DATABASES, Layout, Space};
+use crate::keyspace::plain::PlainKeys;
 use bytes::{Buf, BufMut, Bytes};
 use forebay::{IterOptions, Store};
 use forebay_env::Random;
@@ -23,8 +24,6 @@ use forebay_env::sync::{Mutex, RwLock, lock};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// Number of databases.
-pub const DATABASES: usize = 16;
 const VERSION: u8 = 1;
 const RECORD: &str = "store";
 const RECORD_BYTES: usize = 17 + DATABASES;
@@ -78,6 +77,7 @@ pub struct Spaces {
     databases: RwLock<[Space; DATABASES]>,
     next_id: AtomicU64,
     counts: [(AtomicI64, AtomicI64); DATABASES],
+    plain: PlainKeys,
 }
 
 impl Spaces {
@@ -86,14 +86,14 @@ impl Spaces {
     /// # Errors
     /// Those of the database; when the record is damaged.
     pub fn open(store: &Store) -> Outcome<Self> {
+        let secret = || Random::secret().map_err(|error| Failure::new(format!("ERR randomness: {error}")));
         let found = store.get(&layout::server_record(RECORD)).map_err(of_database)?;
         let mut record = match found {
             Some(bytes) => StoreRecord::decode(&bytes)?,
             None => {
-                let seed = Random::secret().map_err(|error| Failure::new(format!("ERR randomness: {error}")))?;
                 let mut databases = [0; DATABASES];
                 databases.iter_mut().zip(0..).for_each(|(space, number)| *space = number);
-                StoreRecord { seed: seed as u64, next_id: 1, databases }
+                StoreRecord { seed: secret()? as u64, next_id: 1, databases }
             }
         };
         let next_id = record.next_id;
@@ -105,6 +105,7 @@ impl Spaces {
             next_id: AtomicU64::new(next_id),
             record: Mutex::new(record),
             counts: Default::default(),
+            plain: PlainKeys::new(&mut Random::seeded(secret()? as u64)),
         };
         spaces.count(store)?;
         Ok(spaces)
@@ -130,6 +131,12 @@ impl Spaces {
     #[must_use]
     pub const fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// Keys that are known to hold a string that does not expire.
+    #[must_use]
+    pub const fn plain(&self) -> &PlainKeys {
+        &self.plain
     }
 
     /// The space of each database. It changes only while all keys are locked.

@@ -3,15 +3,20 @@
 //! Everything that is kept about a key beside its header follows from changes of the header, here: the entry by which
 //! an expired key is found, the counts, and that elements end with their collection. So commands change headers and
 //! elements and nothing else.
+//!
+//! Who overwrites or removes a key needs its *outline*: all of the header but the bytes of a string. That of a plain key is known
+//! without reading (see `plain`).
 
 use crate::keyspace::events::{Class, Event, Wanted};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
 use crate::keyspace::layout::{self, Layout, Range, Space};
+use crate::keyspace::plain::Tag;
 use crate::keyspace::spaces::{Deltas, Spaces};
 use crate::keyspace::writes::{Direction, Writes};
 use bytes::Bytes;
 use forebay::Store;
+use forebay_env::HashSet;
 use std::collections::BTreeSet;
 
 /// A collection of up to this many elements is removed element by element. A range deletion costs less to write, but
@@ -21,6 +26,15 @@ const FEW_ELEMENTS: u64 = 64;
 /// A key of a client, by the number of its database.
 pub type Name = (usize, Bytes);
 
+/// Where a key of a client is.
+#[derive(Debug)]
+struct Place {
+    /// Its header in the engine.
+    header: Bytes,
+    /// What names it among plain keys.
+    tag: Tag,
+}
+
 /// What a run of commands does to the keys. See the module.
 #[derive(Debug)]
 pub struct Transaction<'s> {
@@ -28,19 +42,32 @@ pub struct Transaction<'s> {
     writes: Writes<'s>,
     now_ms: u64,
     deltas: Deltas,
-    touched: BTreeSet<(Space, Bytes)>,
+    /// Keys that this run made plain.
+    plain: HashSet<Tag>,
+    touched: Option<BTreeSet<(Space, Bytes)>>,
     expired: u64,
     is_of_all: bool,
     wanted: Wanted,
     events: Vec<Event>,
 }
 
+/// The header that a key gets.
+#[derive(Debug)]
+struct Now {
+    id: Option<u64>,
+    expires_ms: Option<u64>,
+    bytes: Bytes,
+}
+
 impl<'s> Transaction<'s> {
-    /// Nothing done yet. All of the run happens at one time. Events that are wanted are remembered.
+    /// Nothing done yet. All of the run happens at one time. Events that are wanted are remembered; so are the keys that change, if
+    /// somebody waits for changes.
     #[must_use]
-    pub fn new(store: &'s Store, spaces: &'s Spaces, now_ms: u64, wanted: Wanted) -> Self {
-        let (writes, deltas, touched, events) = (Writes::new(store), Deltas::default(), BTreeSet::new(), Vec::new());
-        Self { spaces, writes, now_ms, deltas, touched, expired: 0, is_of_all: false, wanted, events }
+    pub fn new(store: &'s Store, spaces: &'s Spaces, now_ms: u64, wanted: Wanted, is_awaited: bool) -> Self {
+        let writes = Writes::new(store, spaces.layout().seed());
+        let (deltas, plain, events) = (Deltas::default(), HashSet::default(), Vec::new());
+        let touched = is_awaited.then(BTreeSet::new);
+        Self { spaces, writes, now_ms, deltas, plain, touched, expired: 0, is_of_all: false, wanted, events }
     }
 
     /// Something happened to a key.
@@ -79,10 +106,10 @@ impl<'s> Transaction<'s> {
         &mut self.writes
     }
 
-    /// The keys that were changed.
+    /// The keys that were changed, as far as somebody waits for that.
     #[must_use]
     pub fn touched(&self) -> Vec<Name> {
-        self.touched.iter().map(|(space, key)| (self.spaces.database_of(*space), key.clone())).collect()
+        self.touched.iter().flatten().map(|(space, key)| (self.spaces.database_of(*space), key.clone())).collect()
     }
 
     /// Whether keys changed without being named: databases were exchanged.
@@ -104,22 +131,33 @@ impl<'s> Transaction<'s> {
 
     /// A key has changed. Changes of headers say so themselves.
     pub fn touch(&mut self, space: Space, key: &[u8]) {
-        self.touched.insert((space, Bytes::copy_from_slice(key)));
+        if let Some(touched) = &mut self.touched {
+            touched.insert((space, Bytes::copy_from_slice(key)));
+        }
     }
 
-    /// Reads the headers of keys together.
+    /// Reads the headers of keys together: of each, its place in the order of hashes is given, and whether its outline is enough.
     ///
     /// # Errors
     /// Those of the database.
-    pub fn fetch<'k>(&mut self, keys: impl Iterator<Item = (Space, &'k [u8])>) -> Outcome {
-        let layout = self.layout();
-        self.writes.fetch(keys.map(|(space, key)| layout.header(space, key)))
+    pub fn fetch<'k>(&mut self, space: Space, keys: impl Iterator<Item = (u64, &'k [u8], bool)>) -> Outcome {
+        self.writes.expect(keys.size_hint().0);
+        let plain = self.spaces.plain();
+        let missing = keys.filter(|(hash, key, is_outline)| !is_outline || !plain.has(plain.tag(space, *hash, key)));
+        self.writes.fetch(missing.map(|(hash, key, _)| layout::header_at(space, hash, key)))
     }
 
-    /// The header of a key, also when it has expired.
-    fn stored(&mut self, space: Space, key: &[u8]) -> Outcome<Option<Header>> {
-        let bytes = self.writes.get(&self.layout().header(space, key))?;
-        bytes.map(Header::decode).transpose()
+    fn place(&self, space: Space, key: &[u8]) -> Place {
+        let hash = self.layout().hash(key);
+        Place { header: layout::header_at(space, hash, key), tag: self.spaces.plain().tag(space, hash, key) }
+    }
+
+    /// The header of a key, also when it has expired; of a string perhaps without its bytes.
+    fn stored(&mut self, place: &Place) -> Outcome<Option<Header>> {
+        if !self.writes.is_known(&place.header) && self.spaces.plain().has(place.tag) {
+            return Ok(Some(Header::string(Bytes::new())));
+        }
+        self.writes.get(&place.header)?.map(Header::decode).transpose()
     }
 
     /// The header of a key.
@@ -127,7 +165,17 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// Those of the database; when it is damaged.
     pub fn header(&mut self, space: Space, key: &[u8]) -> Outcome<Option<Header>> {
-        Ok(self.stored(space, key)?.filter(|header| !header.is_expired(self.now_ms)))
+        let header = self.writes.get(&self.layout().header(space, key))?.map(Header::decode).transpose()?;
+        Ok(header.filter(|header| !header.is_expired(self.now_ms)))
+    }
+
+    /// The outline of a key: its header, of a string perhaps without its bytes.
+    ///
+    /// # Errors
+    /// As [`Transaction::header`].
+    pub fn outline(&mut self, space: Space, key: &[u8]) -> Outcome<Option<Header>> {
+        let place = self.place(space, key);
+        Ok(self.stored(&place)?.filter(|header| !header.is_expired(self.now_ms)))
     }
 
     /// The string of a key.
@@ -140,6 +188,16 @@ impl<'s> Transaction<'s> {
             Some(Content::String(bytes)) => Ok(Some(bytes)),
             Some(_) => Err(Failure::WRONG_TYPE),
         }
+    }
+
+    /// The string of a key, for a look.
+    ///
+    /// # Errors
+    /// As [`Transaction::header`]; when it is no string.
+    pub fn peek_string(&mut self, space: Space, key: &[u8]) -> Outcome<Option<&[u8]>> {
+        let place = self.layout().header(space, key);
+        let now_ms = self.now_ms;
+        self.writes.peek(&place)?.map_or(Ok(None), |bytes| Header::string_in(bytes, now_ms))
     }
 
     /// The stream of a key.
@@ -179,16 +237,30 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// Those of the database.
     pub fn set_header(&mut self, space: Space, key: &[u8], header: &Header) -> Outcome {
+        let now = Now { id: header.id(), expires_ms: header.expires_ms, bytes: header.encode() };
+        self.replace(space, key, now)
+    }
+
+    /// Gives a key a string. Elements of a collection that it replaces are removed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn set_string(&mut self, space: Space, key: &[u8], bytes: &[u8], expires_ms: Option<u64>) -> Outcome {
+        self.replace(space, key, Now { id: None, expires_ms, bytes: Header::encode_string(expires_ms, bytes) })
+    }
+
+    fn replace(&mut self, space: Space, key: &[u8], now: Now) -> Outcome {
         if key.len() > layout::MAX_KEY_BYTES {
             return Err(Failure::text("ERR the key is too long: at most 65472 bytes"));
         }
-        let former = self.stored(space, key)?;
+        let place = self.place(space, key);
+        let former = self.stored(&place)?;
         if let Some(former) = &former
-            && former.id() != header.id()
+            && former.id() != now.id
         {
             self.remove_elements(space, former)?;
         }
-        self.change(space, key, former.as_ref(), Some(header));
+        self.change(space, key, place, former.as_ref(), Some(now));
         Ok(())
     }
 
@@ -202,8 +274,9 @@ impl<'s> Transaction<'s> {
             _ => collection.a == 0,
         };
         if is_empty {
-            let former = self.stored(space, key)?;
-            self.change(space, key, former.as_ref(), None);
+            let place = self.place(space, key);
+            let former = self.stored(&place)?;
+            self.change(space, key, place, former.as_ref(), None);
             self.notify(Class::GENERIC, "del", space, key);
             return Ok(());
         }
@@ -231,9 +304,10 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// Those of the database.
     pub fn remove(&mut self, space: Space, key: &[u8]) -> Outcome<bool> {
-        let Some(former) = self.stored(space, key)? else { return Ok(false) };
+        let place = self.place(space, key);
+        let Some(former) = self.stored(&place)? else { return Ok(false) };
         self.remove_elements(space, &former)?;
-        self.change(space, key, Some(&former), None);
+        self.change(space, key, place, Some(&former), None);
         Ok(!former.is_expired(self.now_ms))
     }
 
@@ -243,7 +317,7 @@ impl<'s> Transaction<'s> {
     /// Those of the database.
     pub fn detach(&mut self, space: Space, key: &[u8]) -> Outcome<Option<Header>> {
         let Some(former) = self.header(space, key)? else { return Ok(None) };
-        self.change(space, key, Some(&former), None);
+        self.change(space, key, self.place(space, key), Some(&former), None);
         Ok(Some(former))
     }
 
@@ -252,22 +326,33 @@ impl<'s> Transaction<'s> {
     /// # Errors
     /// Those of the database.
     pub fn expire(&mut self, space: Space, key: &[u8]) -> Outcome<bool> {
-        let Some(former) = self.stored(space, key)?.filter(|header| header.is_expired(self.now_ms)) else {
+        let place = self.place(space, key);
+        let Some(former) = self.stored(&place)?.filter(|header| header.is_expired(self.now_ms)) else {
             return Ok(false);
         };
         self.remove_elements(space, &former)?;
-        self.change(space, key, Some(&former), None);
+        self.change(space, key, place, Some(&former), None);
         Ok(true)
     }
 
-    fn change(&mut self, space: Space, key: &[u8], former: Option<&Header>, now: Option<&Header>) {
-        let place = self.layout().header(space, key);
+    fn change(&mut self, space: Space, key: &[u8], place: Place, former: Option<&Header>, now: Option<Now>) {
+        let (was, is) = (former.and_then(|header| header.expires_ms), now.as_ref().and_then(|now| now.expires_ms));
+        let is_there = now.is_some();
+        let Place { header, tag } = place;
+        let is_plain = now.as_ref().is_some_and(|now| now.id.is_none() && now.expires_ms.is_none());
         match now {
-            Some(header) => self.writes.put(place, header.encode()),
+            Some(now) => self.writes.put(header, now.bytes),
             None if former.is_none() => return,
-            None => self.writes.delete(place),
+            None => self.writes.delete(header),
         }
-        let (was, is) = (former.and_then(|header| header.expires_ms), now.and_then(|header| header.expires_ms));
+        let plain = self.spaces.plain();
+        if is_plain && !plain.has(tag) {
+            self.plain.insert(tag);
+        }
+        if !is_plain && former.is_some_and(Header::is_plain) {
+            plain.forget(tag);
+            self.plain.remove(&tag);
+        }
         if was != is {
             if let Some(was) = was {
                 self.writes.delete(layout::expiry(space, was, key));
@@ -277,7 +362,7 @@ impl<'s> Transaction<'s> {
             }
         }
         if let Some((keys, expiring)) = self.deltas.get_mut(usize::from(space)) {
-            *keys += i64::from(now.is_some()) - i64::from(former.is_some());
+            *keys += i64::from(is_there) - i64::from(former.is_some());
             *expiring += i64::from(is.is_some()) - i64::from(was.is_some());
         }
         let has_expired = former.is_some_and(|header| header.is_expired(self.now_ms));
@@ -285,7 +370,7 @@ impl<'s> Transaction<'s> {
             self.expired += 1;
             self.notify(Class::EXPIRED, "expired", space, key);
         }
-        if now.is_some() && (former.is_none() || has_expired) {
+        if is_there && (former.is_none() || has_expired) {
             self.notify(Class::NEW, "new", space, key);
         }
         self.touch(space, key);
@@ -337,6 +422,7 @@ impl<'s> Transaction<'s> {
 
     /// Removes all keys of a space. The caller holds the lock of all keys.
     pub fn clear(&mut self, space: Space) {
+        self.spaces.plain().forget_space(space);
         for range in layout::space(space) {
             self.writes.delete_range(range);
         }
@@ -359,7 +445,134 @@ impl<'s> Transaction<'s> {
     /// Those of the database.
     pub fn commit(&mut self) -> Outcome {
         self.writes.commit()?;
+        self.plain.drain().for_each(|tag| self.spaces.plain().learn(tag));
         self.spaces.add(&std::mem::take(&mut self.deltas));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay::Options;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        String(u8, Option<u64>),
+        Hash(u8),
+        Remove(u8),
+        Expire(u8),
+        Clear,
+        Commit,
+        Abandon,
+        Wait,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let key = || 0u8..3;
+        prop_oneof![
+            4 => (key(), prop::option::of(0..4_u64)).prop_map(|(key, lasts)| Step::String(key, lasts)),
+            2 => key().prop_map(Step::Hash),
+            2 => key().prop_map(Step::Remove),
+            1 => key().prop_map(Step::Expire),
+            1 => Just(Step::Clear),
+            4 => Just(Step::Commit),
+            1 => Just(Step::Abandon),
+            1 => Just(Step::Wait),
+        ]
+    }
+
+    /// What the keys hold: the time at which each one expires, and the id of its elements.
+    type Model = BTreeMap<u8, (Option<u64>, Option<u64>)>;
+
+    fn keys_of(store: &Store, range: &Range) -> Vec<Bytes> {
+        let mut keys = Vec::new();
+        let mut note = |key: &[u8], _: &[u8]| {
+            keys.push(Bytes::copy_from_slice(key));
+            Ok(true)
+        };
+        Writes::new(store, 0).scan(range, Direction::Forward, &mut note).unwrap();
+        keys
+    }
+
+    /// What the store holds must be what follows from the model, and so must the counts.
+    fn check(store: &Store, spaces: &Spaces, model: &Model) {
+        let [headers, expiries, elements] = layout::space(0);
+        let mut found = Model::new();
+        for place in keys_of(store, &headers) {
+            let header = Header::decode(store.get(&place).unwrap().unwrap().into()).unwrap();
+            found.insert(layout::client_key(&place)[0], (header.expires_ms, header.id()));
+        }
+        assert_eq!(&found, model);
+        let mut expected: Vec<_> = model
+            .iter()
+            .filter_map(|(key, (expires, _))| expires.map(|expires| layout::expiry(0, expires, &[*key])))
+            .collect();
+        expected.sort();
+        assert_eq!(keys_of(store, &expiries), expected);
+        let ids = model.values().filter_map(|(_, id)| *id);
+        let mut expected: Vec<_> = ids.map(|id| spaces.layout().hashed_element(0, id, b"field")).collect();
+        expected.sort();
+        assert_eq!(keys_of(store, &elements), expected);
+        let expiring = model.values().filter(|(expires, _)| expires.is_some()).count();
+        assert_eq!(spaces.counts(0), (model.len() as i64, expiring as i64));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn what_follows_from_headers_does_whether_they_are_read_or_known(steps in prop::collection::vec(step(), 1..60)) {
+            let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+            let spaces = Spaces::open(&store).unwrap();
+            let mut now_ms = 10;
+            let begin = |now_ms| Transaction::new(&store, &spaces, now_ms, Wanted::default(), false);
+            let (mut keys, mut model, mut kept) = (begin(now_ms), Model::new(), Model::new());
+            for step in steps {
+                match step {
+                    Step::String(key, lasts) => {
+                        let expires = lasts.map(|lasts| now_ms + lasts);
+                        keys.set_string(0, &[key], b"value", expires).unwrap();
+                        model.insert(key, (expires, None));
+                    }
+                    Step::Hash(key) => {
+                        let id = keys.new_id().unwrap();
+                        let element = keys.layout().hashed_element(0, id, b"field");
+                        keys.writes().put(element, Bytes::new());
+                        let content = Content::Collection(Kind::Hash, Collection { id, a: 1, b: 0 });
+                        keys.set_header(0, &[key], &Header { expires_ms: None, content }).unwrap();
+                        model.insert(key, (None, Some(id)));
+                    }
+                    Step::Remove(key) => {
+                        let former = model.remove(&key);
+                        let was_there = former.is_some_and(|(expires, _)| expires.is_none_or(|at| at >= now_ms));
+                        prop_assert_eq!(keys.remove(0, &[key]).unwrap(), was_there);
+                    }
+                    Step::Expire(key) => {
+                        let is_over = model.get(&key).is_some_and(|(at, _)| at.is_some_and(|at| at < now_ms));
+                        prop_assert_eq!(keys.expire(0, &[key]).unwrap(), is_over);
+                        if is_over {
+                            model.remove(&key);
+                        }
+                    }
+                    Step::Clear => {
+                        keys.clear(0);
+                        model.clear();
+                    }
+                    Step::Commit => {
+                        keys.commit().unwrap();
+                        kept = model.clone();
+                    }
+                    Step::Abandon => {}
+                    Step::Wait => now_ms += 3,
+                }
+                if matches!(step, Step::Commit | Step::Abandon | Step::Wait) {
+                    model = kept.clone();
+                    check(&store, &spaces, &model);
+                    keys = begin(now_ms);
+                }
+            }
+        }
     }
 }

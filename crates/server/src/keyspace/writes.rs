@@ -5,18 +5,26 @@
 //!
 //! The batch has the range deletions first, and then the last state of each key: what was written within a range
 //! before it was deleted is forgotten, so what is left came later.
+//!
+//! Most runs look keys up and never scan. So the order of what is known is made when it is first asked for, and kept from
+//! then on.
 
 use crate::keyspace::failure::{Outcome, of_database};
 use crate::keyspace::layout::Range;
 use bytes::Bytes;
 use forebay::{DbIterator, IterOptions, Store, WriteBatch};
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Reads and writes of a run. See the module.
 #[derive(Debug)]
 pub struct Writes<'s> {
     store: &'s Store,
-    known: BTreeMap<Bytes, Known>,
+    known: KnownKeys,
+    /// The keys of `known`.
+    order: OnceCell<BTreeSet<Bytes>>,
     deleted: Vec<Range>,
     fetched_bytes: usize,
 }
@@ -26,6 +34,36 @@ pub struct Writes<'s> {
 struct Known {
     value: Option<Bytes>,
     is_written: bool,
+}
+
+/// What is known, by key.
+#[allow(clippy::disallowed_types, reason = "its order depends on its history and the seed only")]
+type KnownKeys = std::collections::HashMap<Bytes, Known, Seeded>;
+
+/// Hashes keys, one piece each, with a seed that clients do not know: they choose a part of what keys are.
+#[derive(Debug, Clone, Copy)]
+struct Seeded(u64);
+
+impl BuildHasher for Seeded {
+    type Hasher = Self;
+
+    fn build_hasher(&self) -> Self {
+        *self
+    }
+}
+
+impl Hasher for Seeded {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64_with_seed(bytes, self.0);
+    }
+
+    fn write_usize(&mut self, _: usize) {
+        // The length of what follows, which its hash depends on anyway.
+    }
 }
 
 /// Which way a scan goes.
@@ -38,10 +76,29 @@ pub enum Direction {
 }
 
 impl<'s> Writes<'s> {
-    /// Nothing yet.
+    /// Nothing yet. What is known is found by hashes with this seed.
     #[must_use]
-    pub const fn new(store: &'s Store) -> Self {
-        Self { store, known: BTreeMap::new(), deleted: Vec::new(), fetched_bytes: 0 }
+    pub const fn new(store: &'s Store, seed: u64) -> Self {
+        let known = KnownKeys::with_hasher(Seeded(seed));
+        Self { store, known, order: OnceCell::new(), deleted: Vec::new(), fetched_bytes: 0 }
+    }
+
+    /// Makes room for so many keys more.
+    pub fn expect(&mut self, keys: usize) {
+        self.known.reserve(keys);
+    }
+
+    fn note(&mut self, key: Bytes, known: Known) {
+        if let Some(order) = self.order.get_mut() {
+            order.insert(key.clone());
+        }
+        self.known.insert(key, known);
+    }
+
+    /// What is known of a range, in order.
+    fn within(&self, (from, to): &Range) -> impl DoubleEndedIterator<Item = &Bytes> {
+        let order = self.order.get_or_init(|| self.known.keys().cloned().collect());
+        order.range(from.clone()..to.clone())
     }
 
     /// The store.
@@ -62,8 +119,10 @@ impl<'s> Writes<'s> {
     /// Those of the database.
     pub fn fetch(&mut self, keys: impl IntoIterator<Item = Bytes>) -> Outcome {
         let mut missing: Vec<Bytes> = keys.into_iter().filter(|key| !self.is_known(key)).collect();
-        missing.sort_unstable();
-        missing.dedup();
+        if missing.len() > 1 {
+            missing.sort_unstable();
+            missing.dedup();
+        }
         let values = match missing.as_slice() {
             [] => return Ok(()),
             [key] => vec![self.store.get(key).map_err(of_database)?],
@@ -80,10 +139,11 @@ impl<'s> Writes<'s> {
 
     fn learn(&mut self, key: Bytes, value: Option<Bytes>) {
         self.fetched_bytes += value.as_ref().map_or(0, Bytes::len);
-        self.known.insert(key, Known { value, is_written: false });
+        self.note(key, Known { value, is_written: false });
     }
 
-    fn is_known(&self, key: &[u8]) -> bool {
+    /// Whether the run has read, written or removed a key.
+    pub fn is_known(&self, key: &[u8]) -> bool {
         self.known.contains_key(key) || self.is_deleted(key)
     }
 
@@ -96,15 +156,22 @@ impl<'s> Writes<'s> {
     /// # Errors
     /// Those of the database.
     pub fn get(&mut self, key: &Bytes) -> Outcome<Option<Bytes>> {
-        if let Some(known) = self.known.get(key) {
-            return Ok(known.value.clone());
+        self.peek(key).map(|value| value.cloned())
+    }
+
+    /// As [`Writes::get`], for a look.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn peek(&mut self, key: &Bytes) -> Outcome<Option<&Bytes>> {
+        if !self.known.contains_key(key) {
+            if self.is_deleted(key) {
+                return Ok(None);
+            }
+            let value = self.store.get(key).map_err(of_database)?.map(Bytes::from);
+            self.learn(key.clone(), value);
         }
-        if self.is_deleted(key) {
-            return Ok(None);
-        }
-        let value = self.store.get(key).map_err(of_database)?.map(Bytes::from);
-        self.learn(key.clone(), value.clone());
-        Ok(value)
+        Ok(self.known.get(key).and_then(|known| known.value.as_ref()))
     }
 
     /// The values of keys, which are not kept: for reading much.
@@ -128,12 +195,12 @@ impl<'s> Writes<'s> {
 
     /// Sets a key.
     pub fn put(&mut self, key: Bytes, value: impl Into<Bytes>) {
-        self.known.insert(key, Known { value: Some(value.into()), is_written: true });
+        self.note(key, Known { value: Some(value.into()), is_written: true });
     }
 
     /// Removes a key.
     pub fn delete(&mut self, key: Bytes) {
-        self.known.insert(key, Known { value: None, is_written: true });
+        self.note(key, Known { value: None, is_written: true });
     }
 
     /// Removes all keys of a range.
@@ -142,9 +209,10 @@ impl<'s> Writes<'s> {
         if from >= to {
             return;
         }
-        let within: Vec<Bytes> = self.known.range(from.clone()..to.clone()).map(|(key, _)| key.clone()).collect();
+        let within: Vec<Bytes> = self.within(&range).cloned().collect();
         for key in within {
             self.known.remove(&key);
+            self.order.get_mut().into_iter().for_each(|order| _ = order.remove(&key));
         }
         self.deleted.push(range);
     }
@@ -170,7 +238,8 @@ impl<'s> Writes<'s> {
             Direction::Backward => stored.seek_to_last(),
         }
         .map_err(of_database)?;
-        let written = self.known.range(from.clone()..to.clone()).filter(|(_, known)| known.is_written);
+        let written = self.within(range).filter_map(|key| Some((key, self.known.get(key)?)));
+        let written = written.filter(|(_, known)| known.is_written);
         let mut written: Box<dyn Iterator<Item = (&Bytes, &Known)>> = match direction {
             Direction::Forward => Box::new(written),
             Direction::Backward => Box::new(written.rev()),
@@ -283,8 +352,8 @@ mod tests {
         #[test]
         fn reads_see_what_was_written_before_and_after_a_commit(steps in prop::collection::vec(step(), 1..60)) {
             let store = Store::embedded(64 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
-            let mut model = BTreeMap::new();
-            let mut writes = Writes::new(&store);
+            let mut model = std::collections::BTreeMap::new();
+            let mut writes = Writes::new(&store, 7);
             for step in steps {
                 match step {
                     Step::Put(key, value) => {

@@ -4,10 +4,8 @@
 //! that expire are in the order of their times.
 
 use crate::keyspace::failure::Outcome;
-use crate::keyspace::layout;
+use crate::keyspace::layout::{self, DATABASES};
 use crate::keyspace::locks::Locks;
-use crate::keyspace::spaces::DATABASES;
-use crate::keyspace::transaction::Transaction;
 use crate::keyspace::writes::{Direction, Writes};
 use crate::state::counters::Counters;
 use crate::state::shared::Shared;
@@ -33,7 +31,7 @@ pub fn remove_some(shared: &Shared) -> Outcome<bool> {
 fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
     let now_ms = shared.clock.wall_ms();
     let mut found: Vec<Bytes> = Vec::new();
-    Writes::new(&shared.store).scan(&layout::expiries_before(space, now_ms), Direction::Forward, |key, _| {
+    Writes::new(&shared.store, 0).scan(&layout::expiries_before(space, now_ms), Direction::Forward, |key, _| {
         found.push(Bytes::copy_from_slice(layout::client_key(key)));
         Ok(found.len() < AT_A_TIME)
     })?;
@@ -44,8 +42,8 @@ fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
     let mut stripes = found.iter().map(|key| Locks::stripe(keyed.hash(key))).collect();
     // While somebody has locked everything, they stay until the next sweep.
     let Some(_locked) = shared.locks.try_lock(&mut stripes, true) else { return Ok(0) };
-    let mut keys = Transaction::new(&shared.store, &shared.spaces, now_ms, shared.config.events());
-    keys.fetch(found.iter().map(|key| (space, &key[..])))?;
+    let mut keys = shared.transaction(now_ms);
+    keys.fetch(space, found.iter().map(|key| (keyed.hash(key), &key[..], false)))?;
     for key in &found {
         // Somebody may have changed it before it was locked.
         keys.expire(space, key)?;

@@ -120,6 +120,13 @@ impl Shared {
         })
     }
 
+    /// What is to happen to keys, now. The caller has them locked.
+    pub fn transaction(&self, now_ms: u64) -> Transaction<'_> {
+        // Marks and waiters are left at a key that is locked: whoever comes to these keys later has missed nothing.
+        let is_awaited = !self.watches.is_empty() || self.waiting.count() > 0;
+        Transaction::new(&self.store, &self.spaces, now_ms, self.config.events(), is_awaited)
+    }
+
     /// Remembers that a client was denied something.
     pub fn deny(&self, client: &Client, reason: &'static str, context: &'static str, object: &[u8], user: Bytes) {
         let at_ms = self.clock.wall_ms();
