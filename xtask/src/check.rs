@@ -12,6 +12,7 @@ pub(crate) struct Step {
 
 pub(crate) const STEPS: &[Step] = &[
     Step { name: "rules", run: rules },
+    Step { name: "lock files", run: lock_files },
     Step { name: "format", run: format },
     Step { name: "clippy", run: clippy },
     Step { name: "documentation", run: documentation },
@@ -19,6 +20,11 @@ pub(crate) const STEPS: &[Step] = &[
 
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     run_all(STEPS.iter().map(|step| (step.run)(workspace)))
+}
+
+/// `fuzz` is a workspace of its own, whose lock file nothing else here reads.
+fn lock_files(workspace: &Workspace) -> Outcome {
+    workspace.cargo().arguments(["tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml"]).run()
 }
 
 fn format(workspace: &Workspace) -> Outcome {

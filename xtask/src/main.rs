@@ -4,7 +4,7 @@
 //!  setup ──► check ──► every test ──► slices of the long suites        = cargo xtask test
 //!              │                            │
 //!              ├ rules (text only, seconds) └ the same table of suites, each also by name
-//!              └ format, clippy, documentation
+//!              └ lock files, format, clippy, documentation
 //! ```
 //!
 //! - [`rules`]: what `ARCHITECTURE.md` and `CONTRIBUTING.md` promise and a program can verify by
@@ -51,7 +51,7 @@ struct Command {
 const COMMANDS: &[Command] = &[
     Command { name: "setup", about: "install what the tests need; does nothing when all is there", run: setup::run },
     Command { name: "rules", about: "the rules that are checked by reading files: seconds", run: check::rules },
-    Command { name: "check", about: "rules, formatting, clippy, documentation", run: check::run },
+    Command { name: "check", about: "rules, lock files, formatting, clippy, documentation", run: check::run },
     Command {
         name: "python",
         about: "builds the Python wheel in a virtual environment and tests it",
