@@ -7,7 +7,7 @@ use crate::prefetch::prefetch_line;
 use crate::words::{copy_in, copy_out};
 use crate::{Error, stream};
 use rustix::fd::OwnedFd;
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,8 +41,12 @@ impl Mapping {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|e| Error::io("creating a memory file", e))?;
         rustix::fs::ftruncate(&file, length as u64).map_err(|e| Error::io("sizing a memory file", e))?;
-        // A peer that holds the file must not be able to cut it: touching what is cut off kills.
-        rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW)
+        // It is made with access for all: who was given it for reading could open it again for writing.
+        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)
+            .map_err(|e| Error::io("saying who may open a memory file", e))?;
+        // A peer that holds the file must not be able to cut it: touching what is cut off kills. Nor may it add seals:
+        // they would keep others from writing.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|e| Error::io("sealing a memory file", e))?;
         Self::map(length, Some(file), 0, true)
     }
@@ -59,7 +63,7 @@ impl Mapping {
             )));
         }
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|e| Error::io("asking a memory file's seals", e))?;
-        if !seals.contains(rustix::fs::SealFlags::SHRINK) {
+        if !seals.contains(SealFlags::SHRINK) {
             return Err(Error::Protocol("a memory file was passed that its owner can cut".into()));
         }
         let mut mapping = Self::map(length, Some(file), offset, writable)?;

@@ -16,10 +16,11 @@
 //!
 //! **What is enforced and what is not.** Key, bounds, rights and alignment of each operation are
 //! checked by the process that carries it out, as the target would. Memory that is granted for
-//! reading only is passed as a file opened for reading only. Still a memory file is the unit that
-//! the system protects: a client that ignores this code can map all of a file that it was given a
-//! part of, and processes of one user can do more to each other than that. Peers that distrust one
-//! another get regions of their own, or another back end.
+//! reading only is passed as a file opened for reading only, which processes of other users cannot
+//! open again for writing (`docs/decisions/0059`). Still a memory file is the unit that the system
+//! protects: a client that ignores this code can map all of a file that it was given a part of, and
+//! a process of the node's own user can open it for writing, or do more than that. Peers that distrust
+//! one another get regions of their own, or another back end.
 //!
 //! **Memory that a node grants is committed** at the grant, in 2 MB pages: random reads of small
 //! pages wait for the TLB.

@@ -2,13 +2,15 @@
 
 use super::channel::{Channel, Received};
 use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::offered::file_for;
 use super::{connect, listen};
 use crate::transport::{Event, Listener};
 use crate::{AccessKey, Backing, EndpointOptions, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -134,6 +136,33 @@ fn only_safe_memory_files_are_mapped() {
     assert_ne!(grant_status(&control, grant(0, 0, 4096), file), 0);
     control.send(&[&Frame::Released { key: AccessKey::new(0, 7) }.encode()], None, LONG).unwrap();
     assert!(is_closed(&control));
+}
+
+#[test]
+fn a_file_for_reading_opens_for_nobody_else_to_write() {
+    let region = Region::allocate(8192, Backing::Shareable).unwrap();
+    let file = file_for(&region, 0, 8192, Rights::READ).unwrap();
+    let status = rustix::fs::fstat(&file).unwrap();
+    assert_eq!(Mode::from_raw_mode(status.st_mode), Mode::RUSR | Mode::WUSR);
+    let other = match rustix::process::geteuid() {
+        me if me.is_root() => 65534,
+        // Only root can be somebody else.
+        _ => return,
+    };
+    let opens = |how: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", how]).stdin(file.try_clone().unwrap()).stderr(std::process::Stdio::null());
+        shell.uid(other).gid(other).status().unwrap().success()
+    };
+    assert!(opens("test -f /proc/self/fd/0"));
+    assert!(!opens("exec 3<> /proc/self/fd/0"));
+}
+
+#[test]
+fn nobody_adds_seals_to_a_file() {
+    let region = Region::allocate(8192, Backing::Shareable).unwrap();
+    let file = file_for(&region, 0, 8192, Rights::ALL).unwrap();
+    assert!(rustix::fs::fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).is_err());
 }
 
 #[test]
