@@ -82,6 +82,10 @@ pub struct EngineArguments {
     /// How objects in storage are compressed: none, lz4, zstd or zstd=LEVEL; by default lz4.
     #[arg(long, value_name = "COMPRESSION", requires = "storage")]
     compression: Option<Compression>,
+    /// Bytes of a block of an object in storage, before compression: what a read of one key brings; by
+    /// default 16 KiB.
+    #[arg(long, value_parser = units::size, value_name = "SIZE", requires = "storage")]
+    block_size: Option<u64>,
     /// Where compactions run.
     #[arg(long, value_enum, default_value_t = Place::Memory)]
     compaction_place: Place,
@@ -263,6 +267,8 @@ impl EngineArguments {
             pool_share: self.pool_share.unwrap_or(usual.pool_share),
             block_cache_bytes: self.block_cache.unwrap_or(usual.block_cache_bytes),
             compression: self.compression.unwrap_or(usual.compression),
+            // A longer one is refused like any other that is too long, where options are checked.
+            block_bytes: self.block_size.map_or(usual.block_bytes, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             compaction_place: match self.compaction_place {
                 Place::Compute => CompactionPlace::ComputeNode,
                 Place::Memory => CompactionPlace::MemoryNode,

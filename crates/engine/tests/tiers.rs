@@ -182,6 +182,27 @@ fn a_point_read_takes_one_request_and_a_cached_one_none() {
 }
 
 #[test]
+fn a_point_read_brings_a_block_of_the_length_that_was_chosen() {
+    let (cluster, objects) = (Cluster::start(64 << 20), MemoryObjects::new());
+    for (block_bytes, name) in [(1 << 10, "short"), (64 << 10, "long")] {
+        let db = in_storage(&cluster, &objects, 5000, |options| Options {
+            block_bytes,
+            compression: Compression::None,
+            name: Some(name.to_owned()),
+            ..options
+        });
+        let (found, counts) = counted(&db, || db.get(&key(2500)).unwrap());
+        assert_eq!((found, counts.requests), (Some(value(2500, 0, 400)), 1));
+        let blocks = 1..=2;
+        assert!(blocks.map(|blocks| blocks * u64::from(block_bytes + 28)).any(|bytes| bytes == counts.requested_bytes));
+    }
+    for block_bytes in [0, 512, 3000, 2 << 20] {
+        let error = Db::open(&[cluster.client()], Options { block_bytes, ..options(&objects) }).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{block_bytes}");
+    }
+}
+
+#[test]
 fn a_scan_reads_ahead_in_long_requests() {
     let (cluster, objects) = (Cluster::start(64 << 20), MemoryObjects::new());
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }] {

@@ -257,6 +257,9 @@ pub struct Options {
     pub block_cache_bytes: u64,
     /// How what is written to storage is compressed.
     pub compression: Compression,
+    /// Bytes of the blocks that are written to storage, before compression: a power of two from 1 KiB to 1 MiB. What is
+    /// there already stays as it is.
+    pub block_bytes: u32,
     /// The point indexes of tables.
     pub point_index: PointIndexOptions,
     /// How long to wait for the fabric before a node counts as lost.
@@ -318,6 +321,7 @@ impl Default for Options {
             pool_share: 1,
             block_cache_bytes: 64 << 20,
             compression: Compression::default(),
+            block_bytes: BlockOptions::default().block_bytes,
             point_index: PointIndexOptions::default(),
             fabric_timeout: Duration::from_secs(5),
             clock: SystemClock::shared(),
@@ -362,7 +366,7 @@ impl Options {
 
     /// How objects in storage are laid out.
     pub(crate) fn layout(&self) -> BlockOptions {
-        BlockOptions { compression: self.compression, ..BlockOptions::default() }
+        BlockOptions { block_bytes: self.block_bytes, compression: self.compression }
     }
 
     /// The cache of what is read from storage.
@@ -459,6 +463,7 @@ impl Options {
             (4 << 10..=256 << 20).contains(&self.write_buffer_bytes),
             "write_buffer_bytes must be from 4 KiB to 256 MiB",
         )?;
+        rule(self.layout().is_valid(), "block_bytes must be a power of two from 1 KiB to 1 MiB")?;
         rule(self.max_immutable_memtables >= 1, "max_immutable_memtables must be at least 1")?;
         rule((4 << 10..=1 << 30).contains(&self.target_table_bytes), "target_table_bytes must be from 4 KiB to 1 GiB")?;
         rule(

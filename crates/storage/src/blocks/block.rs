@@ -19,6 +19,7 @@
 
 use super::compression::{Codec, Compressor, decompress};
 use forebay_base::{DecodeError, Reader, Writer, envelope_checksum};
+use std::borrow::Cow;
 
 const WHAT: &str = "a block of an object";
 const HEADER_BYTES: usize = 24;
@@ -53,8 +54,9 @@ pub(super) const fn stored_bytes(payload: usize) -> usize {
     HEADER_BYTES + payload + TRAILER_BYTES
 }
 
-/// The bytes of the block at `place`, which has `length` of them, from what is stored of it.
-pub(super) fn decode(place: Place, length: usize, stored: &[u8]) -> Result<Vec<u8>, DecodeError> {
+/// The bytes of the block at `place`, which has `length` of them, from what is stored of it: a part of that, if they are
+/// stored as they are.
+pub(super) fn decode(place: Place, length: usize, stored: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     let (covered, crc) = stored.split_last_chunk::<TRAILER_BYTES>().ok_or(DecodeError::Truncated {
         offset: 0,
         needed: stored_bytes(0),
@@ -87,11 +89,8 @@ pub(super) fn decode(place: Place, length: usize, stored: &[u8]) -> Result<Vec<u
         return bad("length of a block's payload", payload.into());
     }
     let Some(codec) = Codec::from_number(codec) else { return bad("codec of a block", codec.into()) };
-    let mut bytes = vec![0; length];
-    if decompress(codec, reader.rest(), &mut bytes) {
-        return Ok(bytes);
-    }
-    bad("a byte count that does not come out of a block", whole.into())
+    let bytes = decompress(codec, reader.rest(), length);
+    bytes.ok_or(DecodeError::BadValue { what: "a byte count that does not come out of a block", found: whole.into() })
 }
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ mod tests {
         // Bytes of Zstandard may differ between its versions; what they stand for may not.
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x40, 0x45, 0, 0, 0x10, b'a', b'a', 1, 0, 0x93, 0, 0x16];
         let zstd = [&header(64, frame.len() as u8, 2)[..], &frame, &[0x9e, 0x6f, 0x53, 0x5d]].concat();
-        assert_eq!(decode(PLACE, 64, &zstd).unwrap(), [b'a'; 64]);
+        assert_eq!(*decode(PLACE, 64, &zstd).unwrap(), [b'a'; 64]);
     }
 
     #[test]
@@ -147,7 +146,7 @@ mod tests {
         let text = b"to be or not to be, to be or not to be, to be or not to be".as_slice();
         for compression in ALL {
             let good = block(compression, text);
-            assert_eq!(decode(PLACE, text.len(), &good).unwrap(), text);
+            assert_eq!(*decode(PLACE, text.len(), &good).unwrap(), *text);
             for bit in 0..good.len() * 8 {
                 let mut bad = good.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
@@ -168,7 +167,8 @@ mod tests {
         fn any_bytes_are_read_back(bytes in prop::collection::vec(0u8..4, 0..3000), noise: Vec<u8>) {
             for compression in ALL {
                 for bytes in [&bytes, &noise] {
-                    prop_assert_eq!(&decode(PLACE, bytes.len(), &block(compression, bytes)).unwrap(), bytes);
+                    let stored = block(compression, bytes);
+                    prop_assert_eq!(&*decode(PLACE, bytes.len(), &stored).unwrap(), &bytes[..]);
                 }
             }
         }

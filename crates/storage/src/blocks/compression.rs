@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -138,24 +139,26 @@ thread_local! {
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Fills `out` with what `payload` stands for. Whether it stands for exactly so many bytes.
-pub(super) fn decompress(codec: Codec, payload: &[u8], out: &mut [u8]) -> bool {
-    let length = match codec {
-        Codec::Stored => {
-            return payload.len() == out.len() && {
-                out.copy_from_slice(payload);
-                true
-            };
-        }
-        Codec::Lz4 => lz4_flex::block::decompress_into(payload, out).ok(),
-        Codec::Zstd => ZSTD.with_borrow_mut(|held| {
-            if held.is_none() {
-                *held = zstd::bulk::Decompressor::new().ok();
-            }
-            held.as_mut()?.decompress_to_buffer(payload, out).ok()
+/// The bytes that `payload` stands for, if these are exactly `length`.
+pub(super) fn decompress(codec: Codec, payload: &[u8], length: usize) -> Option<Cow<'_, [u8]>> {
+    match codec {
+        Codec::Stored => (payload.len() == length).then_some(Cow::Borrowed(payload)),
+        Codec::Lz4 => filled(length, |out| lz4_flex::block::decompress_into(payload, out).ok()),
+        Codec::Zstd => filled(length, |out| {
+            ZSTD.with_borrow_mut(|held| {
+                if held.is_none() {
+                    *held = zstd::bulk::Decompressor::new().ok();
+                }
+                held.as_mut()?.decompress_to_buffer(payload, out).ok()
+            })
         }),
-    };
-    length == Some(out.len())
+    }
+}
+
+/// So many bytes, if `fill` fills all of them.
+fn filled<'a>(length: usize, fill: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Cow<'a, [u8]>> {
+    let mut out = vec![0; length];
+    (fill(&mut out) == Some(length)).then_some(Cow::Owned(out))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::objects::ObjectReader;
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Condvar, Mutex, lock};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -44,6 +45,8 @@ struct State {
     stage: Stage,
     /// How many blocks of it are wanted, each once for each who wants it.
     wanted: usize,
+    /// Threads that wait for it. To wake nobody would cost a system call too.
+    waiting: usize,
 }
 
 #[derive(Debug)]
@@ -56,7 +59,7 @@ enum Stage {
 impl Fetch {
     /// A request that nobody wants yet.
     pub fn new(object: Arc<Object>, blocks: Range<u32>) -> Self {
-        let state = State { stage: Stage::Waiting, wanted: 0 };
+        let state = State { stage: Stage::Waiting, wanted: 0, waiting: 0 };
         Self { object, blocks, state: Mutex::new(state), done: Condvar::new() }
     }
 
@@ -99,25 +102,35 @@ impl Fetch {
         let start = directory.place_of(self.blocks.start).start;
         let mut stored = vec![0; self.stored_bytes() as usize];
         reader.read_at(start, &mut stored)?;
-        let mut rest = &stored[..];
+        let mut rest = Bytes::from(stored);
+        let is_one = self.blocks.len() == 1;
         let block = |number: u32| {
             let bytes = length(&directory.place_of(number)) as usize;
-            let (block, after) = rest.split_at_checked(bytes).unwrap_or_default();
-            rest = after;
+            let block = rest.split_to(bytes.min(rest.len()));
             let place = Place { identity: directory.identity, number };
-            let decoded = decode(place, length(&directory.bytes_of(number)) as usize, block);
+            let decoded = decode(place, length(&directory.bytes_of(number)) as usize, &block);
             let decoded = decoded.map_err(|cause| {
                 Error::corrupt(&self.object.name, format!("block {number} of the object is damaged: {cause}"))
-            });
-            Ok(Bytes::from(decoded?))
+            })?;
+            Ok(match decoded {
+                Cow::Owned(bytes) => Bytes::from(bytes),
+                Cow::Borrowed(part) if is_one => block.slice_ref(part),
+                // Who holds one block of several is not to hold all of them.
+                Cow::Borrowed(part) => Bytes::copy_from_slice(part),
+            })
         };
         self.blocks.clone().map(block).collect()
     }
 
     /// Tells those who wait what came of it.
     pub fn complete(&self, blocks: Result<Vec<Bytes>>) {
-        lock(&self.state).stage = Stage::Done(blocks);
-        self.done.notify_all();
+        let mut state = lock(&self.state);
+        state.stage = Stage::Done(blocks);
+        let waiting = state.waiting;
+        drop(state);
+        if waiting > 0 {
+            self.done.notify_all();
+        }
     }
 
     /// Waits until it is done, and returns a block of it.
@@ -130,7 +143,9 @@ impl Fetch {
                 let missing = || Error::corrupt(&self.object.name, format!("block {block} was not asked for"));
                 return at.cloned().ok_or_else(missing);
             }
+            state.waiting += 1;
             state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
     }
 }

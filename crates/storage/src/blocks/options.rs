@@ -26,6 +26,12 @@ impl Default for BlockOptions {
 }
 
 impl BlockOptions {
+    /// Whether objects may be written like this.
+    #[must_use]
+    pub const fn is_valid(&self) -> bool {
+        Self::allows(self.block_bytes)
+    }
+
     /// Whether blocks may have so many bytes.
     pub(super) const fn allows(block_bytes: u32) -> bool {
         block_bytes.is_power_of_two() && block_bytes >= MIN_BLOCK_BYTES && block_bytes <= MAX_BLOCK_BYTES
