@@ -83,6 +83,8 @@ pub(crate) fn open(scheme: &str, url: &str, options: &StorageOptions) -> Result<
 #[cfg(feature = "s3")]
 fn s3(bucket: &str, options: &StorageOptions) -> object_store::Result<Arc<dyn ObjectStore>> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+    // The cryptography of TLS is the process's, and ring's unless somebody chose another before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let retry = object_store::RetryConfig {
         max_retries: options.retries,
         retry_timeout: options.operation_timeout,
