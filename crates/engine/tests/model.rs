@@ -66,13 +66,11 @@ impl Run {
         self.expire();
     }
 
-    /// An operand for a key. When a bound moves, the value of an expiring key is fixed as it is then, so those stay as
-    /// they are where bounds move.
-    fn operand(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// An operand for a key.
+    fn operand(&mut self) -> (Vec<u8>, Vec<u8>) {
         let (key, mut operand) = (self.key(), self.value());
         operand.truncate(40);
-        let moves = self.expiries.contains_key(&key) && !self.db.shard_bounds().is_empty();
-        (!moves).then_some((key, operand))
+        (key, operand)
     }
 
     fn append(&mut self, key: Vec<u8>, operand: &[u8]) {
@@ -120,10 +118,9 @@ impl Run {
     fn step(&mut self) {
         match self.random.below(126) {
             116..126 => {
-                if let Some((key, operand)) = self.operand() {
-                    self.db.merge(&key, &operand).unwrap();
-                    self.append(key, &operand);
-                }
+                let (key, operand) = self.operand();
+                self.db.merge(&key, &operand).unwrap();
+                self.append(key, &operand);
             }
             100..108 => {
                 let (key, value, expiry_ms) = (self.key(), self.value(), self.expiry_ms());
@@ -188,10 +185,9 @@ impl Run {
         for _ in 0..self.random.below(10) {
             let key = self.key();
             if self.random.one_in(1, 5) {
-                if let Some((key, operand)) = self.operand() {
-                    batch.merge(&key, &operand);
-                    self.append(key, &operand);
-                }
+                let (key, operand) = self.operand();
+                batch.merge(&key, &operand);
+                self.append(key, &operand);
             } else if self.random.one_in(1, 3) {
                 batch.delete(&key);
                 self.remove(&key);

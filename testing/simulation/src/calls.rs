@@ -4,6 +4,7 @@
 use crate::clock::DayClock;
 use crate::journal::{Journal, opened_at, published};
 use crate::model::{Model, Moment};
+use crate::operands::Operator;
 use crate::walker::Walker;
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{Db, Durability, Error, Snapshot, Syncing, WriteBatch, WriteOptions};
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum number of snapshots, and of iterators, held at a time.
 const HELD: usize = 4;
+/// Maximum bytes of an operand.
+const OPERAND_BYTES: u64 = 24;
 /// Maximum number of milliseconds for which a value lives that expires, and by which the time of day jumps.
 const MOST_LIFE_MS: u64 = 10_000;
 
@@ -34,6 +37,8 @@ pub(crate) struct Habits {
     pub(crate) durability: Durability,
     /// Operations of the storage fail.
     pub(crate) storage_fails: bool,
+    /// What makes values of operands.
+    pub(crate) operator: Option<Operator>,
 }
 
 impl Habits {
@@ -160,7 +165,8 @@ impl Calls {
         self.done += 1;
         self.look_at_clock(db);
         match self.random.below(100) {
-            0..40 => self.put(db),
+            0..34 => self.put(db),
+            34..40 => self.merge(db),
             40..44 => self.put_if(db),
             44..53 => self.delete(db),
             53..60 => self.batch(db),
@@ -246,6 +252,24 @@ impl Calls {
                 None => db.put_with(&key, &value, options),
             },
             |model| model.put(&key, &value, expiry_ms),
+        );
+    }
+
+    fn operand(&mut self) -> Vec<u8> {
+        let mut operand = vec![0; self.random.below(OPERAND_BYTES) as usize];
+        self.random.fill(&mut operand);
+        operand
+    }
+
+    fn merge(&mut self, db: &Db) {
+        let Some(operator) = self.habits.operator else { return self.put(db) };
+        let (key, operand) = (self.key(), self.operand());
+        let options = self.write_options();
+        self.write(
+            db,
+            options,
+            |options| db.merge_with(&key, &operand, options),
+            |model| model.merge(&key, |value| operator.applied(value, &operand)),
         );
     }
 
@@ -378,15 +402,17 @@ impl Calls {
     fn batch(&mut self, db: &Db) {
         enum Part {
             Set(Vec<u8>, Option<Vec<u8>>),
+            Merge(Operator, Vec<u8>, Vec<u8>),
             DeleteRange(Vec<u8>, Vec<u8>),
         }
         let mut batch = WriteBatch::new();
         let mut parts = Vec::new();
         for _ in 0..self.random.below(8) {
             let key = self.key();
-            parts.push(match self.random.below(10) {
-                0..3 => Part::Set(key, None),
-                3 => {
+            parts.push(match (self.random.below(10), self.habits.operator) {
+                (0..3, _) => Part::Set(key, None),
+                (4, Some(operator)) => Part::Merge(operator, key, self.operand()),
+                (3, _) => {
                     let (from, to) = self.range();
                     Part::DeleteRange(from, to)
                 }
@@ -397,6 +423,7 @@ impl Calls {
             match part {
                 Part::Set(key, Some(value)) => batch.put(key, value),
                 Part::Set(key, None) => batch.delete(key),
+                Part::Merge(_, key, operand) => batch.merge(key, operand),
                 Part::DeleteRange(from, to) => batch.delete_range(from, to),
             };
         }
@@ -410,6 +437,9 @@ impl Calls {
                     match part {
                         Part::Set(key, Some(value)) => model.put(key, value, None),
                         Part::Set(key, None) => model.delete(key),
+                        Part::Merge(operator, key, operand) => {
+                            model.merge(key, |value| operator.applied(value, operand));
+                        }
                         Part::DeleteRange(from, to) => model.delete_range(from, to, order),
                     }
                 }

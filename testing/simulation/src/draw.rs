@@ -3,6 +3,7 @@
 //! must all return.
 
 use crate::calls::Habits;
+use crate::operands::Operator;
 use forebay_base::KeyOrder;
 use forebay_engine::{
     CompactionPlace, CompactionStyle, Compression, Delegation, Durability, FlushOrder, Gathering, Options, ShardBounds,
@@ -74,6 +75,7 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         may_be_full,
         durability: if kept == Kept::InMemory { Durability::None } else { Durability::Storage(syncing(random)) },
         storage_fails: kept != Kept::InMemory && random.one_in(1, 2),
+        operator: pick(random, [None, Some(Operator::Append), Some(Operator::Separated), Some(Operator::Bracket)]),
     };
     // A call inside the only step cannot wait for memory.
     let calls_inside = !may_be_full && random.one_in(1, 2);
@@ -127,6 +129,8 @@ fn engine(random: &mut Random, kept: Kept, habits: &Habits, calls_inside: bool) 
         name: habits.is_named.then(|| NAME.to_owned()),
         durability: habits.durability,
         key_order: habits.order,
+        merge_operator: habits.operator.map(|operator| operator.name().to_owned()),
+        merge_operators: Operator::registered(),
         shards,
         shard_bounds: ShardBounds::Given(bounds(random, shards, habits.order)),
         write_buffer_bytes: pick(random, [6 << 10, 16 << 10, 16 << 10, 28 << 10]),

@@ -26,6 +26,7 @@
 //! | `stage` | the network, the nodes, the database, and the work done while somebody waits |
 //! | `workers` | processes that run jobs of the database, while somebody waits |
 //! | `store` | the storage |
+//! | `operands` | the merge operators |
 //! | `clock` | the time of day by which keys expire |
 //! | `calls` | random calls, each checked against a model |
 //! | `run` | one seed from the start to the end |
@@ -40,6 +41,7 @@ mod images;
 mod journal;
 mod model;
 mod neighbour;
+mod operands;
 mod reads;
 mod run;
 mod stage;

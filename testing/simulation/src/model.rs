@@ -20,11 +20,17 @@ struct Version {
     value: Option<Vec<u8>>,
     /// When the value is gone, if it is not replaced before.
     expiry_ms: Option<u64>,
+    /// What is there then: what operands above the value make of none.
+    afterwards: Option<Vec<u8>>,
 }
 
 impl Version {
+    const fn deleted(since: Moment) -> Self {
+        Self { since, value: None, expiry_ms: None, afterwards: None }
+    }
+
     fn at(&self, time_ms: u64) -> Option<&[u8]> {
-        self.value.as_deref().filter(|_| !is_expired(self.expiry_ms, time_ms))
+        if is_expired(self.expiry_ms, time_ms) { self.afterwards.as_deref() } else { self.value.as_deref() }
     }
 }
 
@@ -72,12 +78,26 @@ impl Model {
 
     /// Part of the write: sets the value of a key, until it expires.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], expiry_ms: Option<u64>) {
-        self.set(key, Version { since: self.now, value: Some(value.to_vec()), expiry_ms });
+        self.set(key, Version { since: self.now, value: Some(value.to_vec()), expiry_ms, afterwards: None });
+    }
+
+    /// Part of the write: applies an operand, of which `apply` makes a value.
+    pub(crate) fn merge(&mut self, key: &[u8], apply: impl Fn(Option<&[u8]>) -> Vec<u8>) {
+        let none = Version::deleted(0);
+        let before = self.keys.get(key).and_then(|values| values.last()).unwrap_or(&none);
+        let Version { value, expiry_ms, afterwards, .. } = before;
+        let version = Version {
+            since: self.now,
+            value: Some(apply(value.as_deref())),
+            expiry_ms: *expiry_ms,
+            afterwards: expiry_ms.map(|_| apply(afterwards.as_deref())),
+        };
+        self.set(key, version);
     }
 
     /// Part of the write: deletes a key.
     pub(crate) fn delete(&mut self, key: &[u8]) {
-        self.set(key, Version { since: self.now, value: None, expiry_ms: None });
+        self.set(key, Version::deleted(self.now));
     }
 
     fn set(&mut self, key: &[u8], version: Version) {
@@ -105,7 +125,7 @@ impl Model {
         let now = self.now;
         for (_, values) in self.keys.range_mut::<[u8], _>((low, high)) {
             if values.last().is_some_and(|version| version.value.is_some()) {
-                values.push(Version { since: now, value: None, expiry_ms: None });
+                values.push(Version::deleted(now));
             }
         }
     }

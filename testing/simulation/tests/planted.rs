@@ -28,7 +28,7 @@ fn planted_bugs_are_found() {
     for seed in 0..4 {
         find(seed).unwrap_or_else(|why| panic!("seed {seed}, without a bug: {why}"));
     }
-    let others = Bug::OF_STORAGE.into_iter().chain(Bug::OF_EXPIRY).chain(Bug::OF_SPACE);
+    let others = Bug::OF_STORAGE.into_iter().chain(Bug::OF_EXPIRY).chain(Bug::OF_MERGES).chain(Bug::OF_SPACE);
     for bug in Bug::OF_ORDER.into_iter().chain(others) {
         plant(Some(bug));
         let found = found();

@@ -6,6 +6,7 @@
 
 use crate::read::get::verified;
 use crate::read::probe::{Probe, Step};
+use crate::terms::planted::{Bug, planted};
 use crate::terms::time::ReadTime;
 use crate::terms::{Error, Result};
 use crate::tree::shared::{Tree, View};
@@ -174,7 +175,7 @@ fn add_from_memtables(
             }
             cursor.next()?;
         }
-        if hidden.is_some() {
+        if hidden.is_some() || (planted(Bug::MergeOneMemtable) && !chain.operands.is_empty()) {
             chain.is_whole = true;
             return Ok(());
         }

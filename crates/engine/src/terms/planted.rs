@@ -72,6 +72,10 @@ pub enum Bug {
     UncomparedOutputs,
     /// A compaction that has ended keeps what it had reserved.
     LeakCredits,
+    /// A moved bound copies what operands make of a value that expires as a value that does not.
+    MoveMergedValues,
+    /// A read that merges does not look behind the first memtable that has operands.
+    MergeOneMemtable,
 }
 
 #[cfg(feature = "planted")]
@@ -105,6 +109,8 @@ impl Bug {
     pub const OF_SPACE: [Self; 1] = [Self::LeakCredits];
     /// The bugs that show when keys expire.
     pub const OF_EXPIRY: [Self; 2] = [Self::TimeGoesBack, Self::ExpireUnderSnapshots];
+    /// The bugs of merges.
+    pub const OF_MERGES: [Self; 2] = [Self::MoveMergedValues, Self::MergeOneMemtable];
     /// The bugs that show on one thread, where a waiting call runs other work.
     pub const OF_ORDER: [Self; 7] = [
         Self::DropBeforeInstalled,
