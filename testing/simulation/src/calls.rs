@@ -46,6 +46,16 @@ impl Habits {
         matches!(self.durability, Durability::Storage(_))
     }
 
+    /// Whether each shard has a log in memory, in which a write is before it returns.
+    const fn has_copies(&self) -> bool {
+        matches!(self.durability, Durability::Memory { .. })
+    }
+
+    /// Whether a write that fails may have had an effect: it could not be made durable.
+    const fn may_fail_late(&self) -> bool {
+        self.has_storage() || self.has_copies()
+    }
+
     /// Whether a log leads the tables, so that all shards are recovered to one moment.
     const fn has_one_end(&self) -> bool {
         matches!(self.durability, Durability::Storage(Syncing::Sync | Syncing::Interval(_)))
@@ -283,20 +293,30 @@ impl Calls {
     ) -> bool {
         let is_taken_over = self.may_be_fenced.load(Ordering::Relaxed);
         let before = self.numbers(db);
+        // A step that flushes waits for the log.
+        self.is_alone.store(self.habits.has_copies(), Ordering::Relaxed);
         let result = write(&options);
+        self.is_alone.store(false, Ordering::Relaxed);
         let is_refused = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict);
         let has_failed = !is_refused && self.answered(result).is_none();
         let after = self.numbers(db);
-        let has_effect = !is_refused && (!has_failed || (self.habits.has_storage() && before != after));
+        let has_effect = !is_refused && (!has_failed || (self.habits.may_fail_late() && before != after));
         if has_effect {
             self.model.begin_write();
             effect(&mut self.model);
         }
         self.journal.wrote(&after, self.model.now());
+        if self.habits.has_copies() && self.is_durable(&options) {
+            self.journal.crossed(&before, &after);
+        }
         // An empty batch waits for nothing.
         if has_effect && !has_failed && before != after && self.is_durable(&options) {
             assert!(!is_taken_over, "a process logged a write to what another one had taken over");
-            self.journal.survives(&after);
+            // Where each shard has a log, only those that were written to are known to be in it.
+            let is_logged = |(before, after): (&u64, &u64)| !self.habits.has_copies() || before != after;
+            let logged: Vec<u64> =
+                before.iter().zip(&after).map(|pair| if is_logged(pair) { *pair.1 } else { 0 }).collect();
+            self.journal.survives(&logged);
             self.forget();
         }
         if has_failed && self.habits.has_storage() && self.random.one_in(1, 2) {
@@ -312,12 +332,19 @@ impl Calls {
             1 => Some(Durability::Storage(Syncing::Sync)),
             _ => None,
         };
-        WriteOptions { durability: durability.filter(|_| self.habits.has_storage()) }
+        let is_allowed = |durability: &Durability| match durability {
+            Durability::None => self.habits.may_fail_late(),
+            _ => self.habits.has_storage(),
+        };
+        WriteOptions { durability: durability.filter(is_allowed) }
     }
 
     /// Whether a write that succeeded is durable.
     fn is_durable(&self, options: &WriteOptions) -> bool {
-        options.durability.unwrap_or(self.habits.durability) == Durability::Storage(Syncing::Sync)
+        matches!(
+            options.durability.unwrap_or(self.habits.durability),
+            Durability::Storage(Syncing::Sync) | Durability::Memory { .. }
+        )
     }
 
     /// Has writes be durable again after a sync has failed.
@@ -339,7 +366,7 @@ impl Calls {
             batch.require_absent(&other)
         };
         // Over several shards, a failed one may have taken numbers for nothing.
-        let is_lowered = self.habits.has_storage() && self.shards > 1;
+        let is_lowered = self.habits.may_fail_late() && self.shards > 1;
         let lowered = WriteOptions { durability: Some(Durability::None) };
         let options = if is_lowered { lowered } else { self.write_options() };
         let mut is_refused = false;

@@ -6,8 +6,8 @@ use crate::calls::Habits;
 use crate::operands::Operator;
 use forebay_base::KeyOrder;
 use forebay_engine::{
-    CompactionPlace, CompactionStyle, Compression, Delegation, Durability, FlushOrder, Gathering, Options, ShardBounds,
-    Syncing,
+    CompactionPlace, CompactionStyle, Compression, Delegation, Durability, FlushOrder, Gathering, Options, Replication,
+    ShardBounds, Syncing,
 };
 use forebay_env::Random;
 use forebay_fabric::sim::Faults;
@@ -26,10 +26,33 @@ pub(crate) const NAME: &str = "simulated";
 pub(crate) enum Kept {
     /// On its memory nodes, if anywhere.
     InMemory,
+    /// In several copies in memory, of which a register knows: one in storage, or the memory nodes are it.
+    InCopies { is_registered: bool },
     /// In storage on a disk.
     OnDisk,
     /// In a store of objects.
     InObjects,
+}
+
+impl Kept {
+    /// Whether segments, versions and the log lie in storage.
+    pub(crate) const fn is_stored(self) -> bool {
+        matches!(self, Self::OnDisk | Self::InObjects)
+    }
+
+    /// Whether anything does.
+    pub(crate) const fn has_storage(self) -> bool {
+        self.is_stored() || matches!(self, Self::InCopies { is_registered: true })
+    }
+
+    /// Whether the database outlives a memory node.
+    pub(crate) const fn outlives_nodes(self) -> bool {
+        self.is_stored() || self.has_copies()
+    }
+
+    pub(crate) const fn has_copies(self) -> bool {
+        matches!(self, Self::InCopies { .. })
+    }
 }
 
 /// The parameters of a seed.
@@ -53,6 +76,15 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
+    /// How many nodes a database with copies may lose in all, one after the other.
+    pub(crate) fn survivable_losses(&self) -> u32 {
+        match self.kept {
+            Kept::InCopies { is_registered: true } => u32::MAX,
+            Kept::InCopies { is_registered: false } => self.nodes.saturating_sub(1) / 2,
+            _ => 0,
+        }
+    }
+
     /// Whether the only faults are deliberate ones.
     pub(crate) fn is_faultless(&self) -> bool {
         let Faults { lose_completion, break_endpoint, close_link, crash_node } = self.faults;
@@ -62,9 +94,17 @@ impl Drawn {
 
 /// Draws the parameters of a seed.
 pub(crate) fn draw(random: &mut Random) -> Drawn {
-    let kept = pick(random, [Kept::InMemory, Kept::InMemory, Kept::OnDisk, Kept::InObjects]);
+    let is_registered = random.one_in(1, 2);
+    let copied = Kept::InCopies { is_registered };
+    let kept = pick(random, [Kept::InMemory, Kept::InMemory, Kept::OnDisk, Kept::InObjects, copied]);
     let is_named = kept != Kept::InMemory || random.one_in(1, 2);
-    let may_be_full = random.one_in(1, 6);
+    let may_be_full = !kept.has_copies() && random.one_in(1, 6);
+    let nodes = match kept {
+        // Nodes that are the register need a majority without the one that is lost.
+        Kept::InCopies { is_registered } => pick(random, [if is_registered { 2 } else { 3 }, 3, 4]),
+        _ if may_be_full => 1,
+        _ => pick(random, [1, 1, 2, 3]),
+    };
     let order = if random.one_in(1, 8) { KeyOrder::ReverseBytewise } else { KeyOrder::Bytewise };
     let habits = Habits {
         order,
@@ -73,12 +113,16 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         large_value_bytes: pick(random, [200, 3000]),
         is_named,
         may_be_full,
-        durability: if kept == Kept::InMemory { Durability::None } else { Durability::Storage(syncing(random)) },
-        storage_fails: kept != Kept::InMemory && random.one_in(1, 2),
+        durability: match kept {
+            Kept::InMemory => Durability::None,
+            Kept::InCopies { .. } => Durability::Memory { copies: pick(random, [2, 2, 3]).min(nodes as usize) },
+            Kept::OnDisk | Kept::InObjects => Durability::Storage(syncing(random)),
+        },
+        storage_fails: kept.has_storage() && random.one_in(1, 2),
         operator: pick(random, [None, Some(Operator::Append), Some(Operator::Separated), Some(Operator::Bracket)]),
     };
-    // A call inside the only step cannot wait for memory.
-    let calls_inside = !may_be_full && random.one_in(1, 2);
+    // A call inside the only step cannot wait for memory, or for the log that the step ships.
+    let calls_inside = !may_be_full && !kept.has_copies() && random.one_in(1, 2);
     // Workers do not reach the storage.
     let workers = if kept == Kept::InMemory { pick(random, [0, 0, 1, 2]) } else { 0 };
     let engine = engine(random, kept, &habits, calls_inside);
@@ -89,13 +133,8 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
         engine: Options { compaction_place, ..engine },
         workers,
         node_threads: if workers > 0 { pick(random, [0, 0, 1]) } else { 1 },
-        faults: match random.below(4) {
-            0 => Faults::default(),
-            1 => Faults { lose_completion: 100, break_endpoint: 500, ..Faults::default() },
-            2 => Faults { close_link: 10, crash_node: 10, ..Faults::default() },
-            _ => Faults { lose_completion: 20, break_endpoint: 100, close_link: 5, crash_node: 5 },
-        },
-        nodes: if may_be_full { 1 } else { pick(random, [1, 1, 2, 3]) },
+        faults: faults(random, kept),
+        nodes,
         memory_bytes: if may_be_full { pick(random, [3 << 19, 2 << 20]) } else { 24 << 20 },
         extent_bytes: if may_be_full { 64 << 10 } else { 512 << 10 },
         calls_inside,
@@ -104,10 +143,22 @@ pub(crate) fn draw(random: &mut Random) -> Drawn {
     }
 }
 
+/// Draws the network's faults.
+fn faults(random: &mut Random, kept: Kept) -> Faults {
+    let faults = match random.below(4) {
+        0 => Faults::default(),
+        1 => Faults { lose_completion: 100, break_endpoint: 500, ..Faults::default() },
+        2 => Faults { close_link: 10, crash_node: 10, ..Faults::default() },
+        _ => Faults { lose_completion: 20, break_endpoint: 100, close_link: 5, crash_node: 5 },
+    };
+    // No more nodes may be lost at a time than copies survive: the run sees to that.
+    Faults { crash_node: if kept.has_copies() { 0 } else { faults.crash_node }, ..faults }
+}
+
 /// Draws the parameters of a seed of which images of its storage are taken: nothing goes wrong but that.
 pub(crate) fn draw_imaged(random: &mut Random) -> Drawn {
     let mut drawn = draw(random);
-    while drawn.kept == Kept::InMemory || drawn.habits.may_be_full {
+    while !drawn.kept.is_stored() || drawn.habits.may_be_full {
         drawn = draw(random);
     }
     drawn.habits.keys = drawn.habits.keys.min(IMAGED_KEYS);
@@ -169,9 +220,10 @@ fn engine(random: &mut Random, kept: Kept, habits: &Habits, calls_inside: bool) 
         unclustered_percent: pick(random, [0, 25, 100]),
         dead_percent: pick(random, [5, 25, 100]),
         flush_order: pick(random, [FlushOrder::AsWritten, FlushOrder::ByKey]),
-        storage_from_level: storage_from_level.filter(|level| kept != Kept::InMemory && *level < levels),
+        storage_from_level: storage_from_level.filter(|level| kept.is_stored() && *level < levels),
         block_cache_bytes: pick(random, [16 << 10, 256 << 10, 64 << 20]),
         compression: pick(random, [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }]),
+        replication: pick(random, [Replication::SendIndex, Replication::BuildIndex, Replication::Automatic]),
         delegation: pick(random, [Delegation::Never, Delegation::Automatic, Delegation::Always]),
         settle_after: pick(random, [None, Some(Duration::ZERO), Some(Duration::from_millis(500))]),
         fabric_timeout: Duration::from_millis(100),

@@ -3,7 +3,8 @@
 //!
 //! A shard is recovered to its state after one of the writes, at the earliest the last one that a flush, a sync or a durable
 //! write covers. Each shard has its own end, unless a log of all shards leads the tables: then all of them are recovered to
-//! one moment. Keys passed on by a moved bound are in the tables of the receiving shard before the bound is recorded.
+//! one moment. Where each shard has a log in memory, a batch that crosses shards and was to be durable is in all of them or
+//! in none. Keys passed on by a moved bound are in the tables of the receiving shard before the bound is recorded.
 
 use crate::model::{Model, Moment};
 use forebay_base::KeyOrder;
@@ -15,6 +16,8 @@ pub(crate) struct Journal {
     shards: Vec<Shard>,
     /// All shards are recovered to the same moment.
     has_one_end: bool,
+    /// Batches that cross shards and are whole or not there: the last number of each in each of its shards.
+    crossings: Vec<Vec<(usize, u64)>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -48,7 +51,16 @@ impl Journal {
     pub(crate) fn begin(numbers: &[u64], has_one_end: bool) -> Self {
         let begun = |&number: &u64| Written { number, since: 0, until: 0 };
         let shard = |number: &u64| Shard { written: vec![begun(number)], durable: *number };
-        Self { shards: numbers.iter().map(shard).collect(), has_one_end }
+        Self { shards: numbers.iter().map(shard).collect(), has_one_end, crossings: Vec::new() }
+    }
+
+    /// Records that what was written between the two is in all shards that it changed, or in none.
+    pub(crate) fn crossed(&mut self, before: &[u64], after: &[u64]) {
+        let changed = before.iter().zip(after).enumerate().filter(|(_, (before, after))| before != after);
+        let parts: Vec<_> = changed.map(|(shard, (_, after))| (shard, *after)).collect();
+        if parts.len() > 1 {
+            self.crossings.push(parts);
+        }
     }
 
     /// Records a write, or what took numbers and changed nothing.
@@ -69,6 +81,8 @@ impl Journal {
             let passed = shard.written.partition_point(|entry| entry.number <= shard.durable).saturating_sub(1);
             shard.written.drain(..passed);
         }
+        let is_durable = |(shard, number): &(usize, u64)| self.shards[*shard].durable >= *number;
+        self.crossings.retain(|parts| !parts.iter().all(is_durable));
     }
 
     /// The earliest moment to which a shard may be recovered.
@@ -94,6 +108,10 @@ impl Journal {
             let since = found.iter().map(|entry| entry.since).max();
             let until = found.iter().map(|entry| entry.until).min();
             assert!(since <= until, "no moment at which all shards were as they were found: {found:?}, {numbers:?}");
+        }
+        for parts in &self.crossings {
+            let there = parts.iter().filter(|(shard, number)| numbers[*shard] >= *number).count();
+            assert!([0, parts.len()].contains(&there), "{there} of a batch's parts are there: {parts:?}, {numbers:?}");
         }
         model.cut(|key| found[bounds.partition_point(|bound| order.compare(bound, key).is_le())].until)
     }

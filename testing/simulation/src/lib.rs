@@ -21,6 +21,9 @@
 //! fail, replies are lost, and what was asked for may be done late. What must be found afterwards follows from the
 //! durability of each write (see `journal`).
 //!
+//! A database with several copies in memory loses memory nodes, and links to them, one at a time: a node only while all copies
+//! are there. Nodes come back empty, and copies are made there.
+//!
 //! | module | what |
 //! |---|---|
 //! | `stage` | the network, the nodes, the database, and the work done while somebody waits |

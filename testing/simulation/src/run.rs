@@ -25,6 +25,10 @@ const OWN_BYTES: u64 = 512 << 10;
 const FAULTLESS_CALLS: u64 = 200;
 /// Calls for each time that somebody opens such a storage again.
 const CALLS_BEFORE_RESTART: u64 = 1000;
+/// Calls for each time that nodes that were lost are started again.
+const CALLS_BEFORE_NODES: u64 = 200;
+/// Maximum number of deliberate faults of a database with copies.
+const MOST_FAULTS_OF_COPIES: u64 = 12;
 /// Maximum number of waits, and of operations of the storage, before a strike.
 const STRIKES_WITHIN: u64 = 60;
 /// Memtables that a database has room for when everything is deleted.
@@ -165,11 +169,13 @@ impl Run {
         let drawn = draw(&mut random);
         let stage = Stage::new(random.word(), drawn.clone());
         let operations = options.operations;
-        let is_named = drawn.habits.is_named;
-        let mut faults: Vec<_> = (0..1 + random.below(3))
+        let (is_named, has_copies) = (drawn.habits.is_named, drawn.kept.has_copies());
+        let mut faults: Vec<_> = (0..1 + random.below(if has_copies { MOST_FAULTS_OF_COPIES } else { 3 }))
             .map(|_| {
                 let at = operations / 8 + random.below(operations * 3 / 4 + 1);
                 let fault = match random.below(if is_named { 8 } else { 2 }) {
+                    0..3 if has_copies => Fault::Strike(Strike::LoseNode),
+                    3 if has_copies => Fault::Strike(Strike::CutOff),
                     0 => Fault::CrashNode,
                     1..5 => Fault::Strike(Strike::Kill),
                     _ => Fault::Strike(Strike::TakeOver),
@@ -199,6 +205,9 @@ impl Run {
             made += 1;
             self.let_zombie_act();
             process = self.go_on(process);
+            if self.drawn.kept.has_copies() && self.random.one_in(1, CALLS_BEFORE_NODES) {
+                self.stage.bring_nodes_back(&mut process);
+            }
         }
         self.finish(process);
         let nested = self.stage.nested();
@@ -255,7 +264,7 @@ impl Run {
 
     /// A database may not notice the loss of a node that holds little or nothing of it. Somebody notices in the end.
     fn is_given_up(&mut self, process: &Process) -> bool {
-        self.random.one_in(1, 500) && !self.stage.lives_on(process)
+        self.random.one_in(1, 500) && (!self.stage.lives_on(process) || process.db.missing_copies() > 0)
     }
 
     /// A storage that fails may have to be opened again. Somebody does that in the end.
@@ -285,7 +294,8 @@ impl Run {
         self.stage.call(Calls::release);
         self.end(process.db.clone());
         let next = self.stage.open();
-        if self.drawn.habits.is_named && next.continues(&process) {
+        let has_outlived = self.drawn.kept.outlives_nodes() || next.has_nodes_of(&process);
+        if self.drawn.habits.is_named && has_outlived {
             drop(process);
             let calls = self.recover(&next);
             self.report.add_calls(&calls);
@@ -369,6 +379,7 @@ impl Run {
         drop(process);
         self.stage.call(|calls| self.report.add_calls(calls));
         self.report.worker_kills += self.stage.workers.leave();
+        self.report.crashes += self.stage.losses();
         self.stage.expect_nothing_in_use();
     }
 
@@ -409,6 +420,7 @@ impl Run {
         let clients = process.clients();
         let storage = process.store.as_ref().map(|store| store.storage(self.random.word()));
         let destroy = || match &storage {
+            Some(storage) if self.drawn.kept.has_copies() => Db::destroy_copied(storage, clients, NAME),
             Some(storage) => Db::destroy_stored(storage, clients, NAME),
             None => Db::destroy(clients, NAME),
         };
@@ -445,8 +457,9 @@ impl Run {
         assert!(operations >= self.operations);
         assert!(flushes >= 2 && compactions >= 3, "too little went on: {:?}", self.report);
         assert!(compactions <= MOST_COMPACTIONS * flushes, "compactions without end: {:?}", self.report);
-        // A storage that fails may be opened again before a fault that was to come.
-        let has_faults = crashes + kills + takeovers > 0 || self.drawn.habits.storage_fails;
+        // A storage that fails may be opened again before a fault that was to come; of several copies one may be lost.
+        let Drawn { habits, kept, .. } = &self.drawn;
+        let has_faults = crashes + kills + takeovers > 0 || habits.storage_fails || kept.has_copies();
         assert!(has_faults && recoveries + losses > 0, "nothing went wrong: {:?}", self.report);
     }
 }

@@ -56,6 +56,10 @@ pub(crate) enum Strike {
     Kill,
     /// Another process takes its database over, and it lives on.
     TakeOver,
+    /// It lives on, but a memory node is lost with everything that it held, if the database survives that.
+    LoseNode,
+    /// It lives on, but loses its link to a memory node.
+    CutOff,
 }
 
 /// A process that has the database open.
@@ -77,10 +81,9 @@ impl Process {
         self.store.iter().for_each(Store::end);
     }
 
-    /// Whether what outlives a process was there for this one: in storage, or on memory nodes that live the lives that `before`
-    /// knew.
-    pub(crate) fn continues(&self, before: &Self) -> bool {
-        self.store.is_some() || self.lives == before.lives
+    /// Whether it knows the same memory nodes, in the same lives.
+    pub(crate) fn has_nodes_of(&self, other: &Self) -> bool {
+        self.lives == other.lives
     }
 
     pub(crate) fn clients(&self) -> &[Arc<MemoryClient>] {
@@ -113,6 +116,10 @@ struct Inside {
     is_alone: Arc<AtomicBool>,
     /// The worker that does something sleeps.
     a_worker_sleeps: bool,
+    /// Nodes that may still be lost. A database whose nodes are its register does not survive more.
+    losses_left: u32,
+    /// Nodes that were lost deliberately, although the process needed them.
+    losses: u64,
 }
 
 /// See the module.
@@ -163,6 +170,8 @@ impl Stage {
             may_be_fenced: Arc::default(),
             is_alone: Arc::default(),
             a_worker_sleeps: false,
+            losses_left: drawn.survivable_losses(),
+            losses: 0,
         };
         let workers = Workers::new(network.clone(), 1..drawn.nodes + 1, drawn.workers, CALL_TIMEOUT);
         let clock = Arc::new(DayClock::new(network.clock(), time_ms));
@@ -223,10 +232,10 @@ impl Stage {
         }
     }
 
-    /// Starts all nodes. A lost node has lost part of a database that has no storage, so the others are restarted too.
+    /// Starts all nodes. A lost node has lost part of a database that does not outlive it, so the others are restarted too.
     fn start_again(&self) {
         if self.numbers().any(|number| self.network.running(number).is_none()) {
-            if self.store.is_none() {
+            if !self.drawn.kept.outlives_nodes() {
                 self.crash_nodes();
             }
             self.start_nodes();
@@ -295,18 +304,63 @@ impl Stage {
         opened
     }
 
+    /// A link to a node, and a session.
+    fn connect(&self, number: u32) -> Result<(Arc<dyn Link>, Arc<MemoryClient>), forebay_memory_client::Error> {
+        let link = self.network.connect(number)? as Arc<dyn Link>;
+        let options = ClientOptions {
+            renew: false,
+            clock: self.network.clock(),
+            timeout: CALL_TIMEOUT,
+            ..ClientOptions::default()
+        };
+        let client = MemoryClient::connect(Arc::clone(&link), "simulated", options)?;
+        Ok((link, client))
+    }
+
+    /// Starts nodes that were lost, and has copies of the database made there.
+    pub(crate) fn bring_nodes_back(&self, process: &mut Process) {
+        self.start_nodes();
+        for number in self.numbers() {
+            let is_known = self.network.running(number).is_none_or(|life| process.lives.contains(&life));
+            let Some((link, client)) = (!is_known).then(|| self.connect(number).ok()).flatten() else { continue };
+            if let Err(error) = process.db.add_memory_node(&client) {
+                let explained = [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Fenced, ErrorKind::Closed];
+                assert!(explained.contains(&error.kind()), "adding a memory node: {}: {error}", error.kind());
+                link.close();
+                continue;
+            }
+            let is_there = |life: &NodeIdentity| self.network.running(life.node) == Some(*life);
+            process.clients.retain(|client| is_there(&client.node()));
+            process.lives.retain(is_there);
+            process.lives.push(client.node());
+            process.clients.push(client);
+            process.links.push(link);
+        }
+        self.set_process(process);
+    }
+
+    /// Loses a node, if the database survives that: all its copies are there, and its register needs no other node.
+    fn lose_node(&self, process: &Process) {
+        let mut inside = lock(&self.inside);
+        if process.db.missing_copies() > 0 || inside.losses_left == 0 {
+            return;
+        }
+        (inside.losses_left, inside.losses) = (inside.losses_left - 1, inside.losses + 1);
+        drop(inside);
+        self.crash_node();
+    }
+
+    /// Nodes that were lost although the process that had the database open needed them.
+    pub(crate) fn losses(&self) -> u64 {
+        lock(&self.inside).losses
+    }
+
     fn open_once(&self, takeover: bool) -> Result<Process, Error> {
         let mut links: Vec<Arc<dyn Link>> = Vec::new();
         let mut clients = Vec::new();
         for number in self.numbers() {
-            let link = self.network.connect(number).map_err(forebay_memory_client::Error::from)?;
-            let client = ClientOptions {
-                renew: false,
-                clock: self.network.clock(),
-                timeout: CALL_TIMEOUT,
-                ..ClientOptions::default()
-            };
-            clients.push(MemoryClient::connect(Arc::clone(&link) as Arc<dyn Link>, "simulated", client)?);
+            let (link, client) = self.connect(number)?;
+            clients.push(client);
             links.push(link);
         }
         let lives = clients.iter().map(|client| client.node()).collect();
@@ -322,7 +376,8 @@ impl Stage {
         // What one process has found expired, the next one does not find, either, as far as the clock goes on.
         self.clock.advance(0);
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let options = Options { takeover, clock, storage, ..self.drawn.engine.clone() };
+        let (storage, register) = if self.drawn.kept.is_stored() { (storage, None) } else { (None, storage) };
+        let options = Options { takeover, clock, storage, register, ..self.drawn.engine.clone() };
         let db = Db::open(&clients, options)?;
         let found = opened_at(&db);
         Ok(Process { found, db, links, clients, lives, store })
@@ -370,6 +425,11 @@ impl Stage {
         };
         let Some(process) = process else { return };
         let successor = match strike {
+            Strike::LoseNode => return self.lose_node(&process),
+            Strike::CutOff => {
+                let which = lock(&self.inside).random.below(process.links.len() as u64) as usize;
+                return process.links.get(which).iter().for_each(|link| link.close());
+            }
             Strike::Kill => {
                 process.kill();
                 None

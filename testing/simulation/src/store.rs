@@ -22,12 +22,12 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// An empty storage of this kind; `None` for a database that has none.
+    /// An empty storage of this kind, for a database or for a register; `None` for a database that needs none.
     pub(crate) fn new(kept: Kept) -> Option<Self> {
         match kept {
             Kept::OnDisk => Some(Self::Disk(SimDisk::new())),
-            Kept::InObjects => Some(Self::Objects(MemoryObjects::new())),
-            Kept::InMemory => None,
+            Kept::InObjects | Kept::InCopies { is_registered: true } => Some(Self::Objects(MemoryObjects::new())),
+            Kept::InMemory | Kept::InCopies { is_registered: false } => None,
         }
     }
 
