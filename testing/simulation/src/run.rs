@@ -42,8 +42,10 @@ pub struct RunOptions {
 }
 
 /// Counts of a run.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report {
+    /// A hash of the network's whole schedule: equal for equal runs.
+    pub fingerprint: u64,
     /// Calls.
     pub operations: u64,
     /// Failed calls that the faults explain.
@@ -81,6 +83,7 @@ pub struct Report {
 impl Report {
     /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
+        self.fingerprint ^= other.fingerprint;
         self.operations += other.operations;
         self.failed += other.failed;
         self.full += other.full;
@@ -212,6 +215,7 @@ impl Run {
         self.finish(process);
         let nested = self.stage.nested();
         (self.report.nested_steps, self.report.nested_calls) = (nested.steps, nested.calls);
+        self.report.fingerprint = self.stage.network.fingerprint();
         self.expect_whole_run();
         self.report
     }

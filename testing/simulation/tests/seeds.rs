@@ -19,6 +19,18 @@ fn seeds_pass() {
     expect("simulation", |seed| run_seed(seed, &RunOptions { operations: OPERATIONS }));
 }
 
+/// Seeds that run twice: with and without workers, storage and copies.
+const REPEATED: u64 = 16;
+const REPEATED_OPERATIONS: u64 = 1000;
+
+#[test]
+fn a_seed_always_does_the_same() {
+    for seed in 0..REPEATED {
+        let run = || run_seed(seed, &RunOptions { operations: REPEATED_OPERATIONS });
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
 #[test]
 fn images_open_and_hold_what_they_must() {
     expect("crash-images", |seed| run_images(seed, IMAGES));
