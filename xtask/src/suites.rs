@@ -2,8 +2,7 @@
 //! `cargo xtask test`.
 //!
 //! A slice is a test like any other, of the same build, wherever that can be. A suite that builds with flags of its own
-//! gets a target folder of its own, so that it does not throw away what the others built; its slice is a run of it. So is
-//! that of a suite with a profile of its own.
+//! gets a target folder of its own, so that it does not throw away what the others built; its slice is a run of it.
 
 use crate::command::{Step, Workspace};
 use crate::{Failure, Outcome, setup};
@@ -206,19 +205,9 @@ pub(crate) const SUITES: &[Suite] = &[
         folder: "testing/storage",
         toolchain: Toolchain::Stable,
         environment: &[],
-        command: &[
-            "test",
-            "--profile",
-            "servers",
-            "--package",
-            "forebay-storage-conformance",
-            "--features",
-            "servers",
-            "--test",
-            "servers",
-        ],
+        command: &["test", "--package", "forebay-storage-conformance", "--test", "storage", "--", "servers::"],
         full: &[],
-        slice: Slice::Run(&[]),
+        slice: Slice::Tests("testing/storage/tests/servers.rs"),
     },
     Suite {
         name: "redis-differential",
@@ -236,7 +225,7 @@ pub(crate) const SUITES: &[Suite] = &[
         folder: "testing/redis",
         toolchain: Toolchain::Stable,
         environment: &[],
-        command: &["test", "--package", "forebay-redis-differential", "--test", "connections", "--"],
+        command: &["test", "--package", "forebay-redis-differential", "--test", "redis", "--", "connections::"],
         full: &["--ignored"],
         slice: Slice::Nothing,
     },
@@ -314,7 +303,17 @@ pub(crate) const SUITES: &[Suite] = &[
         folder: "crates/offload",
         toolchain: Toolchain::Stable,
         environment: &[],
-        command: &["test", "--profile", "seeds", "--package", "forebay-offload", "--test", "explore", "--"],
+        command: &[
+            "test",
+            "--profile",
+            "seeds",
+            "--package",
+            "forebay-offload",
+            "--test",
+            "offload",
+            "--",
+            "explore::",
+        ],
         full: &["--include-ignored", "--nocapture"],
         slice: Slice::Tests("crates/offload/tests/explore.rs"),
     },
@@ -465,16 +464,27 @@ pub(crate) fn run(workspace: &Workspace, suite: &Suite, arguments: &[String]) ->
     if arguments.is_empty() { step.arguments(suite.full).run() } else { step.arguments(arguments).run() }
 }
 
-/// Runs the suite's slice, if it is a run of its own and what it tests is there, or says where it is among the tests.
-pub(crate) fn run_slice(workspace: &Workspace, suite: &Suite) -> Outcome {
-    let arguments = match suite.slice {
-        Slice::Nothing => return Ok(()),
-        Slice::Tests(path) => {
-            println!("==> {}: a part of it was among the tests, in {path}", suite.name);
-            return Ok(());
+/// What runs of the suites among the tests is there.
+///
+/// # Errors
+/// Of a file of tests that is not: its suite would have no slice any more.
+pub(crate) fn require_slices(workspace: &Workspace) -> Outcome {
+    for suite in SUITES {
+        if let Slice::Tests(path) = suite.slice
+            && !workspace.root().join(path).is_file()
+        {
+            return Err(Failure::Failed(format!(
+                "the slice of `{}` should be in {path}, which is not there",
+                suite.name
+            )));
         }
-        Slice::Run(arguments) => arguments,
-    };
+    }
+    Ok(())
+}
+
+/// Runs the suite's slice, if it is a run of its own and what it tests is there.
+pub(crate) fn run_slice(workspace: &Workspace, suite: &Suite) -> Outcome {
+    let Slice::Run(arguments) = suite.slice else { return Ok(()) };
     if !is_there(workspace, suite) {
         println!("\n==> {}: skipped, {} does not exist yet", suite.name, suite.folder);
         return Ok(());
@@ -532,9 +542,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_built_in_its_own_way_runs_beside_the_tests() {
-        let has_target = |suite: &Suite| suite.environment.iter().any(|entry| entry.0 == "CARGO_TARGET_DIR");
-        let own = |suite: &Suite| has_target(suite) || suite.command.contains(&"servers");
+    fn only_what_is_built_with_flags_of_its_own_runs_beside_the_tests() {
+        let own = |suite: &Suite| suite.environment.iter().any(|entry| entry.0 == "CARGO_TARGET_DIR");
         for suite in SUITES.iter().filter(|suite| suite.runs_beside_tests()) {
             assert!(own(suite), "{}: make its slice a test", suite.name);
         }

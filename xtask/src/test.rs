@@ -15,6 +15,7 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
 }
 
 fn steps(workspace: &Workspace, costs: &mut Costs, programs: &mut Programs) -> Outcome {
+    suites::require_slices(workspace)?;
     costs.note("setup", || setup::run(workspace))?;
     run_all(check::STEPS.iter().map(|step| costs.note(step.name, || (step.run)(workspace))))?;
     let scratch = Scratch::new()?;
@@ -26,9 +27,8 @@ fn steps(workspace: &Workspace, costs: &mut Costs, programs: &mut Programs) -> O
         programs.end();
         outcome
     })?;
-    for suite in suites::SUITES {
-        let run = || suites::run_slice(workspace, suite);
-        if suite.runs_beside_tests() { costs.note(suite.name, run)? } else { run()? }
+    for suite in suites::SUITES.iter().filter(|suite| suite.runs_beside_tests()) {
+        costs.note(suite.name, || suites::run_slice(workspace, suite))?;
     }
     scratch.check()
 }

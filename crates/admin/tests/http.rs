@@ -1,8 +1,6 @@
 //! What the listener answers, and what it does not put up with.
 
-mod common;
-
-use common::{full, get, say, serving};
+use crate::common::{full, get, say, serving};
 use forebay_admin::{Admin, Status};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

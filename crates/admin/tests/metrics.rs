@@ -1,8 +1,6 @@
 //! The table of metrics: what it makes, and what depends on it.
 
-mod common;
-
-use common::full;
+use crate::common::full;
 use forebay_admin::metrics;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -72,7 +70,7 @@ fn the_page_lists_the_metrics() {
         std::fs::write(&path, format!("{before}{BEGIN}{expected}{END}{after}")).unwrap();
         return;
     }
-    assert!(found == expected, "the page is old: `{REWRITE}=1 cargo test -p forebay-admin --test metrics`");
+    assert!(found == expected, "the page is old: `{REWRITE}=1 cargo test -p forebay-admin --test admin metrics`");
 }
 
 /// Metrics that a text names, as far as their names show that they are Forebay's.

@@ -1,10 +1,8 @@
 //! All that can happen to one job or two, with few faults, each at every moment; and what planted bugs do to it.
 
-mod world;
-
+use crate::world::{Settings, Step, World};
 use forebay_offload::planted::Bug;
 use stateright::{Checker, Model, Property};
-use world::{Settings, Step, World};
 
 struct Explored(Settings);
 

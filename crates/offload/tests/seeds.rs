@@ -1,9 +1,7 @@
 //! Thousands of random runs of several databases, executors and schedulers, each with faults, and then a sweep.
 
-mod world;
-
+use crate::world::{Settings, Step, World};
 use forebay_offload::planted::Bug;
-use world::{Settings, Step, World};
 
 fn run(seed: u64, bug: Option<Bug>) -> World {
     let mut random = fastrand::Rng::with_seed(seed);

@@ -1,8 +1,6 @@
 //! Databases whose jobs run in a pool of workers: all of it in this process, over the in-process fabric.
 
-mod common;
-
-use common::{Cluster, Folder, Stored, check, fill, key, open_stored, value};
+use crate::common::{Cluster, Folder, Stored, check, fill, key, open_stored, value};
 use forebay_engine::{CompactionPlace, Durability, Statistics, Syncing};
 use forebay_offload::{Policy, Weights};
 use std::time::Duration;

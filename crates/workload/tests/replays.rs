@@ -1,8 +1,6 @@
 //! Replay of traces: the model, and that it notices a faulty store.
 
-mod common;
-
-use common::{Fault, Faulty};
+use crate::common::{Fault, Faulty};
 use forebay_base::ErrorKind;
 use forebay_env::{Random, SystemClock};
 use forebay_workload::replay::{Settings, replay};

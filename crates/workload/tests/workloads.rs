@@ -1,8 +1,6 @@
 //! The workloads against a store in a map: their writes, reads and reports.
 
-mod common;
-
-use common::{Fault, Faulty};
+use crate::common::{Fault, Faulty};
 use forebay_base::ErrorKind;
 use forebay_env::SystemClock;
 use forebay_workload::bench::{self, Benchmark, Outcome, Planned, Settings};

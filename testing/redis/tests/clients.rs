@@ -3,9 +3,7 @@
 //! `cargo xtask setup` installs redis-py. `cargo xtask redis-clients` installs the others as well, and runs all of them,
 //! with those of `crates/cli/tests/serve.rs`: redis-cli and redis-benchmark.
 
-mod common;
-
-use common::serve;
+use crate::common::serve;
 use redis::{Commands, RedisResult};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,6 @@
 //! Clients that wait, subscribe, flood and vanish.
 
-mod common;
-
-use common::{ask, connect, serve, until};
+use crate::common::{ask, connect, serve, until};
 use forebay::admission::{Admission, AdmissionOptions};
 use forebay::{Options, Store};
 use forebay_env::ManualClock;

@@ -1,14 +1,12 @@
 //! Scripts that take long, are ended, or break off.
 
-mod common;
-
-use common::{ask, connect, said, serve};
+use crate::common::{ask, connect, said, serve};
 use forebay_redis_differential::client::Client;
 
 /// Asks until the answer is this.
 #[track_caller]
 fn until(client: &mut Client, words: &[&str], expected: &str) {
-    common::until(|| said(client, words).starts_with(expected));
+    crate::common::until(|| said(client, words).starts_with(expected));
 }
 
 #[test]

@@ -90,7 +90,7 @@ struct Running {
 impl Running {
     fn start(folder: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "runs_as_a_child", "--nocapture"]).env(FOLDER, folder);
+        command.args(["--exact", "kill::runs_as_a_child", "--nocapture"]).env(FOLDER, folder);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines, log: None, commit: None, is_fenced: false }

@@ -40,7 +40,7 @@ mod tests {
         assert_eq!(numbers(&bytes), [1, 2, 4, 5]);
         bytes.resize(bytes.len() + 100, 0);
         assert_eq!(numbers(&bytes), [1, 2, 4, 5]);
-        assert_eq!(numbers(&bytes[..30]), []);
+        assert!(numbers(&bytes[..30]).is_empty());
     }
 
     proptest! {

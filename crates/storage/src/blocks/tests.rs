@@ -181,7 +181,7 @@ fn a_read_brings_exactly_the_blocks_it_needs_with_one_request() {
     assert_eq!(read(&opened, 3000..3100), bytes[3000..3100]);
     assert_eq!(object.reads(), [(3 * stored, 4 * stored)]);
     assert_eq!(read(&opened, 2048..4096), bytes[2048..4096]);
-    assert_eq!(read(&opened, 7000..7000), []);
+    assert!(read(&opened, 7000..7000).is_empty());
     assert_eq!(object.reads(), []);
     // Around what is there.
     assert_eq!(read(&opened, 1000..6000), bytes[1000..6000]);

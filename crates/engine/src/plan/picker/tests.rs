@@ -252,7 +252,7 @@ fn runs_are_merged_smallest_first() {
         let runs = table.properties.segments.iter().filter(|used| vacated.contains(&used.id));
         runs.map(|used| used.live_bytes).collect::<Vec<_>>()
     };
-    assert_eq!(runs(0, 0), []);
+    assert!(runs(0, 0).is_empty());
     assert_eq!(runs(0, 1), [9, 8, 7, 6, 5]);
     assert_eq!(runs(3, 0), [9, 8, 7, 6, 5, 100, 90]);
     assert_eq!(runs(7, 0).len(), 8);

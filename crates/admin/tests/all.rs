@@ -1,0 +1,5 @@
+//! What operators get over HTTP.
+
+mod common;
+mod http;
+mod metrics;

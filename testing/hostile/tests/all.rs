@@ -1,0 +1,5 @@
+//! Each attack by itself. `onslaught.rs`, which loads the machine, is a program of its own.
+
+mod admission;
+mod attacks;
+mod decoders;

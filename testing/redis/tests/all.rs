@@ -1,0 +1,10 @@
+//! The server beside a real Redis.
+
+mod access;
+mod clients;
+mod common;
+mod connections;
+mod dumps;
+mod events;
+mod scripts;
+mod short;
