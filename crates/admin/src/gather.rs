@@ -136,6 +136,7 @@ impl Database {
         let caches = [
             ("index", statistics.index_cache.hits, statistics.index_cache.misses),
             ("block", statistics.block_cache.hits + statistics.block_cache.joined, statistics.block_cache.misses),
+            ("memory", statistics.block_cache.below_hits, statistics.block_cache.below_misses),
         ];
         Self {
             durability: settings.durability.clone(),

@@ -79,6 +79,9 @@ pub struct EngineArguments {
     /// Memory for what is read from storage; by default 64 MiB.
     #[arg(long, value_parser = units::size, value_name = "SIZE", requires = "storage")]
     block_cache: Option<u64>,
+    /// Memory of the memory nodes for the same, below that; by default 256 MiB, as long as nobody else needs it.
+    #[arg(long, value_parser = units::size, value_name = "SIZE", requires = "storage")]
+    memory_cache: Option<u64>,
     /// How objects in storage are compressed: none, lz4, zstd or zstd=LEVEL; by default lz4.
     #[arg(long, value_name = "COMPRESSION", requires = "storage")]
     compression: Option<Compression>,
@@ -266,6 +269,7 @@ impl EngineArguments {
             storage_from_level: self.storage_from_level,
             pool_share: self.pool_share.unwrap_or(usual.pool_share),
             block_cache_bytes: self.block_cache.unwrap_or(usual.block_cache_bytes),
+            memory_cache_bytes: self.memory_cache.unwrap_or(usual.memory_cache_bytes),
             compression: self.compression.unwrap_or(usual.compression),
             // A longer one is refused like any other that is too long, where options are checked.
             block_bytes: self.block_size.map_or(usual.block_bytes, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),

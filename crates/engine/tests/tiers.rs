@@ -58,10 +58,13 @@ fn counted<T>(db: &Db, work: impl FnOnce() -> T) -> (T, BlockCacheCounts) {
         hits: after.hits - before.hits,
         misses: after.misses - before.misses,
         joined: after.joined - before.joined,
+        below_hits: after.below_hits - before.below_hits,
+        below_misses: after.below_misses - before.below_misses,
         requests: after.requests - before.requests,
         requested_bytes: after.requested_bytes - before.requested_bytes,
         directory_requests: after.directory_requests - before.directory_requests,
         held_bytes: after.held_bytes,
+        below_bytes: after.below_bytes,
     };
     (made, counts)
 }
@@ -203,6 +206,59 @@ fn a_point_read_brings_a_block_of_the_length_that_was_chosen() {
 }
 
 #[test]
+fn what_the_cache_lets_go_comes_from_memory_nodes() {
+    let (cluster, objects) = (Cluster::start(64 << 20), MemoryObjects::new());
+    let db = in_storage(&cluster, &objects, 10_000, |options| Options { block_cache_bytes: 256 << 10, ..options });
+    let read_all = || {
+        for number in (0..10_000).step_by(7) {
+            assert_eq!(db.get(&key(number)).unwrap(), Some(value(number, 0, 400)));
+        }
+    };
+    let ((), first) = counted(&db, read_all);
+    assert!(first.requests > 200 && first.below_bytes > 3 << 20, "{first:?}");
+    let ((), second) = counted(&db, read_all);
+    assert_eq!(second.requests, 0, "{second:?}");
+    assert!(second.below_hits > 200, "{second:?}");
+    // A scan neither asks nor fills it.
+    let (found, scan) = counted(&db, || scanned(&db, false));
+    assert_eq!(found.len(), 10_000);
+    assert!(
+        scan.below_misses + scan.below_hits <= 16 && scan.below_bytes <= second.below_bytes + (128 << 10),
+        "{scan:?}"
+    );
+    db.close().unwrap();
+    drop(db);
+    crate::common::eventually("its memory goes with the session", || {
+        cluster.client().node_statistics().unwrap().leased_extents == 0
+    });
+}
+
+#[test]
+fn memory_that_others_need_is_not_kept_for_reads() {
+    let node = forebay_memory_node::Options::with_memory(8 << 20);
+    let cluster = Cluster::start_with(forebay_memory_node::Options { extent_bytes: Some(256 << 10), ..node });
+    let objects = MemoryObjects::new();
+    let db = cluster.open(Options {
+        storage_from_level: Some(2),
+        write_buffer_bytes: 64 << 10,
+        block_cache_bytes: 64 << 10,
+        memory_cache_bytes: 64 << 20,
+        ..options(&objects)
+    });
+    let records = 20_000;
+    let mut random = Random::seeded(1);
+    for number in 0..records {
+        db.put(&key(number), &value(number, 0, 1000)).unwrap();
+        let other = random.below(number + 1);
+        assert_eq!(db.get(&key(other)).unwrap(), Some(value(other, 0, 1000)));
+    }
+    let counts = db.statistics().block_cache;
+    assert!(counts.below_hits > 0, "{counts:?}");
+    // A quarter is left alone.
+    assert!(counts.below_bytes <= 6 << 20, "{counts:?}");
+}
+
+#[test]
 fn a_scan_reads_ahead_in_long_requests() {
     let (cluster, objects) = (Cluster::start(64 << 20), MemoryObjects::new());
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }] {
@@ -333,7 +389,8 @@ fn objects_that_no_version_names_are_deleted() {
 fn an_object_that_is_gone_is_a_successors_doing_or_damage() {
     let objects = MemoryObjects::new();
     // Nothing that was read stays, and the two owners' memory nodes know nothing of each other.
-    let options = || Options { block_cache_bytes: 0, background_threads: 0, ..options(&objects.handle()) };
+    let options =
+        || Options { block_cache_bytes: 0, memory_cache_bytes: 0, background_threads: 0, ..options(&objects.handle()) };
     let (first, second) = (Cluster::start(16 << 20), Cluster::start(16 << 20));
     let fill = |db: &Db, version| {
         (0..100).for_each(|number| db.put(&key(number), &value(number, version, 500)).unwrap());

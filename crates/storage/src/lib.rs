@@ -38,7 +38,7 @@ pub mod store;
 
 pub use blocks::{
     Asked, BlockCache, BlockCacheCounts, BlockCacheOptions, BlockDirectory, BlockEncoder, BlockObject, BlockOptions,
-    BlockWriter, Compression,
+    BlockWriter, Compression, LowerFloor,
 };
 pub use counts::StorageCounts;
 pub use disk::{Disk, DiskEntry, DiskFault, DiskFile, OsDisk, SimDisk};

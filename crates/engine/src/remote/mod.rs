@@ -8,6 +8,7 @@ pub(crate) mod endpoints;
 pub(crate) mod index_cache;
 pub(crate) mod kept;
 pub(crate) mod members;
+pub(crate) mod memory_floor;
 pub(crate) mod node_part;
 pub(crate) mod objects;
 pub(crate) mod offloading;

@@ -8,6 +8,7 @@ use crate::durable::register::{Claimed, Register};
 use crate::durable::restore::{self, Logs, Restored, Restorer};
 use crate::durable::storage_log::StorageLog;
 use crate::remote::kept::Kept;
+use crate::remote::memory_floor::MemoryFloor;
 use crate::remote::objects::Objects;
 use crate::remote::owner::Owner;
 use crate::remote::segment::Node;
@@ -22,7 +23,7 @@ use crate::work::shard::Shard;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_memory_client::MemoryClient;
-use forebay_storage::{BlockCache, Recovery as LogRecovery, Storage};
+use forebay_storage::{BlockCache, LowerFloor, Recovery as LogRecovery, Storage};
 use forebay_table::{DatabaseIdentity, StorageRoot, StoreConfig, Version};
 use std::sync::Arc;
 
@@ -147,7 +148,9 @@ impl Taker<'_> {
     ) -> Result<Vec<Restored>> {
         let root = StorageRoot { database: self.identity.database, epoch };
         let mut restorer = Restorer { root, knows_memory: self.copies.are_known, options: self.options, recovery };
-        let cache = Arc::new(BlockCache::new(self.options.block_cache())?);
+        let below = MemoryFloor::new(self.nodes, self.options)?;
+        let below = below.map(|floor| floor as Arc<dyn LowerFloor>);
+        let cache = Arc::new(BlockCache::over(self.options.block_cache(), below)?);
         let mut restored = Vec::with_capacity(committed.versions.len());
         let places = self.owners.iter().zip(self.nodes.iter().cycle());
         for (((owner, node), version), shard) in places.zip(&committed.versions).zip(0..) {

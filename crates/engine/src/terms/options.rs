@@ -255,6 +255,9 @@ pub struct Options {
     pub pool_share: u32,
     /// Bytes of the cache of what was read from storage.
     pub block_cache_bytes: u64,
+    /// Bytes of memory nodes, in all, that keep blocks that were read from storage, for when the cache has let them go. It takes
+    /// only memory that nobody else needs. With 0 it takes none.
+    pub memory_cache_bytes: u64,
     /// How what is written to storage is compressed.
     pub compression: Compression,
     /// Bytes of the blocks that are written to storage, before compression: a power of two from 1 KiB to 1 MiB. What is
@@ -320,6 +323,7 @@ impl Default for Options {
             storage_from_level: None,
             pool_share: 1,
             block_cache_bytes: 64 << 20,
+            memory_cache_bytes: 256 << 20,
             compression: Compression::default(),
             block_bytes: BlockOptions::default().block_bytes,
             point_index: PointIndexOptions::default(),

@@ -2,6 +2,7 @@
 
 use super::directory::BlockDirectory;
 use super::fetch::Object;
+use super::floor::LowerFloor;
 use super::object::BlockObject;
 use super::shared::{BlockCacheCounts, BlockCacheOptions, Shared};
 use crate::error::{Error, Result};
@@ -25,7 +26,15 @@ impl BlockCache {
     /// # Errors
     /// When the operating system refuses a thread.
     pub fn new(options: BlockCacheOptions) -> Result<Self> {
-        let shared = Arc::new(Shared::new(options)?);
+        Self::over(options, None)
+    }
+
+    /// The same, over a floor that is asked before the storage.
+    ///
+    /// # Errors
+    /// As [`BlockCache::new`].
+    pub fn over(options: BlockCacheOptions, below: Option<Arc<dyn LowerFloor>>) -> Result<Self> {
+        let shared = Arc::new(Shared::new(options, below)?);
         let mut cache = Self { shared, threads: Vec::with_capacity(options.threads) };
         for number in 0..options.threads {
             let shared = Arc::clone(&cache.shared);
@@ -80,6 +89,11 @@ impl BlockCache {
             }
         }
         Err(Error::corrupt(name, "the object's footer changed while it was read"))
+    }
+
+    /// Has the floor below let go of half of what it has.
+    pub fn shrink_below(&self) {
+        self.shared.shrink_below();
     }
 
     /// What it has done so far.

@@ -96,13 +96,24 @@ impl Fetch {
         self.blocks.clone().map(|block| length(&self.object.directory.place_of(block))).sum()
     }
 
-    /// Reads the blocks with one request, and decodes them.
-    pub fn read(&self) -> Result<Vec<Bytes>> {
+    /// The lengths of the blocks, as they are stored.
+    pub fn stored_lengths(&self) -> Vec<u32> {
+        self.blocks.clone().map(|block| length(&self.object.directory.place_of(block)) as u32).collect()
+    }
+
+    /// Reads the blocks with one request, as they are stored.
+    pub fn read(&self) -> Result<Bytes> {
         let Object { reader, directory, .. } = &*self.object;
         let start = directory.place_of(self.blocks.start).start;
         let mut stored = vec![0; self.stored_bytes() as usize];
         reader.read_at(start, &mut stored)?;
-        let mut rest = Bytes::from(stored);
+        Ok(Bytes::from(stored))
+    }
+
+    /// The blocks, from what is stored of them.
+    pub fn decode(&self, stored: Bytes) -> Result<Vec<Bytes>> {
+        let directory = &self.object.directory;
+        let mut rest = stored;
         let is_one = self.blocks.len() == 1;
         let block = |number: u32| {
             let bytes = length(&directory.place_of(number)) as usize;

@@ -6,6 +6,8 @@
 //!   BlockObject ──▸ BlockCache ──▸ Fetch ──▸ ObjectReader  read by ranges of the bytes before compression
 //!        │             │             │
 //!    directory    blocks held    one request for blocks that lie side by side, which all wait for who want one of them
+//!                      ┆
+//!                  LowerFloor      blocks as they are stored, in memory elsewhere
 //! ```
 //!
 //! A range is asked for ([`BlockObject::ask`]), begun and waited for later, so that several requests are in flight and a
@@ -18,6 +20,7 @@ mod compression;
 mod directory;
 mod encoder;
 mod fetch;
+mod floor;
 mod object;
 mod options;
 mod shared;
@@ -29,6 +32,7 @@ pub use cache::BlockCache;
 pub use compression::Compression;
 pub use directory::BlockDirectory;
 pub use encoder::BlockEncoder;
+pub use floor::LowerFloor;
 pub use object::{Asked, BlockObject};
 pub use options::{BlockOptions, MAX_ABOUT_BYTES, MAX_BLOCK_BYTES, MIN_BLOCK_BYTES};
 pub use shared::{BlockCacheCounts, BlockCacheOptions};

@@ -12,6 +12,7 @@
 //! 3. The lock of `under_way` is taken before a request's own. No lock is held during a request.
 
 use super::fetch::{Fetch, Object};
+use super::floor::{LowerFloor, MOST_BLOCKS};
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
@@ -62,7 +63,11 @@ pub struct BlockCacheCounts {
     pub misses: u64,
     /// Blocks that were on their way already when they were wanted.
     pub joined: u64,
-    /// Requests for blocks.
+    /// Of these, blocks that came from the floor below.
+    pub below_hits: u64,
+    /// Blocks that the floor below was asked for in vain.
+    pub below_misses: u64,
+    /// Requests to the storage for blocks.
     pub requests: u64,
     /// Bytes that they asked for, as stored.
     pub requested_bytes: u64,
@@ -70,6 +75,8 @@ pub struct BlockCacheCounts {
     pub directory_requests: u64,
     /// Bytes that are held now.
     pub held_bytes: u64,
+    /// Bytes that the floor below keeps now.
+    pub below_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,6 +109,7 @@ pub(super) enum Wanted {
 /// What the cache, its threads and its objects share.
 pub(super) struct Shared {
     blocks: Blocks,
+    below: Option<Arc<dyn LowerFloor>>,
     under_way: Mutex<HashMap<BlockKey, Arc<Fetch>>>,
     queue: Mutex<Queue>,
     has_work: Condvar,
@@ -110,6 +118,8 @@ pub(super) struct Shared {
     hits: AtomicU64,
     misses: AtomicU64,
     joined: AtomicU64,
+    below_hits: AtomicU64,
+    below_misses: AtomicU64,
     requests: AtomicU64,
     requested_bytes: AtomicU64,
     directory_requests: AtomicU64,
@@ -128,7 +138,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(super) fn new(options: BlockCacheOptions) -> Result<Self> {
+    pub(super) fn new(options: BlockCacheOptions, below: Option<Arc<dyn LowerFloor>>) -> Result<Self> {
         let capacity = options.capacity_bytes;
         let shards = (capacity / LEAST_SHARD_BYTES).clamp(1, MOST_SHARDS);
         let layout = OptionsBuilder::new()
@@ -140,6 +150,7 @@ impl Shared {
             layout.map_err(|error| Error::new(ErrorKind::Invalid, "make", "a block cache", error.to_string()))?;
         Ok(Self {
             blocks: Cache::with_options(layout, ByBytes, BuildHasherDefault::default(), DefaultLifecycle::default()),
+            below,
             under_way: Mutex::default(),
             queue: Mutex::default(),
             has_work: Condvar::new(),
@@ -148,6 +159,8 @@ impl Shared {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             joined: AtomicU64::new(0),
+            below_hits: AtomicU64::new(0),
+            below_misses: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             requested_bytes: AtomicU64::new(0),
             directory_requests: AtomicU64::new(0),
@@ -160,10 +173,13 @@ impl Shared {
             hits: get(&self.hits),
             misses: get(&self.misses),
             joined: get(&self.joined),
+            below_hits: get(&self.below_hits),
+            below_misses: get(&self.below_misses),
             requests: get(&self.requests),
             requested_bytes: get(&self.requested_bytes),
             directory_requests: get(&self.directory_requests),
             held_bytes: self.blocks.weight(),
+            below_bytes: self.below.as_ref().map_or(0, |below| below.held_bytes()),
         }
     }
 
@@ -252,9 +268,14 @@ impl Shared {
         if !fetch.claim() {
             return;
         }
-        add(&self.requests, 1);
-        add(&self.requested_bytes, fetch.stored_bytes());
-        let read = fetch.read();
+        let below = self.below.as_deref().filter(|_| fetch.blocks.len() <= MOST_BLOCKS);
+        let (read, stored) = match below.and_then(|below| self.read_below(below, fetch)) {
+            Some(blocks) => (Ok(blocks), None),
+            None => match self.read_storage(fetch) {
+                Ok((blocks, stored)) => (Ok(blocks), Some(stored)),
+                Err(error) => (Err(error), None),
+            },
+        };
         if let Ok(blocks) = &read {
             for (block, bytes) in fetch.blocks.clone().zip(blocks) {
                 self.blocks.insert(BlockKey { object: fetch.object.id, block }, bytes.clone());
@@ -262,6 +283,32 @@ impl Shared {
         }
         forget(&mut lock(&self.under_way), fetch);
         fetch.complete(read);
+        if let (Some(below), Some(stored)) = (below, stored) {
+            below.keep(fetch.object.id, fetch.blocks.start, &fetch.stored_lengths(), &stored);
+        }
+    }
+
+    /// The blocks of a request from the floor below; `None` when it does not have all of them, undamaged.
+    fn read_below(&self, below: &dyn LowerFloor, fetch: &Fetch) -> Option<Vec<Bytes>> {
+        let mut stored = vec![0; fetch.stored_bytes() as usize];
+        let is_there = below.bring(fetch.object.id, fetch.blocks.clone(), &mut stored);
+        // What is damaged is not there.
+        let blocks = if is_there { fetch.decode(Bytes::from(stored)).ok() } else { None };
+        let count = if blocks.is_some() { &self.below_hits } else { &self.below_misses };
+        add(count, fetch.blocks.len() as u64);
+        blocks
+    }
+
+    /// The blocks of a request from the storage, and what is stored of them.
+    fn read_storage(&self, fetch: &Fetch) -> Result<(Vec<Bytes>, Bytes)> {
+        add(&self.requests, 1);
+        add(&self.requested_bytes, fetch.stored_bytes());
+        let stored = fetch.read()?;
+        Ok((fetch.decode(stored.clone())?, stored))
+    }
+
+    pub(super) fn shrink_below(&self) {
+        self.below.iter().for_each(|below| below.let_go());
     }
 
     /// A number that no other object has here.

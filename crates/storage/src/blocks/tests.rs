@@ -422,3 +422,98 @@ proptest! {
         }
     }
 }
+
+/// A floor that keeps what it is given, and says what it was asked for.
+#[derive(Debug, Default)]
+struct Cellar {
+    blocks: Mutex<std::collections::BTreeMap<(u64, u32), Vec<u8>>>,
+    asked: Mutex<Vec<Range<u32>>>,
+}
+
+impl LowerFloor for Cellar {
+    fn bring(&self, object: u64, blocks: Range<u32>, stored: &mut [u8]) -> bool {
+        lock(&self.asked).push(blocks.clone());
+        let kept = lock(&self.blocks);
+        let found: Option<Vec<&Vec<u8>>> = blocks.map(|block| kept.get(&(object, block))).collect();
+        let Some(found) = found else { return false };
+        stored.copy_from_slice(&found.into_iter().flatten().copied().collect::<Vec<u8>>());
+        true
+    }
+
+    fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8]) {
+        let mut rest = stored;
+        for (block, &length) in (first..).zip(lengths) {
+            let (bytes, after) = rest.split_at(length as usize);
+            rest = after;
+            lock(&self.blocks).insert((object, block), bytes.to_vec());
+        }
+    }
+
+    fn let_go(&self) {
+        lock(&self.blocks).clear();
+    }
+
+    fn held_bytes(&self) -> u64 {
+        lock(&self.blocks).values().map(|bytes| bytes.len() as u64).sum()
+    }
+}
+
+/// An object of twenty blocks, over a cache that holds none and a floor.
+fn over_a_cellar() -> (Arc<Cellar>, Arc<Watched>, BlockCache, BlockObject, Vec<u8>) {
+    let bytes = sample(20 * BLOCK_BYTES as usize);
+    let object = Watched::new(encoded(Compression::Lz4, b"", &bytes));
+    let cellar = Arc::<Cellar>::default();
+    let options = BlockCacheOptions { capacity_bytes: 0, threads: 0, request_bytes: 1 << 20 };
+    let cache = BlockCache::over(options, Some(Arc::clone(&cellar) as Arc<dyn LowerFloor>)).unwrap();
+    let opened = open(&cache, &object);
+    (cellar, object, cache, opened, bytes)
+}
+
+#[test]
+fn what_the_floor_below_has_is_not_asked_of_the_storage() {
+    let (cellar, object, cache, opened, bytes) = over_a_cellar();
+    let border = 3 * BLOCK_BYTES as usize;
+    for _ in 0..3 {
+        assert_eq!(read(&opened, border - 5..border + 5), bytes[border - 5..border + 5]);
+    }
+    assert_eq!(object.reads().len(), 1);
+    let counts = cache.counts();
+    assert_eq!((counts.below_hits, counts.below_misses, counts.requests), (4, 2, 1));
+    assert_eq!(counts.below_bytes, cellar.held_bytes());
+    // A part is not enough.
+    assert_eq!(read(&opened, border - 5..border + 5 + BLOCK_BYTES as usize).len(), 10 + BLOCK_BYTES as usize);
+    assert_eq!(object.reads().len(), 1);
+    cache.shrink_below();
+    assert_eq!(read(&opened, border..border + 5), bytes[border..border + 5]);
+    assert_eq!(object.reads().len(), 1);
+}
+
+#[test]
+fn long_requests_pass_the_floor_below() {
+    let (cellar, object, _cache, opened, bytes) = over_a_cellar();
+    for _ in 0..2 {
+        assert_eq!(read(&opened, 0..5 * BLOCK_BYTES as usize), bytes[..5 * BLOCK_BYTES as usize]);
+    }
+    assert_eq!(object.reads().len(), 2);
+    assert!(lock(&cellar.asked).is_empty());
+    assert_eq!(cellar.held_bytes(), 0);
+}
+
+#[test]
+fn what_is_damaged_below_is_read_from_the_storage_again() {
+    let (cellar, object, cache, opened, bytes) = over_a_cellar();
+    assert_eq!(read(&opened, 0..9), bytes[..9]);
+    let good = lock(&cellar.blocks).clone();
+    for (name, kept) in &good {
+        for bit in (0..kept.len() * 8).step_by(7) {
+            let mut bad = kept.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            lock(&cellar.blocks).insert(*name, bad);
+            object.reads();
+            assert_eq!(read(&opened, 0..9), bytes[..9], "bit {bit}");
+            assert_eq!(object.reads().len(), 1);
+            assert_eq!(lock(&cellar.blocks)[name], *kept, "it is mended");
+        }
+    }
+    assert_eq!(cache.counts().below_hits, 0);
+}

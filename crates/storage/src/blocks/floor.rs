@@ -1,0 +1,26 @@
+//! A floor below the cache: slower than it, faster than the storage.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Most blocks of a request whose blocks are kept below: those of point reads. What a scan reads would only wash them out.
+pub(super) const MOST_BLOCKS: usize = 4;
+
+/// Memory that keeps blocks as they are stored, for when the cache has let them go. It may let go of any block at any
+/// time, and may be gone: nothing depends on it but speed. Objects are known by the numbers that the cache gives them, which
+/// are used once.
+pub trait LowerFloor: fmt::Debug + Send + Sync {
+    /// Fills `stored` with these blocks of an object, one behind the other. False when it does not have all of them: then what
+    /// `stored` holds means nothing. Whoever asks checks what comes.
+    fn bring(&self, object: u64, blocks: Range<u32>, stored: &mut [u8]) -> bool;
+
+    /// Keeps blocks of an object, from `first` on, which have these lengths in bytes and lie one behind the other in `stored`;
+    /// or does not.
+    fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8]);
+
+    /// Lets go of half of what it has: the memory is needed.
+    fn let_go(&self);
+
+    /// Bytes of blocks that it keeps now.
+    fn held_bytes(&self) -> u64;
+}
