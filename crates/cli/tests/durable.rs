@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const PLAN: &str = "FOREBAY_DURABLE_PLAN";
@@ -307,6 +308,37 @@ fn the_process_and_one_memory_node_of_two_are_killed() {
             child.kill().unwrap();
         });
         check(&copies.open(), durable, false, &format!("round {round}, node {lost}"));
+    }
+}
+
+/// Memory of a dead node stays mapped here and takes what is written to it. Once anybody can know that the node is dead, no
+/// write is acknowledged there any more, whether or not this process has noticed.
+#[test]
+fn nothing_is_acknowledged_at_a_memory_node_that_is_dead() {
+    for round in 0..rounds() {
+        let folder = Folder::new();
+        let (node, address) = start_node(&places()[0], "--memory=256MiB");
+        let store = open("memory", text(&folder.0), &address);
+        let acknowledged = AtomicU64::new(0);
+        let (when_dead, last) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for number in 0.. {
+                    if store.put(&key(0, number), &[7; 100]).is_err() {
+                        return acknowledged.load(Ordering::Relaxed);
+                    }
+                    acknowledged.store(number + 1, Ordering::Release);
+                }
+                0
+            });
+            while acknowledged.load(Ordering::Acquire) < 100 * (round % 10 + 1) {
+                std::thread::yield_now();
+            }
+            // Returns when it is gone.
+            drop(node);
+            (acknowledged.load(Ordering::Acquire), writer.join().unwrap())
+        });
+        // One may have been confirmed before, and counted after.
+        assert!(last <= when_dead + 1, "round {round}: {last} acknowledged, {when_dead} when the node was dead");
     }
 }
 

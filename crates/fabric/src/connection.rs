@@ -20,10 +20,10 @@ pub enum Incoming {
 pub trait Transport: Send {
     /// The doorbell was rung for what is in the queue. Some of it may end at once.
     fn flush(&mut self, queue: &mut WorkQueue);
-    /// A read of `length` bytes at `from` is about to be posted. A back end whose reads are loads may have
-    /// the processor begin with them; nothing is counted, and nothing fails.
-    fn approach(&mut self, _from: RemoteAddress, _length: usize) {}
-    /// Whether the node has not begun to take this grant back. A back end whose target checks each operation has
+    /// A read or a write of `length` bytes at `target` is about to be posted. A back end where that is a copy by this
+    /// thread may have the processor bring the lines near; nothing is counted, and nothing fails.
+    fn approach(&mut self, _target: RemoteAddress, _length: usize) {}
+    /// Whether the node lives and has not begun to take this grant back. A back end whose target checks each operation has
     /// nothing to add.
     ///
     /// # Errors

@@ -126,16 +126,17 @@ impl Endpoint {
         self.arena.put(slot);
     }
 
-    /// Says that a read of `length` bytes at `from` will be posted at once. Where a read is a copy by this
+    /// Says that a read or a write of `length` bytes at `target` will be posted soon. Where that is a copy by this
     /// thread, the memory comes near meanwhile; elsewhere nothing happens.
     #[inline]
-    pub fn approach(&mut self, from: RemoteAddress, length: usize) {
-        self.transport.approach(from, length);
+    pub fn approach(&mut self, target: RemoteAddress, length: usize) {
+        self.transport.approach(target, length);
     }
 
     /// Confirms that the writes under this key that have completed took effect before the node began to take the
-    /// grant back. Where revocation is enforced, a completion says that already. Where it is cooperative, a thread
-    /// that stood still in the middle of a copy may end it long after: its completion alone says nothing.
+    /// grant back, and before anybody could know of the node's death. Where revocation is enforced, a completion says that
+    /// already. Where it is cooperative, a thread that stood still in the middle of a copy may end it long after, and the
+    /// memory of a dead node still takes writes: a completion alone says nothing.
     ///
     /// # Errors
     /// [`Error::AccessDenied`] when the node has begun to take the grant back, [`Error::PeerLost`].

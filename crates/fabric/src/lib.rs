@@ -22,7 +22,7 @@
 //! the key is in progress and none can begin. Where it is cooperative (shared memory), the peer is
 //! asked to let go, and the memory must not be used for anything else until
 //! [`Revocation::is_complete`]. There an operation may complete after the revocation has begun:
-//! [`Endpoint::confirm`] tells.
+//! [`Endpoint::confirm`] tells, and so it does of a node that died.
 //!
 //! # Operations
 //!

@@ -4,7 +4,7 @@
 
 use crate::pages::{self, HUGE_PAGE_BYTES};
 use crate::prefetch::prefetch_line;
-use crate::words::{copy_in, copy_out};
+use crate::words::{copy_across, copy_in, copy_out, store_word};
 use crate::{Error, stream};
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
@@ -36,19 +36,23 @@ impl Mapping {
         Self::map(length, None, 0, true)
     }
 
-    /// `length` bytes of zeros in a memory file that can be passed to other processes.
-    pub(crate) fn memory_file(name: &str, length: usize) -> Result<Self, Error> {
+    /// `length` bytes of zeros in a memory file that can be passed to other processes, with these seals beside its usual
+    /// ones.
+    pub(crate) fn memory_file(name: &str, length: usize, seals: SealFlags) -> Result<Self, Error> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|e| Error::io("creating a memory file", e))?;
         rustix::fs::ftruncate(&file, length as u64).map_err(|e| Error::io("sizing a memory file", e))?;
         // It is made with access for all: who was given it for reading could open it again for writing.
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)
             .map_err(|e| Error::io("saying who may open a memory file", e))?;
+        let mapping = Self::map(length, Some(file), 0, true)?;
         // A peer that holds the file must not be able to cut it: touching what is cut off kills. Nor may it add seals:
         // they would keep others from writing.
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(|e| Error::io("sealing a memory file", e))?;
-        Self::map(length, Some(file), 0, true)
+        if let Some(file) = &mapping.file {
+            rustix::fs::fcntl_add_seals(file, seals | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+                .map_err(|e| Error::io("sealing a memory file", e))?;
+        }
+        Ok(mapping)
     }
 
     /// Maps `length` bytes from `offset` (a multiple of the page size) of a memory file that
@@ -190,11 +194,16 @@ impl Mapping {
             return false;
         }
         // Mappings begin at pages.
-        if length >= STREAMED_BYTES && at % 8 == offset % 8 {
+        if at % 8 == offset % 8 {
             // SAFETY: both ranges are within mappings that live as long as `self` and `source`, this one is
             // writable, and both start at the same place within a word.
             unsafe {
-                stream::copy(source.base.as_ptr().add(offset as usize), self.base.as_ptr().add(at as usize), length)
+                let from = source.base.as_ptr().add(offset as usize);
+                let to = self.base.as_ptr().add(at as usize);
+                match length >= STREAMED_BYTES {
+                    true => stream::copy(from, to, length),
+                    false => copy_across(from, to, length, |to, word| store_word(to, word)),
+                }
             };
             return true;
         }

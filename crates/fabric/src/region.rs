@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::memory::Mapping;
 use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::SealFlags;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -30,9 +31,18 @@ impl Region {
     pub fn allocate(length: usize, backing: Backing) -> Result<Self, Error> {
         let mapping = match backing {
             Backing::Private => Mapping::anonymous(length)?,
-            Backing::Shareable => Mapping::memory_file("forebay", length)?,
+            Backing::Shareable => Mapping::memory_file("forebay", length, SealFlags::empty())?,
         };
         Ok(Self(Arc::new(mapping)))
+    }
+
+    /// Allocates `length` bytes of zeros in a memory file that other processes can only read: this mapping stays the only one
+    /// for writing.
+    ///
+    /// # Errors
+    /// As [`Region::allocate`]; [`Error::Io`] also from kernels that do not know the seal (before 5.1).
+    pub(crate) fn allocate_for_readers(length: usize) -> Result<Self, Error> {
+        Ok(Self(Arc::new(Mapping::memory_file("forebay-page", length, SealFlags::FUTURE_WRITE)?)))
     }
 
     /// A region over `length` bytes from `offset` of a memory file that a peer passed. The offset

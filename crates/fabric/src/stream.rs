@@ -5,8 +5,9 @@
 //! words are not torn, but the processor does not keep them in order with others: that is restored before the copy and
 //! behind it.
 
-use crate::words::{part_in, part_out, ragged};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::words::copy_across;
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+use crate::words::store_word;
 
 /// Copies between memory that others may read and write, past the caches: the lines that are written are not read
 /// before, and take no place in a cache.
@@ -15,40 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The aligned words that hold the `length` bytes at `from`, and those at `to`, must be valid, the latter writable;
 /// this process must only access them as atomic words; and both lie alike within them: `from % 8 == to % 8`.
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
-    // As in `copy_in`, also for the stores that pass the caches.
     settle();
-    std::sync::atomic::fence(Ordering::Release);
-    let front = ragged(to.addr(), length);
-    // SAFETY: all offsets stay below `length`; words are read and written where both are aligned, and a part never
-    // crosses the end of its word.
-    unsafe {
-        let part = |at: usize, length: usize| {
-            let mut bytes = [0; 8];
-            part_out(from.add(at), bytes.as_mut_ptr(), length);
-            part_in(bytes.as_ptr(), to.add(at), length);
-        };
-        let word = |at: usize| (*from.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
-        if front > 0 {
-            part(0, front);
-        }
-        let mut at = front;
-        while at + 64 <= length {
-            let words: [u64; 8] = std::array::from_fn(|i| word(at + 8 * i));
-            for (i, word) in words.into_iter().enumerate() {
-                store_past_caches(to.add(at + 8 * i).cast(), word);
-            }
-            at += 64;
-        }
-        while at + 8 <= length {
-            store_past_caches(to.add(at).cast(), word(at));
-            at += 8;
-        }
-        if at < length {
-            part(at, length - at);
-        }
-    }
-    // As in `copy_out`; and whoever is told that the copy is done sees all of it.
-    std::sync::atomic::fence(Ordering::Acquire);
+    // SAFETY: the caller's contract; the words that are stored to are those of the copy.
+    unsafe { copy_across(from, to, length, |to, word| store_past_caches(to, word)) };
+    // Whoever is told that the copy is done sees all of it.
     settle();
 }
 
@@ -66,7 +37,7 @@ unsafe fn store_past_caches(to: *mut u64, word: u64) {
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     // SAFETY: the caller's contract.
     unsafe {
-        (*to.cast::<AtomicU64>()).store(word, Ordering::Relaxed);
+        store_word(to, word);
     }
 }
 

@@ -120,6 +120,60 @@ pub(crate) unsafe fn copy_in(private: *const u8, shared: *mut u8, length: usize)
     }
 }
 
+/// Copies between memory on both sides of which others may read and write, with `store` for each whole word that is
+/// written.
+///
+/// # Safety
+/// The aligned words that hold the `length` bytes at `from`, and those at `to`, must be valid, the latter writable;
+/// this process must only access them as atomic words; both lie alike within them: `from % 8 == to % 8`; and `store`
+/// stores to the aligned, writable word that it is given, and to nothing else.
+#[inline]
+pub(crate) unsafe fn copy_across(from: *const u8, to: *mut u8, length: usize, store: impl Fn(*mut u64, u64)) {
+    // As in `copy_in`.
+    std::sync::atomic::fence(Ordering::Release);
+    let front = ragged(to.addr(), length);
+    // SAFETY: all offsets stay below `length`; words are read and written where both are aligned, and a part never
+    // crosses the end of its word.
+    unsafe {
+        let part = |at: usize, length: usize| {
+            let mut bytes = [0; 8];
+            part_out(from.add(at), bytes.as_mut_ptr(), length);
+            part_in(bytes.as_ptr(), to.add(at), length);
+        };
+        let word = |at: usize| (*from.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
+        if front > 0 {
+            part(0, front);
+        }
+        let mut at = front;
+        while at + 64 <= length {
+            let words: [u64; 8] = std::array::from_fn(|i| word(at + 8 * i));
+            for (i, word) in words.into_iter().enumerate() {
+                store(to.add(at + 8 * i).cast(), word);
+            }
+            at += 64;
+        }
+        while at + 8 <= length {
+            store(to.add(at).cast(), word(at));
+            at += 8;
+        }
+        if at < length {
+            part(at, length - at);
+        }
+    }
+    // As in `copy_out`.
+    std::sync::atomic::fence(Ordering::Acquire);
+}
+
+/// Stores a word that others may read.
+///
+/// # Safety
+/// `to` must be aligned, valid for writes, and only be accessed atomically by this process.
+#[inline]
+pub(crate) unsafe fn store_word(to: *mut u64, word: u64) {
+    // SAFETY: the caller's contract.
+    unsafe { (*to.cast::<AtomicU64>()).store(word, Ordering::Relaxed) };
+}
+
 /// Copies a part of a word in. The other bytes of the word stay, or become what another thread or
 /// process makes them meanwhile.
 ///

@@ -371,6 +371,21 @@ fn a_closed_link_fails_its_endpoints() {
     eventually(|| !link.is_alive());
 }
 
+/// The end of a link is no later for who asks whether a write was in time than for the node.
+#[test]
+fn nothing_is_confirmed_once_the_node_has_ended_the_link() {
+    let mut pair = pair();
+    let region = pair.listener.allocate(8192).unwrap();
+    let keys = [0, 4096].map(|offset| pair.peer.grant(&region, offset, 4096, Rights::ALL).unwrap());
+    pair.endpoint.write(keys[0].at(0), &[1; 8]).unwrap();
+    // The other key was not used by this endpoint.
+    keys.iter().for_each(|key| pair.endpoint.confirm(key).unwrap());
+    pair.peer.close();
+    for key in &keys {
+        assert!(matches!(pair.endpoint.confirm(key), Err(Error::PeerLost { .. })));
+    }
+}
+
 #[test]
 fn what_is_no_socket_is_not_replaced() {
     let path = socket_path();

@@ -24,7 +24,7 @@ use crate::durable::shipping::whole_records;
 use crate::remote::endpoints::Taken;
 use crate::remote::segment::{Remote, Segment};
 use crate::terms::planted::{Bug, instead_when_planted, planted};
-use crate::terms::statistics::add;
+use crate::terms::statistics::{add, add_alone};
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::shared::Tree;
@@ -64,6 +64,16 @@ struct Shipping {
     open: Option<Arc<Segment>>,
     /// Parts that are not written to any more, oldest first, each with its last number.
     closed: Vec<(Arc<Segment>, SequenceNumber)>,
+    /// Empty but while something is shipped. Kept for its room.
+    cargo: Cargo,
+}
+
+/// What is shipped at once.
+#[derive(Debug, Default)]
+struct Cargo {
+    /// Memtables that are not shipped as far as they are published, oldest first.
+    buffers: Vec<Arc<Buffer>>,
+    shipments: Vec<Shipment>,
 }
 
 /// How far the log is shipped.
@@ -78,8 +88,10 @@ struct Position {
 }
 
 /// Bytes of a memtable's block on their way to a part.
+#[derive(Debug)]
 struct Shipment {
-    buffer: Arc<Buffer>,
+    /// The place of the memtable in the cargo.
+    buffer: usize,
     /// Bytes from the block's start.
     from: u64,
     length: u64,
@@ -95,7 +107,7 @@ impl Log {
         Self {
             durable: AtomicU64::new(reached.0),
             lead: Lead::default(),
-            shipping: Mutex::new(Shipping { at, open: None, closed }),
+            shipping: Mutex::new(Shipping { at, open: None, closed, cargo: Cargo::default() }),
             spare: Mutex::default(),
         }
     }
@@ -119,20 +131,28 @@ impl Log {
 
     /// Ships all that is published. When that fails, the next ship begins at the same record.
     fn ship(&self, tree: &Tree, commits: &Commits) -> Result<()> {
-        let (buffers, number) = {
-            let (view, number) = tree.present();
-            (view.buffers().cloned().collect::<Vec<_>>(), number)
-        };
         let mut shipping = lock(&self.shipping);
+        let mut cargo = std::mem::take(&mut shipping.cargo);
+        let shipped = self.ship_with(&mut cargo, &mut shipping, tree, commits);
+        cargo.buffers.clear();
+        cargo.shipments.clear();
+        shipping.cargo = cargo;
+        shipped
+    }
+
+    fn ship_with(&self, cargo: &mut Cargo, shipping: &mut Shipping, tree: &Tree, commits: &Commits) -> Result<()> {
         let mut at = shipping.at;
         let reached = at.reached;
-        let mut shipments = Vec::new();
-        // Oldest first.
-        for buffer in buffers.into_iter().rev() {
+        let (view, number) = tree.present();
+        let is_left = |buffer: &&Arc<Buffer>| {
+            let is_shipped = buffer.memtable.last_sequence().is_some_and(|last| last <= reached);
+            buffer.memtable.base() < number && !is_shipped
+        };
+        cargo.buffers.extend(view.buffers().filter(is_left).cloned());
+        drop(view);
+        cargo.buffers.reverse();
+        for (place, buffer) in cargo.buffers.iter().enumerate() {
             let base = buffer.memtable.base();
-            if base >= number || buffer.memtable.last_sequence().is_some_and(|last| last <= at.reached) {
-                continue;
-            }
             let inserted = buffer.memtable.inserted(number)?;
             let last = SequenceNumber(base.0.saturating_add(inserted.count));
             let bytes = buffer.memtable.inserted_prefix().get(..inserted.bytes as usize).unwrap_or_default();
@@ -142,21 +162,21 @@ impl Log {
                 shipping.close(at.reached);
             }
             while let Some(rest) = bytes.get(from as usize..).filter(|rest| !rest.is_empty()) {
-                let (segment, length, reached) = self.place(&mut shipping, &mut at, rest, last, tree, commits)?;
+                let (segment, length, reached) = self.place(shipping, &mut at, rest, last, tree, commits)?;
                 let to = at.used_bytes;
-                shipments.push(Shipment { buffer: Arc::clone(&buffer), from, length, segment, to });
+                cargo.shipments.push(Shipment { buffer: place, from, length, segment, to });
                 from += length;
                 at = Position { reached, block: (base, from), used_bytes: to + length };
             }
         }
-        send(tree, &shipments)?;
-        add(&tree.counters.log_groups, 1);
-        add(&tree.counters.log_records, at.reached.0.saturating_sub(reached.0));
-        add(&tree.counters.log_bytes, shipments.iter().map(|shipment| shipment.length).sum());
+        send(tree, cargo)?;
+        // One ships at a time.
+        add_alone(&tree.counters.log_groups, 1);
+        add_alone(&tree.counters.log_records, at.reached.0.saturating_sub(reached.0));
+        add_alone(&tree.counters.log_bytes, cargo.shipments.iter().map(|shipment| shipment.length).sum());
         shipping.at = at;
-        drop(shipping);
         // Release: whoever learns of the number may tell it to others.
-        self.durable.fetch_max(number.0, Ordering::Release);
+        self.durable.store(number.0.max(self.durable.load(Ordering::Relaxed)), Ordering::Release);
         Ok(())
     }
 
@@ -276,39 +296,45 @@ fn make_part(bytes: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>>
 }
 
 /// Sends records to their parts at all members of the shard. Returns when all of them have the records, or are left out.
-fn send(tree: &Tree, shipments: &[Shipment]) -> Result<()> {
-    if shipments.is_empty() {
+fn send(tree: &Tree, cargo: &Cargo) -> Result<()> {
+    if cargo.shipments.is_empty() {
         return Ok(());
     }
-    let first = if planted(Bug::AcknowledgeAtFirstCopy) { 1 } else { usize::MAX };
-    let mut members: Vec<_> = tree.remote.active().take(first).collect();
-    // As readers of several nodes: no thread holds an endpoint of one node and waits for one of an earlier node.
-    members.sort_by_key(|member| member.memory_node().number());
-    // All are under way before the first is waited for: the waits share one round trip.
-    let underway: Vec<_> = members.iter().map(|member| (*member, post(member, shipments))).collect();
     let mut failed = Vec::new();
-    for (member, posted) in underway {
-        let sent = posted.and_then(|mut endpoint| arrive(&mut endpoint, member, shipments));
-        if let Err(error) = sent.or_else(|error| send_again(member, shipments, error)) {
-            failed.push((member, error));
-        }
-    }
+    let members = send_beyond(None, tree, cargo, &mut failed);
     match failed.first() {
         // It is rather this process that is cut off: nobody is left out.
-        Some((_, error)) if failed.len() == members.len() => Err(error.clone()),
-        _ => failed.iter().try_for_each(|(member, error)| tree.remote.leave_out(member.member(), error)),
+        Some((_, error)) if failed.len() == members => Err(error.clone()),
+        _ => failed.iter().try_for_each(|(member, error)| tree.remote.leave_out(*member, error)),
     }
+}
+
+/// Sends to those members whose memory nodes have higher numbers than `beyond`: all are under way before the first is
+/// waited for, so the waits share one round trip. As readers of several nodes, no thread holds an endpoint of one node
+/// and waits for one of an earlier node. Returns how many members these are, and adds those that failed.
+fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, failed: &mut Vec<(usize, Error)>) -> usize {
+    let number = |member: &&Arc<Remote>| (member.memory_node().number(), member.member());
+    let first = if planted(Bug::AcknowledgeAtFirstCopy) { 1 } else { usize::MAX };
+    let members = tree.remote.active().take(first);
+    let Some(member) = members.filter(|member| Some(number(member)) > beyond).min_by_key(number) else { return 0 };
+    let posted = post(member, cargo);
+    let others = send_beyond(Some(number(&member)), tree, cargo, failed);
+    let sent = posted.and_then(|mut endpoint| arrive(&mut endpoint, member, cargo));
+    if let Err(error) = sent.or_else(|error| send_again(member, cargo, error)) {
+        failed.push((member.member(), error));
+    }
+    1 + others
 }
 
 /// Sends again over other endpoints what failed over one that broke. Nobody knows what arrived, so it is the same bytes to the
 /// same places.
-fn send_again(member: &Remote, shipments: &[Shipment], mut error: Error) -> Result<()> {
+fn send_again(member: &Remote, cargo: &Cargo, mut error: Error) -> Result<()> {
     for _ in 0..REOPENS {
         if !member.may_retry(&error) {
             break;
         }
         tracing::debug!(%error, "shipping the log again over a new endpoint");
-        let sent = post(member, shipments).and_then(|mut endpoint| arrive(&mut endpoint, member, shipments));
+        let sent = post(member, cargo).and_then(|mut endpoint| arrive(&mut endpoint, member, cargo));
         match sent {
             Ok(()) => return Ok(()),
             Err(again) => error = again,
@@ -318,9 +344,11 @@ fn send_again(member: &Remote, shipments: &[Shipment], mut error: Error) -> Resu
 }
 
 /// Posts records to their parts at a member, with one doorbell.
-fn post<'m>(member: &'m Remote, shipments: &[Shipment]) -> Result<Taken<'m>> {
+fn post<'m>(member: &'m Remote, cargo: &Cargo) -> Result<Taken<'m>> {
     let mut endpoint = member.foreground().take()?;
-    for shipment @ Shipment { buffer, from, length, to, .. } in shipments {
+    for shipment @ Shipment { buffer, from, length, to, .. } in &cargo.shipments {
+        let buffer = cargo.buffers.get(*buffer);
+        let buffer = buffer.ok_or_else(|| Error::invalid("a shipment of a memtable that is not in the cargo"))?;
         let mut done = 0;
         while done < *length {
             let piece = (*length - done).min(PIECE_BYTES);
@@ -334,15 +362,15 @@ fn post<'m>(member: &'m Remote, shipments: &[Shipment]) -> Result<Taken<'m>> {
 }
 
 /// Waits until what was posted has arrived.
-fn arrive(endpoint: &mut Endpoint, member: &Remote, shipments: &[Shipment]) -> Result<()> {
-    while endpoint.outstanding() > 0 {
-        if let Outcome::Done(Some(slot)) = endpoint.wait()?.result? {
-            endpoint.release(slot);
-        }
-    }
+fn arrive(endpoint: &mut Endpoint, member: &Remote, cargo: &Cargo) -> Result<()> {
+    endpoint.wait_all(|_, outcome| if let Outcome::Done(slot) = outcome { slot } else { None })?;
     // Whoever took over may have read these parts before this thread, which stood still, ended its copy.
-    for shipment in shipments {
+    for shipment in &cargo.shipments {
         endpoint.confirm(&shipment.part_at(member)?.at(0)?.key)?;
+    }
+    if let Some(last @ Shipment { length, to, .. }) = cargo.shipments.last() {
+        // Whatever is shipped next goes behind it.
+        endpoint.approach(last.part_at(member)?.at(to + length)?, *length as usize);
     }
     Ok(())
 }

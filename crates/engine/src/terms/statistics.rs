@@ -307,6 +307,11 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
+/// Adds to a counter that nobody else adds to meanwhile: no locked instruction.
+pub(crate) fn add_alone(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
 /// Reads a counter.
 pub(crate) fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)

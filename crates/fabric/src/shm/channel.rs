@@ -135,18 +135,18 @@ impl Channel {
         }
     }
 
-    /// Waits up to `limit` for a whole frame.
+    /// Waits up to `limit` for a whole frame, and the file that comes with it.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::Protocol`].
-    pub(super) fn receive_within(&self, limit: Duration) -> Result<Vec<u8>, Error> {
+    pub(super) fn receive_within(&self, limit: Duration) -> Result<(Vec<u8>, Option<OwnedFd>), Error> {
         let clock = SystemClock::new();
         let mut buffer = vec![0; MAX_FRAME_BYTES];
         loop {
             match self.receive(&mut buffer) {
-                Received::Packet(length, _) => {
+                Received::Packet(length, file) => {
                     buffer.truncate(length);
-                    return Ok(buffer);
+                    return Ok((buffer, file));
                 }
                 Received::Ended(cause) => return Err(Error::lost("the node", cause)),
                 Received::Nothing => {}

@@ -1,4 +1,4 @@
-//! Frames on the sockets of the shared-memory back end.
+//! Frames on the sockets of the shared-memory back end (`docs/formats/shm-frame.md`).
 //!
 //! A socket keeps the boundaries of what is sent, so one packet is one frame. A node and a process
 //! of the same machine exchange them through the kernel, which neither loses nor damages bytes:
@@ -7,10 +7,12 @@
 //! ```text
 //! header                                        bodies by type
 //!  0  4  length of the whole frame               1  open link        —
-//!  4  1  version (1)                             2  open endpoint    8 link, 16 token, 4 endpoint
+//!  4  1  version (2)                             2  open endpoint    8 link, 16 token, 4 endpoint
 //!  5  1  type                                    3  link opened      4 node, 8 incarnation,
-//!  6  2  zero                                                        8 link, 16 token
-//!  8     body                                    4  endpoint opened  —
+//!  6  2  zero                                                        8 link, 16 token; with the
+//!  8     body                                                        memory file of `notice` as a
+//!                                                                    descriptor
+//!                                                4  endpoint opened  —
 //!                                                5  refused          1 error kind's code, text (UTF-8)
 //!                                                6  grant            20 key, 1 rights, 3 zero,
 //!                                                                    8 offset, 8 length; with the
@@ -29,7 +31,8 @@ use crate::rpc::{get_key, put_key};
 use crate::{AccessKey, Rights};
 use forebay_base::{DecodeError, Reader, Writer};
 
-const VERSION: u8 = 1;
+/// 1 passed no memory file when a link was opened.
+pub(super) const VERSION: u8 = 2;
 /// Bytes in front of a body.
 pub(super) const HEADER_BYTES: usize = 8;
 /// Longest message.
@@ -223,26 +226,26 @@ mod tests {
         let secret = "ab".repeat(16);
         let token = u128::from_le_bytes([0xcd; 16]);
         let expected = [
-            (Frame::OpenLink, "0800000001010000".into()),
+            (Frame::OpenLink, "0800000002010000".into()),
             (
                 Frame::OpenEndpoint { link: 3, token, endpoint: 4 },
-                format!("24000000010200000300000000000000{}04000000", "cd".repeat(16)),
+                format!("24000000020200000300000000000000{}04000000", "cd".repeat(16)),
             ),
             (
                 Frame::LinkOpened { node: 1, incarnation: 2, link: 3, token },
-                format!("2c000000010300000100000002000000000000000300000000000000{}", "cd".repeat(16)),
+                format!("2c000000020300000100000002000000000000000300000000000000{}", "cd".repeat(16)),
             ),
-            (Frame::EndpointOpened, "0800000001040000".into()),
-            (Frame::Refused { status: 8, text: "no" }, "0b00000001050000086e6f".into()),
+            (Frame::EndpointOpened, "0800000002040000".into()),
+            (Frame::Refused { status: 8, text: "no" }, "0b00000002050000086e6f".into()),
             (
                 Frame::Grant { key, rights: Rights::ALL, offset: 4096, length: 8192 },
-                format!("300000000106000002010000{secret}0700000000100000000000000020000000000000"),
+                format!("300000000206000002010000{secret}0700000000100000000000000020000000000000"),
             ),
-            (Frame::GrantTaken { key, status: 4 }, format!("1d0000000107000002010000{secret}04")),
-            (Frame::Revoke { key }, format!("1c0000000108000002010000{secret}")),
-            (Frame::Released { key }, format!("1c0000000109000002010000{secret}")),
-            (Frame::Immediate(7), "0c000000010a000007000000".into()),
-            (Frame::Message(b"hi"), "0a000000010b00006869".into()),
+            (Frame::GrantTaken { key, status: 4 }, format!("1d0000000207000002010000{secret}04")),
+            (Frame::Revoke { key }, format!("1c0000000208000002010000{secret}")),
+            (Frame::Released { key }, format!("1c0000000209000002010000{secret}")),
+            (Frame::Immediate(7), "0c000000020a000007000000".into()),
+            (Frame::Message(b"hi"), "0a000000020b00006869".into()),
         ];
         for (frame, bytes) in expected {
             assert_eq!(hex(frame), bytes, "{frame:?}");
@@ -261,7 +264,7 @@ mod tests {
             assert!(Frame::decode(&good[..cut]).is_err());
         }
         let mut newer = good;
-        newer[4] = 2;
+        newer[4] = VERSION + 1;
         assert!(Frame::decode(&newer).is_err());
     }
 

@@ -3,7 +3,8 @@
 //! A thread waits at the control socket, takes in what the node says, and marks the link dead when
 //! the socket ends: the node's memory stays mapped here and would answer for a dead node. An
 //! endpoint that does not find a key takes in frames itself, because the node may have told the
-//! key faster, through memory, than that thread was scheduled.
+//! key faster, through memory, than that thread was scheduled. Whether there is anything to be taken in that takes something
+//! back, a page of the node tells ([`Notice`]).
 //!
 //! Letting go of a revoked grant: it leaves the link's table, then each endpoint's. Endpoints hold
 //! their table while they use it, so when the last removal is done nobody uses the mapping, it is
@@ -11,6 +12,7 @@
 
 use super::channel::{Channel, Received, decode, display};
 use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::notice::Notice;
 use super::offered::{Offered, is_written};
 use crate::{AccessKey, CountsRegistry, Error, GrantTable, NodeIdentity, Region, Rights};
 use forebay_base::ErrorKind;
@@ -40,6 +42,7 @@ pub(super) struct Shared {
     pub(super) offered: Offered,
     /// Grants of the node to this process, mapped here.
     received: GrantTable,
+    pub(super) notice: Notice,
     endpoints: Mutex<Vec<Weak<Attached>>>,
     next_endpoint: AtomicU32,
     pub(super) counts: CountsRegistry,
@@ -55,12 +58,22 @@ pub(super) struct Attached {
 
 /// Opens a link; it lives until [`Shared::end`].
 pub(super) fn open(path: &Path) -> Result<Arc<Shared>, Error> {
+    let shared = introduced(path)?;
+    let watcher = Arc::clone(&shared);
+    forebay_env::thread::spawn("forebay-shm-link", move || watcher.watch())
+        .map_err(|e| Error::io("starting a link's thread", e))?;
+    Ok(shared)
+}
+
+/// A link that no thread watches yet.
+pub(super) fn introduced(path: &Path) -> Result<Arc<Shared>, Error> {
     let control = Channel::connect(path, PATIENCE)?;
-    let answer = introduce(&control, Frame::OpenLink, path)?;
+    let (answer, file) = introduce(&control, Frame::OpenLink, path)?;
     let Frame::LinkOpened { node, incarnation, link, token } = decode(&answer)? else {
         return Err(Error::Protocol(format!("{} did not open the link", display(path))));
     };
-    let shared = Arc::new(Shared {
+    let file = file.ok_or_else(|| Error::Protocol("a link was opened without its node's page".into()))?;
+    Ok(Arc::new(Shared {
         path: path.to_path_buf(),
         identity: NodeIdentity { node, incarnation },
         number: link,
@@ -71,25 +84,22 @@ pub(super) fn open(path: &Path) -> Result<Arc<Shared>, Error> {
         cause: OnceLock::new(),
         offered: Offered::default(),
         received: GrantTable::new(),
+        notice: Notice::of_file(file)?,
         endpoints: Mutex::default(),
         next_endpoint: AtomicU32::new(1),
         counts: CountsRegistry::default(),
-    });
-    let watcher = Arc::clone(&shared);
-    forebay_env::thread::spawn("forebay-shm-link", move || watcher.watch())
-        .map_err(|e| Error::io("starting a link's thread", e))?;
-    Ok(shared)
+    }))
 }
 
-/// Says what a new socket is for and returns the node's answer.
-fn introduce(channel: &Channel, frame: Frame<'_>, path: &Path) -> Result<Vec<u8>, Error> {
+/// Says what a new socket is for and returns the node's answer, with the file beside it.
+fn introduce(channel: &Channel, frame: Frame<'_>, path: &Path) -> Result<(Vec<u8>, Option<OwnedFd>), Error> {
     // A node that lets nobody in says so before it was asked.
     let sent = channel.send(&[&frame.encode()], None, PATIENCE);
     let answer = channel.receive_within(PATIENCE).map_err(|cause| match sent.err().unwrap_or(cause) {
         Error::PeerLost { cause, .. } => Error::lost(display(path), cause),
         other => other,
     })?;
-    if let Frame::Refused { status, text } = decode(&answer)? {
+    if let Frame::Refused { status, text } = decode(&answer.0)? {
         let kind = ErrorKind::from_code(status).unwrap_or(ErrorKind::Unsupported);
         return Err(Error::Remote { kind, message: text.into() });
     }
@@ -116,9 +126,11 @@ impl Shared {
     /// Takes in all frames that the node has sent so far.
     fn catch_up(&self) {
         let mut buffer = lock(&self.inbound);
+        // What is counted by now is in the socket.
+        let count = self.notice.now();
         while self.is_alive() {
             let result = match self.control.receive(&mut buffer) {
-                Received::Nothing => return,
+                Received::Nothing => return self.notice.taken_in(count),
                 Received::Ended(cause) => return self.end(cause),
                 Received::Packet(length, file) => {
                     decode(buffer.get(..length).unwrap_or_default()).and_then(|frame| self.handle(frame, file))
@@ -182,9 +194,20 @@ impl Shared {
         }
     }
 
-    /// Whether the node has not asked for this grant so far. What it asked for is in the socket at the latest when its
-    /// call to take the grant back returns.
-    pub(super) fn confirm(&self, key: &AccessKey) -> Result<(), Error> {
+    /// Whether what this thread wrote under a key was there before the node began to take the grant back, and before it
+    /// died. Without a system call and without a line that other threads write, unless there is something to take in.
+    #[inline]
+    pub(super) fn confirm(&self, key: &AccessKey, attached: &Attached) -> Result<(), Error> {
+        // In this order: see `notice`.
+        if self.notice.is_unchanged() && self.is_alive() && attached.known.hold().knows(key) {
+            return Ok(());
+        }
+        self.ask(key)
+    }
+
+    /// The same, from the socket.
+    #[cold]
+    fn ask(&self, key: &AccessKey) -> Result<(), Error> {
         self.catch_up();
         let is_granted = self.received.hold().knows(key);
         match (self.is_alive(), is_granted) {
@@ -213,7 +236,7 @@ impl Shared {
         let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
         let channel = Channel::connect(&self.path, PATIENCE)?;
         let frame = Frame::OpenEndpoint { link: self.number, token: self.token, endpoint };
-        let answer = introduce(&channel, frame, &self.path)?;
+        let (answer, _) = introduce(&channel, frame, &self.path)?;
         if decode(&answer)? != Frame::EndpointOpened {
             return Err(Error::Protocol(format!("{} did not open the endpoint", display(&self.path))));
         }

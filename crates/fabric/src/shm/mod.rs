@@ -11,6 +11,7 @@
 //!   │ endpoint      ◄─ its socket: messages, immediates ────►      │                    │
 //!   │    └─► mapped region  ═════ one memory file ═════════  region │                    │
 //!   │        region         ═════ one memory file ═════════  mapped region ◄─ peer      │
+//!   │ confirm ◄─ read-only  ═════ one page of the node ════  it lives, has taken back   │
 //!   └──────────────────────────┘                           └────────────────────────────┘
 //! ```
 //!
@@ -29,7 +30,8 @@
 //!
 //! **Revocation** is cooperative: the other side is asked, stops every use of the mapping, unmaps
 //! it and says so ([`Revocation::is_complete`](crate::Revocation::is_complete)); when its process
-//! ends first, that is as good.
+//! ends first, that is as good. The node also tells in memory that it has asked, so
+//! [`Endpoint::confirm`](crate::Endpoint::confirm) takes two loads (`notice`).
 //!
 //! **A dead node's memory would still answer**, so the end of the sockets is what tells: it fails
 //! every endpoint of the link with [`Error::PeerLost`]. The link's thread sees that end as soon as
@@ -43,6 +45,7 @@ mod events;
 mod frame;
 mod handle;
 mod link;
+mod notice;
 mod offered;
 mod peer;
 mod server;

@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::events::{Events, Item, Unread};
 use super::frame::{Frame, MAX_MESSAGE_BYTES};
+use super::notice::Page;
 use super::offered::{Offered, file_for};
 use crate::admission::Origin;
 use crate::transport::{Peer, Revocation};
@@ -10,8 +11,7 @@ use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddr
 use forebay_env::HashMap;
 use forebay_env::sync::lock;
 use rustix::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// How long the node waits for a client that does not take in what is sent to it.
@@ -26,45 +26,67 @@ pub(super) struct ShmPeer {
     /// What an endpoint must know to join the link.
     pub(super) token: u128,
     origin: Origin,
-    alive: AtomicBool,
+    /// Set once the link has ended. Who ends it meanwhile waits.
+    ended: OnceLock<()>,
     pub(super) control: Arc<Channel>,
-    endpoints: Mutex<HashMap<EndpointId, Arc<Channel>>>,
+    /// `None` once they are shut down.
+    endpoints: Mutex<Option<HashMap<EndpointId, Arc<Channel>>>>,
     /// Grants of this node to the client.
     pub(super) offered: Offered,
     /// Grants of the client to this node, mapped here.
     pub(super) received: GrantTable,
     pub(super) unread: Arc<Unread>,
+    /// Where all clients see that something was taken back.
+    page: Page,
     events: Arc<Events>,
 }
 
 impl ShmPeer {
-    pub(super) fn new((id, token): (PeerId, u128), origin: Origin, control: Arc<Channel>, events: Arc<Events>) -> Self {
+    pub(super) fn new(
+        (id, token): (PeerId, u128),
+        origin: Origin,
+        control: Arc<Channel>,
+        page: Page,
+        events: Arc<Events>,
+    ) -> Self {
         Self {
             id,
             token,
             origin,
-            alive: AtomicBool::new(true),
+            ended: OnceLock::new(),
             control,
-            endpoints: Mutex::default(),
+            endpoints: Mutex::new(Some(HashMap::default())),
             offered: Offered::default(),
             received: GrantTable::new(),
             unread: Arc::default(),
+            page,
             events,
         }
     }
 
-    /// Ends the link: every socket, grant and mapping of it.
+    /// Ends the link: every socket, grant and mapping of it. When this returns, all of that is done, whoever began it.
     pub(super) fn end(&self, cause: Error) {
-        if !self.alive.swap(false, Ordering::AcqRel) {
-            return;
+        let mut is_first = false;
+        self.ended.get_or_init(|| {
+            is_first = true;
+            self.control.shutdown();
+            for channel in lock(&self.endpoints).take().unwrap_or_default().values() {
+                channel.shutdown();
+            }
+            // Behind the end of the sockets, where clients find it, and before the grants are found to be gone.
+            self.page.taken_back();
+            self.offered.end();
+            self.received.revoke_all();
+        });
+        if is_first {
+            self.events.push(Item::Left { peer: self.id, cause });
         }
-        self.control.shutdown();
-        for channel in std::mem::take(&mut *lock(&self.endpoints)).values() {
-            channel.shutdown();
-        }
-        self.offered.end();
-        self.received.revoke_all();
-        self.events.push(Item::Left { peer: self.id, cause });
+    }
+
+    /// While this is held, nobody joins, and the end of the link waits.
+    #[cfg(all(test, not(miri)))]
+    pub(super) fn hold_endpoints(&self) -> impl Drop {
+        lock(&self.endpoints)
     }
 
     /// Takes an endpoint into the link.
@@ -73,9 +95,7 @@ impl ShmPeer {
     /// [`Error::Invalid`] when there is one of that number, or too many.
     pub(super) fn join(&self, endpoint: EndpointId, channel: &Arc<Channel>) -> Result<(), Error> {
         let mut endpoints = lock(&self.endpoints);
-        if !self.is_alive() {
-            return Err(self.lost());
-        }
+        let Some(endpoints) = &mut *endpoints else { return Err(self.lost()) };
         if endpoints.len() >= MAX_ENDPOINTS || endpoints.contains_key(&endpoint) {
             return Err(Error::Invalid(format!("endpoint {} is one too many on its link", endpoint.0)));
         }
@@ -85,7 +105,7 @@ impl ShmPeer {
 
     /// Takes an endpoint out of the link.
     pub(super) fn leave(&self, endpoint: EndpointId) {
-        lock(&self.endpoints).remove(&endpoint);
+        lock(&self.endpoints).as_mut().and_then(|endpoints| endpoints.remove(&endpoint));
     }
 
     fn lost(&self) -> Error {
@@ -93,7 +113,8 @@ impl ShmPeer {
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Result<Arc<Channel>, Error> {
-        lock(&self.endpoints).get(&endpoint).cloned().ok_or_else(|| self.lost())
+        let endpoints = lock(&self.endpoints);
+        endpoints.as_ref().and_then(|endpoints| endpoints.get(&endpoint)).cloned().ok_or_else(|| self.lost())
     }
 
     /// Sends to the client; one that does not take things in loses its link.
@@ -141,6 +162,8 @@ impl Peer for ShmPeer {
             // The client was not asked: only the end of the link takes the memory from it.
             self.end(cause);
         }
+        // Behind the frame, or the end of the link.
+        self.page.taken_back();
         Ok(revocation)
     }
 
@@ -179,7 +202,7 @@ impl Peer for ShmPeer {
     }
 
     fn is_alive(&self) -> bool {
-        self.alive.load(Ordering::Acquire)
+        self.ended.get().is_none()
     }
 
     fn close(&self) {

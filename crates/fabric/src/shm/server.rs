@@ -14,6 +14,7 @@
 use super::channel::{Channel, Door, Received, decode};
 use super::events::{Events, Item};
 use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::notice::Page;
 use super::offered::is_written;
 use super::peer::ShmPeer;
 use crate::admission::{Identity, Origin, Tally, Turned, Users};
@@ -58,6 +59,7 @@ pub(super) struct Server {
     users: Users,
     tally: Arc<Tally>,
     identity: NodeIdentity,
+    page: Page,
     epoll: OwnedFd,
     events: Arc<Events>,
     stopping: Arc<AtomicBool>,
@@ -101,6 +103,7 @@ impl Server {
             users,
             tally,
             identity,
+            page: Page::new()?,
             epoll,
             events,
             stopping,
@@ -117,6 +120,9 @@ impl Server {
 
     /// Serves until told to stop; then ends all links.
     pub(super) fn run(mut self) {
+        let living = self.page.live();
+        let _living =
+            living.inspect_err(|error| tracing::warn!(%error, "clients ask the node's sockets for what it takes back"));
         let mut happened = Vec::with_capacity(64);
         while !self.stopping.load(Ordering::Acquire) {
             let tick = (self.newcomers > 0 || !self.accepting).then_some(&TICK);
@@ -317,14 +323,20 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
         let Role::Newcomer { origin, .. } = &connection.role else { return Ok(()) };
         let (origin, control) = (origin.clone(), Arc::clone(&connection.channel));
-        let peer = Arc::new(ShmPeer::new((PeerId(link), token), origin, control, Arc::clone(&self.events)));
+        let (page, events) = (self.page.clone(), Arc::clone(&self.events));
+        let peer = Arc::new(ShmPeer::new((PeerId(link), token), origin, control, page, events));
+        let NodeIdentity { node, incarnation } = self.identity;
+        let opened = Frame::LinkOpened { node, incarnation, link, token }.encode();
+        // Nothing was sent before, so there is room.
+        if !connection.channel.try_send(&[&opened], Some(self.page.file()?))? {
+            return Err(Error::Protocol("a newcomer's socket has no room".into()));
+        }
         connection.role = Role::Control(Arc::clone(&peer));
         self.newcomers -= 1;
         self.tally.admitted();
         self.links.insert(link, Arc::clone(&peer));
         self.events.push(Item::Joined(peer));
-        let NodeIdentity { node, incarnation } = self.identity;
-        self.answer(number, Frame::LinkOpened { node, incarnation, link, token })
+        Ok(())
     }
 
     fn open_endpoint(&mut self, number: u64, link: u64, token: u128, id: EndpointId) -> Result<(), Error> {

@@ -1,17 +1,22 @@
 //! A node among hostile clients: whatever comes in at its socket, it serves the others.
 
 use super::channel::{Channel, Received};
-use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::events::Events;
+use super::frame::{Frame, MAX_FRAME_BYTES, VERSION};
+use super::notice::{Notice, Page};
 use super::offered::file_for;
-use super::{connect, listen};
-use crate::transport::{Event, Listener};
-use crate::{AccessKey, Backing, EndpointOptions, Region, Rights};
+use super::peer::ShmPeer;
+use super::{connect, link, listen};
+use crate::transport::{Event, Listener, Peer};
+use crate::{AccessKey, Backing, EndpointOptions, Error, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
-use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{MemfdFlags, Mode, SealFlags};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::MprotectFlags;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(10);
@@ -24,15 +29,16 @@ fn socket_path(name: &str) -> PathBuf {
 fn raw_link(path: &Path) -> (Channel, u64, u128) {
     let control = Channel::connect(path, LONG).unwrap();
     control.send(&[&Frame::OpenLink.encode()], None, LONG).unwrap();
-    let answer = control.receive_within(LONG).unwrap();
+    let (answer, file) = control.receive_within(LONG).unwrap();
     let Ok(Frame::LinkOpened { link, token, .. }) = Frame::decode(&answer) else { panic!("no link") };
+    assert!(file.is_some());
     (control, link, token)
 }
 
 fn raw_endpoint(path: &Path, link: u64, token: u128, endpoint: u32) -> Result<Channel, u8> {
     let channel = Channel::connect(path, LONG).unwrap();
     channel.send(&[&Frame::OpenEndpoint { link, token, endpoint }.encode()], None, LONG).unwrap();
-    let answer = channel.receive_within(LONG).unwrap();
+    let (answer, _) = channel.receive_within(LONG).unwrap();
     match Frame::decode(&answer) {
         Ok(Frame::EndpointOpened) => Ok(channel),
         Ok(Frame::Refused { status, .. }) => Err(status),
@@ -54,7 +60,7 @@ fn is_closed(channel: &Channel) -> bool {
 
 fn grant_status(control: &Channel, frame: Frame<'_>, file: Option<BorrowedFd<'_>>) -> u8 {
     control.send(&[&frame.encode()], file, LONG).unwrap();
-    match Frame::decode(&control.receive_within(LONG).unwrap()) {
+    match Frame::decode(&control.receive_within(LONG).unwrap().0) {
         Ok(Frame::GrantTaken { status, .. }) => status,
         other => panic!("answered with {other:?}"),
     }
@@ -84,7 +90,7 @@ fn random_packets_harm_nobody_else() {
             if random.one_in(3, 4) && packet.len() >= 8 {
                 let length = (packet.len() as u32).to_le_bytes();
                 packet[..4].copy_from_slice(&length);
-                packet[4..8].copy_from_slice(&[1, random.below(13) as u8, 0, 0]);
+                packet[4..8].copy_from_slice(&[VERSION, random.below(13) as u8, 0, 0]);
             }
             // The node may have closed the socket already.
             let _ = channel.try_send(&[&packet], Some(region.file().unwrap()));
@@ -110,6 +116,167 @@ fn nobody_joins_the_link_of_another() {
     assert_eq!(raw_endpoint(&path, link + 1, token, 1).err(), denied);
     let _first = raw_endpoint(&path, link, token, 1).unwrap();
     assert_eq!(raw_endpoint(&path, link, token, 1).err(), Some(ErrorKind::Invalid.code()));
+}
+
+/// Bytes of a node's page: the thread, and how often something was taken back.
+fn on_page(page: &Region) -> (u64, u64) {
+    (page.load(0).unwrap(), page.load(8).unwrap())
+}
+
+#[test]
+fn a_node_tells_in_memory_that_it_lives_and_has_taken_something_back() {
+    let path = socket_path("page");
+    let mut listener = listen(&path, 1).unwrap();
+    let control = Channel::connect(&path, LONG).unwrap();
+    control.send(&[&Frame::OpenLink.encode()], None, LONG).unwrap();
+    let file = control.receive_within(LONG).unwrap().1.unwrap();
+    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let page = Region::from_received(file, 0, 4096, false).unwrap();
+    let (thread, count) = on_page(&page);
+    assert!((1..1 << 30).contains(&thread) && count == 0);
+
+    let granted = listener.allocate(4096).unwrap();
+    let key = peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
+    assert_eq!(on_page(&page), (thread, 0));
+    let _revocation = peer.revoke(key).unwrap();
+    assert_eq!(on_page(&page), (thread, 1));
+    // What is counted is at the socket already.
+    let frames = [control.receive_within(LONG).unwrap().0, control.receive_within(LONG).unwrap().0];
+    assert_eq!(Frame::decode(&frames[1]), Ok(Frame::Revoke { key }));
+    peer.close();
+    assert_eq!(on_page(&page), (thread, 2));
+    assert!(is_closed(&control));
+    drop(listener);
+    assert_eq!(on_page(&page), (0, 2));
+}
+
+#[test]
+fn nobody_but_its_node_writes_a_page() {
+    let page = Page::new().unwrap();
+    let file = page.file().unwrap();
+    let again = |flags| {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap()
+    };
+    for file in [file.try_clone_to_owned().unwrap(), again(OFlags::RDWR)] {
+        assert!(rustix::io::pwrite(&file, &[1; 8], 8).is_err());
+        assert!(Region::from_received(file.try_clone().unwrap(), 0, 4096, true).is_err());
+        let read = Region::from_received(file, 0, 4096, false).unwrap();
+        assert!(read.store(8, 1).is_err());
+        // SAFETY: the range is the mapping; nothing is written to it, whatever the kernel answers.
+        let opened = unsafe { rustix::mm::mprotect(read.as_ptr().as_ptr().cast(), 4096, MprotectFlags::WRITE) };
+        assert!(opened.is_err());
+    }
+    page.taken_back();
+    assert_eq!(on_page(&Region::from_received(again(OFlags::RDONLY), 0, 4096, false).unwrap()), (0, 1));
+}
+
+/// The kernel tells that a node is dead, whose thread tells nothing any more.
+#[test]
+fn a_thread_that_ends_without_a_word_is_told_to_be_dead() {
+    let page = Page::new().unwrap();
+    let notice = Notice::of_file(page.file().unwrap().try_clone_to_owned().unwrap()).unwrap();
+    assert!(!notice.is_unchanged());
+    let end = |keeps: bool| {
+        std::thread::scope(|scope| {
+            let node = scope.spawn(|| {
+                let living = page.live().unwrap();
+                let was_unchanged = notice.is_unchanged();
+                if keeps {
+                    std::mem::forget(living);
+                }
+                was_unchanged
+            });
+            assert!(node.join().unwrap() && !notice.is_unchanged());
+        });
+    };
+    end(false);
+    end(true);
+    end(false);
+}
+
+/// Whoever ends a link finds it ended, also when another thread has begun to end it.
+#[test]
+fn the_second_to_end_a_link_waits_for_the_first() {
+    let path = socket_path("ends");
+    let mut listener = listen(&path, 1).unwrap();
+    let _link = raw_link(&path);
+    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let events = Arc::new(Events::new().unwrap());
+    let page = Page::new().unwrap();
+    let control = Arc::new(Channel::connect(&path, LONG).unwrap());
+    let ending = ShmPeer::new((peer.id(), 1), peer.origin(), control, page.clone(), events);
+    let ended = || Error::lost("the test", "it ends");
+    std::thread::scope(|scope| {
+        // Whoever ends the link stops here.
+        let held = ending.hold_endpoints();
+        let threads = [(); 2].map(|()| scope.spawn(|| ending.end(ended())));
+        for _ in 0..1000 {
+            std::thread::yield_now();
+            assert!(threads.iter().all(|thread| !thread.is_finished()) && ending.is_alive());
+        }
+        drop(held);
+        for thread in threads {
+            thread.join().unwrap();
+            assert!(!ending.is_alive());
+            let page =
+                Region::from_received(page.file().unwrap().try_clone_to_owned().unwrap(), 0, 4096, false).unwrap();
+            assert_eq!(on_page(&page).1, 1);
+        }
+    });
+}
+
+mod process {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    const PATH: &str = "FOREBAY_TEST_SHM_PAGE";
+
+    /// Not a test: the node that the test below runs in a process of its own. It grants memory to whoever comes, tells the
+    /// key, and serves until it is killed.
+    #[test]
+    fn node() {
+        let Some(path) = std::env::var_os(PATH) else { return };
+        let mut listener = listen(Path::new(&path), 1).unwrap();
+        let region = listener.allocate(4096).unwrap();
+        println!("\nready");
+        loop {
+            if let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() {
+                let key = peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
+                println!("{} {}", key.index, key.secret());
+            }
+        }
+    }
+
+    /// When a node was killed and is gone, nothing that is written to its memory is confirmed, although nobody here has
+    /// seen the end of its sockets yet: the link has no thread that would.
+    #[test]
+    fn nothing_is_confirmed_at_a_node_that_is_dead() {
+        let path = socket_path("dead");
+        let mut node = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "shm::tests::process::node", "--nocapture"])
+            .env(PATH, &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(node.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line == "ready"));
+        let link = link::introduced(&path).unwrap();
+        let key = lines.next().unwrap();
+        let (index, secret) = key.split_once(' ').unwrap();
+        let key = AccessKey::new(index.parse().unwrap(), secret.parse().unwrap());
+        let attached = link.attach().unwrap();
+        link.learn(key, &attached);
+        assert_eq!(link.confirm(&key, &attached), Ok(()));
+        assert!(link.notice.is_unchanged(), "the page is enough");
+        node.kill().unwrap();
+        node.wait().unwrap();
+        assert!(link.is_alive(), "the link does not know yet");
+        assert!(matches!(link.confirm(&key, &attached), Err(Error::PeerLost { .. })));
+        assert!(!link.is_alive());
+        let _ = std::fs::remove_file(&path);
+    }
 }
 
 #[test]

@@ -160,15 +160,15 @@ impl Transport for ShmTransport {
         self.run(queue);
     }
 
-    fn approach(&mut self, from: RemoteAddress, length: usize) {
+    fn approach(&mut self, target: RemoteAddress, length: usize) {
         let granted = self.attached.known.hold();
-        if granted.knows(&from.key) {
-            granted.prefetch(from, length);
+        if granted.knows(&target.key) {
+            granted.prefetch(target, length);
         }
     }
 
     fn confirm(&mut self, key: &AccessKey) -> Result<(), Error> {
-        self.link.confirm(key)
+        self.link.confirm(key, &self.attached)
     }
 
     fn poll(&mut self, queue: &mut WorkQueue) {

@@ -1,0 +1,266 @@
+//! What a node tells its clients in memory: that it lives, and how often it has taken something back. One page for all
+//! links, which clients only read (`docs/formats/shm-frame.md`).
+//!
+//! ```text
+//! memory file of a node
+//!  0  4  thread that serves the node's sockets; bits 0 to 29 become zero when it ends
+//!  4  4  zero
+//!  8  8  how often the node has taken something back
+//! ```
+//!
+//! A client asks after a copy whether it was in time ([`Endpoint::confirm`](crate::Endpoint::confirm)). The socket knows:
+//! it holds a frame for each grant that is taken back, and it ends with the link and with the node. But to ask it is a system
+//! call, and threads meet there. This page says whether there is anything to ask for.
+//!
+//! **Why a load is enough when something is taken back.** The client copies, passes a sequentially consistent fence
+//! ([`Notice::is_unchanged`]) and loads the count. The node sends the frame, counts, passes such a fence
+//! ([`Page::taken_back`]), and only then does what depends on it: it answers whoever takes over, or gives the memory to
+//! others. One of the two fences is first. If it is the client's, whatever the node and those who hear of it read afterwards
+//! is what the copy wrote. If it is the node's, the client finds a count that it does not know, and asks the socket. The
+//! frame is there by then. A count is known when all frames that were sent before it are taken in, so a client that
+//! finds a known count finds the effect of those frames in its tables.
+//!
+//! **Why a load is enough when the node dies.** A node that is killed counts nothing. Its thread has told the kernel of the
+//! first word ([`Page::live`], a robust futex), and the kernel changes that when the thread ends, however it ends. It does
+//! so before it closes the process's sockets, and before anybody can learn of its death by waiting for it. So a client that
+//! finds the thread there has copied before anybody could know that the node is dead.
+//!
+//! Besides the node only the kernel writes the page: its file is sealed before it is passed on, so nobody can map it for
+//! writing, not even over another descriptor. Whoever may trace the node's process can still do so.
+
+use crate::{Backing, Error, Region};
+use forebay_env::sync::atomic::{AtomicU64, Ordering, fence};
+use rustix::fd::BorrowedFd;
+use std::io;
+use std::marker::PhantomData;
+
+/// Length of the memory file.
+const BYTES: usize = 4096;
+const THREAD: u64 = 0;
+const COUNT: u64 = 8;
+/// Bits of the first word that are a thread's number, if it lives (`FUTEX_TID_MASK`).
+const THREAD_BITS: u32 = 0x3fff_ffff;
+
+/// The node's side.
+#[derive(Debug, Clone)]
+pub(super) struct Page(Region);
+
+impl Page {
+    /// A page of a node that has taken nothing back, and whose thread does not run yet.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also from kernels that do not know the seal (before 5.1).
+    pub(super) fn new() -> Result<Self, Error> {
+        Ok(Self(Region::allocate_for_readers(BYTES)?))
+    }
+
+    /// The memory, to be passed to clients.
+    ///
+    /// # Errors
+    /// None: there is a file.
+    pub(super) fn file(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.0.file().ok_or_else(|| Error::io("passing a memory file", "there is none"))
+    }
+
+    /// Says that something was taken back. The clients concerned find that at their sockets already; whatever depends on it
+    /// comes after this.
+    pub(super) fn taken_back(&self) {
+        // Releases: pairs with the acquire in `Notice::now`.
+        let counted = self.0.fetch_add(COUNT, 1);
+        debug_assert!(counted.is_ok(), "the page is this process's own");
+        // Pairs with the fence in `Notice::is_unchanged`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that the node lives, while this thread does and the value is not dropped.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the kernel does not watch threads. Clients then ask their sockets each time.
+    pub(super) fn live(&self) -> Result<Living, Error> {
+        Living::begin(self.0.clone())
+    }
+}
+
+/// A thread by whose end the kernel tells that the node is dead.
+#[derive(Debug)]
+pub(super) struct Living {
+    page: Region,
+    /// What the kernel reads when the thread ends. Not the page, for it tells addresses; and shared memory, for the kernel may
+    /// take private memory from a process that it kills before it reads this.
+    _list: Region,
+    /// The list of the C library, which this one replaces: this thread holds none of that library's locks when it is killed.
+    former: (usize, usize),
+    /// Drop it on the thread that made it.
+    thread: PhantomData<*const ()>,
+}
+
+const _: () = assert!(size_of::<usize>() == 8, "the list consists of words of 8 bytes");
+
+impl Living {
+    /// Where the list lies that the kernel walks (`robust_list_head`): one entry, which leads back to the head.
+    const NEXT: u64 = 0;
+    const OFFSET: u64 = 8;
+    const PENDING: u64 = 16;
+    const ENTRY: u64 = 24;
+    /// Length of the head, by which the kernel knows its layout.
+    const HEAD_BYTES: usize = 24;
+
+    fn begin(page: Region) -> Result<Self, Error> {
+        let list = Region::allocate(BYTES, Backing::Shareable)?;
+        let head = list.as_ptr().addr().get();
+        let entry = head + Self::ENTRY as usize;
+        let word = page.as_ptr().addr().get() + THREAD as usize;
+        list.store(Self::NEXT, entry as u64)?;
+        list.store(Self::OFFSET, word.wrapping_sub(entry) as u64)?;
+        list.store(Self::PENDING, 0)?;
+        list.store(Self::ENTRY, head as u64)?;
+        let refused = |e| Error::io("having the kernel watch a node's thread", e);
+        let former = robust_list().map_err(refused)?;
+        set_robust_list(head, Self::HEAD_BYTES).map_err(refused)?;
+        let living = Self { page, _list: list, former, thread: PhantomData };
+        living.set(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned())?;
+        Ok(living)
+    }
+
+    fn set(&self, thread: u32) -> Result<(), Error> {
+        let [a, b, c, d] = thread.to_ne_bytes();
+        self.page.store(THREAD, u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]))
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        let done = self.set(0);
+        debug_assert!(done.is_ok(), "the page is this process's own");
+        // Before the list's memory goes. The kernel refuses no list that it gave.
+        let done = set_robust_list(self.former.0, self.former.1);
+        debug_assert!(done.is_ok(), "{done:?}");
+    }
+}
+
+/// Where the calling thread's list lies that the kernel walks when the thread ends, and the length of its head.
+fn robust_list() -> io::Result<(usize, usize)> {
+    let (mut head, mut bytes) = (0usize, 0usize);
+    // SAFETY: the kernel writes two words to two words of ours.
+    let done = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut bytes) };
+    if done == 0 { Ok((head, bytes)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Says where it lies. The kernel checks whatever it reads and writes there.
+fn set_robust_list(head: usize, bytes: usize) -> io::Result<()> {
+    // SAFETY: the kernel only keeps the address. When the thread ends, it changes a word of the list that holds this
+    // thread's number, and no other. The list's memory is mapped until another list is set.
+    let done = unsafe { libc::syscall(libc::SYS_set_robust_list, head, bytes) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The client's side.
+#[derive(Debug)]
+pub(super) struct Notice {
+    page: Region,
+    /// All frames that were sent before the node counted so far are taken in, and have had their effect.
+    known: AtomicU64,
+}
+
+impl Notice {
+    /// Of a mapped page.
+    pub(super) fn new(page: Region) -> Self {
+        Self { page, known: AtomicU64::new(0) }
+    }
+
+    /// Maps what the node passed.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] when it is something else, [`Error::Io`].
+    pub(super) fn of_file(file: rustix::fd::OwnedFd) -> Result<Self, Error> {
+        Ok(Self::new(Region::from_received(file, 0, BYTES, false)?))
+    }
+
+    /// Whether what this thread wrote until now was there before the node died, and before it took anything back whose
+    /// frames have not had their effect yet.
+    #[inline]
+    pub(super) fn is_unchanged(&self) -> bool {
+        // Pairs with the fence in `Page::taken_back`.
+        fence(Ordering::SeqCst);
+        // Acquires: pairs with the release in `taken_in`.
+        self.now() == Some(self.known.load(Ordering::Acquire)) && self.lives()
+    }
+
+    #[inline]
+    fn lives(&self) -> bool {
+        self.page.load(THREAD).is_ok_and(|word| {
+            let [a, b, c, d, ..] = word.to_ne_bytes();
+            u32::from_ne_bytes([a, b, c, d]) & THREAD_BITS != 0
+        })
+    }
+
+    /// How often the node has taken something back so far.
+    #[inline]
+    pub(super) fn now(&self) -> Option<u64> {
+        self.page.load(COUNT).ok()
+    }
+
+    /// Notes that all frames are taken in that were sent before the count was `count`.
+    pub(super) fn taken_in(&self, count: Option<u64>) {
+        // Releases the effect of the frames.
+        self.known.fetch_max(count.unwrap_or(0), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GrantTable, Rights};
+    use forebay_env::sync::{Mutex, lock};
+    use std::sync::Barrier;
+
+    /// A node that takes memory back and then looks at it, a client that writes there and asks, and another thread of the
+    /// client that takes in what the node sends. What is confirmed, the node sees.
+    #[test]
+    fn what_threads_have_confirmed_the_node_sees() {
+        let rounds = if cfg!(miri) { 40 } else { 2000 };
+        for _ in 0..rounds {
+            let start = Barrier::new(2);
+            let page = Region::allocate(BYTES, Backing::Private).unwrap();
+            page.store(THREAD, 1).unwrap();
+            let memory = Region::allocate(64, Backing::Private).unwrap();
+            let (node, notice) = (Page(page.clone()), Notice::new(page));
+            let table = GrantTable::new();
+            let key = table.grant(&memory, 0, 64, Rights::ALL).unwrap();
+            // The socket, with a frame in it or none.
+            let socket = Mutex::new(false);
+            let take_in = || {
+                let mut frame = lock(&socket);
+                let count = notice.now();
+                if std::mem::take(&mut *frame) {
+                    table.revoke(key);
+                }
+                notice.taken_in(count);
+            };
+            let (seen, is_confirmed) = std::thread::scope(|scope| {
+                let node = scope.spawn(|| {
+                    start.wait();
+                    *lock(&socket) = true;
+                    node.taken_back();
+                    memory.load(0).unwrap()
+                });
+                let client = scope.spawn(|| {
+                    start.wait();
+                    {
+                        let held = table.hold();
+                        let Ok((region, at)) = held.check(key.at(0), 8, Rights::WRITE) else { return false };
+                        region.write(at, &7u64.to_le_bytes()).unwrap();
+                    }
+                    let is_confirmed = notice.is_unchanged() && table.hold().knows(&key);
+                    is_confirmed || {
+                        take_in();
+                        table.hold().knows(&key)
+                    }
+                });
+                scope.spawn(take_in);
+                (node.join().unwrap(), client.join().unwrap())
+            });
+            assert!(!is_confirmed || seen == 7, "confirmed, and not there");
+        }
+    }
+}
