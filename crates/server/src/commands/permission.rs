@@ -7,7 +7,7 @@ use crate::acl::selector::{Access, Asked, Channel, Denied};
 use crate::acl::user::User;
 use crate::acl::users::Users;
 use crate::commands::arguments::Arguments;
-use crate::commands::command::{Command, flags};
+use crate::commands::command::{Command, Family, flags};
 use crate::keyspace::failure::Failure;
 
 /// Commands that tell nothing of a value.
@@ -154,8 +154,12 @@ pub fn check<'a>(users: &Users, user: &User, command: &Command, arguments: Argum
     let of_command = Refusal { reason: "command", object: command.name.as_bytes() };
     let Some(number) = users.catalogue().number(command.name) else { return Err(of_command) };
     let (first, others) = access(command, arguments);
-    let places = command.key_places(arguments).into_iter();
-    let keys = places.enumerate().map(|(order, place)| (arguments.at(place), if order == 0 { first } else { others }));
+    // Shard channels are in the places of keys, to say which node of a cluster has them, and are no keys.
+    let places = if command.family == Family::PubSub { Vec::new() } else { command.key_places(arguments) };
+    let keys = places
+        .into_iter()
+        .enumerate()
+        .map(|(order, place)| (arguments.at(place), if order == 0 { first } else { others }));
     let asked = Asked {
         command: number,
         first_argument: arguments.at(1),
