@@ -220,6 +220,16 @@ pub(crate) const SUITES: &[Suite] = &[
         slice: Slice::Tests("testing/redis/tests/short.rs"),
     },
     Suite {
+        name: "traces",
+        about: "what a collector of OpenTelemetry gets",
+        folder: "crates/cli",
+        toolchain: Toolchain::Stable,
+        environment: &[],
+        command: &["test", "--package", "forebay-cli", "--features", "traces", "--test", "traces", "--"],
+        full: &[],
+        slice: Slice::Nothing,
+    },
+    Suite {
         name: "redis-crowd",
         about: "ten thousand connections to the server at once, with slow readers among them",
         folder: "testing/redis",

@@ -1,11 +1,11 @@
-//! Asks another process for its status.
+//! Asks other processes over HTTP: one for its status, for instance.
 
 use crate::error::Error;
 use crate::status::Status;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::header::HOST;
-use hyper::{Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -20,30 +20,45 @@ const MAX_BYTES: usize = 16 << 20;
 /// # Errors
 /// `Unavailable` when nobody answers there, or not in time; `Corrupt` when the answer is not a status.
 pub fn fetch(address: &str) -> Result<Status, Error> {
+    let request = Request::get(format!("http://{address}/api/status")).body(Bytes::new());
+    let answer = exchange(request.map_err(|error| Error::unavailable(address, error))?, LIMIT)?;
+    if answer.status() != StatusCode::OK {
+        return Err(Error::unavailable(address, format_args!("the answer is {}", answer.status())));
+    }
+    serde_json::from_slice(answer.body()).map_err(|error| Error::corrupt(address, error))
+}
+
+/// Sends a request to where its URI says, `http://HOST:PORT/…`, and returns the answer, whatever its status. Waits for
+/// it, on a connection of its own. An answer has at most 16 MiB.
+///
+/// # Errors
+/// `Unavailable` when nobody answers there, not in time, or with too much.
+pub fn exchange(request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, Error> {
+    let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::unavailable(address, error))?;
+    let runtime = runtime.map_err(|error| Error::unavailable(&address, error))?;
     runtime.block_on(async {
-        match tokio::time::timeout(LIMIT, ask(address)).await {
+        match tokio::time::timeout(limit, ask(&address, request)).await {
             Ok(answer) => answer,
-            Err(_) => Err(Error::unavailable(address, format_args!("no answer within {LIMIT:?}"))),
+            Err(_) => Err(Error::unavailable(&address, format_args!("no answer within {limit:?}"))),
         }
     })
 }
 
-async fn ask(address: &str) -> Result<Status, Error> {
+async fn ask(address: &str, request: Request<Bytes>) -> Result<Response<Bytes>, Error> {
+    let mut request = request.map(Full::new);
+    // Whoever is asked gets the path alone, and its name beside.
+    let path = request.uri().path_and_query().cloned().map(Uri::from);
+    *request.uri_mut() = path.unwrap_or_default();
+    let host = HeaderValue::from_str(address).map_err(|error| Error::unavailable(address, error))?;
+    request.headers_mut().insert(HOST, host);
     let stream = TcpStream::connect(address).await.map_err(|error| Error::unavailable(address, error))?;
     let failed = |error: hyper::Error| Error::unavailable(address, error);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let running = tokio::spawn(connection);
-    let request = Request::get("/api/status").header(HOST, address).body(Empty::<Bytes>::new());
-    let request = request.map_err(|error| Error::unavailable(address, error))?;
-    let answer = sender.send_request(request).await.map_err(failed)?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
+    let (head, body) = sender.send_request(request).await.map_err(failed)?.into_parts();
+    let body = Limited::new(body, MAX_BYTES).collect().await;
     running.abort();
     let body = body.map_err(|error| Error::unavailable(address, error))?.to_bytes();
-    if status != StatusCode::OK {
-        return Err(Error::unavailable(address, format_args!("the answer is {status}")));
-    }
-    serde_json::from_slice(&body).map_err(|error| Error::corrupt(address, error))
+    Ok(Response::from_parts(head, body))
 }

@@ -30,7 +30,7 @@ mod page;
 pub mod rates;
 pub mod status;
 
-pub use client::fetch;
+pub use client::{exchange, fetch};
 pub use error::Error;
 pub use gather::Settings;
 pub use http::Admin;

@@ -1,35 +1,54 @@
 //! The log of commands that run until they are stopped.
 
 use crate::failure::{Failure, Stage};
+use crate::traces::{TraceArguments, Traces};
 use forebay_base::ErrorKind;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// The variable that sets what is logged, such as `debug` or `forebay_memory_node=trace`.
 const LOG_VARIABLE: &str = "FOREBAY_LOG";
 
 /// Formats of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogForm {
+enum LogForm {
     /// Lines for people.
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Starts the log, on standard error.
-///
-/// # Errors
-/// When the variable does not hold what it should.
-pub fn start(form: LogForm) -> Result<(), Failure> {
-    let filter = match std::env::var(LOG_VARIABLE) {
-        Ok(wanted) => EnvFilter::try_new(&wanted)
-            .map_err(|error| Failure::usage(format_args!("{LOG_VARIABLE}={wanted}: {error}")))?,
-        Err(_) => EnvFilter::new("info"),
-    };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = match form {
-        LogForm::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
-        LogForm::Json => log.json().try_init(),
-    };
-    started.map_err(|error| Failure::new(ErrorKind::Io, Stage::Start, format_args!("starting the log: {error}")))
+/// What a command that runs until it is stopped tells of itself while it runs.
+#[derive(Debug, Clone, clap::Args)]
+pub struct LogArguments {
+    /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
+    #[arg(long, value_enum, default_value_t = LogForm::Text)]
+    log: LogForm,
+    #[command(flatten)]
+    traces: TraceArguments,
+}
+
+impl LogArguments {
+    /// Starts the log of this command, on standard error, and its traces, which end with what is returned.
+    ///
+    /// # Errors
+    /// When the variable does not hold what it should, or traces cannot be sent.
+    pub fn start(&self, command: &'static str) -> Result<Option<Traces>, Failure> {
+        let filter = match std::env::var(LOG_VARIABLE) {
+            Ok(wanted) => EnvFilter::try_new(&wanted)
+                .map_err(|error| Failure::usage(format_args!("{LOG_VARIABLE}={wanted}: {error}")))?,
+            Err(_) => EnvFilter::new("info"),
+        };
+        let (layer, traces) = self.traces.start(command)?.unzip();
+        let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let log = match self.log {
+            LogForm::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
+            LogForm::Json => log.json().boxed(),
+        };
+        let started = tracing_subscriber::registry().with(layer).with(log.with_filter(filter)).try_init();
+        started
+            .map_err(|error| Failure::new(ErrorKind::Io, Stage::Start, format_args!("starting the log: {error}")))?;
+        Ok(traces)
+    }
 }

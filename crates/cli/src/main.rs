@@ -11,6 +11,7 @@
 //! | `nodes`, `stores`, `tree_store` | reaching a memory node and opening a database or a tree on it |
 //! | `place` | the database that a command reads |
 //! | `output`, `findings`, `progress`, `failure`, `log` | results, progress, errors and exit codes, the log |
+//! | `traces` | traces for a collector of OpenTelemetry, with the feature of this name |
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +46,8 @@ mod serve;
 mod stores;
 mod tenants;
 mod top;
+#[cfg_attr(not(feature = "traces"), path = "no_traces.rs")]
+mod traces;
 mod tree_store;
 mod units;
 mod verify;

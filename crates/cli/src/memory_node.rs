@@ -3,7 +3,7 @@
 use crate::access::AdmissionArguments;
 use crate::admin::{self, AdminArguments};
 use crate::failure::{Failure, Stage};
-use crate::log::{self, LogForm};
+use crate::log::LogArguments;
 use crate::placement::Placement;
 use crate::{output, tenants, units};
 use forebay::admission::Admission;
@@ -58,9 +58,8 @@ pub struct Arguments {
     tenants: Option<PathBuf>,
     #[command(flatten)]
     admin: AdminArguments,
-    /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
-    #[arg(long, value_enum, default_value_t = LogForm::Text)]
-    log: LogForm,
+    #[command(flatten)]
+    log: LogArguments,
 }
 
 /// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates and secrets again.
@@ -68,7 +67,7 @@ pub struct Arguments {
 /// # Errors
 /// When the node cannot start, or stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    log::start(arguments.log)?;
+    let _traces = arguments.log.start("memory-node")?;
     // From here on a signal is only a request, so that the socket's file can be removed.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admission = arguments.admission.load()?;

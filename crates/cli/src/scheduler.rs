@@ -4,7 +4,7 @@ use crate::access::{AccessArguments, AdmissionArguments};
 use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
-use crate::log::{self, LogForm};
+use crate::log::LogArguments;
 use crate::placement::Placement;
 use crate::{output, worker};
 use forebay::{ListenOptions, NodeAddress};
@@ -46,9 +46,8 @@ pub struct Arguments {
     placement: Placement,
     #[command(flatten)]
     admin: AdminArguments,
-    /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
-    #[arg(long, value_enum, default_value_t = LogForm::Text)]
-    log: LogForm,
+    #[command(flatten)]
+    log: LogArguments,
 }
 
 impl Arguments {
@@ -63,7 +62,7 @@ impl Arguments {
 /// # Errors
 /// When it cannot start, or stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    log::start(arguments.log)?;
+    let _traces = arguments.log.start("scheduler")?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("scheduler")?;
     let register = worker::reach(arguments.memory.first())?;

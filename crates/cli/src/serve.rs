@@ -3,7 +3,7 @@
 use crate::admin::{self, AdminArguments};
 use crate::arguments::MemoryArguments;
 use crate::failure::{Failure, Stage};
-use crate::log::{self, LogForm};
+use crate::log::LogArguments;
 use crate::output;
 use crate::stores::EngineArguments;
 use clap::builder::BoolishValueParser;
@@ -62,9 +62,8 @@ pub struct Arguments {
     pub memory: MemoryArguments,
     #[command(flatten)]
     engine: EngineArguments,
-    /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
-    #[arg(long, value_enum, default_value_t = LogForm::Text)]
-    log: LogForm,
+    #[command(flatten)]
+    log: LogArguments,
 }
 
 /// An address, or none.
@@ -131,7 +130,7 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
 /// # Errors
 /// When the store cannot be opened, the address is taken, or the server stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    log::start(arguments.log)?;
+    let _traces = arguments.log.start("serve")?;
     // From here on a signal is only a request, so that the store can be closed.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let options = options(arguments)?;

@@ -4,7 +4,7 @@ use crate::access::AccessArguments;
 use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
-use crate::log::{self, LogForm};
+use crate::log::LogArguments;
 use crate::{nodes, output};
 use forebay::{NodeAddress, Reach, Storage, StorageOptions};
 use forebay_env::{Clock, SystemClock};
@@ -37,9 +37,8 @@ pub struct Arguments {
     threads: u32,
     #[command(flatten)]
     admin: AdminArguments,
-    /// Form of the log on standard error; the variable FOREBAY_LOG says what is logged.
-    #[arg(long, value_enum, default_value_t = LogForm::Text)]
-    log: LogForm,
+    #[command(flatten)]
+    log: LogArguments,
 }
 
 impl Arguments {
@@ -60,7 +59,7 @@ impl Arguments {
 /// # Errors
 /// When a node cannot be reached at the start.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    log::start(arguments.log)?;
+    let _traces = arguments.log.start("worker")?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("worker")?;
     let reached = arguments.memory.all().iter().map(reach).collect::<Result<Vec<_>, _>>()?;

@@ -32,6 +32,7 @@ impl Callers {
 
     /// Makes a call.
     pub fn call<C: Call>(&self, call: &C, style: Style, limit: Duration) -> Result<C::Reply, Error> {
+        let _traced = tracing::trace_span!(target: "forebay_trace", "call", procedure = ?C::PROCEDURE).entered();
         // A separate statement: the lock must not be held while a connection is opened.
         let idle = lock(&self.idle).pop();
         let mut client = match idle {

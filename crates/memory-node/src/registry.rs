@@ -51,6 +51,7 @@ impl JobRegistry {
     }
 
     pub(crate) fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        let _traced = tracing::debug_span!(target: "forebay_trace", "job", kind = i64::from(job.kind)).entered();
         match self.0.get(&job.kind) {
             Some(runner) => runner.run(job, memory),
             None => Err(JobError::new(ErrorKind::Unsupported, format!("no job of kind {} is known here", job.kind))),

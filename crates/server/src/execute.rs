@@ -36,6 +36,7 @@ use bytes::Bytes;
 use forebay_env::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use tracing::{debug_span, trace_span};
 
 /// A run ends, and a connection is not read further, when this much is to be sent.
 pub const MAX_REPLY_BYTES: usize = 1 << 20;
@@ -340,6 +341,8 @@ impl<'s> Executor<'s> {
 
     /// Carries commands out together. Returns how many, and how many bytes they fetched.
     fn run(&self, session: &mut Session, calls: &[Call<'_>], out: &mut Reply) -> (usize, usize) {
+        let first = calls.first().map_or("", |(command, _)| command.name);
+        let _traced = debug_span!(target: "forebay_trace", "commands", first, count = calls.len() as i64).entered();
         let begun = self.shared.clock.now();
         let named = self.named(calls);
         let locked = self.lock(calls, &named);
@@ -396,6 +399,7 @@ impl<'s> Executor<'s> {
         databases: &[Space; DATABASES],
         keys: &mut Transaction<'_>,
     ) -> Outcome {
+        let _traced = trace_span!(target: "forebay_trace", "fetch", keys = named.len() as i64).entered();
         let space = databases.get(session.database).copied().unwrap_or(0);
         keys.fetch(space, named.iter().map(|named| (named.hash, named.key, named.is_overwritten)))?;
         if calls.len() == 1 {
@@ -575,6 +579,7 @@ impl<'s> Executor<'s> {
 
     /// Writes what a run changed and says so, unless it failed.
     fn finish(&self, failed: Option<Failure>, keys: &mut Transaction<'_>) -> Outcome {
+        let _traced = trace_span!(target: "forebay_trace", "commit").entered();
         let committed = failed.map_or(Ok(()), Err).and_then(|()| keys.commit());
         committed.inspect_err(|_| self.shared.scripts.doubt())?;
         Counters::add(&self.shared.counters.expired, keys.expired());

@@ -49,6 +49,21 @@ enum Task {
     Compact(Arc<LiveVersion>, Compaction),
 }
 
+impl Task {
+    /// What a trace has of it. Its numbers are signed, as those of OpenTelemetry are.
+    fn span(&self) -> tracing::Span {
+        match self {
+            Self::Flush(buffers) => {
+                tracing::debug_span!(target: "forebay_trace", "flush", memtables = buffers.len() as i64)
+            }
+            Self::Compact(_, compaction) => {
+                let (level, tables) = (compaction.pick.output_level as i64, compaction.pick.inputs.len() as i64);
+                tracing::debug_span!(target: "forebay_trace", "compaction", level, tables)
+            }
+        }
+    }
+}
+
 /// In which order work is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Round {
@@ -236,6 +251,7 @@ impl Shard {
 
     fn work_on(&self, task: Task) {
         let _told = FailsWithPanic(self);
+        let _traced = task.span().entered();
         let mut taken = 0;
         // What a task names is freed before anybody hears that it is done.
         let (result, compacted) = match task {
