@@ -15,7 +15,7 @@
 //!   they free more than they take.
 //! - A session is of its link's tenant, and a tenant knows of no other one's stores, shards, extents, sessions and
 //!   reading epochs. What a peer can bring into being is counted by tenant and bounded ([`tenants`]).
-//! - Databases of a tenant have shares of its memory and are told what they may take and owe ([`credits`]).
+//! - Databases of a tenant have shares of its memory and are told what they may take and owe (`credits`).
 //! - Safety never rests on time: a session that sleeps through its lease finds its keys revoked.
 
 mod active;
