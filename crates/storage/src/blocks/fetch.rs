@@ -81,6 +81,11 @@ impl Fetch {
         is_cancelled
     }
 
+    /// Whether nobody has claimed it.
+    pub fn is_waiting(&self) -> bool {
+        matches!(lock(&self.state).stage, Stage::Waiting)
+    }
+
     /// Whether the caller is to carry it out.
     pub fn claim(&self) -> bool {
         let mut state = lock(&self.state);

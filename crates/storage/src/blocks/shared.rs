@@ -10,6 +10,7 @@
 //!    neither, under the lock of `under_way`, is the only one to ask for it.
 //! 2. A request in `under_way` is wanted by somebody, or was begun: nobody waits for one that nobody will carry out.
 //! 3. The lock of `under_way` is taken before a request's own. No lock is held during a request.
+//! 4. Nobody waits for somebody who asks the floor below: what that takes may depend on other work of the engine.
 
 use super::fetch::{Fetch, Object};
 use super::floor::{LowerFloor, MOST_BLOCKS};
@@ -265,11 +266,17 @@ impl Shared {
 
     /// Carries out a request, unless somebody else does.
     fn carry_out(&self, fetch: &Arc<Fetch>) {
+        let below = self.below.as_deref().filter(|_| fetch.blocks.len() <= MOST_BLOCKS);
+        // It is not claimed yet, so nobody waits for an answer of the floor but who asks it: several may.
+        let brought = below.filter(|_| fetch.is_waiting()).and_then(|below| read_below(below, fetch));
         if !fetch.claim() {
             return;
         }
-        let below = self.below.as_deref().filter(|_| fetch.blocks.len() <= MOST_BLOCKS);
-        let (read, stored) = match below.and_then(|below| self.read_below(below, fetch)) {
+        if below.is_some() {
+            let count = if brought.is_some() { &self.below_hits } else { &self.below_misses };
+            add(count, fetch.blocks.len() as u64);
+        }
+        let (read, stored) = match brought {
             Some(blocks) => (Ok(blocks), None),
             None => match self.read_storage(fetch) {
                 Ok((blocks, stored)) => (Ok(blocks), Some(stored)),
@@ -286,17 +293,6 @@ impl Shared {
         if let (Some(below), Some(stored)) = (below, stored) {
             below.keep(fetch.object.id, fetch.blocks.start, &fetch.stored_lengths(), &stored);
         }
-    }
-
-    /// The blocks of a request from the floor below; `None` when it does not have all of them, undamaged.
-    fn read_below(&self, below: &dyn LowerFloor, fetch: &Fetch) -> Option<Vec<Bytes>> {
-        let mut stored = vec![0; fetch.stored_bytes() as usize];
-        let is_there = below.bring(fetch.object.id, fetch.blocks.clone(), &mut stored);
-        // What is damaged is not there.
-        let blocks = if is_there { fetch.decode(Bytes::from(stored)).ok() } else { None };
-        let count = if blocks.is_some() { &self.below_hits } else { &self.below_misses };
-        add(count, fetch.blocks.len() as u64);
-        blocks
     }
 
     /// The blocks of a request from the storage, and what is stored of them.
@@ -341,6 +337,14 @@ impl Shared {
             };
         }
     }
+}
+
+/// The blocks of a request from the floor below; `None` when it does not have all of them, undamaged.
+fn read_below(below: &dyn LowerFloor, fetch: &Fetch) -> Option<Vec<Bytes>> {
+    let mut stored = vec![0; fetch.stored_bytes() as usize];
+    let is_there = below.bring(fetch.object.id, fetch.blocks.clone(), &mut stored);
+    // What is damaged is not there.
+    if is_there { fetch.decode(Bytes::from(stored)).ok() } else { None }
 }
 
 /// A block of a request that was made.

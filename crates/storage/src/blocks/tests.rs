@@ -517,3 +517,42 @@ fn what_is_damaged_below_is_read_from_the_storage_again() {
     }
     assert_eq!(cache.counts().below_hits, 0);
 }
+
+/// A floor that needs the same block to bring it, as where one thread does other work while it waits.
+#[derive(Debug, Default)]
+struct Winding {
+    object: Mutex<Option<Arc<BlockObject>>>,
+}
+
+impl LowerFloor for Winding {
+    fn bring(&self, _: u64, blocks: Range<u32>, _: &mut [u8]) -> bool {
+        let object = lock(&self.object).take();
+        if let Some(object) = object {
+            read(&object, blocks.start as usize * BLOCK_BYTES as usize..blocks.end as usize * BLOCK_BYTES as usize);
+        }
+        false
+    }
+
+    fn keep(&self, _: u64, _: u32, _: &[u32], _: &[u8]) {}
+
+    fn let_go(&self) {}
+
+    fn held_bytes(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn whoever_asks_the_floor_below_holds_nobody_up() {
+    let bytes = sample(4 * BLOCK_BYTES as usize);
+    let object = Watched::new(encoded(Compression::Lz4, b"", &bytes));
+    let winding = Arc::<Winding>::default();
+    let options = BlockCacheOptions { capacity_bytes: 1 << 20, threads: 0, request_bytes: 1 << 20 };
+    let cache = BlockCache::over(options, Some(Arc::clone(&winding) as Arc<dyn LowerFloor>)).unwrap();
+    let opened = Arc::new(open(&cache, &object));
+    *lock(&winding.object) = Some(Arc::clone(&opened));
+    assert_eq!(read(&opened, 0..9), bytes[..9]);
+    assert_eq!(object.reads().len(), 1);
+    let counts = cache.counts();
+    assert_eq!((counts.misses, counts.joined, counts.requests, counts.below_misses), (1, 1, 1, 1));
+}
