@@ -50,6 +50,11 @@ impl Kept {
         self.is_stored() || self.has_copies()
     }
 
+    /// Whether the memory nodes are the register of copies.
+    pub(crate) const fn is_registered_in_nodes(self) -> bool {
+        matches!(self, Self::InCopies { is_registered: false })
+    }
+
     pub(crate) const fn has_copies(self) -> bool {
         matches!(self, Self::InCopies { .. })
     }
