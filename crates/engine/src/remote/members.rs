@@ -271,7 +271,8 @@ impl Members {
     /// now. `before` is the member that served when it began.
     #[cold]
     pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
-        if !self.are_several() || failure.is_of_storage() {
+        // Once another process took over, no copy serves this one any more.
+        if !self.are_several() || failure.is_of_storage() || failure.kind() == ErrorKind::Fenced {
             return false;
         }
         if self.serving.get() != before {
@@ -280,8 +281,10 @@ impl Members {
         if !matches!(failure.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut) {
             return false;
         }
-        if let Err(error) = self.leave_out(before, failure) {
-            tracing::debug!(%error, "leaving out the memory node that serves");
+        match self.leave_out(before, failure) {
+            Err(error) if error.kind() == ErrorKind::Fenced => return false,
+            Err(error) => tracing::debug!(%error, "leaving out the memory node that serves"),
+            Ok(()) => {}
         }
         self.serving.get() != before
     }
