@@ -152,8 +152,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     if table {
         return output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases)));
     }
-    let json = serde_json::to_string(&Report { benchmarks: phases });
-    output::line(&json.map_err(|error| Failure::io("printing the report")(error.into()))?)
+    output::json(&Report { benchmarks: phases })
 }
 
 fn introduction(arguments: &Arguments, place: &str) -> String {

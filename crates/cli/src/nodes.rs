@@ -5,6 +5,7 @@ use crate::failure::{Failure, Stage};
 use forebay::{MemoryNode, MemoryNodeOptions, NodeAddress};
 use forebay_base::ErrorKind;
 use forebay_fabric::{Link, inprocess};
+use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::Handle;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -24,15 +25,27 @@ pub struct Reached {
 /// When the node cannot be started or reached.
 pub fn reach(memory: &NodeAddress, local_bytes: u64) -> Result<Reached, Failure> {
     if *memory != NodeAddress::Local {
-        let link = forebay::connect(memory)
-            .map_err(|error| Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, memory)))?;
-        return Ok(Reached { link, node: None });
+        return Ok(Reached { link: link(memory)?, node: None });
     }
     let fabric = Failure::fabric(Stage::Start);
     let (listener, connector) = inprocess::listen(0).map_err(&fabric)?;
     let node = MemoryNode::start(Box::new(listener), MemoryNodeOptions::with_memory(local_bytes))
         .map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     Ok(Reached { link: connector.connect().map_err(&fabric)?, node: Some(node) })
+}
+
+fn link(memory: &NodeAddress) -> Result<Arc<dyn Link>, Failure> {
+    forebay::connect(memory)
+        .map_err(|error| Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, memory)))
+}
+
+/// Opens a session at a memory node of another process, which calls itself `process`.
+///
+/// # Errors
+/// When the node cannot be reached, or does not let it in.
+pub fn session(memory: &NodeAddress, process: &str) -> Result<Arc<MemoryClient>, Failure> {
+    let client = MemoryClient::connect(link(memory)?, process, ClientOptions::default());
+    client.map_err(|error| Failure::new(error.kind(), Stage::Start, error))
 }
 
 /// A memory node for several links, or one in this process.

@@ -1,6 +1,7 @@
 //! Standard output.
 
 use crate::failure::Failure;
+use serde::Serialize;
 use std::io::Write;
 
 /// How results are printed.
@@ -22,6 +23,20 @@ pub fn line(text: &str) -> Result<(), Failure> {
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush())
         .map_err(Failure::io("writing to standard output"))
+}
+
+/// Prints a report as one JSON object, on a line of standard output.
+///
+/// # Errors
+/// As [`line`].
+pub fn json(report: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(report);
+    line(&text.map_err(|error| Failure::io("printing the report")(error.into()))?)
+}
+
+/// A name in a table, which came over a network and is not believed.
+pub fn escaped(name: &str) -> String {
+    name.escape_debug().to_string()
 }
 
 /// Prints a line on standard error. A failure to write it is ignored.

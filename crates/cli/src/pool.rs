@@ -3,10 +3,10 @@
 use crate::access::AccessArguments;
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
-use crate::nodes::with_hint;
-use crate::output;
+use crate::nodes;
+use crate::output::{self, Format, escaped};
 use forebay::NodeAddress;
-use forebay_memory_client::{ClientOptions, MemoryClient, PoolEntry, PoolPage};
+use forebay_memory_client::{PoolEntry, PoolPage};
 use serde::Serialize;
 
 /// Which memory nodes.
@@ -22,15 +22,6 @@ pub struct Arguments {
     format: Format,
 }
 
-/// Forms of the figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// A table for people.
-    Table,
-    /// One JSON object.
-    Json,
-}
-
 /// Prints which databases share memory nodes: those of the caller's tenant, or of all if it administers the node.
 ///
 /// # Errors
@@ -39,10 +30,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let nodes = arguments.memory.all().iter().map(node).collect::<Result<Vec<_>, _>>()?;
     match arguments.format {
         Format::Table => nodes.iter().try_for_each(table),
-        Format::Json => {
-            let text = serde_json::to_string(&Report { nodes });
-            output::line(&text.map_err(|error| Failure::io("printing the report")(error.into()))?)
-        }
+        Format::Json => output::json(&Report { nodes }),
     }
 }
 
@@ -50,11 +38,8 @@ fn node(memory: &NodeAddress) -> Result<Node, Failure> {
     if *memory == NodeAddress::Local {
         return Err(Failure::usage("--memory=local is not shared: use shm:<path> or tcp://<host>:<port>"));
     }
-    let link = forebay::connect(memory)
-        .map_err(|error| Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, memory)))?;
-    let failed = |error: forebay_memory_client::Error| Failure::new(error.kind(), Stage::Start, error);
-    let client = MemoryClient::connect(link, "forebay pool", ClientOptions::default()).map_err(failed)?;
-    let page = client.list_pool().map_err(failed)?;
+    let client = nodes::session(memory, "forebay pool")?;
+    let page = client.list_pool().map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     Ok(Node::of(memory.to_string(), &page, client.extent_bytes()))
 }
 
@@ -117,11 +102,6 @@ impl Node {
             other_bytes: bytes(page.other_extents),
         }
     }
-}
-
-/// What comes over a network is not believed.
-fn escaped(name: &str) -> String {
-    name.escape_debug().to_string()
 }
 
 fn table(node: &Node) -> Result<(), Failure> {

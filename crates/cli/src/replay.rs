@@ -62,8 +62,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let report = result.map_err(failure)?;
     store.close().map_err(Failure::closing)?;
     if arguments.report.format == Format::Json {
-        let json = serde_json::to_string(&Report { benchmarks: vec![report] });
-        return output::line(&json.map_err(|error| Failure::io("printing the report")(error.into()))?);
+        return output::json(&Report { benchmarks: vec![report] });
     }
     output::line(&format!(
         "memory: {place}\n\n{}\n{}\n\n{}every value that was read is the one written last",

@@ -3,13 +3,13 @@
 use crate::access::AccessArguments;
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
-use crate::nodes::with_hint;
-use crate::output;
+use crate::nodes;
+use crate::output::{self, escaped};
 use crate::units;
 use forebay::NodeAddress;
 use forebay_admin::metrics;
 use forebay_admin::status::{Tenant, Visitors};
-use forebay_memory_client::{ClientOptions, DoorFigures, MemoryClient};
+use forebay_memory_client::DoorFigures;
 use forebay_memory_node::{Identity, Limits, TenantOptions, TenantRights, TenantsOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -50,23 +50,16 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     if *memory == NodeAddress::Local {
         return Err(Failure::usage("--memory=local has no tenants: use shm:<path> or tcp://<host>:<port>"));
     }
-    let link = forebay::connect(memory)
-        .map_err(|error| Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), &error, memory)))?;
-    let failed = |error: forebay_memory_client::Error| Failure::new(error.kind(), Stage::Start, error);
-    let client = MemoryClient::connect(link, "forebay tenants", ClientOptions::default()).map_err(failed)?;
-    let page = client.list_tenants().map_err(failed)?;
+    let client = nodes::session(memory, "forebay tenants")?;
+    let page = client.list_tenants().map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let extent_bytes = client.extent_bytes();
     let tenants = page.tenants.iter().map(|figures| Tenant::of(figures, extent_bytes)).collect();
     let report = Report { tenants, connections: Connections::of(&page.door) };
     match format {
         Format::Table => table(&report),
-        Format::Json => output::line(&serde_json::to_string(&report).map_err(unprintable)?),
+        Format::Json => output::json(&report),
         Format::Metrics => output::line(metrics::tenants_text(report.tenants, Visitors::all(&page.door)).trim_end()),
     }
-}
-
-fn unprintable(error: serde_json::Error) -> Failure {
-    Failure::io("printing the report")(error.into())
 }
 
 #[derive(Debug, Serialize)]
@@ -91,12 +84,6 @@ impl Connections {
         let DoorFigures { admitted, refused, shown_out, late, crowded, withdrawn } = *door;
         Self { admitted, refused, shown_out, late, crowded, withdrawn }
     }
-}
-
-/// A tenant's name in a table. It is letters and digits as the node makes it; what comes over a network
-/// is not believed.
-fn escaped(name: &str) -> String {
-    name.escape_debug().to_string()
 }
 
 fn table(report: &Report) -> Result<(), Failure> {

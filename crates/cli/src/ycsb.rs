@@ -182,8 +182,7 @@ fn measure<S: Store>(
     if table {
         return output::line(&format!("\n{}", render_summary(&phases)));
     }
-    let json = serde_json::to_string(&Report { benchmarks: phases });
-    output::line(&json.map_err(|error| Failure::io("printing the report")(error.into()))?)
+    output::json(&Report { benchmarks: phases })
 }
 
 fn introduction(arguments: &Arguments, settings: &Settings) -> String {

@@ -65,8 +65,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
                 output::line(&line.text)?;
             }
         } else {
-            let report = serde_json::to_string(&Report { status: &status, rates: &rates });
-            output::line(&report.map_err(|error| Failure::io("printing the report")(error.into()))?)?;
+            output::json(&Report { status: &status, rates: &rates })?;
         }
         if arguments.once || is_text {
             return Ok(());

@@ -64,7 +64,7 @@ pub struct BlockCacheCounts {
     pub misses: u64,
     /// Blocks that were on their way already when they were wanted.
     pub joined: u64,
-    /// Of these, blocks that came from the floor below.
+    /// Blocks that were asked for and came from the floor below.
     pub below_hits: u64,
     /// Blocks that the floor below was asked for in vain.
     pub below_misses: u64,
