@@ -17,6 +17,8 @@ const PROGRAM_VARIABLE: &str = "FOREBAY_PROGRAM";
 #[derive(Debug, Clone)]
 pub struct Forebay {
     program: PathBuf,
+    /// The one core that its processes may use, if not all.
+    core: Option<usize>,
 }
 
 impl Forebay {
@@ -26,7 +28,7 @@ impl Forebay {
     /// When it cannot be built.
     pub fn build() -> Outcome<Self> {
         if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
-            return Ok(Self { program: program.into() });
+            return Ok(Self { program: program.into(), core: None });
         }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let arguments = ["build", "--release", "--package", "forebay-cli", "--message-format=json-render-diagnostics"];
@@ -37,12 +39,37 @@ impl Forebay {
             .map_err(|error| format!("cargo cannot be started: {error}"))?;
         let messages = String::from_utf8_lossy(&output.stdout);
         let built = messages.lines().filter_map(executable).next_back();
-        built.map(|program| Self { program }).ok_or_else(|| "the command `forebay` could not be built".into())
+        built
+            .map(|program| Self { program, core: None })
+            .ok_or_else(|| "the command `forebay` could not be built".into())
     }
 
     /// The program.
     pub fn program(&self) -> &Path {
         &self.program
+    }
+
+    /// The same command, whose processes have this core alone.
+    #[must_use]
+    pub fn on_core(&self, core: usize) -> Self {
+        Self { core: Some(core), ..self.clone() }
+    }
+
+    /// What to start for a call with these arguments.
+    fn call(&self, arguments: Vec<String>) -> (&Path, Vec<String>) {
+        let Some(core) = self.core else { return (&self.program, arguments) };
+        let mut all = vec!["--cpu-list".to_owned(), core.to_string(), self.program.display().to_string()];
+        all.extend(arguments);
+        (Path::new("taskset"), all)
+    }
+
+    /// Starts a process that serves, and waits until it says that it is ready. Returns what it said then.
+    ///
+    /// # Errors
+    /// When it cannot be started, or ends before.
+    pub fn start(&self, arguments: Vec<String>) -> Outcome<(Running, String)> {
+        let (program, arguments) = self.call(arguments);
+        Running::start(program, &arguments, |line| line.starts_with("ready"))
     }
 
     /// Runs workloads against these memory nodes, or in memory of the process.
@@ -61,7 +88,8 @@ impl Forebay {
         let mut arguments = vec![command.to_owned(), "--format=json".into()];
         arguments.extend(memory_flag(memory));
         arguments.extend_from_slice(flags);
-        let Ran { text, written_bytes } = run(&self.program, &arguments)?;
+        let (program, arguments) = self.call(arguments);
+        let Ran { text, written_bytes } = run(program, &arguments)?;
         let report: Report = serde_json::from_str(&text).map_err(|error| format!("a report that is none: {error}"))?;
         Ok((report.benchmarks, written_bytes))
     }
@@ -71,17 +99,25 @@ impl Forebay {
     /// # Errors
     /// When there is not enough memory, or the node does not start.
     pub fn memory_node(&self, number: u32, memory_bytes: u64, threads: usize) -> Outcome<MemoryNode> {
+        self.memory_node_with(number, memory_bytes, &[format!("--threads={threads}")])
+    }
+
+    /// The same, with these flags.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn memory_node_with(&self, number: u32, memory_bytes: u64, flags: &[String]) -> Outcome<MemoryNode> {
         require_memory(memory_bytes)?;
         let socket = std::env::temp_dir().join(format!("forebay-measure-{}-{number}", std::process::id()));
         let address = format!("shm:{}", socket.display());
-        let arguments = [
+        let mut arguments = vec![
             "memory-node".to_owned(),
             format!("--listen={address}"),
             format!("--memory={memory_bytes}"),
-            format!("--threads={threads}"),
             format!("--node={number}"),
         ];
-        let (process, _) = Running::start(&self.program, &arguments, |line| line.starts_with("ready"))?;
+        arguments.extend_from_slice(flags);
+        let (process, _) = self.start(arguments)?;
         Ok(MemoryNode { _process: process, address })
     }
 }

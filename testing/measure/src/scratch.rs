@@ -3,44 +3,36 @@
 use crate::Outcome;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use tempfile::TempDir;
 
 /// Bytes of a block in what the system says of files.
 const BLOCK_BYTES: u64 = 512;
 
 /// A folder that is removed when this is dropped.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// An empty folder below another one.
+    /// An empty folder of its own below another one.
     ///
     /// # Errors
     /// When there cannot be one.
     pub fn below(folder: &Path, name: &str) -> Outcome<Self> {
-        let folder = folder.join(format!("forebay-measure-{name}-{}", std::process::id()));
-        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-        if folder.exists() {
-            fs::remove_dir_all(&folder).map_err(failed)?;
-        }
-        fs::create_dir_all(&folder).map_err(failed)?;
-        Ok(Self(folder))
+        let prefix = format!("forebay-measure-{name}-");
+        let made =
+            fs::create_dir_all(folder).and_then(|()| tempfile::Builder::new().prefix(&prefix).tempdir_in(folder));
+        made.map(Self).map_err(|error| format!("{}: {error}", folder.display()))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Bytes that its files take on the disk.
     pub fn taken_bytes(&self) -> u64 {
-        taken_bytes(&self.0)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        taken_bytes(self.path())
     }
 }
 
@@ -62,6 +54,9 @@ mod tests {
         fs::create_dir(path.join("inner")).unwrap();
         fs::write(path.join("inner/file"), [1; 10_000]).unwrap();
         assert!((10_000..100_000).contains(&scratch.taken_bytes()), "{}", scratch.taken_bytes());
+        // Another one beside it has another folder.
+        drop(Scratch::below(&std::env::temp_dir(), "test").unwrap());
+        assert!(path.join("inner/file").exists());
         drop(scratch);
         assert!(!path.exists());
     }

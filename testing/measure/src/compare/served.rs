@@ -64,7 +64,7 @@ fn redis(flags: &[&str]) -> Outcome<Server> {
 fn forebay(bench: &Bench, flags: &[String]) -> Outcome<Server> {
     let usual = ["serve", "--listen=127.0.0.1:0", "--admin=none"].map(String::from);
     let arguments = [&usual[..], flags].concat();
-    let (process, line) = Running::start(bench.forebay.program(), &arguments, |line| line.starts_with("ready"))?;
+    let (process, line) = bench.forebay.start(arguments)?;
     let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
     Ok(Server { process, port: port.ok_or_else(|| format!("the server does not say its port: {line}"))? })
 }

@@ -35,6 +35,7 @@ impl Figure {
 }
 
 /// What figures are measured with.
+#[derive(Debug, Clone)]
 pub(super) struct Bench {
     pub(super) forebay: Forebay,
     /// Records of a usual run.

@@ -49,7 +49,7 @@ pub struct Arguments {
     /// Measure nothing: draw the plots anew from what is kept beside them.
     #[arg(long, conflicts_with_all = ["full", "quick", "only"])]
     redraw: bool,
-    /// Only these figures, by their numbers in the paper, or table-2, frontier, ycsb, replication, pool.
+    /// Only these figures, by their numbers in the paper, or table-2, frontier, ycsb, replication, pool, worker.
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     only: Vec<String>,
     /// The folder of recorded traces and their statistics.

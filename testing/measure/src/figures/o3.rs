@@ -8,8 +8,7 @@ use super::run::{self, millions, named};
 use super::tiers::{KEY_BYTES, Layout, VALUE_BYTES, on_node, storage};
 use super::{Bench, Figure, Named};
 use crate::Outcome;
-use crate::processes::{MemoryNode, Running, memory_flag};
-use crate::scratch::Scratch;
+use crate::processes::memory_flag;
 use forebay::LinkModel;
 use forebay_env::thread;
 use forebay_workload::PhaseReport;
@@ -35,6 +34,7 @@ pub const FIGURES: &[Named] = &[
     ("14", figure_14),
     ("15", figure_15),
     ("pool", super::pool::figure),
+    ("worker", figure_worker),
 ];
 
 /// Networks to the storage, bits a second (O3-LSM 5.2).
@@ -250,21 +250,19 @@ fn figure_10(own: &Bench) -> Figure {
         ..Figure::default()
     };
     let steps = [
-        ("level 0 to storage, compute node", "Default, +DM", 1, "compute"),
-        ("by shard, compute node", "+Shard", 2, "compute"),
-        ("by shard, near the data", "+Shard", 2, "memory"),
-        ("by shard, a worker", "+Shard, +FO", 2, "pool"),
+        ("level 0 to storage, compute node", "Default, +DM", 1, "compute", None),
+        ("by shard, compute node", "+Shard", 2, "compute", None),
+        ("by shard, near the data", "+Shard", 2, "memory", None),
+        ("by shard, a worker too", "+Shard, +FO", 2, "pool", Some("paper")),
+        ("by shard, a worker alone", "+Shard, +FO", 2, "pool", Some("away")),
     ];
     let (mut rates, mut modelled, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-    for (place, (name, paper, storage_from, compactions)) in steps.into_iter().enumerate() {
+    for (place, (name, paper, storage_from, compactions, placement)) in steps.into_iter().enumerate() {
         let layout = Layout { storage_from, place: compactions, value_bytes: 256, ..Layout::default() };
         let benchmarks = "fillrandom,waitforcompaction";
-        let run = || {
-            let (node, storage) = (own.forebay.memory_node(1, layout.memory_bytes(own.records), 1)?, storage()?);
-            let worker = (compactions == "pool").then(|| worker(own, &node, &storage)).transpose()?;
-            let phases = on_node(own, &node, &storage, &layout, benchmarks, &[number(own)]);
-            drop(worker);
-            phases
+        let run = || match placement {
+            None => bench(own, &layout, own.records, benchmarks, &[number(own)]),
+            Some(placement) => with_worker(own, own, &layout, own.records, placement),
         };
         let Some(phases) = figure.note(run()) else { continue };
         let [fill, quiet] = &phases[..] else { continue };
@@ -290,11 +288,76 @@ fn figure_10(own: &Bench) -> Figure {
     figure
 }
 
-/// Starts a worker for the databases of a node.
-fn worker(own: &Bench, node: &MemoryNode, storage: &Scratch) -> Outcome<Running> {
-    let mut arguments = vec!["worker".to_owned(), format!("--storage={}", storage.path().display())];
-    arguments.extend(memory_flag(&[node]));
-    Running::start(own.forebay.program(), &arguments, |line| line.starts_with("ready")).map(|(worker, _)| worker)
+/// Threads of a worker: its time is to a good part that of the storage.
+const WORKER_THREADS: usize = 4;
+
+/// Fills a database until quiet, with a worker beside it; `pool` starts the memory node and the worker.
+fn with_worker(own: &Bench, pool: &Bench, layout: &Layout, records: u64, placement: &str) -> Outcome<Vec<PhaseReport>> {
+    let flags = ["--threads=1".to_owned(), format!("--placement={placement}")];
+    let node = pool.forebay.memory_node_with(1, layout.memory_bytes(records), &flags)?;
+    let storage = storage()?;
+    let mut arguments = vec!["worker".to_owned(), format!("--threads={WORKER_THREADS}")];
+    arguments.push(format!("--storage={}", storage.path().display()));
+    arguments.extend(memory_flag(&[&node]));
+    let (_worker, _) = pool.forebay.start(arguments)?;
+    on_node(own, &node, &storage, layout, "fillrandom,waitforcompaction", &[format!("--num={records}")])
+}
+
+/// The cores of the compute process, and of the memory node and the worker.
+const CORES: [usize; 2] = [0, 1];
+
+fn figure_worker(own: &Bench) -> Figure {
+    let mut figure = Figure {
+        title: "a worker beside a compute process that has one core",
+        remarks: "The compute process has one core, the memory node and the worker the other. Levels from 2 on lie in storage, \
+                  values have 256 B, memtables and tables 16 MiB, and there are four times the records. Alone, the compute \
+                  process does all jobs. By the paper's formula the scheduler weighs the loads of both; by default its owner's \
+                  own threads count as dearer; and when all jobs go away, next to nothing but the log goes from the compute \
+                  process to the storage.",
+        header: vec![
+            "who does the jobs",
+            "fill, million/s",
+            "to alone",
+            "until quiet, million/s",
+            "to alone",
+            "bytes to or from storage a write, compute node's",
+            "compute process's core, s",
+        ],
+        ..Figure::default()
+    };
+    let records = own.records * 4;
+    let [compute, pool] = CORES.map(|core| Bench { forebay: own.forebay.on_core(core), ..own.clone() });
+    let layout = |place| Layout { place, value_bytes: 256, table_mib: 16, ..Layout::default() };
+    let alone = || {
+        let layout = layout("compute");
+        let node = pool.forebay.memory_node(1, layout.memory_bytes(records), 1)?;
+        on_node(&compute, &node, &storage()?, &layout, "fillrandom,waitforcompaction", &[format!("--num={records}")])
+    };
+    let with = |placement| with_worker(&compute, &pool, &layout("pool"), records, placement);
+    let runs = [
+        ("the compute process", alone()),
+        ("both, by the paper's formula", with("paper")),
+        ("both, by default", with("sparing")),
+        ("the worker", with("away")),
+    ];
+    let mut of_one = None;
+    for (name, phases) in runs {
+        let Some(phases) = figure.note(phases) else { continue };
+        let [fill, quiet] = &phases[..] else { continue };
+        let moved = Moved::of(&[fill, quiet]);
+        let (filled, settled) = (fill.ops_per_second, moved.measured());
+        let (fill_alone, settled_alone) = *of_one.get_or_insert((filled, settled));
+        figure.row([
+            name.to_owned(),
+            millions(filled),
+            format!("{:.2}", filled / fill_alone),
+            millions(settled),
+            format!("{:.2}", settled / settled_alone),
+            format!("{:.0}", moved.each()),
+            format!("{:.1}", fill.compute.cpu_seconds + quiet.compute.cpu_seconds),
+        ]);
+    }
+    figure
 }
 
 fn figure_11(own: &Bench) -> Figure {

@@ -20,6 +20,8 @@ pub(super) struct Layout {
     pub(super) memtables: u64,
     /// Tables of level 0 at which writers are slowed down; they wait at half as many more (O3-LSM 5.1).
     pub(super) level0_tables: u64,
+    /// MiB of a memtable and of a table; level 1 has four times as much.
+    pub(super) table_mib: u64,
     /// First level in storage.
     pub(super) storage_from: u64,
     /// Where compactions run.
@@ -28,7 +30,14 @@ pub(super) struct Layout {
 
 impl Default for Layout {
     fn default() -> Self {
-        Self { value_bytes: VALUE_BYTES, memtables: 8, level0_tables: 32, storage_from: 2, place: "memory" }
+        Self {
+            value_bytes: VALUE_BYTES,
+            memtables: 8,
+            level0_tables: 32,
+            table_mib: 1,
+            storage_from: 2,
+            place: "memory",
+        }
     }
 }
 
@@ -43,9 +52,9 @@ impl Layout {
             "--durability=storage=interval:1s".into(),
             "--compression=none".into(),
             "--block-cache=10MiB".into(),
-            "--write_buffer_size=1MiB".into(),
-            "--target_file_size_base=1MiB".into(),
-            "--max_bytes_for_level_base=4MiB".into(),
+            format!("--write_buffer_size={}MiB", self.table_mib),
+            format!("--target_file_size_base={}MiB", self.table_mib),
+            format!("--max_bytes_for_level_base={}MiB", self.table_mib * 4),
             format!("--level0_slowdown_writes_trigger={}", self.level0_tables),
             format!("--level0_stop_writes_trigger={}", self.level0_tables * 3 / 2),
             "--max_background_jobs=4".into(),
