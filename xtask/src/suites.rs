@@ -307,6 +307,7 @@ pub(crate) const SUITES: &[Suite] = &[
     fuzz("fuzz-search", "the arguments of a search", &["fuzz", "run", "search", "--"]),
     fuzz("fuzz-search-result", "its result", &["fuzz", "run", "search-result", "--"]),
     fuzz("fuzz-redis", "requests of Redis's protocol", &["fuzz", "run", "redis", "--"]),
+    fuzz("fuzz-redis-commands", "commands of Redis, by two clients", &["fuzz", "run", "redis-commands", "--"]),
     Suite {
         name: "offload",
         about: "all that can go wrong twice with an offloaded job, at every moment: owners, schedulers, executors",

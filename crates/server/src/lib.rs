@@ -30,6 +30,7 @@
 //! | `commands` | what commands do, by family |
 //! | `execute` | runs of commands, transactions |
 //! | `network` | connections and threads |
+//! | `local` | a server without sockets and threads, for tests |
 //! | `observer` | what whoever runs the server sees of it |
 //!
 //! `docs/decisions/0039` gives the reasons, `docs/formats/redis-keys.md` describes the keys, and
@@ -41,6 +42,7 @@ pub mod acl;
 pub mod commands;
 mod execute;
 pub mod keyspace;
+pub mod local;
 mod network;
 mod observer;
 pub mod protocol;

@@ -79,7 +79,11 @@ impl Error {
         self.kind
     }
 
-    fn io(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) const fn new(kind: ErrorKind, message: String) -> Self {
+        Self { kind, message }
+    }
+
+    pub(crate) fn io(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Self {
         move |error| Self { kind: ErrorKind::Io, message: format!("{what}: {error}") }
     }
 }

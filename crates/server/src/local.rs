@@ -1,0 +1,246 @@
+//! A server without sockets and threads: bytes of requests in, bytes of replies out, in the caller's thread. For tests
+//! that need the commands and no network, such as fuzzing.
+//!
+//! There is no thread of scripts: a command that runs one waits forever.
+
+use crate::acl::users::Users;
+use crate::commands::command::Registry;
+use crate::commands::table;
+use crate::execute::{Executor, Pace};
+use crate::keyspace::failure::Failure;
+use crate::network::event_loop::MAIL;
+use crate::network::expiry;
+use crate::protocol::reply::{Protocol, Reply};
+use crate::protocol::request::Requests;
+use crate::server::Error;
+use crate::state::mailbox::{Mailbox, Message};
+use crate::state::session::Session;
+use crate::state::shared::Shared;
+use forebay::{ErrorKind, Store};
+use forebay_env::Clock;
+use mio::{Poll, Waker};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+/// Requests that are understood at a time.
+const REQUESTS_AT_A_TIME: usize = 256;
+/// Nothing more is carried out when this much was to be sent at once.
+const MAX_SENT_BYTES: usize = 16 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub struct LocalServer {
+    shared: Shared,
+    registry: Registry,
+    mailbox: Arc<Mailbox>,
+    /// What the mailbox would wake.
+    _poll: Poll,
+}
+
+/// A connection to a [`LocalServer`].
+#[derive(Debug)]
+pub struct LocalConnection<'s> {
+    server: &'s LocalServer,
+    session: Session,
+    requests: Requests,
+    out: Reply,
+    pace: Pace,
+}
+
+impl LocalServer {
+    /// A server of a store, without the commands of these names, in small letters.
+    ///
+    /// # Errors
+    /// Those of the store; `Io` when the system refuses what a mailbox needs.
+    pub fn new(store: Store, clock: Arc<dyn Clock>, without: &[&str]) -> Result<Self, Error> {
+        let failed = |failure: Failure| Error::new(ErrorKind::Io, failure.message().to_owned());
+        let io = Error::io("preparing a mailbox");
+        let all = table::registry();
+        let users = Users::new(table::catalogue(&all), None).map_err(|text| Error::new(ErrorKind::Invalid, text))?;
+        let registry = Registry::new(all.all().iter().copied().filter(|command| !without.contains(&command.name)));
+        let shared = Shared::new(store, users, address(), 1, clock).map_err(failed)?;
+        let poll = Poll::new().and_then(|poll| Waker::new(poll.registry(), MAIL).map(|waker| (poll, waker)));
+        let (poll, waker) = poll.map_err(io)?;
+        Ok(Self { shared, registry, mailbox: Arc::new(Mailbox::new(waker)), _poll: poll })
+    }
+
+    /// The names of its commands, without subcommands.
+    pub fn commands(&self) -> impl Iterator<Item = &'static str> {
+        self.registry.all().iter().map(|command| command.name)
+    }
+
+    /// The store.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// A new connection.
+    #[must_use]
+    pub fn connect(&self) -> LocalConnection<'_> {
+        let now_ms = self.shared.clock.wall_ms();
+        let client = self.shared.clients.add(Arc::clone(&self.mailbox), address(), address(), now_ms);
+        LocalConnection {
+            server: self,
+            session: Session::new(client, self.shared.users.anonymous()),
+            requests: Requests::default(),
+            out: Reply::new(Protocol::Two),
+            pace: Pace::default(),
+        }
+    }
+
+    /// Sets a parameter, as `CONFIG SET` does.
+    ///
+    /// # Errors
+    /// `Invalid`: there is none of this name, or it cannot have this value.
+    pub fn set(&self, parameter: &str, value: &str) -> Result<(), Error> {
+        let changed = self.shared.config.set(&[(parameter.as_bytes(), value.as_bytes())]);
+        changed.map_err(|why| Error::new(ErrorKind::Invalid, why))
+    }
+
+    /// Removes keys that have expired.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn sweep(&self) -> Result<(), Error> {
+        loop {
+            match expiry::remove_some(&self.shared) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(failure) => return Err(Error::new(ErrorKind::Io, failure.message().to_owned())),
+            }
+        }
+    }
+}
+
+impl LocalConnection<'_> {
+    /// Carries out what these bytes ask for, together with what was sent before and was not whole, and returns what the
+    /// client is sent. What it asks for after 16 MiB of replies waits for the next call. Nothing is carried out once the
+    /// connection has ended, or waits in a command.
+    pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let executor = Executor { shared: &self.server.shared, registry: &self.server.registry };
+        self.requests.push(bytes);
+        let most_bytes = usize::try_from(self.server.shared.config.max_bulk_bytes()).unwrap_or(0);
+        let mut sent = Vec::new();
+        while self.session.may_go_on() && sent.len() < MAX_SENT_BYTES {
+            let broken = self.requests.parse(REQUESTS_AT_A_TIME, most_bytes, true).err();
+            if self.requests.is_empty() {
+                self.requests.consume(0);
+                let Some(broken) = broken else { break };
+                self.out.error(&format!("ERR {broken}"));
+                self.session.is_closing = true;
+            }
+            let done = executor.serve(&mut self.session, &self.requests, &mut self.out, &mut self.pace);
+            self.requests.consume(done);
+            sent.extend_from_slice(self.out.bytes());
+            self.out.forget();
+        }
+        self.read_mail();
+        sent.extend_from_slice(self.out.bytes());
+        self.out.forget();
+        sent
+    }
+
+    /// Whether requests are carried out: the connection has not ended, and waits for nothing.
+    #[must_use]
+    pub const fn may_go_on(&self) -> bool {
+        self.session.may_go_on()
+    }
+
+    /// Takes what others have for this connection; that for others is lost.
+    fn read_mail(&mut self) {
+        for message in self.server.mailbox.take() {
+            match message {
+                Message::Send { client, bytes } if client == self.session.client.id => self.out.raw(&bytes),
+                Message::Unblock { client, bytes } if client == self.session.client.id => {
+                    self.session.blocked = None;
+                    self.out.raw(&bytes);
+                }
+                Message::Release(client) if client == self.session.client.id => self.session.held_until = None,
+                Message::Kill(client) if client == self.session.client.id => self.session.is_closing = true,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for LocalConnection<'_> {
+    fn drop(&mut self) {
+        Executor { shared: &self.server.shared, registry: &self.server.registry }.forget(&mut self.session);
+    }
+}
+
+const fn address() -> SocketAddr {
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay::Options;
+    use forebay_env::ManualClock;
+    use std::time::Duration;
+
+    fn server(clock: &Arc<ManualClock>) -> LocalServer {
+        let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
+        let options = Options { background_threads: 0, clock: Arc::clone(&clock), ..Options::default() };
+        LocalServer::new(Store::embedded(64 << 20, options).unwrap(), clock, &["config"]).unwrap()
+    }
+
+    #[test]
+    fn requests_are_carried_out_in_pieces() {
+        let server = server(&Arc::default());
+        let mut connection = server.connect();
+        assert_eq!(connection.send(b"SET a 1\r\nGET a\r\nGE"), b"+OK\r\n$1\r\n1\r\n");
+        assert_eq!(connection.send(b"T b\r\nCONFIG GET x\r\n").split_at(5).0, b"$-1\r\n");
+        assert!(connection.may_go_on());
+        assert!(connection.send(b"*x\r\n").starts_with(b"-ERR Protocol error"));
+        assert!(!connection.may_go_on());
+    }
+
+    #[test]
+    fn who_waits_is_served_and_what_expires_is_removed() {
+        let clock = Arc::new(ManualClock::new());
+        let server = server(&clock);
+        let (mut waiting, mut other) = (server.connect(), server.connect());
+        assert!(waiting.send(b"BLPOP list 0\r\n").is_empty() && !waiting.may_go_on());
+        assert_eq!(other.send(b"RPUSH list x\r\nSET k v PX 10\r\n"), b":1\r\n+OK\r\n");
+        clock.advance(Duration::from_millis(20));
+        server.sweep().unwrap();
+        assert_eq!(other.send(b"DBSIZE\r\n"), b":0\r\n");
+    }
+
+    /// Whether a key is known to be plain shows in no reply.
+    #[test]
+    fn plain_keys_behave_as_others_do() {
+        let clock = Arc::new(ManualClock::new());
+        let server = server(&clock);
+        let mut connection = server.connect();
+        let mut check = |requests: &str, replies: &str| {
+            let requests: String = requests.split(';').map(|request| format!("{}\r\n", request.trim())).collect();
+            let expected: String = replies.split(' ').map(|reply| format!("{reply}\r\n")).collect();
+            assert_eq!(String::from_utf8(connection.send(requests.as_bytes())).unwrap(), expected, "{requests}");
+        };
+        check("SET a 1; SET a 2; DBSIZE; GET a; SET a 3 NX; SET a 4 XX; GET a", "+OK +OK :1 $1 2 $-1 +OK $1 4");
+        check("SET a 5 GET; DEL a; DEL a; DBSIZE; SET a 6 XX; SETNX a 7; SETNX a 8", "$1 4 :1 :0 :0 $-1 :1 :0");
+        // Other kinds of keys come in between, in runs of their own and in the same one.
+        check("DEL a; RPUSH a x y", ":1 :2");
+        check("SET a 1; LLEN b; DBSIZE; DEL a", "+OK :0 :1 :1");
+        check("SET a 1; EXPIRE a 10; SET a 2; TTL a; DBSIZE", "+OK :1 +OK :-1 :1");
+        check("SET a 1 PX 5", "+OK");
+        clock.advance(Duration::from_millis(10));
+        check("SET a 2 NX; TTL a; DBSIZE", "+OK :-1 :1");
+        check("MULTI; SET a 1; FLUSHALL; SET b 1; EXEC", "+OK +QUEUED +QUEUED +QUEUED *3 +OK +OK +OK");
+        check("SETNX a 1; SETNX b 1; DBSIZE", ":1 :0 :2");
+        check("FLUSHALL", "+OK");
+        check("SETNX a 1; SETNX b 1; DBSIZE", ":1 :1 :2");
+        check("SELECT 1; SET a 1; SWAPDB 0 1; SETNX b 2; DBSIZE; DEL a", "+OK +OK +OK :0 :2 :1");
+        check("DEL b; SELECT 0; DEL a; DBSIZE", ":1 +OK :1 :0");
+        let mut left = server.store().iter().unwrap();
+        left.seek_to_first().unwrap();
+        while left.valid() {
+            assert_eq!(left.key().first(), Some(&1), "only records of the server itself are left");
+            left.next().unwrap();
+        }
+    }
+}
