@@ -237,8 +237,9 @@ fn figure_10(own: &Bench) -> Figure {
         remarks: "A memtable goes to memory as it stands here, so there is no row in which memory alone costs something. Its place takes \
                   the first row: all of level 0 goes to storage at once, merged at the compute node. By shard, a range at a time goes down \
                   when its table is full (4.4). Near the data, indexes of the upper levels are merged at the memory node. With a worker, \
-                  it is another process that reads the memory and writes the storage (4.3), what was flushed too, and what is left to \
-                  the compute node is its log, and little else. On two cores a worker takes its time from the writers; its gain is in the bytes.",
+                  it is another process that reads the memory and writes the storage (4.3), what was flushed too. By the paper's \
+                  formula much stays at the compute node, whose threads are as good; when all jobs go away, what is left to it is its \
+                  log, and little else. On two cores a worker takes its time from the writers; its gain is in the bytes.",
         header: vec![
             "mechanisms",
             "in the paper",
