@@ -375,7 +375,7 @@ pub(crate) const SUITES: &[Suite] = &[
             "--test",
             "cli",
             "--test",
-            "kill",
+            "storage",
             "--",
         ],
         // Of the first program those of one file, of the second one all.
@@ -603,5 +603,36 @@ mod tests {
         targets.sort_unstable();
         targets.dedup();
         assert_eq!(targets.len(), count);
+    }
+    /// What follows `flag` in a command, each time.
+    fn named<'a>(command: &'a [&str], flag: &'a str) -> impl Iterator<Item = &'a str> {
+        command.windows(2).filter(move |two| two[0] == flag).map(|two| two[1])
+    }
+
+    #[test]
+    fn packages_have_the_test_programs_that_suites_name() {
+        let folders = ["crates", "testing", "bindings"].map(|folder| std::fs::read_dir(crate::root().join(folder)));
+        let members: Vec<_> = folders.into_iter().flat_map(|entries| entries.unwrap().flatten()).collect();
+        let folder_of = |package: &str| {
+            let has_name = |manifest: &str| manifest.lines().any(|line| line == format!("name = \"{package}\""));
+            let is_it = |path: &std::path::Path| {
+                std::fs::read_to_string(path.join("Cargo.toml")).is_ok_and(|manifest| has_name(&manifest))
+            };
+            members.iter().map(std::fs::DirEntry::path).find(|path| is_it(path)).expect(package)
+        };
+        for suite in SUITES {
+            let packages: Vec<_> = named(suite.command, "--package").map(folder_of).collect();
+            for program in named(suite.command, "--test") {
+                let has_it = packages.iter().any(|folder| {
+                    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+                    manifest.contains(&format!("[[test]]\nname = \"{program}\"\n"))
+                        || !manifest.contains("autotests = false")
+                            && [format!("{program}.rs"), format!("{program}/main.rs")]
+                                .iter()
+                                .any(|path| folder.join("tests").join(path).is_file())
+                });
+                assert!(has_it, "{}: no package of it has a test program `{program}`", suite.name);
+            }
+        }
     }
 }
