@@ -6,7 +6,6 @@ use super::outlet::Outlet;
 use super::{CAPABILITIES, MAX_OPERATION_BYTES};
 use crate::admission::{Identity, Origin, Standing};
 use crate::transport::{Event, Peer, Pull, Revocation};
-use crate::turns::Turn;
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
 use forebay_env::HashMap;
 use forebay_env::Random;
@@ -17,8 +16,6 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub(super) struct NodeLink {
     pub(super) id: PeerId,
-    /// Whose turns its are.
-    pub(super) turn: Turn<u64>,
     /// What an endpoint must show to belong to the link.
     pub(super) token: u128,
     origin: Origin,
@@ -35,14 +32,13 @@ pub(super) struct NodeLink {
 
 impl NodeLink {
     pub(super) fn new(
-        turn: Turn<u64>,
+        id: PeerId,
         (origin, standing): (Origin, Standing),
         control: Arc<Outlet>,
         events: Arc<Events>,
     ) -> Result<Self, Error> {
         Ok(Self {
-            id: PeerId(turn.link),
-            turn,
+            id,
             token: Random::secret().map_err(|e| Error::io("drawing a link's token", e))?,
             origin,
             standing,
@@ -87,7 +83,7 @@ impl NodeLink {
             for outlet in endpoints.values().chain([&self.control]) {
                 outlet.end(cause.clone());
             }
-            self.events.push(self.turn, Event::Left { peer: self.id, cause });
+            self.events.push(Event::Left { peer: self.id, cause });
         }
     }
 
