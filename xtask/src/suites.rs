@@ -574,6 +574,7 @@ pub(crate) fn subcommand(workspace: &Workspace, name: &str) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::package_name;
 
     #[test]
     fn only_what_is_built_with_flags_of_its_own_runs_beside_the_tests() {
@@ -604,6 +605,7 @@ mod tests {
         targets.dedup();
         assert_eq!(targets.len(), count);
     }
+
     /// What follows `flag` in a command, each time.
     fn named<'a>(command: &'a [&str], flag: &'a str) -> impl Iterator<Item = &'a str> {
         command.windows(2).filter(move |two| two[0] == flag).map(|two| two[1])
@@ -614,9 +616,9 @@ mod tests {
         let folders = ["crates", "testing", "bindings"].map(|folder| std::fs::read_dir(crate::root().join(folder)));
         let members: Vec<_> = folders.into_iter().flat_map(|entries| entries.unwrap().flatten()).collect();
         let folder_of = |package: &str| {
-            let has_name = |manifest: &str| manifest.lines().any(|line| line == format!("name = \"{package}\""));
             let is_it = |path: &std::path::Path| {
-                std::fs::read_to_string(path.join("Cargo.toml")).is_ok_and(|manifest| has_name(&manifest))
+                let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap_or_default();
+                package_name(&manifest).is_some_and(|(name, _)| name == package)
             };
             members.iter().map(std::fs::DirEntry::path).find(|path| is_it(path)).expect(package)
         };

@@ -12,7 +12,7 @@ pub(super) struct Dependency {
 }
 
 /// The package's name, and its line.
-pub(super) fn package_name(manifest: &str) -> Option<(String, usize)> {
+pub(crate) fn package_name(manifest: &str) -> Option<(String, usize)> {
     entries(manifest)
         .find(|entry| entry.section == "package" && entry.key == "name")
         .map(|entry| (unquoted(entry.value), entry.line))

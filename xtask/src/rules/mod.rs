@@ -26,6 +26,8 @@ mod words;
 #[cfg(test)]
 use finding::places;
 pub(crate) use finding::{Finding, Severity};
+#[cfg(test)]
+pub(crate) use manifest::package_name;
 pub(crate) use tree::Tree;
 
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
