@@ -39,6 +39,8 @@ pub const FIGURES: &[Named] = &[
 
 /// Networks to the storage, bits a second (O3-LSM 5.2).
 const NETWORKS: [(&str, f64); 2] = [("1 Gb/s", 1e9), ("2.5 Gb/s", 2.5e9)];
+/// A fill, until no work is left of it.
+const FILL: &str = "fillrandom,waitforcompaction";
 /// Phases over which a rate is watched.
 const WINDOWS: usize = 20;
 
@@ -260,9 +262,8 @@ fn figure_10(own: &Bench) -> Figure {
     let (mut rates, mut modelled, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     for (place, (name, paper, storage_from, compactions, placement)) in steps.into_iter().enumerate() {
         let layout = Layout { storage_from, place: compactions, value_bytes: 256, ..Layout::default() };
-        let benchmarks = "fillrandom,waitforcompaction";
         let run = || match placement {
-            None => bench(own, &layout, own.records, benchmarks, &[number(own)]),
+            None => bench(own, &layout, own.records, FILL, &[number(own)]),
             Some(placement) => with_worker(own, own, &layout, own.records, placement),
         };
         let Some(phases) = figure.note(run()) else { continue };
@@ -301,7 +302,7 @@ fn with_worker(own: &Bench, pool: &Bench, layout: &Layout, records: u64, placeme
     arguments.push(format!("--storage={}", storage.path().display()));
     arguments.extend(memory_flag(&[&node]));
     let (_worker, _) = pool.forebay.start(arguments)?;
-    on_node(own, &node, &storage, layout, "fillrandom,waitforcompaction", &[format!("--num={records}")])
+    on_node(own, &node, &storage, layout, FILL, &[format!("--num={records}")])
 }
 
 /// The cores of the compute process, and of the memory node and the worker.
@@ -332,7 +333,7 @@ fn figure_worker(own: &Bench) -> Figure {
     let alone = || {
         let layout = layout("compute");
         let node = pool.forebay.memory_node(1, layout.memory_bytes(records), 1)?;
-        on_node(&compute, &node, &storage()?, &layout, "fillrandom,waitforcompaction", &[format!("--num={records}")])
+        on_node(&compute, &node, &storage()?, &layout, FILL, &[format!("--num={records}")])
     };
     let with = |placement| with_worker(&compute, &pool, &layout("pool"), records, placement);
     let runs = [
