@@ -11,9 +11,13 @@ pub mod cpu;
 mod hash;
 mod planted;
 mod random;
+#[cfg(feature = "seeded-secrets")]
+mod seeded_secrets;
 pub mod sync;
 pub mod thread;
 
 pub use clock::{Clock, ManualClock, Nanos, SystemClock};
 pub use hash::{HashMap, HashSet};
 pub use random::Random;
+#[cfg(feature = "seeded-secrets")]
+pub use seeded_secrets::SeededSecrets;

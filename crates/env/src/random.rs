@@ -50,6 +50,10 @@ impl Random {
     /// # Errors
     /// When the operating system has none to give.
     pub fn secret() -> std::io::Result<u128> {
+        #[cfg(feature = "seeded-secrets")]
+        if let Some(secret) = crate::seeded_secrets::next() {
+            return Ok(secret);
+        }
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(u128::from_le_bytes(bytes))

@@ -9,8 +9,8 @@ use crate::run::caught;
 use crate::stage::{Process, Stage};
 use crate::store::Store;
 use forebay_engine::StoredDatabase;
-use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
+use forebay_env::{Random, SeededSecrets};
 use std::sync::Arc;
 
 /// Maximum number of operations before an image is taken. Many calls have fewer; most flushes and compactions have more.
@@ -46,6 +46,7 @@ impl ImageReport {
 /// # Errors
 /// A description of the failure.
 pub fn run_images(seed: u64, images: u64) -> Result<ImageReport, String> {
+    let _secrets = SeededSecrets::begin(seed);
     caught(|| Images::new(seed).run(images))
 }
 

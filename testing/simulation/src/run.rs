@@ -7,7 +7,7 @@ use crate::stage::{Process, Stage, Strike};
 use crate::store::Store;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Statistics};
-use forebay_env::Random;
+use forebay_env::{Random, SeededSecrets};
 use std::panic::AssertUnwindSafe;
 
 /// From this many calls on, a run must have exercised everything that it is for.
@@ -121,6 +121,7 @@ impl Report {
 /// # Errors
 /// A description of the failure.
 pub fn run_seed(seed: u64, options: &RunOptions) -> Result<Report, String> {
+    let _secrets = SeededSecrets::begin(seed);
     caught(|| Run::new(seed, options).run()).map_err(|why| {
         let Drawn { kept, habits, nodes, .. } = draw(&mut Random::seeded(seed));
         format!("{why}\n{nodes} memory nodes, {kept:?}, {habits:?}")

@@ -9,8 +9,9 @@
 //! # Repeatability
 //!
 //! All of it hangs on one seed. Used by one thread, with [`Time::Virtual`], the same calls give the
-//! same behaviour ([`SimNetwork::fingerprint`]); secrets of keys differ, and nothing depends on
-//! them. Used by several threads it works, and what happens depends on how they interleave.
+//! same behaviour ([`SimNetwork::fingerprint`]), provided that secrets are the same, too: a torn message
+//! looks whole when its missing bytes are those that were there before, so what arrives depends on the
+//! secrets of keys in it. Used by several threads it works, and what happens depends on how they interleave.
 //!
 //! # Progress
 //!
