@@ -6,7 +6,7 @@
 use crate::admission::Origin;
 use crate::counters::CountsRegistry;
 use crate::grants::Granted;
-use crate::transport::{Event, Incoming, Link, Listener, Operation, Peer, Revocation, Transport};
+use crate::transport::{Event, Incoming, Link, Listener, Operation, Peer, Place, Revocation, Transport};
 use crate::{
     AccessKey, Atomics, Backing, Capabilities, Counts, Endpoint, EndpointId, EndpointOptions, Error, GrantTable,
     NodeIdentity, PeerId, Region, RemoteAddress, RevocationMode, Rights, Traffic, WorkQueue,
@@ -319,7 +319,8 @@ impl InProcessTransport {
         match operation {
             Operation::Message(slot) => {
                 let peer = Arc::new(InProcessPeer(Arc::clone(&self.shared)));
-                self.shared.node.events.push(Event::Message { peer, endpoint: self.id, bytes: slot.to_vec() });
+                let (bytes, place) = (slot.to_vec(), Place::default());
+                self.shared.node.events.push(Event::Message { peer, endpoint: self.id, bytes, place });
                 Ok(0)
             }
             Operation::Write { immediate: Some(_), .. } => Err(Error::Unsupported("an immediate to a node")),

@@ -85,6 +85,7 @@ mod slot;
 mod stream;
 pub mod tcp;
 mod transport;
+pub mod turns;
 mod words;
 
 pub use address::{AccessKey, EndpointId, NodeIdentity, PeerId, RemoteAddress, Rights};
@@ -100,4 +101,4 @@ pub use prefetch::{prefetch, prefetch_line};
 pub use queue::WorkQueue;
 pub use region::{Backing, Region};
 pub use slot::{Arena, Slot};
-pub use transport::{Event, Link, Listener, Peer, Pull, Revocation};
+pub use transport::{Event, Link, Listener, Peer, Place, Pull, Revocation, Room};

@@ -495,7 +495,7 @@ mod tests {
 
     /// Answers the next call, if one comes soon.
     fn serve_one(listener: &mut impl Listener) {
-        if let Some(Event::Message { peer, endpoint, bytes }) = listener.next(Duration::from_millis(20)).unwrap() {
+        if let Some(Event::Message { peer, endpoint, bytes, .. }) = listener.next(Duration::from_millis(20)).unwrap() {
             let request = Request::decode(&bytes).unwrap();
             let mut arguments = request.arguments(&*peer, endpoint).unwrap();
             arguments.reverse();

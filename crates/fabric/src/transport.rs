@@ -140,6 +140,8 @@ pub enum Event {
         endpoint: EndpointId,
         /// The message.
         bytes: Vec<u8>,
+        /// What it takes up of its sender's room at the node.
+        place: Place,
     },
     /// A link ended. Its grants have ended with it.
     Left {
@@ -148,6 +150,40 @@ pub enum Event {
         /// Why.
         cause: Error,
     },
+}
+
+/// What a message takes up at the node, from when it is received until this is dropped. Who sends messages has little room
+/// there: what finds none stays with the sender, unread. So whoever serves keeps the place for as long as the message
+/// waits, and a flood waits where it comes from.
+#[derive(Debug, Default)]
+pub struct Place(Option<Taken>);
+
+#[derive(Debug)]
+struct Taken {
+    of: Arc<dyn Room>,
+    bytes: usize,
+}
+
+/// Room for the messages of one sender.
+pub trait Room: Send + Sync + Debug {
+    /// A message that took so many bytes takes them no more.
+    fn give_back(&self, bytes: usize);
+}
+
+impl Place {
+    /// A message's place in a room. Without, it takes up nothing: [`Place::default`].
+    #[must_use]
+    pub fn new(of: Arc<dyn Room>, bytes: usize) -> Self {
+        Self(Some(Taken { of, bytes }))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(Taken { of, bytes }) = self.0.take() {
+            of.give_back(bytes);
+        }
+    }
 }
 
 /// A node that offers memory.

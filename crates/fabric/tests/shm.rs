@@ -129,7 +129,7 @@ fn messages_immediates_and_the_node_reaching_the_client() {
     let mut pair = pair();
     let id = pair.endpoint.post_message(b"ping").unwrap();
     pair.endpoint.wait_for(id).unwrap();
-    let Some(Event::Message { peer, endpoint, bytes }) = pair.listener.next(LONG).unwrap() else {
+    let Some(Event::Message { peer, endpoint, bytes, .. }) = pair.listener.next(LONG).unwrap() else {
         panic!("no message")
     };
     assert_eq!((peer.id(), &bytes[..]), (pair.peer.id(), &b"ping"[..]));
@@ -168,7 +168,9 @@ fn both_styles_of_rpc() {
     let stopped = Arc::clone(&stop);
     let node = forebay_env::thread::spawn("node", move || {
         while !stopped.load(Ordering::Acquire) {
-            if let Some(Event::Message { peer, endpoint, bytes }) = listener.next(Duration::from_millis(10)).unwrap() {
+            if let Some(Event::Message { peer, endpoint, bytes, .. }) =
+                listener.next(Duration::from_millis(10)).unwrap()
+            {
                 let request = rpc::Request::decode(&bytes).unwrap();
                 let mut arguments = request.arguments(&*peer, endpoint).unwrap();
                 arguments.reverse();

@@ -100,7 +100,7 @@ fn a_node_on_the_same_thread_is_served_by_the_hook() {
         // What it answers may wait: then the hook is called again.
         let Ok(mut listener) = listener.try_lock() else { return };
         while let Ok(Some(event)) = listener.next(Duration::ZERO) {
-            let Event::Message { peer, endpoint, bytes } = event else { continue };
+            let Event::Message { peer, endpoint, bytes, .. } = event else { continue };
             let request = Request::decode(&bytes).unwrap();
             let mut arguments = request.arguments(&*peer, endpoint).unwrap();
             arguments.reverse();
@@ -133,7 +133,7 @@ fn an_arrival_that_is_left_alone_does_not_hold_time() {
             counted.fetch_add(1, Ordering::Relaxed);
             let Ok(mut listener) = listener.try_lock() else { return };
             while let Ok(Some(event)) = listener.next(Duration::ZERO) {
-                let Event::Message { peer, endpoint, bytes } = event else { continue };
+                let Event::Message { peer, endpoint, bytes, .. } = event else { continue };
                 let _ = Request::decode(&bytes).unwrap().reply(&*peer, endpoint, Ok(&[1]));
             }
         });

@@ -84,7 +84,7 @@ fn every_operation_and_its_counts() {
     let id = endpoint.post_message(b"to the node").unwrap();
     endpoint.wait_for(id).unwrap();
     match pair.listener.next(SOON).unwrap() {
-        Some(Event::Message { peer, endpoint: from, bytes }) => {
+        Some(Event::Message { peer, endpoint: from, bytes, .. }) => {
             assert_eq!((peer.id(), bytes), (pair.peer.id(), b"to the node".to_vec()));
             peer.send(from, b"back").unwrap();
         }
@@ -261,7 +261,7 @@ fn serve(mut listener: TcpListener) -> usize {
     let mut left = 0;
     loop {
         match listener.next(SOON).unwrap() {
-            Some(Event::Message { peer, endpoint, bytes }) => {
+            Some(Event::Message { peer, endpoint, bytes, .. }) => {
                 let request = Request::decode(&bytes).unwrap();
                 let mut arguments = request.arguments(&*peer, endpoint).unwrap();
                 arguments.reverse();

@@ -23,7 +23,11 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let mut listener = tcp::listen("127.0.0.1:0".parse().unwrap(), 1, Options::default()).unwrap();
+        Self::with(Options::default())
+    }
+
+    fn with(options: Options) -> Self {
+        let mut listener = tcp::listen("127.0.0.1:0".parse().unwrap(), 1, options).unwrap();
         let link = tcp::connect(&listener.address(), Options::default()).unwrap();
         let Some(Event::Joined(peer)) = listener.next(SOON).unwrap() else { panic!("no link") };
         let region = listener.allocate(4096).unwrap();
@@ -67,6 +71,12 @@ fn frame(kind: u8, number: u64, body: &[u8]) -> Vec<u8> {
     bytes.extend(crc.to_le_bytes());
     bytes.extend(body);
     bytes
+}
+
+/// A frame of a one-sided operation, which has no checksum.
+fn operation(kind: u8, number: u64, body: &[u8]) -> Vec<u8> {
+    let head = [0xfb, 1, kind, 0];
+    [&head[..], &(body.len() as u32).to_le_bytes(), &number.to_le_bytes(), body].concat()
 }
 
 /// Whatever comes until the node closes the connection.
@@ -201,4 +211,32 @@ fn a_client_that_never_reads_is_held_up_alone() {
     node.still_serves();
     drop((control, endpoint));
     node.still_serves();
+}
+
+#[test]
+fn who_takes_no_answers_for_too_long_is_ended() {
+    let mut node = Node::with(Options { peer_timeout: Duration::from_millis(200), ..Options::default() });
+    let (control, mut endpoint) = node.raw_endpoint();
+    let Some(Event::Joined(peer)) = node.listener.next(SOON).unwrap() else { panic!("no link") };
+    let bytes = 1 << 20;
+    let region = node.listener.allocate(bytes).unwrap();
+    let key = peer.grant(&region, 0, bytes as u64, Rights::READ).unwrap();
+    let place = [&key.index.to_le_bytes()[..], &key.secret().to_le_bytes(), &[0; 8], &(bytes as u32).to_le_bytes()];
+    let read = operation(3, 1, &place.concat());
+    endpoint.set_nonblocking(true).unwrap();
+    let mut taken = 0;
+    // Nobody takes the answers: they fill both sockets, and then the node can send nothing more.
+    let ended = (0..10_000).any(|_| {
+        match endpoint.write(&read[taken % read.len()..]) {
+            Ok(count) => taken += count,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return true,
+        }
+        forebay_env::Clock::sleep(&forebay_env::SystemClock::new(), Duration::from_millis(1));
+        false
+    });
+    assert!(ended, "{taken} bytes were taken, and it is not ended");
+    // Who has nothing to take is not stuck.
+    node.still_serves();
+    drop(control);
 }

@@ -1,21 +1,21 @@
 //! The node's loop: events of the fabric in, replies out.
 //!
-//! Calls are taken in as they come and wait for their turn, by tenant and link ([`crate::state::turns`]). Control calls
+//! Calls are taken in as they come and wait for their turn, by tenant and link ([`forebay_fabric::turns`]). Control calls
 //! (those that keep, end or look at a session) have turns of their own, one before each other call. Nothing here waits
 //! for a client: arguments are pulled meanwhile, and a reply is posted. A link whose replies are not taken is not
-//! served, and is closed when that lasts for a lease.
+//! served, and is closed when that lasts for a lease. A call keeps its sender's room at the node until it is served
+//! ([`forebay_fabric::Place`]), so that a flood stays in the socket of who sends it.
 
 use crate::core::{CallError, Called, Core, Kept};
 use crate::state::TenantId;
-use crate::state::turns::{Turn, Turns};
 use crate::tenants::{Identify, TenantsOptions};
-use crate::workers::{Caller, ThreadTime, Workers, has_room, refuse};
+use crate::workers::{Caller, ThreadTime, Turn, Turns, Workers, has_room, refuse};
 use crate::{Error, Options};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{HashMap, Nanos};
-use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, rpc};
+use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, Place, rpc};
 use forebay_offload::Term;
 use forebay_proto::replies::{DoorFigures, Statistics, TenantFigures};
 use forebay_proto::{Procedure, Request};
@@ -30,15 +30,16 @@ const IMPATIENT: Duration = Duration::from_millis(1);
 /// Longest sleep while arguments are pulled or replies not taken.
 const WATCHFUL: Duration = Duration::from_millis(2);
 /// Events handled before a call is served.
-const MOST_EVENTS: u32 = 64;
+const MOST_EVENTS: u32 = 16;
 /// Calls of a link that may wait: no link takes all that its tenant may have.
 const MOST_WAITING: u32 = 256;
 /// Calls of a link that are refused, because too many wait, before the link is closed.
 const MOST_CROWDING: u32 = 64;
 /// Steps before time is looked at.
 const STEPS_PER_TICK: u32 = 64;
-/// What a call costs at least, nanoseconds.
+/// What a call costs at least, and one that is refused before its turn, nanoseconds.
 const LEAST_COST: u64 = 1000;
+const REFUSAL_COST: u64 = 5000;
 /// Messages that are no requests before a link is closed.
 const MAX_MALFORMED: u32 = 16;
 
@@ -265,8 +266,8 @@ impl MemoryNode {
             }
             // What a link sent before it was closed.
             Event::Message { peer, .. } if !self.links.contains_key(&peer.id().0) => {}
-            Event::Message { peer, endpoint, bytes } => match rpc::Request::decode(&bytes) {
-                Ok(request) => self.accept(peer, endpoint, request),
+            Event::Message { peer, endpoint, bytes, place } => match rpc::Request::decode(&bytes) {
+                Ok(request) => self.accept((peer, endpoint), request, place),
                 Err(error) => self.malformed(&*peer, &error),
             },
             Event::Left { peer, cause } => {
@@ -280,7 +281,7 @@ impl MemoryNode {
     fn forget(&mut self, peer: PeerId) {
         self.pulling.retain(|pulling| pulling.caller.peer.id() != peer);
         if let Some(LinkState { tenant, .. }) = self.links.remove(&peer.0) {
-            let turn = Turn { tenant, link: peer.0 };
+            let turn = Turn { party: tenant, link: peer.0 };
             let mut waited = self.control.forget(turn);
             waited.append(&mut self.calls.forget(turn));
             for call in waited.iter().filter(|call| call.pulled.is_none()) {
@@ -302,8 +303,9 @@ impl MemoryNode {
     }
 
     /// Lets a call wait for its turn.
-    fn accept(&mut self, peer: Arc<dyn Peer>, endpoint: EndpointId, request: rpc::Request) {
+    fn accept(&mut self, (peer, endpoint): (Arc<dyn Peer>, EndpointId), request: rpc::Request, place: Place) {
         let Some(link) = self.links.get_mut(&peer.id().0) else { return };
+        let turn = Turn { party: link.tenant, link: peer.id().0 };
         let waits = match link.waiting {
             MOST_WAITING.. => {
                 self.core.count(peer.id(), |figures| {
@@ -320,7 +322,7 @@ impl MemoryNode {
             Ok(waiting) => {
                 link.waiting += 1;
                 let is_control = is_control(&request);
-                let caller = Caller { peer, endpoint, request, waiting };
+                let caller = Caller { peer, endpoint, request, waiting, place };
                 let turns = if is_control { &mut self.control } else { &mut self.calls };
                 turns.push(caller.turn(), waiting.weight, Call { caller, pulled: None });
             }
@@ -330,6 +332,7 @@ impl MemoryNode {
                 self.forget(peer.id());
             }
             Err(error) => {
+                self.calls.charge(turn, REFUSAL_COST);
                 if let Err(error) = request.reply(&*peer, endpoint, Err((error.kind, &error.message))) {
                     tracing::debug!(peer = peer.id().0, %error, "a reply could not be delivered");
                 }
@@ -352,7 +355,7 @@ impl MemoryNode {
                 let turns = if is_control { &mut self.control } else { &mut self.calls };
                 turns.charge(turn, took.max(moved).saturating_add(LEAST_COST));
                 self.core.with_state(|state| {
-                    state.count(turn.tenant, |figures| {
+                    state.count(turn.party, |figures| {
                         figures.moved_bytes += moved;
                         figures.busy_nanos += took;
                     });
@@ -364,17 +367,17 @@ impl MemoryNode {
 
     /// Serves a call, or has its arguments pulled. Returns the bytes that this moved.
     fn serve_one(&mut self, call: Call) -> u64 {
-        let Call { caller, pulled } = call;
+        let Call { mut caller, pulled } = call;
         let bytes = caller.request.argument_bytes() as u64;
         let (arguments, kept) = match (pulled, caller.request.inline_arguments()) {
             (Some((arguments, kept)), _) => (arguments, Some(kept)),
             (None, Some(arguments)) => {
                 let arguments = arguments.to_vec();
-                self.call_taken(&caller);
+                self.call_taken(&mut caller);
                 (arguments, None)
             }
             (None, None) => {
-                self.call_taken(&caller);
+                self.call_taken(&mut caller);
                 self.pull(caller, bytes);
                 return 0;
             }
@@ -417,7 +420,8 @@ impl MemoryNode {
     }
 
     /// A call waits no more.
-    fn call_taken(&mut self, caller: &Caller) {
+    fn call_taken(&mut self, caller: &mut Caller) {
+        caller.place = Place::default();
         if let Some(link) = self.links.get_mut(&caller.peer.id().0) {
             link.waiting = link.waiting.saturating_sub(1);
             link.crowding = 0;
@@ -508,7 +512,7 @@ fn is_ready(core: &Core, links: &mut HashMap<u64, LinkState>, turn: Turn, call: 
     }
     let is_here = call.pulled.is_some() || call.caller.request.inline_arguments().is_some();
     let bytes = call.caller.request.argument_bytes() as u64;
-    takes && (is_here || core.with_state(|state| state.may_keep_bytes(turn.tenant, bytes)))
+    takes && (is_here || core.with_state(|state| state.may_keep_bytes(turn.party, bytes)))
 }
 
 fn pull_failed(error: &forebay_fabric::Error) -> CallError {

@@ -1,17 +1,16 @@
 //! Work that must not hold up the node's loop.
 //!
 //! *Upkeep* zeroes freed extents in slices and runs the jobs that take milliseconds; *long jobs* run on threads of their
-//! own. Both wait in turns, by tenant and link ([`crate::state::turns`]). Without threads (simulation) the node's step
+//! own. Both wait in turns, by tenant and link ([`forebay_fabric::turns`]). Without threads (simulation) the node's step
 //! does a bit of both. A job that takes microseconds runs at once, where its request was taken in.
 
 use crate::core::{CallError, Core, Kept, is_told};
 use crate::job::{JobError, Pace, PinnedMemory};
 use crate::registry::JobRegistry;
-use crate::state::turns::{Turn, Turns};
-use crate::state::{Figures, Job, Waiting};
+use crate::state::{Figures, Job, TenantId, Waiting};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
-use forebay_fabric::{EndpointId, Peer, rpc};
+use forebay_fabric::{EndpointId, Peer, Place, rpc, turns};
 use forebay_proto::replies::JobDone;
 use forebay_proto::{Message, Rest};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +23,11 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// What a job is charged when it begins, nanoseconds: others come first meanwhile.
 const ADVANCE: u64 = 1_000_000;
 
+/// Whose turn it is: a link of a tenant.
+pub(crate) type Turn = turns::Turn<TenantId>;
+/// Work that waits for the turn of its tenant and link.
+pub(crate) type Turns<T> = turns::Turns<TenantId, T>;
+
 /// A request and where its reply goes.
 #[derive(Debug)]
 pub(crate) struct Caller {
@@ -31,12 +35,14 @@ pub(crate) struct Caller {
     pub endpoint: EndpointId,
     pub request: rpc::Request,
     pub waiting: Waiting,
+    /// What the request takes up of its sender's room, until it is served.
+    pub place: Place,
 }
 
 impl Caller {
     /// Whose turn it is.
     pub fn turn(&self) -> Turn {
-        Turn { tenant: self.waiting.tenant, link: self.peer.id().0 }
+        Turn { party: self.waiting.tenant, link: self.peer.id().0 }
     }
 
     /// Replies. A caller that is gone is none of the node's trouble: its link's end is an event.
@@ -149,7 +155,7 @@ impl Workers {
         for queued in &waited {
             self.core.with_state(|state| {
                 state.job_ended(queued.job.id, false);
-                state.count(turn.tenant, |figures| {
+                state.count(turn.party, |figures| {
                     figures.queued_jobs -= 1;
                     figures.failed_jobs += 1;
                 });
@@ -174,12 +180,12 @@ impl Workers {
         let next = {
             let mut queues = lock(&self.queues);
             let turns = queues.of(pace);
-            let may_keep = |turn: Turn| self.core.with_state(|state| state.may_keep_bytes(turn.tenant, 1));
+            let may_keep = |turn: Turn| self.core.with_state(|state| state.may_keep_bytes(turn.party, 1));
             let next = turns.next(|turn, queued| has_room(&queued.caller) && may_keep(turn));
             next.inspect(|(turn, _)| turns.charge(*turn, ADVANCE))
         };
         let Some((turn, queued)) = next else { return false };
-        let count = |add: fn(&mut Figures)| self.core.with_state(|state| state.count(turn.tenant, add));
+        let count = |add: fn(&mut Figures)| self.core.with_state(|state| state.count(turn.party, add));
         count(|figures| {
             figures.queued_jobs -= 1;
             figures.running_jobs += 1;
@@ -194,7 +200,7 @@ impl Workers {
         let took = self.core.now().saturating_sub(began);
         self.running.fetch_sub(1, Ordering::Relaxed);
         self.core.with_state(|state| {
-            state.count(turn.tenant, |figures| {
+            state.count(turn.party, |figures| {
                 figures.running_jobs -= 1;
                 figures.busy_nanos += took;
             });

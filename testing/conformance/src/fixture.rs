@@ -257,7 +257,7 @@ fn take(event: Event, shared: &Shared) {
     match event {
         Event::Joined(peer) => lock(&shared.seen).joined.push(peer),
         Event::Left { peer, cause } => lock(&shared.seen).left.push((peer, cause)),
-        Event::Message { peer, endpoint, bytes } => match Request::decode(&bytes) {
+        Event::Message { peer, endpoint, bytes, .. } => match Request::decode(&bytes) {
             Ok(request) => answer(&request, &*peer, endpoint),
             Err(_) => {
                 let message = Message { peer: peer.id(), endpoint, bytes };

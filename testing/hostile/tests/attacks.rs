@@ -2,6 +2,7 @@
 
 use forebay_base::{ErrorKind, KeyOrder, SequenceNumber};
 use forebay_env::Random;
+use forebay_env::thread::JoinHandle;
 use forebay_hostile::arena::{Arena, code, eventually};
 use forebay_hostile::client::{RawEndpoint, RawLink};
 use forebay_hostile::socket::read_frame;
@@ -36,7 +37,7 @@ fn replies_that_nobody_reads() {
         .map(|_| {
             let (link, mut endpoint) = hostile(&arena);
             let flood = forebay_env::thread::spawn("floods", move || {
-                // Until the node closes the link: without a session each of them is refused.
+                // Until the node ends it: without a session each of them is refused.
                 let call = GetStatistics { session: SessionId(1) }.encode();
                 while endpoint.flood(Procedure::GetStatistics as u16, &call, 4096).is_ok() {}
                 drop(link);
@@ -47,8 +48,12 @@ fn replies_that_nobody_reads() {
     for _ in 0..20 {
         arena.use_it();
         arena.check();
+        // The flood waits where it comes from: of each connection, 16 messages are at the node.
+        let figures = arena.figures("hostile");
+        assert!(figures.waiting_calls <= 3 * 16, "{figures:?}");
+        assert_eq!((figures.limited_calls, figures.closed_links), (0, 0));
     }
-    eventually("the links are closed", || arena.figures("hostile").closed_links >= 3);
+    eventually("who takes no replies is ended", || attackers.iter().all(JoinHandle::is_finished));
     attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
     arena.use_it();
     arena.check();

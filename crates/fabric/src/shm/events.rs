@@ -3,7 +3,7 @@
 //! The queue is bounded by back-pressure: a link whose messages lie here unread, in number or in
 //! bytes, is *paused* (its sockets are not read) until half of them are taken.
 
-use crate::transport::{Event, Peer};
+use crate::transport::{Event, Peer, Place};
 use crate::{EndpointId, Error, PeerId};
 use forebay_env::sync::{lock, relax};
 use forebay_env::{Clock, Nanos, SystemClock};
@@ -98,7 +98,7 @@ impl Events {
                 if unread.take(bytes.len()) {
                     self.wake_reader();
                 }
-                Event::Message { peer, endpoint, bytes }
+                Event::Message { peer, endpoint, bytes, place: Place::default() }
             }
             Item::Left { peer, cause } => Event::Left { peer, cause },
         }

@@ -3,7 +3,7 @@
 use super::Inner;
 use super::link::SimPeer;
 use super::world::{Happening, World};
-use crate::transport::{Event, Listener, Peer};
+use crate::transport::{Event, Listener, Peer, Place};
 use crate::{Backing, Capabilities, Error, NodeIdentity, Region};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,9 @@ impl SimListener {
         };
         Ok(happened.map(|happening| match happening {
             Happening::Joined(link) => Event::Joined(peer(world, link)),
-            Happening::Message { link, endpoint, bytes } => Event::Message { peer: peer(world, link), endpoint, bytes },
+            Happening::Message { link, endpoint, bytes } => {
+                Event::Message { peer: peer(world, link), endpoint, bytes, place: Place::default() }
+            }
             Happening::Left { peer, cause } => Event::Left { peer, cause },
         }))
     }

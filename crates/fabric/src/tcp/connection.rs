@@ -1,8 +1,8 @@
 //! A connection at the node: executes the operations that came in, as a network adapter would.
 //!
-//! One turn of a connection receives once, executes every whole frame, and sends once. A turn ends
-//! early when the outgoing queue is full (the socket's readiness continues it) or when the event
-//! queue is full (its taker does). Meanwhile nothing is received, so the sender's own socket fills:
+//! One turn of a connection receives once, executes every whole frame, and sends once. A turn ends early when it has
+//! cost what it may ([`Allowance`]), when the outgoing queue is full (the socket's readiness continues it) or when
+//! messages find no room (whoever serves them makes it). Meanwhile nothing is received, so the sender's own socket fills:
 //! memory of a connection is bounded whatever the peer does.
 //!
 //! After an operation failed, those behind it are read over without effect; the client completes
@@ -10,7 +10,10 @@
 
 use super::buffer::Buffer;
 use super::events::Events;
-use super::frame::{Decoded, Failure, Frame, MAX_FRAME_BYTES, MAX_PIECE_BYTES, Target, decode, peek_read, put_data};
+use super::frame::{
+    Decoded, Failure, Frame, MAX_FRAME_BYTES, MAX_PIECE_BYTES, Target, decode, missing, peek_read, put_data,
+};
+use super::inbox::Inbox;
 use super::outlet::{Out, Outlet};
 use super::peer::NodeLink;
 use super::socket::Received;
@@ -18,13 +21,44 @@ use super::{MAX_OPERATION_BYTES, lost_client};
 use crate::grants::Granted;
 use crate::transport::{Event, Peer};
 use crate::{EndpointId, Error, Rights};
+use forebay_env::Nanos;
 use std::sync::Arc;
 
-/// Bytes received in one turn.
+/// Bytes received in one turn of a connection that is alone, and of one that is not, unless a frame needs more.
 const RECEIVE_BYTES: usize = 256 << 10;
+const CROWDED_RECEIVE_BYTES: usize = 16 << 10;
+/// What a turn may cost, and how many bytes of earlier answers it may send besides, when others wait: some tens of
+/// microseconds.
+const CROWDED_COST: usize = 32 << 10;
+const CROWDED_SEND_BYTES: usize = 64 << 10;
+/// What an operation costs besides its bytes, and a turn besides its operations, with and without any, in bytes.
+const OPERATION_COST: usize = 256;
+const TURN_COST: usize = 4 << 10;
+const VAIN_COST: usize = 512;
 
-/// Messages passed on in one turn: behind those of one connection wait the others'.
-const MESSAGES_PER_TURN: usize = 16;
+/// What a connection may do in a turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Allowance {
+    /// No answers are made while so many bytes of earlier ones wait, at least one.
+    queued_bytes: usize,
+    received_bytes: usize,
+    sent_bytes: usize,
+    /// No operation is begun when the turn has cost so much.
+    cost: usize,
+}
+
+impl Allowance {
+    /// Of one that is alone: all that there is.
+    pub(super) const fn alone(queued_bytes: usize) -> Self {
+        Self { queued_bytes, received_bytes: RECEIVE_BYTES, sent_bytes: usize::MAX, cost: usize::MAX }
+    }
+
+    /// Of one whose turn others wait for.
+    pub(super) const fn crowded(queued_bytes: usize) -> Self {
+        let (received_bytes, sent_bytes) = (CROWDED_RECEIVE_BYTES, CROWDED_SEND_BYTES);
+        Self { queued_bytes, received_bytes, sent_bytes, cost: CROWDED_COST }
+    }
+}
 
 /// What a connection is to the node.
 #[derive(Debug)]
@@ -33,6 +67,14 @@ pub(super) enum Role {
     Control(Arc<NodeLink>),
     /// An endpoint of a link.
     Endpoint(Arc<NodeLink>, EndpointId),
+}
+
+impl Role {
+    pub(super) fn link(&self) -> &Arc<NodeLink> {
+        match self {
+            Self::Control(link) | Self::Endpoint(link, _) => link,
+        }
+    }
 }
 
 /// How a turn ended.
@@ -44,7 +86,7 @@ pub(super) enum Turn {
     Again,
     /// The outgoing queue is full, and the socket takes nothing.
     Full,
-    /// The event queue is full.
+    /// There is no room for its messages.
     Stalled,
 }
 
@@ -56,8 +98,14 @@ pub(super) struct Connection {
     pub(super) readable: bool,
     /// In its last turn there was something to do.
     pub(super) worked: bool,
+    /// What its last turn cost.
+    pub(super) cost: usize,
+    /// Bytes that the socket had taken, and when that was seen first, while more waits.
+    pub(super) stuck: Option<(u64, Nanos)>,
     /// It is to have a turn.
     pub(super) queued: bool,
+    /// Its messages that wait.
+    inbox: Arc<Inbox>,
     /// The peer sends no more.
     ended: bool,
     /// Received and not executed: less than a frame, unless the turn ended early.
@@ -70,13 +118,16 @@ pub(super) struct Connection {
 
 impl Connection {
     /// A connection that was let in; `received` came over it behind what it said of itself.
-    pub(super) const fn new(outlet: Arc<Outlet>, role: Role, received: Vec<u8>) -> Self {
+    pub(super) const fn new(outlet: Arc<Outlet>, role: Role, inbox: Arc<Inbox>, received: Vec<u8>) -> Self {
         Self {
             outlet,
             role,
             readable: true,
             worked: false,
+            cost: 0,
+            stuck: None,
             queued: false,
+            inbox,
             ended: false,
             leftover: received,
             reading: None,
@@ -84,29 +135,27 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now. `input` is scratch space. No answers are made while `most_queued` bytes of earlier
-    /// ones wait, at least one.
+    /// Does what can be done now and is allowed. `input` is scratch space.
     ///
     /// # Errors
     /// Why the connection must be closed.
-    pub(super) fn turn(&mut self, input: &mut Buffer, events: &Events, most_queued: usize) -> Result<Turn, Error> {
+    pub(super) fn turn(&mut self, input: &mut Buffer, events: &Events, allowance: Allowance) -> Result<Turn, Error> {
+        (self.cost, self.worked) = (VAIN_COST, false);
         input.clear();
         input.extend(&self.leftover);
         self.leftover.clear();
-        let held = input.len();
-        self.receive(input)?;
-        let (received, was_reading) = (input.len() > held, self.reading.is_some());
-        let before = input.len();
+        let (held, was_reading) = (input.len(), self.reading.is_some());
+        self.receive(input, allowance.received_bytes)?;
+        // The front of a frame whose rest does not come is no work: it would never end.
+        self.worked = input.len() > held || was_reading;
         let turn = match &self.role {
             Role::Control(_) if input.is_empty() => Turn::Idle,
             Role::Control(_) => return Err(Error::Protocol("bytes on a control connection".into())),
             Role::Endpoint(link, id) => {
                 let (link, id) = (Arc::clone(link), *id);
-                self.execute(&link, id, input, events, most_queued)?
+                self.execute(&link, id, input, events, allowance)?
             }
         };
-        // The front of a frame whose rest does not come is no work: it would never end.
-        self.worked = received || was_reading || input.len() < before;
         self.leftover.extend_from_slice(input.filled());
         match turn {
             Turn::Idle if self.readable => Ok(Turn::Again),
@@ -115,11 +164,12 @@ impl Connection {
         }
     }
 
-    fn receive(&mut self, input: &mut Buffer) -> Result<(), Error> {
+    fn receive(&mut self, input: &mut Buffer, most: usize) -> Result<(), Error> {
         if !self.readable || input.len() >= MAX_FRAME_BYTES {
             return Ok(());
         }
-        match self.outlet.stream.receive(input.space(RECEIVE_BYTES)).map_err(lost_client)? {
+        let room = most.max(missing(input.filled()));
+        match self.outlet.stream.receive(input.space(room)).map_err(lost_client)? {
             Received::Bytes(count, more) => {
                 input.commit(count);
                 // Edge-triggered: what is left in the socket is not announced again.
@@ -138,19 +188,25 @@ impl Connection {
         id: EndpointId,
         input: &mut Buffer,
         events: &Events,
-        most_queued: usize,
+        allowance: Allowance,
     ) -> Result<Turn, Error> {
         let outlet = Arc::clone(&self.outlet);
-        let mut out = outlet.lock();
-        let mut messages = 0;
+        // Whoever appends a long reply just now must not hold up the others.
+        let Some(mut out) = outlet.try_lock() else { return Ok(Turn::Again) };
+        let queued = out.queue.len();
+        // What it has cost, beyond what is made of answers.
+        let mut cost = 0;
+        let most_cost = allowance.cost.saturating_add(queued);
         let turn = {
             let granted = link.offered.hold();
             prefetch(&granted, input.filled());
             loop {
-                if out.queue.len() >= most_queued {
+                let waiting = out.queue.len();
+                if waiting >= allowance.queued_bytes || waiting + cost >= most_cost {
                     break Turn::Again;
                 }
                 if let Some((number, target)) = self.reading {
+                    cost += OPERATION_COST;
                     self.read_on(&granted, &mut out, number, target);
                     continue;
                 }
@@ -161,25 +217,35 @@ impl Connection {
                     Frame::Data(bytes) => outlet.answer(&mut out, number, bytes)?,
                     Frame::Failed(failure) => outlet.refuse(&mut out, number, failure.error())?,
                     _ if self.failed => {}
+                    Frame::Message(_) if !self.inbox.has_room() => break Turn::Stalled,
                     Frame::Message(bytes) => {
-                        if !events.has_room() {
-                            break Turn::Stalled;
-                        }
-                        if messages == MESSAGES_PER_TURN {
-                            break Turn::Again;
-                        }
-                        messages += 1;
-                        let peer = Arc::clone(link) as Arc<dyn Peer>;
-                        events.push(Event::Message { peer, endpoint: id, bytes: bytes.to_vec() });
+                        self.take_in(link, id, bytes, events);
                         Frame::Done.encode(number, &mut out.queue);
                     }
                     frame => self.operate(&granted, &mut out, number, frame)?,
                 }
+                cost += OPERATION_COST + length;
                 input.consume(length);
             }
         };
-        outlet.send(&mut out)?;
-        Ok(if turn == Turn::Again && out.queue.len() >= most_queued { Turn::Full } else { turn })
+        self.worked |= cost > 0;
+        let made = out.queue.len() - queued;
+        let sent = outlet.send_some(&mut out, allowance.sent_bytes)?;
+        self.cost = cost + made + sent + if self.worked { TURN_COST } else { VAIN_COST };
+        Ok(match turn {
+            // There is more, and the socket may take it.
+            _ if !out.queue.is_empty() && sent >= allowance.sent_bytes => Turn::Again,
+            Turn::Again if out.queue.len() >= allowance.queued_bytes => Turn::Full,
+            turn => turn,
+        })
+    }
+
+    /// Takes a message in. Apart, so that what reads and writes go through stays short.
+    #[inline(never)]
+    fn take_in(&self, link: &Arc<NodeLink>, endpoint: EndpointId, bytes: &[u8], events: &Events) {
+        let peer = Arc::clone(link) as Arc<dyn Peer>;
+        let (bytes, place) = (bytes.to_vec(), self.inbox.take(bytes.len()));
+        events.push(link.turn, Event::Message { peer, endpoint, bytes, place });
     }
 
     /// Carries out a one-sided operation and appends its answer.
@@ -259,3 +325,7 @@ fn prefetch(granted: &Granted<'_>, mut input: &[u8]) {
 pub(super) fn malformed(cause: forebay_base::DecodeError) -> Error {
     Error::Protocol(format!("a malformed frame: {cause}"))
 }
+
+// Miri has no such sockets.
+#[cfg(all(test, not(miri)))]
+mod tests;

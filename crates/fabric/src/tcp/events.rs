@@ -1,21 +1,18 @@
 //! What happened at the node, on its way from the I/O thread to whoever serves.
 //!
-//! The queue is bounded: when it is full, the I/O thread leaves messages (and later new links) where they
-//! are, stops receiving from the connections that they came over, and is woken when half the queue
-//! has been taken. Links that leave are always let in: there are no more of them than joined.
+//! What happened on a link is told in its order. Links take turns, one event each, by the party that they are of
+//! (`turns`): behind the messages of one wait those of no other. Messages are bounded by the room of their connection
+//! (`inbox`). When many links come and go, newcomers wait until half of that has been told.
 
 use crate::Error;
 use crate::transport::Event;
+use crate::turns::{QUANTUM, Turn, Turns};
 use forebay_env::sync::lock;
-use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Events in the queue, which is one for all: behind those of one connection wait the others'. What is not in it waits in
-/// the sockets of those who sent it.
-const MAX_EVENTS: usize = 1024;
-/// Bytes of messages in the queue.
-const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// Links that came or went, and that nobody was told of.
+const MAX_CHANGES: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Events {
@@ -25,45 +22,32 @@ pub(super) struct Events {
 
 #[derive(Debug, Default)]
 struct Queue {
-    events: VecDeque<Event>,
-    /// Bytes of the messages in it.
-    message_bytes: usize,
+    events: Turns<u64, Event>,
+    /// Events among them that are no messages.
+    changes: usize,
     /// Somebody sleeps until an event arrives.
     sleeping: bool,
-    /// The I/O thread waits for room.
+    /// The I/O thread waits for room for a link.
     stalled: bool,
     /// Why no more events will come.
     ended: Option<Error>,
 }
 
-impl Queue {
-    fn is_full(&self, share: usize) -> bool {
-        self.events.len() >= MAX_EVENTS / share || self.message_bytes >= MAX_MESSAGE_BYTES / share
-    }
-}
-
 impl Events {
-    /// Whether a message may be pushed; if not, the taker of events says when to ask again.
-    pub(super) fn has_room(&self) -> bool {
-        let mut queue = lock(&self.queue);
-        queue.stalled |= queue.is_full(1);
-        !queue.is_full(1)
-    }
-
-    /// Whether a link may be pushed. There is room for links when messages find none: a flood keeps nobody out.
+    /// Whether a link may be pushed; if not, the taker of events says when to ask again.
     pub(super) fn has_room_for_link(&self) -> bool {
         let mut queue = lock(&self.queue);
-        let is_full = queue.events.len() >= 4 * MAX_EVENTS;
+        let is_full = queue.changes >= MAX_CHANGES;
         queue.stalled |= is_full;
         !is_full
     }
 
-    pub(super) fn push(&self, event: Event) {
+    pub(super) fn push(&self, turn: Turn<u64>, event: Event) {
         let mut queue = lock(&self.queue);
-        if let Event::Message { bytes, .. } = &event {
-            queue.message_bytes += bytes.len();
+        if !matches!(event, Event::Message { .. }) {
+            queue.changes += 1;
         }
-        queue.events.push_back(event);
+        queue.events.push(turn, 1, event);
         if std::mem::take(&mut queue.sleeping) {
             drop(queue);
             self.arrived.notify_one();
@@ -86,16 +70,20 @@ impl Events {
             queue = woken.unwrap_or_else(PoisonError::into_inner).0;
             queue.sleeping = false;
         }
-        let event = queue.events.pop_front();
-        if let Some(Event::Message { bytes, .. }) = &event {
-            queue.message_bytes = queue.message_bytes.saturating_sub(bytes.len());
+        let Some((turn, event)) = queue.events.next(|_, _| true) else {
+            return queue.ended.clone().map_or(Ok((None, false)), Err);
+        };
+        queue.events.charge(turn, QUANTUM);
+        if !matches!(event, Event::Message { .. }) {
+            queue.changes -= 1;
         }
-        if let (None, Some(cause)) = (&event, &queue.ended) {
-            return Err(cause.clone());
-        }
-        let resume = queue.stalled && !queue.is_full(2);
+        // What it sent after it had ended.
+        let after = if matches!(event, Event::Left { .. }) { queue.events.forget(turn) } else { Vec::new() };
+        let resume = queue.stalled && queue.changes <= MAX_CHANGES / 2;
         queue.stalled &= !resume;
-        Ok((event, resume))
+        drop(queue);
+        debug_assert!(after.iter().all(|event| matches!(event, Event::Message { .. })));
+        Ok((Some(event), resume))
     }
 
     /// Drops all events: they hold links, which hold this queue.

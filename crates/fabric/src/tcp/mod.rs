@@ -27,7 +27,8 @@
 //! unless told otherwise.
 //!
 //! Bounds, whatever the peer sends: a stranger costs what `door` says; a frame is at most 64 KiB and its head; a
-//! connection buffers a few hundred KiB each way; see `connection` and `events` for who is made to wait.
+//! connection buffers a few hundred KiB each way, and has room for few messages (`inbox`). Whoever sends more, or does not
+//! take its answers, is made to wait alone: identities, and the links of each, take turns (`server`, `events`).
 
 mod buffer;
 mod connection;
@@ -38,6 +39,7 @@ mod events;
 mod frame;
 mod gate;
 mod handle;
+mod inbox;
 mod link;
 mod listener;
 mod outlet;
@@ -82,7 +84,8 @@ pub struct Options {
     pub access: Access,
     /// Clients: how long connecting may take.
     pub connect_timeout: Duration,
-    /// Nodes: how long an operation on a client's memory may take. It waits for the client to poll.
+    /// Nodes: how long an operation on a client's memory may take, as it waits for the client to poll; and how long a
+    /// client may take nothing of what waits for it, before its endpoint's connection ends.
     pub peer_timeout: Duration,
     /// Nodes: connections at a time, links and endpoints together.
     pub max_connections: usize,

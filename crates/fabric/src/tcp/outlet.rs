@@ -3,8 +3,8 @@
 //! Two parties send: the I/O thread, which answers operations, and whoever calls a
 //! [`Peer`](crate::Peer). They append whole frames to one queue under its lock, and whoever appended
 //! sends as much as the socket takes. What is left is sent by the I/O thread when the socket takes
-//! bytes again. The I/O thread never waits here: it stops making answers while the queue is over
-//! [`QUEUE_BYTES`]. Callers of a `Peer` wait for room.
+//! bytes again. The I/O thread never waits here, not even for the lock: others have work for it meanwhile. It stops making
+//! answers while the queue is over [`QUEUE_BYTES`]. Callers of a `Peer` wait for room.
 
 use super::buffer::Buffer;
 use super::frame::{Frame, MAX_PIECE_BYTES, Target};
@@ -12,7 +12,7 @@ use super::stream::{Stream, lost};
 use crate::{Error, RemoteAddress};
 use forebay_env::HashMap;
 use forebay_env::sync::lock;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// Bytes in the queue above which nothing is appended (by less than a frame it may be more). Of many connections each
@@ -35,6 +35,8 @@ pub(super) struct Outlet {
 #[derive(Debug, Default)]
 pub(super) struct Out {
     pub(super) queue: Buffer,
+    /// Bytes that the socket took, ever.
+    pub(super) taken: u64,
     /// Why nothing can be sent any more.
     ended: Option<Error>,
     /// Number of the last operation on the peer's memory.
@@ -62,12 +64,31 @@ impl Outlet {
         lock(&self.out)
     }
 
+    /// The same, unless somebody else appends just now.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Out>> {
+        match self.out.try_lock() {
+            Ok(out) => Some(out),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Sends what the socket takes now.
     pub(super) fn send(&self, out: &mut Out) -> Result<(), Error> {
-        while !out.queue.is_empty() {
-            match self.stream.send(out.queue.filled()) {
+        self.send_some(out, usize::MAX).map(drop)
+    }
+
+    /// Sends what the socket takes now, but at most so many bytes. Returns how many those were.
+    pub(super) fn send_some(&self, out: &mut Out, most: usize) -> Result<usize, Error> {
+        let mut sent = 0;
+        while !out.queue.is_empty() && sent < most {
+            let filled = out.queue.filled();
+            match self.stream.send(filled.get(..most - sent).unwrap_or(filled)) {
                 Ok(0) => break,
-                Ok(count) => out.queue.consume(count),
+                Ok(count) => {
+                    out.queue.consume(count);
+                    sent += count;
+                }
                 Err(broken) => {
                     let cause = lost(&self.name, broken);
                     self.end_locked(out, cause.clone());
@@ -75,11 +96,12 @@ impl Outlet {
                 }
             }
         }
+        out.taken += sent as u64;
         out.queue.trim(2 * QUEUE_BYTES);
         if out.waiting > 0 && out.queue.len() < QUEUE_BYTES {
             self.changed.notify_all();
         }
-        Ok(())
+        Ok(sent)
     }
 
     /// Ends the connection: callers that wait get `cause`, as do those that come later.
@@ -110,13 +132,19 @@ impl Outlet {
 
     /// As [`Outlet::write`], but does not wait: the queue takes all that the socket does not take now.
     pub(super) fn post(&self, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
-        let out = self.lock();
-        if let Some(cause) = &out.ended {
-            return Err(cause.clone());
-        }
-        self.put(out, to, bytes, immediate, false)
+        self.put(self.standing()?, to, bytes, immediate, false)
     }
 
+    /// The queue, while the connection stands.
+    fn standing(&self) -> Result<MutexGuard<'_, Out>, Error> {
+        let out = self.lock();
+        match &out.ended {
+            Some(cause) => Err(cause.clone()),
+            None => Ok(out),
+        }
+    }
+
+    /// Appends a write, piece by piece. Between two pieces others may append, as each is a write of its own.
     fn put<'a>(
         &'a self,
         mut out: MutexGuard<'a, Out>,
@@ -140,9 +168,11 @@ impl Outlet {
             }
             if out.queue.len() >= QUEUE_BYTES {
                 self.send(&mut out)?;
-                if waits {
-                    out = self.with_room(out)?;
-                }
+            }
+            drop(out);
+            out = self.standing()?;
+            if waits {
+                out = self.with_room(out)?;
             }
         }
     }
@@ -154,10 +184,7 @@ impl Outlet {
 
     /// Asks for at least one byte of the peer's memory. The answer is for [`Outlet::take_read`].
     pub(super) fn start_read(&self, from: RemoteAddress, length: usize) -> Result<u64, Error> {
-        let mut out = self.lock();
-        if let Some(cause) = &out.ended {
-            return Err(cause.clone());
-        }
+        let mut out = self.standing()?;
         let number = out.next_number();
         Frame::Read(Target { at: from, length: length as u32 }).encode(number, &mut out.queue);
         out.pulls.insert(number, Pull { bytes: Vec::new(), expected: length, refused: None });

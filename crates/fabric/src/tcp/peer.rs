@@ -6,6 +6,7 @@ use super::outlet::Outlet;
 use super::{CAPABILITIES, MAX_OPERATION_BYTES};
 use crate::admission::{Identity, Origin, Standing};
 use crate::transport::{Event, Peer, Pull, Revocation};
+use crate::turns::Turn;
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
 use forebay_env::HashMap;
 use forebay_env::Random;
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub(super) struct NodeLink {
     pub(super) id: PeerId,
+    /// Whose turns its are.
+    pub(super) turn: Turn<u64>,
     /// What an endpoint must show to belong to the link.
     pub(super) token: u128,
     origin: Origin,
@@ -32,13 +35,14 @@ pub(super) struct NodeLink {
 
 impl NodeLink {
     pub(super) fn new(
-        id: PeerId,
+        turn: Turn<u64>,
         (origin, standing): (Origin, Standing),
         control: Arc<Outlet>,
         events: Arc<Events>,
     ) -> Result<Self, Error> {
         Ok(Self {
-            id,
+            id: PeerId(turn.link),
+            turn,
             token: Random::secret().map_err(|e| Error::io("drawing a link's token", e))?,
             origin,
             standing,
@@ -83,7 +87,7 @@ impl NodeLink {
             for outlet in endpoints.values().chain([&self.control]) {
                 outlet.end(cause.clone());
             }
-            self.events.push(Event::Left { peer: self.id, cause });
+            self.events.push(self.turn, Event::Left { peer: self.id, cause });
         }
     }
 

@@ -1,15 +1,20 @@
 //! The node's I/O thread: it plays the network adapter.
 //!
-//! It waits for sockets (edge-triggered, both directions, registered once), and gives each
-//! connection that may do something one turn after the other. After work it keeps looking for more
-//! without sleeping for [`SPIN`], because waking up costs more than most operations; it looks at the
-//! connection that had work last more often than at all, because that is cheaper.
+//! It waits for sockets (edge-triggered, both directions, registered once), and gives each connection that may do
+//! something its turn: by identity (by address, where nobody is asked), by link, and by what turns cost (`turns`). After
+//! work it keeps looking for more without sleeping for [`SPIN`], because waking up costs more than most operations; it
+//! looks at the connection that had work last more often than at all, because that is cheaper.
+//!
+//! A link that has the node for itself has long turns. As soon as two have work within [`CROWDED_TURNS`] turns of each
+//! other, turns are short, and between any few of them it looks who else is ready. So a flood costs others some tens
+//! of microseconds, and one who is alone pays nothing for that.
 
 use super::buffer::Buffer;
-use super::connection::{Connection, Role, Turn};
+use super::connection::{Allowance, Connection, Role, Turn};
 use super::door::{Guest, Hall, network_of};
 use super::events::Events;
 use super::frame::{Failure, Frame, Hello, MAX_PIECE_BYTES, Welcome};
+use super::inbox::{Inbox, Resumed};
 use super::outlet::{Outlet, QUEUE_BYTES};
 use super::peer::NodeLink;
 use super::stream::timespec;
@@ -17,14 +22,15 @@ use super::wakers::Waker;
 use super::{NodeIdentity, Options};
 use crate::admission::{Identity, Origin, Source, Standing, Tally, Turned};
 use crate::transport::{Event, Peer};
-use crate::{Denial, Error, PeerId};
+use crate::turns::{self, QUANTUM, Turns};
+use crate::{Denial, Error};
 use forebay_env::HashMap;
 use forebay_env::{Clock, Nanos, SystemClock};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use rustls::pki_types::UnixTime;
-use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +41,12 @@ const SPIN: Nanos = 30_000;
 const ROUNDS_PER_WAIT: u32 = 16;
 /// Rounds without work before each gives way to other threads.
 const IDLE_ROUNDS: u32 = 16;
+/// Turns that are short after two links had work.
+const CROWDED_TURNS: u32 = 1024;
+/// What taking a link or an endpoint in costs, in the measure of turns.
+const INTRODUCTION_COST: u64 = 64 << 10;
+/// How often it looks for connections that take nothing, at most; at least four times while one may take nothing.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
 /// Bytes of answers that wait in the queues of all connections together.
 const MOST_QUEUED_BYTES: usize = 64 << 20;
 /// How long it sleeps at most while proofs may expire.
@@ -58,12 +70,19 @@ pub(super) struct Server {
     next_connection: u64,
     links: HashMap<u64, Arc<NodeLink>>,
     next_link: u64,
-    /// Connections that have something to do.
-    turns: VecDeque<u64>,
+    /// Connections that have something to do, by whose they are.
+    turns: Turns<u64, u64>,
     /// The connection that had work last, while it may soon have more.
     hot: Option<u64>,
-    /// Connections that wait for room in the event queue.
-    stalled: Vec<u64>,
+    /// The link that had work last, and how many more turns are short.
+    last_link: u64,
+    crowded: u32,
+    /// Somebody was let in, and is to be taken in.
+    has_guests: bool,
+    /// Connections whose messages find room again.
+    resumed: Arc<Resumed>,
+    /// When it looks next for connections that take nothing.
+    next_look: Nanos,
     /// Connections of each identity; of each address, where nobody is asked.
     of_one: HashMap<Holder, usize>,
     /// When the first proof expires that a link was let in for.
@@ -81,6 +100,7 @@ impl Server {
     ) -> Result<Self, Error> {
         let io = |e| Error::io("waiting for connections", e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io)?;
+        let resumed = Arc::new(Resumed::new(Arc::clone(&waker)));
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &*waker, epoll::EventData::new_u64(WAKER), edge).map_err(io)?;
         Ok(Self {
@@ -96,9 +116,13 @@ impl Server {
             next_connection: FIRST_CONNECTION,
             links: HashMap::default(),
             next_link: 1,
-            turns: VecDeque::new(),
+            turns: Turns::default(),
             hot: None,
-            stalled: Vec::new(),
+            last_link: 0,
+            crowded: 0,
+            has_guests: false,
+            resumed,
+            next_look: 0,
             of_one: HashMap::default(),
             expiry: None,
             scratch: Buffer::default(),
@@ -123,18 +147,15 @@ impl Server {
         let mut rounds = 0u32;
         while !self.waker.is_stopped() {
             rounds = rounds.wrapping_add(1);
-            match self.hot {
+            let worked = match self.hot {
                 // The next batch most likely comes where the last one came from: look there. But others
                 // get their turn, too, however busy this one is.
-                Some(id) if self.turns.is_empty() && !rounds.is_multiple_of(ROUNDS_PER_WAIT) => self.enqueue(id, true),
-                _ => self.wait(&mut ready, last_work)?,
-            }
-            let mut worked = false;
-            for _ in 0..self.turns.len() {
-                if let Some(id) = self.turns.pop_front() {
-                    worked |= self.turn(id);
+                Some(id) if self.is_at_ease() && !rounds.is_multiple_of(ROUNDS_PER_WAIT) => self.look_at(id),
+                _ => {
+                    self.wait(&mut ready, last_work)?;
+                    self.take_turns()
                 }
-            }
+            };
             let now = self.clock.now();
             if worked {
                 (last_work, idle_rounds) = (now, 0);
@@ -147,14 +168,66 @@ impl Server {
                     forebay_env::sync::thread::yield_now();
                 }
             }
+            if now >= self.next_look {
+                self.next_look = now.saturating_add(self.look().as_nanos() as Nanos);
+                self.end_stuck(now);
+            }
         }
         Ok(())
     }
 
+    /// Gives a connection its turn that may have something to do, while nobody waits: so its cost counts for nothing.
+    fn look_at(&mut self, id: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        connection.readable = true;
+        let link = connection.role.link().turn.link;
+        let (worked, _) = self.turn(id);
+        if worked {
+            self.had_work(link);
+        }
+        worked
+    }
+
+    /// A link had work: when that was another one before, turns are short for a while.
+    const fn had_work(&mut self, link: u64) {
+        if std::mem::replace(&mut self.last_link, link) != link {
+            self.crowded = CROWDED_TURNS;
+        }
+    }
+
+    /// Whether nobody waits, and nobody but one has come lately.
+    fn is_at_ease(&self) -> bool {
+        self.turns.is_empty() && self.crowded == 0 && !self.has_guests
+    }
+
+    /// Gives those their turn that have something to do; when they are several links, only as long as others may
+    /// have to wait before it looks for them. Returns whether there was anything to do.
+    fn take_turns(&mut self) -> bool {
+        let (mut worked, mut cost) = (false, 0);
+        for _ in 0..self.turns.len() {
+            let Some((turn, id)) = self.turns.next(|_, _| true) else { break };
+            let (did, its) = self.turn(id);
+            self.turns.charge(turn, its);
+            worked |= did;
+            cost += its;
+            if did {
+                self.had_work(turn.link);
+            }
+            self.crowded = self.crowded.saturating_sub(1);
+            if self.crowded > 0 && cost >= QUANTUM {
+                break;
+            }
+        }
+        if self.has_guests {
+            self.take_one_in();
+        }
+        worked
+    }
+
     /// Waits for sockets that are ready: not at all while there is work or may soon be.
     fn wait(&mut self, ready: &mut Vec<epoll::Event>, last_work: Nanos) -> Result<(), Error> {
-        let is_busy = !self.turns.is_empty() || self.clock.now().saturating_sub(last_work) < SPIN;
-        let limit = if is_busy { Some(Duration::ZERO) } else { self.expiry.map(until) };
+        let is_busy = !self.turns.is_empty() || self.has_guests || self.clock.now().saturating_sub(last_work) < SPIN;
+        let limit = if is_busy { Some(Duration::ZERO) } else { self.longest_sleep() };
         ready.clear();
         match epoll::wait(&self.epoll, spare_capacity(ready), limit.map(timespec).as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -170,6 +243,17 @@ impl Server {
         Ok(())
     }
 
+    /// Time between two looks for connections that take nothing.
+    fn look(&self) -> Duration {
+        (self.options.peer_timeout / 4).clamp(Duration::from_millis(1), LONGEST_LOOK)
+    }
+
+    /// How long it may sleep when nothing happens.
+    fn longest_sleep(&self) -> Option<Duration> {
+        let look = if self.connections.is_empty() { None } else { Some(self.look()) };
+        [self.expiry.map(until), look].into_iter().flatten().min()
+    }
+
     fn take_event(&mut self, data: u64, flags: epoll::EventFlags) {
         match data {
             WAKER => {
@@ -177,8 +261,8 @@ impl Server {
                 if self.waker.has_new_rules() {
                     self.judge_again();
                 }
-                self.take_in();
-                for id in std::mem::take(&mut self.stalled) {
+                self.has_guests = true;
+                for id in self.resumed.take() {
                     self.enqueue(id, false);
                 }
             }
@@ -191,20 +275,44 @@ impl Server {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.readable |= readable;
             if !std::mem::replace(&mut connection.queued, true) {
-                self.turns.push_back(id);
+                self.turns.push(connection.role.link().turn, 1, id);
             }
         }
     }
 
-    /// Takes in those who were let in, while there is room for the events that they are.
-    fn take_in(&mut self) {
-        while self.events.has_room_for_link()
-            && let Some(guest) = self.hall.next()
-        {
-            let source = guest.origin.source;
-            if let Err(cause) = self.introduce(guest) {
-                tracing::debug!(%source, %cause, "a connection ends before it began");
-            }
+    /// Takes in one of those who were let in, if there is room for the event that it is.
+    fn take_one_in(&mut self) {
+        let guest = if self.events.has_room_for_link() { self.hall.next() } else { None };
+        let Some(guest) = guest else {
+            self.has_guests = false;
+            return;
+        };
+        let source = guest.origin.source;
+        if let Err(cause) = self.introduce(guest) {
+            tracing::debug!(%source, %cause, "a connection ends before it began");
+        }
+    }
+
+    /// Ends connections that have taken nothing of what waits for them for as long as a peer may take.
+    fn end_stuck(&mut self, now: Nanos) {
+        let patience = Nanos::try_from(self.options.peer_timeout.as_nanos()).unwrap_or(Nanos::MAX);
+        let mut ended = Vec::new();
+        for (id, connection) in &mut self.connections {
+            // Whoever appends sends, too: that is progress, or will be looked at next time.
+            let Some(out) = connection.outlet.try_lock() else { continue };
+            connection.stuck = match connection.stuck {
+                _ if out.queue.is_empty() => None,
+                Some((taken, since)) if taken == out.taken => {
+                    if now.saturating_sub(since) > patience {
+                        ended.push(*id);
+                    }
+                    Some((taken, since))
+                }
+                _ => Some((out.taken, now)),
+            };
+        }
+        for id in ended {
+            self.close(id, Error::TimedOut(self.options.peer_timeout));
         }
     }
 
@@ -233,34 +341,23 @@ impl Server {
         }
     }
 
-    /// Gives a connection its turn. False when there was nothing to do.
-    fn turn(&mut self, id: u64) -> bool {
-        let most_queued = queue_share(self.connections.len());
-        let Some(connection) = self.connections.get_mut(&id) else { return false };
+    /// Gives a connection its turn. Returns whether there was anything to do, and what that cost.
+    fn turn(&mut self, id: u64) -> (bool, u64) {
+        let queued_bytes = queue_share(self.connections.len());
+        let is_crowded = self.crowded > 0;
+        let Some(connection) = self.connections.get_mut(&id) else { return (false, 0) };
         connection.queued = false;
-        let done = match connection.turn(&mut self.scratch, &self.events, most_queued) {
-            Ok(Turn::Idle) => {
-                let worked = connection.worked;
-                if worked {
-                    self.hot = Some(id);
-                }
-                return worked;
-            }
-            Ok(Turn::Full) => return connection.worked,
-            Ok(Turn::Stalled) => {
-                if !self.stalled.contains(&id) {
-                    self.stalled.push(id);
-                }
-                return false;
-            }
-            Ok(Turn::Again) => Ok(()),
-            Err(cause) => Err(cause),
-        };
-        match done {
-            Ok(()) => self.enqueue(id, false),
+        let allowance = if is_crowded { Allowance::crowded(queued_bytes) } else { Allowance::alone(queued_bytes) };
+        let turn = connection.turn(&mut self.scratch, &self.events, allowance);
+        let (worked, cost) = (connection.worked, connection.cost as u64);
+        match turn {
+            Ok(Turn::Idle) if worked => self.hot = Some(id),
+            // The socket's readiness continues the second, and room for messages the third.
+            Ok(Turn::Idle | Turn::Full | Turn::Stalled) => {}
+            Ok(Turn::Again) => self.enqueue(id, false),
             Err(cause) => self.close(id, cause),
         }
-        true
+        (worked, cost)
     }
 
     /// Gives a connection its role, or refuses it, and says so.
@@ -268,13 +365,14 @@ impl Server {
         let Guest { stream, origin, standing, rules, hello, proof, received } = guest;
         let outlet = Arc::new(Outlet::new(stream, origin.source.to_string(), self.options.peer_timeout));
         let (holder, source) = (Holder::of(&origin), origin.source);
+        let party = self.of_one.hasher().hash_one(&holder);
         // It may have been judged by rules that are no more.
         let now = self.options.admission.as_ref().map(|admission| admission.rules());
         let role = match now {
             Some(now) if !Arc::ptr_eq(&now, &rules) && !now.still_admit(&standing) => {
                 Err(Error::denied(source, standing.denial()))
             }
-            _ => self.role(&outlet, (origin, standing), hello, &holder),
+            _ => self.role(&outlet, (origin, standing), hello, (&holder, party)),
         };
         match &role {
             Ok(_) => self.tally.admitted(),
@@ -296,7 +394,10 @@ impl Server {
         let (role, _) = role?;
         let id = self.next_connection;
         self.next_connection += 1;
-        let connection = Connection::new(outlet, role, received);
+        // Who comes again and again pays for it.
+        self.turns.charge(role.link().turn, INTRODUCTION_COST);
+        let inbox = Arc::new(Inbox::new(id, Arc::clone(&self.resumed)));
+        let connection = Connection::new(outlet, role, inbox, received);
         *self.of_one.entry(holder).or_default() += 1;
         let both = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let watched = epoll::add(&self.epoll, &connection.outlet.stream, epoll::EventData::new_u64(id), both);
@@ -314,7 +415,7 @@ impl Server {
         outlet: &Arc<Outlet>,
         (origin, standing): (Origin, Standing),
         hello: Hello,
-        holder: &Holder,
+        (holder, party): (&Holder, u64),
     ) -> Result<(Role, Welcome), Error> {
         let of_one = self.of_one.get(holder).copied().unwrap_or_default();
         if self.connections.len() >= self.options.max_connections || of_one >= self.options.max_connections_of_one {
@@ -326,11 +427,12 @@ impl Server {
                 let link = self.next_link;
                 self.next_link += 1;
                 let who = (origin, standing);
-                let shared = Arc::new(NodeLink::new(PeerId(link), who, Arc::clone(outlet), Arc::clone(&self.events))?);
+                let turn = turns::Turn { party, link };
+                let shared = Arc::new(NodeLink::new(turn, who, Arc::clone(outlet), Arc::clone(&self.events))?);
                 self.expiry = [self.expiry, shared.standing.expiry()].into_iter().flatten().min();
                 self.links.insert(link, Arc::clone(&shared));
                 let token = shared.token;
-                self.events.push(Event::Joined(Arc::clone(&shared) as Arc<dyn Peer>));
+                self.events.push(turn, Event::Joined(Arc::clone(&shared) as Arc<dyn Peer>));
                 Ok((Role::Control(shared), Welcome { node, incarnation, link, token, endpoint: 0 }))
             }
             Hello::Endpoint { link, .. } => {
@@ -349,13 +451,11 @@ impl Server {
         // The peer may hold on to the socket for a while.
         let _ = epoll::delete(&self.epoll, &connection.outlet.stream);
         connection.outlet.end(cause.clone());
+        let link = Arc::clone(connection.role.link());
+        self.give_back(&link);
         match connection.role {
-            Role::Endpoint(link, endpoint) => {
-                self.give_back(&link);
-                link.detach(endpoint);
-            }
-            Role::Control(link) => {
-                self.give_back(&link);
+            Role::Endpoint(_, endpoint) => link.detach(endpoint),
+            Role::Control(_) => {
                 self.links.remove(&link.id.0);
                 link.end(cause);
             }

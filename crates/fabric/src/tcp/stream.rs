@@ -9,7 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::net::{Shutdown, SocketAddr};
-use std::sync::Mutex;
+use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
 /// A connected socket that never blocks, and the TLS session on it if there is one.
@@ -58,12 +58,14 @@ impl Stream {
         }
     }
 
-    /// Receives what is there now.
+    /// Receives what is there now. Nothing, for the time being, while another thread sends within TLS.
     #[inline]
     pub(super) fn receive(&self, into: &mut [u8]) -> Result<Received, Broken> {
-        match &self.tls {
+        match self.tls.as_ref().map(Mutex::try_lock) {
             None => Ok(self.socket.receive(into)?),
-            Some(tls) => lock(tls).receive(&self.socket, into),
+            Some(Ok(mut tls)) => tls.receive(&self.socket, into),
+            Some(Err(TryLockError::Poisoned(tls))) => tls.into_inner().receive(&self.socket, into),
+            Some(Err(TryLockError::WouldBlock)) => Ok(Received::Bytes(0, true)),
         }
     }
 

@@ -137,7 +137,7 @@ fn exercise(node: &mut TcpListener, link: &Arc<dyn Link>, peer: &Arc<dyn Peer>) 
     }
     let id = endpoint.post_message(b"to the node").unwrap();
     endpoint.wait_for(id).unwrap();
-    let Some(Event::Message { peer: from, endpoint: at, bytes }) = node.next(SOON).unwrap() else { panic!() };
+    let Some(Event::Message { peer: from, endpoint: at, bytes, .. }) = node.next(SOON).unwrap() else { panic!() };
     assert_eq!((from.id(), from.origin(), &bytes[..]), (peer.id(), peer.origin(), &b"to the node"[..]));
     // The node's side: it reads and writes the client's memory while the client waits.
     let local = link.allocate(BYTES).unwrap();

@@ -6,13 +6,15 @@
 //! - no key to memory of one tenant is a session's of the other,
 //! - what the honest one is told of itself is what it did, and of the other one nothing.
 //!
-//! The honest one gets on: it stays within its part of the memory, and every call of it succeeds.
+//! The honest one gets on: it stays within its part of the memory, every call of it succeeds, and however much waits of
+//! the hostile one, its call waits for two turns of that and what one piece of it may cost, and no longer.
 
 use super::tests::{check_tenants, settings, text};
 use super::*;
 use forebay_base::ErrorKind::AccessDenied as Denied;
 use forebay_env::Random;
 use forebay_fabric::PeerId;
+use forebay_fabric::turns::{QUANTUM, Turn, Turns};
 use forebay_proto::calls::*;
 use forebay_proto::replies::{Credit, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TicketOpened};
 use forebay_proto::{Blob, Message, PROTOCOL_VERSION, Request, Rest, ShardId};
@@ -70,7 +72,13 @@ struct Arena {
     ticket: u64,
     leased: Vec<ExtentId>,
     adopted: Vec<ExtentId>,
+    /// Steps of both that wait for their turn, and what each costs.
+    turns: Turns<TenantId, u64>,
 }
+
+/// Costs of the hostile one's steps, and of the honest one's.
+const COSTS: [u64; 4] = [1_000, 20_000, 300_000, DEAREST];
+const DEAREST: u64 = 5_000_000;
 
 const SHARD: ShardId = ShardId(0);
 /// Of all tickets: the hostile one has got hold of it.
@@ -94,6 +102,7 @@ impl Arena {
             ticket: 0,
             leased: Vec::new(),
             adopted: Vec::new(),
+            turns: Turns::default(),
         };
         let open =
             OpenSession { protocol: PROTOCOL_VERSION, tenant: text("honest"), name: text("me"), capabilities: 0 };
@@ -198,6 +207,42 @@ impl Arena {
                 assert_eq!((seen.lapsed_sessions, seen.refused_calls), (0, 0));
             }
         }
+    }
+
+    /// Steps of the hostile one wait for their turn, over any links.
+    fn flood(&mut self) {
+        for _ in 0..self.random.below(6) {
+            let turn = Turn { party: TenantId(2), link: 2 + self.random.below(5) };
+            let cost = COSTS[self.random.below(4) as usize];
+            self.turns.push(turn, 1, cost);
+        }
+    }
+
+    /// Whoever is next has its turn. Returns who, and what it cost.
+    fn take_turn(&mut self) -> Option<(TenantId, u64)> {
+        let (turn, cost) = self.turns.next(|_, _| true)?;
+        match turn.party {
+            TenantId(1) => self.honest_step(),
+            _ => self.hostile_step(),
+        }
+        self.turns.charge(turn, cost);
+        Some((turn.party, cost))
+    }
+
+    /// The honest one waits for its turn, which is near.
+    fn honest_turn(&mut self) {
+        let honest = Turn { party: TenantId(1), link: HONEST };
+        self.turns.push(honest, 1, COSTS[0]);
+        let mut ahead = 0;
+        while let Some((party, cost)) = self.take_turn() {
+            if party == honest.party {
+                break;
+            }
+            ahead += cost;
+            self.check();
+        }
+        let most = 2 * QUANTUM + DEAREST;
+        assert!(ahead <= most, "{ahead} was done for the hostile one first, of at most {most}");
     }
 
     fn any_session(&mut self) -> SessionId {
@@ -377,7 +422,7 @@ fn run(seed: u64) {
     let mut arena = Arena::new(seed);
     for step in 0..400 {
         match arena.random.below(8) {
-            0 => arena.honest_step(),
+            0 => arena.honest_turn(),
             1 | 2 => arena.carry_out_one(),
             3 if step % 5 == 0 => {
                 arena.now += 1_000_000_000;
@@ -386,7 +431,10 @@ fn run(seed: u64) {
                 arena.collect();
                 arena.honest(Renew { session: arena.session, reading_epoch: u64::MAX });
             }
-            _ => arena.hostile_step(),
+            _ => {
+                arena.flood();
+                arena.take_turn();
+            }
         }
         arena.check();
     }

@@ -41,7 +41,6 @@ mod ticket;
 #[cfg(test)]
 mod ticket_tests;
 mod tickets;
-pub mod turns;
 
 pub use active::Job;
 pub use extents::{Counts, Place};
