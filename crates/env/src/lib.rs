@@ -11,8 +11,7 @@ pub mod cpu;
 mod hash;
 mod planted;
 mod random;
-#[cfg(feature = "seeded-secrets")]
-mod seeded_secrets;
+mod secret;
 pub mod sync;
 pub mod thread;
 
@@ -20,4 +19,4 @@ pub use clock::{Clock, ManualClock, Nanos, SystemClock};
 pub use hash::{HashMap, HashSet};
 pub use random::Random;
 #[cfg(feature = "seeded-secrets")]
-pub use seeded_secrets::SeededSecrets;
+pub use secret::SeededSecrets;

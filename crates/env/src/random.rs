@@ -44,18 +44,4 @@ impl Random {
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         self.0.shuffle(items);
     }
-
-    /// 128 bits from the operating system that nobody can guess.
-    ///
-    /// # Errors
-    /// When the operating system has none to give.
-    pub fn secret() -> std::io::Result<u128> {
-        #[cfg(feature = "seeded-secrets")]
-        if let Some(secret) = crate::seeded_secrets::next() {
-            return Ok(secret);
-        }
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-        Ok(u128::from_le_bytes(bytes))
-    }
 }
