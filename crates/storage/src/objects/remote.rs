@@ -82,6 +82,7 @@ pub(crate) fn open(scheme: &str, url: &str, options: &StorageOptions) -> Result<
 
 #[cfg(feature = "s3")]
 fn s3(bucket: &str, options: &StorageOptions) -> object_store::Result<Arc<dyn ObjectStore>> {
+    use object_store::ClientConfigKey;
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
     // The cryptography of TLS is the process's, and ring's unless somebody chose another before.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -90,10 +91,11 @@ fn s3(bucket: &str, options: &StorageOptions) -> object_store::Result<Arc<dyn Ob
         retry_timeout: options.operation_timeout,
         ..Default::default()
     };
-    let client = object_store::ClientOptions::new().with_timeout(options.request_timeout);
+    // One setting: options of the client as a whole would take the place of those of the environment.
+    let timeout = format!("{}ms", options.request_timeout.as_millis());
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
-        .with_client_options(client)
+        .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout)
         .with_retry(retry)
         .with_conditional_put(S3ConditionalPut::ETagMatch);
     for (name, value) in &options.settings {
