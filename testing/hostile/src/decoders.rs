@@ -5,9 +5,11 @@
 
 pub use forebay_fabric::decoders as fabric;
 use forebay_fabric::rpc;
+use forebay_offload::{Letter, StoredPlace};
 use forebay_proto::replies::{
-    Done, ExtentPage, ExtentsGranted, JobDone, RangePage, ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired,
-    Statistics, StoreOpened, StorePage, TenantPage,
+    Done, Exchanged, ExtentPage, ExtentsGranted, JobDone, OutputGranted, PoolPage, RangePage, RangesGranted,
+    ReadersPassed, Renewed, Root, SessionOpened, ShardAcquired, Statistics, StoreOpened, StorePage, TenantPage,
+    TicketJoined, TicketOpened,
 };
 use forebay_proto::{Message, Procedure, Request, gather};
 use forebay_table::job::{
@@ -19,7 +21,7 @@ use forebay_table::job::{
 pub type Decoder = fn(&[u8]);
 
 /// All of them, by the names of their targets in `fuzz/`.
-pub const ALL: [(&str, Decoder); 13] = [
+pub const ALL: [(&str, Decoder); 15] = [
     ("tcp-frames", fabric::tcp_frames),
     ("tcp-node", fabric::tcp_node),
     ("tcp-client", fabric::tcp_client),
@@ -33,6 +35,8 @@ pub const ALL: [(&str, Decoder); 13] = [
     ("compaction-result", compaction_results),
     ("search", searches),
     ("search-result", search_results),
+    ("letters", letters),
+    ("stored-place", stored_places),
 ];
 
 /// The body of a request. The first byte chooses the procedure.
@@ -61,7 +65,7 @@ fn reply<M: Message + std::fmt::Debug>(body: &[u8]) {
 /// # Panics
 /// When a reply that was decoded is not encoded as it was.
 pub fn replies(bytes: &[u8]) {
-    let kinds: [Decoder; 14] = [
+    let kinds: [Decoder; 20] = [
         reply::<Done>,
         reply::<SessionOpened>,
         reply::<Renewed>,
@@ -76,6 +80,12 @@ pub fn replies(bytes: &[u8]) {
         reply::<JobDone>,
         reply::<Statistics>,
         reply::<TenantPage>,
+        reply::<TicketOpened>,
+        reply::<TicketJoined>,
+        reply::<RangesGranted>,
+        reply::<OutputGranted>,
+        reply::<Exchanged>,
+        reply::<PoolPage>,
     ];
     let Some((&which, body)) = bytes.split_first() else { return };
     if let Some(decode) = kinds.get(usize::from(which) % kinds.len()) {
@@ -187,5 +197,43 @@ pub fn search_results(bytes: &[u8]) {
         let mut again = Vec::new();
         result.encode(&mut again);
         assert_eq!(again, body, "{result:?}");
+    }
+}
+
+/// Letters between databases, schedulers and workers: as they are, and as one with its length and the right checksum.
+///
+/// # Panics
+/// When letters that were decoded are not encoded as they were.
+pub fn letters(bytes: &[u8]) {
+    let mut one = bytes.to_vec();
+    if let Some(length) = one.get_mut(6..8) {
+        length.copy_from_slice(&((bytes.len().saturating_sub(12)) as u16).to_le_bytes());
+    }
+    one.extend(forebay_base::checksum(&one).to_le_bytes());
+    for bytes in [bytes, &one] {
+        if let Ok(letters) = Letter::decode_all(bytes) {
+            let mut again = Vec::new();
+            letters.iter().for_each(|letter| letter.encode(&mut again));
+            assert_eq!(again, bytes, "{letters:?}");
+        }
+    }
+}
+
+/// Where the objects of a job lie: as it is, and with its length and the right checksum.
+///
+/// # Panics
+/// When what was decoded is not encoded as it was.
+pub fn stored_places(bytes: &[u8]) {
+    let mut whole = bytes.to_vec();
+    if let Some(length) = whole.get_mut(20..22) {
+        length.copy_from_slice(&((bytes.len() - 22) as u16).to_le_bytes());
+    }
+    whole.extend(forebay_base::checksum(&whole).to_le_bytes());
+    for bytes in [bytes, &whole] {
+        if let Ok((place, length)) = StoredPlace::decode(bytes) {
+            let mut again = Vec::new();
+            place.encode(&mut again);
+            assert_eq!(Some(&*again), bytes.get(..length), "{place:?}");
+        }
     }
 }
