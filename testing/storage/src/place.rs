@@ -1,0 +1,98 @@
+//! Storage that a test has to itself.
+
+use crate::servers::{Server, hdfs, moto, scratch, seaweedfs};
+use forebay_storage::{Storage, StorageOptions};
+use std::path::PathBuf;
+
+/// A folder, or a server that the test started. It is gone with all that lies there when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    url: String,
+    /// What must be known beside the URL.
+    settings: Vec<(&'static str, String)>,
+    /// Runs while this lives.
+    _server: Option<Server>,
+    folder: Option<PathBuf>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+impl Place {
+    /// A temporary folder.
+    #[must_use]
+    pub fn folder() -> Self {
+        let folder = scratch("place");
+        let url = format!("file://{}", folder.display());
+        Self { url, settings: Vec::new(), _server: None, folder: Some(folder) }
+    }
+
+    /// The bucket of moto's S3.
+    #[must_use]
+    pub fn moto() -> Self {
+        Self::s3(moto())
+    }
+
+    /// The bucket of SeaweedFS's S3.
+    #[must_use]
+    pub fn seaweedfs() -> Self {
+        Self::s3(seaweedfs())
+    }
+
+    fn s3(server: Server) -> Self {
+        let settings = vec![
+            ("aws_endpoint", format!("http://127.0.0.1:{}", server.port)),
+            ("aws_allow_http", "true".to_owned()),
+            ("aws_region", "us-east-1".to_owned()),
+            ("aws_access_key_id", "test".to_owned()),
+            ("aws_secret_access_key", "test".to_owned()),
+        ];
+        Self { url: "s3://forebay".to_owned(), settings, _server: Some(server), folder: None }
+    }
+
+    /// An HDFS.
+    #[must_use]
+    pub fn hdfs() -> Self {
+        let server = hdfs();
+        let url = format!("hdfs://127.0.0.1:{}", server.port);
+        Self { url, settings: Vec::new(), _server: Some(server), folder: None }
+    }
+
+    /// Whether a server has it.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.folder.is_none()
+    }
+
+    /// URL of a part of it.
+    #[must_use]
+    pub fn url(&self, part: &str) -> String {
+        format!("{}/{part}", self.url)
+    }
+
+    /// How it is reached.
+    #[must_use]
+    pub fn options(&self) -> StorageOptions {
+        let settings = self.settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        StorageOptions { settings, ..StorageOptions::default() }
+    }
+
+    /// The same as variables of the environment, for other processes.
+    pub fn variables(&self) -> impl Iterator<Item = (String, &str)> {
+        self.settings.iter().map(|(name, value)| (name.to_ascii_uppercase(), value.as_str()))
+    }
+
+    /// Opens a part of it.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    #[must_use]
+    pub fn open(&self, part: &str) -> Storage {
+        Storage::open(&self.url(part), self.options()).expect("storage that runs can be opened")
+    }
+}
