@@ -248,6 +248,21 @@ fn missing_copies_are_made_while_service_goes_on() {
     }
 }
 
+/// Two members are left, and too few nodes to say so: a write is refused, and does not try one after the other for ever.
+#[test]
+fn a_register_that_is_lost_ends_no_write_in_circles() {
+    let voted = Options { register: None, background_threads: 0, ..options(&register(), 3) };
+    let mut nodes = start(5);
+    let process = Process::start(&nodes);
+    let db = process.open(voted);
+    db.put(b"a", b"1").unwrap();
+    // Three of five are lost: the first member, which serves, and both that hold nothing.
+    nodes.drain(3..).for_each(|mut node| node.stop());
+    nodes.remove(0).stop();
+    assert_eq!(db.put(b"b", b"1").unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
 #[test]
 fn a_database_opens_with_a_node_that_came_back_empty() {
     let (mut nodes, register) = (start(2), register());

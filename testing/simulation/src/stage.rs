@@ -339,10 +339,12 @@ impl Stage {
         self.set_process(process);
     }
 
-    /// Loses a node, if the database survives that: all its copies are there, and its register needs no other node.
+    /// Loses a node, if the database survives that: all its copies are there, also those that the process has not noticed to
+    /// be lost, and its register needs no other node.
     fn lose_node(&self, process: &Process) {
+        let has_all = process.db.missing_copies() == 0 && self.lives_on(process);
         let mut inside = lock(&self.inside);
-        if process.db.missing_copies() > 0 || inside.losses_left == 0 {
+        if !has_all || inside.losses_left == 0 {
             return;
         }
         (inside.losses_left, inside.losses) = (inside.losses_left - 1, inside.losses + 1);

@@ -19,6 +19,18 @@ fn seeds_pass() {
     expect("simulation", |seed| run_seed(seed, &RunOptions { operations: OPERATIONS }));
 }
 
+/// Seeds that failed once, with so many calls: an owner that was taken over took a member back, a write went in circles
+/// while the register was lost, and nodes were lost faster than anybody noticed.
+const FAILED_ONCE: [u64; 3] = [226, 398, 96];
+const CALLS_OF_FAILED: u64 = 5000;
+
+#[test]
+fn seeds_that_failed_once_pass() {
+    for seed in FAILED_ONCE {
+        run_seed(seed, &RunOptions { operations: CALLS_OF_FAILED }).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
 /// Seeds that run twice: with and without workers, storage and copies.
 const REPEATED: u64 = 16;
 const REPEATED_OPERATIONS: u64 = 1000;

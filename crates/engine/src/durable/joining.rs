@@ -13,15 +13,15 @@ use crate::durable::commit::Commits;
 use crate::durable::copies;
 use crate::durable::log::Log;
 use crate::durable::manifest;
-use crate::durable::recovery::{acquire, free_orphans};
+use crate::durable::recovery::free_orphans;
 use crate::remote::members::Standing;
 use crate::remote::owner::Owner;
 use crate::remote::segment::{Node, Remote, Segment};
 use crate::terms::planted::{Bug, planted};
-use crate::terms::{Error, Options, Result};
+use crate::terms::{Error, Result};
 use crate::tree::shared::Tree;
-use forebay_base::SegmentId;
-use forebay_memory_client::{AllocatorOptions, ShardId, StoreHandle, SubAllocator};
+use forebay_base::{ErrorKind, SegmentId};
+use forebay_memory_client::{AllocatorOptions, ShardHandle, ShardId, StoreHandle, SubAllocator};
 use forebay_table::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,6 +47,22 @@ pub(crate) fn mend(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> {
     Ok(true)
 }
 
+/// Becomes the owner of the shard at a node that joins. Somebody may have it there: an earlier owner, or a later one whose
+/// member the node is, if this process was taken over and does not know it. The register knows, so it is asked before
+/// anything is taken from anybody.
+///
+/// # Errors
+/// `Fenced` when another process took over; those of the register; `Unavailable`.
+fn acquire(tree: &Tree, store: &StoreHandle, id: ShardId) -> Result<ShardHandle> {
+    match store.acquire_shard(id, false) {
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            tree.remote.confirm()?;
+            Ok(store.acquire_shard(id, true)?)
+        }
+        acquired => Ok(acquired?),
+    }
+}
+
 /// A node that joins.
 struct Joining {
     owner: Arc<Owner>,
@@ -56,8 +72,7 @@ struct Joining {
 impl Joining {
     fn begin(tree: &Tree, node: &Arc<Node>, store: &StoreHandle, number: usize) -> Result<Self> {
         let id = ShardId(u32::try_from(tree.remote.shard()).map_err(|_| Error::invalid("too many shards"))?);
-        // The register does not name it: whoever has the shard there is nobody.
-        let owner = acquire(store, id, &Options { takeover: true, ..tree.options.clone() })?;
+        let owner = Arc::new(Owner::new(store.clone(), acquire(tree, store, id)?));
         let outputs: BTreeSet<_> = store.output_ranges(id)?.into_iter().collect();
         let allocator = SubAllocator::restore(store, owner.shard(), &[], AllocatorOptions::default())?;
         let member = (number, tree.remote.serving());

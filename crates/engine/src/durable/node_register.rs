@@ -178,7 +178,7 @@ impl Register for NodeRegister {
         let message = format!(
             "{written} of {voters} memory nodes have taken who holds the copies, and more than half must{cause}"
         );
-        Err(Error::new(kind, message))
+        Err(Error::of_register(kind, message))
     }
 
     fn release(&mut self) {

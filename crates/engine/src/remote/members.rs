@@ -39,6 +39,12 @@ pub(crate) trait Membership: Debug + Send + Sync {
     /// # Errors
     /// `Fenced` when another process took over: nothing has changed; others: it is unknown whether it has.
     fn name(&self, shard: usize, members: &[NodeIdentity]) -> Result<()>;
+
+    /// Returns if no other process has taken the database over.
+    ///
+    /// # Errors
+    /// `Fenced` when another process did; after others it is unknown.
+    fn confirm(&self) -> Result<()>;
 }
 
 /// What a member is.
@@ -196,6 +202,14 @@ impl Members {
         self.several.as_ref().map_or(0, |several| several.shard)
     }
 
+    /// Asks the register whether another process took over.
+    ///
+    /// # Errors
+    /// As [`Membership::confirm`].
+    pub(crate) fn confirm(&self) -> Result<()> {
+        self.several.as_ref().map_or(Ok(()), |several| several.register.confirm())
+    }
+
     /// Adds a member, of the next number.
     pub(crate) fn add(&self, remote: Arc<Remote>, standing: Standing) {
         let _changing = lock(&self.changing);
@@ -271,8 +285,9 @@ impl Members {
     /// now. `before` is the member that served when it began.
     #[cold]
     pub(crate) fn serves_again(&self, failure: &Error, before: usize) -> bool {
-        // Once another process took over, no copy serves this one any more.
-        if !self.are_several() || failure.is_of_storage() || failure.kind() == ErrorKind::Fenced {
+        // Once another process took over, no copy serves this one any more. What the register refuses, it refuses whoever
+        // serves.
+        if !self.are_several() || failure.is_of_register() || failure.kind() == ErrorKind::Fenced {
             return false;
         }
         if self.serving.get() != before {

@@ -47,12 +47,27 @@ impl Error {
         self.source.as_ref().is_some_and(|source| source.is::<forebay_storage::Error>())
     }
 
+    /// A register of memory nodes did not take what was to be written.
+    pub(crate) fn of_register(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: Some(Arc::new(OfRegister)) }
+    }
+
+    /// Whether the register of copies failed, in memory nodes or in storage, and not whoever holds the copies.
+    pub(crate) fn is_of_register(&self) -> bool {
+        self.is_of_storage() || self.source.as_ref().is_some_and(|source| source.is::<OfRegister>())
+    }
+
     /// The same error with a note of what was being done.
     pub(crate) fn during(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 }
+
+/// The cause of [`Error::of_register`].
+#[derive(Debug, thiserror::Error)]
+#[error("too few memory nodes took it")]
+struct OfRegister;
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
