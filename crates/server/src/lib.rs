@@ -14,9 +14,9 @@
 //! ```
 //!
 //! ```text
-//!   server ──► network ──► execute ──► commands ──► keyspace ──► the database
-//!                 │            │           │
-//!                 └────────────┴───────────┴──► state, script, acl, protocol, text
+//!   server ──► network ──► dialogue ──► execute ──► commands ──► keyspace ──► the database
+//!                 │             │            │           │
+//!                 └─────────────┴────────────┴───────────┴──► state, script, acl, protocol, text
 //! ```
 //!
 //! | module | holds |
@@ -29,6 +29,7 @@
 //! | `state` | what connections share |
 //! | `commands` | what commands do, by family |
 //! | `execute` | runs of commands, transactions |
+//! | `dialogue` | what one client asks and is answered |
 //! | `network` | connections and threads |
 //! | `local` | a server without sockets and threads, for tests |
 //! | `observer` | what whoever runs the server sees of it |
@@ -40,6 +41,7 @@
 
 pub mod acl;
 pub mod commands;
+mod dialogue;
 mod execute;
 pub mod keyspace;
 pub mod local;

@@ -6,12 +6,11 @@
 use crate::acl::users::Users;
 use crate::commands::command::Registry;
 use crate::commands::table;
-use crate::execute::{Executor, Pace};
+use crate::dialogue::Dialogue;
+use crate::execute::Executor;
 use crate::keyspace::failure::Failure;
 use crate::network::event_loop::MAIL;
 use crate::network::expiry;
-use crate::protocol::reply::{Protocol, Reply};
-use crate::protocol::request::Requests;
 use crate::server::Error;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::session::Session;
@@ -22,8 +21,6 @@ use mio::{Poll, Waker};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Requests that are understood at a time.
-const REQUESTS_AT_A_TIME: usize = 256;
 /// Nothing more is carried out when this much was to be sent at once.
 const MAX_SENT_BYTES: usize = 16 << 20;
 
@@ -41,10 +38,7 @@ pub struct LocalServer {
 #[derive(Debug)]
 pub struct LocalConnection<'s> {
     server: &'s LocalServer,
-    session: Session,
-    requests: Requests,
-    out: Reply,
-    pace: Pace,
+    dialogue: Dialogue,
 }
 
 impl LocalServer {
@@ -80,13 +74,7 @@ impl LocalServer {
     pub fn connect(&self) -> LocalConnection<'_> {
         let now_ms = self.shared.clock.wall_ms();
         let client = self.shared.clients.add(Arc::clone(&self.mailbox), address(), address(), now_ms);
-        LocalConnection {
-            server: self,
-            session: Session::new(client, self.shared.users.anonymous()),
-            requests: Requests::default(),
-            out: Reply::new(Protocol::Two),
-            pace: Pace::default(),
-        }
+        LocalConnection { server: self, dialogue: Dialogue::new(Session::new(client, self.shared.users.anonymous())) }
     }
 
     /// Sets a parameter, as `CONFIG SET` does.
@@ -119,45 +107,37 @@ impl LocalConnection<'_> {
     /// connection has ended, or waits in a command.
     pub fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
         let executor = Executor { shared: &self.server.shared, registry: &self.server.registry };
-        self.requests.push(bytes);
-        let most_bytes = usize::try_from(self.server.shared.config.max_bulk_bytes()).unwrap_or(0);
+        self.dialogue.requests.push(bytes);
         let mut sent = Vec::new();
-        while self.session.may_go_on() && sent.len() < MAX_SENT_BYTES {
-            let broken = self.requests.parse(REQUESTS_AT_A_TIME, most_bytes, true).err();
-            if self.requests.is_empty() {
-                self.requests.consume(0);
-                let Some(broken) = broken else { break };
-                self.out.error(&format!("ERR {broken}"));
-                self.session.is_closing = true;
-            }
-            let done = executor.serve(&mut self.session, &self.requests, &mut self.out, &mut self.pace);
-            self.requests.consume(done);
-            sent.extend_from_slice(self.out.bytes());
-            self.out.forget();
+        while self.may_go_on() && sent.len() < MAX_SENT_BYTES && self.dialogue.carry_out(&executor) {
+            self.take_out(&mut sent);
         }
         self.read_mail();
-        sent.extend_from_slice(self.out.bytes());
-        self.out.forget();
+        self.take_out(&mut sent);
         sent
+    }
+
+    fn take_out(&mut self, sent: &mut Vec<u8>) {
+        sent.extend_from_slice(self.dialogue.out.bytes());
+        self.dialogue.out.forget();
     }
 
     /// Whether requests are carried out: the connection has not ended, and waits for nothing.
     #[must_use]
     pub const fn may_go_on(&self) -> bool {
-        self.session.may_go_on()
+        self.dialogue.session.may_go_on()
     }
 
     /// Takes what others have for this connection; that for others is lost.
     fn read_mail(&mut self) {
+        let dialogue = &mut self.dialogue;
+        let here = dialogue.session.client.id;
         for message in self.server.mailbox.take() {
             match message {
-                Message::Send { client, bytes } if client == self.session.client.id => self.out.raw(&bytes),
-                Message::Unblock { client, bytes } if client == self.session.client.id => {
-                    self.session.blocked = None;
-                    self.out.raw(&bytes);
-                }
-                Message::Release(client) if client == self.session.client.id => self.session.held_until = None,
-                Message::Kill(client) if client == self.session.client.id => self.session.is_closing = true,
+                Message::Send { client, bytes } if client == here => dialogue.out.raw(&bytes),
+                Message::Unblock { client, bytes } if client == here => dialogue.unblock(&bytes),
+                Message::Release(client) if client == here => dialogue.release(),
+                Message::Kill(client) if client == here => dialogue.session.is_closing = true,
                 _ => {}
             }
         }
@@ -166,7 +146,7 @@ impl LocalConnection<'_> {
 
 impl Drop for LocalConnection<'_> {
     fn drop(&mut self) {
-        Executor { shared: &self.server.shared, registry: &self.server.registry }.forget(&mut self.session);
+        Executor { shared: &self.server.shared, registry: &self.server.registry }.forget(&mut self.dialogue.session);
     }
 }
 

@@ -142,14 +142,14 @@ impl EventLoop {
                     Message::Unblock { client, bytes } => {
                         self.forget_deadline(client);
                         if let Some(connection) = self.connections.get_mut(&client) {
-                            connection.unblock(&bytes);
+                            connection.dialogue.unblock(&bytes);
                             ready.insert(client);
                         }
                     }
                     Message::Release(client) => {
                         self.forget_deadline(client);
                         if let Some(connection) = self.connections.get_mut(&client) {
-                            connection.release();
+                            connection.dialogue.release();
                             ready.insert(client);
                         }
                     }
@@ -202,19 +202,20 @@ impl EventLoop {
                 self.end(id);
                 continue;
             }
-            if connection.session.held_until == Some(until) {
-                connection.release();
+            if connection.dialogue.session.held_until == Some(until) {
+                connection.dialogue.release();
                 ready.insert(id);
                 continue;
             }
-            let Some(waiter) = connection.session.blocked.clone().filter(|waiter| waiter.until == Some(until)) else {
+            let Some(waiter) = connection.dialogue.session.blocked.clone().filter(|waiter| waiter.until == Some(until))
+            else {
                 continue;
             };
             // Otherwise somebody else has ended it, and its reply is on its way.
             if let Some(claim) = waiter.claim() {
                 claim.end();
                 self.shared.waiting.remove(&waiter);
-                connection.unblock(&waiter.nothing);
+                connection.dialogue.unblock(&waiter.nothing);
                 ready.insert(id);
             }
         }
@@ -302,7 +303,7 @@ impl EventLoop {
         connection.close();
         let _ = self.poll.registry().deregister(connection.socket());
         let executor = Executor { shared: &self.shared, registry: &self.registry };
-        executor.forget(&mut connection.session);
+        executor.forget(&mut connection.dialogue.session);
     }
 
     fn end_all(&mut self) {
