@@ -18,6 +18,9 @@ const NEVER: &[(&str, &str)] = &[
     ("*", "cli"),
 ];
 
+/// A feature that no product may have, and the crate that has it.
+const FOR_TESTING: (&str, &str) = ("seeded-secrets", "crates/env/Cargo.toml");
+
 /// The only crate that bindings to other languages depend on.
 const FOR_BINDINGS: &str = "forebay";
 
@@ -44,7 +47,22 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings.extend(check_bindings(tree));
+    findings.extend(check_features(tree));
     findings
+}
+
+/// Whoever asks for the feature is under `testing/`, of which no product is built.
+fn check_features(tree: &Tree) -> Vec<Finding> {
+    let (feature, owner) = FOR_TESTING;
+    let manifests = tree.below("").filter(|(path, _)| path.ends_with("Cargo.toml"));
+    let products = manifests.filter(|(path, _)| *path != owner && !path.starts_with("testing/"));
+    let lines = products.flat_map(|(path, text)| text.lines().zip(1..).map(move |(text, line)| (path, text, line)));
+    let asking = lines.filter(|(_, text, _)| text.contains(feature));
+    let finding = |(path, _, line)| {
+        let what = format!("the feature `{feature}` outside `testing/`: secrets could be foretold");
+        Finding::error(path, line, what, "let the testing crate that needs it ask for it")
+    };
+    asking.map(finding).collect()
 }
 
 fn check_bindings(tree: &Tree) -> Vec<Finding> {
@@ -143,6 +161,18 @@ mod tests {
         let found = places(&check(&tree));
         assert!(found.contains(&"bindings/c/Cargo.toml:5".to_owned()), "{found:?}");
         assert_eq!(found.iter().filter(|place| place.starts_with("bindings/")).count(), 1);
+    }
+
+    #[test]
+    fn a_product_with_a_feature_for_testing_is_found() {
+        let asking = "[dependencies]\nforebay-env = { workspace = true, features = [\"seeded-secrets\"] }\n";
+        let tree = Tree::of([
+            (architecture::PATH, architecture::EXAMPLE),
+            ("bindings/c/Cargo.toml", asking),
+            ("testing/simulation/Cargo.toml", asking),
+            ("crates/env/Cargo.toml", "[features]\nseeded-secrets = []\n"),
+        ]);
+        assert_eq!(places(&check_features(&tree)), ["bindings/c/Cargo.toml:2"]);
     }
 
     #[test]
