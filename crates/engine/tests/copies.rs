@@ -5,9 +5,11 @@ use crate::common::copied::{
 };
 use crate::common::{Cluster, eventually};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Options};
+use forebay_engine::{Db, Options, Storage, StorageOptions};
 use forebay_env::Random;
 use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_storage::{MemoryObjects, ObjectFault};
+use std::sync::Arc;
 
 #[test]
 fn acknowledged_writes_survive_the_process_and_all_nodes_but_one() {
@@ -246,6 +248,24 @@ fn missing_copies_are_made_while_service_goes_on() {
         let process = Process::start(&nodes);
         assert!(contents(&process.open(sharded(&register, 2))) == model, "seed {seed}");
     }
+}
+
+/// The register fails after the nodes have stores of the database. A register that knows nothing creates it, and one that
+/// does not know a database that was in use does not.
+#[test]
+fn a_creation_that_the_register_did_not_hear_of_is_made_again() {
+    let (nodes, objects) = (start(2), MemoryObjects::new());
+    let handle = objects.handle();
+    let failing = Storage::of_objects(Arc::new(handle.clone()), StorageOptions::default());
+    let process = Process::start(&nodes);
+    handle.fail_at(handle.steps() + 2, ObjectFault::Refused(ErrorKind::Unavailable));
+    process.try_open(sharded(&failing, 2)).expect_err("the register fails");
+    let db = process.open(sharded(&failing, 2));
+    db.put(b"a", b"1").unwrap();
+    db.close().unwrap();
+    let other = process.try_open(sharded(&register(), 2)).unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::AlreadyExists, "{other}");
+    assert_eq!(process.open(sharded(&failing, 2)).get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
 /// Two members are left, and too few nodes to say so: a write is refused, and does not try one after the other for ever.

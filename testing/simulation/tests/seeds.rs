@@ -20,8 +20,9 @@ fn seeds_pass() {
 }
 
 /// Seeds that failed once, with so many calls: an owner that was taken over took a member back, a write went in circles
-/// while the register was lost, and nodes were lost faster than anybody noticed.
-const FAILED_ONCE: [u64; 3] = [226, 398, 96];
+/// while the register was lost, nodes were lost faster than anybody noticed, and a database whose creation had ended before its
+/// register knew of it could not be created any more.
+const FAILED_ONCE: [u64; 5] = [226, 398, 96, 980, 1109];
 const CALLS_OF_FAILED: u64 = 5000;
 
 #[test]

@@ -60,7 +60,7 @@ pub(super) fn open(
         }
         None if options.create_if_missing => {
             let copies = u32::try_from(options.copies()).unwrap_or(u32::MAX);
-            let database = unclaimed.begun().map_or_else(named::new_number, Ok)?;
+            let database = unclaimed.begun(name, clients)?.map_or_else(named::new_number, Ok)?;
             CopiedDatabase { database, copies, config: config(options)? }
         }
         None => return Err(Error::new(ErrorKind::NotFound, format!("there is no database {name:?}"))),
@@ -128,11 +128,20 @@ impl Unclaimed {
         Ok((Self::Nodes(Some((database, cells))), said))
     }
 
-    /// The number of a database whose creation has begun.
-    fn begun(&self) -> Option<u64> {
+    /// The number of a database whose creation has begun, and ended before the register knew of it.
+    fn begun(&self, name: &str, clients: &[Arc<MemoryClient>]) -> Result<Option<u64>> {
         match self {
-            Self::Nodes(Some((database, _))) => Some(*database),
-            _ => None,
+            Self::Nodes(of_nodes) => Ok(of_nodes.as_ref().map(|(database, _)| *database)),
+            Self::Stored(_) => {
+                let founders = named::founders(clients, name)?;
+                for part in &founders {
+                    // Whatever has a root is of another register.
+                    if has_roots(part)? {
+                        return Ok(None);
+                    }
+                }
+                Ok(founders.first().and_then(|part| part.config.part).map(|part| part.database))
+            }
         }
     }
 
@@ -155,6 +164,20 @@ impl Unclaimed {
             Self::Nodes(None) => Err(Error::invalid("no memory node has a store of the database")),
         }
     }
+}
+
+/// Whether an owner ever began a shard there.
+fn has_roots(part: &Part) -> Result<bool> {
+    for shard in 0..u32::try_from(part.config.shards).unwrap_or(u32::MAX) {
+        match part.store.root(ShardId(shard)) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(true),
+            // Nobody ever acquired it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
 }
 
 /// What all owners of the database agree on.
