@@ -293,6 +293,8 @@ impl Calls {
     ) -> bool {
         let is_taken_over = self.may_be_fenced.load(Ordering::Relaxed);
         let before = self.numbers(db);
+        // Records that moved between shards since the last call have numbers that are not of this write.
+        self.journal.wrote(&before, self.model.now());
         // A step that flushes waits for the log.
         self.is_alone.store(self.habits.has_copies(), Ordering::Relaxed);
         let result = write(&options);
