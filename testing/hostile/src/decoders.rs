@@ -16,6 +16,7 @@ use forebay_table::job::{
     CompactionJob, CompactionResult, CopyJob, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult,
     ShortScanJob, ShortScanResult,
 };
+use std::ops::Range;
 
 /// A decoder.
 pub type Decoder = fn(&[u8]);
@@ -120,14 +121,20 @@ pub fn gathers(bytes: &[u8]) {
     }
 }
 
-/// The bytes as a frame of `table`: with their length, and a right checksum behind them.
-fn repaired(bytes: &[u8]) -> Vec<u8> {
+/// The bytes with the number of those behind the header in its field `length`, and with a right checksum behind them.
+fn repaired(bytes: &[u8], length: Range<usize>, header_bytes: usize) -> Vec<u8> {
     let mut frame = bytes.to_vec();
-    if let Some(length) = frame.get_mut(8..12) {
-        length.copy_from_slice(&((bytes.len() - 12) as u32).to_le_bytes());
+    let behind = bytes.len().saturating_sub(header_bytes).to_le_bytes();
+    if let Some(field) = frame.get_mut(length) {
+        field.iter_mut().zip(behind).for_each(|(byte, right)| *byte = right);
     }
     frame.extend(forebay_base::checksum(&frame).to_le_bytes());
     frame
+}
+
+/// The bytes as a frame of `table`.
+fn repaired_frame(bytes: &[u8]) -> Vec<u8> {
+    repaired(bytes, 8..12, 12)
 }
 
 /// The arguments of a compaction, and of a copy: as they are, and with the right checksum.
@@ -135,7 +142,7 @@ fn repaired(bytes: &[u8]) -> Vec<u8> {
 /// # Panics
 /// When what was decoded is another thing once it was encoded. Fields may come in any order, so the bytes may differ.
 pub fn compaction_jobs(bytes: &[u8]) {
-    for bytes in [bytes.to_vec(), repaired(bytes)] {
+    for bytes in [bytes.to_vec(), repaired_frame(bytes)] {
         if let Ok(job) = CompactionJob::decode(&bytes) {
             let mut again = Vec::new();
             assert!(job.encode(&mut again).is_ok(), "{job:?}");
@@ -154,7 +161,7 @@ pub fn compaction_jobs(bytes: &[u8]) {
 /// # Panics
 /// As [`compaction_jobs`].
 pub fn compaction_results(bytes: &[u8]) {
-    for bytes in [bytes.to_vec(), repaired(bytes)] {
+    for bytes in [bytes.to_vec(), repaired_frame(bytes)] {
         if let Ok(result) = CompactionResult::decode(&bytes) {
             let mut again = Vec::new();
             assert!(result.encode(&mut again).is_ok(), "{result:?}");
@@ -205,12 +212,7 @@ pub fn search_results(bytes: &[u8]) {
 /// # Panics
 /// When letters that were decoded are not encoded as they were.
 pub fn letters(bytes: &[u8]) {
-    let mut one = bytes.to_vec();
-    if let Some(length) = one.get_mut(6..8) {
-        length.copy_from_slice(&((bytes.len().saturating_sub(12)) as u16).to_le_bytes());
-    }
-    one.extend(forebay_base::checksum(&one).to_le_bytes());
-    for bytes in [bytes, &one] {
+    for bytes in [bytes, &repaired(bytes, 6..8, 12)] {
         if let Ok(letters) = Letter::decode_all(bytes) {
             let mut again = Vec::new();
             letters.iter().for_each(|letter| letter.encode(&mut again));
@@ -224,12 +226,7 @@ pub fn letters(bytes: &[u8]) {
 /// # Panics
 /// When what was decoded is not encoded as it was.
 pub fn stored_places(bytes: &[u8]) {
-    let mut whole = bytes.to_vec();
-    if let Some(length) = whole.get_mut(20..22) {
-        length.copy_from_slice(&((bytes.len() - 22) as u16).to_le_bytes());
-    }
-    whole.extend(forebay_base::checksum(&whole).to_le_bytes());
-    for bytes in [bytes, &whole] {
+    for bytes in [bytes, &repaired(bytes, 20..22, 22)] {
         if let Ok((place, length)) = StoredPlace::decode(bytes) {
             let mut again = Vec::new();
             place.encode(&mut again);
