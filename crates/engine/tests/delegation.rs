@@ -40,10 +40,14 @@ fn filled(cluster: &Cluster, options: Options) -> Db {
 
 /// Flushes, with so many other keys that the index of their table is beyond the budget.
 fn flush_with_others(db: &Db) {
+    put_others(db);
+    db.flush().unwrap();
+}
+
+fn put_others(db: &Db) {
     for i in 0..KEYS {
         db.put(&key(4 * i + 1), b"other").unwrap();
     }
-    db.flush().unwrap();
 }
 
 fn cost<T>(db: &Db, work: impl FnOnce() -> T) -> (T, Counts) {
@@ -196,6 +200,24 @@ fn what_was_found_once_is_read_at_once() {
         assert!(db.statistics().cached_index_bytes < NO_INDEX + 2 * KEYS);
         db.close().unwrap();
     }
+}
+
+#[test]
+fn an_operand_in_a_memtable_is_newer_than_what_was_found_below_it() {
+    let cluster = Cluster::start(256 << 20);
+    let merge_operator = Some("append".to_owned());
+    let db = filled(&cluster, Options { merge_operator, ..options(Delegation::Always, NO_INDEX) });
+    db.put(&key(2000), b"a").unwrap();
+    db.compact_range(None, None).unwrap();
+    put_others(&db);
+    db.merge(&key(2000), b"b").unwrap();
+    let found = || (db.get(&key(2000)).unwrap().unwrap(), db.multi_get(&[&key(2000)]).unwrap());
+    let expected = (b"ab".to_vec(), vec![Some(b"ab".to_vec())]);
+    assert_eq!(found(), expected);
+    // No number is given away from the read to the flush.
+    db.flush().unwrap();
+    db.put(b"another key", b"").unwrap();
+    assert_eq!(found(), expected);
 }
 
 #[test]

@@ -15,11 +15,13 @@ use forebay_memtable::OwnedCursor;
 use std::sync::Arc;
 
 /// The newest records of a key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Chain {
     /// Newest first.
     pub(crate) operands: Vec<Vec<u8>>,
     newest: SequenceNumber,
+    /// The next older record has a number up to this one.
+    older: SequenceNumber,
     /// What they apply to, and when that expires.
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) expiry_ms: Option<u64>,
@@ -28,10 +30,17 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
+    /// Of a read at `number`.
+    fn new(number: SequenceNumber) -> Self {
+        let newest = SequenceNumber::default();
+        Self { operands: Vec::new(), newest, older: number, value: None, expiry_ms: None, is_whole: false }
+    }
+
     /// Adds the next older record, if `hidden`, the number of a range deletion over the key, does not hide it.
     fn add(&mut self, record: &Record<'_>, hidden: Option<SequenceNumber>, time: ReadTime<'_>) {
         let sequence = record.tag.sequence();
         self.newest = self.newest.max(sequence);
+        self.older = SequenceNumber(sequence.0.saturating_sub(1));
         self.is_whole = true;
         if hidden.is_some_and(|hidden| hidden > sequence) {
             return;
@@ -86,10 +95,10 @@ impl Tree {
         key: &[u8],
         (number, time): (SequenceNumber, ReadTime<'_>),
     ) -> Result<Chain> {
-        let mut chain = Chain::default();
+        let mut chain = Chain::new(number);
         add_from_memtables(view, key, number, time, &mut chain)?;
         if !chain.is_whole {
-            self.add_from_tables(view, key, number, time, &mut chain)?;
+            self.add_from_tables(view, key, time, &mut chain)?;
         }
         Ok(chain)
     }
@@ -106,15 +115,9 @@ impl Tree {
         })
     }
 
-    fn add_from_tables(
-        &self,
-        view: &View,
-        key: &[u8],
-        number: SequenceNumber,
-        time: ReadTime<'_>,
-        chain: &mut Chain,
-    ) -> Result<()> {
-        let mut probe = Probe::new(&self.learnt, &view.version, key, number).towards_older();
+    fn add_from_tables(&self, view: &View, key: &[u8], time: ReadTime<'_>, chain: &mut Chain) -> Result<()> {
+        // What the walk learns is the newest record up to its number. Memtables may have newer ones.
+        let mut probe = Probe::new(&self.learnt, &view.version, key, chain.older).towards_older();
         probe.approach();
         if !probe.approach_entries() {
             return self.check_open();
@@ -128,7 +131,7 @@ impl Tree {
                     let record = verified(&slot, table, candidate)?;
                     if record.key == key && record.tag.sequence() <= probe.number() {
                         chain.add(&record, probe.hidden(), time);
-                        probe.go_behind(before(&record));
+                        probe.go_behind(chain.older);
                     }
                     endpoint.release(slot);
                 }
@@ -136,7 +139,7 @@ impl Tree {
                     let Some(bytes) = probe.take_delivered() else { break };
                     let record = Record::decode(&bytes)?;
                     chain.add(&record, probe.hidden(), time);
-                    probe.go_behind(before(&record));
+                    probe.go_behind(chain.older);
                 }
                 Step::Index => self.look_up(&mut endpoint, &mut [&mut probe])?,
             }
@@ -147,11 +150,6 @@ impl Tree {
         }
         self.check_open()
     }
-}
-
-/// The number before that of a record.
-fn before(record: &Record<'_>) -> SequenceNumber {
-    SequenceNumber(record.tag.sequence().0.saturating_sub(1))
 }
 
 fn add_from_memtables(
