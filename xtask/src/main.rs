@@ -14,6 +14,7 @@
 //! - [`bindings`]: the Python wheel, and what reads cost through C and Python.
 //! - [`package`]: the Debian package.
 //! - [`redis_clients`]: clients of Redis in several languages.
+//! - [`azure`]: storage in Azure.
 //! - [`setup`]: what the machine needs.
 //! - [`costs`]: which step of `cargo xtask test`, and which program of tests, took how long; it is told at the end.
 //! - [`scratch`]: the folder for temporary files, in which a run may leave nothing.
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "measures how long steps take; nothing of Forebay runs in here")]
 
+mod azure;
 mod bindings;
 mod check;
 mod command;
@@ -72,6 +74,7 @@ const COMMANDS: &[Command] = &[
         about: "programs over clients of Redis in Rust, Python, JavaScript, Go and Java, and YCSB, against the server",
         run: redis_clients::run,
     },
+    Command { name: "storage-azure", about: "storage in Azure, which Azurite plays on loopback", run: azure::run },
     Command { name: "test", about: "setup, check, every test, short slices of the long suites", run: test::run },
 ];
 

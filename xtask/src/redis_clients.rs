@@ -20,6 +20,6 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
     // What Go and Java need is named beside the programs, and their own tools get it.
     provide(workspace, "go", "golang-go", "it builds the program over go-redis")?;
     let test = |package, program| workspace.cargo().arguments(["test", "--package", package, "--test", program, "--"]);
-    test("forebay-cli", "serve").arguments(["redis_cli_and_redis_benchmark"]).run()?;
-    test("forebay-redis-differential", "clients").arguments(["--include-ignored", "--nocapture"]).run()
+    test("forebay-cli", "cli").arguments(["serve::redis_cli_and_redis_benchmark"]).run()?;
+    test("forebay-redis-differential", "redis").arguments(["clients::", "--include-ignored", "--nocapture"]).run()
 }

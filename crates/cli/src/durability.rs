@@ -15,8 +15,9 @@ pub struct DurabilityArguments {
     /// without a name ends with the command.
     #[arg(long, value_name = "NAME")]
     db: Option<String>,
-    /// Storage in which the database lies: a path or file:///path, s3://bucket/prefix or hdfs://host:port/prefix (where they are
-    /// built in), memory: (for this command alone). It survives there the loss of everything else.
+    /// Storage in which the database lies: a path or file:///path, s3://bucket/prefix, gs://bucket/prefix,
+    /// az://container/prefix or hdfs://host:port/prefix (where they are built in), memory: (for this command alone). It
+    /// survives there the loss of everything else.
     #[arg(long, value_name = "URL", value_parser = open_storage)]
     storage: Option<Storage>,
     /// Where it is written which memory nodes hold the copies of a database with --durability=memory=COPIES, and who owns

@@ -15,7 +15,8 @@ pub struct PlaceArguments {
     /// Name of the database in --storage (there `default`), or on the memory nodes.
     #[arg(long, value_name = "NAME")]
     db: Option<String>,
-    /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix or hdfs://host:port/prefix.
+    /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix,
+    /// az://container/prefix or hdfs://host:port/prefix.
     #[arg(long, value_name = "URL", value_parser = open_existing_storage)]
     storage: Option<Storage>,
 }
@@ -23,7 +24,8 @@ pub struct PlaceArguments {
 /// A database in storage, which is looked at and not opened.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StoredArguments {
-    /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix or hdfs://host:port/prefix.
+    /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix,
+    /// az://container/prefix or hdfs://host:port/prefix.
     #[arg(long, value_name = "URL", value_parser = open_existing_storage)]
     pub storage: Storage,
     /// Name of the database.

@@ -5,7 +5,7 @@
 //!    ┌──────────┼─────────────────┐
 //!  Log      CommitRegister     objects (tables, …)
 //!   │ │         │                 │
-//!   │ └─────────┴───── ObjectStorage ── DirectoryObjects, MemoryObjects, S3, HDFS
+//!   │ └─────────┴───── ObjectStorage ── DirectoryObjects, MemoryObjects, remote services
 //!   └── files ──────── Disk ─────────── OsDisk, SimDisk
 //! ```
 //!
@@ -19,7 +19,7 @@
 //! - [`SimDisk`] and [`MemoryObjects`] are the same contracts in memory, with faults that a test plans by counting.
 //!
 //! Everything blocks. The remote back ends have an asynchronous runtime of their own, which stays inside them; they are
-//! behind the features `s3` and `hdfs`, and without those the crate pulls in little: compression, and a cache's policy.
+//! behind the features `s3`, `gs`, `az` and `hdfs`, and without those the crate pulls in little: compression, and a cache's policy.
 
 #![forbid(unsafe_code)]
 

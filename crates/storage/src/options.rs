@@ -19,8 +19,8 @@ pub struct StorageOptions {
     pub request_timeout: Duration,
     /// How often a request that a remote store refused for the moment is sent again.
     pub retries: usize,
-    /// Settings of the back end by name, beside those of the environment: for S3 those of crate `object_store`
-    /// (`aws_endpoint`, `aws_access_key_id`, …), for HDFS those of Hadoop's configuration.
+    /// Settings of the back end by name, beside those of the environment: for HDFS those of Hadoop's configuration, for
+    /// the others those of crate `object_store` (`aws_endpoint`, `google_service_account`, `azure_storage_account_key`, …).
     pub settings: Vec<(String, String)>,
 }
 

@@ -28,6 +28,8 @@ impl Storage {
     /// | `file:///path`, or a path | a directory, created if it is not there ([`StorageOptions::create_directory`]) | |
     /// | `memory:` | memory of this call's own, for tests | |
     /// | `s3://bucket/prefix` | S3, or what speaks its protocol | `s3` |
+    /// | `gs://bucket/prefix` | Google Cloud Storage | `gs` |
+    /// | `az://container/prefix` | Azure Blob Storage | `az` |
     /// | `hdfs://host:port/prefix` | HDFS | `hdfs` |
     ///
     /// # Errors
@@ -43,15 +45,16 @@ impl Storage {
             _ if scheme.contains('/') => Self::of_directory(url, options),
             "memory" => Ok(Self::of_objects(Arc::new(MemoryObjects::new()), options)),
             #[cfg(feature = "remote")]
-            "s3" | "hdfs" => {
+            "s3" | "gs" | "az" | "hdfs" => {
                 let objects = crate::objects::remote::open(scheme, url, &options)?;
                 Ok(Self::of_objects(Arc::new(objects), options))
             }
             #[cfg(not(feature = "remote"))]
-            "s3" | "hdfs" => Err(Error::not_built(url, scheme)),
+            "s3" | "gs" | "az" | "hdfs" => Err(Error::not_built(url, scheme)),
             _ => Err(invalid(
                 url,
-                "storage is named by a path, file:///path, memory:, s3://bucket/prefix or hdfs://host:port",
+                "storage is named by a path, file:///path, memory:, s3://bucket/prefix, gs://bucket/prefix, \
+                 az://container/prefix or hdfs://host:port",
             )),
         }
     }

@@ -1,6 +1,6 @@
 //! Storage that a test has to itself.
 
-use crate::servers::{Server, hdfs, moto, scratch, seaweedfs};
+use crate::servers::{AZURITE_ACCOUNT, Server, azurite, hdfs, moto, scratch, seaweedfs};
 use forebay_storage::{Storage, StorageOptions};
 use std::path::PathBuf;
 
@@ -53,6 +53,20 @@ impl Place {
             ("aws_secret_access_key", "test".to_owned()),
         ];
         Self { url: "s3://forebay".to_owned(), settings, _server: Some(server), folder: None }
+    }
+
+    /// The container of Azurite.
+    #[must_use]
+    pub fn azure() -> Self {
+        let server = azurite();
+        let (account, key) = AZURITE_ACCOUNT;
+        let settings = vec![
+            ("azure_storage_endpoint", format!("http://127.0.0.1:{}/{account}", server.port)),
+            ("azure_allow_http", "true".to_owned()),
+            ("azure_storage_account_name", account.to_owned()),
+            ("azure_storage_account_key", key.to_owned()),
+        ];
+        Self { url: "az://forebay".to_owned(), settings, _server: Some(server), folder: None }
     }
 
     /// An HDFS.

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// What makes the servers available.
 pub const SETUP: &str = "cargo xtask setup";
+/// The same of Azurite.
+const AZURE_SETUP: &str = "cargo xtask storage-azure";
 
 /// How long a server may take to start: builds share the machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -64,8 +66,8 @@ fn free_ports<const N: usize>() -> [u16; N] {
     held.each_ref().map(|listener| listener.local_addr().expect("it is bound").port())
 }
 
-fn start(command: &mut Command, what: &str) -> Child {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+fn start(command: &mut Command, output: Stdio, what: &str) -> Child {
+    command.stdin(Stdio::piped()).stdout(output).stderr(Stdio::null());
     command.spawn().unwrap_or_else(|error| panic!("{what} cannot be started ({error}): run `{SETUP}`"))
 }
 
@@ -77,8 +79,9 @@ fn start(command: &mut Command, what: &str) -> Child {
 pub fn moto() -> Server {
     let program = python_program("s3", "moto_server");
     let [port] = free_ports();
-    let child = start(Command::new(program).args(["-H", "127.0.0.1", "-p", &port.to_string()]), "moto's S3");
-    Server { child, port, folder: None }.with_bucket("moto's S3")
+    let child =
+        start(Command::new(program).args(["-H", "127.0.0.1", "-p", &port.to_string()]), Stdio::null(), "moto's S3");
+    Server { child, port, folder: None }.with_bucket("moto's S3", &S3_BUCKET)
 }
 
 /// SeaweedFS, whose objects are in a temporary folder, as S3 with a bucket `forebay`.
@@ -99,24 +102,69 @@ pub fn seaweedfs() -> Server {
     command.arg(format!("-dir={}", folder.display()));
     command.args(parts.zip(ports).map(|(part, port)| format!("-{part}={port}")));
     let [.., port, _] = ports;
-    let child = start(&mut command, "SeaweedFS");
-    Server { child, port, folder: Some(folder) }.with_bucket("SeaweedFS")
+    let child = start(&mut command, Stdio::null(), "SeaweedFS");
+    Server { child, port, folder: Some(folder) }.with_bucket("SeaweedFS", &S3_BUCKET)
+}
+
+/// Account of [`azurite`] and its key.
+pub const AZURITE_ACCOUNT: (&str, &str) = ("forebay", "Zm9yZWJheSdzIHRlc3RzLCBvbiBsb29wYmFjayBvbmx5");
+
+/// Azure Blob Storage as Azurite plays it, whose objects are in memory, with a container `forebay`.
+///
+/// # Panics
+/// When it is not installed or does not start.
+#[must_use]
+pub fn azurite() -> Server {
+    let program = installed_program("azure/node_modules/.bin/azurite-blob", AZURE_SETUP);
+    let [port] = free_ports();
+    let folder = scratch("azurite");
+    let mut command = Command::new(program);
+    command.args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string(), "--inMemoryPersistence"]);
+    command.args(["--silent", "--disableTelemetry", "--skipApiVersionCheck"]);
+    let (account, key) = AZURITE_ACCOUNT;
+    command.env("AZURITE_ACCOUNTS", format!("{account}:{key}")).current_dir(&folder);
+    let child = start(&mut command, Stdio::null(), "Azurite");
+    // An account's shared access signature, by its key, of all of the service, for ever.
+    let container = Creation {
+        request: "PUT /forebay/forebay?restype=container&sv=2021-08-06&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z\
+                  &spr=https%2Chttp&sig=Pj%2BO0ejfNaz%2Bnh2GAWRQqsymciCk7n4VhqwNTU0Nrpg%3D",
+        header: "x-ms-version: 2021-08-06",
+        body: "",
+    };
+    Server { child, port, folder: Some(folder) }.with_bucket("Azurite", &container)
 }
 
 /// A program of a Python package that `cargo xtask setup` puts into this folder.
 fn python_program(folder: &str, name: &str) -> PathBuf {
-    let program = installed().join(folder).join("bin").join(name);
-    assert!(program.exists(), "{name} is not at {}: run `{SETUP}`", program.display());
+    installed_program(&format!("{folder}/bin/{name}"), SETUP)
+}
+
+/// A program that a command puts among the servers.
+fn installed_program(path: &str, command: &str) -> PathBuf {
+    let program = installed().join(path);
+    assert!(program.exists(), "there is no {}: run `{command}`", program.display());
     program
 }
 
+/// How a service is asked for a bucket.
+struct Creation {
+    request: &'static str,
+    header: &'static str,
+    body: &'static str,
+}
+
+const S3_BUCKET: Creation = Creation {
+    request: "PUT /forebay",
+    header: "Authorization: AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, \
+             Signature=0",
+    body: "",
+};
+
 impl Server {
     /// Waits until it has made a bucket.
-    fn with_bucket(mut self, what: &str) -> Self {
-        // Nobody reads what it prints.
-        drop(self.child.stdout.take());
+    fn with_bucket(mut self, what: &str, creation: &Creation) -> Self {
         let clock = SystemClock::new();
-        while !made_bucket(self.port) {
+        while !made_bucket(self.port, creation) {
             assert!(Duration::from_nanos(clock.now()) < PATIENCE, "{what} does not answer");
             let ended = self.child.try_wait().expect("its state can be asked for");
             assert!(ended.is_none(), "{what} ended at once ({ended:?}): run `{SETUP}` again");
@@ -127,18 +175,17 @@ impl Server {
 }
 
 /// Creates the bucket, if the server answers.
-fn made_bucket(port: u16) -> bool {
+fn made_bucket(port: u16, Creation { request, header, body }: &Creation) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
-    let authorization =
-        "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
     let request = format!(
-        "PUT /forebay HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: {authorization}\r\nContent-Length: 0\r\n\
-         Connection: close\r\n\r\n"
+        "{request} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{header}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n\
+         {body}",
+        body.len()
     );
     let mut reply = String::new();
     stream.write_all(request.as_bytes()).is_ok()
         && stream.read_to_string(&mut reply).is_ok()
-        && reply.split_whitespace().nth(1) == Some("200")
+        && matches!(reply.split_whitespace().nth(1), Some("200" | "201"))
 }
 
 /// An HDFS of one NameNode and one DataNode, whose files are in a temporary folder.
@@ -155,7 +202,7 @@ pub fn hdfs() -> Server {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/hdfs/Cluster.java");
     let mut command = Command::new("java");
     command.args(["-Xmx256m", "-cp"]).arg(jars.join("*")).arg(source).arg(port.to_string()).arg(&folder);
-    let child = start(command.current_dir(&folder), "HDFS (java)");
+    let child = start(command.current_dir(&folder), Stdio::piped(), "HDFS (java)");
     let mut server = Server { child, port, folder: Some(folder) };
     let output = server.child.stdout.take().expect("it is piped");
     let is_ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line == "ready");

@@ -15,6 +15,8 @@ mod directory;
 mod layered;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
+#[cfg(feature = "remote")]
+mod services;
 mod sim;
 
 pub use directory::DirectoryObjects;

@@ -1,4 +1,4 @@
-//! S3 and HDFS through crate `object_store`.
+//! Remote services through crate `object_store`.
 //!
 //! The library is asynchronous. Its runtime has one thread, lives here and is seen by nobody: a call hands its future to the
 //! runtime and blocks until the answer comes, so it may be made from any thread, also one of another runtime.
@@ -7,6 +7,7 @@
 //! whose reply was lost is so repeated, and the repetition may find its own object: `AlreadyExists` then, which the layers
 //! above tell from another writer's by its bytes.
 
+use super::services::service;
 use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, has_failed, too_short};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
@@ -68,53 +69,11 @@ pub(crate) fn open(scheme: &str, url: &str, options: &StorageOptions) -> Result<
         .enable_time()
         .build()
         .map_err(|cause| Error::io("open", url, &cause))?;
-    let service = match scheme {
-        #[cfg(feature = "s3")]
-        "s3" => s3(authority, options).map_err(|cause| converted("open", url, &cause))?,
-        #[cfg(feature = "hdfs")]
-        "hdfs" => hdfs(authority, options, &runtime).map_err(|cause| converted("open", url, &cause))?,
-        _ => return Err(Error::not_built(url, scheme)),
-    };
+    let service = service(scheme, authority, options, &runtime).map_err(|cause| converted("open", url, &cause))?;
+    let Some(service) = service else { return Err(Error::not_built(url, scheme)) };
     let url = format!("{scheme}://{authority}/{prefix}");
     let inner = Inner { service, prefix, url, timeout: options.operation_timeout, runtime: Some(runtime) };
     Ok(RemoteObjects { inner: Arc::new(inner) })
-}
-
-#[cfg(feature = "s3")]
-fn s3(bucket: &str, options: &StorageOptions) -> object_store::Result<Arc<dyn ObjectStore>> {
-    use object_store::ClientConfigKey;
-    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
-    // The cryptography of TLS is the process's, and ring's unless somebody chose another before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let retry = object_store::RetryConfig {
-        max_retries: options.retries,
-        retry_timeout: options.operation_timeout,
-        ..Default::default()
-    };
-    // One setting: options of the client as a whole would take the place of those of the environment.
-    let timeout = format!("{}ms", options.request_timeout.as_millis());
-    let mut builder = AmazonS3Builder::from_env()
-        .with_bucket_name(bucket)
-        .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout)
-        .with_retry(retry)
-        .with_conditional_put(S3ConditionalPut::ETagMatch);
-    for (name, value) in &options.settings {
-        builder = builder.with_config(name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()?, value);
-    }
-    Ok(Arc::new(builder.build()?))
-}
-
-#[cfg(feature = "hdfs")]
-fn hdfs(
-    authority: &str,
-    options: &StorageOptions,
-    runtime: &tokio::runtime::Runtime,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let builder = hdfs_native_object_store::HdfsObjectStoreBuilder::new()
-        .with_url(format!("hdfs://{authority}"))
-        .with_config(options.settings.iter().cloned())
-        .with_io_runtime(runtime.handle().clone());
-    Ok(Arc::new(builder.build()?))
 }
 
 impl RemoteObjects {
@@ -228,8 +187,8 @@ impl ObjectStorage for RemoteObjects {
     }
 
     fn sweep(&self) -> Result<u64> {
-        // HDFS writes to files beside the object whose names begin with a dot. What is left of streamed objects on S3 is not
-        // listed; a rule of the bucket removes it.
+        // HDFS writes to files beside the object whose names begin with a dot. What is left of streamed objects elsewhere is
+        // not listed; a rule of the bucket removes it, and Azure does so after a week.
         let is_left =
             |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with('.') && name.contains(".tmp."));
         let left: Vec<String> =

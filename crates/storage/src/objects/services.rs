@@ -1,0 +1,92 @@
+//! The remote services, by the scheme of their URL.
+
+use crate::options::StorageOptions;
+use object_store::{ObjectStore, Result};
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// The service of `scheme` at `authority`: a bucket, a container or a host. `None` if it is not built in.
+#[cfg_attr(
+    not(all(feature = "http", feature = "hdfs")),
+    allow(unused_variables, reason = "a service uses some of what it is given")
+)]
+pub(super) fn service(
+    scheme: &str,
+    authority: &str,
+    options: &StorageOptions,
+    runtime: &Runtime,
+) -> Result<Option<Arc<dyn ObjectStore>>> {
+    match scheme {
+        #[cfg(feature = "s3")]
+        "s3" => http::s3(authority, options).map(Some),
+        #[cfg(feature = "gs")]
+        "gs" => http::gs(authority, options).map(Some),
+        #[cfg(feature = "az")]
+        "az" => http::az(authority, options).map(Some),
+        #[cfg(feature = "hdfs")]
+        "hdfs" => hdfs(authority, options, runtime).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Services that are reached by HTTP. Each takes settings from the environment, and those of the options before them.
+#[cfg(feature = "http")]
+mod http {
+    use super::{Arc, ObjectStore, Result, StorageOptions};
+    use object_store::{ClientConfigKey, RetryConfig};
+    use std::str::FromStr;
+
+    #[cfg(feature = "s3")]
+    pub(super) fn s3(bucket: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>> {
+        use object_store::aws::{AmazonS3Builder as Builder, AmazonS3ConfigKey as Key, S3ConditionalPut};
+        let builder = configured(Builder::from_env(), options, Key::Client, Builder::with_config)?
+            .with_bucket_name(bucket)
+            .with_conditional_put(S3ConditionalPut::ETagMatch);
+        Ok(Arc::new(builder.with_retry(retry(options)).build()?))
+    }
+
+    #[cfg(feature = "gs")]
+    pub(super) fn gs(bucket: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>> {
+        use object_store::gcp::{GoogleCloudStorageBuilder as Builder, GoogleConfigKey as Key};
+        let builder = configured(Builder::from_env(), options, Key::Client, Builder::with_config)?;
+        Ok(Arc::new(builder.with_bucket_name(bucket).with_retry(retry(options)).build()?))
+    }
+
+    #[cfg(feature = "az")]
+    pub(super) fn az(container: &str, options: &StorageOptions) -> Result<Arc<dyn ObjectStore>> {
+        use object_store::azure::{AzureConfigKey as Key, MicrosoftAzureBuilder as Builder};
+        let builder = configured(Builder::from_env(), options, Key::Client, Builder::with_config)?;
+        Ok(Arc::new(builder.with_container_name(container).with_retry(retry(options)).build()?))
+    }
+
+    fn retry(options: &StorageOptions) -> RetryConfig {
+        RetryConfig { max_retries: options.retries, retry_timeout: options.operation_timeout, ..Default::default() }
+    }
+
+    /// A builder with what the options set. `K` names settings of its service, and those of its client by `client`.
+    fn configured<B, K: FromStr<Err = object_store::Error>>(
+        builder: B,
+        options: &StorageOptions,
+        client: impl FnOnce(ClientConfigKey) -> K,
+        with: impl Fn(B, K, String) -> B,
+    ) -> Result<B> {
+        // The cryptography of TLS is the process's, and ring's unless somebody chose another before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // One setting: options of the client as a whole would take the place of those of the environment.
+        let timeout = format!("{}ms", options.request_timeout.as_millis());
+        let builder = with(builder, client(ClientConfigKey::Timeout), timeout);
+        let mut settings = options.settings.iter();
+        settings.try_fold(builder, |builder, (name, value)| {
+            Ok(with(builder, name.to_ascii_lowercase().parse()?, value.clone()))
+        })
+    }
+}
+
+#[cfg(feature = "hdfs")]
+fn hdfs(authority: &str, options: &StorageOptions, runtime: &Runtime) -> Result<Arc<dyn ObjectStore>> {
+    let builder = hdfs_native_object_store::HdfsObjectStoreBuilder::new()
+        .with_url(format!("hdfs://{authority}"))
+        .with_config(options.settings.iter().cloned())
+        .with_io_runtime(runtime.handle().clone());
+    Ok(Arc::new(builder.build()?))
+}
