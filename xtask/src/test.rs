@@ -5,6 +5,9 @@ use crate::costs::{Costs, Programs};
 use crate::scratch::Scratch;
 use crate::{Outcome, check, setup, suites};
 
+/// Tests that run side by side for each core: many wait for processes, for the disk, or for time to pass.
+const TESTS_PER_CORE: usize = 2;
+
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     let (mut costs, mut programs) = (Costs::default(), Programs::default());
     let outcome = steps(workspace, &mut costs, &mut programs);
@@ -21,9 +24,11 @@ fn steps(workspace: &Workspace, costs: &mut Costs, programs: &mut Programs) -> O
     let scratch = Scratch::new()?;
     let workspace = &workspace.with_temporary(scratch.path());
     let tests = ["test", "--workspace"];
+    let threads = TESTS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from);
     costs.note("build of tests", || workspace.cargo().arguments(tests).arguments(["--no-run"]).run())?;
     costs.note("tests", || {
-        let outcome = workspace.cargo().arguments(tests).run_noting(|line| programs.note(line));
+        let step = workspace.cargo().arguments(tests).environment("RUST_TEST_THREADS", threads.to_string());
+        let outcome = step.run_noting(|line| programs.note(line));
         programs.end();
         outcome
     })?;
