@@ -3,12 +3,16 @@
 use crate::{NodeAddress, connect};
 use forebay_memory_client::{ClientOptions, Error, MemoryClient, Reach};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a scheduler may take to answer. It has little to do for it, and jobs run without it.
+const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session at the node, opened when it is first asked for, and again when it has ended. `name` is for the node's log.
 #[must_use]
 pub fn reach(address: &NodeAddress, name: &str) -> Reach {
     let (address, name) = (address.clone(), name.to_owned());
-    Reach::new(move || open(&address, &name))
+    Reach::new(move || open(&address, &name, ClientOptions::default()))
 }
 
 /// A session at whichever of the nodes schedules: for [`Options::scheduler`](crate::Options::scheduler).
@@ -18,7 +22,8 @@ pub fn reach_scheduler(addresses: &[NodeAddress], name: &str) -> Arc<Reach> {
     Arc::new(Reach::new(move || {
         let mut last = None;
         for address in &addresses {
-            match open(address, &name).and_then(|client| client.exchange(&[]).map(|_| client)) {
+            let options = ClientOptions { timeout: SCHEDULER_TIMEOUT, ..ClientOptions::default() };
+            match open(address, &name, options).and_then(|client| client.exchange(&[]).map(|_| client)) {
                 Ok(client) => return Ok(client),
                 Err(error) => last = Some(error),
             }
@@ -27,8 +32,8 @@ pub fn reach_scheduler(addresses: &[NodeAddress], name: &str) -> Arc<Reach> {
     }))
 }
 
-fn open(address: &NodeAddress, name: &str) -> Result<Arc<MemoryClient>, Error> {
+fn open(address: &NodeAddress, name: &str, options: ClientOptions) -> Result<Arc<MemoryClient>, Error> {
     let link =
         connect(address).map_err(|error| Error::Unreachable { kind: error.kind(), message: error.to_string() })?;
-    MemoryClient::connect(link, name, ClientOptions::default())
+    MemoryClient::connect(link, name, options)
 }

@@ -2,8 +2,11 @@
 //!
 //! The decisions are those of [`forebay_offload::Owner`]. The threads that wait for their jobs talk to the scheduler in
 //! turns: whoever does passes on what the others have to say, and finds what was decided for them.
+//!
+//! A scheduler that hangs costs whoever asks it a time limit. It is then left alone for several times as long, and jobs run
+//! without it.
 
-use crate::terms::Result;
+use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_env::sync::atomic::{AtomicU32, Ordering};
 use forebay_env::sync::{Mutex, lock};
@@ -18,6 +21,8 @@ use std::time::Duration;
 /// Pauses between two talks with the scheduler: the longer, the longer a job takes.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+/// How long a scheduler that did not answer is left alone, for each unit of time that was waited for it.
+const REST: u64 = 4;
 
 /// See the module.
 #[derive(Debug)]
@@ -39,6 +44,8 @@ struct State {
     party: Option<(NodeIdentity, SessionId)>,
     /// What is to be done about each job, by the thread that waits for it.
     orders: HashMap<JobName, VecDeque<Order>>,
+    /// Until then the scheduler is left alone.
+    rests_until: Nanos,
 }
 
 impl State {
@@ -98,6 +105,17 @@ impl Offloading {
     pub(crate) fn at_home(&self) -> AtHome<'_> {
         self.at_home.fetch_add(1, Ordering::Relaxed);
         AtHome(&self.at_home)
+    }
+
+    /// Whether the scheduler may be asked.
+    ///
+    /// # Errors
+    /// `TimedOut` soon after it did not answer.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.clock.now() < lock(&self.state).rests_until {
+            return Err(Error::new(ErrorKind::TimedOut, "the scheduler did not answer, and is left alone for a while"));
+        }
+        Ok(())
     }
 
     /// Wants a job placed. [`Offloading::next`] says what became of it, within `patience`.
@@ -164,11 +182,18 @@ impl Offloading {
 
     /// Gives letters to the scheduler, and takes what it has for this database. Returns whether there was anything.
     fn talk(&self, letters: Vec<Letter>) -> Result<bool> {
+        if let Err(error) = self.check() {
+            let mut state = lock(&self.state);
+            state.owner.tick(self.clock.now());
+            state.act();
+            return Err(error);
+        }
+        let begun = self.clock.now();
         let reached = self.scheduler.client();
         let exchanged = match &reached {
             Ok(client) => client.exchange(&letters).inspect_err(|error| {
                 // Perhaps somebody else schedules now.
-                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Fenced) {
+                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Fenced | ErrorKind::TimedOut) {
                     self.scheduler.forget(client);
                 }
             }),
@@ -176,6 +201,10 @@ impl Offloading {
         };
         let now = self.clock.now();
         let mut state = lock(&self.state);
+        if exchanged.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
+            let waited = now.saturating_sub(begun);
+            state.rests_until = now.saturating_add(waited.saturating_mul(REST));
+        }
         let party = reached.as_ref().ok().map(|client| (client.node(), client.session()));
         if party.is_none() {
             state.owner.scheduler_lost();
@@ -195,5 +224,46 @@ impl Offloading {
         state.owner.tick(now);
         state.act();
         Ok(result?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_env::ManualClock;
+    use forebay_memory_client::Error as ClientError;
+
+    #[test]
+    fn a_scheduler_that_does_not_answer_is_left_alone_for_a_while() {
+        let (clock, asked) = (Arc::new(ManualClock::new()), Arc::new(AtomicU32::new(0)));
+        let scheduler = {
+            let (clock, asked) = (Arc::clone(&clock), Arc::clone(&asked));
+            Reach::new(move || {
+                clock.advance(Duration::from_secs(2));
+                asked.fetch_add(1, Ordering::Relaxed);
+                let message = "it hangs".to_owned();
+                Err(ClientError::Unreachable { kind: ErrorKind::TimedOut, message })
+            })
+        };
+        let offloading = Offloading {
+            scheduler: Arc::new(scheduler),
+            database: 1,
+            clock: Arc::<ManualClock>::clone(&clock),
+            threads: 1,
+            at_home: AtomicU32::new(0),
+            state: Mutex::default(),
+        };
+        let asked_by_talks = || {
+            let before = asked.load(Ordering::Relaxed);
+            (0..10).for_each(|_| assert_eq!(offloading.talk(Vec::new()).unwrap_err().kind(), ErrorKind::TimedOut));
+            asked.load(Ordering::Relaxed) - before
+        };
+        assert_eq!(asked_by_talks(), 1);
+        clock.advance(Duration::from_secs(7));
+        assert!(offloading.check().is_err());
+        assert_eq!(asked_by_talks(), 0);
+        clock.advance(Duration::from_secs(1));
+        offloading.check().unwrap();
+        assert_eq!(asked_by_talks(), 1);
     }
 }

@@ -54,6 +54,7 @@ impl Shard {
         errand: &Errand,
         take: impl FnMut(&Outcome) -> Result<T>,
     ) -> Result<Option<T>, NotThere> {
+        offloading.check().map_err(NotThere::Refused)?;
         let arguments = self.write_arguments(remote, &errand.arguments)?;
         let secret =
             Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("drawing a secret: {error}")))?;
