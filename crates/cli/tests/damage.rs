@@ -7,14 +7,8 @@ use std::path::{Path, PathBuf};
 
 const KEYS: u32 = 3000;
 
-/// A folder with a database, which is removed on drop.
+/// A folder with a database.
 struct Folder(FreshPath);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&*self.0);
-    }
-}
 
 fn key(number: u32) -> Vec<u8> {
     format!("key{number:06}").into_bytes()

@@ -4,7 +4,7 @@ use crate::common::{Ended, FreshPath, fresh_path, run};
 use std::fs;
 use std::path::Path;
 
-/// A folder that is removed on drop.
+/// A folder with a database.
 struct Folder(FreshPath);
 
 impl Folder {
@@ -14,12 +14,6 @@ impl Folder {
 
     fn flag(&self) -> String {
         format!("--storage {} --local-memory-size 256MiB", self.0.display())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&*self.0);
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Running {
     socket: Option<FreshPath>,
 }
 
-/// The path of a file that is removed on drop, if it exists.
+/// The path of a file or folder that is removed on drop, if it exists.
 #[derive(Debug)]
 pub struct FreshPath(PathBuf);
 
@@ -74,7 +74,7 @@ impl AsRef<Path> for FreshPath {
 
 impl Drop for FreshPath {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.0).or_else(|_| std::fs::remove_dir_all(&self.0));
     }
 }
 

@@ -315,7 +315,7 @@ impl Members {
     pub(crate) fn judged(&self, error: Error) -> Error {
         let serving = self.serving.get();
         let judged = self.deref().judged(error);
-        if judged.kind() != ErrorKind::Fenced || judged.is_of_storage() || !self.are_several() {
+        if judged.kind() != ErrorKind::Fenced || judged.is_of_register() || !self.are_several() {
             return judged;
         }
         match self.leave_out(serving, &judged) {
