@@ -467,3 +467,43 @@ fn a_shard_that_writes_little_does_not_hold_the_log() {
     let db = process.open(four_shards(options(&of_objects(&objects.handle()), Syncing::Sync)));
     assert_eq!(db.get(b"01999").unwrap().as_deref(), Some(&b"little"[..]));
 }
+
+/// An owner is killed after the commit that lets go of a log, and before all of the log is deleted.
+#[test]
+fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
+    for on_disk in [true, false] {
+        let (disk, objects) = (SimDisk::new(), MemoryObjects::new());
+        let storage = |nonce| match on_disk {
+            true => of_disk(&disk.handle(), nonce),
+            false => of_objects(&objects.handle()),
+        };
+        let cluster = Cluster::start(64 << 20);
+        let process = Process::start(&cluster);
+        let db = process.open(options(&storage(1), Syncing::Sync));
+        db.put(b"a", b"value").unwrap();
+        db.close().unwrap();
+        process.kill(db);
+        let left = |number: u64| {
+            let name = forebay_storage::ObjectName::new(format!("db/log/{:020}/{number:020}", 1)).unwrap();
+            let log = storage(2).create_log(&name, number).unwrap();
+            log.sync(log.append(0, 1, &[7; 1000]).unwrap()).unwrap();
+        };
+        let bytes_left = || {
+            let listed = storage(3).objects().list(None).unwrap();
+            let logs = listed.iter().filter(|object| object.name.as_str().contains("/log/"));
+            logs.map(|object| object.size_bytes).sum::<u64>()
+        };
+        (7..9).for_each(left);
+        assert!(bytes_left() > 2000);
+        let process = Process::start(&cluster);
+        let db = process.open(Options { background_threads: 0, ..options(&storage(4), Syncing::Sync) });
+        assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"value"[..]));
+        while db.run_background_step() {}
+        assert!(bytes_left() < 200, "on disk: {on_disk}, {} bytes", bytes_left());
+        db.close().unwrap();
+        drop(db);
+        left(9);
+        Db::destroy_stored(&storage(5), std::slice::from_ref(process.client()), "db").unwrap();
+        assert!(bytes_left() < 200, "on disk: {on_disk}, {} bytes", bytes_left());
+    }
+}

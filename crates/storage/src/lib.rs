@@ -45,7 +45,7 @@ pub use disk::{Disk, DiskEntry, DiskFault, DiskFile, OsDisk, SimDisk};
 pub use error::{Error, Result};
 pub use log::{
     Cut, FileLog, FileLogOptions, Frame, Log, LogCounts, LogReader, MAX_FRAME_BYTES, ObjectLog, ObjectLogOptions,
-    Position, Recovery, Rescued,
+    Position, Recovery, Rescued, SEAL_BYTES,
 };
 pub use name::{MAX_NAME_BYTES, ObjectName};
 pub use numbered::{NumberedObjects, ObjectNumber};

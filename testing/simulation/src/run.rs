@@ -8,6 +8,7 @@ use crate::store::Store;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Statistics};
 use forebay_env::{Random, SeededSecrets};
+use forebay_storage::{ObjectInfo, SEAL_BYTES};
 use std::panic::AssertUnwindSafe;
 
 /// From this many calls on, a run must have exercised everything that it is for.
@@ -435,7 +436,11 @@ impl Run {
         });
         if let Some(storage) = storage.filter(|_| is_gone && self.drawn.is_faultless()) {
             let left = storage.objects().list(None).expect("storage that does not fail");
-            let left: Vec<_> = left.iter().filter(|object| object.name.as_str().contains("/segment/")).collect();
+            let is_left = |object: &&ObjectInfo| {
+                let is_of = |folder| object.name.as_str().contains(folder);
+                is_of("/segment/") || (is_of("/log/") && object.size_bytes > SEAL_BYTES)
+            };
+            let left: Vec<_> = left.iter().filter(is_left).collect();
             assert!(left.is_empty(), "a database that was dropped is left in storage: {left:?}");
         }
         let may_remain = !self.drawn.is_faultless() || !self.stage.lives_on(process);

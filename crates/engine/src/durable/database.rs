@@ -13,7 +13,7 @@
 use crate::remote::objects::object_of;
 use crate::terms::{Error, Result};
 use forebay_base::SequenceNumber;
-use forebay_storage::{CommitKind, History, ObjectName, Storage};
+use forebay_storage::{CommitKind, History, ObjectName, SEAL_BYTES, Storage};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, LogName, Version};
 use std::collections::BTreeSet;
 
@@ -97,6 +97,35 @@ impl Place {
 
     pub(crate) fn log(&self, log: LogName) -> Result<ObjectName> {
         Ok(self.root.join("log")?.numbered(log.epoch)?.numbered(log.serial)?)
+    }
+
+    /// The logs of which something is there, with their bytes.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn stored_logs(&self) -> Result<Vec<(LogName, u64)>> {
+        let prefix = self.all_logs()?;
+        let mut logs: Vec<(LogName, u64)> = Vec::new();
+        for object in self.storage.objects().list(Some(&prefix))? {
+            let mut parts = object.name.after(&prefix).unwrap_or_default().split('/').map(str::parse);
+            let (Some(Ok(epoch)), Some(Ok(serial))) = (parts.next(), parts.next()) else { continue };
+            let log = LogName { epoch, serial };
+            match logs.last_mut() {
+                Some((last, bytes)) if *last == log => *bytes += object.size_bytes,
+                _ => logs.push((log, object.size_bytes)),
+            }
+        }
+        Ok(logs)
+    }
+
+    /// What owners before have left of logs that no commit names: they ended before all of it was deleted. `logs` are those
+    /// that the newest commit names. A log is named before it is there, so none of these can become one that is needed.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn unneeded_logs(&self, logs: &[LogName]) -> Result<Vec<LogName>> {
+        let is_unneeded = |(log, bytes): &(LogName, u64)| *bytes > SEAL_BYTES && !logs.contains(log);
+        Ok(self.stored_logs()?.into_iter().filter(is_unneeded).map(|(log, _)| log).collect())
     }
 
     /// Reads the commits as they are.

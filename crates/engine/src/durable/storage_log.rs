@@ -14,7 +14,8 @@
 //! 2. While the log leads the tables ([`Syncing::Sync`], [`Syncing::Interval`]), no commit names a table with a number above
 //!    the durable one. So tables and log together hold what all shards held at one moment.
 //! 3. What a sync that failed covered is not durable, whatever a later sync says, until it was shipped again to another log.
-//! 4. A log, or a segment of it, is deleted when tables hold all that it holds.
+//! 4. A log, or a segment of it, is deleted when tables hold all that it holds, and no commit names it any more. An owner that
+//!    ends before it has deleted all of it leaves the rest to the next one.
 
 use crate::durable::database::Place;
 use crate::durable::groups;
@@ -29,7 +30,7 @@ use crate::tree::cut::Cut;
 use crate::tree::shared::Tree;
 use forebay_base::{ErrorKind, RecordHeader, SequenceNumber};
 use forebay_env::Random;
-use forebay_env::sync::{Mutex, MutexGuard, lock};
+use forebay_env::sync::{Mutex, lock};
 use forebay_storage::{Log, Position};
 use forebay_table::LogName;
 use std::collections::VecDeque;
@@ -63,6 +64,8 @@ pub(crate) struct StorageLog {
     /// Of each shard the number up to which all records are durable.
     durable: Vec<AtomicU64>,
     shipping: Mutex<Shipping>,
+    /// Logs that no commit names any more, to be deleted.
+    unneeded: Mutex<Vec<LogName>>,
     /// Why the last shipment failed, if it did.
     failure: Mutex<Option<Error>>,
     /// Whether it did, and whether nothing can be shipped any more.
@@ -124,14 +127,15 @@ impl Piece {
 }
 
 impl StorageLog {
-    /// The log of a database whose earlier owners left these logs, which end, in each shard, at `reached`.
+    /// The log of a database whose earlier owners left these logs, which end, in each shard, at `reached`, and others that
+    /// are not needed.
     pub(crate) fn new(
         place: Place,
         epoch: u64,
         register: Arc<Register>,
         cut: Arc<Cut>,
         reached: &[SequenceNumber],
-        left: Vec<LeftLog>,
+        (left, unneeded): (Vec<LeftLog>, Vec<LogName>),
         options: &Options,
     ) -> Self {
         let progress: Vec<_> = reached.iter().map(|number| Progress::new(*number)).collect();
@@ -156,6 +160,7 @@ impl StorageLog {
                 serial: 1,
                 left,
             }),
+            unneeded: Mutex::new(unneeded),
             failure: Mutex::default(),
             is_failing: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
@@ -337,17 +342,30 @@ impl StorageLog {
 
     /// Deletes what of the log tables hold.
     pub(crate) fn tidy(&self) {
-        let flushed: Vec<_> =
-            self.trees().iter().map(|tree| tree.view.load().version.version.last_sequence()).collect();
-        let mut shipping = lock(&self.shipping);
-        if let Err(error) = self.try_tidy(&mut shipping, &flushed) {
+        if let Err(error) = self.let_go() {
             tracing::debug!(%error, "deleting what of the log is not needed: later");
         }
+        self.delete_unneeded();
     }
 
-    fn try_tidy(&self, shipping: &mut MutexGuard<'_, Shipping>, flushed: &[SequenceNumber]) -> Result<()> {
+    /// Deletes logs that are not needed; whether there were any. What cannot be deleted now is left to the next owner.
+    pub(crate) fn delete_unneeded(&self) -> bool {
+        let unneeded = std::mem::take(&mut *lock(&self.unneeded));
+        for name in &unneeded {
+            let deleted = self.place.log(*name).and_then(|log| Ok(self.place.storage.delete_log(&log)?));
+            if let Err(error) = deleted {
+                tracing::debug!(%error, "deleting a log: the next owner does");
+            }
+        }
+        !unneeded.is_empty()
+    }
+
+    fn let_go(&self) -> Result<()> {
+        let flushed: Vec<_> =
+            self.trees().iter().map(|tree| tree.view.load().version.version.last_sequence()).collect();
         let is_held =
-            |numbers: &[SequenceNumber]| numbers.iter().zip(flushed).all(|(number, flushed)| number <= flushed);
+            |numbers: &[SequenceNumber]| numbers.iter().zip(&flushed).all(|(number, flushed)| number <= flushed);
+        let mut shipping = lock(&self.shipping);
         if let Some(open) = &mut shipping.open {
             let mut position = None;
             while let Some((end, _)) =
@@ -367,7 +385,8 @@ impl StorageLog {
         let open = shipping.open.as_ref().map(|open| open.name);
         self.register.record_logs(left.iter().map(|left| left.name).chain(open).collect())?;
         shipping.left = left;
-        gone.iter().try_for_each(|gone| Ok(self.place.storage.delete_log(&self.place.log(gone.name)?)?))
+        lock(&self.unneeded).extend(gone.iter().map(|gone| gone.name));
+        Ok(())
     }
 
     /// Whether the log cannot be trimmed, and has become long, because a shard has not flushed what it wrote long ago.

@@ -365,7 +365,7 @@ impl Salvage {
         committed: Option<&Committed>,
         cache: &Arc<BlockCache>,
     ) -> Result<()> {
-        let found: Vec<LogName> = database.logs()?.into_iter().map(|(log, _)| log).collect();
+        let found: Vec<LogName> = database.place.stored_logs()?.into_iter().map(|(log, _)| log).collect();
         for log in found {
             let name = database.place.log(log)?;
             let parts = database.place.storage.rescue_log(&name)?;

@@ -8,7 +8,6 @@ use forebay_base::ErrorKind;
 use forebay_storage::{
     BlockCache, BlockCacheOptions, BlockOptions, NumberedObjects, ObjectName, ObjectNumber, Storage,
 };
-use forebay_table::LogName;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -88,25 +87,6 @@ impl StoredDatabase {
             }
         }
         Ok(found)
-    }
-
-    /// The logs of which something is there, with their bytes.
-    ///
-    /// # Errors
-    /// Those of the storage.
-    pub(crate) fn logs(&self) -> Result<Vec<(LogName, u64)>> {
-        let prefix = self.place.all_logs()?;
-        let mut logs: Vec<(LogName, u64)> = Vec::new();
-        for object in self.place.storage.objects().list(Some(&prefix))? {
-            let mut parts = object.name.after(&prefix).unwrap_or_default().split('/').map(str::parse);
-            let (Some(Ok(epoch)), Some(Ok(serial))) = (parts.next(), parts.next()) else { continue };
-            let log = LogName { epoch, serial };
-            match logs.last_mut() {
-                Some((last, bytes)) if *last == log => *bytes += object.size_bytes,
-                _ => logs.push((log, object.size_bytes)),
-            }
-        }
-        Ok(logs)
     }
 
     /// A cache to read objects through.

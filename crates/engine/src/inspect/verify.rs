@@ -124,14 +124,17 @@ impl StoredDatabase {
                 format!("{} bytes that no version names: whoever opens the database deletes them", object.bytes);
             report.note(object.name.as_str(), detail);
         }
-        for (name, _) in self.logs()?.into_iter().filter(|(name, _)| !committed.logs.contains(name)) {
+        for (name, _) in self.place.stored_logs()?.into_iter().filter(|(name, _)| !committed.logs.contains(name)) {
             let log = self.place.log(name)?;
             // A seal stays for ever.
             let bytes: u64 =
                 self.place.storage.rescue_log(&log)?.iter().filter(|part| !part.is_seal).map(|part| part.bytes).sum();
             if bytes > 0 {
                 orphans += 1;
-                report.note(log.as_str(), format!("a log of {bytes} bytes that no commit names"));
+                report.note(
+                    log.as_str(),
+                    format!("a log of {bytes} bytes that no commit names: whoever opens the database deletes it"),
+                );
             }
         }
         Ok(orphans)

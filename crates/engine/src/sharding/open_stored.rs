@@ -24,7 +24,7 @@ use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_memory_client::MemoryClient;
 use forebay_storage::{BlockCache, LowerFloor, Recovery as LogRecovery, Storage};
-use forebay_table::{DatabaseIdentity, StorageRoot, StoreConfig, Version};
+use forebay_table::{DatabaseIdentity, LogName, StorageRoot, StoreConfig, Version};
 use std::sync::Arc;
 
 /// Opens the database `name` in `storage`, with the memory of these nodes.
@@ -127,6 +127,7 @@ impl Taker<'_> {
         let restored = self.restore(&committed, epoch, &kept, &mut recovery)?;
         committed.memory_store.clone_from(&self.copies.store);
         committed.versions = restored.iter().map(|restored| restored.version.version.clone()).collect();
+        let unneeded = self.place.unneeded_logs(&committed.logs)?;
         let register = Arc::new(claimed.begin(committed)?);
         restored.iter().for_each(Restored::take_charge);
         let records = logs.take_records();
@@ -134,7 +135,7 @@ impl Taker<'_> {
         let shards = flushed.zip(&logs.replay.shards);
         recovery.shards = shards.map(|(flushed, shard)| ShardRecovery { flushed, last: shard.last }).collect();
         let cut = Arc::<Cut>::default();
-        let (shards, log) = self.shards(restored, &register, epoch, logs, &cut)?;
+        let (shards, log) = self.shards(restored, &register, epoch, (logs, unneeded), &cut)?;
         let stored = Stored { place: self.place.clone(), register, kept };
         Ok(Taken { shards, records, recovery, cut, log, stored })
     }
@@ -170,12 +171,13 @@ impl Taker<'_> {
         restored: Vec<Restored>,
         register: &Arc<Register>,
         epoch: u64,
-        logs: Logs,
+        (logs, unneeded): (Logs, Vec<LogName>),
         cut: &Arc<Cut>,
     ) -> Result<(Vec<Arc<Shard>>, Arc<StorageLog>)> {
         let reached: Vec<_> = logs.replay.shards.iter().map(|shard| shard.last).collect();
         let (place, register_of_log) = (self.place.clone(), Arc::clone(register));
-        let log = StorageLog::new(place, epoch, register_of_log, Arc::clone(cut), &reached, logs.left, self.options);
+        let left = (logs.left, unneeded);
+        let log = StorageLog::new(place, epoch, register_of_log, Arc::clone(cut), &reached, left, self.options);
         let log = Arc::new(log);
         let of = |((restored, last), number)| {
             let (time, common) = (Arc::clone(self.time), Arc::clone(self.common));
@@ -222,10 +224,11 @@ pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &s
     let claimed = Claimed::claim(&place, Some(found.identity.database), &found.identity, &found.versions)?;
     let logs = claimed.committed.logs.clone();
     claimed.drop_database()?;
-    for log in logs {
-        let log = place.log(log)?;
-        drop(storage.open_log(&log, LogRecovery::Seal)?);
-        storage.delete_log(&log)?;
+    for log in &logs {
+        drop(storage.open_log(&place.log(*log)?, LogRecovery::Seal)?);
+    }
+    for log in place.unneeded_logs(&[])? {
+        storage.delete_log(&place.log(log)?)?;
     }
     for folder in [place.all_segments()?, place.all_clones()?] {
         for object in storage.objects().list(Some(&folder))? {

@@ -208,8 +208,8 @@ impl Shard {
     }
 
     /// What is to be done now and then beside flushes and compactions: asks whether another process
-    /// took the shard over, sends frees that wait to be sent, looks whether the memory node has room again, and
-    /// makes memory for memtables ahead. False when nothing was due.
+    /// took the shard over, sends frees that wait to be sent, deletes logs that are not needed, looks whether the memory node
+    /// has room again, and makes memory for memtables ahead. False when nothing was due.
     fn keep_house(&self) -> bool {
         let watches = self.watch_is_due();
         if watches {
@@ -220,9 +220,10 @@ impl Shard {
         if frees {
             self.tree.remote.send_frees(1);
         }
+        let deletes = self.delete_logs();
         self.watch_room();
         let prepares = self.prepare_log() | self.tree.prepare_memtable();
-        watches || mends || frees || prepares
+        watches || mends || frees || deletes || prepares
     }
 
     fn next_task(&self, round: Round) -> Option<Task> {

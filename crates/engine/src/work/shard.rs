@@ -243,6 +243,11 @@ impl Shard {
         made.map_err(|error| self.tree.judged(error))
     }
 
+    /// Deletes logs in storage that are not needed. Returns whether there were any.
+    pub(crate) fn delete_logs(&self) -> bool {
+        matches!(&self.log, ShardLog::Storage(log, _) if log.delete_unneeded())
+    }
+
     /// Makes a part of the log ahead, if it is in use and there is none. Returns whether it did.
     pub(crate) fn prepare_log(&self) -> bool {
         let prepared = match &self.log {

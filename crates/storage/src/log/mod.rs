@@ -36,6 +36,9 @@ pub use reader::{Cut, LogReader, Recovery};
 pub use rescue::Rescued;
 pub use writer::{Log, LogCounts};
 
+/// Most bytes that stay of a log that was deleted: its seal.
+pub const SEAL_BYTES: u64 = frame::SEGMENT_HEADER_BYTES as u64;
+
 use crate::disk::Disk;
 use crate::error::Result;
 use crate::name::ObjectName;
