@@ -5,9 +5,6 @@ use crate::costs::{Costs, Programs};
 use crate::scratch::Scratch;
 use crate::{Outcome, check, setup, suites};
 
-/// Tests that run side by side for each core: many wait for processes, for the disk, or for time to pass.
-const TESTS_PER_CORE: usize = 2;
-
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     let (mut costs, mut programs) = (Costs::default(), Programs::default());
     let outcome = steps(workspace, &mut costs, &mut programs);
@@ -24,7 +21,9 @@ fn steps(workspace: &Workspace, costs: &mut Costs, programs: &mut Programs) -> O
     let scratch = Scratch::new()?;
     let workspace = &workspace.with_temporary(scratch.path());
     let tests = ["test", "--workspace"];
-    let threads = TESTS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from);
+    // Half as many again as there are cores: many wait for processes, for the disk, or for time to pass.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores + cores.div_ceil(2);
     costs.note("build of tests", || workspace.cargo().arguments(tests).arguments(["--no-run"]).run())?;
     costs.note("tests", || {
         let step = workspace.cargo().arguments(tests).environment("RUST_TEST_THREADS", threads.to_string());
