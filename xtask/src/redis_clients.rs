@@ -4,19 +4,14 @@
 //! others need, and runs all of them.
 
 use crate::command::Workspace;
-use crate::setup::{once, provide};
+use crate::setup::{provide, provide_node_package};
 use crate::{Outcome, setup};
 
 const NODE: &str = "ioredis@5.8.2";
 
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     setup::run(workspace)?;
-    provide(workspace, "node", "nodejs", "it runs the program over ioredis")?;
-    provide(workspace, "npm", "npm", "it gets ioredis")?;
-    once(workspace, "target/redis-clients/node", NODE, |folder| {
-        let options = ["install", "--silent", "--no-fund", "--no-audit", NODE, "--prefix"];
-        workspace.program("npm").arguments(options).arguments([folder]).run()
-    })?;
+    provide_node_package(workspace, "target/redis-clients/node", NODE, "ioredis is a package of Node")?;
     // What Go and Java need is named beside the programs, and their own tools get it.
     provide(workspace, "go", "golang-go", "it builds the program over go-redis")?;
     let test = |package, program| workspace.cargo().arguments(["test", "--package", package, "--test", program, "--"]);

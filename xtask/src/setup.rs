@@ -89,6 +89,16 @@ pub(crate) fn provide_python_packages(workspace: &Workspace, folder: &str, packa
     })
 }
 
+/// Makes a package of Node available in this folder.
+pub(crate) fn provide_node_package(workspace: &Workspace, folder: &str, package: &str, why: &'static str) -> Outcome {
+    provide(workspace, "node", "nodejs", why)?;
+    provide(workspace, "npm", "npm", why)?;
+    once(workspace, folder, package, |folder| {
+        let options = ["install", "--silent", "--no-fund", "--no-audit", package, "--prefix"];
+        workspace.program("npm").arguments(options).arguments([folder]).run()
+    })
+}
+
 /// Makes Python available, with what makes virtual environments.
 fn provide_python(workspace: &Workspace) -> Outcome {
     if workspace.program("python3").arguments(["-c", "import ensurepip, venv"]).succeeds() {
