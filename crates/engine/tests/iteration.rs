@@ -333,7 +333,8 @@ fn a_scan_streams_from_a_store_at_rest() {
         let cluster = Cluster::start(256 << 20);
         let sizes = Options { target_table_bytes: 1 << 20, write_buffer_bytes: 512 << 10, ..Options::default() };
         // Nothing runs beside the fill, so the shape does not depend on time, and more than an eighth is scattered: it settles.
-        let stepped = Options { background_threads: 0, max_immutable_memtables: 100, level0_stop_trigger: 100, ..sizes };
+        let stepped =
+            Options { background_threads: 0, max_immutable_memtables: 100, level0_stop_trigger: 100, ..sizes };
         let at_once = Options { settle_after: Some(Duration::ZERO), ..stepped };
         let db = cluster.open(Options { flush_order, level1_bytes: 1 << 20, gathering: Gathering::Never, ..at_once });
         fill_with_some_twice(&db);

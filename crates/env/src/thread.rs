@@ -34,6 +34,15 @@ pub fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.into()).spawn(body)
 }
 
+/// Has the calling thread give way to others of the machine, where processors are short: it gets a third of what one of them
+/// gets. For work that nobody waits for.
+pub fn give_way() {
+    const STEPS: i32 = 5;
+    // Where this is not possible, the work is done all the same.
+    #[cfg(not(miri))]
+    let _ = rustix::process::nice(STEPS);
+}
+
 /// Runs `body` on `threads` threads at once, and returns what each made.
 ///
 /// # Panics

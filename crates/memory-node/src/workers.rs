@@ -10,6 +10,7 @@ use crate::registry::JobRegistry;
 use crate::state::{Figures, Job, TenantId, Waiting};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
+use forebay_env::thread::give_way;
 use forebay_fabric::{EndpointId, Peer, Place, rpc, turns};
 use forebay_proto::replies::JobDone;
 use forebay_proto::{Message, Rest};
@@ -258,8 +259,10 @@ impl Workers {
         self.thread(Self::upkeep);
     }
 
-    /// The body of a thread that runs jobs.
+    /// The body of a thread that runs long jobs. It gives way to those that answer calls, and where the node is in one process
+    /// with what uses it, to that.
     pub fn job_thread(&self) {
+        give_way();
         self.thread(Self::run_job);
     }
 

@@ -462,7 +462,7 @@ calls! {
 pub const MAX_RANGES: usize = 32;
 
 /// Most bytes that one call may have zeroed, so that other calls do not wait long for it.
-pub const MAX_ZEROED_BYTES: u64 = 256 << 10;
+pub const MAX_ZEROED_BYTES: u64 = 512 << 10;
 
 #[cfg(test)]
 mod tests {

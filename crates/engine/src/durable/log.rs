@@ -10,7 +10,9 @@
 //! the block, one behind the other. The numbers of a part have no gap. A part ends when the next records do not fit, or
 //! when numbers before them were flushed without being shipped.
 //!
-//! Whoever waits for a number first ships all that is published, for all who wait ([`Lead`]).
+//! Whoever waits for a number first ships all that is published, for all who wait ([`Lead`]). A part is made by two calls to
+//! the node and a commit. So [`SPARES`] of them are made ahead, beside the writers, and those who take one say so
+//! ([`Log::wants_parts`]).
 //!
 //! # Invariants
 //!
@@ -36,10 +38,12 @@ use forebay_memory_client::Purpose;
 use forebay_table::{LogPart, SegmentKind};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of a part, unless one record needs more: a quarter of a memtable, within these bounds.
 const PART_BYTES: RangeInclusive<u64> = 4 << 10..=4 << 20;
+/// Parts that are made ahead.
+const SPARES: usize = 4;
 /// Bytes of one write.
 const PIECE_BYTES: u64 = 1 << 20;
 /// How often a ship opens another endpoint in the place of one that broke.
@@ -52,8 +56,12 @@ pub(crate) struct Log {
     durable: AtomicU64,
     lead: Lead,
     shipping: Mutex<Shipping>,
-    /// A part that nothing is written to yet.
-    spare: Mutex<Option<Arc<Segment>>>,
+    /// Parts that nothing is written to yet.
+    spares: Mutex<Vec<Arc<Segment>>>,
+    /// Something was shipped. Who makes parts ahead does not ask `shipping`, which writers hold nearly all the time.
+    is_in_use: AtomicBool,
+    /// A part was taken, or missing, since somebody was told.
+    wants_parts: AtomicBool,
 }
 
 /// The parts of the log, and how far it is shipped.
@@ -108,7 +116,9 @@ impl Log {
             durable: AtomicU64::new(reached.0),
             lead: Lead::default(),
             shipping: Mutex::new(Shipping { at, open: None, closed, cargo: Cargo::default() }),
-            spare: Mutex::default(),
+            spares: Mutex::default(),
+            is_in_use: AtomicBool::new(false),
+            wants_parts: AtomicBool::new(false),
         }
     }
 
@@ -210,40 +220,49 @@ impl Log {
         }
     }
 
-    /// The spare part, or else a new one, of at least so many bytes.
+    /// A spare part, or else a new one, of at least so many bytes.
     fn next_part(&self, bytes: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
-        match lock(&self.spare).take_if(|spare| spare.info().length >= bytes) {
-            Some(spare) => Ok(spare),
-            None => make_part(bytes, tree, commits),
-        }
+        let spare = {
+            let mut spares = lock(&self.spares);
+            let place = spares.iter().position(|spare| spare.info().length >= bytes);
+            place.map(|place| spares.remove(place))
+        };
+        self.is_in_use.store(true, Ordering::Relaxed);
+        self.wants_parts.store(true, Ordering::Relaxed);
+        spare.map_or_else(|| make_part(bytes, tree, commits), Ok)
     }
 
-    /// Makes a spare part, if there is none and the log is in use. Returns whether it did.
+    /// Whether parts are to be made ahead, as far as nobody was told so yet.
+    pub(crate) fn wants_parts(&self) -> bool {
+        // Every write asks: what is false is only read.
+        self.wants_parts.load(Ordering::Relaxed) && self.wants_parts.swap(false, Ordering::Relaxed)
+    }
+
+    /// Makes a part ahead, if too few are there and the log is in use. Returns whether it did. One thread does this.
     ///
     /// # Errors
     /// As [`Log::make_durable`].
     pub(crate) fn prepare(&self, tree: &Tree, commits: &Commits) -> Result<bool> {
-        if lock(&self.spare).is_some() || lock(&self.shipping).open.is_none() {
+        if !self.is_in_use.load(Ordering::Relaxed) || lock(&self.spares).len() >= SPARES {
             return Ok(false);
         }
         let part = make_part(part_bytes(tree), tree, commits)?;
-        // Another thread may have made one: a part that is replaced stays in the version, empty, for the next owner.
-        lock(&self.spare).get_or_insert(part);
+        lock(&self.spares).push(part);
         Ok(true)
     }
 
     /// The parts that may be written to.
     pub(crate) fn open_parts(&self) -> Vec<SegmentId> {
         let shipping = lock(&self.shipping);
-        let spare = lock(&self.spare);
-        shipping.open.iter().chain(spare.iter()).map(|part| part.id()).collect()
+        let spares = lock(&self.spares);
+        shipping.open.iter().chain(spares.iter()).map(|part| part.id()).collect()
     }
 
     /// Calls `body` with these, while nothing is shipped.
     pub(crate) fn at_rest<T>(&self, body: impl FnOnce(&[SegmentId]) -> T) -> T {
         let shipping = lock(&self.shipping);
-        let spare = lock(&self.spare);
-        let open: Vec<_> = shipping.open.iter().chain(spare.iter()).map(|part| part.id()).collect();
+        let spares = lock(&self.spares);
+        let open: Vec<_> = shipping.open.iter().chain(spares.iter()).map(|part| part.id()).collect();
         body(&open)
     }
 
@@ -261,10 +280,11 @@ impl Log {
 
     /// Lets go of all parts, as the version of a closed tree names them.
     pub(crate) fn clear(&self) {
+        self.is_in_use.store(false, Ordering::Relaxed);
         let mut shipping = lock(&self.shipping);
         (shipping.open, shipping.closed) = (None, Vec::new());
         drop(shipping);
-        lock(&self.spare).take();
+        lock(&self.spares).clear();
     }
 }
 

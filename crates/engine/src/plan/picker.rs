@@ -167,6 +167,17 @@ pub(crate) enum Work {
     Merge { is_bottommost: bool, clustering: Clustering, vacated: BTreeSet<SegmentId> },
 }
 
+impl Work {
+    /// For logs.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Move => "move",
+            Self::Merge { clustering: Clustering::None, .. } => "merge indexes",
+            Self::Merge { clustering: Clustering::Gather(_), .. } => "gather records",
+        }
+    }
+}
+
 /// Where each level's compactions go on: behind the last table that was compacted. And of each extent that is
 /// being emptied, behind the last table that left it.
 #[derive(Debug, Clone, Default)]

@@ -59,6 +59,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) sealed: &'a [u64],
     /// Bytes that the active memtable may take, or has taken when it has ended.
     pub(crate) active: u64,
+    /// Bytes of it that are written, or about to be.
+    pub(crate) written: u64,
     /// Where compactions may run beside here.
     pub(crate) near: Near,
     /// Clock of the options, nanoseconds.
@@ -326,13 +328,18 @@ impl Planner {
     /// The shard was written to: it does not settle until it has rested again.
     fn rests_no_more(&mut self) {
         self.rest = Rest::default();
+        self.pauses_settling();
+    }
+
+    /// The shard goes on settling once it has rested again.
+    fn pauses_settling(&mut self) {
         self.manual.take_if(|manual| manual.is_unasked);
     }
 
     /// The shard is left as it is until it is written to again.
     fn gives_up_settling(&mut self) {
         self.rest.end();
-        self.manual.take_if(|manual| manual.is_unasked);
+        self.pauses_settling();
     }
 
     /// Background work failed. A full memory node is not for good, and what another try may mend is tried again.
@@ -414,6 +421,9 @@ impl Planner {
             return None;
         }
         self.look(scene, ledger);
+        if !self.rest.look(scene.options, scene.now, scene.written) {
+            self.pauses_settling();
+        }
         let mut denied = None;
         for _ in 0..MOST_ASKED {
             let Some((pick, step_of)) = self.next_pick(scene) else { break };

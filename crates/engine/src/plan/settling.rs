@@ -6,12 +6,15 @@
 //!
 //! | | |
 //! |---|---|
-//! | begins | when no memtable was sealed or flushed for [`Options::settle_after`](crate::terms::Options::settle_after), nothing else is due, and more than an eighth of the records' bytes lie outside of their table's longest run |
+//! | begins | when the shard has rested for [`Options::settle_after`](crate::terms::Options::settle_after), nothing else is due, and more than an eighth of the records' bytes lie outside of their table's longest run |
 //! | only | where compactions cluster, all tables lie in memory and are to stay there, and memory stays plenty even if each record is there twice for a while |
 //! | goes on | level by level and table by table, as [`manual`](crate::plan::manual) says; its steps come before others |
-//! | ends | when it is done, when one of these conditions does not hold any more, or when the ledger has no memory for a step; and at once when a memtable is sealed: what is under way is installed |
+//! | ends | when it is done, when one of these conditions does not hold any more, or when the ledger has no memory for a step; and at once when the shard rests no more: what is under way is installed |
 //!
-//! It does not begin twice without a flush in between, whatever it has left.
+//! A shard rests while no memtable is sealed or flushed and little is written: in the time after which it settles, less than
+//! a 64th of a memtable. So it settles beside a trickle of writes, and never between the flushes of a stream of them.
+//!
+//! Once it is done or was given up, it does not begin again before a flush, whatever it has left.
 //!
 //! # What it moves
 //!
@@ -22,21 +25,45 @@
 use crate::plan::picker::{Picker, gatherings};
 use crate::plan::room::PLENTY;
 use crate::plan::tiers::{Tier, is_in_memory};
+use crate::terms::Options;
 use crate::terms::options::CompactionStyle;
 
 /// One part in so many of the records' bytes may lie outside of the longest runs.
 const SHARE: u64 = 8;
+
+/// A shard rests while less than one part in so many of a memtable is written in the time after which it settles.
+const WRITTEN_SHARE: u64 = 64;
 
 /// How long a shard has rested, as far as its planner was told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rest {
     /// When it was first seen to rest.
     since: Option<u64>,
+    /// A time since then, and how much of the active memtable was written by then.
+    seen: (u64, u64),
     /// It has settled, or given up.
     is_over: bool,
 }
 
 impl Rest {
+    /// Looks at how much of the active memtable is written at a time. False when so much came since it last looked that the
+    /// shard does not rest.
+    pub(crate) fn look(&mut self, options: &Options, now: u64, written: u64) -> bool {
+        let Some(after) = options.settle_after else { return true };
+        let (at, before) = self.seen;
+        let elapsed = u128::from(now.saturating_sub(at));
+        let times = (elapsed / after.as_nanos().max(1)).max(1);
+        let rests = u128::from(written.saturating_sub(before)) * u128::from(WRITTEN_SHARE)
+            <= options.write_buffer_bytes as u128 * times;
+        if !rests || self.since.is_none() {
+            self.since = Some(now);
+        }
+        if !rests || self.since == Some(now) || elapsed >= after.as_nanos() {
+            self.seen = (now, written);
+        }
+        rests
+    }
+
     /// The shard does not settle before it was written to again.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
@@ -47,11 +74,10 @@ impl Rest {
         !self.is_over && may_settle(picker) && is_scattered(picker)
     }
 
-    /// Whether it is to settle now.
-    pub(crate) fn is_due_at(&mut self, picker: &Picker<'_>, now: u64) -> bool {
-        let Some(after) = picker.options.settle_after else { return false };
-        let rested = now.saturating_sub(*self.since.get_or_insert(now));
-        u128::from(rested) >= after.as_nanos() && self.is_due(picker)
+    /// Whether it is to settle now, at this time.
+    pub(crate) fn is_due_at(&self, picker: &Picker<'_>, now: u64) -> bool {
+        let (Some(after), Some(since)) = (picker.options.settle_after, self.since) else { return false };
+        u128::from(now.saturating_sub(since)) >= after.as_nanos() && self.is_due(picker)
     }
 }
 

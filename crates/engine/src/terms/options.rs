@@ -237,11 +237,11 @@ pub struct Options {
     /// Maximum share, in percent, of the bytes of a last-level table that may lie outside its runs, where they were
     /// written. Large records do not count. Scans lower the limit for the tables that they cross.
     pub unclustered_percent: u64,
-    /// A shard that was not written to for so long settles, when more than an eighth of its bytes lie outside of the
-    /// longest runs of their tables: everything goes down to the last level, one run a table, as with
-    /// [`Db::compact_range`](crate::Db::compact_range). So scans stream. It moves each record once at most, and ends when
-    /// the shard is written to again; it needs memory for the records once more for a while. Nothing in storage is touched. `None` for
-    /// never. Only for [`CompactionStyle::Clustered`].
+    /// A shard to which next to nothing was written for so long, less than a 64th of a memtable, settles when more than an
+    /// eighth of its bytes lie outside of the longest runs of their tables: everything goes down to the last level, one run
+    /// a table, as with [`Db::compact_range`](crate::Db::compact_range). So scans stream. It moves each record once at most,
+    /// and ends when writers come back; it needs memory for the records once more for a while. Nothing in storage is
+    /// touched. `None` for never. Only for [`CompactionStyle::Clustered`].
     pub settle_after: Option<Duration>,
     /// Maximum dead bytes per 100 live bytes, of all dead bytes that are known and that no reader pins.
     pub dead_percent: u64,

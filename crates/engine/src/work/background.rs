@@ -10,6 +10,9 @@
 //! its compactions done first: they may make the room that its flush needs.
 //!
 //! A shard that failed has no more work; the others go on.
+//!
+//! Parts of logs in memory have a thread of their own: a writer that finds none made waits for it, and flushes and
+//! compactions take longer than a part lasts.
 
 use crate::plan::planner::{Command, Compaction, Planner};
 use crate::terms::{Error, Result};
@@ -93,22 +96,32 @@ impl Background {
         });
         let background = Self { crew: Arc::clone(&crew), threads: Mutex::default() };
         for i in 0..threads {
-            let crew = Arc::clone(&crew);
-            match forebay_env::thread::spawn(format!("forebay-bg-{i}"), move || crew.run()) {
-                Ok(thread) => lock(&background.threads).push(thread),
-                Err(error) => {
-                    background.stop();
-                    return Err(Error::new(ErrorKind::Io, format!("starting a background thread: {error}")));
-                }
-            }
+            background.add(format!("forebay-bg-{i}"), Crew::run)?;
+        }
+        if threads > 0 && crew.shards.iter().any(|shard| shard.has_log_parts()) {
+            background.add("forebay-parts".to_owned(), Crew::make_parts)?;
         }
         Ok(background)
+    }
+
+    /// Starts a thread. When that fails, all of them end.
+    fn add(&self, name: String, run: fn(&Crew)) -> Result<()> {
+        let crew = Arc::clone(&self.crew);
+        match forebay_env::thread::spawn(name, move || run(&crew)) {
+            Ok(thread) => lock(&self.threads).push(thread),
+            Err(error) => {
+                self.stop();
+                return Err(Error::new(ErrorKind::Io, format!("starting a background thread: {error}")));
+            }
+        }
+        Ok(())
     }
 
     /// Ends the threads, each after what it does now.
     pub(crate) fn stop(&self) {
         self.crew.stopped.store(true, Ordering::Relaxed);
         self.crew.common.bell.ring();
+        self.crew.common.parts.ring();
         for thread in lock(&self.threads).drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -133,6 +146,18 @@ impl Crew {
                 }
             } else if !self.keep_house() {
                 self.common.bell.sleep(rings);
+            }
+        }
+    }
+
+    fn make_parts(&self) {
+        loop {
+            let rings = self.common.parts.rings();
+            if self.stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            if self.shards.iter().filter(|shard| shard.prepare_log()).count() == 0 {
+                self.common.parts.sleep(rings);
             }
         }
     }
@@ -215,14 +240,16 @@ impl Shard {
         if watches {
             self.watch_owner();
         }
-        let mends = self.tree.options.background_threads == 0 && self.mend();
+        let has_no_threads = self.tree.options.background_threads == 0;
+        let mends = has_no_threads && self.mend();
         let frees = self.tree.remote.has_frees();
         if frees {
             self.tree.remote.send_frees(1);
         }
         let deletes = self.delete_logs();
         self.watch_room();
-        let prepares = self.prepare_log() | self.tree.prepare_memtable();
+        let prepares = has_no_threads && self.prepare_log();
+        let prepares = prepares | self.shorten_log() | self.tree.prepare_memtable();
         watches || mends || frees || deletes || prepares
     }
 

@@ -9,6 +9,8 @@ use forebay_env::sync::{Mutex, MutexGuard, lock};
 pub(crate) struct Common {
     /// Wakes the background threads.
     pub(crate) bell: Bell,
+    /// Wakes the thread that makes parts of logs ahead.
+    pub(crate) parts: Bell,
     ledger: Mutex<Ledger>,
 }
 

@@ -232,7 +232,11 @@ impl Shard {
             ShardLog::None => return Err(Error::invalid("a database without a name ends with its process")),
             ShardLog::Memory(log) => loop {
                 let server = self.tree.remote.server();
-                match log.make_durable(&self.tree, &self.commits, number) {
+                let made = log.make_durable(&self.tree, &self.commits, number);
+                if log.wants_parts() {
+                    self.common.parts.ring();
+                }
+                match made {
                     // A part of the log was to be made where nothing is any more.
                     Err(error) if self.tree.remote.serves_again(&error, server) => {}
                     made => break made,
@@ -248,16 +252,27 @@ impl Shard {
         matches!(&self.log, ShardLog::Storage(log, _) if log.delete_unneeded())
     }
 
-    /// Makes a part of the log ahead, if it is in use and there is none. Returns whether it did.
+    /// Whether its log lies in parts, which are made ahead.
+    pub(crate) fn has_log_parts(&self) -> bool {
+        matches!(self.log, ShardLog::Memory(_))
+    }
+
+    /// Makes a part of the log ahead, if it is in use and few are there. Returns whether it did.
     pub(crate) fn prepare_log(&self) -> bool {
-        let prepared = match &self.log {
-            ShardLog::Memory(log) => log.prepare(&self.tree, &self.commits),
-            ShardLog::Storage(log, shard) => self.let_go_of_log(log, *shard),
-            ShardLog::None => Ok(false),
-        };
-        prepared.unwrap_or_else(|error| {
-            // Whoever needs it makes it, or fails then.
-            tracing::debug!(%error, "making a part of the log ahead");
+        let ShardLog::Memory(log) = &self.log else { return false };
+        !self.tree.is_closed()
+            && log.prepare(&self.tree, &self.commits).unwrap_or_else(|error| {
+                // Whoever needs it makes it, or fails then.
+                tracing::debug!(%error, "making a part of the log ahead");
+                false
+            })
+    }
+
+    /// Ends the active memtable if the log has become long for it. Returns whether it did.
+    pub(crate) fn shorten_log(&self) -> bool {
+        let ShardLog::Storage(log, shard) = &self.log else { return false };
+        self.let_go_of_log(log, *shard).unwrap_or_else(|error| {
+            tracing::debug!(%error, "ending a memtable for the log");
             false
         })
     }
@@ -461,6 +476,7 @@ impl Shard {
             crossings: &|table| view.version.crossings(table),
             sealed: &sealed,
             active: active.end().map_or(active.options().capacity_bytes as u64, |_| active.reserved_bytes()),
+            written: active.reserved_bytes(),
             near,
             now: self.tree.options.clock.now(),
         };

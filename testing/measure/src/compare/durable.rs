@@ -285,10 +285,11 @@ fn recovery(bench: &Bench, log_bytes: u64, place: &[String]) -> Outcome<f64> {
     /// Time after which all that was written is synced.
     const SYNCED: Duration = Duration::from_secs(1);
     let run = Run::of(bench, log_bytes / LOGGED_BYTES);
-    let node = run.node(1)?;
-    // Memtables that together hold all of it.
-    let shards = (log_bytes / (200 << 20)).max(1);
-    let mut flags = vec![format!("--shards={shards}"), "--write_buffer_size=256MiB".to_owned()];
+    // Nothing is flushed for want of memory: room for the memtables of all shards, their flushes and the log.
+    let node = bench.forebay.memory_node(1, log_bytes * 4 + (6 << 30), NODE_THREADS)?;
+    // Memtables that together hold all of it: none is larger than half an extent.
+    let shards = (log_bytes / (90 << 20)).max(1);
+    let mut flags = vec![format!("--shards={shards}"), "--write_buffer_size=128MiB".to_owned()];
     flags.extend_from_slice(place);
     let reads = [flags.as_slice(), &["--reads=1000000000".to_owned()]].concat();
     let arguments = [

@@ -13,6 +13,7 @@ struct Play {
     version: Version,
     /// Bytes of sealed memtables, newest first.
     sealed: Vec<u64>,
+    written: u64,
     now: u64,
 }
 
@@ -37,7 +38,16 @@ impl Play {
         };
         let (planner, mut ledger) = (Planner::default(), Ledger::default());
         let holder = ledger.join(&[0]);
-        let mut play = Self { planner, ledger, holder, options, version: version(&[], 10), sealed: Vec::new(), now: 0 };
+        let mut play = Self {
+            planner,
+            ledger,
+            holder,
+            options,
+            version: version(&[], 10),
+            sealed: Vec::new(),
+            written: 0,
+            now: 0,
+        };
         play.tables(tables);
         play
     }
@@ -74,6 +84,7 @@ impl Play {
         let scene = Scene {
             holder: self.holder,
             active: 0,
+            written: self.written,
             near: Near::MemoryNode,
             options: &self.options,
             version: &self.version,

@@ -187,6 +187,7 @@ impl Run {
             crossings: &|_| 0,
             sealed: &[],
             active: 0,
+            written: 0,
             near: Near::MemoryNode,
             now: self.now,
         };

@@ -66,6 +66,32 @@ fn it_ends_when_a_memtable_is_sealed_or_flushed() {
 }
 
 #[test]
+fn it_waits_for_writers_and_not_for_a_trickle() {
+    let written_at_rest = scattered(40).options.write_buffer_bytes as u64 / 64;
+    let settles = |written: u64, looks: u64| {
+        let mut play = scattered(40);
+        assert!(play.compact().is_none());
+        (0..looks).any(|_| {
+            (play.now, play.written) = (play.now + AFTER * 4 / looks, play.written + written * 4 / looks);
+            play.compact().is_some()
+        })
+    };
+    for looks in [4, 16, 64] {
+        assert!(settles(written_at_rest, looks), "{looks}");
+        assert!(!settles(2 * written_at_rest, looks), "{looks}");
+    }
+    // Writers that come back stop it, and it begins again.
+    let (mut play, step) = settling();
+    play.written += 2 * written_at_rest;
+    assert!(play.compact().is_none());
+    play.compacted(step, None);
+    play.now += AFTER - 1;
+    assert!(play.compact().is_none() && !play.is_quiet());
+    play.now += 1;
+    assert_eq!(ids(&play.compact().unwrap()), [1]);
+}
+
+#[test]
 fn a_shard_that_need_not_or_cannot_settle_is_quiet() {
     let changes: [fn(&mut Options); 5] = [
         |options| options.settle_after = None,
