@@ -74,15 +74,15 @@ impl BlockPool {
         Ok((RegisteredBlock(Arc::clone(&lent)), SealedBlock(lent)))
     }
 
-    /// Makes and commits one more block, unless there are `most`. Its user then meets no page that must still be
-    /// allocated and zeroed. Returns false when nothing was done, as for blocks so small that there is no gain.
+    /// Makes and commits one more block, unless there are `most` or one is idle. Its user then meets no page that must
+    /// still be allocated and zeroed. Returns false when nothing was done, as for blocks so small that there is no gain.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no memory.
     pub fn prepare(&self, most: usize) -> Result<bool, Error> {
         let add = |blocks| (blocks < most).then_some(blocks + 1);
         let is_due = self.block_bytes >= LEAST_PREPARED_BYTES
-            && lock(&self.idle).len() < MAX_IDLE
+            && lock(&self.idle).is_empty()
             && self.blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
         if is_due {
             let prepare = || {
