@@ -23,25 +23,26 @@ const NO_ARGUMENT: &str = "Allowing first-arg of a subcommand is not supported";
 /// The text of the error for a selector that does not end.
 pub fn join(words: &[&[u8]]) -> Result<Vec<Vec<u8>>, String> {
     let mut joined: Vec<Vec<u8>> = Vec::new();
-    let mut begun: Option<Vec<u8>> = None;
-    for word in words {
-        let word = match begun.take() {
-            Some(mut selector) => {
+    // What a selector has so far, and its first word.
+    let mut begun: Option<(Vec<u8>, &[u8])> = None;
+    for &word in words {
+        let (selector, first) = match begun.take() {
+            Some((mut selector, first)) => {
                 selector.push(b' ');
                 selector.extend_from_slice(word);
-                selector
+                (selector, first)
             }
-            None => word.to_vec(),
+            None => (word.to_vec(), word),
         };
-        if word.starts_with(b"(") && !word.ends_with(b")") {
-            begun = Some(word);
+        if selector.starts_with(b"(") && !selector.ends_with(b")") {
+            begun = Some((selector, first));
         } else {
-            joined.push(word);
+            joined.push(selector);
         }
     }
     match begun {
-        Some(selector) => {
-            let shown = crate::text::shown::short(&selector, 128);
+        Some((_, first)) => {
+            let shown = crate::text::shown::short(first, 128);
             Err(format!("Unmatched parenthesis in acl selector starting at '{shown}'."))
         }
         None => Ok(joined),
@@ -377,7 +378,7 @@ mod tests {
             ("%~a", SYNTAX),
             ("(foo)", SYNTAX),
             ("(on)", SYNTAX),
-            ("(+get ~a", "Unmatched parenthesis in acl selector starting at '(+get ~a'."),
+            ("(+get ~a", "Unmatched parenthesis in acl selector starting at '(+get'."),
         ] {
             assert_eq!(user(words).unwrap_err(), why, "{words}");
         }

@@ -28,6 +28,12 @@ pub fn quoted(bytes: &[u8]) -> String {
     text
 }
 
+/// What is in front of the first zero byte: as much of a text as Redis has of what a script says.
+#[must_use]
+pub fn up_to_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 /// At most `most` bytes of `bytes` as text for an error message: what is not printable ASCII is left out.
 #[must_use]
 pub fn short(bytes: &[u8], most: usize) -> String {
@@ -50,5 +56,6 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         assert!(quoted(&all).bytes().all(|byte| matches!(byte, b' '..=b'~')));
         assert_eq!(short(b"get\r\x00me", 5), "get ?");
+        assert_eq!([&b""[..], b"a b", b"a\0b", b"\0"].map(up_to_zero), [&b""[..], b"a b", b"a", b""]);
     }
 }

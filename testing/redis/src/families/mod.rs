@@ -79,6 +79,8 @@ impl Family {
     #[must_use]
     pub fn may_differ(&self, words: &[Vec<u8>], redis: &Value, forebay: &Value) -> bool {
         let is = |name: &str| words.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+        let is_acl =
+            |name: &str| is("ACL") && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
         match (redis, forebay) {
             // What is not printable is not shown here.
             (Value::Error(a), Value::Error(b)) if a.starts_with("ERR unknown command") => {
@@ -91,6 +93,12 @@ impl Family {
             (Value::Integer(_), Value::Error(b)) => b.contains("exceeds maximum") || b.contains("bit offset"),
             // Redis rounds in 80 bits, Forebay does not round.
             (Value::Bulk(a), Value::Bulk(b)) if is("INCRBYFLOAT") || is("HINCRBYFLOAT") => is_near(a, b),
+            // Random, where a word was left out.
+            (Value::Bulk(a), Value::Bulk(b)) if is_acl("GENPASS") => a.len() == b.len(),
+            // A user that has a word of the table as its name, as words come to be left out: what it may do has other words.
+            (Value::Many(a, _), Value::Many(b, _)) if is_acl("GETUSER") => a == b,
+            // Times and addresses.
+            (Value::Many(_, a), Value::Many(_, b)) if is_acl("LOG") => a.len() == b.len(),
             _ => false,
         }
     }

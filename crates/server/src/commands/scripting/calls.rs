@@ -9,6 +9,7 @@ use crate::protocol::reply::{Protocol, Reply};
 use crate::script::machine::{Raised, name_of};
 use crate::state::session::Session;
 use crate::text::number::double_text;
+use crate::text::shown::up_to_zero;
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value, Variadic};
 use std::sync::Arc;
 
@@ -213,7 +214,7 @@ pub(super) fn table_for_libraries(lua: &Lua) -> Result<Table> {
 
 /// The text of an error: with a code in front.
 fn error_text(text: &[u8]) -> Vec<u8> {
-    let text = text.strip_prefix(b"-").unwrap_or(text);
+    let text = up_to_zero(text.strip_prefix(b"-").unwrap_or(text));
     if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() }
 }
 

@@ -11,6 +11,7 @@
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::{Protocol, Reply};
 use crate::text::number;
+use crate::text::shown::up_to_zero;
 use mlua::{Error, Lua, Result, Table, Value};
 
 /// The first number beyond 64 bits.
@@ -141,11 +142,11 @@ fn field(table: &Table, name: &str) -> Value {
 
 fn table_within(table: &Table, chosen: Protocol, out: &mut Reply, depth: usize) -> Outcome {
     if let Value::String(text) = field(table, "err") {
-        out.error(&text.to_string_lossy());
+        out.error(&String::from_utf8_lossy(up_to_zero(&text.as_bytes())));
         return Ok(());
     }
     if let Value::String(text) = field(table, "ok") {
-        out.simple(&text.to_string_lossy().replace(['\r', '\n'], " "));
+        out.simple(&String::from_utf8_lossy(up_to_zero(&text.as_bytes())).replace(['\r', '\n'], " "));
         return Ok(());
     }
     match field(table, "double") {
