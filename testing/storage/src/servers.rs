@@ -77,10 +77,11 @@ fn start(command: &mut Command, output: Stdio, what: &str) -> Child {
 /// When it is not installed or does not start.
 #[must_use]
 pub fn moto() -> Server {
-    let program = python_program("s3", "moto_server");
+    let python = python_program("s3", "python");
     let [port] = free_ports();
-    let child =
-        start(Command::new(program).args(["-H", "127.0.0.1", "-p", &port.to_string()]), Stdio::null(), "moto's S3");
+    let mut command = Command::new(python);
+    command.args([concat!(env!("CARGO_MANIFEST_DIR"), "/servers/moto_s3.py"), &port.to_string()]);
+    let child = start(command.env("MOTO_PORT", port.to_string()), Stdio::null(), "moto's S3");
     Server { child, port, folder: None }.with_bucket("moto's S3", &S3_BUCKET)
 }
 
