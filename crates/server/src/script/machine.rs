@@ -7,6 +7,7 @@ use crate::script::first_line::{self, Flags, name_in};
 use crate::script::functions::{Functions, Library, Registered};
 use crate::script::libraries;
 use crate::script::progress::Progress;
+use crate::text::shown::up_to_zero;
 use bytes::Bytes;
 use mlua::{
     Error, Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value, VmState,
@@ -334,8 +335,10 @@ fn registered(lua: &Lua, values: &MultiValue) -> Result<Registered> {
 }
 
 fn raised(value: &Value) -> End {
-    let Value::Table(table) = value else { return End::Raised { text: shown(value), place: None } };
-    let text = table.raw_get::<LuaString>("err").map(|text| text.as_bytes().to_vec()).unwrap_or_default();
+    let Value::Table(table) = value else {
+        return End::Raised { text: up_to_zero(&shown(value)).to_vec(), place: None };
+    };
+    let text = table.raw_get::<LuaString>("err").map(|text| up_to_zero(&text.as_bytes()).to_vec()).unwrap_or_default();
     let place = table.raw_get::<String>("source").ok().zip(table.raw_get::<i64>("line").ok());
     End::Raised { text, place }
 }

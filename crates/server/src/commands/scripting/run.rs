@@ -7,7 +7,6 @@ use crate::commands::scripting::replies;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::script::machine::{Callee, End, Machine};
 use crate::script::progress::{Begun, Ending, Kind, Running};
-use crate::text::shown::up_to_zero;
 use bytes::Bytes;
 use forebay_env::sync::MutexGuard;
 use mlua::MultiValue;
@@ -128,7 +127,7 @@ pub(super) fn carry_out(
         End::Returned(value) => replies::write(&value, protocol, cx.out),
         End::Raised { text, place } => {
             let place = place.map(|(source, line)| format!(", on {source}:{line}.")).unwrap_or_default();
-            let text = String::from_utf8_lossy(up_to_zero(&text));
+            let text = String::from_utf8_lossy(&text);
             Err(Failure::new(format!("{text} script: {name}{place}")))
         }
     }
