@@ -10,8 +10,8 @@
 //! the block, one behind the other. The numbers of a part have no gap. A part ends when the next records do not fit, or
 //! when numbers before them were flushed without being shipped.
 //!
-//! Whoever waits for a number first ships all that is published, for all who wait ([`Lead`]). A part is made by two calls to
-//! the node and a commit. So [`SPARES`] of them are made ahead, beside the writers, and those who take one say so
+//! Whoever waits for a number first ships all that is published, for all who wait ([`Lead`]). A part is made by calls to the
+//! node, which zeroes it, and a commit. So [`SPARES`] of them are made ahead, beside the writers, and those who take one say so
 //! ([`Log::wants_parts`]).
 //!
 //! # Invariants

@@ -31,7 +31,7 @@ use crate::tree::version::LiveVersion;
 use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
 use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
-use forebay_env::thread::spawn;
+use forebay_env::thread::{run_all, spawn};
 use forebay_fabric::EndpointOptions;
 use forebay_memory_client::{
     AllocatorOptions, ExtentId, ExtentRange, MemoryClient, ShardHandle, ShardId, StoreHandle, SubAllocator,
@@ -47,7 +47,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Maximum number of threads that read tails.
+/// Maximum number of threads that read tails, or look at shards.
 const MAX_READERS: usize = 8;
 
 /// A recovered shard, open again.
@@ -114,16 +114,26 @@ pub(crate) struct LeftShard {
     others: Vec<Found>,
 }
 
-/// Looks at what is left of a shard at those of its members that can be reached, each with its owner; a shard that was never
-/// used is empty. A member that has lost something is left out. Releases the shard on failure.
+/// A shard that is looked at: its members that can be reached, each with its owner, and what it is.
+pub(crate) type Looked<'a> = (Vec<(&'a Arc<Node>, &'a Arc<Owner>)>, ShardIdentity);
+
+/// Looks at what is left of shards, some of them side by side where there may be threads. A shard that was never used is
+/// empty. A member that has lost something is left out. Releases a shard on failure.
 ///
 /// # Errors
 /// `Corrupt` when the stored data is damaged; `Unavailable`.
-pub(crate) fn look(
-    members: &[(&Arc<Node>, &Arc<Owner>)],
-    identity: &ShardIdentity,
-    options: &Options,
-) -> Result<LeftShard> {
+pub(crate) fn look(shards: &[Looked<'_>], options: &Options) -> Result<Vec<LeftShard>> {
+    let panicked = || Err(Error::new(ErrorKind::Io, "a thread that looks at a shard panicked"));
+    let mut left = Vec::with_capacity(shards.len());
+    for some in shards.chunks(readers(options).max(1)) {
+        for looked in run_all(some.iter().collect(), |(members, identity)| look_at(members, identity, options)) {
+            left.push(looked.unwrap_or_else(panicked)?);
+        }
+    }
+    Ok(left)
+}
+
+fn look_at(members: &[(&Arc<Node>, &Arc<Owner>)], identity: &ShardIdentity, options: &Options) -> Result<LeftShard> {
     try_look(members, identity, options).inspect_err(|_| members.iter().for_each(|(_, owner)| owner.release()))
 }
 
@@ -433,7 +443,7 @@ pub(crate) fn misplaced(error: Error) -> Error {
     }
 }
 
-/// How many threads read tails.
+/// How many threads read tails, or look at shards; none when there are no background threads.
 pub(crate) fn readers(options: &Options) -> usize {
     if options.background_threads == 0 { 0 } else { MAX_READERS }
 }

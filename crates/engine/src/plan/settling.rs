@@ -37,12 +37,19 @@ const WRITTEN_SHARE: u64 = 64;
 /// How long a shard has rested, as far as its planner was told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rest {
-    /// When it was first seen to rest.
-    since: Option<u64>,
-    /// A time since then, and how much of the active memtable was written by then.
-    seen: (u64, u64),
+    /// Since it was first seen to rest.
+    seen: Option<Seen>,
     /// It has settled, or given up.
     is_over: bool,
+}
+
+/// A shard that rests.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    since: u64,
+    /// A time since then, and how much of the active memtable was written by then.
+    at: u64,
+    written: u64,
 }
 
 impl Rest {
@@ -50,16 +57,16 @@ impl Rest {
     /// shard does not rest.
     pub(crate) fn look(&mut self, options: &Options, now: u64, written: u64) -> bool {
         let Some(after) = options.settle_after else { return true };
-        let (at, before) = self.seen;
-        let elapsed = u128::from(now.saturating_sub(at));
+        let begun = Seen { since: now, at: now, written };
+        let seen = self.seen.get_or_insert(begun);
+        let elapsed = u128::from(now.saturating_sub(seen.at));
         let times = (elapsed / after.as_nanos().max(1)).max(1);
-        let rests = u128::from(written.saturating_sub(before)) * u128::from(WRITTEN_SHARE)
+        let rests = u128::from(written.saturating_sub(seen.written)) * u128::from(WRITTEN_SHARE)
             <= options.write_buffer_bytes as u128 * times;
-        if !rests || self.since.is_none() {
-            self.since = Some(now);
-        }
-        if !rests || self.since == Some(now) || elapsed >= after.as_nanos() {
-            self.seen = (now, written);
+        if !rests {
+            *seen = begun;
+        } else if elapsed >= after.as_nanos() {
+            *seen = Seen { since: seen.since, ..begun };
         }
         rests
     }
@@ -74,10 +81,10 @@ impl Rest {
         !self.is_over && may_settle(picker) && is_scattered(picker)
     }
 
-    /// Whether it is to settle now, at this time.
+    /// Whether it is to settle at this time.
     pub(crate) fn is_due_at(&self, picker: &Picker<'_>, now: u64) -> bool {
-        let (Some(after), Some(since)) = (picker.options.settle_after, self.since) else { return false };
-        u128::from(now.saturating_sub(since)) >= after.as_nanos() && self.is_due(picker)
+        let (Some(after), Some(seen)) = (picker.options.settle_after, self.seen) else { return false };
+        u128::from(now.saturating_sub(seen.since)) >= after.as_nanos() && self.is_due(picker)
     }
 }
 

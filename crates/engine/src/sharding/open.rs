@@ -17,7 +17,7 @@ use crate::tree::version::identity;
 use crate::work::common::Common;
 use crate::work::shard::Shard;
 use forebay_base::ErrorKind;
-use forebay_env::thread::{run_all, spawn};
+use forebay_env::thread::spawn;
 use forebay_memory_client::{MemoryClient, ShardId};
 use forebay_table::StoreConfig;
 use std::sync::Arc;
@@ -133,21 +133,13 @@ fn open_named(
     Ok(Opened { nodes, routing: routing?, shards, logs, recovery, cut, log: None, copied: None, stored: None })
 }
 
-/// Recovers all shards, each with its owner, of which shard `i` lies on node `i` modulo the number of nodes. What they left is
-/// read side by side.
+/// Recovers all shards, each with its owner, of which shard `i` lies on node `i` modulo the number of nodes.
 fn recover(owners: &[Arc<Owner>], nodes: &[Arc<Node>], options: &Options) -> Result<Vec<Recovered>> {
-    let look = |((owner, node), id): ((&Arc<Owner>, &Arc<Node>), u64)| {
-        recovery::look(&[(node, owner)], &identity(options, owner.store().id().0.into(), id), options)
-    };
     let shards = owners.iter().zip(nodes.iter().cycle()).zip(0..);
-    let left = if options.background_threads == 0 {
-        shards.map(look).collect::<Result<Vec<_>>>()?
-    } else {
-        let panicked = || Err(Error::new(ErrorKind::Io, "a thread that reads a log panicked"));
-        let looked = run_all(shards.collect(), look).into_iter();
-        looked.map(|left| left.unwrap_or_else(panicked)).collect::<Result<Vec<_>>>()?
-    };
-    recovery::take_up(left, options, |_| None)
+    let shards: Vec<_> = shards
+        .map(|((owner, node), id)| (vec![(node, owner)], identity(options, owner.store().id().0.into(), id)))
+        .collect();
+    recovery::take_up(recovery::look(&shards, options)?, options, |_| None)
 }
 
 /// Goes on where the earlier owner of a named database was gone: writes again what its logs hold, several shards at a

@@ -255,7 +255,7 @@ fn take_over(
     let named = if said.shards.is_empty() { wanted } else { said.shards.as_slice() };
     let register = Arc::new(MemberRegister::new(register, said.clone()));
     let mut recovery = Recovery::default();
-    let mut left = Vec::with_capacity(copies.len());
+    let mut reached = Vec::with_capacity(copies.len());
     for ((copies, named), shard) in copies.iter().zip(named).zip(0..) {
         // An earlier owner may have left some out before this process claimed the register: they lack something.
         let is_named = |copy: &&Copy<'_>| named.contains(&member(copy.node.client().node()));
@@ -266,10 +266,10 @@ fn take_over(
             let message = format!("no memory node that has shard {shard} can be reached: it lies on {nodes}");
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        left.push(recovery::look(&members, &identity(options, database.database.into(), shard), options)?);
+        reached.push((members, identity(options, database.database.into(), shard)));
     }
     let several = |shard| Some(Several { shard, register: Arc::clone(&register) as _, places: Arc::clone(places) });
-    let recovered = recovery::take_up(left, options, several)?;
+    let recovered = recovery::take_up(recovery::look(&reached, options)?, options, several)?;
     let members =
         |recovered: &Recovered| recovered.remote.active().map(|of| of.memory_node().client().node()).collect();
     register.name_all(recovered.iter().map(members).collect())?;

@@ -18,6 +18,7 @@ use crate::plan::planner::{Command, Compaction, Planner};
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::version::LiveVersion;
+use crate::work::bell::Bell;
 use crate::work::common::Common;
 use crate::work::shard::Shard;
 use forebay_base::{ErrorKind, SequenceNumber};
@@ -132,32 +133,32 @@ impl Background {
 
 impl Crew {
     fn run(&self) {
-        loop {
-            let rings = self.common.bell.rings();
-            if self.stopped.load(Ordering::Relaxed) {
-                return;
+        self.step_when_rung(&self.common.bell, || {
+            let Some((shard, task)) = self.next_task() else { return self.keep_house() };
+            let is_compaction = matches!(task, Task::Compact(..));
+            shard.work_on(task);
+            if is_compaction {
+                self.compactions.fetch_sub(1, Ordering::Relaxed);
+                self.common.bell.ring();
             }
-            if let Some((shard, task)) = self.next_task() {
-                let is_compaction = matches!(task, Task::Compact(..));
-                shard.work_on(task);
-                if is_compaction {
-                    self.compactions.fetch_sub(1, Ordering::Relaxed);
-                    self.common.bell.ring();
-                }
-            } else if !self.keep_house() {
-                self.common.bell.sleep(rings);
-            }
-        }
+            true
+        });
     }
 
+    /// Makes parts of logs, for all shards.
     fn make_parts(&self) {
+        self.step_when_rung(&self.common.parts, || self.shards.iter().filter(|shard| shard.prepare_log()).count() > 0);
+    }
+
+    /// Steps until all is stopped, and sleeps after a step that found nothing to do.
+    fn step_when_rung(&self, bell: &Bell, step: impl Fn() -> bool) {
         loop {
-            let rings = self.common.parts.rings();
+            let rings = bell.rings();
             if self.stopped.load(Ordering::Relaxed) {
                 return;
             }
-            if self.shards.iter().filter(|shard| shard.prepare_log()).count() == 0 {
-                self.common.parts.sleep(rings);
+            if !step() {
+                bell.sleep(rings);
             }
         }
     }
@@ -249,8 +250,9 @@ impl Shard {
         let deletes = self.delete_logs();
         self.watch_room();
         let prepares = has_no_threads && self.prepare_log();
-        let prepares = prepares | self.shorten_log() | self.tree.prepare_memtable();
-        watches || mends || frees || deletes || prepares
+        let shortens = self.shorten_log();
+        let allocates = self.tree.prepare_memtable();
+        watches || mends || frees || deletes || prepares || shortens || allocates
     }
 
     fn next_task(&self, round: Round) -> Option<Task> {
