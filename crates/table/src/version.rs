@@ -50,6 +50,8 @@ pub struct Version {
 }
 
 type Check = Result<(), VersionError>;
+/// Level and number of a table.
+type TablePlace = (u8, TableId);
 
 impl Version {
     /// The version of a shard without tables. Numbers start at 1.
@@ -233,6 +235,46 @@ impl Version {
             expired_before_ms: Some(self.expired_before_ms).filter(|time_ms| *time_ms > 0),
             ..VersionEdit::default()
         }
+    }
+
+    /// The edit that leads from this version to a later one of the same shard, whatever came in between.
+    #[must_use]
+    pub fn edit_to(&self, after: &Self) -> VersionEdit {
+        let (before, now) = (self.tables_by_place(), after.tables_by_place());
+        let of_segment = |(id, segment): (&SegmentId, &VersionSegment)| (*id, segment.info.as_ref().clone());
+        let differs = |(id, segment): &(&SegmentId, &VersionSegment)| {
+            self.segment(**id).is_some_and(|info| !Arc::ptr_eq(info, &segment.info) && *info != segment.info)
+        };
+        let is_new = |(id, _): &(&SegmentId, &VersionSegment)| !self.segments.contains_key(id);
+        let log_part = |part: &LogPart| self.log_parts.get(&part.segment) != Some(&part.last);
+        let is_gone = |id: &&TablePlace| !now.contains_key(*id);
+        VersionEdit {
+            identity: None,
+            epoch: Some(after.epoch),
+            next_table: Some(after.next_table),
+            next_segment: Some(after.next_segment),
+            next_job: Some(after.next_job),
+            last_sequence: Some(after.last_sequence),
+            durable_sequence: Some(after.durable_sequence),
+            added_segments: after.segments.iter().filter(is_new).map(of_segment).collect(),
+            moved_segments: after.segments.iter().filter(differs).map(of_segment).collect(),
+            removed_segments: self.segments.keys().filter(|id| !after.segments.contains_key(id)).copied().collect(),
+            added_tables: now
+                .iter()
+                .filter(|(place, _)| !before.contains_key(place))
+                .map(|((level, _), table)| (*level, table.as_ref().clone()))
+                .collect(),
+            removed_tables: before.keys().filter(is_gone).copied().collect(),
+            first_key: after.first_key.as_deref().filter(|key| self.first_key() != Some(*key)).map(<[u8]>::to_vec),
+            log_parts: after.log_parts().filter(log_part).collect(),
+            ended_log_parts: self.log_parts.keys().filter(|id| !after.log_parts.contains_key(id)).copied().collect(),
+            expired_before_ms: Some(after.expired_before_ms).filter(|time_ms| *time_ms > self.expired_before_ms),
+        }
+    }
+
+    fn tables_by_place(&self) -> BTreeMap<TablePlace, &Arc<TableMetadata>> {
+        let levels = self.levels.iter().zip(0..);
+        levels.flat_map(|(tables, level)| tables.iter().map(move |table| ((level, table.id), table))).collect()
     }
 
     /// The segments that hold parts of the log of writes, in no order of their numbers.

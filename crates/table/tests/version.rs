@@ -317,7 +317,8 @@ fn each_invariant_is_checked() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// For any edits, replaying their log gives the same version, and so does the version's own edit.
+    /// For any edits, replaying their log gives the same version, and so does the version's own edit, and the one edit that
+    /// leads there from an earlier version.
     #[test]
     fn replay_is_faithful(seed: u64) {
         let mut random = Random::seeded(seed);
@@ -325,6 +326,7 @@ proptest! {
         let mut log = Vec::new();
         first().encode(&mut log).unwrap();
         version = version.apply(&first()).unwrap();
+        let mut earlier = version.clone();
         let mut id = 0;
         for step in 0..12u64 {
             id += 1;
@@ -344,6 +346,25 @@ proptest! {
             version.remove_unreferenced(&mut edit).unwrap();
             edit.encode(&mut log).unwrap();
             version = version.apply(&edit).unwrap();
+            // Tables change their level as they stand, and segments their place.
+            if let Some(table) = version.level(0).last().filter(|_| random.one_in(1, 3)).cloned() {
+                let moved = table.segments().next().unwrap();
+                let info = SegmentInfo { placements: memory(step as u32), ..(**version.segment(moved).unwrap()).clone() };
+                let edit = VersionEdit {
+                    removed_tables: vec![(0, table.id)],
+                    added_tables: vec![(step as u8 + 1, table.as_ref().clone())],
+                    moved_segments: vec![(moved, info)],
+                    first_key: random.one_in(1, 2).then(|| vec![step as u8]),
+                    expired_before_ms: random.one_in(1, 2).then_some(step),
+                    ..VersionEdit::default()
+                };
+                edit.encode(&mut log).unwrap();
+                version = version.apply(&edit).unwrap();
+            }
+            prop_assert_eq!(&earlier.apply(&earlier.edit_to(&version)).unwrap(), &version);
+            if random.one_in(1, 3) {
+                earlier = version.clone();
+            }
         }
         prop_assert_eq!(&Version::replay(EditLog::new(&log)).unwrap(), &version);
         prop_assert_eq!(&Version::replay([version.to_edit()]).unwrap(), &version);

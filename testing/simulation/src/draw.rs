@@ -232,6 +232,7 @@ fn engine(random: &mut Random, kept: Kept, habits: &Habits, calls_inside: bool) 
         replication: pick(random, [Replication::SendIndex, Replication::BuildIndex, Replication::Automatic]),
         delegation: pick(random, [Delegation::Never, Delegation::Automatic, Delegation::Always]),
         settle_after: pick(random, [None, Some(Duration::ZERO), Some(Duration::from_millis(500))]),
+        storage_lag_memtables: pick(&mut random.clone(), [0, 1, 2, 8]),
         fabric_timeout: Duration::from_millis(100),
         ..Options::default()
     }

@@ -84,7 +84,7 @@ impl Db {
         let common = Arc::new(Common::default());
         let Opened { nodes, shards, routing, logs, recovery, cut, log, copied, stored } =
             open::open(clients, &options, &common)?;
-        let background = Background::start(Arc::clone(&shards), common, options.background_threads)?;
+        let background = Background::start(Arc::clone(&shards), Arc::clone(&common), options.background_threads)?;
         let of_shards = shards.first().map(|shard| shard.tree.options.merge_operator.clone());
         let options = Options { merge_operator: of_shards.flatten(), ..options };
         let router = Arc::new(Router::new(shards, routing, cut));
@@ -115,14 +115,14 @@ impl Db {
                     tracing::debug!(%error, "shipping the log");
                 }
             };
-            inner.ticker = Some(Ticker::start("forebay-log", interval, ship)?);
+            inner.ticker = Some(Ticker::start("forebay-log", interval, &common.sealed, ship)?);
         }
         if inner.copied.is_some() && options.background_threads > 0 {
             let shards = Arc::clone(inner.router.shards());
             let mend = move || {
                 shards.iter().filter(|shard| shard.mend()).count();
             };
-            inner.mender = Some(Ticker::start("forebay-mend", MEND_INTERVAL, mend)?);
+            inner.mender = Some(Ticker::start("forebay-mend", MEND_INTERVAL, &Arc::default(), mend)?);
         }
         if let Some(interval) = options.rebalance_interval
             && inner.router.shards().len() > 1
@@ -556,21 +556,18 @@ impl Db {
         self.shards().iter().map(|shard| shard.tree.opened_at).collect()
     }
 
-    /// Flushes all earlier writes to the memory nodes and waits until that is done.
+    /// Flushes all earlier writes to the memory nodes, and to storage where the database has one, and waits until that is
+    /// done.
     ///
     /// # Errors
     /// See [`Db::put`].
     pub fn flush(&self) -> Result<()> {
-        let seal = |shard: &Arc<Shard>| {
-            shard.seal_active()?;
-            Ok(shard.tree.view.load().active.memtable.base())
-        };
-        let ends = self.shards().iter().map(seal).collect::<Result<Vec<_>>>()?;
-        self.shards().iter().zip(ends).try_for_each(|(shard, end)| shard.wait_idle(Idle::FlushedUpTo(end)))
+        let ends = self.shards().iter().map(|shard| shard.begin_flush()).collect::<Result<Vec<_>>>()?;
+        self.shards().iter().zip(ends).try_for_each(|(shard, end)| shard.wait_flushed(end))
     }
 
-    /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level. Afterwards no shadowed
-    /// record is left there, and records lie in key order. `None` means no bound.
+    /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level, and waits until storage has
+    /// the outcome. Afterwards no shadowed record is left there, and records lie in key order. `None` means no bound.
     ///
     /// # Errors
     /// See [`Db::put`].
@@ -580,16 +577,22 @@ impl Db {
         // All shards, whatever they own: a shard may hold keys that it no longer owns.
         let begun =
             self.shards().iter().map(|shard| shard.begin_compaction(lower, upper)).collect::<Result<Vec<_>>>()?;
-        self.shards().iter().zip(begun).try_for_each(|(shard, number)| shard.wait_compacted(number))
+        self.shards().iter().zip(begun).try_for_each(|(shard, number)| {
+            shard.wait_compacted(number)?;
+            shard.record()
+        })
     }
 
-    /// Waits until no flush or compaction is left to do. What a shard does at rest ([`Options::settle_after`]) is part of it: so
+    /// Waits until no flush or compaction is left to do, and storage has what came of them. What a shard does at rest ([`Options::settle_after`]) is part of it: so
     /// while others write, this waits until they pause, or until little of what they wrote is out of order.
     ///
     /// # Errors
     /// See [`Db::put`].
     pub fn wait_for_compactions(&self) -> Result<()> {
-        self.shards().iter().try_for_each(|shard| shard.wait_idle(Idle::Quiet))
+        self.shards().iter().try_for_each(|shard| {
+            shard.wait_idle(Idle::Quiet)?;
+            shard.record()
+        })
     }
 
     /// Flushes a memtable or runs a compaction, if there is work, and ships the log if that is due; for databases without background threads. Returns

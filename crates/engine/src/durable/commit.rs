@@ -7,20 +7,17 @@
 //! Commits follow one another. A database without a name records nothing, one with a name in the manifest on its memory
 //! node, and one on storage in its commit register.
 //!
-//! A commit to storage that failed may count all the same. Then the version that it leads to is kept, and so is all that
-//! either version names. The next commit insists on it first ([`Register::settle`]), and installs it; the change that came with
-//! this next commit is refused, as it was made for the version before.
+//! A database in storage whose log leads its tables records nothing here: storage gets a later version ([`Recorded`]).
 
 use crate::durable::copies;
 use crate::durable::manifest::{self, Manifest};
-use crate::durable::register::Register;
+use crate::durable::recorded::Recorded;
 use crate::remote::objects::object_of;
 use crate::terms::Result;
 use crate::terms::planted::{Bug, when_planted};
 use crate::tree::buffer::Buffer;
 use crate::tree::shared::Tree;
 use crate::tree::version::{Change, LiveVersion};
-use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use forebay_table::{SegmentInfo, Version};
 use std::sync::Arc;
@@ -32,28 +29,29 @@ pub(crate) enum Record {
     Nowhere,
     /// On the memory nodes.
     Memory(Manifest),
-    /// In storage, as those of this shard.
-    Storage(Arc<Register>, usize),
+    /// In storage.
+    Storage(Recorded),
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Commits {
     /// Held while a version is made, recorded and installed.
-    turn: Mutex<Option<Unsettled>>,
+    turn: Mutex<()>,
     record: Record,
-}
-
-/// What a commit that may count leads to.
-#[derive(Debug)]
-struct Unsettled {
-    version: Arc<LiveVersion>,
-    flushed: Vec<Arc<Buffer>>,
 }
 
 impl Commits {
     pub(crate) fn new(record: Record) -> Self {
         Self { turn: Mutex::default(), record }
+    }
+
+    /// What storage has of the versions, if it lags behind.
+    pub(crate) fn lagging(&self) -> Option<&Recorded> {
+        match &self.record {
+            Record::Storage(recorded) if recorded.lags() => Some(recorded),
+            _ => None,
+        }
     }
 
     /// Makes the version that results from `change`, records it if the database has a name, and installs it. Also drops
@@ -64,10 +62,9 @@ impl Commits {
     /// earlier commit has turned out to count: the work is to be chosen again.
     pub(crate) fn commit(&self, tree: &Tree, mut change: Change, flushed: &[Arc<Buffer>]) -> Result<()> {
         copies::spread(tree, &mut change)?;
-        let mut turn = lock(&self.turn);
+        let _turn = lock(&self.turn);
         // To a member that has joined meanwhile.
         copies::spread(tree, &mut change)?;
-        self.settle(tree, &mut turn)?;
         let (next_segment, next_table) = tree.numbers();
         (change.edit.next_segment, change.edit.next_table) = (Some(next_segment), Some(next_table));
         // Only commits change the version.
@@ -78,16 +75,10 @@ impl Commits {
         match &self.record {
             Record::Nowhere => {}
             Record::Memory(manifest) => manifest.record(&change, &version, &tree.remote)?,
-            Record::Storage(register, shard) => {
+            Record::Storage(recorded) => {
                 tree.remote.adopt(&change.segments)?;
-                if let Err(error) = register.record(*shard, &change.edit, &version.version) {
-                    if register.is_pending(*shard) {
-                        *turn = Some(Unsettled { version, flushed: flushed.to_vec() });
-                    } else if error.kind() == ErrorKind::Fenced {
-                        // Whoever took over may have found the commit, and name what it names.
-                        version.segments().for_each(|segment| segment.abandon());
-                    }
-                    return Err(error);
+                if !recorded.lags() {
+                    recorded.lead(tree, &version, flushed)?;
                 }
             }
         }
@@ -125,31 +116,15 @@ impl Commits {
         tree.remote.activate(number)
     }
 
-    /// Has an earlier commit that failed count, if there is one.
-    fn settle(&self, tree: &Tree, turn: &mut Option<Unsettled>) -> Result<()> {
-        let Record::Storage(register, _) = &self.record else { return Ok(()) };
-        if turn.is_none() {
-            return Ok(());
-        }
-        register.settle()?;
-        if let Some(Unsettled { version, flushed }) = turn.take() {
-            tree.install(version, &flushed);
-        }
-        let detail = "an earlier commit, which seemed to fail, counts: what was to follow it is chosen again";
-        Err(forebay_storage::Error::new(ErrorKind::Busy, "commit", "the commit register", detail).into())
-    }
-
     /// Leaves everything that the last version of a named database names to its next owner.
     pub(crate) fn leave(&self, tree: &Tree) {
-        if matches!(self.record, Record::Nowhere) {
-            return;
-        }
-        tree.view.load().version.segments().for_each(|segment| segment.abandon());
-        if let Some(unsettled) = &*lock(&self.turn) {
-            unsettled.version.segments().for_each(|segment| segment.abandon());
-        }
-        if let Record::Memory(manifest) = &self.record {
-            manifest.leave();
+        match &self.record {
+            Record::Nowhere => {}
+            Record::Memory(manifest) => {
+                tree.view.load().version.segments().for_each(|segment| segment.abandon());
+                manifest.leave();
+            }
+            Record::Storage(recorded) => recorded.leave(),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Copies of segments in storage, and back from there.
 //!
-//! With storage, a version names a segment only once an object holds a copy of it: its second placement. Segments are read
-//! back from remote memory, whoever wrote them, and put several at a time, by the thread that made them. A segment that
-//! memory has lost is read from its object into new memory.
+//! A version in storage names a segment only once an object holds a copy of it: its second placement. Segments are read
+//! back from remote memory, whoever wrote them, and put several at a time. A segment that memory has lost is read from its
+//! object into new memory.
 
 use crate::remote::objects::{Objects, object_of};
 use crate::remote::pipeline::{Pipeline, read_range};
@@ -10,7 +10,6 @@ use crate::remote::segment::{Remote, Segment};
 use crate::terms::planted::{Bug, planted};
 use crate::terms::{Error, Result};
 use crate::tree::shared::Tree;
-use crate::tree::version::Change;
 use forebay_base::{ErrorKind, SegmentId};
 use forebay_env::thread::run_all;
 use forebay_memory_client::Purpose;
@@ -20,40 +19,25 @@ use std::sync::Arc;
 /// Maximum number of objects that one job writes, or an opening shard reads, at the same time.
 const AT_ONCE: usize = 4;
 
-/// Has storage keep the segments that a change adds, but for those that it keeps already, and adds these placements to
-/// the change.
+/// Has storage keep copies of these segments, which lie in memory.
 ///
 /// # Errors
-/// Those of the storage and of the fabric. Nothing counts then, and the same call can be made again.
-pub(crate) fn keep(tree: &Tree, change: &mut Change) -> Result<()> {
+/// Those of the storage and of the fabric. The same call can be made again.
+pub(crate) fn keep(tree: &Tree, segments: Vec<Arc<Segment>>) -> Result<()> {
     let Some(objects) = tree.remote.objects() else { return Ok(()) };
     if planted(Bug::VersionBeforeObjects) {
         return Ok(());
     }
     let at_once = if tree.options.background_threads == 0 { 1 } else { AT_ONCE };
-    let mut missing: Vec<_> = change.segments.iter().filter(|segment| !segment.is_stored()).cloned().collect();
-    missing.retain(|segment| {
-        let added = change.edit.added_segment(segment.id());
-        added.is_none_or(|info| object_of(&info.placements).is_none())
-    });
-    let kept = in_groups(missing.clone(), at_once, |segment| put(&tree.remote, objects, &segment))?;
-    for (segment, placement) in missing.iter().zip(kept) {
-        if let Some(added) = change.edit.added_segment(segment.id()) {
-            added.placements.push(placement);
-        }
-    }
-    Ok(())
+    in_groups(segments, at_once, |segment| put(&tree.remote, objects, &segment)).map(drop)
 }
 
 /// Writes the object of a segment.
-fn put(remote: &Remote, objects: &Objects, segment: &Segment) -> Result<Placement> {
+fn put(remote: &Remote, objects: &Objects, segment: &Segment) -> Result<()> {
     let mut endpoint = remote.background()?;
     let read = |offset, length| read_range(&mut endpoint, segment.at(offset)?, length);
-    let placement = objects.put(segment.id(), segment.info().length, read)?;
-    if let Some(object) = object_of(std::slice::from_ref(&placement)) {
-        segment.kept_as(object);
-    }
-    Ok(placement)
+    segment.kept_as(&objects.put(segment.id(), segment.info().length, read)?);
+    Ok(())
 }
 
 /// Opens segments that lie in storage only.

@@ -6,7 +6,7 @@
 //!
 //! | | on memory nodes | on storage |
 //! |---|---|---|
-//! | versions | [`manifest`] | [`register`] |
+//! | versions | [`manifest`] | [`register`], behind those in memory: [`recorded`] |
 //! | records of memtables | [`log`] | [`storage_log`] |
 //! | segments | where they are | also objects: [`keeping`] |
 //! | opening | [`recovery`], [`replay`] | [`restore`], [`groups`] |
@@ -26,6 +26,7 @@ pub(crate) mod manifest;
 pub(crate) mod member_register;
 pub(crate) mod named;
 pub(crate) mod node_register;
+pub(crate) mod recorded;
 pub(crate) mod recovery;
 pub(crate) mod register;
 pub(crate) mod replay;

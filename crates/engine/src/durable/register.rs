@@ -14,11 +14,11 @@
 
 use crate::durable::database::{Committed, Place};
 use crate::terms::{Error, Result};
-use forebay_base::ErrorKind;
+use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
 use forebay_storage::{CommitKind, CommitRegister, History};
-use forebay_table::{DatabaseCommit, DatabaseIdentity, LogName, Version, VersionEdit};
+use forebay_table::{DatabaseCommit, DatabaseIdentity, LogName, Version};
 use std::sync::Arc;
 
 /// Edits may always take so many bytes before the next snapshot.
@@ -130,14 +130,23 @@ impl Claimed {
 }
 
 impl Register {
-    /// Commits the edit that leads to `after` in a shard.
+    /// Has `after` be the version of a shard, by an edit of what is committed.
     ///
     /// # Errors
     /// `Fenced` when another process took over, which alone knows whether it counts. Others of the storage:
     /// [`Register::is_pending`] says whether it may count.
-    pub(crate) fn record(&self, shard: usize, edit: &VersionEdit, after: &Version) -> Result<()> {
-        let said = DatabaseCommit { edits: vec![(shard as u64, edit.clone())], ..DatabaseCommit::default() };
-        lock(&self.state).commit(Step::Version(shard, after.clone()), said)
+    pub(crate) fn record(&self, shard: usize, after: &Version) -> Result<()> {
+        let mut state = lock(&self.state);
+        state.settle()?;
+        let unknown = || Error::invalid(format!("the database has no shard {shard}"));
+        let edit = state.committed.versions.get(shard).ok_or_else(unknown)?.edit_to(after);
+        let said = DatabaseCommit { edits: vec![(shard as u64, edit)], ..DatabaseCommit::default() };
+        state.commit(Step::Version(shard, after.clone()), said)
+    }
+
+    /// Of each shard the number up to which committed tables hold everything.
+    pub(crate) fn flushed(&self) -> Vec<SequenceNumber> {
+        lock(&self.state).committed.flushed()
     }
 
     /// Commits which logs are needed.

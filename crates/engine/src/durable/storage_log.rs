@@ -14,7 +14,7 @@
 //! 2. While the log leads the tables ([`Syncing::Sync`], [`Syncing::Interval`]), no commit names a table with a number above
 //!    the durable one. So tables and log together hold what all shards held at one moment.
 //! 3. What a sync that failed covered is not durable, whatever a later sync says, until it was shipped again to another log.
-//! 4. A log, or a segment of it, is deleted when tables hold all that it holds, and no commit names it any more. An owner that
+//! 4. A log, or a segment of it, is deleted when tables that a commit names hold all that it holds, and no commit names the log any more. An owner that
 //!    ends before it has deleted all of it leaves the rest to the next one.
 
 use crate::durable::database::Place;
@@ -43,7 +43,8 @@ const FRAME_BYTES: u64 = 1 << 20;
 /// How many bytes apart the places are, at least, from which the log can be trimmed: a quarter of a memtable, within these
 /// bounds.
 const MARK_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
-/// The log keeps as much as so many times all memtables hold before a shard that writes little has to flush for it.
+/// The log keeps as much as so many times all memtables hold, beside that by which storage lags, before a shard that writes
+/// little has to flush for it.
 const KEPT_MEMTABLES: u64 = 2;
 /// But always so much.
 const LEAST_KEPT_BYTES: u64 = 4 << 20;
@@ -140,7 +141,8 @@ impl StorageLog {
     ) -> Self {
         let progress: Vec<_> = reached.iter().map(|number| Progress::new(*number)).collect();
         let memtables = (options.write_buffer_bytes as u64).saturating_mul(options.max_immutable_memtables as u64 + 1);
-        let all = memtables.saturating_mul(options.shards as u64).saturating_mul(KEPT_MEMTABLES);
+        let kept = memtables.saturating_mul(KEPT_MEMTABLES).saturating_add(options.storage_lag_bytes());
+        let all = kept.saturating_mul(options.shards as u64);
         Self {
             place,
             epoch,
@@ -166,6 +168,11 @@ impl StorageLog {
             is_broken: AtomicBool::new(false),
             counters: Counters::default(),
         }
+    }
+
+    /// Whether it holds what a table does before that is installed.
+    pub(crate) const fn leads_tables(&self) -> bool {
+        self.leads_tables
     }
 
     /// Says whose records the log takes: those of all shards in order. Nothing is shipped before.
@@ -361,8 +368,7 @@ impl StorageLog {
     }
 
     fn let_go(&self) -> Result<()> {
-        let flushed: Vec<_> =
-            self.trees().iter().map(|tree| tree.view.load().version.version.last_sequence()).collect();
+        let flushed = self.register.flushed();
         let is_held =
             |numbers: &[SequenceNumber]| numbers.iter().zip(&flushed).all(|(number, flushed)| number <= flushed);
         let mut shipping = lock(&self.shipping);
@@ -393,21 +399,32 @@ impl StorageLog {
     pub(crate) fn is_held_by(&self, shard: usize) -> bool {
         let Some(tree) = self.trees().get(shard) else { return false };
         let flushed = tree.view.load().version.version.last_sequence();
+        self.needs_tables(shard).is_some_and(|number| number > flushed)
+    }
+
+    /// The same because storage does not have what the shard has flushed, up to this number.
+    pub(crate) fn waits_for_record(&self, shard: usize, flushed: SequenceNumber) -> bool {
+        let is_recorded = |number| self.register.flushed().get(shard).is_none_or(|recorded| number <= *recorded);
+        self.needs_tables(shard).is_some_and(|number| number <= flushed && !is_recorded(number))
+    }
+
+    /// If the log has become long: the number up to which tables of a shard must hold everything, so that it can be trimmed.
+    fn needs_tables(&self, shard: usize) -> Option<SequenceNumber> {
         let shipping = lock(&self.shipping);
-        let number = |numbers: &[SequenceNumber]| numbers.get(shard).is_some_and(|number| *number > flushed);
-        shipping.open.as_ref().is_some_and(|open| {
-            open.end.saturating_sub(open.trimmed) > self.most_kept_bytes
-                && open.marks.front().is_some_and(|(_, numbers)| number(numbers))
-        })
+        let open = shipping.open.as_ref()?;
+        if open.end.saturating_sub(open.trimmed) <= self.most_kept_bytes {
+            return None;
+        }
+        open.marks.front()?.1.get(shard).copied()
     }
 
     /// Deletes the log of a database that is closed, if tables hold everything.
     pub(crate) fn close(&self) {
         let trees = self.trees();
-        let is_flushed = |tree: &Arc<Tree>| {
-            tree.fenced().is_none() && tree.view.load().version.version.last_sequence() >= tree.publication.published()
+        let is_flushed = |(tree, flushed): (&Arc<Tree>, SequenceNumber)| {
+            tree.fenced().is_none() && flushed >= tree.publication.published()
         };
-        if trees.is_empty() || !trees.iter().all(is_flushed) {
+        if trees.is_empty() || !trees.iter().zip(self.register.flushed()).all(is_flushed) {
             return;
         }
         self.tidy();

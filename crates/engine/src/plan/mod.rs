@@ -6,6 +6,7 @@
 //! hands in.
 
 pub(crate) mod delegating;
+pub(crate) mod lag;
 pub(crate) mod ledger;
 pub(crate) mod manual;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a shard does next in the background, and why its writers wait: events in, commands out.
 //!
 //! ```text
-//!   events     flushed ▪ compacted ▪ committed ▪ failed ▪ asked to compact
+//!   events     flushed ▪ compacted ▪ committed ▪ recorded ▪ failed ▪ asked to compact
 //!                                     │
 //!                                  Planner ◄── Scene: the tree as it stands, and the time
 //!                                     │    ◄─► Ledger: what memory there is, and who has reserved it
@@ -13,6 +13,7 @@
 //! does not, the next one is tried that is due. If none fits and no other one is under way, the first of them gets all
 //! that there is: it may take less than its bound.
 
+use crate::plan::lag::is_too_long;
 use crate::plan::ledger::{Holder, Ledger, Reservation, Returns};
 use crate::plan::manual::{self, ManualCompaction, Step};
 use crate::plan::picker::{Cursors, Pick, Picker};
@@ -61,6 +62,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) active: u64,
     /// Bytes of it that are written, or about to be.
     pub(crate) written: u64,
+    /// Bytes of memtables that were flushed, and whose tables storage does not have, where it lags.
+    pub(crate) unrecorded: u64,
     /// Where compactions may run beside here.
     pub(crate) near: Near,
     /// Clock of the options, nanoseconds.
@@ -143,6 +146,10 @@ pub(crate) struct Planner {
     full: Option<Error>,
     /// Storage refuses what background work asks of it, and none has succeeded since.
     storage: Option<Error>,
+    /// Storage refuses to get the tables that are missing there, and has not got them since.
+    unrecorded: Option<Error>,
+    /// When that is tried again.
+    record_again_at: u64,
     /// When the flush that did is tried again, if one did.
     flush_again_at: Option<u64>,
     /// What room the ledger left the shard when it was last asked.
@@ -194,8 +201,13 @@ impl Planner {
     }
 
     /// Why background work waits for storage, if it does.
-    pub(crate) const fn storage_failure(&self) -> Option<&Error> {
-        self.storage.as_ref()
+    pub(crate) fn storage_failure(&self) -> Option<&Error> {
+        self.storage.as_ref().or(self.unrecorded.as_ref())
+    }
+
+    /// Whether storage may be given the tables that are missing there, after it refused them.
+    pub(crate) const fn may_record(&self, now: u64) -> bool {
+        self.failure.is_none() && now >= self.record_again_at
     }
 
     /// Whether what may free memory is due, whatever it costs.
@@ -365,6 +377,20 @@ impl Planner {
         self.storage = (error.kind() != ErrorKind::Busy).then_some(error);
     }
 
+    /// Storage refused the tables that are missing there. What is in memory goes on until the log holds too much.
+    pub(crate) fn not_recorded(&mut self, error: Error, now: u64) {
+        tracing::warn!(%error, "tables reach storage later");
+        self.record_again_at = now.saturating_add(STORAGE_PAUSE);
+        // Busy: the same may go at the next try.
+        self.unrecorded = (error.kind() != ErrorKind::Busy).then_some(error);
+    }
+
+    /// Storage has the tables as they are.
+    pub(crate) fn recorded(&mut self) {
+        self.unrecorded = None;
+        self.record_again_at = 0;
+    }
+
     /// Somebody asks for a compaction of a range, which is to drop what expired before a time, in milliseconds since 1970.
     /// Returns its number; `None` while another one goes on.
     pub(crate) fn asked_to_compact(&mut self, range: KeyRange<'_>, expire_before_ms: u64) -> Option<u64> {
@@ -405,7 +431,8 @@ impl Planner {
     pub(crate) fn next_flush(&mut self, scene: &Scene<'_>, is_behind_compactions: bool) -> Option<Command> {
         let is_early = self.flush_again_at.is_some_and(|at| scene.now < at);
         let is_its_turn = self.full.is_some() == is_behind_compactions;
-        if self.rests(scene.now) || self.flushing || is_early || !is_its_turn || scene.sealed.is_empty() {
+        let waits = is_early || is_too_long(scene.options, scene.unrecorded);
+        if self.rests(scene.now) || self.flushing || waits || !is_its_turn || scene.sealed.is_empty() {
             return None;
         }
         // Short of memory each is flushed by itself.
@@ -504,7 +531,8 @@ impl Planner {
             ledger.waits(scene.holder);
             StallCause::MemoryFull
         };
-        let refused = self.storage.clone().or_else(|| self.given_up(need.frees, scene.now));
+        let unrecorded = || self.unrecorded.clone().filter(|_| is_too_long(scene.options, scene.unrecorded));
+        let refused = self.storage.clone().or_else(unrecorded).or_else(|| self.given_up(need.frees, scene.now));
         refused.map_or(Admission::Wait(cause), Admission::Refuse)
     }
 

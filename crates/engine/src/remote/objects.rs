@@ -120,7 +120,7 @@ impl Objects {
     }
 
     /// Writes the object of a segment, whose bytes `read` brings: those from an offset, so many. It survives when this has
-    /// returned. A call that failed can be repeated.
+    /// returned its name. A call that failed can be repeated.
     ///
     /// # Errors
     /// Those of the storage, and of `read`.
@@ -129,7 +129,7 @@ impl Objects {
         id: SegmentId,
         length: u64,
         mut read: impl FnMut(u64, u64) -> Result<Vec<u8>>,
-    ) -> Result<Placement> {
+    ) -> Result<String> {
         let object = ObjectNumber { epoch: self.epoch, number: id.0 };
         let name = self.numbered.name(object)?;
         if length <= PIECE_BYTES {
@@ -148,7 +148,7 @@ impl Objects {
             }
             writer.finish()?;
         }
-        Ok(Placement::Storage { object: name.as_str().to_owned() })
+        Ok(name.as_str().to_owned())
     }
 
     /// Reads an object of so many bytes in pieces, each with its offset.

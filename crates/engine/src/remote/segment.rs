@@ -683,6 +683,11 @@ impl Segment {
         self.object.get_or_init(|| object.to_owned());
     }
 
+    /// The object that holds a copy, or may.
+    pub(crate) fn object(&self) -> Option<&str> {
+        self.object.get().map(String::as_str)
+    }
+
     pub(crate) fn id(&self) -> SegmentId {
         self.id
     }

@@ -192,6 +192,12 @@ pub struct Options {
     pub write_buffer_bytes: usize,
     /// Sealed memtables that may wait for their flush before writers have to wait.
     pub max_immutable_memtables: usize,
+    /// How far storage may lag behind memory where a log in storage leads the tables ([`Syncing::Sync`],
+    /// [`Syncing::Interval`]): for so many full memtables, the log holds what was flushed. Then storage gets the tables as
+    /// they are by that time, and the log is trimmed. The more, the less is written, and the more is read again after
+    /// a crash. Callers who flush or close a database, and want of memory, have storage get them at once. With 0 each
+    /// flush and compaction waits for storage.
+    pub storage_lag_memtables: usize,
     /// An output table of a compaction ends at this many record bytes.
     pub target_table_bytes: u64,
     /// Number of tables of level 0 at which it is compacted.
@@ -298,6 +304,7 @@ impl Default for Options {
             rebalance_interval: None,
             write_buffer_bytes: 64 << 20,
             max_immutable_memtables: 4,
+            storage_lag_memtables: 8,
             target_table_bytes: 64 << 20,
             level0_compaction_trigger: 4,
             level0_slowdown_trigger: 20,
@@ -378,6 +385,11 @@ impl Options {
         let most = BlockCacheOptions::default();
         let threads = if self.background_threads == 0 { 0 } else { most.threads };
         BlockCacheOptions { capacity_bytes: self.block_cache_bytes, threads, ..most }
+    }
+
+    /// By how many bytes of flushed memtables of a shard storage may lag behind.
+    pub(crate) const fn storage_lag_bytes(&self) -> u64 {
+        (self.write_buffer_bytes as u64).saturating_mul(self.storage_lag_memtables as u64)
     }
 
     /// The initial bounds between shards.

@@ -11,8 +11,8 @@
 //!
 //! A shard that failed has no more work; the others go on.
 //!
-//! Parts of logs in memory have a thread of their own: a writer that finds none made waits for it, and flushes and
-//! compactions take longer than a part lasts.
+//! Logs have a thread of their own. It makes parts of those in memory: a writer that finds none made waits for it, and
+//! flushes and compactions take longer than a part lasts. And it brings tables to storage, which then need no log.
 
 use crate::plan::planner::{Command, Compaction, Planner};
 use crate::terms::{Error, Result};
@@ -99,8 +99,8 @@ impl Background {
         for i in 0..threads {
             background.add(format!("forebay-bg-{i}"), Crew::run)?;
         }
-        if threads > 0 && crew.shards.iter().any(|shard| shard.has_log_parts()) {
-            background.add("forebay-parts".to_owned(), Crew::make_parts)?;
+        if threads > 0 && crew.shards.iter().any(|shard| shard.has_log()) {
+            background.add("forebay-tend".to_owned(), Crew::tend_logs)?;
         }
         Ok(background)
     }
@@ -122,7 +122,7 @@ impl Background {
     pub(crate) fn stop(&self) {
         self.crew.stopped.store(true, Ordering::Relaxed);
         self.crew.common.bell.ring();
-        self.crew.common.parts.ring();
+        self.crew.common.log_bell.ring();
         for thread in lock(&self.threads).drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -145,9 +145,12 @@ impl Crew {
         });
     }
 
-    /// Makes parts of logs, for all shards.
-    fn make_parts(&self) {
-        self.step_when_rung(&self.common.parts, || self.shards.iter().filter(|shard| shard.prepare_log()).count() > 0);
+    fn tend_logs(&self) {
+        if self.shards.iter().all(|shard| shard.lags()) {
+            // Nobody waits for tables to reach storage.
+            forebay_env::thread::give_way();
+        }
+        self.step_when_rung(&self.common.log_bell, || self.shards.iter().filter(|shard| shard.tend_log()).count() > 0);
     }
 
     /// Steps until all is stopped, and sleeps after a step that found nothing to do.
@@ -235,7 +238,7 @@ impl Shard {
 
     /// What is to be done now and then beside flushes and compactions: asks whether another process
     /// took the shard over, sends frees that wait to be sent, deletes logs that are not needed, looks whether the memory node
-    /// has room again, and makes memory for memtables ahead. False when nothing was due.
+    /// has room again, tends the log, and makes memory for memtables ahead. False when nothing was due.
     fn keep_house(&self) -> bool {
         let watches = self.watch_is_due();
         if watches {
@@ -249,10 +252,10 @@ impl Shard {
         }
         let deletes = self.delete_logs();
         self.watch_room();
-        let prepares = has_no_threads && self.prepare_log();
+        let tends = has_no_threads && self.tend_log();
         let shortens = self.shorten_log();
         let allocates = self.tree.prepare_memtable();
-        watches || mends || frees || deletes || prepares || shortens || allocates
+        watches || mends || frees || deletes || tends || shortens || allocates
     }
 
     fn next_task(&self, round: Round) -> Option<Task> {

@@ -36,9 +36,16 @@ impl Bell {
 
     /// Sleeps, unless it rang since; not for long.
     pub(crate) fn sleep(&self, seen: u64) {
+        self.sleep_up_to(seen, NAP);
+    }
+
+    /// The same, for so long at most.
+    pub(crate) fn sleep_up_to(&self, seen: u64, longest: Duration) {
         let rings = lock(&self.rings);
-        if *rings == seen {
-            drop(self.rung.wait_timeout(rings, NAP).unwrap_or_else(PoisonError::into_inner));
-        }
+        drop(
+            self.rung
+                .wait_timeout_while(rings, longest, |rings| *rings == seen)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 }

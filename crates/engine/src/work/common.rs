@@ -3,14 +3,17 @@
 use crate::plan::ledger::Ledger;
 use crate::work::bell::Bell;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
     /// Wakes the background threads.
     pub(crate) bell: Bell,
-    /// Wakes the thread that makes parts of logs ahead.
-    pub(crate) parts: Bell,
+    /// Wakes the thread that tends the logs.
+    pub(crate) log_bell: Bell,
+    /// Rings when a memtable was sealed that the log in storage lacks, where it is written now and then.
+    pub(crate) sealed: Arc<Bell>,
     ledger: Mutex<Ledger>,
 }
 

@@ -17,6 +17,7 @@ pub(crate) mod near_data;
 pub(crate) mod offloaded;
 mod offloaded_copies;
 pub(crate) mod placing;
+mod record;
 pub(crate) mod replicas;
 pub(crate) mod requests;
 pub(crate) mod reserve;

@@ -2,34 +2,34 @@
 //! storage, and not over this node.
 //!
 //! A copy is the object of its segment's number, whoever makes it. All attempts would write the same bytes, so it does not
-//! matter which of them did. What counts is that all copies are in this node's storage before the commit: that is asked
+//! matter which of them did. What counts is that all copies are in this node's storage before a commit names them: that is asked
 //! here, whatever an executor says.
 
 use crate::remote::objects::Objects;
+use crate::remote::segment::Segment;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics;
 use crate::terms::{Error, Result};
-use crate::tree::version::Change;
 use crate::work::errand::Errand;
 use crate::work::near_data::{NotThere, patience};
 use crate::work::shard::Shard;
 use forebay_proto::job_kind;
-use forebay_table::Placement;
 use forebay_table::job::CopyJob;
+use std::sync::Arc;
 
 impl Shard {
-    /// Has an executor put copies of a change's segments into storage, and adds these placements to the change. What it
-    /// does not do is left to whoever commits the change.
+    /// Has an executor put copies of these segments, which lie in memory, into storage. False when none does.
     ///
     /// # Errors
     /// When the shard is closed, or the memory node is gone.
-    pub(crate) fn keep_offloaded(&self, change: &mut Change) -> Result<()> {
+    pub(crate) fn keep_offloaded(&self, segments: &[Arc<Segment>]) -> Result<bool> {
         let remote = self.tree.remote.pinned();
         let (offloading, part) = (remote.memory_node().offloading(), remote.node_part());
-        let (Some(offloading), Some(part), Some(objects)) = (offloading, part, remote.objects()) else { return Ok(()) };
-        let segments: Vec<_> = change.segments.iter().filter(|segment| !segment.is_stored()).cloned().collect();
+        let (Some(offloading), Some(part), Some(objects)) = (offloading, part, remote.objects()) else {
+            return Ok(false);
+        };
         if segments.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         self.tree.check_open()?;
         // Whatever attempts leave goes with the segment.
@@ -50,20 +50,15 @@ impl Shard {
         };
         match self.offload(offloading, (remote, &part.shard()), &errand, |_| all_are_there(objects, &names)) {
             Ok(Some(())) => {}
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(false),
             Err(NotThere::Refused(error)) => {
                 tracing::debug!(%error, "copies in storage are made at the compute node");
-                return Ok(());
+                return Ok(false);
             }
             Err(NotThere::Failed(error)) => return Err(self.tree.check_open().err().unwrap_or(error)),
         }
         statistics::add(&self.tree.counters.offloaded_copies, names.len() as u64);
-        for (segment, object) in segments.iter().zip(names) {
-            if let Some(added) = change.edit.added_segment(segment.id()) {
-                added.placements.push(Placement::Storage { object });
-            }
-        }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -5,13 +5,25 @@ use crate::terms::Result;
 use crate::terms::routing::KeyRange;
 use crate::work::background::Idle;
 use crate::work::shard::Shard;
+use forebay_base::SequenceNumber;
 
 impl Shard {
-    /// Flushes what was written so far, and waits for it.
+    /// Flushes what was written so far, and waits until that is done, in storage too.
     pub(crate) fn flush_all(&self) -> Result<()> {
+        let end = self.begin_flush()?;
+        self.wait_flushed(end)
+    }
+
+    /// Begins to flush what was written so far: all up to the number that it returns.
+    pub(crate) fn begin_flush(&self) -> Result<SequenceNumber> {
         self.seal_active()?;
-        let end = self.tree.view.load().active.memtable.base();
-        self.wait_idle(Idle::FlushedUpTo(end))
+        Ok(self.tree.view.load().active.memtable.base())
+    }
+
+    /// Waits until everything up to a number is flushed, in storage too.
+    pub(crate) fn wait_flushed(&self, end: SequenceNumber) -> Result<()> {
+        self.wait_idle(Idle::FlushedUpTo(end))?;
+        self.record()
     }
 
     /// Asks for a compaction of a range, after waiting for the one before that somebody asked for.

@@ -6,8 +6,8 @@
 
 use crate::durable::commit::{Commits, Record};
 use crate::durable::joining;
-use crate::durable::keeping;
 use crate::durable::log::Log;
+use crate::durable::recorded::Recorded;
 use crate::durable::recovery::Recovered;
 use crate::durable::register::Register;
 use crate::durable::restore::Restored;
@@ -141,7 +141,9 @@ impl Shard {
         common: Arc<Common>,
     ) -> Result<Self> {
         let tree = Tree::new(options, restored.remote, restored.version, last, time)?;
-        let commits = Commits::new(Record::Storage(Arc::clone(register), number));
+        let lags = log.leads_tables() && tree.options.storage_lag_memtables > 0;
+        let version = Arc::clone(&tree.view.load().version);
+        let commits = Commits::new(Record::Storage(Recorded::new(Arc::clone(register), number, version, lags)));
         Ok(Self::with(tree, commits, ShardLog::Storage(Arc::clone(log), number), common))
     }
 
@@ -190,6 +192,14 @@ impl Shard {
         self.common.bell.ring();
     }
 
+    /// Says that a memtable was sealed. Its records go to the log while its table is made.
+    fn notify_sealed(&self) {
+        self.notify();
+        if matches!(self.log, ShardLog::Storage(..)) {
+            self.common.sealed.ring();
+        }
+    }
+
     /// Why background work of the shard has ended, if it has: it failed for good, or another process took over.
     pub(crate) fn failure(&self, state: &Planner) -> Option<Error> {
         state.failure.clone().or_else(|| self.tree.fenced().cloned())
@@ -234,7 +244,7 @@ impl Shard {
                 let server = self.tree.remote.server();
                 let made = log.make_durable(&self.tree, &self.commits, number);
                 if log.wants_parts() {
-                    self.common.parts.ring();
+                    self.common.log_bell.ring();
                 }
                 match made {
                     // A part of the log was to be made where nothing is any more.
@@ -252,14 +262,17 @@ impl Shard {
         matches!(&self.log, ShardLog::Storage(log, _) if log.delete_unneeded())
     }
 
-    /// Whether its log lies in parts, which are made ahead.
-    pub(crate) fn has_log_parts(&self) -> bool {
-        matches!(self.log, ShardLog::Memory(_))
+    /// Does what keeps the log going, if that is due: makes a part of it ahead, or has storage get the tables that it holds
+    /// still. Returns whether it did.
+    pub(crate) fn tend_log(&self) -> bool {
+        match &self.log {
+            ShardLog::None => false,
+            ShardLog::Memory(log) => self.prepare_log(log),
+            ShardLog::Storage(log, shard) => self.record_when_due(log, *shard),
+        }
     }
 
-    /// Makes a part of the log ahead, if it is in use and few are there. Returns whether it did.
-    pub(crate) fn prepare_log(&self) -> bool {
-        let ShardLog::Memory(log) = &self.log else { return false };
+    fn prepare_log(&self, log: &Log) -> bool {
         !self.tree.is_closed()
             && log.prepare(&self.tree, &self.commits).unwrap_or_else(|error| {
                 // Whoever needs it makes it, or fails then.
@@ -303,11 +316,12 @@ impl Shard {
     /// Records the first key that the shard owns.
     ///
     /// # Errors
-    /// As [`Shard::commit`].
+    /// As [`Shard::commit`] and [`Shard::record`].
     pub(crate) fn set_first_key(&self, key: &[u8]) -> Result<()> {
         let mut change = Change::default();
         change.edit.first_key = Some(key.to_vec());
-        self.commit(change, &[])
+        self.commit(change, &[])?;
+        self.record()
     }
 
     /// Flushes what a named database has in memtables, if it is open and well.
@@ -379,7 +393,7 @@ impl Shard {
     pub(crate) fn switch_now(&self, ended: &Arc<Buffer>, bytes: u64) -> Result<()> {
         let last = ended.memtable.wait_last_sequence();
         if self.tree.install_next(ended, last, bytes, false)? {
-            self.notify();
+            self.notify_sealed();
         }
         Ok(())
     }
@@ -428,7 +442,7 @@ impl Shard {
                     if self.tree.install_next(ended, last, need.bytes, is_reserve)? {
                         let short = self.with_scene(&view, |scene, ledger| state.sealed(scene, ledger, need));
                         drop(state);
-                        self.notify();
+                        self.notify_sealed();
                         self.pause(&view, short, &mut stalled);
                     }
                     return Ok(());
@@ -477,6 +491,7 @@ impl Shard {
             sealed: &sealed,
             active: active.end().map_or(active.options().capacity_bytes as u64, |_| active.reserved_bytes()),
             written: active.reserved_bytes(),
+            unrecorded: self.lagging().map_or(0, Recorded::flushed_bytes),
             near,
             now: self.tree.options.clock.now(),
         };
@@ -516,17 +531,51 @@ impl Shard {
             _ => Vec::new(),
         };
         change.edit.ended_log_parts.clone_from(&ended);
-        self.keep_offloaded(&mut change)?;
-        keeping::keep(&self.tree, &mut change)?;
+        let lagging = self.lagging();
+        if lagging.is_none() {
+            let segments = change.segments.iter().filter(|segment| !segment.is_stored());
+            self.keep(segments.cloned().collect())?;
+        }
         self.commits.commit(&self.tree, change, flushed)?;
-        match &self.log {
-            ShardLog::Memory(log) => log.forget(&ended),
-            ShardLog::Storage(log, _) if !flushed.is_empty() => log.tidy(),
+        match (&self.log, lagging) {
+            (ShardLog::Memory(log), _) => log.forget(&ended),
+            (_, Some(recorded)) => {
+                recorded.flushed(flushed.iter().map(|buffer| buffer.memtable.filled_prefix_bytes()).sum());
+                self.common.log_bell.ring();
+            }
+            (ShardLog::Storage(log, _), None) if !flushed.is_empty() => log.tidy(),
             _ => {}
         }
         self.lock().committed(!flushed.is_empty());
         self.notify();
         Ok(())
+    }
+
+    /// What storage has of the versions, if it lags behind.
+    pub(super) fn lagging(&self) -> Option<&Recorded> {
+        self.commits.lagging()
+    }
+
+    /// Whether its writes go to a log.
+    pub(crate) const fn has_log(&self) -> bool {
+        !matches!(self.log, ShardLog::None)
+    }
+
+    /// Deletes what of the log storage has in tables.
+    pub(super) fn tidy_log(&self) {
+        if let ShardLog::Storage(log, _) = &self.log {
+            log.tidy();
+        }
+    }
+
+    /// Notes that storage did not get the tables that are missing there.
+    pub(super) fn not_recorded(&self, error: Error) {
+        let error = self.tree.judged(error);
+        if error.kind() == ErrorKind::Fenced || !error.is_of_storage() {
+            return self.failed(error);
+        }
+        self.lock().not_recorded(error, self.tree.options.clock.now());
+        self.notify();
     }
 
     /// Notes that background work failed. A full memory node is not for good, and an endpoint that

@@ -14,6 +14,7 @@ struct Play {
     /// Bytes of sealed memtables, newest first.
     sealed: Vec<u64>,
     written: u64,
+    unrecorded: u64,
     now: u64,
 }
 
@@ -46,6 +47,7 @@ impl Play {
             version: version(&[], 10),
             sealed: Vec::new(),
             written: 0,
+            unrecorded: 0,
             now: 0,
         };
         play.tables(tables);
@@ -85,6 +87,7 @@ impl Play {
             holder: self.holder,
             active: 0,
             written: self.written,
+            unrecorded: self.unrecorded,
             near: Near::MemoryNode,
             options: &self.options,
             version: &self.version,
@@ -133,6 +136,33 @@ fn ids(compaction: &Compaction) -> Vec<u64> {
 
 fn error(kind: ErrorKind) -> Error {
     Error::new(kind, "as told")
+}
+
+#[test]
+fn what_storage_lacks_holds_up_flushes_once_the_log_has_too_much() {
+    let mut play = Play::new(&[]);
+    play.options.storage_lag_memtables = 2;
+    play.sealed = vec![1000, 1000, 1000];
+    let refused = |play: &mut Play| {
+        let admission =
+            play.with(|planner, scene, ledger| planner.admit(scene, ledger, Need { bytes: 1, frees: false }));
+        matches!(admission, Admission::Refuse(_))
+    };
+    play.unrecorded = 4001;
+    assert_eq!(play.flush(), None);
+    assert!(!refused(&mut play), "storage is only slow");
+    let error = Error::new(ErrorKind::Io, "the disk is full");
+    play.planner.not_recorded(error, play.now);
+    assert!(refused(&mut play) && play.planner.storage_failure().is_some());
+    assert!(!play.planner.may_record(play.now) && play.planner.may_record(play.now + STORAGE_PAUSE));
+    play.unrecorded = 4000;
+    assert!(!refused(&mut play), "the log may hold more");
+    assert_eq!(play.flush(), Some(2));
+    play.planner.flushed(false, play.now);
+    play.planner.committed(true);
+    assert!(play.planner.storage_failure().is_some(), "a commit in memory says nothing of storage");
+    play.planner.recorded();
+    assert!(play.planner.storage_failure().is_none() && play.planner.may_record(play.now));
 }
 
 #[test]

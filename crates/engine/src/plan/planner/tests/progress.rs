@@ -188,6 +188,7 @@ impl Run {
             sealed: &[],
             active: 0,
             written: 0,
+            unrecorded: 0,
             near: Near::MemoryNode,
             now: self.now,
         };

@@ -1,0 +1,60 @@
+//! Tables reach storage, where it lags behind (see `durable::recorded` and `plan::lag`).
+
+use crate::durable::keeping;
+use crate::durable::storage_log::StorageLog;
+use crate::plan::lag::Lag;
+use crate::remote::segment::Segment;
+use crate::terms::Result;
+use crate::work::shard::Shard;
+use std::sync::Arc;
+
+impl Shard {
+    /// Has storage get the tables as they are now, and lets go of the log that holds them. Returns at once where it has them
+    /// already.
+    ///
+    /// # Errors
+    /// Those of the storage; `Fenced`; `Closed`.
+    pub(crate) fn record(&self) -> Result<()> {
+        let Some(recorded) = self.lagging() else { return Ok(()) };
+        recorded.catch_up(&self.tree, |segments| self.keep(segments)).map_err(|error| self.tree.judged(error))?;
+        self.lock().recorded();
+        self.tidy_log();
+        self.notify();
+        Ok(())
+    }
+
+    /// Whether storage gets tables later than memory does.
+    pub(super) fn lags(&self) -> bool {
+        self.lagging().is_some()
+    }
+
+    /// Has storage keep copies of segments that lie in memory.
+    pub(super) fn keep(&self, segments: Vec<Arc<Segment>>) -> Result<()> {
+        if self.keep_offloaded(&segments)? { Ok(()) } else { keeping::keep(&self.tree, segments) }
+    }
+
+    /// Records if that is due. Returns whether it was.
+    pub(super) fn record_when_due(&self, log: &StorageLog, shard: usize) -> bool {
+        // Without threads, this step may be taken by whoever waits for storage.
+        let Some(recorded) = self.lagging().filter(|recorded| !recorded.is_catching_up()) else { return false };
+        let (may_try, is_short) = {
+            let state = self.lock();
+            (state.may_record(self.tree.options.clock.now()), !state.room().is_plenty())
+        };
+        let installed = Arc::clone(&self.tree.view.load().version);
+        let lag = Lag {
+            flushed_bytes: recorded.flushed_bytes(),
+            held_bytes: recorded.held_bytes(&installed),
+            is_memory_short: is_short,
+            holds_log: log.waits_for_record(shard, installed.version.last_sequence()),
+        };
+        drop(installed);
+        if self.tree.is_closed() || !may_try || !lag.is_due(&self.tree.options) {
+            return false;
+        }
+        if let Err(error) = self.record() {
+            self.not_recorded(error.during("bringing tables to storage"));
+        }
+        true
+    }
+}
