@@ -290,6 +290,61 @@ fn background_work_waits_for_storage_and_goes_on() {
     (0..=written).for_each(|number| assert!(db.get(&key(number)).unwrap().is_some(), "{number}"));
 }
 
+/// Storage gets tables when as much was flushed as four memtables hold, and not what was compacted away by then. What it names
+/// stays in memory meanwhile.
+#[test]
+fn storage_lags_behind_and_memory_keeps_what_it_names() {
+    let objects = MemoryObjects::new();
+    let cluster = Cluster::start(64 << 20);
+    let usual = || {
+        let storage = of_objects(&objects.handle());
+        Options { storage_lag_memtables: 4, background_threads: 0, takeover: true, ..options(&storage, Syncing::Sync) }
+    };
+    let of_segments = || {
+        let listed = objects.list(None).unwrap();
+        listed.iter().filter(|object| object.name.as_str().contains("/segment/")).count()
+    };
+    let process = Process::start(&cluster);
+    let db = process.open(usual());
+    let (mut random, mut model) = (Random::seeded(1), Model::new());
+    // Until so many memtables are flushed.
+    let mut fill = |db: &Db, model: &mut Model, flushes: u64| {
+        while db.statistics().flushes < flushes {
+            write(db, model, &mut random, 1);
+            while db.run_background_step() {}
+        }
+    };
+    fill(&db, &mut model, 3);
+    assert_eq!(of_segments(), 0, "the log has it");
+    fill(&db, &mut model, 5);
+    let first = of_segments();
+    assert!(first > 0);
+    // Compactions replace what storage names.
+    fill(&db, &mut model, 7);
+    db.run_background_step();
+    assert_eq!(of_segments(), first);
+    process.kill(db);
+
+    let process = Process::start(&cluster);
+    let db = process.open(usual());
+    let recovery = db.recovery().unwrap();
+    assert!(recovery.segments_held > 0 && recovery.segments_loaded == 0, "memory has what storage names: {recovery:?}");
+    assert_eq!(contents(&db), model);
+    fill(&db, &mut model, 3);
+    process.kill(db);
+
+    let process = Process::with_empty_memory();
+    let db = process.open(usual());
+    assert_eq!(contents(&db), model);
+    db.flush().unwrap();
+    let log_bytes = db.statistics().log.bytes;
+    process.kill(db);
+    let process = Process::with_empty_memory();
+    let db = process.open(usual());
+    assert_eq!(db.recovery().unwrap().log_bytes, 0, "{log_bytes} bytes were shipped, and all of it flushed");
+    assert_eq!(contents(&db), model);
+}
+
 #[test]
 fn a_commit_whose_reply_is_lost_is_recognised() {
     for step in 0..12 {

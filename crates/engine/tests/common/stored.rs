@@ -196,7 +196,10 @@ pub fn torture(seed: u64) {
             let process = Process::start(&cluster);
             let storage = place.storage(random.word());
             let takeover = random.one_in(1, 2);
-            match process.try_open(Options { takeover, background_threads: 0, ..adapt(options(&storage, syncing)) }) {
+            let storage_lag_memtables = random.below(3) as usize;
+            let usual =
+                Options { takeover, storage_lag_memtables, background_threads: 0, ..options(&storage, syncing) };
+            match process.try_open(adapt(usual)) {
                 Ok(db) => break (process, db),
                 Err(error) => assert!(
                     !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Invalid),
