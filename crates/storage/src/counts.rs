@@ -95,6 +95,10 @@ impl ObjectStorage for CountedObjects {
         self.objects.size(name)
     }
 
+    fn let_cool(&self, name: &ObjectName) {
+        self.objects.let_cool(name);
+    }
+
     fn delete(&self, name: &ObjectName) -> Result<()> {
         self.objects.delete(name)?;
         add(&self.counters.objects_deleted, 1);
@@ -233,6 +237,10 @@ impl DiskFile for CountedFile {
 
     fn truncate(&self, length_bytes: u64) -> Result<()> {
         self.file.truncate(length_bytes)
+    }
+
+    fn let_cool(&self) {
+        self.file.let_cool();
     }
 
     fn sync(&self) -> Result<()> {

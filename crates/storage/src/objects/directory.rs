@@ -166,6 +166,13 @@ impl ObjectStorage for DirectoryObjects {
         self.inner.disk.open(name.as_str(), false)?.length()
     }
 
+    fn let_cool(&self, name: &ObjectName) {
+        // An object that is gone, or cannot be opened, takes no memory that this could give back.
+        if let Ok(file) = self.inner.disk.open(name.as_str(), false) {
+            file.let_cool();
+        }
+    }
+
     fn delete(&self, name: &ObjectName) -> Result<()> {
         // Not synced: an object that comes back after a power failure is garbage, and found by a list.
         remove_if_there(&*self.inner.disk, name.as_str())

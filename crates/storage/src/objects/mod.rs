@@ -105,6 +105,11 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
     fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>>;
 
+    /// Says that nobody will read an object soon, so memory need not hold it.
+    fn let_cool(&self, name: &ObjectName) {
+        let _ = name;
+    }
+
     /// Removes what interrupted writes left that no name leads to; how many. Only while nobody else writes here: a write
     /// under way is taken for an interrupted one, and fails.
     ///
