@@ -73,6 +73,10 @@ pub struct EngineArguments {
     /// Keep the tables of this level and below in --storage, and not in memory.
     #[arg(long, value_name = "LEVEL", requires = "storage")]
     storage_from_level: Option<usize>,
+    /// How many full memtables' worth of writes tables in --storage may lag behind those in memory, where a log has them; by
+    /// default 8.
+    #[arg(long, value_name = "MEMTABLES", requires = "storage")]
+    storage_lag: Option<usize>,
     /// The weight of this database's share of its memory nodes, beside those of other databases; by default 1.
     #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..))]
     pool_share: Option<u32>,
@@ -267,6 +271,7 @@ impl EngineArguments {
             bulk_load: self.bulk_load,
             cached_index_bytes: self.cached_index_size,
             storage_from_level: self.storage_from_level,
+            storage_lag_memtables: self.storage_lag.unwrap_or(usual.storage_lag_memtables),
             pool_share: self.pool_share.unwrap_or(usual.pool_share),
             block_cache_bytes: self.block_cache.unwrap_or(usual.block_cache_bytes),
             memory_cache_bytes: self.memory_cache.unwrap_or(usual.memory_cache_bytes),

@@ -150,6 +150,8 @@ pub(crate) struct Planner {
     unrecorded: Option<Error>,
     /// When that is tried again.
     record_again_at: u64,
+    /// It gets them now. Memory comes back when it has them.
+    recording: bool,
     /// When the flush that did is tried again, if one did.
     flush_again_at: Option<u64>,
     /// What room the ledger left the shard when it was last asked.
@@ -218,7 +220,9 @@ impl Planner {
     /// Whether memory is short, and for a while nothing was found that may return some.
     fn is_stuck(&self, now: u64) -> bool {
         let patience = if self.is_called { PATIENCE_WHEN_CALLED_NANOS } else { PATIENCE_NANOS };
-        self.is_short() && self.stuck_since.is_some_and(|since| now.saturating_sub(since) >= patience)
+        self.is_short()
+            && !self.recording
+            && self.stuck_since.is_some_and(|since| now.saturating_sub(since) >= patience)
     }
 
     /// Why a writer is refused: for a while nothing was found that may return memory, nor is anything under way that
@@ -377,7 +381,12 @@ impl Planner {
         self.storage = (error.kind() != ErrorKind::Busy).then_some(error);
     }
 
-    /// Storage refused the tables that are missing there. What is in memory goes on until the log holds too much.
+    /// Storage is given the tables that are missing there.
+    pub(crate) fn records(&mut self) {
+        self.recording = true;
+    }
+
+    /// Storage refused them. What is in memory goes on until the log holds too much.
     pub(crate) fn not_recorded(&mut self, error: Error, now: u64) {
         tracing::warn!(%error, "tables reach storage later");
         self.record_again_at = now.saturating_add(STORAGE_PAUSE);
@@ -385,10 +394,14 @@ impl Planner {
         self.unrecorded = (error.kind() != ErrorKind::Busy).then_some(error);
     }
 
-    /// Storage has the tables as they are.
-    pub(crate) fn recorded(&mut self) {
-        self.unrecorded = None;
-        self.record_again_at = 0;
+    /// Storage has them, or the attempt has ended.
+    pub(crate) fn recorded(&mut self, has_them: bool) {
+        self.recording = false;
+        if has_them {
+            self.unrecorded = None;
+            self.record_again_at = 0;
+            self.stuck_since = None;
+        }
     }
 
     /// Somebody asks for a compaction of a range, which is to drop what expired before a time, in milliseconds since 1970.
@@ -531,7 +544,8 @@ impl Planner {
             ledger.waits(scene.holder);
             StallCause::MemoryFull
         };
-        let unrecorded = || self.unrecorded.clone().filter(|_| is_too_long(scene.options, scene.unrecorded));
+        let waits_for_storage = self.is_short() || is_too_long(scene.options, scene.unrecorded);
+        let unrecorded = || self.unrecorded.clone().filter(|_| waits_for_storage);
         let refused = self.storage.clone().or_else(unrecorded).or_else(|| self.given_up(need.frees, scene.now));
         refused.map_or(Admission::Wait(cause), Admission::Refuse)
     }

@@ -16,10 +16,12 @@ impl Shard {
     /// Those of the storage; `Fenced`; `Closed`.
     pub(crate) fn record(&self) -> Result<()> {
         let Some(recorded) = self.lagging() else { return Ok(()) };
-        recorded.catch_up(&self.tree, |segments| self.keep(segments)).map_err(|error| self.tree.judged(error))?;
-        self.lock().recorded();
-        self.tidy_log();
+        self.lock().records();
+        let outcome = recorded.catch_up(&self.tree, |segments| self.keep(segments));
+        self.lock().recorded(outcome.is_ok());
         self.notify();
+        outcome.map_err(|error| self.tree.judged(error))?;
+        self.tidy_log();
         Ok(())
     }
 

@@ -161,7 +161,7 @@ fn what_storage_lacks_holds_up_flushes_once_the_log_has_too_much() {
     play.planner.flushed(false, play.now);
     play.planner.committed(true);
     assert!(play.planner.storage_failure().is_some(), "a commit in memory says nothing of storage");
-    play.planner.recorded();
+    play.planner.recorded(true);
     assert!(play.planner.storage_failure().is_none() && play.planner.may_record(play.now));
 }
 
