@@ -7,7 +7,7 @@ use crate::durable::storage_log::StorageLog;
 use crate::remote::segment::Node;
 use crate::sharding::open;
 use crate::sharding::opened::{Copied, Opened, Stored};
-use crate::sharding::rebalance::Rebalancer;
+use crate::sharding::rebalance;
 use crate::sharding::router::Router;
 use crate::sharding::{open_copied, open_stored};
 use crate::terms::recovery::Recovery;
@@ -42,7 +42,7 @@ struct Inner {
     router: Arc<Router>,
     nodes: Vec<Arc<Node>>,
     background: Background,
-    rebalancer: Option<Rebalancer>,
+    rebalancer: Option<Ticker>,
     stopped: AtomicBool,
     options: Options,
     is_read_only: bool,
@@ -127,7 +127,7 @@ impl Db {
         if let Some(interval) = options.rebalance_interval
             && inner.router.shards().len() > 1
         {
-            inner.rebalancer = Some(Rebalancer::start(Arc::clone(&inner.router), interval)?);
+            inner.rebalancer = Some(rebalance::start(Arc::clone(&inner.router), interval)?);
         }
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -690,7 +690,7 @@ impl Inner {
         let left = shards.iter().map(|shard| shard.leave_tidy()).fold(Ok(()), Result::and);
         shards.iter().for_each(|shard| shard.close());
         shards.iter().for_each(|shard| shard.stop_near_data());
-        self.rebalancer.iter().for_each(Rebalancer::stop);
+        self.rebalancer.iter().for_each(Ticker::stop);
         // From here on nothing is recorded, so the shards can be cleared.
         self.router.wait_moved();
         self.background.stop();

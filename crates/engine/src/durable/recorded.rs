@@ -126,7 +126,7 @@ impl Recorded {
         let flushed_bytes = self.flushed_bytes();
         let (before, version) = (self.version(), Arc::clone(&tree.view.load().version));
         if !Arc::ptr_eq(&before, &version) {
-            let is_new = |segment: &&Arc<Segment>| !segment.is_stored() && before.segment(segment.id()).is_none();
+            let is_new = |segment: &&Arc<Segment>| before.segment(segment.id()).is_none();
             keep(version.segments().filter(is_new).cloned().collect())?;
             self.put(&mut turn, &version, &[])?;
         }

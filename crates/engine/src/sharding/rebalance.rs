@@ -6,13 +6,12 @@
 //! only, so a database with all its keys in one shard needs a few rounds.
 
 use crate::sharding::router::Router;
+use crate::terms::Result;
 use crate::terms::routing::KeyRange;
-use crate::terms::{Error, Result};
 use crate::work::shard::Shard;
+use crate::work::ticker::Ticker;
 use forebay_base::ErrorKind;
-use forebay_env::sync::{Condvar, Mutex, lock};
-use forebay_env::thread::{JoinHandle, spawn};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One of two neighbours may hold this many times more than the other.
@@ -86,57 +85,17 @@ fn key_at(shard: &Shard, range: KeyRange<'_>, share: u64, at_start: bool) -> Res
     Ok(found.map(|(key, _)| key).filter(|key| range.lower != Some(key)))
 }
 
-/// A thread that rebalances the shards periodically.
-#[derive(Debug)]
-pub(crate) struct Rebalancer {
-    stop: Arc<Stop>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug, Default)]
-struct Stop {
-    stopped: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Stop {
-    /// Sleeps; returns whether to go on.
-    fn sleep(&self, pause: Duration) -> bool {
-        let stopped = lock(&self.stopped);
-        if *stopped {
-            return false;
+/// Begins to rebalance the shards every `pause`, in a thread of its own.
+///
+/// # Errors
+/// `Io` when the system cannot start a thread.
+pub(crate) fn start(router: Arc<Router>, pause: Duration) -> Result<Ticker> {
+    let balance = move || {
+        if let Err(error) = router.rebalance()
+            && error.kind() != ErrorKind::Closed
+        {
+            tracing::warn!(%error, "balancing shards");
         }
-        !*self.changed.wait_timeout(stopped, pause).unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-impl Rebalancer {
-    /// # Errors
-    /// `Io` when the system cannot start a thread.
-    pub(crate) fn start(router: Arc<Router>, pause: Duration) -> Result<Self> {
-        let stop = Arc::new(Stop::default());
-        let seen = Arc::clone(&stop);
-        let run = move || {
-            while seen.sleep(pause) {
-                if let Err(error) = router.rebalance()
-                    && error.kind() != ErrorKind::Closed
-                {
-                    tracing::warn!(%error, "balancing shards");
-                }
-            }
-        };
-        let thread = spawn("forebay-rebalance", run);
-        let thread = thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}")))?;
-        Ok(Self { stop, thread: Mutex::new(Some(thread)) })
-    }
-
-    /// Stops the thread after its current work.
-    pub(crate) fn stop(&self) {
-        *lock(&self.stop.stopped) = true;
-        self.stop.changed.notify_all();
-        let thread = lock(&self.thread).take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that balances shards panicked");
-        }
-    }
+    };
+    Ticker::start("forebay-rebalance", pause, &Arc::default(), balance)
 }

@@ -99,7 +99,7 @@ impl Background {
         for i in 0..threads {
             background.add(format!("forebay-bg-{i}"), Crew::run)?;
         }
-        if threads > 0 && crew.shards.iter().any(|shard| shard.has_log()) {
+        if threads > 0 && crew.shards.iter().any(|shard| shard.tends_log()) {
             background.add("forebay-tend".to_owned(), Crew::tend_logs)?;
         }
         Ok(background)

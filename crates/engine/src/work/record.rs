@@ -30,8 +30,9 @@ impl Shard {
         self.lagging().is_some()
     }
 
-    /// Has storage keep copies of segments that lie in memory.
-    pub(super) fn keep(&self, segments: Vec<Arc<Segment>>) -> Result<()> {
+    /// Has storage keep copies of those of these segments that lie in memory.
+    pub(super) fn keep(&self, mut segments: Vec<Arc<Segment>>) -> Result<()> {
+        segments.retain(|segment| !segment.is_stored());
         if self.keep_offloaded(&segments)? { Ok(()) } else { keeping::keep(&self.tree, segments) }
     }
 

@@ -533,8 +533,7 @@ impl Shard {
         change.edit.ended_log_parts.clone_from(&ended);
         let lagging = self.lagging();
         if lagging.is_none() {
-            let segments = change.segments.iter().filter(|segment| !segment.is_stored());
-            self.keep(segments.cloned().collect())?;
+            self.keep(change.segments.clone())?;
         }
         self.commits.commit(&self.tree, change, flushed)?;
         match (&self.log, lagging) {
@@ -556,9 +555,9 @@ impl Shard {
         self.commits.lagging()
     }
 
-    /// Whether its writes go to a log.
-    pub(crate) const fn has_log(&self) -> bool {
-        !matches!(self.log, ShardLog::None)
+    /// Whether there may be something to do for its log.
+    pub(super) fn tends_log(&self) -> bool {
+        matches!(self.log, ShardLog::Memory(_)) || self.lags()
     }
 
     /// Deletes what of the log storage has in tables.
