@@ -24,7 +24,8 @@ use crate::{EndpointId, Error, Rights};
 use forebay_env::Nanos;
 use std::sync::Arc;
 
-/// Bytes received in one turn of a connection that is alone, and of one that is not, unless a frame needs more.
+/// Bytes that a connection holds in a turn when it is alone, and that it receives in one when it is not, unless a frame needs
+/// more.
 const RECEIVE_BYTES: usize = 256 << 10;
 const CROWDED_RECEIVE_BYTES: usize = 16 << 10;
 /// What a turn may cost, and how many bytes of earlier answers it may send besides, when others wait: some tens of
@@ -156,7 +157,7 @@ impl Connection {
                 self.execute(&link, id, input, events, allowance)?
             }
         };
-        self.leftover.extend_from_slice(input.filled());
+        self.leave(input.filled());
         match turn {
             Turn::Idle if self.readable => Ok(Turn::Again),
             Turn::Idle if self.ended => Err(Error::lost("the client", "it closed the connection")),
@@ -164,11 +165,20 @@ impl Connection {
         }
     }
 
+    /// Keeps what was received and not executed. Memory that more of it took goes back.
+    fn leave(&mut self, bytes: &[u8]) {
+        self.leftover.reserve_exact(bytes.len());
+        self.leftover.extend_from_slice(bytes);
+        if bytes.is_empty() && self.leftover.capacity() > MAX_FRAME_BYTES {
+            self.leftover = Vec::new();
+        }
+    }
+
     fn receive(&mut self, input: &mut Buffer, most: usize) -> Result<(), Error> {
         if !self.readable || input.len() >= MAX_FRAME_BYTES {
             return Ok(());
         }
-        let room = most.max(missing(input.filled()));
+        let room = most.min(RECEIVE_BYTES - input.len()).max(missing(input.filled()));
         match self.outlet.stream.receive(input.space(room)).map_err(lost_client)? {
             Received::Bytes(count, more) => {
                 input.commit(count);

@@ -175,6 +175,26 @@ fn messages_without_room_stay_with_their_sender() {
 }
 
 #[test]
+fn memory_of_one_that_waits_is_bounded() {
+    const COUNT: usize = 60;
+    let mut bench = Bench::new();
+    bench.send(&[Frame::Message(&[7; 8 << 10]); COUNT]);
+    let (mut came, mut most) = (0, 0);
+    while came < COUNT {
+        bench.connection.readable = true;
+        bench.turn(Allowance::alone(1 << 20));
+        most = most.max(bench.connection.leftover.capacity());
+        while let (Some(_), _) = bench.events.next(Duration::ZERO).unwrap() {
+            came += 1;
+        }
+    }
+    assert!(most > MAX_FRAME_BYTES && most <= RECEIVE_BYTES, "{most} bytes");
+    bench.turn(Allowance::alone(1 << 20));
+    assert!(bench.connection.leftover.capacity() <= MAX_FRAME_BYTES);
+    bench.sending.take().unwrap().join().unwrap();
+}
+
+#[test]
 fn whoever_appends_holds_up_nobody() {
     let mut bench = Bench::new();
     let read = bench.read(8);
