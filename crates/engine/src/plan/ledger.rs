@@ -134,10 +134,18 @@ struct Page {
     flush: u64,
     here: u64,
     near: u64,
-    /// The turn of a writer that waits for a memtable.
-    waits: Option<u64>,
+    /// Writers wait for a memtable.
+    waits: Option<Wait>,
     /// There was no room for another memtable when it was last asked.
     lacks: bool,
+}
+
+/// What writers of a shard wait for, and since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wait {
+    turn: u64,
+    /// Most bytes that the flush of a memtable takes. One for a long batch takes more than others.
+    bytes: u64,
 }
 
 /// Memory that one allocator divides, and what is to come from there.
@@ -267,8 +275,9 @@ impl Account {
 
     /// Whether a holder may have so many bytes for a memtable, which somebody else may wait for.
     fn is_its_turn(&self, holder: Holder, bytes: u64) -> bool {
-        let turn = self.pages.get(&holder).and_then(|page| page.waits).unwrap_or(u64::MAX);
-        let waits_longer = |(id, page): (&Holder, &Page)| *id != holder && page.waits.is_some_and(|other| other < turn);
+        let turn_of = |page: &Page| page.waits.map_or(u64::MAX, |wait| wait.turn);
+        let turn = self.pages.get(&holder).map_or(u64::MAX, turn_of);
+        let waits_longer = |(id, page): (&Holder, &Page)| *id != holder && turn_of(page) < turn;
         let takes_own = || {
             self.shared_bytes.is_none()
                 && self.needed_with(holder, Use::Flush, bytes) == self.needed_with(holder, Use::Flush, 0)
@@ -385,11 +394,14 @@ impl Ledger {
         is_admitted
     }
 
-    /// A writer of a shard waits for a memtable.
-    pub(crate) fn waits(&mut self, holder: Holder) {
+    /// A writer of a shard waits for a memtable whose flush takes so much.
+    pub(crate) fn waits(&mut self, holder: Holder, bytes: u64) {
         self.turns += 1;
         let turn = self.turns;
-        self.each_page(holder, |page| _ = page.waits.get_or_insert(turn));
+        self.each_page(holder, |page| {
+            let wait = page.waits.get_or_insert(Wait { turn, bytes });
+            wait.bytes = wait.bytes.max(bytes);
+        });
     }
 
     /// No writer of the shard waits any more.
@@ -488,7 +500,7 @@ impl Ledger {
         })
     }
 
-    /// The room of a shard whose memtables take so much each.
+    /// The room of a shard whose memtables take so much each, or as much as a writer waits for.
     pub(crate) fn room(&mut self, holder: Holder, memtable_bytes: u64) -> Room {
         let mut room = Room::default();
         let mut is_first = true;
@@ -496,6 +508,8 @@ impl Ledger {
             if !account.is_known() {
                 return;
             }
+            let waits = account.pages.get(&holder).and_then(|page| page.waits);
+            let memtable_bytes = waits.map_or(memtable_bytes, |wait| memtable_bytes.max(wait.bytes));
             let memtables = account.for_memtables(holder) / memtable_bytes.max(1);
             let near = account.available(holder, Use::Near);
             let scratch_bytes = near.max(account.available(holder, Use::Here));

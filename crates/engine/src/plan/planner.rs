@@ -45,6 +45,8 @@ const PATIENCE_NANOS: u64 = 500_000_000;
 /// The same while databases are to give memory back to others: the node's lease, by default, after which whoever has not
 /// done so cannot.
 const PATIENCE_WHEN_CALLED_NANOS: u64 = 10_000_000_000;
+/// How often background work must have looked in vain meanwhile. Where it gets no processor, nor does what may return memory.
+const PATIENCE_LOOKS: u32 = 4;
 /// Compactions that are asked for before it is clear that none fits.
 const MOST_ASKED: usize = 16;
 
@@ -137,6 +139,15 @@ pub(crate) enum Admission {
     Refuse(Error),
 }
 
+/// What may return memory was looked for in vain.
+#[derive(Debug, Clone, Copy)]
+struct Stuck {
+    /// At first then.
+    since: u64,
+    /// So often.
+    looks: u32,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Planner {
@@ -159,8 +170,8 @@ pub(crate) struct Planner {
     /// Bytes that the last flush took for an index, for 1,024 bytes of records. Where records get smaller, the first
     /// index over them takes more than was reserved: then it takes from the reserve.
     index_share: Option<u64>,
-    /// Since when memory is short and nothing was found that may return some.
-    stuck_since: Option<u64>,
+    /// Memory is short, and nothing was found that may return some.
+    stuck: Option<Stuck>,
     /// Memory is called back that one database has lent to another, as far as this was seen.
     is_called: bool,
     /// Tables whose compaction the ledger has no memory for, until some is returned.
@@ -220,9 +231,8 @@ impl Planner {
     /// Whether memory is short, and for a while nothing was found that may return some.
     fn is_stuck(&self, now: u64) -> bool {
         let patience = if self.is_called { PATIENCE_WHEN_CALLED_NANOS } else { PATIENCE_NANOS };
-        self.is_short()
-            && !self.recording
-            && self.stuck_since.is_some_and(|since| now.saturating_sub(since) >= patience)
+        let is_over = |stuck: Stuck| now.saturating_sub(stuck.since) >= patience && stuck.looks >= PATIENCE_LOOKS;
+        self.is_short() && !self.recording && self.stuck.is_some_and(is_over)
     }
 
     /// Why a writer is refused: for a while nothing was found that may return memory, nor is anything under way that
@@ -269,7 +279,7 @@ impl Planner {
         }
         self.returns = returns;
         if ledger.is_at_work(scene.holder) || was_none && !self.room.is_none() {
-            self.stuck_since = None;
+            self.stuck = None;
         }
     }
 
@@ -331,7 +341,7 @@ impl Planner {
         self.storage = None;
         self.full = None;
         self.flush_again_at = None;
-        self.stuck_since = None;
+        self.stuck = None;
         self.failed.clear();
         self.denied.clear();
         self.retries = 0;
@@ -400,7 +410,7 @@ impl Planner {
         if has_them {
             self.unrecorded = None;
             self.record_again_at = 0;
-            self.stuck_since = None;
+            self.stuck = None;
         }
     }
 
@@ -541,7 +551,7 @@ impl Planner {
             if is_admitted || need.frees {
                 return Admission::Install { is_reserve: !is_admitted };
             }
-            ledger.waits(scene.holder);
+            ledger.waits(scene.holder, bytes);
             StallCause::MemoryFull
         };
         let waits_for_storage = self.is_short() || is_too_long(scene.options, scene.unrecorded);
@@ -582,7 +592,8 @@ impl Planner {
 
     fn found_nothing(&mut self, now: u64) {
         if self.is_short() {
-            self.stuck_since.get_or_insert(now);
+            let stuck = self.stuck.get_or_insert(Stuck { since: now, looks: 0 });
+            stuck.looks = stuck.looks.saturating_add(1);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How much memory is left to a shard, as its [`Ledger`](crate::plan::ledger::Ledger) tells, and what follows from that.
 //!
-//! Room is counted in **memtables**: as many as may still be installed, each with the memory of its flush.
+//! Room is counted in **memtables**: as many as may still be installed, each with the memory of its flush. While a writer
+//! waits for a larger one, because its batch is long, it is counted in these.
 //!
 //! | room | writers | compactions |
 //! |---|---|---|

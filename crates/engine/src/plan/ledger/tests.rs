@@ -105,7 +105,7 @@ fn what_is_returned_goes_to_who_waits_longest() {
     let (mut ledger, [first, second]) = ledger([granted(2, 0), granted(2, 0)]);
     for shard in [first, second] {
         assert!(!ledger.admit(shard, EXTENT));
-        ledger.waits(shard);
+        ledger.waits(shard, EXTENT);
     }
     let seen = ledger.returns(first);
     ledger.report(second, NODE, &granted(3, 0), 1);
@@ -122,7 +122,7 @@ fn who_waits_holds_up_nobody_who_takes_what_it_could_not_use() {
     let named = |outputs_bytes| Granted { is_shared: false, ..granted(2, outputs_bytes) };
     let (mut ledger, [first, second]) = ledger([named(0), named(4 * EXTENT)]);
     assert!(!ledger.admit(first, EXTENT));
-    ledger.waits(first);
+    ledger.waits(first, EXTENT);
     assert!(ledger.admit(second, EXTENT));
     ledger.waits_no_more(first);
 }
