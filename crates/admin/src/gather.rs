@@ -183,6 +183,7 @@ impl Database {
                 bytes: statistics.log.bytes,
                 records: statistics.log.records,
                 waits: statistics.log.waits,
+                lag_bytes: statistics.log.lag_bytes,
             },
             objects: Objects {
                 read: statistics.storage.objects_read,

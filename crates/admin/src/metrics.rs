@@ -279,6 +279,11 @@ const DATABASE: Things<Database> = Things {
         count("forebay_log_waits_total", "Writers that waited for another one's shipment.", |database| {
             database.log.waits
         }),
+        now(
+            "forebay_log_lag_bytes",
+            "Bytes of memtables that were flushed, and whose tables storage does not have yet.",
+            |database| database.log.lag_bytes,
+        ),
         count("forebay_storage_objects_read_total", "Objects read from storage.", |database| database.objects.read),
         count("forebay_storage_objects_written_total", "Objects written to storage.", |database| {
             database.objects.written

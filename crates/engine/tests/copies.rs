@@ -1,8 +1,8 @@
 //! Several copies in memory: what they survive, and what they cost.
 
-use crate::common::copied::{
-    Model, Process, contents, joined, key, left_out, options, register, sharded, start, torture, write,
-};
+use crate::common::copied::{joined, left_out, options, register, sharded, start, torture};
+use crate::common::model::{Model, contents, key, write};
+use crate::common::process::Process;
 use crate::common::{Cluster, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, Storage, StorageOptions};

@@ -1,6 +1,7 @@
 //! Merge operators: what reads make of operands, and what flushes, compactions and later processes leave of them.
 
-use crate::common::stored::{Process, of_disk, options as stored_options};
+use crate::common::process::Process;
+use crate::common::stored::{of_disk, options as stored_options};
 use crate::common::{Cluster, SetClock, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{
@@ -255,7 +256,7 @@ fn logs_keep_operands_once() {
     let options =
         || Options { name: Some("db".to_owned()), durability: Durability::Memory { copies: 1 }, ..merging("counter") };
     for round in 1..4 {
-        let process = Process::start(&cluster);
+        let process = Process::start([&cluster]);
         let db = process.open(Options { takeover: true, ..options() });
         count(&db, "key");
         assert_eq!(number(db.get(b"key").unwrap()), Some(30 * round));

@@ -1,38 +1,14 @@
 //! Named databases: they outlive their process.
 
+use crate::common::process::Process;
 use crate::common::{Cluster, eventually, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
 use forebay_engine::{CompactionPlace, Db, Error, Options, ShardBounds, WriteBatch};
-use forebay_fabric::Link;
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_table::{StoreConfig, StorePart};
-use std::sync::Arc;
 
 fn named(name: &str) -> Options {
     Options { name: Some(name.to_owned()), ..small_options() }
-}
-
-/// A process: everything that ends when it is killed.
-struct Process {
-    link: Arc<dyn Link>,
-    client: Arc<MemoryClient>,
-}
-
-impl Process {
-    fn start(cluster: &Cluster) -> Self {
-        let link = cluster.connect();
-        let client = MemoryClient::connect(Arc::clone(&link), "process", ClientOptions::default()).unwrap();
-        Self { link, client }
-    }
-
-    fn open(&self, options: Options) -> Result<Db, forebay_engine::Error> {
-        Db::open(std::slice::from_ref(&self.client), options)
-    }
-
-    fn kill(self, db: Db) {
-        self.link.close();
-        drop(db);
-    }
 }
 
 fn key(i: u32) -> Vec<u8> {
@@ -57,17 +33,17 @@ fn a_database_is_there_after_it_was_closed() {
         let cluster = Cluster::start(64 << 20);
         let options = Options { compaction_place: place, ..named("db") };
         for round in 0..4 {
-            let process = Process::start(&cluster);
-            let db = process.open(options.clone()).unwrap();
+            let process = Process::start([&cluster]);
+            let db = process.try_open(options.clone()).unwrap();
             check(&db, 0..round * 1000);
             fill(&db, round * 1000..(round + 1) * 1000);
             db.close().unwrap();
             drop(db);
-            assert_eq!(Db::list(std::slice::from_ref(&process.client)).unwrap(), ["db"]);
+            assert_eq!(Db::list(&process.clients).unwrap(), ["db"]);
         }
-        let process = Process::start(&cluster);
-        Db::destroy(std::slice::from_ref(&process.client), "db").unwrap();
-        assert!(Db::list(std::slice::from_ref(&process.client)).unwrap().is_empty());
+        let process = Process::start([&cluster]);
+        Db::destroy(&process.clients, "db").unwrap();
+        assert!(Db::list(&process.clients).unwrap().is_empty());
         drop(process);
         cluster.expect_nothing_leased();
     }
@@ -80,19 +56,19 @@ fn closing_says_what_could_not_be_flushed() {
     let options = named("db");
     for (lost, flushed_first) in [(false, true), (true, false)] {
         let cluster = Cluster::start(64 << 20);
-        let process = Process::start(&cluster);
-        let db = process.open(options.clone()).unwrap();
+        let process = Process::start([&cluster]);
+        let db = process.try_open(options.clone()).unwrap();
         fill(&db, 0..100);
         if flushed_first {
             db.flush().unwrap();
         }
-        process.link.close();
+        process.lose_links();
         let closed = db.close();
         assert_eq!(closed.as_ref().err().map(Error::kind), lost.then_some(ErrorKind::Unavailable), "{closed:?}");
         db.close().unwrap();
         drop((db, process));
-        let process = Process::start(&cluster);
-        let db = process.open(Options { takeover: true, ..options.clone() }).unwrap();
+        let process = Process::start([&cluster]);
+        let db = process.try_open(Options { takeover: true, ..options.clone() }).unwrap();
         assert_eq!(db.get(&key(99)).unwrap().is_none(), lost);
     }
 }
@@ -103,8 +79,8 @@ fn what_was_flushed_is_there_after_a_kill() {
         let cluster = Cluster::start(64 << 20);
         let options = Options { compaction_place: place, ..named("db") };
         for round in 0..4 {
-            let process = Process::start(&cluster);
-            let db = process.open(options.clone()).unwrap();
+            let process = Process::start([&cluster]);
+            let db = process.try_open(options.clone()).unwrap();
             check(&db, 0..round * 1000);
             assert_eq!(db.get(&key(1_000_000 + round)).unwrap(), None);
             fill(&db, round * 1000..(round + 1) * 1000);
@@ -112,15 +88,15 @@ fn what_was_flushed_is_there_after_a_kill() {
             db.put(&key(1_000_001 + round), b"lost").unwrap();
             process.kill(db);
         }
-        let process = Process::start(&cluster);
-        let db = process.open(options).unwrap();
+        let process = Process::start([&cluster]);
+        let db = process.try_open(options).unwrap();
         check(&db, 0..4000);
         db.compact_range(None, None).unwrap();
         check(&db, 0..4000);
-        let node = process.client.node_statistics().unwrap();
+        let node = process.clients[0].node_statistics().unwrap();
         println!("{node:#?} {:#?}", db.statistics());
         eventually("nothing but what the database knows is held", || {
-            let node = process.client.node_statistics().unwrap();
+            let node = process.clients[0].node_statistics().unwrap();
             let known = db.statistics().remote_bytes;
             node.job_bytes <= known && node.leased_extents == 0
         });
@@ -130,28 +106,28 @@ fn what_was_flushed_is_there_after_a_kill() {
 #[test]
 fn options_say_what_is_opened() {
     let cluster = Cluster::start(64 << 20);
-    let process = Process::start(&cluster);
-    let kind = |options: Options| process.open(options).unwrap_err().kind();
+    let process = Process::start([&cluster]);
+    let kind = |options: Options| process.try_open(options).unwrap_err().kind();
     assert_eq!(kind(Options { create_if_missing: false, ..named("db") }), ErrorKind::NotFound);
-    process.open(Options { error_if_exists: true, ..named("db") }).unwrap().close().unwrap();
+    process.try_open(Options { error_if_exists: true, ..named("db") }).unwrap().close().unwrap();
     assert_eq!(kind(Options { error_if_exists: true, ..named("db") }), ErrorKind::AlreadyExists);
     assert_eq!(kind(Options { key_order: KeyOrder::ReverseBytewise, ..named("db") }), ErrorKind::Invalid);
     assert_eq!(kind(named("no slash/")), ErrorKind::Invalid);
-    assert_eq!(Db::destroy(std::slice::from_ref(&process.client), "other").unwrap_err().kind(), ErrorKind::NotFound);
-    process.open(Options { create_if_missing: false, ..named("db") }).unwrap().close().unwrap();
+    assert_eq!(Db::destroy(&process.clients, "other").unwrap_err().kind(), ErrorKind::NotFound);
+    process.try_open(Options { create_if_missing: false, ..named("db") }).unwrap().close().unwrap();
 }
 
 #[test]
 fn an_open_database_is_opened_again_only_to_take_it_over() {
     let cluster = Cluster::start(64 << 20);
-    let (first, second) = (Process::start(&cluster), Process::start(&cluster));
-    let old = first.open(named("db")).unwrap();
+    let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
+    let old = first.try_open(named("db")).unwrap();
     fill(&old, 0..2000);
     old.flush().unwrap();
     fill(&old, 5000..5001);
-    assert_eq!(second.open(named("db")).unwrap_err().kind(), ErrorKind::Busy);
-    assert_eq!(Db::destroy(std::slice::from_ref(&second.client), "db").unwrap_err().kind(), ErrorKind::Busy);
-    let new = second.open(Options { takeover: true, ..named("db") }).unwrap();
+    assert_eq!(second.try_open(named("db")).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(Db::destroy(&second.clients, "db").unwrap_err().kind(), ErrorKind::Busy);
+    let new = second.try_open(Options { takeover: true, ..named("db") }).unwrap();
     check(&new, 0..2000);
     assert_eq!(new.get(&key(5000)).unwrap(), None);
     fill(&new, 2000..4000);
@@ -173,43 +149,18 @@ fn an_open_database_is_opened_again_only_to_take_it_over() {
     check(&new, 0..4000);
     new.close().unwrap();
     drop(new);
-    let third = Process::start(&cluster);
-    check(&third.open(named("db")).unwrap(), 0..4000);
+    let third = Process::start([&cluster]);
+    check(&third.try_open(named("db")).unwrap(), 0..4000);
 }
 
 #[test]
 fn an_idle_owner_notices_that_it_was_taken_over() {
     let cluster = Cluster::start(64 << 20);
-    let (first, second) = (Process::start(&cluster), Process::start(&cluster));
-    let old = first.open(named("db")).unwrap();
+    let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
+    let old = first.try_open(named("db")).unwrap();
     fill(&old, 0..100);
-    let _new = second.open(Options { takeover: true, ..named("db") }).unwrap();
+    let _new = second.try_open(Options { takeover: true, ..named("db") }).unwrap();
     eventually("reads are refused", || matches!(old.get(&key(1)), Err(error) if error.kind() == ErrorKind::Fenced));
-}
-
-/// A process with sessions at several nodes.
-struct Wide {
-    links: Vec<Arc<dyn Link>>,
-    clients: Vec<Arc<MemoryClient>>,
-}
-
-impl Wide {
-    fn start<'c>(clusters: impl IntoIterator<Item = &'c Cluster>) -> Self {
-        let links: Vec<_> = clusters.into_iter().map(Cluster::connect).collect();
-        let client = |link: &Arc<dyn Link>| {
-            MemoryClient::connect(Arc::clone(link), "process", ClientOptions::default()).unwrap()
-        };
-        Self { clients: links.iter().map(client).collect(), links }
-    }
-
-    fn open(&self, options: Options) -> Result<Db, forebay_engine::Error> {
-        Db::open(&self.clients, options)
-    }
-
-    fn kill(self, db: Db) {
-        self.links.iter().for_each(|link| link.close());
-        drop(db);
-    }
 }
 
 /// Five shards; the last one owns nothing at first.
@@ -230,8 +181,8 @@ fn a_database_lies_on_several_nodes() {
         for round in 0..4 {
             // In any order.
             let order = [[0, 1, 2], [2, 0, 1], [1, 0, 2], [2, 1, 0]][round as usize];
-            let process = Wide::start(order.map(|at| &clusters[at]));
-            let db = process.open(options.clone()).unwrap();
+            let process = Process::start(order.map(|at| &clusters[at]));
+            let db = process.try_open(options.clone()).unwrap();
             check(&db, 0..round * 1100);
             fill(&db, round * 1100..(round + 1) * 1100);
             db.move_bound(3, &key(3100 + round * 200)).unwrap();
@@ -244,8 +195,8 @@ fn a_database_lies_on_several_nodes() {
                 db.close().unwrap();
             }
         }
-        let process = Wide::start(&clusters);
-        let db = process.open(options.clone()).unwrap();
+        let process = Process::start(&clusters);
+        let db = process.try_open(options.clone()).unwrap();
         check(&db, 0..4400);
         db.compact_range(None, None).unwrap();
         check(&db, 0..4400);
@@ -261,10 +212,10 @@ fn a_database_lies_on_several_nodes() {
 #[test]
 fn a_node_that_is_missing_is_named() {
     let clusters = clusters(3);
-    let both = Wide::start(&clusters[..2]);
-    both.open(wide()).unwrap().close().unwrap();
+    let both = Process::start(&clusters[..2]);
+    both.try_open(wide()).unwrap().close().unwrap();
     let error = |clusters: &[&Cluster], options: Options| {
-        let error = Wide::start(clusters.iter().copied()).open(options).unwrap_err();
+        let error = Process::start(clusters.iter().copied()).try_open(options).unwrap_err();
         (error.kind(), error.to_string())
     };
     let (a, b, c) = (&clusters[0], &clusters[1], &clusters[2]);
@@ -278,22 +229,22 @@ fn a_node_that_is_missing_is_named() {
     }
     assert_eq!(error(&[a, b], Options { error_if_exists: true, ..wide() }).0, ErrorKind::AlreadyExists);
     // Another database of the same name.
-    let other = Wide::start([c]);
-    other.open(wide()).unwrap().close().unwrap();
+    let other = Process::start([c]);
+    other.try_open(wide()).unwrap().close().unwrap();
     assert_eq!(error(&[a, c], wide()).0, ErrorKind::Invalid);
     Db::destroy(&other.clients, "db").unwrap();
-    assert_eq!(Db::list(&Wide::start(&clusters).clients).unwrap(), ["db"]);
+    assert_eq!(Db::list(&Process::start(&clusters).clients).unwrap(), ["db"]);
 }
 
 #[test]
 fn a_database_on_several_nodes_is_taken_over() {
     let clusters = clusters(2);
-    let (first, second) = (Wide::start(&clusters), Wide::start(&clusters));
-    let old = first.open(wide()).unwrap();
+    let (first, second) = (Process::start(&clusters), Process::start(&clusters));
+    let old = first.try_open(wide()).unwrap();
     fill(&old, 0..2000);
     old.flush().unwrap();
-    assert_eq!(second.open(wide()).unwrap_err().kind(), ErrorKind::Busy);
-    let new = second.open(Options { takeover: true, ..wide() }).unwrap();
+    assert_eq!(second.try_open(wide()).unwrap_err().kind(), ErrorKind::Busy);
+    let new = second.try_open(Options { takeover: true, ..wide() }).unwrap();
     check(&new, 0..2000);
     fill(&new, 2000..4000);
     let written = old.put(&key(5000), b"lost").and_then(|()| old.flush());
@@ -309,8 +260,8 @@ fn moved_bounds_outlive_the_process() {
     let clusters = clusters(2);
     let mut bounds = None;
     for round in 0..12u32 {
-        let process = Wide::start(&clusters);
-        let db = process.open(wide()).unwrap();
+        let process = Process::start(&clusters);
+        let db = process.try_open(wide()).unwrap();
         assert!(bounds.is_none_or(|bounds| bounds == db.shard_bounds()), "round {round}");
         check(&db, 0..round * 400);
         assert_eq!(db.get(&key(1_000_000)).unwrap(), None);
@@ -331,12 +282,11 @@ fn moved_bounds_outlive_the_process() {
             bounds = Some(db.shard_bounds());
             db.close().unwrap();
         } else {
-            let links = process.links.clone();
             std::thread::scope(|scope| {
                 scope.spawn(|| (0..40).take_while(|&move_| step(move_).is_ok()).count());
                 #[allow(clippy::disallowed_methods)]
                 std::thread::sleep(std::time::Duration::from_millis(u64::from(5 + round * 3)));
-                links.iter().for_each(|link| link.close());
+                process.lose_links();
             });
             process.kill(db);
         }
@@ -346,7 +296,7 @@ fn moved_bounds_outlive_the_process() {
 #[test]
 fn an_interrupted_creation_is_completed() {
     let clusters = clusters(2);
-    let process = Wide::start(&clusters);
+    let process = Process::start(&clusters);
     let part = StorePart { database: 7, place: 1, nodes: 2 };
     let config = StoreConfig {
         key_order: KeyOrder::Bytewise,
@@ -357,13 +307,13 @@ fn an_interrupted_creation_is_completed() {
         copies: 1,
     };
     process.clients[0].create_store("db", &config.encode().unwrap()).unwrap();
-    let found = process.open(Options { create_if_missing: false, ..wide() }).unwrap_err();
+    let found = process.try_open(Options { create_if_missing: false, ..wide() }).unwrap_err();
     assert_eq!(found.kind(), ErrorKind::NotFound, "{found}");
-    let db = process.open(wide()).unwrap();
+    let db = process.try_open(wide()).unwrap();
     fill(&db, 0..100);
     db.close().unwrap();
     drop(db);
-    check(&Wide::start([&clusters[1], &clusters[0]]).open(wide()).unwrap(), 0..100);
+    check(&Process::start([&clusters[1], &clusters[0]]).try_open(wide()).unwrap(), 0..100);
 }
 
 /// A session that was not renewed has lost its keys, and perhaps its memory.
@@ -401,13 +351,13 @@ fn a_session_that_lapsed_is_fenced() {
 fn who_was_taken_over_reads_nothing() {
     for round in 0..3 {
         let cluster = Cluster::start(64 << 20);
-        let (first, second) = (Process::start(&cluster), Process::start(&cluster));
-        let old = first.open(named("db")).unwrap();
+        let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
+        let old = first.try_open(named("db")).unwrap();
         fill(&old, 0..2000);
         old.compact_range(None, None).unwrap();
         let mut iterator = old.iter().unwrap();
         iterator.seek_to_first().unwrap();
-        let new = second.open(Options { takeover: true, ..named("db") }).unwrap();
+        let new = second.try_open(Options { takeover: true, ..named("db") }).unwrap();
         fill(&new, 0..2000);
         new.compact_range(None, None).unwrap();
         let keys: Vec<_> = (0..40).map(|i| key(i * 50)).collect();
@@ -424,8 +374,8 @@ fn who_was_taken_over_reads_nothing() {
 #[test]
 fn a_batch_over_nodes_is_there_after_a_flush() {
     let clusters = clusters(2);
-    let process = Wide::start(&clusters);
-    let db = process.open(wide()).unwrap();
+    let process = Process::start(&clusters);
+    let db = process.try_open(wide()).unwrap();
     let mut batch = WriteBatch::new();
     for shard in 0..4 {
         batch.put(&key(shard * 1000), b"whole");
@@ -433,19 +383,19 @@ fn a_batch_over_nodes_is_there_after_a_flush() {
     db.write(&batch).unwrap();
     db.flush().unwrap();
     process.kill(db);
-    let db = Wide::start(&clusters).open(wide()).unwrap();
+    let db = Process::start(&clusters).try_open(wide()).unwrap();
     (0..4).for_each(|shard| assert_eq!(db.get(&key(shard * 1000)).unwrap().unwrap(), b"whole"));
 }
 
 #[test]
 fn an_iterator_of_a_fenced_owner_says_so() {
     let cluster = Cluster::start(64 << 20);
-    let (first, second) = (Process::start(&cluster), Process::start(&cluster));
-    let old = first.open(named("db")).unwrap();
+    let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
+    let old = first.try_open(named("db")).unwrap();
     fill(&old, 0..2000);
     old.flush().unwrap();
     let mut iterator = old.iter().unwrap();
-    let _new = second.open(Options { takeover: true, ..named("db") }).unwrap();
+    let _new = second.try_open(Options { takeover: true, ..named("db") }).unwrap();
     match iterator.seek(&key(1000)) {
         Ok(()) => assert_eq!(iterator.key(), key(1000)),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Fenced, "{error}"),

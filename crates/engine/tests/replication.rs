@@ -1,7 +1,9 @@
 //! The two ways in which the other members of a shard get what compactions make, and what each sends (Tebis 5).
 
 use crate::common::Cluster;
-use crate::common::copied::{Model, Process, contents, key, made_wrongly, options, register};
+use crate::common::copied::{made_wrongly, options, register};
+use crate::common::model::{Model, contents, key};
+use crate::common::process::Process;
 use forebay_engine::{Db, Options, Replication, Statistics, Storage};
 use forebay_memory_node::Options as NodeOptions;
 

@@ -1,6 +1,7 @@
 //! Values of operands are saved from a database that is not opened.
 
-use crate::common::stored::{Process, options};
+use crate::common::process::Process;
+use crate::common::stored::options;
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StorageOptions, StoredDatabase, Syncing};
 use std::collections::BTreeMap;
 

@@ -1,75 +1,27 @@
 //! Durability `storage`: a database survives the loss of everything but its storage.
 
 use crate::common::Cluster;
-use crate::common::stored::{Process, four_shards, of_disk, of_objects, options, torture};
+use crate::common::model::{Model, contents, key, write};
+use crate::common::process::Process;
+use crate::common::stored::{four_shards, of_disk, of_objects, options, torture};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Options, Storage, Syncing, WriteBatch, WriteOptions};
+use forebay_engine::{Db, Durability, LogStatistics, Options, Storage, Syncing, WriteBatch, WriteOptions};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
 use forebay_storage::{DiskFault, MemoryObjects, ObjectFault, ObjectStorage, SimDisk};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn contents(db: &Db) -> Model {
-    let mut entries = db.iter().unwrap();
-    entries.seek_to_first().unwrap();
-    let mut contents = BTreeMap::new();
-    while entries.valid() {
-        contents.insert(entries.key().to_vec(), entries.value().to_vec());
-        entries.next().unwrap();
-    }
-    contents
-}
-
-fn key(number: u64) -> Vec<u8> {
-    format!("{number:05}").into_bytes()
-}
-
-/// Writes of all kinds, in batches and one by one, also to a model.
-fn write(db: &Db, model: &mut Model, random: &mut Random, writes: u64) {
-    for _ in 0..writes {
-        let at = random.below(2000);
-        match random.below(10) {
-            0 => {
-                db.delete(&key(at)).unwrap();
-                model.remove(&key(at));
-            }
-            1 => {
-                let end = at + random.below(20);
-                db.delete_range(&key(at), &key(end)).unwrap();
-                model.retain(|found, _| *found < key(at) || *found >= key(end));
-            }
-            2 => {
-                let mut batch = WriteBatch::new();
-                for number in at..at + random.below(30) {
-                    let value = vec![random.below(256) as u8; random.below(300) as usize];
-                    batch.put(&key(number), &value);
-                    model.insert(key(number), value);
-                }
-                db.write(&batch).unwrap();
-            }
-            _ => {
-                let value = vec![random.below(256) as u8; random.below(300) as usize];
-                db.put(&key(at), &value).unwrap();
-                model.insert(key(at), value);
-            }
-        }
-    }
-}
 
 /// Rounds of writing, killing and opening again: with the memory node as it was, or an empty one.
 fn survives(open: impl Fn(u64) -> Storage, seed: u64, adapt: impl Fn(Options) -> Options) {
     let mut cluster = Cluster::start(64 << 20);
     let mut random = Random::seeded(seed);
-    let mut model = BTreeMap::new();
+    let mut model = Model::new();
     for round in 0..12 {
         if random.one_in(1, 3) {
             cluster = Cluster::start(64 << 20);
         }
-        let process = Process::start(&cluster);
+        let process = Process::start([&cluster]);
         let db = process.open(adapt(options(&open(round), Syncing::Sync)));
         assert_eq!(contents(&db), model, "seed {seed}, round {round}, {:?}", db.recovery());
         let writes = [0, 1, 30, 2000][random.below(4) as usize];
@@ -83,7 +35,7 @@ fn survives(open: impl Fn(u64) -> Storage, seed: u64, adapt: impl Fn(Options) ->
         process.kill(db);
     }
     let cluster = Cluster::start(64 << 20);
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let storage = open(100);
     let db = process.open(adapt(options(&storage, Syncing::Sync)));
     db.compact_range(None, None).unwrap();
@@ -94,7 +46,7 @@ fn survives(open: impl Fn(u64) -> Storage, seed: u64, adapt: impl Fn(Options) ->
     let listed = storage.objects().list(None).unwrap();
     let segments = listed.iter().filter(|object| object.name.as_str().contains("/segment/")).count();
     assert!((1..100).contains(&segments), "{segments}");
-    Db::destroy_stored(&storage, std::slice::from_ref(process.client()), "db").unwrap();
+    Db::destroy_stored(&storage, &process.clients, "db").unwrap();
     let segments = storage.objects().list(None).unwrap();
     assert!(segments.iter().all(|object| !object.name.as_str().contains("/segment/")), "{segments:?}");
     drop(process);
@@ -133,13 +85,13 @@ fn memory_that_lives_on_is_used_and_storage_fills_in_for_the_rest() {
     let disk = SimDisk::new();
     let (first, second) = (Cluster::start(64 << 20), Cluster::start(64 << 20));
     let storage = of_disk(&disk.handle(), 1);
-    let (mut random, mut model) = (Random::seeded(7), BTreeMap::new());
-    let process = Process::start(&first);
+    let (mut random, mut model) = (Random::seeded(7), Model::new());
+    let process = Process::start([&first]);
     let db = process.open(options(&storage, Syncing::Sync));
     write(&db, &mut model, &mut random, 2000);
     process.kill(db);
     let open = |cluster: &Cluster, nonce| {
-        let process = Process::start(cluster);
+        let process = Process::start([cluster]);
         let db = process.open(options(&of_disk(&disk.handle(), nonce), Syncing::Sync));
         assert_eq!(contents(&db), model);
         let found = db.recovery().unwrap().clone();
@@ -158,7 +110,7 @@ fn a_group_of_writes_costs_one_sync() {
     let disk = SimDisk::new();
     let handle = disk.handle();
     let cluster = Cluster::start(64 << 20);
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let db = process.open(four_shards(options(&of_disk(&handle, 1), Syncing::Sync)));
     db.put(b"00000", b"").unwrap();
     let (syncs, before) = (handle.file_syncs(), db.statistics());
@@ -212,13 +164,13 @@ fn with_flush_what_was_flushed_survives_and_a_write_can_ask_for_more() {
 fn an_interval_passes_and_a_write_is_durable() {
     let objects = MemoryObjects::new();
     let cluster = Cluster::start(64 << 20);
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let interval = Syncing::Interval(Duration::from_millis(5));
     let db = process.open(options(&of_objects(&objects.handle()), interval));
     db.put(b"a", b"").unwrap();
     crate::common::eventually("the log is shipped", || db.statistics().log.records > 0);
     process.kill(db);
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let db = process.open(options(&of_objects(&objects.handle()), interval));
     assert!(db.get(b"a").unwrap().is_some());
 }
@@ -229,7 +181,7 @@ fn a_failed_sync_is_not_believed_until_the_log_is_begun_anew() {
         let disk = SimDisk::new();
         let handle = disk.handle();
         let cluster = Cluster::start(64 << 20);
-        let process = Process::start(&cluster);
+        let process = Process::start([&cluster]);
         let storage = of_disk(&handle, 1);
         let db = process.open(Options { background_threads: 0, ..options(&storage, syncing) });
         db.put(b"a", b"").unwrap();
@@ -253,7 +205,7 @@ fn a_failed_sync_is_not_believed_until_the_log_is_begun_anew() {
         process.kill(db);
         disk.lose_power(&mut Random::seeded(1));
         let (cluster, storage) = (Cluster::start(64 << 20), of_disk(&disk.handle(), 2));
-        let process = Process::start(&cluster);
+        let process = Process::start([&cluster]);
         let db = process.open(options(&storage, syncing));
         let found = [b"a", b"b", b"c", b"d", b"e"].map(|key| db.get(key).unwrap().is_some());
         assert_eq!(found, [true, true, false, true, true], "{:?}", db.recovery());
@@ -266,7 +218,7 @@ fn background_work_waits_for_storage_and_goes_on() {
     let disk = SimDisk::new();
     let handle = disk.handle();
     let cluster = Cluster::start(64 << 20);
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let storage = of_disk(&handle, 1);
     let db = process.open(options(&storage, Syncing::Flush));
     (0..8).for_each(|step| handle.fail_at(handle.steps() + step, DiskFault::Refused(ErrorKind::Full)));
@@ -284,7 +236,7 @@ fn background_work_waits_for_storage_and_goes_on() {
     crate::common::eventually("flushes go on", || db.flush().is_ok());
     process.kill(db);
     let cluster = Cluster::start(64 << 20);
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let storage = of_disk(&disk.handle(), 2);
     let db = process.open(options(&storage, Syncing::Flush));
     (0..=written).for_each(|number| assert!(db.get(&key(number)).unwrap().is_some(), "{number}"));
@@ -304,7 +256,7 @@ fn storage_lags_behind_and_memory_keeps_what_it_names() {
         let listed = objects.list(None).unwrap();
         listed.iter().filter(|object| object.name.as_str().contains("/segment/")).count()
     };
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let db = process.open(usual());
     let (mut random, mut model) = (Random::seeded(1), Model::new());
     // Until so many memtables are flushed.
@@ -316,6 +268,7 @@ fn storage_lags_behind_and_memory_keeps_what_it_names() {
     };
     fill(&db, &mut model, 3);
     assert_eq!(of_segments(), 0, "the log has it");
+    assert!(db.statistics().log.lag_bytes > 0);
     fill(&db, &mut model, 5);
     let first = of_segments();
     assert!(first > 0);
@@ -325,7 +278,7 @@ fn storage_lags_behind_and_memory_keeps_what_it_names() {
     assert_eq!(of_segments(), first);
     process.kill(db);
 
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let db = process.open(usual());
     let recovery = db.recovery().unwrap();
     assert!(recovery.segments_held > 0 && recovery.segments_loaded == 0, "memory has what storage names: {recovery:?}");
@@ -337,7 +290,8 @@ fn storage_lags_behind_and_memory_keeps_what_it_names() {
     let db = process.open(usual());
     assert_eq!(contents(&db), model);
     db.flush().unwrap();
-    let log_bytes = db.statistics().log.bytes;
+    let LogStatistics { bytes: log_bytes, lag_bytes, .. } = db.statistics().log;
+    assert_eq!(lag_bytes, 0);
     process.kill(db);
     let process = Process::with_empty_memory();
     let db = process.open(usual());
@@ -352,7 +306,7 @@ fn a_commit_whose_reply_is_lost_is_recognised() {
             let objects = MemoryObjects::new();
             let handle = objects.handle();
             let cluster = Cluster::start(64 << 20);
-            let process = Process::start(&cluster);
+            let process = Process::start([&cluster]);
             let storage = of_objects(&handle);
             let db = process.open(options(&storage, Syncing::Flush));
             db.put(b"a", b"1").unwrap();
@@ -381,7 +335,7 @@ fn who_was_taken_over_is_fenced_by_storage_alone() {
             };
             // The nodes know nothing of each other.
             let (first, second) = (Cluster::start(64 << 20), Cluster::start(64 << 20));
-            let (old, new) = (Process::start(&first), Process::start(&second));
+            let (old, new) = (Process::start([&first]), Process::start([&second]));
             let db = old.open(options(&storage(1), syncing));
             db.put(b"a", b"old").unwrap();
             db.flush().unwrap();
@@ -437,7 +391,7 @@ fn who_stood_still_in_a_commit_takes_nothing_away_from_its_successor() {
 #[test]
 fn bounds_that_moved_and_checkpoints_work_on_storage() {
     let objects = MemoryObjects::new();
-    let (mut random, mut model) = (Random::seeded(3), BTreeMap::new());
+    let (mut random, mut model) = (Random::seeded(3), Model::new());
     for _ in 0..4 {
         let process = Process::with_empty_memory();
         let db = process.open(four_shards(options(&of_objects(&objects.handle()), Syncing::Sync)));
@@ -463,7 +417,7 @@ fn bounds_that_moved_and_checkpoints_work_on_storage() {
 #[test]
 fn what_cannot_be_is_refused() {
     let cluster = Cluster::start(64 << 20);
-    let process = Process::start(&cluster);
+    let process = Process::start([&cluster]);
     let objects = MemoryObjects::new();
     let storage = of_objects(&objects.handle());
     let kind = |options| process.try_open(options).map(|_| ()).unwrap_err().kind();
@@ -477,18 +431,18 @@ fn what_cannot_be_is_refused() {
     let db = process.open(usual());
     assert_eq!(kind(Options { error_if_exists: true, ..usual() }), ErrorKind::AlreadyExists);
     assert_eq!(kind(Options { shards: 3, ..usual() }), ErrorKind::Invalid);
-    let second = Process::start(&cluster);
+    let second = Process::start([&cluster]);
     assert_eq!(second.try_open(usual()).map(|_| ()).unwrap_err().kind(), ErrorKind::Busy);
     assert_eq!(Db::options_of_stored(&storage, "db").unwrap().shards, 1);
-    let clients = std::slice::from_ref(second.client());
+    let clients = &second.clients;
     assert_eq!(Db::destroy_stored(&storage, clients, "db").unwrap_err().kind(), ErrorKind::Busy);
     db.close().unwrap();
     Db::destroy_stored(&storage, clients, "db").unwrap();
     assert_eq!(Db::destroy_stored(&storage, clients, "db").unwrap_err().kind(), ErrorKind::NotFound);
     // Whoever drops it need not have had it open.
     process.open(usual()).close().unwrap();
-    let third = Process::start(&cluster);
-    Db::destroy_stored(&storage, std::slice::from_ref(third.client()), "db").unwrap();
+    let third = Process::start([&cluster]);
+    Db::destroy_stored(&storage, &third.clients, "db").unwrap();
     let db = process.open(usual());
     assert!(contents(&db).is_empty());
     // A database of the same name without storage is another one.
@@ -533,7 +487,7 @@ fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
             false => of_objects(&objects.handle()),
         };
         let cluster = Cluster::start(64 << 20);
-        let process = Process::start(&cluster);
+        let process = Process::start([&cluster]);
         let db = process.open(options(&storage(1), Syncing::Sync));
         db.put(b"a", b"value").unwrap();
         db.close().unwrap();
@@ -550,7 +504,7 @@ fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
         };
         (7..9).for_each(left);
         assert!(bytes_left() > 2000);
-        let process = Process::start(&cluster);
+        let process = Process::start([&cluster]);
         let db = process.open(Options { background_threads: 0, ..options(&storage(4), Syncing::Sync) });
         assert_eq!(db.get(b"a").unwrap().as_deref(), Some(&b"value"[..]));
         while db.run_background_step() {}
@@ -558,7 +512,7 @@ fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
         db.close().unwrap();
         drop(db);
         left(9);
-        Db::destroy_stored(&storage(5), std::slice::from_ref(process.client()), "db").unwrap();
+        Db::destroy_stored(&storage(5), &process.clients, "db").unwrap();
         assert!(bytes_left() < 200, "on disk: {on_disk}, {} bytes", bytes_left());
     }
 }

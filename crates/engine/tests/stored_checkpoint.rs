@@ -1,18 +1,14 @@
 //! Checkpoints in storage: that they stay as they were, and what is made of them.
 
-use crate::common::stored::{Process, four_shards, of_objects, options};
+use crate::common::model::{Model, contents, key};
+use crate::common::process::Process;
+use crate::common::stored::{four_shards, of_objects, options};
 use crate::common::{SetWhenDropped, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{BackupSummary, Db, Error, Options, Storage, Syncing, WriteBatch};
 use forebay_storage::{MemoryObjects, ObjectStorage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn key(number: u64) -> Vec<u8> {
-    format!("{number:05}").into_bytes()
-}
 
 /// Sets some of the keys, and deletes others.
 fn change(db: &Db, model: &mut Model, round: u8) {
@@ -28,21 +24,10 @@ fn change(db: &Db, model: &mut Model, round: u8) {
     }
 }
 
-fn contents(db: &Db) -> Model {
-    let mut iterator = db.iter().unwrap();
-    let mut found = Model::new();
-    iterator.seek_to_first().unwrap();
-    while iterator.valid() {
-        found.insert(iterator.key().to_vec(), iterator.value().to_vec());
-        iterator.next().unwrap();
-    }
-    found
-}
-
 /// What a checkpoint holds for a process that has nothing but the storage.
 fn at(storage: &Storage, checkpoint: &str) -> Result<Model, Error> {
     let process = Process::with_empty_memory();
-    let clients = std::slice::from_ref(process.client());
+    let clients = &process.clients;
     let db = Db::open_checkpoint(clients, options(storage, Syncing::Sync), checkpoint)?;
     let found = contents(&db);
     let some = found.keys().next_back().cloned().unwrap_or_default();

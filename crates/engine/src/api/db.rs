@@ -635,7 +635,10 @@ impl Db {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics::default();
-        self.shards().iter().for_each(|shard| statistics.add_tree(&shard.tree));
+        for shard in self.shards() {
+            statistics.add_tree(&shard.tree);
+            statistics.log.lag_bytes += shard.lag_bytes();
+        }
         // Those that came later are copies' places as well.
         let nodes = self.inner.copied.as_ref().map(|copied| copied.places.nodes());
         nodes.as_ref().unwrap_or(&self.inner.nodes).iter().for_each(|node| statistics.add_node(node));

@@ -89,6 +89,8 @@ pub struct LogStatistics {
     pub records: u64,
     /// Writers that waited while another one shipped.
     pub waits: u64,
+    /// Bytes of memtables that were flushed, and whose tables storage does not have yet.
+    pub lag_bytes: u64,
 }
 
 /// What a writer waits for.

@@ -5,6 +5,7 @@ use crate::durable::storage_log::StorageLog;
 use crate::plan::lag::Lag;
 use crate::remote::segment::Segment;
 use crate::terms::Result;
+use crate::work::room::is_short;
 use crate::work::shard::Shard;
 use std::sync::Arc;
 
@@ -40,15 +41,15 @@ impl Shard {
     pub(super) fn record_when_due(&self, log: &StorageLog, shard: usize) -> bool {
         // Without threads, this step may be taken by whoever waits for storage.
         let Some(recorded) = self.lagging().filter(|recorded| !recorded.is_catching_up()) else { return false };
-        let (may_try, is_short) = {
+        let (may_try, is_memory_short) = {
             let state = self.lock();
-            (state.may_record(self.tree.options.clock.now()), !state.room().is_plenty())
+            (state.may_record(self.tree.options.clock.now()), is_short(state.room()))
         };
         let installed = Arc::clone(&self.tree.view.load().version);
         let lag = Lag {
             flushed_bytes: recorded.flushed_bytes(),
             held_bytes: recorded.held_bytes(&installed),
-            is_memory_short: is_short,
+            is_memory_short,
             holds_log: log.waits_for_record(shard, installed.version.last_sequence()),
         };
         drop(installed);

@@ -22,6 +22,11 @@ const fn step_bytes(options: &Options) -> u64 {
     bytes + bytes / 4
 }
 
+/// Whether the shard, or another one of the database, wants memory that may come back.
+pub(super) fn is_short(room: Room) -> bool {
+    !room.is_plenty() || room.is_wanted
+}
+
 impl Shard {
     /// Lets go of a reserve memtable, which a writer found that does not only delete.
     ///
@@ -43,7 +48,7 @@ impl Shard {
         if before.memtables >= MEASURE_BELOW && !before.is_wanted && !is_pooled {
             return;
         }
-        if self.is_room_short(before) {
+        if is_short(before) {
             self.tree.remote.give_back();
         }
         if let Some(room) = self.ask_for_room() {
@@ -83,13 +88,9 @@ impl Shard {
     pub(crate) fn watch_room(&self) {
         let (room, now) = (self.lock().room(), self.tree.options.clock.now());
         let is_stale = self.common.ledger().is_stale(self.holder, POOL_INTERVAL, now);
-        if is_stale || self.is_room_short(room) {
+        if is_stale || is_short(room) {
             self.measure_room();
         }
-    }
-
-    fn is_room_short(&self, room: Room) -> bool {
-        !room.is_plenty() || room.is_wanted
     }
 
     /// Lets go of the memory that was held for one flush. False when there was none.

@@ -491,7 +491,7 @@ impl Shard {
             sealed: &sealed,
             active: active.end().map_or(active.options().capacity_bytes as u64, |_| active.reserved_bytes()),
             written: active.reserved_bytes(),
-            unrecorded: self.lagging().map_or(0, Recorded::flushed_bytes),
+            unrecorded: self.lag_bytes(),
             near,
             now: self.tree.options.clock.now(),
         };
@@ -548,6 +548,11 @@ impl Shard {
         self.lock().committed(!flushed.is_empty());
         self.notify();
         Ok(())
+    }
+
+    /// Bytes of memtables that were flushed, and whose tables storage does not have yet.
+    pub(crate) fn lag_bytes(&self) -> u64 {
+        self.lagging().map_or(0, Recorded::flushed_bytes)
     }
 
     /// What storage has of the versions, if it lags behind.

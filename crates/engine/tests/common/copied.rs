@@ -1,18 +1,15 @@
 //! Databases with several copies in memory, whose nodes and processes are lost.
 
+use super::model::{Model, contents, write};
+use super::process::Process;
 use super::{Cluster, eventually, small_options};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Options, Replication, ShardBounds, Storage, StorageOptions, WriteBatch};
+use forebay_engine::{Durability, Options, Replication, ShardBounds, Storage, StorageOptions};
 use forebay_env::Random;
-use forebay_fabric::Link;
-use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::{Job, JobError, JobMemory, JobRunner};
 use forebay_proto::job_kind;
 use forebay_table::job::CompactionResult;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub fn register() -> Storage {
     Storage::open("memory:", StorageOptions::default()).unwrap()
@@ -34,77 +31,6 @@ pub fn sharded(register: &Storage, copies: usize) -> Options {
 
 pub fn start(nodes: usize) -> Vec<Cluster> {
     (0..nodes).map(|_| Cluster::start(64 << 20)).collect()
-}
-
-/// A process: what ends when it is killed.
-pub struct Process {
-    pub links: Vec<Arc<dyn Link>>,
-    pub clients: Vec<Arc<MemoryClient>>,
-}
-
-impl Process {
-    pub fn start<'a>(nodes: impl IntoIterator<Item = &'a Cluster>) -> Self {
-        let links: Vec<_> = nodes.into_iter().map(Cluster::connect).collect();
-        let client = |link: &Arc<dyn Link>| {
-            MemoryClient::connect(Arc::clone(link), "process", ClientOptions::default()).unwrap()
-        };
-        Self { clients: links.iter().map(client).collect(), links }
-    }
-
-    pub fn open(&self, options: Options) -> Db {
-        self.try_open(options).unwrap()
-    }
-
-    pub fn try_open(&self, options: Options) -> Result<Db, forebay_engine::Error> {
-        Db::open(&self.clients, options)
-    }
-
-    pub fn kill(self, db: Db) {
-        self.links.iter().for_each(|link| link.close());
-        drop(db);
-    }
-}
-
-pub fn contents(db: &Db) -> Model {
-    let mut entries = db.iter().unwrap();
-    entries.seek_to_first().unwrap();
-    let mut contents = BTreeMap::new();
-    while entries.valid() {
-        contents.insert(entries.key().to_vec(), entries.value().to_vec());
-        entries.next().unwrap();
-    }
-    contents
-}
-
-pub fn key(number: u64) -> Vec<u8> {
-    format!("{number:05}").into_bytes()
-}
-
-/// Writes, also to a model.
-pub fn write(db: &Db, model: &mut Model, random: &mut Random, writes: u64) {
-    for _ in 0..writes {
-        let at = random.below(2000);
-        match random.below(8) {
-            0 => {
-                db.delete(&key(at)).unwrap();
-                model.remove(&key(at));
-            }
-            1 => {
-                let mut batch = WriteBatch::new();
-                for number in at..at + random.below(30) {
-                    let value = vec![random.below(256) as u8; random.below(300) as usize];
-                    batch.put(&key(number), &value);
-                    model.insert(key(number), value);
-                }
-                db.write(&batch).unwrap();
-            }
-            _ => {
-                let value = vec![random.below(256) as u8; random.below(300) as usize];
-                db.put(&key(at), &value).unwrap();
-                model.insert(key(at), value);
-            }
-        }
-    }
 }
 
 /// A process after the other writes, loses nodes and is killed, and finds what was acknowledged. All on one thread but for

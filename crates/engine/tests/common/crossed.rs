@@ -1,13 +1,14 @@
 //! Batches that cross shards whose logs are in memory, while processes are killed.
 
-use super::copied::{Process, contents, register};
+use super::copied::register;
+use super::model::contents;
+use super::process::Process;
 use super::{Cluster, small_options};
 use forebay_engine::{Db, Durability, Error, Options, ShardBounds, Storage, WriteBatch};
 use forebay_fabric::Link;
 use forebay_fabric::sim::{SimNetwork, SimOptions, Time};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::{Handle, MemoryNode};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const SHARDS: usize = 3;
@@ -57,7 +58,7 @@ impl Written {
 
     /// Each batch is there as a whole or not at all, and is if it was acknowledged.
     fn check(&self, db: &Db, context: &str) {
-        let found: BTreeMap<_, _> = contents(db);
+        let found = contents(db);
         for (name, shards) in &self.batches {
             let there = shards.iter().filter(|shard| found.contains_key(&key(**shard, name))).count();
             assert!(there == 0 || there == shards.len(), "{context}: {there} of {} parts of {name}", shards.len());

@@ -1,6 +1,7 @@
 //! Flips bits of a small database in storage, one at a time, and looks at what is read then.
 
-use super::stored::{Process, of_disk, of_objects, options};
+use super::process::Process;
+use super::stored::{of_disk, of_objects, options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch};
 use forebay_env::thread::run_all;

@@ -15,6 +15,8 @@ use std::time::Duration;
 pub mod copied;
 pub mod crossed;
 pub mod flips;
+pub mod model;
+pub mod process;
 pub mod stored;
 
 pub struct Cluster {

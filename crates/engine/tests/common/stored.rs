@@ -1,57 +1,14 @@
 //! Databases on storage that fails, and processes that end at any moment.
 
+use super::model::{Model, contents};
+use super::process::Process;
 use super::{Cluster, small_options};
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, Error, Options, ShardBounds, Storage, StorageOptions, Syncing, WriteBatch};
+use forebay_engine::{Db, Durability, Options, ShardBounds, Storage, StorageOptions, Syncing, WriteBatch};
 use forebay_env::Random;
-use forebay_fabric::Link;
-use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_storage::{DiskFault, FileLogOptions, MemoryObjects, ObjectFault, SimDisk};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A process: what ends when it is killed.
-pub struct Process {
-    link: Arc<dyn Link>,
-    client: Arc<MemoryClient>,
-    /// A memory node of its own.
-    #[allow(dead_code)]
-    cluster: Option<Cluster>,
-}
-
-impl Process {
-    pub fn start(cluster: &Cluster) -> Self {
-        let link = cluster.connect();
-        let client = MemoryClient::connect(Arc::clone(&link), "process", ClientOptions::default()).unwrap();
-        Self { link, client, cluster: None }
-    }
-
-    /// A process with a memory node of its own, which is empty.
-    pub fn with_empty_memory() -> Self {
-        let cluster = Cluster::start(64 << 20);
-        let mut process = Self::start(&cluster);
-        process.cluster = Some(cluster);
-        process
-    }
-
-    pub fn client(&self) -> &Arc<MemoryClient> {
-        &self.client
-    }
-
-    pub fn try_open(&self, options: Options) -> Result<Db, Error> {
-        Db::open(std::slice::from_ref(&self.client), options)
-    }
-
-    pub fn open(&self, options: Options) -> Db {
-        self.try_open(options).unwrap()
-    }
-
-    pub fn kill(self, db: Db) {
-        self.link.close();
-        drop(db);
-    }
-}
 
 pub fn options(storage: &Storage, syncing: Syncing) -> Options {
     Options {
@@ -129,8 +86,6 @@ impl Place {
     }
 }
 
-type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
-
 /// Keys and values of one write.
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -152,18 +107,11 @@ impl History {
         let counter = db.get(COUNTER).unwrap().map_or(0, |value| u64::from_le_bytes(value[..8].try_into().unwrap()));
         assert!(counter >= self.durable, "{what}: write {} was durable, and {counter} is the last", self.durable);
         self.writes.retain(|(number, _)| *number <= counter);
-        let mut expected = Contents::new();
+        let mut expected = Model::new();
         for (key, value) in self.writes.iter().flat_map(|(_, records)| records) {
             expected.insert(key.clone(), value.clone());
         }
-        let mut found = Contents::new();
-        let mut entries = db.iter().unwrap();
-        entries.seek_to_first().unwrap();
-        while entries.valid() {
-            found.insert(entries.key().to_vec(), entries.value().to_vec());
-            entries.next().unwrap();
-        }
-        assert!(found == expected, "{what}: what is there is not what was written up to write {counter}");
+        assert!(contents(db) == expected, "{what}: what is there is not what was written up to write {counter}");
         self.durable = counter;
     }
 }
@@ -193,7 +141,7 @@ pub fn torture(seed: u64) {
             if random.one_in(1, 4) {
                 place.fail(100, &mut random);
             }
-            let process = Process::start(&cluster);
+            let process = Process::start([&cluster]);
             let storage = place.storage(random.word());
             let takeover = random.one_in(1, 2);
             let storage_lag_memtables = random.below(3) as usize;
