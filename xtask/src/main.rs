@@ -16,6 +16,7 @@
 //! - [`redis_clients`]: clients of Redis in several languages.
 //! - [`azure`]: storage in Azure.
 //! - [`setup`]: what the machine needs.
+//! - [`programs`]: the programs of tests, several at a time.
 //! - [`costs`]: which step of `cargo xtask test`, and which program of tests, took how long; it is told at the end.
 //! - [`scratch`]: the folder for temporary files, in which a run may leave nothing.
 //!
@@ -32,6 +33,7 @@ mod command;
 mod costs;
 mod outcome;
 mod package;
+mod programs;
 mod redis_clients;
 mod rules;
 mod scratch;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Its path is short: a socket's has at most 107 bytes.
-    pub(crate) fn new() -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("forebay-run-{}", std::process::id()));
+    /// A folder for `what`. Its path is short: a socket's has at most 107 bytes.
+    pub(crate) fn new(what: &str) -> Result<Self, Failure> {
+        let path = std::env::temp_dir().join(format!("forebay-{what}-{}", std::process::id()));
         std::fs::create_dir_all(&path)
             .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", path.display())))?;
         Ok(Self(path))
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn what_is_left_is_named() {
-        let scratch = Scratch::new().unwrap_or_else(|_| panic!("a folder can be made"));
+        let scratch = Scratch::new("left").unwrap_or_else(|_| panic!("a folder can be made"));
         assert!(scratch.check().is_ok());
         std::fs::write(scratch.path().join("forebay-socket"), "").unwrap();
         let Err(Failure::Failed(message)) = scratch.check() else { panic!("nothing was found") };

@@ -1,0 +1,125 @@
+//! The programs of tests, several at a time.
+//!
+//! Cargo runs one after the other, and leaves cores idle while one waits for its last test, or for servers to start. Here
+//! each worker takes the next program when its last one has ended. What a program wrote is shown in one piece.
+
+use crate::command::Workspace;
+use crate::{Failure, Outcome};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A program that runs tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    name: String,
+    path: PathBuf,
+}
+
+/// What has become of one.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) name: String,
+    pub(crate) time: Duration,
+    /// Why it failed, if it did.
+    failed: Option<String>,
+}
+
+impl Program {
+    /// The program that a line of `cargo test --no-run` announces.
+    pub(crate) fn announced(line: &str) -> Option<Self> {
+        let (source, path) = line.trim_start().strip_prefix("Executable ")?.strip_suffix(')')?.split_once(" (")?;
+        // A program's file has its target's name, and a hash; that of a library or binary its package's, nearly.
+        let file = path.rsplit('/').next()?;
+        let target = file.rsplit_once('-').map_or(file, |(target, _)| target);
+        let kind = source.strip_prefix("unittests ").map_or("integration", |_| "unit");
+        Some(Self { name: format!("{target}, {kind}"), path: path.into() })
+    }
+
+    /// Runs it in the repository's folder. What it writes goes to a file in `folder` first: processes that it leaves behind may
+    /// keep that open, and hold up nobody.
+    fn run(&self, workspace: &Workspace, threads: usize, folder: &Path) -> Ended {
+        let start = Instant::now();
+        let written = folder.join(self.path.file_name().unwrap_or_default());
+        let step = workspace.program(workspace.root().join(&self.path));
+        let step = step.environment("RUST_TEST_THREADS", threads.to_string());
+        let status = File::create(&written).and_then(|file| step.write_to(file));
+        let time = start.elapsed();
+        let failed = match status {
+            Ok(status) => (!status.success()).then(|| status.to_string()),
+            Err(error) => Some(format!("cannot be started: {error}")),
+        };
+        let mut out = std::io::stdout().lock();
+        let how = failed.as_deref().unwrap_or("passed");
+        let _ = writeln!(out, "\n==> {}: {how} after {:.1} s", self.name, time.as_secs_f64());
+        let _ = out.write_all(&std::fs::read(&written).unwrap_or_default());
+        let _ = std::fs::remove_file(&written);
+        Ended { name: self.name.clone(), time, failed }
+    }
+}
+
+/// Runs all of them: as many at a time, with as many threads each, as there are cores. Many tests wait for processes, for the
+/// disk, or for time to pass.
+pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) -> Vec<Ended> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut ended = Vec::new();
+        while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            ended.push(program.run(workspace, cores, folder));
+        }
+        ended
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
+    })
+}
+
+/// Names those that failed.
+pub(crate) fn outcome(announced: &[Program], ended: &[Ended]) -> Outcome {
+    let failed: Vec<_> =
+        ended.iter().filter_map(|ended| Some(format!("{} ({})", ended.name, ended.failed.as_deref()?))).collect();
+    let problem = if announced.is_empty() {
+        "cargo announced no program of tests"
+    } else if ended.len() < announced.len() {
+        "not all programs of tests were run"
+    } else if !failed.is_empty() {
+        &format!("tests failed: {}", failed.join(", "))
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Failed(problem.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn programs_are_told_apart_by_what_cargo_says() {
+        let name = |line| Program::announced(line).map(|program| program.name);
+        let unit = "  Executable unittests src/lib.rs (target/debug/deps/forebay_tree-0123456789abcdef)";
+        assert_eq!(name(unit).as_deref(), Some("forebay_tree, unit"));
+        let other = "  Executable tests/counts.rs (target/debug/deps/counts-0123456789abcdef)";
+        assert_eq!(name(other).as_deref(), Some("counts, integration"));
+        assert_eq!(name("   Compiling forebay-tree v0.1.0 (/a/b)"), None);
+    }
+
+    #[test]
+    fn all_run_and_failures_are_named() {
+        let scratch = Scratch::new("programs").unwrap_or_else(|_| panic!("a folder can be made"));
+        let program = |name: &str, path: &str| Program { name: name.into(), path: path.into() };
+        let programs = [program("passes", "/bin/true"), program("fails", "/bin/false"), program("lacks", "/nowhere")];
+        let workspace = Workspace::at(crate::root());
+        let ended = run(&workspace, &programs, scratch.path());
+        let Err(Failure::Failed(problem)) = outcome(&programs, &ended) else { panic!("two fail") };
+        assert!(problem.contains("fails") && problem.contains("lacks") && !problem.contains("passes"), "{problem}");
+        assert!(scratch.check().is_ok());
+        assert!(outcome(&programs, &ended[..2]).is_err() && outcome(&[], &[]).is_err());
+        assert!(outcome(&programs[..1], &run(&workspace, &programs[..1], scratch.path())).is_ok());
+    }
+}
