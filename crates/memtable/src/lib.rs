@@ -53,8 +53,8 @@
 //!
 //! ```text
 //! cargo test -p forebay-memtable
-//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p forebay-memtable --release --test loom
-//! RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p forebay-memtable --release --test shuttle
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p forebay-memtable --test loom
+//! RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p forebay-memtable --test shuttle
 //! cargo xtask miri
 //! cargo xtask miri-seeds
 //! cargo run -p forebay-memtable --release --example insert_rate

@@ -4,7 +4,7 @@
 //! The model's main thread only starts and joins threads. loom does not explore that a new thread runs before the next
 //! step of the main thread (a planted bug that was not found revealed this).
 //!
-//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p forebay-memtable --release --test loom`
+//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p forebay-memtable --test loom`
 
 #![cfg(loom)]
 

@@ -1,6 +1,6 @@
 //! The whole write path, memtable and all, under sampled schedules with switches in the middle.
 //!
-//! `RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p forebay-memtable --release --test shuttle`
+//! `RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p forebay-memtable --test shuttle`
 
 #![cfg(shuttle)]
 
