@@ -61,7 +61,7 @@ impl Session {
         let jobs = callers(Traffic::Background, options.job_reply_bytes);
         let callers = callers(Traffic::Background, REPLY_BYTES);
         let now = options.clock.now();
-        let opened = callers.call(&call, Style::Poll, options.timeout)?;
+        let opened = callers.call(&call, Style::Poll, options.timeout).map_err(not_ready)?;
         if opened.extents > MAX_EXTENTS {
             let found = opened.extents.into();
             return Err(DecodeError::BadValue { what: "the node's number of extents", found }.into());
@@ -374,5 +374,30 @@ pub struct ReadGuard {
 impl Drop for ReadGuard {
     fn drop(&mut self) {
         self.session.reading.end(self.epoch);
+    }
+}
+
+/// Says of a first call that was not answered in time what it may be.
+fn not_ready(error: Error) -> Error {
+    let kind = error.kind();
+    let Error::Fabric(forebay_fabric::Error::TimedOut(timeout)) = error else { return error };
+    let message = format!(
+        "the memory node opened no session within {timeout:?}: it answers once it has said `ready`, which takes longer the more memory it offers"
+    );
+    Error::Unreachable { kind, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_fabric::inprocess;
+
+    #[test]
+    fn a_node_that_is_not_ready_is_told_from_others() {
+        let (_listener, connector) = inprocess::listen(1).unwrap();
+        let options = ClientOptions { timeout: Duration::from_millis(1), ..ClientOptions::default() };
+        let error = Session::open(connector.connect().unwrap(), "early", options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(error.to_string().contains("`ready`"), "{error}");
     }
 }
