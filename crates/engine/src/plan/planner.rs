@@ -45,8 +45,6 @@ const PATIENCE_NANOS: u64 = 500_000_000;
 /// The same while databases are to give memory back to others: the node's lease, by default, after which whoever has not
 /// done so cannot.
 const PATIENCE_WHEN_CALLED_NANOS: u64 = 10_000_000_000;
-/// How often background work must have looked in vain meanwhile. Where it gets no processor, nor does what may return memory.
-const PATIENCE_LOOKS: u32 = 4;
 /// Compactions that are asked for before it is clear that none fits.
 const MOST_ASKED: usize = 16;
 
@@ -139,15 +137,6 @@ pub(crate) enum Admission {
     Refuse(Error),
 }
 
-/// What may return memory was looked for in vain.
-#[derive(Debug, Clone, Copy)]
-struct Stuck {
-    /// At first then.
-    since: u64,
-    /// So often.
-    looks: u32,
-}
-
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Planner {
@@ -170,8 +159,8 @@ pub(crate) struct Planner {
     /// Bytes that the last flush took for an index, for 1,024 bytes of records. Where records get smaller, the first
     /// index over them takes more than was reserved: then it takes from the reserve.
     index_share: Option<u64>,
-    /// Memory is short, and nothing was found that may return some.
-    stuck: Option<Stuck>,
+    /// Since when memory is short and nothing was found that may return some.
+    stuck_since: Option<u64>,
     /// Memory is called back that one database has lent to another, as far as this was seen.
     is_called: bool,
     /// Tables whose compaction the ledger has no memory for, until some is returned.
@@ -231,8 +220,9 @@ impl Planner {
     /// Whether memory is short, and for a while nothing was found that may return some.
     fn is_stuck(&self, now: u64) -> bool {
         let patience = if self.is_called { PATIENCE_WHEN_CALLED_NANOS } else { PATIENCE_NANOS };
-        let is_over = |stuck: Stuck| now.saturating_sub(stuck.since) >= patience && stuck.looks >= PATIENCE_LOOKS;
-        self.is_short() && !self.recording && self.stuck.is_some_and(is_over)
+        self.is_short()
+            && !self.recording
+            && self.stuck_since.is_some_and(|since| now.saturating_sub(since) >= patience)
     }
 
     /// Why a writer is refused: for a while nothing was found that may return memory, nor is anything under way that
@@ -279,7 +269,7 @@ impl Planner {
         }
         self.returns = returns;
         if ledger.is_at_work(scene.holder) || was_none && !self.room.is_none() {
-            self.stuck = None;
+            self.stuck_since = None;
         }
     }
 
@@ -341,7 +331,7 @@ impl Planner {
         self.storage = None;
         self.full = None;
         self.flush_again_at = None;
-        self.stuck = None;
+        self.stuck_since = None;
         self.failed.clear();
         self.denied.clear();
         self.retries = 0;
@@ -410,7 +400,7 @@ impl Planner {
         if has_them {
             self.unrecorded = None;
             self.record_again_at = 0;
-            self.stuck = None;
+            self.stuck_since = None;
         }
     }
 
@@ -592,8 +582,7 @@ impl Planner {
 
     fn found_nothing(&mut self, now: u64) {
         if self.is_short() {
-            let stuck = self.stuck.get_or_insert(Stuck { since: now, looks: 0 });
-            stuck.looks = stuck.looks.saturating_add(1);
+            self.stuck_since.get_or_insert(now);
         }
     }
 }
