@@ -66,8 +66,12 @@ impl Workspace {
 /// What the caller's environment asks for, but at most [`MAX_JOBS`] and no more than there are cores.
 fn jobs() -> usize {
     let wanted = std::env::var("CARGO_BUILD_JOBS").ok().and_then(|text| text.parse().ok()).unwrap_or(MAX_JOBS);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    wanted.clamp(1, MAX_JOBS.min(cores))
+    wanted.clamp(1, MAX_JOBS.min(cores()))
+}
+
+/// How many cores there are for this program.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A program to run.

@@ -3,7 +3,7 @@
 //! Cargo runs one after the other, and leaves cores idle while one waits for its last test, or for servers to start. Here
 //! each worker takes the next program when its last one has ended. What a program wrote is shown in one piece.
 
-use crate::command::Workspace;
+use crate::command::{Workspace, cores};
 use crate::{Failure, Outcome};
 use std::fs::File;
 use std::io::Write;
@@ -63,7 +63,7 @@ impl Program {
 /// Runs all of them: as many at a time, with as many threads each, as there are cores. Many tests wait for processes, for the
 /// disk, or for time to pass.
 pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) -> Vec<Ended> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores();
     let next = AtomicUsize::new(0);
     let work = || {
         let mut ended = Vec::new();

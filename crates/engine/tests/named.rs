@@ -34,7 +34,7 @@ fn a_database_is_there_after_it_was_closed() {
         let options = Options { compaction_place: place, ..named("db") };
         for round in 0..4 {
             let process = Process::start([&cluster]);
-            let db = process.try_open(options.clone()).unwrap();
+            let db = process.open(options.clone());
             check(&db, 0..round * 1000);
             fill(&db, round * 1000..(round + 1) * 1000);
             db.close().unwrap();
@@ -57,7 +57,7 @@ fn closing_says_what_could_not_be_flushed() {
     for (lost, flushed_first) in [(false, true), (true, false)] {
         let cluster = Cluster::start(64 << 20);
         let process = Process::start([&cluster]);
-        let db = process.try_open(options.clone()).unwrap();
+        let db = process.open(options.clone());
         fill(&db, 0..100);
         if flushed_first {
             db.flush().unwrap();
@@ -68,7 +68,7 @@ fn closing_says_what_could_not_be_flushed() {
         db.close().unwrap();
         drop((db, process));
         let process = Process::start([&cluster]);
-        let db = process.try_open(Options { takeover: true, ..options.clone() }).unwrap();
+        let db = process.open(Options { takeover: true, ..options.clone() });
         assert_eq!(db.get(&key(99)).unwrap().is_none(), lost);
     }
 }
@@ -80,7 +80,7 @@ fn what_was_flushed_is_there_after_a_kill() {
         let options = Options { compaction_place: place, ..named("db") };
         for round in 0..4 {
             let process = Process::start([&cluster]);
-            let db = process.try_open(options.clone()).unwrap();
+            let db = process.open(options.clone());
             check(&db, 0..round * 1000);
             assert_eq!(db.get(&key(1_000_000 + round)).unwrap(), None);
             fill(&db, round * 1000..(round + 1) * 1000);
@@ -89,7 +89,7 @@ fn what_was_flushed_is_there_after_a_kill() {
             process.kill(db);
         }
         let process = Process::start([&cluster]);
-        let db = process.try_open(options).unwrap();
+        let db = process.open(options);
         check(&db, 0..4000);
         db.compact_range(None, None).unwrap();
         check(&db, 0..4000);
@@ -109,25 +109,25 @@ fn options_say_what_is_opened() {
     let process = Process::start([&cluster]);
     let kind = |options: Options| process.try_open(options).unwrap_err().kind();
     assert_eq!(kind(Options { create_if_missing: false, ..named("db") }), ErrorKind::NotFound);
-    process.try_open(Options { error_if_exists: true, ..named("db") }).unwrap().close().unwrap();
+    process.open(Options { error_if_exists: true, ..named("db") }).close().unwrap();
     assert_eq!(kind(Options { error_if_exists: true, ..named("db") }), ErrorKind::AlreadyExists);
     assert_eq!(kind(Options { key_order: KeyOrder::ReverseBytewise, ..named("db") }), ErrorKind::Invalid);
     assert_eq!(kind(named("no slash/")), ErrorKind::Invalid);
     assert_eq!(Db::destroy(&process.clients, "other").unwrap_err().kind(), ErrorKind::NotFound);
-    process.try_open(Options { create_if_missing: false, ..named("db") }).unwrap().close().unwrap();
+    process.open(Options { create_if_missing: false, ..named("db") }).close().unwrap();
 }
 
 #[test]
 fn an_open_database_is_opened_again_only_to_take_it_over() {
     let cluster = Cluster::start(64 << 20);
     let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
-    let old = first.try_open(named("db")).unwrap();
+    let old = first.open(named("db"));
     fill(&old, 0..2000);
     old.flush().unwrap();
     fill(&old, 5000..5001);
     assert_eq!(second.try_open(named("db")).unwrap_err().kind(), ErrorKind::Busy);
     assert_eq!(Db::destroy(&second.clients, "db").unwrap_err().kind(), ErrorKind::Busy);
-    let new = second.try_open(Options { takeover: true, ..named("db") }).unwrap();
+    let new = second.open(Options { takeover: true, ..named("db") });
     check(&new, 0..2000);
     assert_eq!(new.get(&key(5000)).unwrap(), None);
     fill(&new, 2000..4000);
@@ -150,16 +150,16 @@ fn an_open_database_is_opened_again_only_to_take_it_over() {
     new.close().unwrap();
     drop(new);
     let third = Process::start([&cluster]);
-    check(&third.try_open(named("db")).unwrap(), 0..4000);
+    check(&third.open(named("db")), 0..4000);
 }
 
 #[test]
 fn an_idle_owner_notices_that_it_was_taken_over() {
     let cluster = Cluster::start(64 << 20);
     let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
-    let old = first.try_open(named("db")).unwrap();
+    let old = first.open(named("db"));
     fill(&old, 0..100);
-    let _new = second.try_open(Options { takeover: true, ..named("db") }).unwrap();
+    let _new = second.open(Options { takeover: true, ..named("db") });
     eventually("reads are refused", || matches!(old.get(&key(1)), Err(error) if error.kind() == ErrorKind::Fenced));
 }
 
@@ -182,7 +182,7 @@ fn a_database_lies_on_several_nodes() {
             // In any order.
             let order = [[0, 1, 2], [2, 0, 1], [1, 0, 2], [2, 1, 0]][round as usize];
             let process = Process::start(order.map(|at| &clusters[at]));
-            let db = process.try_open(options.clone()).unwrap();
+            let db = process.open(options.clone());
             check(&db, 0..round * 1100);
             fill(&db, round * 1100..(round + 1) * 1100);
             db.move_bound(3, &key(3100 + round * 200)).unwrap();
@@ -196,7 +196,7 @@ fn a_database_lies_on_several_nodes() {
             }
         }
         let process = Process::start(&clusters);
-        let db = process.try_open(options.clone()).unwrap();
+        let db = process.open(options.clone());
         check(&db, 0..4400);
         db.compact_range(None, None).unwrap();
         check(&db, 0..4400);
@@ -213,7 +213,7 @@ fn a_database_lies_on_several_nodes() {
 fn a_node_that_is_missing_is_named() {
     let clusters = clusters(3);
     let both = Process::start(&clusters[..2]);
-    both.try_open(wide()).unwrap().close().unwrap();
+    both.open(wide()).close().unwrap();
     let error = |clusters: &[&Cluster], options: Options| {
         let error = Process::start(clusters.iter().copied()).try_open(options).unwrap_err();
         (error.kind(), error.to_string())
@@ -230,7 +230,7 @@ fn a_node_that_is_missing_is_named() {
     assert_eq!(error(&[a, b], Options { error_if_exists: true, ..wide() }).0, ErrorKind::AlreadyExists);
     // Another database of the same name.
     let other = Process::start([c]);
-    other.try_open(wide()).unwrap().close().unwrap();
+    other.open(wide()).close().unwrap();
     assert_eq!(error(&[a, c], wide()).0, ErrorKind::Invalid);
     Db::destroy(&other.clients, "db").unwrap();
     assert_eq!(Db::list(&Process::start(&clusters).clients).unwrap(), ["db"]);
@@ -240,11 +240,11 @@ fn a_node_that_is_missing_is_named() {
 fn a_database_on_several_nodes_is_taken_over() {
     let clusters = clusters(2);
     let (first, second) = (Process::start(&clusters), Process::start(&clusters));
-    let old = first.try_open(wide()).unwrap();
+    let old = first.open(wide());
     fill(&old, 0..2000);
     old.flush().unwrap();
     assert_eq!(second.try_open(wide()).unwrap_err().kind(), ErrorKind::Busy);
-    let new = second.try_open(Options { takeover: true, ..wide() }).unwrap();
+    let new = second.open(Options { takeover: true, ..wide() });
     check(&new, 0..2000);
     fill(&new, 2000..4000);
     let written = old.put(&key(5000), b"lost").and_then(|()| old.flush());
@@ -261,7 +261,7 @@ fn moved_bounds_outlive_the_process() {
     let mut bounds = None;
     for round in 0..12u32 {
         let process = Process::start(&clusters);
-        let db = process.try_open(wide()).unwrap();
+        let db = process.open(wide());
         assert!(bounds.is_none_or(|bounds| bounds == db.shard_bounds()), "round {round}");
         check(&db, 0..round * 400);
         assert_eq!(db.get(&key(1_000_000)).unwrap(), None);
@@ -309,11 +309,11 @@ fn an_interrupted_creation_is_completed() {
     process.clients[0].create_store("db", &config.encode().unwrap()).unwrap();
     let found = process.try_open(Options { create_if_missing: false, ..wide() }).unwrap_err();
     assert_eq!(found.kind(), ErrorKind::NotFound, "{found}");
-    let db = process.try_open(wide()).unwrap();
+    let db = process.open(wide());
     fill(&db, 0..100);
     db.close().unwrap();
     drop(db);
-    check(&Process::start([&clusters[1], &clusters[0]]).try_open(wide()).unwrap(), 0..100);
+    check(&Process::start([&clusters[1], &clusters[0]]).open(wide()), 0..100);
 }
 
 /// A session that was not renewed has lost its keys, and perhaps its memory.
@@ -352,12 +352,12 @@ fn who_was_taken_over_reads_nothing() {
     for round in 0..3 {
         let cluster = Cluster::start(64 << 20);
         let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
-        let old = first.try_open(named("db")).unwrap();
+        let old = first.open(named("db"));
         fill(&old, 0..2000);
         old.compact_range(None, None).unwrap();
         let mut iterator = old.iter().unwrap();
         iterator.seek_to_first().unwrap();
-        let new = second.try_open(Options { takeover: true, ..named("db") }).unwrap();
+        let new = second.open(Options { takeover: true, ..named("db") });
         fill(&new, 0..2000);
         new.compact_range(None, None).unwrap();
         let keys: Vec<_> = (0..40).map(|i| key(i * 50)).collect();
@@ -375,7 +375,7 @@ fn who_was_taken_over_reads_nothing() {
 fn a_batch_over_nodes_is_there_after_a_flush() {
     let clusters = clusters(2);
     let process = Process::start(&clusters);
-    let db = process.try_open(wide()).unwrap();
+    let db = process.open(wide());
     let mut batch = WriteBatch::new();
     for shard in 0..4 {
         batch.put(&key(shard * 1000), b"whole");
@@ -383,7 +383,7 @@ fn a_batch_over_nodes_is_there_after_a_flush() {
     db.write(&batch).unwrap();
     db.flush().unwrap();
     process.kill(db);
-    let db = Process::start(&clusters).try_open(wide()).unwrap();
+    let db = Process::start(&clusters).open(wide());
     (0..4).for_each(|shard| assert_eq!(db.get(&key(shard * 1000)).unwrap().unwrap(), b"whole"));
 }
 
@@ -391,11 +391,11 @@ fn a_batch_over_nodes_is_there_after_a_flush() {
 fn an_iterator_of_a_fenced_owner_says_so() {
     let cluster = Cluster::start(64 << 20);
     let (first, second) = (Process::start([&cluster]), Process::start([&cluster]));
-    let old = first.try_open(named("db")).unwrap();
+    let old = first.open(named("db"));
     fill(&old, 0..2000);
     old.flush().unwrap();
     let mut iterator = old.iter().unwrap();
-    let _new = second.try_open(Options { takeover: true, ..named("db") }).unwrap();
+    let _new = second.open(Options { takeover: true, ..named("db") });
     match iterator.seek(&key(1000)) {
         Ok(()) => assert_eq!(iterator.key(), key(1000)),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Fenced, "{error}"),

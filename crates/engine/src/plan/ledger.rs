@@ -508,9 +508,8 @@ impl Ledger {
             if !account.is_known() {
                 return;
             }
-            let waits = account.pages.get(&holder).and_then(|page| page.waits);
-            let memtable_bytes = waits.map_or(memtable_bytes, |wait| memtable_bytes.max(wait.bytes));
-            let memtables = account.for_memtables(holder) / memtable_bytes.max(1);
+            let waited_for = account.pages.get(&holder).and_then(|page| page.waits).map_or(0, |wait| wait.bytes);
+            let memtables = account.for_memtables(holder) / memtable_bytes.max(waited_for).max(1);
             let near = account.available(holder, Use::Near);
             let scratch_bytes = near.max(account.available(holder, Use::Here));
             let is_wanted = |(id, page): (&Holder, &Page)| *id != holder && (page.lacks || page.waits.is_some());

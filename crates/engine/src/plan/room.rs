@@ -48,6 +48,11 @@ impl Room {
         self.memtables >= PLENTY
     }
 
+    /// Whether the shard, or another one of the database, wants memory that may come back.
+    pub(crate) const fn wants_more(self) -> bool {
+        !self.is_plenty() || self.is_wanted
+    }
+
     /// Not for one memtable more.
     pub(crate) const fn is_none(self) -> bool {
         self.memtables == 0

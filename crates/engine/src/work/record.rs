@@ -5,7 +5,6 @@ use crate::durable::storage_log::StorageLog;
 use crate::plan::lag::Lag;
 use crate::remote::segment::Segment;
 use crate::terms::Result;
-use crate::work::room::is_short;
 use crate::work::shard::Shard;
 use std::sync::Arc;
 
@@ -43,7 +42,7 @@ impl Shard {
         let Some(recorded) = self.lagging().filter(|recorded| !recorded.is_catching_up()) else { return false };
         let (may_try, is_memory_short) = {
             let state = self.lock();
-            (state.may_record(self.tree.options.clock.now()), is_short(state.room()))
+            (state.may_record(self.tree.options.clock.now()), state.room().wants_more())
         };
         let installed = Arc::clone(&self.tree.view.load().version);
         let lag = Lag {

@@ -22,11 +22,6 @@ const fn step_bytes(options: &Options) -> u64 {
     bytes + bytes / 4
 }
 
-/// Whether the shard, or another one of the database, wants memory that may come back.
-pub(super) fn is_short(room: Room) -> bool {
-    !room.is_plenty() || room.is_wanted
-}
-
 impl Shard {
     /// Lets go of a reserve memtable, which a writer found that does not only delete.
     ///
@@ -48,7 +43,7 @@ impl Shard {
         if before.memtables >= MEASURE_BELOW && !before.is_wanted && !is_pooled {
             return;
         }
-        if is_short(before) {
+        if before.wants_more() {
             self.tree.remote.give_back();
         }
         if let Some(room) = self.ask_for_room() {
@@ -88,7 +83,7 @@ impl Shard {
     pub(crate) fn watch_room(&self) {
         let (room, now) = (self.lock().room(), self.tree.options.clock.now());
         let is_stale = self.common.ledger().is_stale(self.holder, POOL_INTERVAL, now);
-        if is_stale || is_short(room) {
+        if is_stale || room.wants_more() {
             self.measure_room();
         }
     }

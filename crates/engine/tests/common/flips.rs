@@ -1,14 +1,12 @@
 //! Flips bits of a small database in storage, one at a time, and looks at what is read then.
 
+use super::model::{Model, scanned};
 use super::process::Process;
 use super::stored::{of_disk, of_objects, options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Error, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch};
 use forebay_env::thread::run_all;
 use forebay_storage::{MemoryObjects, ObjectInfo, ObjectName, SimDisk};
-use std::collections::BTreeMap;
-
-type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Bits that are tried of each database unless all are.
 const SAMPLE: usize = 150;
@@ -28,10 +26,10 @@ fn quiet(storage: &Storage) -> Options {
 
 /// A database with a table, another one over it, and a log with records that no table has; its contents with the last write
 /// and without.
-fn build(storage: &Storage) -> (Contents, Contents) {
+fn build(storage: &Storage) -> (Model, Model) {
     let process = Process::with_empty_memory();
     let db = process.open(quiet(storage));
-    let mut model = Contents::new();
+    let mut model = Model::new();
     let mut put = |number: u64, value: &[u8]| {
         db.put(&key(number), value).unwrap();
         model.insert(key(number), value.to_vec());
@@ -57,14 +55,8 @@ fn build(storage: &Storage) -> (Contents, Contents) {
 }
 
 /// All that the database shows, by a scan and by point reads.
-fn contents(db: &Db) -> Result<Contents, Error> {
-    let mut scanned = Contents::new();
-    let mut cursor = db.iter()?;
-    cursor.seek_to_first()?;
-    while cursor.valid() {
-        scanned.insert(cursor.key().to_vec(), cursor.value().to_vec());
-        cursor.next()?;
-    }
+fn contents(db: &Db) -> Result<Model, Error> {
+    let scanned = scanned(db)?;
     for number in 0..12 {
         let found = db.get(&key(number))?;
         assert_eq!(found.as_ref(), scanned.get(&key(number)), "a scan and a read differ");
@@ -73,8 +65,8 @@ fn contents(db: &Db) -> Result<Contents, Error> {
 }
 
 /// What is saved without a problem is what was written.
-fn check_salvage(looked: &StoredDatabase, with_last: &Contents) -> Result<(), String> {
-    let mut saved = Contents::new();
+fn check_salvage(looked: &StoredDatabase, with_last: &Model) -> Result<(), String> {
+    let mut saved = Model::new();
     let salvage = looked.salvage(&mut |_| ()).map_err(|error| format!("salvage: {error}"))?;
     let report = salvage.save(|SalvagedEntry { key, value, .. }| {
         saved.insert(key.to_vec(), value.to_vec());
@@ -94,12 +86,7 @@ fn check_salvage(looked: &StoredDatabase, with_last: &Contents) -> Result<(), St
     Ok(())
 }
 
-fn is_allowed(
-    process: &Process,
-    storage: &Storage,
-    with_last: &Contents,
-    without_last: &Contents,
-) -> Result<(), String> {
+fn is_allowed(process: &Process, storage: &Storage, with_last: &Model, without_last: &Model) -> Result<(), String> {
     let looked = StoredDatabase::new(storage, "db").map_err(|error| error.to_string())?;
     let verified = looked.verify(&mut |_| ());
     check_salvage(&looked, with_last)?;

@@ -1,6 +1,6 @@
 //! What a database must hold.
 
-use forebay_engine::{Db, WriteBatch};
+use forebay_engine::{Db, Error, WriteBatch};
 use forebay_env::Random;
 use std::collections::BTreeMap;
 
@@ -11,14 +11,18 @@ pub fn key(number: u64) -> Vec<u8> {
 }
 
 pub fn contents(db: &Db) -> Model {
-    let mut entries = db.iter().unwrap();
-    entries.seek_to_first().unwrap();
-    let mut contents = Model::new();
+    scanned(db).unwrap()
+}
+
+pub fn scanned(db: &Db) -> Result<Model, Error> {
+    let mut entries = db.iter()?;
+    entries.seek_to_first()?;
+    let mut found = Model::new();
     while entries.valid() {
-        contents.insert(entries.key().to_vec(), entries.value().to_vec());
-        entries.next().unwrap();
+        found.insert(entries.key().to_vec(), entries.value().to_vec());
+        entries.next()?;
     }
-    contents
+    Ok(found)
 }
 
 /// Writes of all kinds, in batches and one by one, also to a model.
