@@ -8,7 +8,7 @@ use crate::{Outcome, check, setup, suites};
 
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     let (mut costs, mut ended) = (Costs::default(), Vec::new());
-    let outcome = steps(&workspace.not_incremental(), &mut costs, &mut ended);
+    let outcome = steps(&workspace.building_afresh(), &mut costs, &mut ended);
     println!("\n{}\n{}", costs::of_programs(&ended), costs.table());
     outcome?;
     println!("All checks and tests passed.");

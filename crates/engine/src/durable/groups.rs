@@ -14,6 +14,7 @@
 //!
 //! A log counts up to its last whole group. So what survives is what all shards held at one moment.
 
+use crate::durable::recovery::LeftRecords;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::{Error, Result};
 use forebay_base::{RecordHeader, SequenceNumber};
@@ -53,7 +54,7 @@ pub(crate) struct Replay {
 #[derive(Debug)]
 pub(crate) struct ShardReplay {
     /// The records to be written again, in order.
-    pub(crate) records: Vec<Vec<u8>>,
+    pub(crate) records: LeftRecords,
     /// Number of these.
     pub(crate) count: u64,
     /// The last number that counts.
@@ -84,7 +85,7 @@ impl Replay {
         self.groups += 1;
         for frame in std::mem::take(&mut self.open) {
             self.bytes += frame.payload.len() as u64;
-            self.take(&frame)?;
+            self.take(frame)?;
         }
         match self.shards.iter().position(|shard| shard.goes_on) {
             Some(shard) if !planted(Bug::HalfGroups) => {
@@ -99,7 +100,7 @@ impl Replay {
         self.open.clear();
     }
 
-    fn take(&mut self, frame: &Frame) -> Result<()> {
+    fn take(&mut self, frame: Frame) -> Result<()> {
         let number = shard_of(frame.stream);
         let shard = usize::try_from(number).ok().and_then(|shard| self.shards.get_mut(shard));
         let shard = shard.ok_or_else(|| Error::corrupt(format!("the log holds records of shard {number}")))?;
@@ -121,8 +122,8 @@ impl Replay {
             }
             at = at.saturating_add(header.padded_length());
         }
-        if let Some(records) = begin.and_then(|begin| frame.payload.get(begin..)) {
-            shard.records.push(records.to_vec());
+        if let Some(begin) = begin {
+            shard.records.push(frame.payload.slice(begin..));
         }
         Ok(())
     }

@@ -22,12 +22,13 @@ use crate::durable::replay::{self, Part, Replay};
 use crate::remote::members::{Members, Several, Standing};
 use crate::remote::node_part::NodePart;
 use crate::remote::owner::Owner;
-use crate::remote::pipeline::{read_range, read_spot};
+use crate::remote::pipeline::{read_range, read_spot, read_while};
 use crate::remote::segment::{Node, Remote, Segment, place_of};
 use crate::remote::serving::Serving;
 use crate::terms::{Error, Options, Result};
 use crate::tree::table::Table;
 use crate::tree::version::LiveVersion;
+use bytes::Bytes;
 use forebay_base::{ErrorKind, SegmentId, SequenceNumber};
 use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
@@ -94,7 +95,7 @@ pub(crate) struct LeftLog {
 }
 
 /// The records of a log that no table holds, in order, in several pieces. A batch may go on in the next piece.
-pub(crate) type LeftRecords = Vec<Vec<u8>>;
+pub(crate) type LeftRecords = Vec<Bytes>;
 
 /// Becomes the owner of a shard of a store. All shards of a database are acquired before any of them is recovered. No
 /// earlier owner can then change any of them, so everything that is read belongs to one moment.
@@ -304,16 +305,19 @@ impl Found {
         for LogPart { segment: id, last } in version.log_parts() {
             let info = version.segment(id).ok_or_else(|| Error::corrupt(format!("{id} of the log is not there")))?;
             let segment = held(&remote, id, info)?;
-            let bytes = read_range(&mut *remote.background()?, segment.at(0)?, info.length)?;
+            let mut part = Part::new(id, last);
+            read_while(&mut *remote.background()?, segment.at(0)?, info.length, |bytes| part.add(bytes))?;
             segments.push(segment);
-            parts.push(Part { segment: id, bytes, last });
+            parts.push(part);
         }
         let replay = replay::replay(&parts, version.last_sequence(), SequenceNumber::MAX)?;
         Ok(Self { owner: Arc::clone(owner), remote, root, version, outputs, segments, parts, replay })
     }
 
     /// What counts of the log of writes, and the version that says how far each of its parts does.
-    fn counted(&self) -> Result<(LeftLog, Version)> {
+    /// Takes the parts' bytes.
+    fn counted(&mut self) -> Result<(LeftLog, Version)> {
+        let mut parts = std::mem::take(&mut self.parts);
         let Replay { records, parts: counted, ended, last, .. } = &self.replay;
         let mut edit = VersionEdit {
             log_parts: counted.iter().map(|&(segment, last)| LogPart { segment, last: Some(last) }).collect(),
@@ -328,7 +332,10 @@ impl Found {
             parts: counted.iter().filter_map(held).collect(),
             records: records
                 .iter()
-                .filter_map(|(part, range)| Some(self.parts.get(*part)?.bytes.get(range.clone())?.to_vec()))
+                .filter_map(|(part, range)| {
+                    let read = Bytes::from(std::mem::take(&mut parts.get_mut(*part)?.bytes));
+                    (range.end <= read.len()).then(|| read.slice(range.clone()))
+                })
                 .collect(),
             last: *last,
         };

@@ -10,16 +10,78 @@
 //! far that is. A part that holds less than was recorded is damaged.
 
 use crate::terms::{Error, Result};
-use forebay_base::{CrossingMark, Kind, Record, RecordHeader, SegmentId, SequenceNumber};
+use forebay_base::{CrossingMark, DecodeError, Kind, Record, RecordError, RecordHeader, SegmentId, SequenceNumber};
+use std::cmp::Ordering;
 use std::ops::Range;
 
-/// A part of a log as it was read.
+/// A part of a log, as far as it was read.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) segment: SegmentId,
     pub(crate) bytes: Vec<u8>,
     /// The last number that counts, if an owner recorded it.
-    pub(crate) last: Option<SequenceNumber>,
+    last: Option<SequenceNumber>,
+    chain: Option<Chain>,
+}
+
+impl Part {
+    /// A part of which nothing was read yet. Of its records, those up to `last` count, if that is known.
+    pub(crate) const fn new(segment: SegmentId, last: Option<SequenceNumber>) -> Self {
+        Self { segment, bytes: Vec::new(), last, chain: None }
+    }
+
+    /// Adds the next bytes of the part. Returns whether those behind them may count: all records so far verify, and their
+    /// numbers follow each other.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> bool {
+        self.bytes.extend_from_slice(bytes);
+        loop {
+            let start = self.chain.map_or(0, |chain| chain.end);
+            let rest = self.bytes.get(start..).unwrap_or_default();
+            let header = match RecordHeader::decode(rest) {
+                Ok(header) => header,
+                Err(error) => return matches!(error, RecordError::Decode(DecodeError::Truncated { .. })),
+            };
+            if header.padded_length() > rest.len() {
+                return true;
+            }
+            let number = header.tag.sequence();
+            let follows = self.chain.is_none_or(|chain| chain.last.checked_add(1) == Some(number));
+            let counts = follows && self.last.is_none_or(|last| number <= last);
+            if !counts || header.verify(rest).is_err() {
+                return false;
+            }
+            let first = self.chain.map_or(number, |chain| chain.first);
+            self.chain = Some(Chain { first, last: number, end: start + header.padded_length() });
+        }
+    }
+
+    /// The records that count, if those of the parts before do.
+    ///
+    /// # Errors
+    /// `Corrupt` when there are less than were recorded.
+    fn chain(&self) -> Result<Option<Chain>> {
+        match (self.last, self.chain) {
+            (Some(recorded), Some(chain)) if chain.last < recorded => Err(Error::corrupt(format!(
+                "{} holds the log up to number {}, and {} was recorded",
+                self.segment, chain.last.0, recorded.0
+            ))),
+            (Some(recorded), None) => {
+                Err(Error::corrupt(format!("{} holds no log, and number {} was recorded", self.segment, recorded.0)))
+            }
+            (_, chain) => Ok(chain),
+        }
+    }
+
+    /// The records of a chain.
+    fn records(&self, chain: Chain) -> impl Iterator<Item = Found> {
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let header = RecordHeader::decode(self.bytes.get(start..chain.end)?).ok()?;
+            let found = Found { header, start, end: start + header.padded_length() };
+            start = found.end;
+            (found.number() <= chain.last).then_some(found)
+        })
+    }
 }
 
 /// See the module.
@@ -42,16 +104,29 @@ pub(crate) struct Replay {
 struct Chain {
     first: SequenceNumber,
     last: SequenceNumber,
+    /// Where they end in the part.
+    end: usize,
+}
+
+/// What of a part counts, if the parts before it do: the records in a range, of which this is the last number.
+struct Taken {
+    part: usize,
+    range: Range<usize>,
+    last: SequenceNumber,
 }
 
 /// A record in a part.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    number: SequenceNumber,
+    header: RecordHeader,
     start: usize,
     end: usize,
-    goes_on: bool,
-    is_mark: bool,
+}
+
+impl Found {
+    fn number(&self) -> SequenceNumber {
+        self.header.tag.sequence()
+    }
 }
 
 /// Finds what of a log counts, where tables hold all records up to `flushed`, and nothing behind `end` counts.
@@ -62,7 +137,7 @@ pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber, end: SequenceNumbe
     let mut chains = Vec::with_capacity(parts.len());
     let mut replay = Replay { last: flushed, ..Replay::default() };
     for (at, part) in parts.iter().enumerate() {
-        match chain(part)? {
+        match part.chain()? {
             Some(chain) if chain.last > flushed && chain.first <= end => {
                 chains.push((at, Chain { last: chain.last.min(end), ..chain }));
             }
@@ -73,7 +148,7 @@ pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber, end: SequenceNumbe
     let mut expected = flushed.0 + 1;
     // Behind the last whole batch: how many ranges there are, where the last one ends, and the number.
     let mut whole = (0, 0, flushed);
-    let mut taken = Vec::new();
+    let mut taken: Vec<Taken> = Vec::new();
     for (at, chain) in chains {
         let Some(part) = parts.get(at) else { continue };
         if chain.first.0 > expected || chain.last.0 < expected {
@@ -81,76 +156,39 @@ pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber, end: SequenceNumbe
             continue;
         }
         let mut range: Option<Range<usize>> = None;
-        let counted = records(part).take_while(|found| found.number <= end);
-        for found in counted.filter(|found| found.number.0 >= expected) {
-            if found.is_mark {
+        for found in part.records(chain).filter(|found| found.number().0 >= expected) {
+            let number = found.number();
+            if found.header.tag.kind() == Kind::Crossing {
                 let record = Record::decode(part.bytes.get(found.start..).unwrap_or_default())?;
                 let mark = CrossingMark::decode(record.value);
-                let mark = mark.map_err(|error| Error::corrupt(format!("the log at {}: {error}", found.number.0)))?;
-                replay.marks.push((found.number, mark));
+                let mark = mark.map_err(|error| Error::corrupt(format!("the log at {}: {error}", number.0)))?;
+                replay.marks.push((number, mark));
             }
             range = Some(range.map_or(found.start, |range| range.start)..found.end);
-            if !found.goes_on {
-                whole = (taken.len() + 1, found.end, found.number);
+            if !found.header.tag.goes_on() {
+                whole = (taken.len() + 1, found.end, number);
             }
         }
-        taken.extend(range.map(|range| (at, range)));
+        taken.extend(range.map(|range| Taken { part: at, range, last: chain.last }));
         expected = chain.last.0 + 1;
     }
     let (ranges, end, last) = whole;
-    for (number, (at, range)) in taken.into_iter().enumerate() {
+    for (number, Taken { part: at, range, last: of_range }) in (1..).zip(taken) {
         let Some(part) = parts.get(at) else { continue };
-        let end = if number + 1 == ranges { end } else { range.end };
-        if number >= ranges {
-            replay.ended.push(part.segment);
-            continue;
+        match ranges.cmp(&number) {
+            Ordering::Less => {
+                replay.ended.push(part.segment);
+                continue;
+            }
+            Ordering::Equal => replay.parts.push((part.segment, last)),
+            Ordering::Greater => replay.parts.push((part.segment, of_range)),
         }
-        let counted = records(part).take_while(|found| found.end <= end).last().map_or(last, |found| found.number);
-        replay.parts.push((part.segment, counted));
+        let end = if ranges == number { end } else { range.end };
         replay.records.push((at, range.start..end));
     }
     replay.last = last;
     replay.marks.retain(|(number, _)| *number <= last);
     Ok(replay)
-}
-
-fn chain(part: &Part) -> Result<Option<Chain>> {
-    let mut chain: Option<Chain> = None;
-    for found in records(part) {
-        let first = chain.map_or(found.number, |chain| chain.first);
-        chain = Some(Chain { first, last: found.number });
-    }
-    match (part.last, chain) {
-        (Some(recorded), Some(chain)) if chain.last < recorded => Err(Error::corrupt(format!(
-            "{} holds the log up to number {}, and {} was recorded",
-            part.segment, chain.last.0, recorded.0
-        ))),
-        (Some(recorded), None) => {
-            Err(Error::corrupt(format!("{} holds no log, and number {} was recorded", part.segment, recorded.0)))
-        }
-        (_, chain) => Ok(chain),
-    }
-}
-
-/// The records of a part as far as they verify, their numbers follow each other, and they count.
-fn records(part: &Part) -> impl Iterator<Item = Found> {
-    let mut start = 0;
-    let mut before: Option<SequenceNumber> = None;
-    std::iter::from_fn(move || {
-        let rest = part.bytes.get(start..)?;
-        let header = RecordHeader::decode(rest).ok()?;
-        header.verify(rest).ok()?;
-        let number = header.tag.sequence();
-        let follows = before.is_none_or(|before| before.checked_add(1) == Some(number));
-        if !follows || part.last.is_some_and(|last| number > last) {
-            return None;
-        }
-        let end = start.checked_add(header.padded_length()).filter(|end| *end <= part.bytes.len())?;
-        let is_mark = header.tag.kind() == Kind::Crossing;
-        let found = Found { number, start, end, goes_on: header.tag.goes_on(), is_mark };
-        (start, before) = (end, Some(number));
-        Some(found)
-    })
 }
 
 #[cfg(test)]
@@ -160,8 +198,23 @@ mod tests {
 
     const LENGTH: usize = 16;
 
-    /// A part with records of these numbers; those of `goes_on` are followed by another one of their batch.
+    /// A part that holds this, read in small pieces.
+    fn read(id: u64, bytes: &[u8], last: Option<u64>) -> Part {
+        let mut part = Part::new(SegmentId(id), last.map(SequenceNumber));
+        for piece in bytes.chunks(7) {
+            if !part.add(piece) {
+                break;
+            }
+        }
+        part
+    }
+
     fn part(id: u64, numbers: std::ops::RangeInclusive<u64>, goes_on: &[u64]) -> Part {
+        read(id, &block(numbers, goes_on), None)
+    }
+
+    /// Records of these numbers; those of `goes_on` are followed by another one of their batch.
+    fn block(numbers: std::ops::RangeInclusive<u64>, goes_on: &[u64]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for number in numbers {
             let tag = Tag::new(SequenceNumber(number), Kind::Put, false);
@@ -169,7 +222,7 @@ mod tests {
             Record { tag, expiry_ms: None, key: b"k", value: b"" }.encode(&mut bytes);
         }
         bytes.resize(bytes.len() + 64, 0);
-        Part { segment: SegmentId(id), bytes, last: None }
+        bytes
     }
 
     /// Records by part and place, parts with their last numbers, ended parts, the last number.
@@ -213,22 +266,32 @@ mod tests {
 
     #[test]
     fn a_part_counts_up_to_its_first_bad_record() {
-        let mut torn = part(1, 1..=10, &[]);
-        torn.bytes[4 * LENGTH + 13] ^= 1;
-        assert_eq!(of(&[torn], 0), (vec![(0, 0..4)], vec![(1, 4)], vec![], 4));
-        let mut stale = part(1, 1..=4, &[]);
-        stale.bytes.truncate(4 * LENGTH);
-        stale.bytes.extend(part(2, 6..=9, &[]).bytes);
-        assert_eq!(of(&[stale], 0).3, 4);
+        let mut torn = block(1..=10, &[]);
+        torn[4 * LENGTH + 13] ^= 1;
+        assert_eq!(of(&[read(1, &torn, None)], 0), (vec![(0, 0..4)], vec![(1, 4)], vec![], 4));
+        // Of an earlier use of the memory: they verify, and would count elsewhere.
+        for (numbers, counted) in [(6..=9, 4), (2..=4, 4), (5..=6, 6)] {
+            let stale = [&block(1..=4, &[])[..4 * LENGTH], &block(numbers, &[])].concat();
+            let counted_records = vec![(0, 0..counted as usize)];
+            assert_eq!(of(&[read(1, &stale, None)], 0), (counted_records, vec![(1, counted)], vec![], counted));
+        }
+    }
+
+    #[test]
+    fn a_part_is_read_as_far_as_it_may_count() {
+        let (bytes, mut part) = (block(1..=3, &[]), Part::new(SegmentId(1), None));
+        assert!(part.add(&bytes[..LENGTH + 5]) && part.add(&bytes[LENGTH + 5..3 * LENGTH]));
+        assert!(!part.add(&bytes[3 * LENGTH..]));
+        let mut recorded = Part::new(SegmentId(1), Some(SequenceNumber(2)));
+        assert!(recorded.add(&bytes[..2 * LENGTH]) && !recorded.add(&bytes[2 * LENGTH..]));
     }
 
     #[test]
     fn what_an_owner_recorded_counts_and_no_more() {
-        let recorded = |last| Part { last: Some(SequenceNumber(last)), ..part(1, 1..=10, &[]) };
+        let recorded = |last| read(1, &block(1..=10, &[]), Some(last));
         assert_eq!(of(&[recorded(6), part(2, 7..=8, &[])], 0).1, [(1, 6), (2, 8)]);
         assert!(replay(&[recorded(11)], SequenceNumber::ZERO, SequenceNumber::MAX).is_err());
-        let empty = Part { segment: SegmentId(1), bytes: vec![0; 64], last: Some(SequenceNumber(1)) };
-        assert!(replay(&[empty], SequenceNumber::ZERO, SequenceNumber::MAX).is_err());
+        assert!(replay(&[read(1, &[0; 64], Some(1))], SequenceNumber::ZERO, SequenceNumber::MAX).is_err());
     }
 
     #[test]
@@ -256,8 +319,7 @@ mod tests {
             let tag = if goes_on { tag.going_on() } else { tag };
             Record { tag, expiry_ms: None, key: b"", value: &mark.encode() }.encode(&mut bytes);
         }
-        let part = Part { segment: SegmentId(1), bytes, last: None };
-        let found = replay(&[part], SequenceNumber::ZERO, SequenceNumber::MAX).unwrap();
+        let found = replay(&[read(1, &bytes, None)], SequenceNumber::ZERO, SequenceNumber::MAX).unwrap();
         assert_eq!((found.last.0, found.marks), (2, vec![(SequenceNumber(1), mark)]));
     }
 }

@@ -153,21 +153,39 @@ impl Drop for Pipeline {
 /// Errors of the fabric.
 pub(crate) fn read_range(endpoint: &mut Endpoint, from: RemoteAddress, length: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length as usize);
+    let take = |piece: &[u8]| {
+        bytes.extend_from_slice(piece);
+        true
+    };
+    read_while(endpoint, from, length, take)?;
+    Ok(bytes)
+}
+
+/// Reads at most `length` bytes with several reads in flight, and passes them on piece by piece, until `wants_more` says
+/// that it does not.
+///
+/// # Errors
+/// Errors of the fabric.
+pub(crate) fn read_while(
+    endpoint: &mut Endpoint,
+    from: RemoteAddress,
+    length: u64,
+    mut wants_more: impl FnMut(&[u8]) -> bool,
+) -> Result<()> {
     let mut posted = VecDeque::with_capacity(DEPTH);
-    let mut next = 0;
-    while (bytes.len() as u64) < length {
-        while next < length && posted.len() < DEPTH {
+    let (mut next, mut goes_on) = (0, true);
+    loop {
+        while goes_on && next < length && posted.len() < DEPTH {
             let piece = (PIECE_BYTES as u64).min(length - next);
             let slot = endpoint.slot(piece as usize)?;
             posted.push_back(endpoint.post_read(from.add(next), slot)?);
             next += piece;
         }
-        let Some(id) = posted.pop_front() else { break };
+        let Some(id) = posted.pop_front() else { return Ok(()) };
         let slot = received(endpoint.wait_for(id)?)?;
-        bytes.extend_from_slice(&slot);
+        goes_on = goes_on && wants_more(&slot);
         endpoint.release(slot);
     }
-    Ok(bytes)
 }
 
 /// The same of a part of a segment, wherever it lies.

@@ -147,40 +147,38 @@ fn recover(owners: &[Arc<Owner>], nodes: &[Arc<Node>], options: &Options) -> Res
 ///
 /// # Errors
 /// As for writes; `Corrupt` when a log is damaged.
-pub(crate) fn resume(shards: &[Arc<Shard>], logs: Vec<LeftRecords>, routing: &Routing) -> Result<()> {
-    if logs.is_empty() {
-        return Ok(());
-    }
+pub(crate) fn resume(shards: &[Arc<Shard>], logs: Vec<LeftRecords>, routing: &Arc<Routing>) -> Result<()> {
     let mut result = Ok(());
     let mut threads = Vec::new();
-    for (shard, records) in shards.iter().zip(logs) {
+    for ((at, shard), records) in shards.iter().enumerate().zip(logs) {
         if shard.tree.options.background_threads == 0 || shards.len() == 1 {
-            result = result.and_then(|()| shard.replay(&records));
+            result = result.and_then(|()| go_on(shard, records, routing.range(at)));
             continue;
         }
-        let shard = Arc::clone(shard);
-        let thread = spawn("forebay-replay".to_owned(), move || shard.replay(&records));
+        let (shard, routing) = (Arc::clone(shard), Arc::clone(routing));
+        let thread = spawn("forebay-replay", move || go_on(&shard, records, routing.range(at)));
         threads.push(thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}"))));
     }
     for thread in threads {
         let panicked = |_| Err(Error::new(ErrorKind::Io, "a thread that replays a log panicked"));
         result = result.and(thread.and_then(|thread| thread.join().unwrap_or_else(panicked)));
     }
-    result.and_then(|()| tidy(shards, routing))
+    result
 }
 
-/// Deletes keys in shards that do not own them, left by an interrupted move of a bound.
-fn tidy(shards: &[Arc<Shard>], routing: &Routing) -> Result<()> {
-    for (at, shard) in shards.iter().enumerate() {
-        let Some(range) = routing.range(at) else {
-            shard.clear_range(KeyRange::default())?;
-            continue;
-        };
-        if let Some(lower) = range.lower {
-            shard.clear_range(KeyRange { lower: None, upper: Some(lower) })?;
-        }
-        if let Some(upper) = range.upper {
-            shard.clear_range(KeyRange { lower: Some(upper), upper: None })?;
+/// Writes again what a shard's log holds, and deletes the keys that it does not own, left by an interrupted move of a bound.
+fn go_on(shard: &Shard, records: LeftRecords, owned: Option<KeyRange<'_>>) -> Result<()> {
+    let Some(owned) = owned else {
+        shard.replay(records, KeyRange::default())?;
+        return shard.clear_range(KeyRange::default());
+    };
+    // Whoever looks for keys in a memtable puts all of it in order first.
+    let memtables_are_clean = shard.replay(records, owned)?;
+    let below = owned.lower.map(|lower| KeyRange { lower: None, upper: Some(lower) });
+    let above = owned.upper.map(|upper| KeyRange { lower: Some(upper), upper: None });
+    for others in below.into_iter().chain(above) {
+        if !memtables_are_clean || shard.tree.tables_overlap(others) {
+            shard.clear_range(others)?;
         }
     }
     Ok(())

@@ -84,6 +84,12 @@ impl Tree {
         Ok(cuts)
     }
 
+    /// Whether a table may hold keys in a range.
+    pub(crate) fn tables_overlap(&self, range: KeyRange<'_>) -> bool {
+        let view = self.view.load();
+        view.version.levels().iter().flatten().any(|table| table.properties().overlaps(range.lower, range.upper))
+    }
+
     /// The first and last key that the shard may hold in a range, limited to the range.
     pub(crate) fn reach(&self, range: KeyRange<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let order = self.options.key_order;

@@ -111,18 +111,12 @@ impl WriteBatch {
         self.moments.iter().map(|(database, _)| *database)
     }
 
-    /// Adds a write that a record has.
-    pub(crate) fn add_record(&mut self, record: &Record<'_>) {
-        let Record { tag, expiry_ms, key, value } = *record;
-        self.add(Write { kind: tag.kind(), key, value, expiry_ms });
-    }
-
     /// Adds a write that sets `key` to `value`, for ever or until `expiry_ms`.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> &mut Self {
         self.add(Write { kind: Kind::Put, key, value, expiry_ms })
     }
 
-    fn add(&mut self, write: Write<'_>) -> &mut Self {
+    pub(crate) fn add(&mut self, write: Write<'_>) -> &mut Self {
         let Write { kind, key, value, expiry_ms } = write;
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
@@ -266,7 +260,12 @@ pub(crate) struct Write<'a> {
     pub(crate) expiry_ms: Option<u64>,
 }
 
-impl Write<'_> {
+impl<'a> Write<'a> {
+    /// The write that a record has.
+    pub(crate) const fn of(record: &Record<'a>) -> Self {
+        Self { kind: record.tag.kind(), key: record.key, value: record.value, expiry_ms: record.expiry_ms }
+    }
+
     /// Bytes of the record.
     #[inline]
     pub(crate) const fn encoded_length(&self) -> usize {

@@ -11,11 +11,13 @@
 //! No lock is taken unless the memtable has ended.
 
 use crate::terms::planted::{Bug, instead_when_planted};
+use crate::terms::routing::KeyRange;
 use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::shared::View;
 use crate::work::shard::Shard;
 use crate::write::batch::{Write, WriteBatch, Writes};
+use bytes::Bytes;
 use forebay_base::{Kind, Record, SequenceNumber, Tag};
 use forebay_memtable::{Reservation, Reserved};
 use forebay_table::RangeTombstone;
@@ -39,29 +41,37 @@ impl Shard {
         }
     }
 
-    /// Writes what an earlier owner logged and no table holds, under the same numbers.
+    /// Writes what an earlier owner logged and no table holds, under the same numbers. Returns whether all keys among it are
+    /// in a range.
     ///
     /// # Errors
     /// As [`Shard::write`]; `Corrupt` when the numbers are others.
-    pub(crate) fn replay(&self, records: &[Vec<u8>]) -> Result<()> {
+    pub(crate) fn replay(&self, records: Vec<Bytes>, range: KeyRange<'_>) -> Result<bool> {
+        let (order, mut all_in_range) = (self.tree.options.key_order, true);
         let mut batch = WriteBatch::new();
-        for bytes in records {
-            let mut rest = &bytes[..];
+        // A piece's memory is given back before the next one is written.
+        for piece in records {
+            let mut rest = &piece[..];
             while !rest.is_empty() {
                 let (record, header) = Record::decode_unverified(rest)?;
-                batch.add_record(&record);
-                if !record.tag.goes_on() {
-                    let last = self.write(&batch)?;
-                    if last != record.tag.sequence() {
-                        let (found, number) = (last.0, record.tag.sequence().0);
-                        return Err(Error::corrupt(format!("number {number} of the log became number {found}")));
-                    }
-                    batch.clear();
-                }
                 rest = rest.get(header.padded_length()..).unwrap_or_default();
+                all_in_range &= record.tag.kind().is_void() || range.contains(order, record.key);
+                let goes_on = record.tag.goes_on();
+                if goes_on || !batch.is_empty() {
+                    batch.add(Write::of(&record));
+                }
+                if goes_on {
+                    continue;
+                }
+                let last = if batch.is_empty() { self.write(&Write::of(&record)) } else { self.write(&batch) }?;
+                if last != record.tag.sequence() {
+                    let (found, number) = (last.0, record.tag.sequence().0);
+                    return Err(Error::corrupt(format!("number {number} of the log became number {found}")));
+                }
+                batch.clear();
             }
         }
-        Ok(())
+        Ok(all_in_range)
     }
 
     /// Writes a checked batch if the active memtable has room for it.

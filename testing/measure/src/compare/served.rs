@@ -196,7 +196,7 @@ fn large(bench: &Bench, findings: &mut Findings) -> Outcome {
     let theirs = bench.other(findings, || redis(&["--appendonly", "no"])?.load("set,get", load));
     let node: MemoryNode = bench.forebay.memory_node(1, (keys * STORED_BYTES * 3).max(2 << 30), 2)?;
     let mut flags = vec!["--durability=none".to_owned(), "--write_buffer_size=8MiB".into()];
-    flags.extend(["--max_write_buffer_number=3".to_owned(), "--cached-index-size=16MiB".into()]);
+    flags.extend(["--max_write_buffer_number=3".to_owned(), "--cached-index-size=32MiB".into()]);
     flags.extend(memory_flag(&[&node]));
     let served = forebay(bench, &flags)?;
     let ours = served.load("set,get", load)?;
