@@ -29,7 +29,7 @@ impl Workspace {
     }
 
     /// The same, for a build from nothing: cargo keeps nothing for the next one, what it builds has no lines for debuggers, and a
-    /// crate is compiled in as many units as there are cores. That takes a fifth less time, and tests are faster for it.
+    /// crate is compiled in as many units as there are cores. That takes an eighth less time.
     pub(crate) fn building_afresh(&self) -> Self {
         let workspace = self.with("CARGO_INCREMENTAL", "0").with("CARGO_PROFILE_DEV_DEBUG", "0");
         workspace.with("CARGO_PROFILE_DEV_CODEGEN_UNITS", cores().to_string())
