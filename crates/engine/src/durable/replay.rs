@@ -11,7 +11,6 @@
 
 use crate::terms::{Error, Result};
 use forebay_base::{CrossingMark, DecodeError, Kind, Record, RecordError, RecordHeader, SegmentId, SequenceNumber};
-use std::cmp::Ordering;
 use std::ops::Range;
 
 /// A part of a log, as far as it was read.
@@ -175,15 +174,12 @@ pub(crate) fn replay(parts: &[Part], flushed: SequenceNumber, end: SequenceNumbe
     let (ranges, end, last) = whole;
     for (number, Taken { part: at, range, last: of_range }) in (1..).zip(taken) {
         let Some(part) = parts.get(at) else { continue };
-        match ranges.cmp(&number) {
-            Ordering::Less => {
-                replay.ended.push(part.segment);
-                continue;
-            }
-            Ordering::Equal => replay.parts.push((part.segment, last)),
-            Ordering::Greater => replay.parts.push((part.segment, of_range)),
+        if number > ranges {
+            replay.ended.push(part.segment);
+            continue;
         }
-        let end = if ranges == number { end } else { range.end };
+        let (end, counted) = if number == ranges { (end, last) } else { (range.end, of_range) };
+        replay.parts.push((part.segment, counted));
         replay.records.push((at, range.start..end));
     }
     replay.last = last;
