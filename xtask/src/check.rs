@@ -35,9 +35,10 @@ fn clippy(workspace: &Workspace) -> Outcome {
     workspace.cargo().arguments(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]).run()
 }
 
-/// Of libraries only: the binary `forebay` would be documented over the library of that name.
+/// Not of binaries: `forebay` would be documented over the library of that name. Of examples, since cargo then takes what
+/// they depend on as clippy left it.
 fn documentation(workspace: &Workspace) -> Outcome {
-    let step = workspace.cargo().arguments(["doc", "--workspace", "--no-deps", "--lib"]);
+    let step = workspace.cargo().arguments(["doc", "--workspace", "--no-deps", "--lib", "--examples"]);
     step.environment("RUSTDOCFLAGS", "--deny warnings").run()
 }
 

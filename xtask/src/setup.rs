@@ -23,8 +23,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "prometheus", why: "tests ask its promtool about metrics and alerts" },
 ];
 
-/// How pip installs.
-pub(crate) const QUIET_INSTALL: [&str; 3] = ["install", "--quiet", "--disable-pip-version-check"];
+/// How pip installs: what is imported is compiled then, and most never is.
+pub(crate) const QUIET_INSTALL: [&str; 4] = ["install", "--quiet", "--disable-pip-version-check", "--no-compile"];
 
 /// Components of the Rust toolchain, by the cargo command that each provides.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
