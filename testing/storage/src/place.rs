@@ -1,6 +1,6 @@
 //! Storage that a test has to itself.
 
-use crate::servers::{AZURITE_ACCOUNT, Server, azurite, hdfs, moto, scratch, seaweedfs};
+use crate::servers::{AZURITE_ACCOUNT, Server, azurite, google, hdfs, moto, scratch, seaweedfs};
 use forebay_storage::{Storage, StorageOptions};
 use std::path::PathBuf;
 
@@ -53,6 +53,18 @@ impl Place {
             ("aws_secret_access_key", "test".to_owned()),
         ];
         Self { url: "s3://forebay".to_owned(), settings, _server: Some(server), folder: None }
+    }
+
+    /// The bucket of a store like Google's.
+    #[must_use]
+    pub fn google() -> Self {
+        let server = google();
+        let settings = vec![
+            ("google_base_url", format!("http://127.0.0.1:{}", server.port)),
+            ("google_allow_http", "true".to_owned()),
+            ("google_bearer_token", "test".to_owned()),
+        ];
+        Self { url: "gs://forebay".to_owned(), settings, _server: Some(server), folder: None }
     }
 
     /// The container of Azurite.

@@ -107,6 +107,20 @@ pub fn seaweedfs() -> Server {
     Server { child, port, folder: Some(folder) }.with_bucket("SeaweedFS", &S3_BUCKET)
 }
 
+/// Google Cloud Storage as a program of these tests plays it, whose objects are in memory, with a bucket `forebay`.
+///
+/// # Panics
+/// When it does not start.
+#[must_use]
+pub fn google() -> Server {
+    let [port] = free_ports();
+    let mut command = Command::new("python3");
+    command.args([concat!(env!("CARGO_MANIFEST_DIR"), "/servers/google.py"), &port.to_string()]);
+    let child = start(&mut command, Stdio::null(), "the store like Google's");
+    let bucket = Creation { request: "PUT /forebay", header: "Authorization: Bearer test", body: "" };
+    Server { child, port, folder: None }.with_bucket("the store like Google's", &bucket)
+}
+
 /// Account of [`azurite`] and its key.
 pub const AZURITE_ACCOUNT: (&str, &str) = ("forebay", "Zm9yZWJheSdzIHRlc3RzLCBvbiBsb29wYmFjayBvbmx5");
 

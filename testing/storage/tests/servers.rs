@@ -5,28 +5,53 @@ use forebay_storage::{ObjectName, PutMode, Storage, StorageOptions};
 use forebay_storage_conformance::{Place, cases};
 use std::time::Duration;
 
+fn object() -> ObjectName {
+    ObjectName::new("object").unwrap()
+}
+
+/// A put fails where the bucket is not there: with this.
+fn error_without_a_bucket(url: &str, place: &Place) -> String {
+    let missing = Storage::open(url, place.options()).unwrap();
+    let error = missing.objects().put(&object(), b"x"[..].into(), PutMode::Replace).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    error.to_string()
+}
+
+/// Whoever has something else for this setting may not read.
+fn expect_refusal(place: &Place, setting: &str, wrong: &str) {
+    let mut options = place.options();
+    options.settings.push((setting.to_owned(), wrong.to_owned()));
+    let refused = Storage::open(&place.url(""), options).unwrap();
+    let error = refused.objects().get(&object()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+}
+
 #[test]
 fn moto() {
     let place = Place::moto();
     cases::run(&place.open("some/prefix"));
     cases::run(&place.open(""));
-    // A bucket that is not there fails a put.
-    let missing = Storage::open("s3://no-such-bucket", place.options()).unwrap();
-    let name = ObjectName::new("object").unwrap();
-    let error = missing.objects().put(&name, b"x"[..].into(), PutMode::Replace).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    assert!(error.to_string().contains("NoSuchBucket"), "{error}");
+    assert!(error_without_a_bucket("s3://no-such-bucket", &place).contains("NoSuchBucket"));
     let hurried = StorageOptions { operation_timeout: Duration::from_secs(5), retries: 1, ..place.options() };
     let gone = Storage::open(&place.url(""), hurried).unwrap();
     drop(place);
     // Nobody is there any more.
-    let error = gone.objects().get(&name).unwrap_err();
+    let error = gone.objects().get(&object()).unwrap_err();
     assert!(error.is_transient(), "{error}");
 }
 
 #[test]
 fn seaweedfs() {
     cases::run(&Place::seaweedfs().open("some/prefix"));
+}
+
+#[test]
+fn google() {
+    let place = Place::google();
+    cases::run(&place.open("some/prefix"));
+    cases::run(&place.open(""));
+    assert!(error_without_a_bucket("gs://no-such-bucket", &place).contains("NoSuchBucket"));
+    expect_refusal(&place, "google_bearer_token", "another");
 }
 
 #[test]
@@ -39,7 +64,7 @@ fn google_is_asked_where_the_settings_say() {
     ];
     let options = StorageOptions { settings, operation_timeout: Duration::from_secs(5), ..StorageOptions::default() };
     let storage = Storage::open("gs://bucket/prefix", options).unwrap();
-    let error = storage.objects().get(&ObjectName::new("object").unwrap()).unwrap_err();
+    let error = storage.objects().get(&object()).unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("127.0.0.1:1/"), "{error}");
     let unknown = StorageOptions { settings: vec![setting("google_colour", "red")], ..StorageOptions::default() };
     let error = Storage::open("gs://bucket", unknown).unwrap_err();
@@ -52,15 +77,8 @@ fn azure() {
     let place = Place::azure();
     cases::run(&place.open("some/prefix"));
     cases::run(&place.open(""));
-    let missing = Storage::open("az://no-such-container", place.options()).unwrap();
-    let name = ObjectName::new("object").unwrap();
-    let error = missing.objects().put(&name, b"x"[..].into(), PutMode::Replace).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    let wrong = vec![("azure_storage_account_key".to_owned(), "d3Jvbmc=".to_owned())];
-    let settings = place.options().settings.into_iter().chain(wrong).collect();
-    let refused = Storage::open(&place.url(""), StorageOptions { settings, ..StorageOptions::default() }).unwrap();
-    let error = refused.objects().get(&name).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+    error_without_a_bucket("az://no-such-container", &place);
+    expect_refusal(&place, "azure_storage_account_key", "d3Jvbmc=");
 }
 
 #[test]
