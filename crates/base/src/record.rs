@@ -154,6 +154,19 @@ impl RecordHeader {
     }
 }
 
+/// The records that lie one behind the other in `bytes`: where each begins, and its header. Nothing is verified, and the last
+/// record may be cut off. Ends behind the first error.
+pub fn headers(bytes: &[u8]) -> impl Iterator<Item = Result<(usize, RecordHeader), RecordError>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at;
+        let rest = bytes.get(start..).filter(|rest| !rest.is_empty())?;
+        let header = RecordHeader::decode(rest);
+        at = header.as_ref().map_or(bytes.len(), |header| start.saturating_add(header.padded_length()));
+        Some(header.map(|header| (start, header)))
+    })
+}
+
 /// Whether a record with this expiry counts as deleted at `now_ms`, both in milliseconds since 1970.
 #[inline]
 #[must_use]
@@ -313,6 +326,24 @@ mod tests {
         out.clear();
         Record::delete(SequenceNumber(1), b"").encode(&mut out);
         assert_eq!(out.len(), MIN_RECORD_BYTES);
+    }
+
+    #[test]
+    fn records_are_found_one_behind_the_other() {
+        let mut out = Vec::new();
+        for number in 1..=3 {
+            Record::put(SequenceNumber(number), b"key", &[7; 20]).encode(&mut out);
+        }
+        fn found(bytes: &[u8]) -> Vec<Option<(usize, u64)>> {
+            headers(bytes).map(|found| found.ok().map(|(at, header)| (at, header.tag.sequence().0))).collect()
+        }
+        assert_eq!(found(&out), [Some((0, 1)), Some((40, 2)), Some((80, 3))]);
+        // The last one has a header, and then none.
+        assert_eq!(found(&out[..100]), [Some((0, 1)), Some((40, 2)), Some((80, 3))]);
+        assert_eq!(found(&out[..85]), [Some((0, 1)), Some((40, 2)), None]);
+        out[44..52].fill(0xff);
+        assert_eq!(found(&out), [Some((0, 1)), None]);
+        assert!(found(&[]).is_empty());
     }
 
     #[test]

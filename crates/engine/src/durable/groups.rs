@@ -17,7 +17,7 @@
 use crate::durable::recovery::LeftRecords;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::{Error, Result};
-use forebay_base::{RecordHeader, SequenceNumber};
+use forebay_base::{SequenceNumber, record};
 use forebay_storage::Frame;
 
 /// The flag in a frame's stream: the group goes on with the next frame.
@@ -105,10 +105,9 @@ impl Replay {
         let shard = usize::try_from(number).ok().and_then(|shard| self.shards.get_mut(shard));
         let shard = shard.ok_or_else(|| Error::corrupt(format!("the log holds records of shard {number}")))?;
         let mut begin = None;
-        let mut at = 0;
-        while let Some(rest) = frame.payload.get(at..).filter(|rest| !rest.is_empty()) {
-            let header = RecordHeader::decode(rest)?;
-            header.verify(rest)?;
+        for found in record::headers(&frame.payload) {
+            let (at, header) = found?;
+            header.verify(frame.payload.get(at..).unwrap_or_default())?;
             let found = header.tag.sequence();
             if found > shard.last {
                 if shard.last.checked_add(1) != Some(found) {
@@ -120,7 +119,6 @@ impl Replay {
                 shard.count += 1;
                 shard.goes_on = header.tag.goes_on();
             }
-            at = at.saturating_add(header.padded_length());
         }
         if let Some(begin) = begin {
             shard.records.push(frame.payload.slice(begin..));

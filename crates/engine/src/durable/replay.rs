@@ -10,7 +10,9 @@
 //! far that is. A part that holds less than was recorded is damaged.
 
 use crate::terms::{Error, Result};
-use forebay_base::{CrossingMark, DecodeError, Kind, Record, RecordError, RecordHeader, SegmentId, SequenceNumber};
+use forebay_base::{
+    CrossingMark, DecodeError, Kind, Record, RecordError, RecordHeader, SegmentId, SequenceNumber, record,
+};
 use std::ops::Range;
 
 /// A part of a log, as far as it was read.
@@ -73,13 +75,9 @@ impl Part {
 
     /// The records of a chain.
     fn records(&self, chain: Chain) -> impl Iterator<Item = Found> {
-        let mut start = 0;
-        std::iter::from_fn(move || {
-            let header = RecordHeader::decode(self.bytes.get(start..chain.end)?).ok()?;
-            let found = Found { header, start, end: start + header.padded_length() };
-            start = found.end;
-            (found.number() <= chain.last).then_some(found)
-        })
+        let whole = record::headers(self.bytes.get(..chain.end).unwrap_or_default()).map_while(Result::ok);
+        let found = whole.map(|(start, header)| Found { header, start, end: start + header.padded_length() });
+        found.take_while(move |found| found.number() <= chain.last)
     }
 }
 

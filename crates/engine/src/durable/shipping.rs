@@ -6,7 +6,7 @@
 //! ```
 
 use crate::terms::Result;
-use forebay_base::{RecordHeader, SequenceNumber};
+use forebay_base::{SequenceNumber, record};
 
 /// How far a shard's records were shipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,15 +35,16 @@ impl Progress {
         if self.block.0 == base && self.block.1 > 0 {
             return Ok((self.block.1 as usize).min(bytes.len()));
         }
-        let mut at = 0;
-        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty() && base < self.reached) {
-            let header = RecordHeader::decode(rest)?;
-            if header.tag.sequence() > self.reached {
-                break;
-            }
-            at = at.saturating_add(header.padded_length()).min(bytes.len());
+        if base >= self.reached {
+            return Ok(0);
         }
-        Ok(at)
+        for found in record::headers(bytes) {
+            let (at, header) = found?;
+            if header.tag.sequence() > self.reached {
+                return Ok(at);
+            }
+        }
+        Ok(bytes.len())
     }
 
     /// Notes that the first `end` bytes of the block of the memtable based at `base` were shipped.
@@ -63,17 +64,16 @@ impl Progress {
 /// # Errors
 /// `Corrupt` when the bytes are no records.
 pub(crate) fn whole_records(bytes: &[u8], room: u64) -> Result<Option<(u64, SequenceNumber)>> {
-    let mut found = None;
-    let mut at = 0;
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let header = RecordHeader::decode(rest)?;
-        at += header.padded_length();
-        if at as u64 > room {
+    let mut fits = None;
+    for found in record::headers(bytes) {
+        let (at, header) = found?;
+        let end = at.saturating_add(header.padded_length()) as u64;
+        if end > room {
             break;
         }
-        found = Some((at as u64, header.tag.sequence()));
+        fits = Some((end, header.tag.sequence()));
     }
-    Ok(found)
+    Ok(fits)
 }
 
 #[cfg(test)]

@@ -208,8 +208,10 @@ fn certificates_that_are_not_taken() {
     certificate(denied(&node, site.client(&["*.example"], Validity::Good)), "one DNS name");
     assert_eq!(denied(&node, site.trusting()), Denial::CertificateMissing);
     assert_eq!(node.next(Duration::ZERO).unwrap().map(|event| format!("{event:?}")), None, "nobody joined");
-    assert_eq!((node.admission_counts().admitted, node.admission_counts().refused), (0, 6));
+    assert_eq!(node.admission_counts().admitted, 0);
     connect(&node, site.client(&["db"], Validity::Good)).unwrap();
+    // TLS tells a client before the refusal is counted: by the time another one is let in, it is.
+    assert_eq!(node.admission_counts().refused, 6);
 }
 
 #[test]
