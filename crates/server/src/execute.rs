@@ -20,7 +20,7 @@ use crate::commands::permission;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::layout::{DATABASES, Space};
-use crate::keyspace::locks::{Locked, Locks};
+use crate::keyspace::locks::Locked;
 use crate::keyspace::transaction::{Name, Transaction};
 use crate::protocol::reply::{Protocol, Reply};
 use crate::protocol::request::Requests;
@@ -108,6 +108,7 @@ impl<'s> Executor<'s> {
     /// is to be sent.
     pub fn serve(&self, session: &mut Session, requests: &Requests, out: &mut Reply, pace: &mut Pace) -> usize {
         let mut words: Vec<&[u8]> = Vec::new();
+        let mut last = None;
         let mut done = 0;
         while done < requests.len() && session.may_go_on() && out.len() < MAX_REPLY_BYTES {
             words.clear();
@@ -121,7 +122,7 @@ impl<'s> Executor<'s> {
                 if session.held_until.is_some() {
                     break;
                 }
-                match self.plan(session, arguments) {
+                match self.plan(session, arguments, &mut last) {
                     Planned::Together(command) => run.push((command, words.len())),
                     other => {
                         end = Some((other, from));
@@ -165,11 +166,14 @@ impl<'s> Executor<'s> {
         self.shared.pause.hold(&session.client, is_write, self.shared.clock.now())
     }
 
-    fn plan(&self, session: &Session, arguments: Arguments<'_>) -> Planned {
-        let command = match self.registry.resolve(arguments) {
+    /// What becomes of a request. Often it calls the same command as the `last` one, which need not be looked for then.
+    fn plan(&self, session: &Session, arguments: Arguments<'_>, last: &mut Option<&'static Command>) -> Planned {
+        let same = last.filter(|last| last.is_called_by(arguments));
+        let command = match same.map_or_else(|| self.registry.resolve(arguments), Ok) {
             Ok(command) => command,
             Err(failure) => return Planned::Refused(failure),
         };
+        *last = Some(command);
         if let Err(failure) = self.admit(session, command, arguments) {
             return Planned::Refused(failure);
         }
@@ -287,7 +291,7 @@ impl<'s> Executor<'s> {
         if calls.iter().any(|(command, _)| matches!(command.run, Run::Exclusive(_) | Run::Script(_))) {
             return self.until(|| self.shared.locks.try_lock_all());
         }
-        let mut stripes = named.iter().map(|named| Locks::stripe(named.hash)).collect();
+        let mut stripes = named.iter().map(|named| self.shared.locks.stripe(named.hash)).collect();
         let writes = calls.iter().any(|(command, _)| command.has(flags::WRITE | flags::MAY_REPLICATE));
         self.until(|| self.shared.locks.try_lock(&mut stripes, writes))
     }
@@ -665,7 +669,8 @@ impl<'s> Executor<'s> {
 
     fn watch(&self, session: &mut Session, arguments: Arguments<'_>) -> Outcome {
         let layout = self.shared.spaces.layout();
-        let mut stripes: Vec<usize> = arguments.from(1).iter().map(|key| Locks::stripe(layout.hash(key))).collect();
+        let mut stripes: Vec<usize> =
+            arguments.from(1).iter().map(|key| self.shared.locks.stripe(layout.hash(key))).collect();
         let _locked = self.until(|| self.shared.locks.try_lock(&mut stripes, false))?;
         let mut keys = self.transaction();
         let space = self.shared.spaces.databases().get(session.database).copied().unwrap_or(0);

@@ -329,6 +329,15 @@ impl Command {
         if self.arity < 0 { given >= -self.arity } else { given == self.arity }
     }
 
+    /// Whether these arguments call it, by its name alone and with a right number of them.
+    #[must_use]
+    pub fn is_called_by(&self, arguments: Arguments<'_>) -> bool {
+        self.name.as_bytes().eq_ignore_ascii_case(arguments.at(0))
+            && self.subcommands.is_empty()
+            && self.takes(arguments.len())
+            && !self.name.contains('|')
+    }
+
     /// The places of the keys among these arguments; nothing when the arguments make no sense.
     #[must_use]
     pub fn key_places(&self, arguments: Arguments<'_>) -> Vec<usize> {

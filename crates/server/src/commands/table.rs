@@ -85,4 +85,17 @@ mod tests {
             assert_eq!(registry.find(command.name.to_uppercase().as_bytes()).unwrap().name, command.name);
         }
     }
+
+    #[test]
+    fn a_command_is_told_by_its_name_alone() {
+        let registry = registry();
+        let is_called = |name: &str, words: &[&[u8]]| {
+            registry.find(name.as_bytes()).unwrap().is_called_by(crate::commands::arguments::Arguments::new(words))
+        };
+        assert!(is_called("get", &[b"get", b"key"]) && is_called("get", &[b"GeT", b"key"]));
+        assert!(!is_called("get", &[b"set", b"key"]) && !is_called("get", &[b"get"]));
+        // Of these the second word counts, too.
+        assert!(!is_called("config", &[b"config", b"get", b"port"]));
+        assert!(!is_called("config|get", &[b"config|get", b"port", b"save"]));
+    }
 }

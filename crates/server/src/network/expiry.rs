@@ -5,7 +5,6 @@
 
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::layout::{self, DATABASES};
-use crate::keyspace::locks::Locks;
 use crate::keyspace::writes::{Direction, Writes};
 use crate::state::counters::Counters;
 use crate::state::shared::Shared;
@@ -39,7 +38,7 @@ fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
         return Ok(0);
     }
     let keyed = shared.spaces.layout();
-    let mut stripes = found.iter().map(|key| Locks::stripe(keyed.hash(key))).collect();
+    let mut stripes = found.iter().map(|key| shared.locks.stripe(keyed.hash(key))).collect();
     // While somebody has locked everything, they stay until the next sweep.
     let Some(_locked) = shared.locks.try_lock(&mut stripes, true) else { return Ok(0) };
     let mut keys = shared.transaction(now_ms);

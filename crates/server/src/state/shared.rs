@@ -95,7 +95,7 @@ impl Shared {
         Ok(Self {
             spaces: Spaces::open(&store)?,
             store,
-            locks: Locks::default(),
+            locks: Locks::new(threads),
             users,
             clients: Clients::default(),
             config: Config::default(),
