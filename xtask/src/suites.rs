@@ -201,7 +201,7 @@ pub(crate) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "storage-servers",
-        about: "storage on S3 and HDFS, which the tests start on loopback",
+        about: "storage on S3, HDFS and what plays Google's store, which the tests start on loopback",
         folder: "testing/storage",
         toolchain: Toolchain::Stable,
         environment: &[],

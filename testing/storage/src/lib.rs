@@ -1,6 +1,6 @@
 //! What every back end of the storage must do, and what must be there after every crash.
 //!
-//! - [`cases`]: one suite that a directory, memory, the simulated disk, two servers of S3 and HDFS pass.
+//! - [`cases`]: one suite that a directory, memory, the simulated disk, two servers of S3, one like Google's, and HDFS pass.
 //! - [`crash`]: logs, the commit register and objects on the simulated back ends: ended, failed and overtaken at every step.
 //! - [`servers`]: real servers on loopback, which tests start and end.
 //! - [`Place`]: storage that a test has to itself: a folder, or one of the servers.
