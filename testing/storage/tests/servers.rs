@@ -9,6 +9,12 @@ fn object() -> ObjectName {
     ObjectName::new("object").unwrap()
 }
 
+/// Runs the suite under a prefix, and under none.
+fn run_everywhere(place: &Place) {
+    cases::run(&place.open("some/prefix"));
+    cases::run(&place.open(""));
+}
+
 /// A put fails where the bucket is not there: with this.
 fn error_without_a_bucket(url: &str, place: &Place) -> String {
     let missing = Storage::open(url, place.options()).unwrap();
@@ -29,8 +35,7 @@ fn expect_refusal(place: &Place, setting: &str, wrong: &str) {
 #[test]
 fn moto() {
     let place = Place::moto();
-    cases::run(&place.open("some/prefix"));
-    cases::run(&place.open(""));
+    run_everywhere(&place);
     assert!(error_without_a_bucket("s3://no-such-bucket", &place).contains("NoSuchBucket"));
     let hurried = StorageOptions { operation_timeout: Duration::from_secs(5), retries: 1, ..place.options() };
     let gone = Storage::open(&place.url(""), hurried).unwrap();
@@ -48,8 +53,7 @@ fn seaweedfs() {
 #[test]
 fn google() {
     let place = Place::google();
-    cases::run(&place.open("some/prefix"));
-    cases::run(&place.open(""));
+    run_everywhere(&place);
     assert!(error_without_a_bucket("gs://no-such-bucket", &place).contains("NoSuchBucket"));
     expect_refusal(&place, "google_bearer_token", "another");
 }
@@ -75,8 +79,7 @@ fn google_is_asked_where_the_settings_say() {
 #[ignore = "needs Azurite: cargo xtask storage-azure"]
 fn azure() {
     let place = Place::azure();
-    cases::run(&place.open("some/prefix"));
-    cases::run(&place.open(""));
+    run_everywhere(&place);
     error_without_a_bucket("az://no-such-container", &place);
     expect_refusal(&place, "azure_storage_account_key", "d3Jvbmc=");
 }

@@ -329,13 +329,18 @@ impl Command {
         if self.arity < 0 { given >= -self.arity } else { given == self.arity }
     }
 
+    /// Whether it is called by two words.
+    fn is_subcommand(&self) -> bool {
+        self.name.contains('|')
+    }
+
     /// Whether these arguments call it, by its name alone and with a right number of them.
     #[must_use]
     pub fn is_called_by(&self, arguments: Arguments<'_>) -> bool {
         self.name.as_bytes().eq_ignore_ascii_case(arguments.at(0))
             && self.subcommands.is_empty()
             && self.takes(arguments.len())
-            && !self.name.contains('|')
+            && !self.is_subcommand()
     }
 
     /// The places of the keys among these arguments; nothing when the arguments make no sense.
@@ -437,7 +442,7 @@ impl Registry {
     /// When there is none, or the number of arguments is wrong: the text of the reply.
     pub fn resolve(&self, arguments: Arguments<'_>) -> Outcome<&'static Command> {
         let name = arguments.at(0);
-        let Some(mut command) = self.find(name).filter(|command| !command.name.contains('|')) else {
+        let Some(mut command) = self.find(name).filter(|command| !command.is_subcommand()) else {
             return Err(unknown(arguments));
         };
         if !command.subcommands.is_empty() && arguments.len() > 1 {
