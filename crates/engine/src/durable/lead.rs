@@ -1,7 +1,9 @@
 //! Group commit: of all who wait for the same thing, one does it for all.
 //!
-//! Whoever comes first is the *leader*. Whoever comes meanwhile waits, and the next leader does for all of them what the
-//! first one did not. Nobody has to be woken between a write and its round trip.
+//! Whoever comes first is the *leader* and carries out a *turn*. Whoever comes meanwhile waits for the turn after that,
+//! which does for all of them what the one under way may not. The first of them is *elected* to lead it. So the end of a
+//! turn wakes the elected one and those whom the turn served, and nobody in vain. Nobody has to be woken between a write
+//! and its round trip.
 
 use crate::terms::Result;
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
@@ -10,29 +12,132 @@ use std::sync::PoisonError;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Lead {
-    state: Mutex<State>,
-    ended: Condvar,
+    turns: Mutex<Turns>,
+    /// Where the elected one waits: never more than one thread.
+    elected: Condvar,
+    /// Where those wait who want a turn that is theirs alone.
+    apart: Condvar,
+    /// Where those wait whom a turn serves, by whether its number is even or odd.
+    served: [Condvar; 2],
 }
 
+/// What was decided about turns. It knows no threads.
 #[derive(Debug, Default)]
-struct State {
-    /// Whether somebody leads.
-    leads: bool,
-    /// Threads that wait for the end of a lead. To wake nobody would cost a system call too.
-    waiting: usize,
+struct Turns {
+    /// The number of turns that have ended, which is the number of the last one.
+    ended: u64,
+    /// Whether a turn is under way, or offered.
+    is_led: bool,
+    /// To whom the next turn is offered, who has not begun it.
+    offered: Option<Offer>,
+    is_elected: bool,
+    /// How many want a turn that is theirs alone.
+    apart: usize,
+    /// How many wait to be served, by whether the turn is even or odd.
+    served: [usize; 2],
 }
 
-/// Ends the lead of whoever leads, also when that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Offer {
+    ToElected,
+    ToOneApart,
+}
+
+/// What somebody does who wants a turn.
+#[derive(Debug, PartialEq, Eq)]
+enum Arrival {
+    Leads,
+    /// Waits until the turn is offered to the elected one.
+    IsElected,
+    /// Waits until this turn has ended.
+    WaitsFor(u64),
+}
+
+/// Whom the end of a turn wakes.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    offered: Option<Offer>,
+    /// The place of those who were served, if there were any.
+    served: Option<usize>,
+}
+
+const fn place(turn: u64) -> usize {
+    (turn % 2) as usize
+}
+
+impl Turns {
+    /// Somebody wants to be served.
+    fn arrive(&mut self) -> Arrival {
+        if !self.is_led {
+            self.is_led = true;
+            return Arrival::Leads;
+        }
+        if !self.is_elected {
+            self.is_elected = true;
+            return Arrival::IsElected;
+        }
+        // A turn that is under way may have seen too little.
+        let begins_with_it = self.offered == Some(Offer::ToElected);
+        let turn = self.ended + if begins_with_it { 1 } else { 2 };
+        self.served[place(turn)] += 1;
+        Arrival::WaitsFor(turn)
+    }
+
+    /// The elected one, or one who wants a turn apart, begins the turn if it is offered to such; returns whether it did.
+    fn take(&mut self, offer: Offer) -> bool {
+        let takes = self.offered == Some(offer);
+        if takes {
+            self.offered = None;
+            match offer {
+                Offer::ToElected => self.is_elected = false,
+                Offer::ToOneApart => self.apart -= 1,
+            }
+        }
+        takes
+    }
+
+    /// Whether others wait for the turn that is under way.
+    fn serves_others(&self) -> bool {
+        self.served[place(self.ended + 1)] > 0
+    }
+
+    /// The turn that is under way has ended.
+    fn end(&mut self) -> Ended {
+        self.ended += 1;
+        self.offered = if self.apart > 0 {
+            Some(Offer::ToOneApart)
+        } else if self.is_elected {
+            Some(Offer::ToElected)
+        } else {
+            None
+        };
+        self.is_led = self.offered.is_some();
+        let place = place(self.ended);
+        let served = (std::mem::take(&mut self.served[place]) > 0).then_some(place);
+        Ended { offered: self.offered, served }
+    }
+}
+
+/// Ends the turn of whoever leads, also when that fails.
 struct Leader<'a>(&'a Lead);
+
+impl Leader<'_> {
+    fn serves_others(&self) -> bool {
+        lock(&self.0.turns).serves_others()
+    }
+}
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
-        state.leads = false;
-        let waiting = state.waiting;
-        drop(state);
-        if waiting > 0 {
-            self.0.ended.notify_all();
+        let ended = lock(&self.0.turns).end();
+        // The next turn begins while those who were served come back.
+        match ended.offered {
+            Some(Offer::ToElected) => self.0.elected.notify_one(),
+            Some(Offer::ToOneApart) => self.0.apart.notify_all(),
+            None => {}
+        }
+        if let Some(place) = ended.served {
+            self.0.served[place].notify_all();
         }
     }
 }
@@ -41,7 +146,7 @@ impl Lead {
     /// Returns when `is_reached`. Until then leads, with `step`, or waits for who does, and calls `waits` first.
     ///
     /// # Errors
-    /// Those of a step that this call led.
+    /// Those of a step that this call led for itself.
     pub(crate) fn reach(
         &self,
         is_reached: impl Fn() -> bool,
@@ -49,36 +154,221 @@ impl Lead {
         step: impl Fn() -> Result<()>,
     ) -> Result<()> {
         while !is_reached() {
-            let mut state = lock(&self.state);
-            if state.leads {
-                waits();
-                drop(self.wait(state));
-                continue;
+            let Some(leader) = self.lead_or_wait(&waits) else { continue };
+            if !is_reached() {
+                step()?;
+            } else if leader.serves_others() {
+                // The turn before has served the elected one, too. An error is for those who are left: they lead next.
+                let _others = step();
             }
-            state.leads = true;
-            drop(state);
-            let _leader = Leader(self);
-            step()?;
         }
         Ok(())
     }
 
+    fn lead_or_wait(&self, waits: impl Fn()) -> Option<Leader<'_>> {
+        let mut turns = lock(&self.turns);
+        match turns.arrive() {
+            Arrival::Leads => {}
+            Arrival::IsElected => {
+                waits();
+                drop(wait(&self.elected, turns, |turns| turns.take(Offer::ToElected)));
+            }
+            Arrival::WaitsFor(turn) => {
+                waits();
+                drop(wait(&self.served[place(turn)], turns, |turns| turns.ended >= turn));
+                return None;
+            }
+        }
+        Some(Leader(self))
+    }
+
     /// Runs `body` while nobody else leads.
     pub(crate) fn alone<T>(&self, body: impl FnOnce() -> T) -> T {
-        let mut state = lock(&self.state);
-        while state.leads {
-            state = self.wait(state);
+        let mut turns = lock(&self.turns);
+        if turns.is_led {
+            turns.apart += 1;
+            drop(wait(&self.apart, turns, |turns| turns.take(Offer::ToOneApart)));
+        } else {
+            turns.is_led = true;
+            drop(turns);
         }
-        state.leads = true;
-        drop(state);
         let _leader = Leader(self);
         body()
     }
+}
 
-    fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        state.waiting += 1;
-        let mut state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
-        state.waiting -= 1;
-        state
+/// Waits at `condition` until `is_over`.
+fn wait<'a>(
+    condition: &Condvar,
+    turns: MutexGuard<'a, Turns>,
+    mut is_over: impl FnMut(&mut Turns) -> bool,
+) -> MutexGuard<'a, Turns> {
+    condition.wait_while(turns, |turns| !is_over(turns)).unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terms::Error;
+    use forebay_env::Random;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_end_of_a_turn_wakes_whom_it_served_and_who_leads_next() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.arrive(), Arrival::Leads);
+        assert_eq!(turns.arrive(), Arrival::IsElected);
+        assert_eq!(turns.arrive(), Arrival::WaitsFor(2));
+        assert_eq!(turns.end(), Ended { offered: Some(Offer::ToElected), served: None });
+        // Who comes before the turn begins is served by it.
+        assert_eq!(turns.arrive(), Arrival::WaitsFor(2));
+        assert!(!turns.take(Offer::ToOneApart));
+        assert!(turns.take(Offer::ToElected) && turns.serves_others());
+        assert_eq!(turns.arrive(), Arrival::IsElected);
+        assert_eq!(turns.arrive(), Arrival::WaitsFor(3));
+        turns.apart += 1;
+        assert_eq!(turns.end(), Ended { offered: Some(Offer::ToOneApart), served: Some(place(2)) });
+        assert_eq!(turns.arrive(), Arrival::WaitsFor(4));
+        assert!(!turns.take(Offer::ToElected) && turns.take(Offer::ToOneApart));
+        assert_eq!(turns.end(), Ended { offered: Some(Offer::ToElected), served: Some(place(3)) });
+        assert!(turns.take(Offer::ToElected));
+        assert_eq!(turns.end(), Ended { offered: None, served: Some(place(4)) });
+        assert_eq!(turns.arrive(), Arrival::Leads);
+    }
+
+    /// Somebody in a schedule of [`nobody_waits_for_ever`].
+    #[derive(Debug, Clone, Copy)]
+    enum Actor {
+        Away,
+        Leads,
+        IsElected,
+        IsApart,
+        WaitsFor(u64),
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        for seed in 0..200 {
+            let mut random = Random::seeded(seed);
+            let mut turns = Turns::default();
+            let mut actors = [Actor::Away; 6];
+            // Who may run: everybody but those who wait and were not woken.
+            let mut awake = [true; 6];
+            let mut served = 0;
+            for round in 0..2000 {
+                let candidates: Vec<_> = (0..actors.len()).filter(|&actor| awake[actor]).collect();
+                assert!(!candidates.is_empty(), "seed {seed}, round {round}: all sleep, {actors:?} {turns:?}");
+                let at = candidates[random.below(candidates.len() as u64) as usize];
+                actors[at] = match actors[at] {
+                    Actor::Away if random.below(20) == 0 && turns.is_led => {
+                        turns.apart += 1;
+                        Actor::IsApart
+                    }
+                    Actor::Away => match turns.arrive() {
+                        Arrival::Leads => Actor::Leads,
+                        Arrival::IsElected => Actor::IsElected,
+                        Arrival::WaitsFor(turn) => Actor::WaitsFor(turn),
+                    },
+                    Actor::Leads => {
+                        let ended = turns.end();
+                        for (actor, awake) in actors.iter().zip(&mut awake) {
+                            *awake |= match actor {
+                                Actor::IsElected => ended.offered == Some(Offer::ToElected),
+                                Actor::IsApart => ended.offered == Some(Offer::ToOneApart),
+                                Actor::WaitsFor(turn) => ended.served == Some(place(*turn)),
+                                Actor::Away | Actor::Leads => false,
+                            };
+                        }
+                        Actor::Away
+                    }
+                    Actor::IsElected if turns.take(Offer::ToElected) => Actor::Leads,
+                    Actor::IsApart if turns.take(Offer::ToOneApart) => Actor::Leads,
+                    Actor::WaitsFor(turn) if turns.ended >= turn => {
+                        served += 1;
+                        Actor::Away
+                    }
+                    waiting => waiting,
+                };
+                awake[at] = matches!(actors[at], Actor::Away | Actor::Leads);
+                let leaders = actors.iter().filter(|actor| matches!(actor, Actor::Leads)).count();
+                assert!(leaders <= 1, "seed {seed}, round {round}: {actors:?}");
+            }
+            assert!(served > 100, "seed {seed}: {served} were served");
+        }
+    }
+
+    #[test]
+    fn threads_share_turns() {
+        const THREADS: u64 = 8;
+        const EACH: u64 = 2000;
+        let lead = Lead::default();
+        let (published, durable, steps) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let step = || {
+            let number = published.load(Ordering::SeqCst);
+            std::thread::yield_now();
+            steps.fetch_add(1, Ordering::SeqCst);
+            durable.store(number, Ordering::SeqCst);
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for at in 0..EACH {
+                        let number = published.fetch_add(1, Ordering::SeqCst) + 1;
+                        let is_reached = || durable.load(Ordering::SeqCst) >= number;
+                        if at % 100 == 0 {
+                            lead.alone(|| step()).unwrap();
+                        }
+                        lead.reach(is_reached, || (), step).unwrap();
+                        assert!(is_reached());
+                    }
+                });
+            }
+        });
+        assert!(steps.load(Ordering::SeqCst) <= THREADS * EACH * 101 / 100);
+    }
+
+    #[test]
+    fn a_step_that_fails_is_an_error_for_who_led_it_and_tried_again_for_the_others() {
+        let lead = Lead::default();
+        let is_done = AtomicU64::new(0);
+        let (began, begins) = mpsc::channel();
+        let (fail, fails) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let (lead, is_done) = (&lead, &is_done);
+            let first = scope.spawn(move || {
+                let step = || {
+                    began.send(()).unwrap();
+                    fails.recv().unwrap();
+                    Err(Error::invalid("it fails"))
+                };
+                lead.reach(|| false, || (), step)
+            });
+            begins.recv().unwrap();
+            let others: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(move || {
+                        let is_reached = || is_done.load(Ordering::SeqCst) > 0;
+                        let step = || {
+                            is_done.store(1, Ordering::SeqCst);
+                            Ok(())
+                        };
+                        lead.reach(is_reached, || (), step)
+                    })
+                })
+                .collect();
+            while {
+                let turns = lock(&lead.turns);
+                usize::from(turns.is_elected) + turns.served[0] < 3
+            } {
+                std::thread::yield_now();
+            }
+            fail.send(()).unwrap();
+            assert!(first.join().unwrap().is_err());
+            for other in others {
+                assert!(other.join().unwrap().is_ok());
+            }
+        });
     }
 }
