@@ -275,7 +275,8 @@ fn stops(place: &Place, rounds: u64) {
             store.write(&batch).unwrap_or_else(|error| panic!("{what}: {error}"));
         }
         store.sync().unwrap();
-        assert_eq!(check(&store, found + 19, true, &what), found + 19, "{what}");
+        // With `flush`, a shard may have been ahead by more than that.
+        assert_eq!(check(&store, found + 19, is_whole, &what), found + 19, "{what}");
         store.close().unwrap();
     }
 }

@@ -4,15 +4,27 @@
 //! which does for all of them what the one under way may not. The first of them is *elected* to lead it. So the end of a
 //! turn wakes the elected one and those whom the turn served, and nobody in vain. Nobody has to be woken between a write
 //! and its round trip.
+//!
+//! To sleep and to be woken takes longer than a round trip to a memory node. So where turns are that short, who waits looks
+//! out for their end a while before it sleeps.
 
 use crate::terms::Result;
-use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
+use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock, relax};
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How often who waits for a short turn looks whether it has ended, before it sleeps: a few microseconds, and then a few times
+/// after others had the core.
+const LOOKS: u32 = 72;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Lead {
     turns: Mutex<Turns>,
+    /// How often who waits looks before it sleeps.
+    looks: u32,
+    /// Whether a turn is under way: a hint for who looks.
+    is_busy: AtomicBool,
     /// Where the elected one waits: never more than one thread.
     elected: Condvar,
     /// Where those wait who want a turn that is theirs alone.
@@ -129,7 +141,11 @@ impl Leader<'_> {
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        let ended = lock(&self.0.turns).end();
+        let ended = {
+            let mut turns = lock(&self.0.turns);
+            self.0.is_busy.store(false, Ordering::Relaxed);
+            turns.end()
+        };
         // The next turn begins while those who were served come back.
         match ended.offered {
             Some(Offer::ToElected) => self.0.elected.notify_one(),
@@ -143,6 +159,11 @@ impl Drop for Leader<'_> {
 }
 
 impl Lead {
+    /// One whose turns take about as long as a round trip to a memory node.
+    pub(crate) fn of_short_turns() -> Self {
+        Self { looks: LOOKS, ..Self::default() }
+    }
+
     /// Returns when `is_reached`. Until then leads, with `step`, or waits for who does, and calls `waits` first.
     ///
     /// # Errors
@@ -153,7 +174,14 @@ impl Lead {
         waits: impl Fn(),
         step: impl Fn() -> Result<()>,
     ) -> Result<()> {
-        while !is_reached() {
+        loop {
+            let mut round = 0;
+            while round < self.looks && self.is_busy.load(Ordering::Relaxed) && !is_reached() {
+                relax(&mut round);
+            }
+            if is_reached() {
+                return Ok(());
+            }
             let Some(leader) = self.lead_or_wait(&waits) else { continue };
             if !is_reached() {
                 step()?;
@@ -162,7 +190,6 @@ impl Lead {
                 let _others = step();
             }
         }
-        Ok(())
     }
 
     fn lead_or_wait(&self, waits: impl Fn()) -> Option<Leader<'_>> {
@@ -179,7 +206,13 @@ impl Lead {
                 return None;
             }
         }
-        Some(Leader(self))
+        Some(self.begin())
+    }
+
+    /// The turn of whoever leads begins.
+    fn begin(&self) -> Leader<'_> {
+        self.is_busy.store(true, Ordering::Relaxed);
+        Leader(self)
     }
 
     /// Runs `body` while nobody else leads.
@@ -192,7 +225,7 @@ impl Lead {
             turns.is_led = true;
             drop(turns);
         }
-        let _leader = Leader(self);
+        let _leader = self.begin();
         body()
     }
 }

@@ -114,7 +114,7 @@ impl Log {
         let at = Position { reached, block: (reached, 0), used_bytes: 0 };
         Self {
             durable: AtomicU64::new(reached.0),
-            lead: Lead::default(),
+            lead: Lead::of_short_turns(),
             shipping: Mutex::new(Shipping { at, open: None, closed, cargo: Cargo::default() }),
             spares: Mutex::default(),
             is_in_use: AtomicBool::new(false),
