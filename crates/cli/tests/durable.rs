@@ -22,6 +22,8 @@ const ROUNDS: u64 = 3;
 /// Of a place, what these tests use.
 const PART: &str = "store";
 const KEYS: u64 = 4;
+/// So many rounds go on with the same database. Each reads all of it, so it must not grow without end.
+const ROUNDS_OF_ONE: u64 = 20;
 
 fn durability(mode: &str) -> Durability {
     match mode {
@@ -107,6 +109,8 @@ type Step<'s> = (u64, Box<dyn FnOnce(&mut Child) + 's>);
 struct Writer {
     child: Child,
     durable: u64,
+    /// Whether its lines count: it has opened the database.
+    is_open: bool,
     /// The error that it met.
     ended: Option<String>,
 }
@@ -117,15 +121,17 @@ impl Writer {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "durable::runs_as_a_child", "--nocapture"]).envs(place.variables());
         command.env(PLAN, format!("{mode} {} {memory} {first}", place.url(part)));
-        Self { child: command.stdout(Stdio::piped()).spawn().unwrap(), durable: 0, ended: None }
+        Self { child: command.stdout(Stdio::piped()).spawn().unwrap(), durable: 0, is_open: false, ended: None }
     }
 
-    /// Reads so many lines, calls `end`, and reads what was said before it took effect.
-    fn until_ended(self, lines: u64, end: impl FnOnce(&mut Child)) -> u64 {
+    /// Reads so many lines, calls `end`, and reads what was said before it took effect. It may be opening the database then.
+    fn until_ended(mut self, lines: u64, end: impl FnOnce(&mut Child)) -> u64 {
+        self.is_open = true;
         self.through(vec![(lines, Box::new(end))]).durable
     }
 
-    /// Calls each of `steps` when so many further lines were read, and reads what was said before the last one took effect.
+    /// Once it is open: calls each of `steps` when so many further lines were read, and reads what was said before the last
+    /// one took effect. (Who is stopped before it has opened the database takes it over when it goes on.)
     fn through(mut self, steps: Vec<Step<'_>>) -> Self {
         let mut steps = steps.into_iter();
         let mut step = steps.next();
@@ -135,7 +141,8 @@ impl Writer {
                 self.durable = number;
             }
             self.ended = self.ended.or_else(|| line.split("ended ").nth(1).map(str::to_owned));
-            if let Some((lines, _)) = &mut step {
+            self.is_open |= line.ends_with("open");
+            if let Some((lines, _)) = step.as_mut().filter(|_| self.is_open) {
                 *lines = lines.saturating_sub(1);
             }
             if let Some((_, step)) = step.take_if(|(lines, _)| *lines == 0) {
@@ -199,22 +206,26 @@ fn kills(mode: &str, is_whole: bool, place: &Place, rounds: u64) {
     let mut random = Random::seeded(mode.len() as u64);
     let mut next = 1;
     for round in 0..rounds {
+        let part = format!("{PART}/{mode}/{}", round / ROUNDS_OF_ONE);
+        if mode == "memory" || round % ROUNDS_OF_ONE == 0 {
+            next = 1;
+        }
         // Memory that ends with the process, or a node that lives on, or that is killed in place of the process.
         let kind = if mode == "memory" { 1 } else { random.below(3) };
         let node = (kind > 0).then(|| start_node(&places()[0], "--memory=512MiB"));
         let memory = node.as_ref().map_or("local".to_owned(), |(_, address)| address.clone());
         let what = format!("{mode}, round {round}, kind {kind}");
         let lines = 1 + random.below(most_lines(mode, place));
-        let writer = Writer::start(mode, place, PART, &memory, next);
+        let writer = Writer::start(mode, place, &part, &memory, next);
         let durable = writer.until_ended(lines, |child| match (kind, &node) {
             (2, Some((node, _))) => node.signal(Signal::KILL),
             _ => child.kill().unwrap(),
         });
         let reads_from = if mode == "memory" { memory.as_str() } else { "local" };
-        let store = open(mode, place.open(PART), reads_from);
+        let store = open(mode, place.open(&part), reads_from);
         println!("{what}: {durable} durable, {:?}", store.recovery());
         let found = check(&store, durable.max(next - 1), is_whole, &what);
-        next = if mode == "memory" { 1 } else { found + 1 };
+        next = found + 1;
         store.close().unwrap();
     }
 }

@@ -372,26 +372,19 @@ impl StorageLog {
         let is_held =
             |numbers: &[SequenceNumber]| numbers.iter().zip(&flushed).all(|(number, flushed)| number <= flushed);
         let mut shipping = lock(&self.shipping);
-        if let Some(open) = &mut shipping.open {
-            let mut position = None;
-            while let Some((end, _)) =
-                open.marks.pop_front_if(|(_, numbers)| is_held(numbers) || planted(Bug::TrimEarly))
-            {
-                position = Some(end);
-            }
-            if let Some(position) = position {
-                open.trimmed = position;
-                open.log.trim(position)?;
-            }
-        }
+        let trimmed = shipping.open.as_mut().and_then(|open| open.pass(is_held));
         let (gone, left): (Vec<_>, Vec<_>) = shipping.left.iter().cloned().partition(|left| is_held(&left.numbers));
-        if gone.is_empty() {
-            return Ok(());
+        if !gone.is_empty() {
+            let open = shipping.open.as_ref().map(|open| open.name);
+            self.register.record_logs(left.iter().map(|left| left.name).chain(open).collect())?;
+            shipping.left = left;
+            lock(&self.unneeded).extend(gone.iter().map(|gone| gone.name));
         }
-        let open = shipping.open.as_ref().map(|open| open.name);
-        self.register.record_logs(left.iter().map(|left| left.name).chain(open).collect())?;
-        shipping.left = left;
-        lock(&self.unneeded).extend(gone.iter().map(|gone| gone.name));
+        drop(shipping);
+        // It takes a request for each object. Nobody who ships waits for that.
+        if let Some((log, position)) = trimmed {
+            log.trim(position)?;
+        }
         Ok(())
     }
 
@@ -456,6 +449,16 @@ impl Open {
             _ => self.marks.push_back((end, numbers)),
         }
         self.end = end;
+    }
+
+    /// Passes the places up to which all that the log holds `is_held`. From the last of them it can be trimmed.
+    fn pass(&mut self, is_held: impl Fn(&[SequenceNumber]) -> bool) -> Option<(Arc<dyn Log>, Position)> {
+        let mut passed = None;
+        while let Some((end, _)) = self.marks.pop_front_if(|(_, numbers)| is_held(numbers) || planted(Bug::TrimEarly)) {
+            passed = Some(end);
+        }
+        self.trimmed = passed?;
+        Some((Arc::clone(&self.log), self.trimmed))
     }
 }
 
