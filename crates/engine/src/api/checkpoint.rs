@@ -100,11 +100,11 @@ impl Db {
             let (db, path, sections) = (self.clone(), path.to_path_buf(), Arc::clone(&sections));
             let load = move || load_sections(&db, &path, &sections);
             let thread = spawn(format!("forebay-load-{i}"), load);
-            threads.push(thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}"))));
+            threads.push(thread.map_err(|error| Error::no_thread(&error)));
         }
         let mut result = Ok(());
         for thread in threads {
-            let panicked = |_| Err(Error::new(ErrorKind::Io, "a thread that loads a checkpoint panicked"));
+            let panicked = |_| Err(Error::panicked("loads a checkpoint"));
             let loaded = thread.and_then(|thread| thread.join().unwrap_or_else(panicked));
             result = result.and(loaded);
         }

@@ -107,7 +107,7 @@ fn in_groups<I: Send, T: Send>(items: Vec<I>, at_once: usize, work: impl Fn(I) -
             row.push(item);
         }
     }
-    let panicked = || Error::new(ErrorKind::Io, "a thread that copies segments panicked");
+    let panicked = || Error::panicked("copies segments");
     let made = run_all(rows, |row| row.into_iter().map(&work).collect::<Result<Vec<T>>>());
     let mut rows = Vec::new();
     for row in made {

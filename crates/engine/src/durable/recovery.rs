@@ -124,7 +124,7 @@ pub(crate) type Looked<'a> = (Vec<(&'a Arc<Node>, &'a Arc<Owner>)>, ShardIdentit
 /// # Errors
 /// `Corrupt` when the stored data is damaged; `Unavailable`.
 pub(crate) fn look(shards: &[Looked<'_>], options: &Options) -> Result<Vec<LeftShard>> {
-    let panicked = || Err(Error::new(ErrorKind::Io, "a thread that looks at a shard panicked"));
+    let panicked = || Err(Error::panicked("looks at a shard"));
     let mut left = Vec::with_capacity(shards.len());
     for some in shards.chunks(readers(options).max(1)) {
         for looked in run_all(some.iter().collect(), |(members, identity)| look_at(members, identity, options)) {
@@ -492,10 +492,8 @@ pub(crate) fn open_tables(
     let mut tables = Vec::new();
     let mut result = Ok(());
     for thread in threads {
-        let thread = thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}")));
-        let opened = thread.and_then(|thread| {
-            thread.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a thread that opens tables panicked")))
-        });
+        let thread = thread.map_err(|error| Error::no_thread(&error));
+        let opened = thread.and_then(|thread| thread.join().unwrap_or_else(|_| Err(Error::panicked("opens tables"))));
         match opened {
             Ok(opened) => tables.extend(opened),
             Err(error) => result = Err(error),

@@ -27,7 +27,7 @@ use crate::remote::segment::{Node, Remote, Segment, place_of};
 use crate::terms::recovery::{LogCut, Recovery};
 use crate::terms::{Error, Options, Result};
 use crate::tree::version::LiveVersion;
-use forebay_base::{ErrorKind, SegmentId};
+use forebay_base::SegmentId;
 use forebay_env::thread::run_all;
 use forebay_env::{HashMap, HashSet};
 use forebay_memory_client::{AllocatorOptions, ExtentRange, SubAllocator};
@@ -92,7 +92,7 @@ pub(crate) fn read_logs(
         let reader = place.storage.open_log(&place.log(*name)?, LogRecovery::Seal)?;
         let segments: Vec<usize> = (0..reader.segments()).collect();
         for some in segments.chunks(at_once) {
-            let panicked = || Error::new(ErrorKind::Io, "a thread that reads a log panicked");
+            let panicked = || Error::panicked("reads a log");
             for frames in run_all(some.to_vec(), |segment| reader.segment(segment)) {
                 frames.ok_or_else(panicked)??.into_iter().try_for_each(|frame| replay.add(frame))?;
             }

@@ -157,10 +157,10 @@ pub(crate) fn resume(shards: &[Arc<Shard>], logs: Vec<LeftRecords>, routing: &Ar
         }
         let (shard, routing) = (Arc::clone(shard), Arc::clone(routing));
         let thread = spawn("forebay-replay", move || go_on(&shard, records, routing.range(at)));
-        threads.push(thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}"))));
+        threads.push(thread.map_err(|error| Error::no_thread(&error)));
     }
     for thread in threads {
-        let panicked = |_| Err(Error::new(ErrorKind::Io, "a thread that replays a log panicked"));
+        let panicked = |_| Err(Error::panicked("replays a log"));
         result = result.and(thread.and_then(|thread| thread.join().unwrap_or_else(panicked)));
     }
     result

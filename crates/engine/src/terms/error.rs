@@ -38,6 +38,16 @@ impl Error {
         Self::new(ErrorKind::Closed, "the database is closed")
     }
 
+    /// A thread that does this (`reads a log`) panicked, which is a bug.
+    pub(crate) fn panicked(what: &str) -> Self {
+        Self::new(ErrorKind::Io, format!("a thread that {what} panicked, which is a bug: report it"))
+    }
+
+    /// The system refused a thread.
+    pub(crate) fn no_thread(error: &std::io::Error) -> Self {
+        Self::new(ErrorKind::Io, format!("starting a thread: {error}"))
+    }
+
     fn from_source(kind: ErrorKind, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self { kind, message: source.to_string(), source: Some(Arc::new(source)) }
     }

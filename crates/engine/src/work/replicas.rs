@@ -65,7 +65,7 @@ impl Shard {
         let mut made = Vec::new();
         let mut causes = Vec::new();
         for (remote, ran) in members.iter().zip(ran) {
-            let panicked = || Err(Error::new(ErrorKind::Io, "a thread that waited for a job panicked").into());
+            let panicked = || Err(Error::panicked("waited for a job").into());
             match ran.unwrap_or_else(panicked) {
                 Ok((result, segments)) => made.push((remote, result, segments)),
                 Err(cause) => causes.push((remote, cause)),

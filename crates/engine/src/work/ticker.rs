@@ -2,7 +2,6 @@
 
 use crate::terms::{Error, Result};
 use crate::work::bell::Bell;
-use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
 use forebay_env::thread::{JoinHandle, spawn};
 use std::sync::Arc;
@@ -42,7 +41,7 @@ impl Ticker {
             }
         };
         let thread = spawn(name.to_owned(), run);
-        let thread = thread.map_err(|error| Error::new(ErrorKind::Io, format!("starting a thread: {error}")))?;
+        let thread = thread.map_err(|error| Error::no_thread(&error))?;
         Ok(Self { stopped, bell, thread: Mutex::new(Some(thread)) })
     }
 
