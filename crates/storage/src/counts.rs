@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::name::ObjectName;
 use crate::objects::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest};
 use bytes::Bytes;
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -221,6 +222,10 @@ struct CountedFile {
 impl DiskFile for CountedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.file.write_at(offset, bytes)
+    }
+
+    fn write_all_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
+        self.file.write_all_at(offset, parts)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {

@@ -256,7 +256,8 @@ fn two_writers_race(storage: &Storage, prefix: &ObjectName) {
 
 fn logs(storage: &Storage, prefix: &ObjectName) {
     let log = storage.create_log(prefix, 7).unwrap();
-    let payloads: Vec<Bytes> = (0..20).map(|seed| random_bytes(seed, seed as usize * 1000)).collect();
+    let lengths = (0..19).map(|at| at * 1001).chain([(1 << 20) + 3]);
+    let payloads: Vec<Bytes> = (0..).zip(lengths).map(|(seed, length)| random_bytes(seed, length)).collect();
     let mut ends = Vec::new();
     for (mark, payload) in (0..).zip(&payloads) {
         ends.push(log.append(mark as u32, mark, payload).unwrap());

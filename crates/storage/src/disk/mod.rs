@@ -21,6 +21,7 @@ use crate::error::Result;
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 use std::fmt;
+use std::io::IoSlice;
 use std::sync::Arc;
 
 /// An entry of a folder.
@@ -99,6 +100,15 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Full`, `Io`: some of the bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Writes bytes from several places, one behind the other, at `offset`. Where that can be done, nothing is copied before.
+    ///
+    /// # Errors
+    /// As [`DiskFile::write_at`].
+    fn write_all_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.write_at(offset, &bytes)
+    }
 
     /// Reads at `offset` until `out` is full or the file ends; the number of bytes read.
     ///

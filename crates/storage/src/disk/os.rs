@@ -4,8 +4,9 @@ use super::{Disk, DiskEntry, DiskFile};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::io::{Errno, pwritev};
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -148,16 +149,39 @@ impl OsFile {
     fn failed(&self, operation: &'static str) -> impl FnOnce(io::Error) -> Error + '_ {
         move |cause| Error::io(operation, &self.path, &cause)
     }
+
+    /// Has a long write begin to reach the device.
+    fn begin(&self, offset: u64, length: usize) {
+        if length >= BEGUN_AT_ONCE_BYTES {
+            // The advice also lets go of pages, but not of those that are on their way to the device. Where the system does not
+            // take it, the sync does all.
+            let _ = fadvise(&self.file, offset, NonZeroU64::new(length as u64), Advice::DontNeed);
+        }
+    }
 }
 
 impl DiskFile for OsFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, offset).map_err(self.failed("write"))?;
-        if bytes.len() >= BEGUN_AT_ONCE_BYTES {
-            // The advice also lets go of pages, but not of those that are on their way to the device. Where the system does not
-            // take it, the sync does all.
-            let _ = fadvise(&self.file, offset, NonZeroU64::new(bytes.len() as u64), Advice::DontNeed);
+        self.begin(offset, bytes.len());
+        Ok(())
+    }
+
+    fn write_all_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
+        let mut rest = parts;
+        let mut end = offset;
+        while rest.iter().any(|part| !part.is_empty()) {
+            match pwritev(&self.file, rest, end) {
+                Ok(0) => return Err(self.failed("write")(io::ErrorKind::WriteZero.into())),
+                Ok(written) => {
+                    end = end.saturating_add(written as u64);
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                Err(Errno::INTR) => {}
+                Err(cause) => return Err(self.failed("write")(cause.into())),
+            }
         }
+        self.begin(offset, end.saturating_sub(offset) as usize);
         Ok(())
     }
 
@@ -186,9 +210,7 @@ impl DiskFile for OsFile {
         match fallocate(&self.file, FallocateFlags::empty(), length, length_bytes - length) {
             Ok(()) => Ok(()),
             // Not every file system can. Then a write may find the disk full, and says so.
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                self.file.set_len(length_bytes).map_err(self.failed("reserve"))
-            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.file.set_len(length_bytes).map_err(self.failed("reserve")),
             Err(cause) => Err(self.failed("reserve")(cause.into())),
         }
     }

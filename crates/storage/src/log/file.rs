@@ -19,7 +19,9 @@
 //!
 //! Layout of the bytes: `docs/formats/log.md`.
 
-use super::frame::{Frame, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, frame_bytes};
+use super::frame::{
+    ALIGNMENT, Frame, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, frame_bytes, padding,
+};
 use super::group::Group;
 use super::reader::{Cut, LogReader, Part, Recovery, Source, check_start};
 use super::writer::{Log, LogCounts, check_appended, check_payload};
@@ -29,8 +31,11 @@ use crate::name::{ObjectName, number};
 use crate::planted::{Bug, planted};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, MutexGuard, lock};
+use std::io::IoSlice;
 use std::sync::Arc;
 
+/// A payload that is shorter is written as one piece with what stands before it. A longer one goes to the file from where it lies.
+const COPIED_BYTES: usize = 16 << 10;
 const SEAL: &str = "seal";
 const LOG: &str = ".log";
 const END: &str = "end";
@@ -184,18 +189,27 @@ impl Writer {
 
     fn write(&mut self, header: FrameHeader, payload: &[u8], options: &FileLogOptions) -> Result<Position> {
         let offset = self.active.offset(self.end);
-        self.scratch.clear();
-        header.encode(payload, &mut self.scratch);
-        let after = offset.saturating_add(self.scratch.len() as u64);
+        let length = frame_bytes(payload.len()) as u64;
+        let after = offset.saturating_add(length);
         if after > self.active.reserved {
             let reserved = after.next_multiple_of(options.reserve_bytes.max(1)).min(options.segment_bytes.max(after));
             self.active.file.reserve(reserved)?;
             self.active.reserved = reserved;
         }
-        self.active.file.write_at(offset, &self.scratch)?;
-        self.end = self.end.saturating_add(self.scratch.len() as u64);
+        self.scratch.clear();
+        if payload.len() < COPIED_BYTES {
+            header.encode(payload, &mut self.scratch);
+            self.active.file.write_at(offset, &self.scratch)?;
+        } else {
+            header.encode_before(payload, &mut self.scratch);
+            let zeros = [0; ALIGNMENT];
+            let zeros = zeros.get(..padding(payload)).unwrap_or_default();
+            let mut parts = [&self.scratch, payload, zeros].map(IoSlice::new);
+            self.active.file.write_all_at(offset, &mut parts)?;
+        }
+        self.end = self.end.saturating_add(length);
         self.counts.frames += 1;
-        self.counts.bytes += self.scratch.len() as u64;
+        self.counts.bytes += length;
         Ok(self.end)
     }
 }

@@ -47,7 +47,8 @@ pub const MAX_FRAME_BYTES: usize = 256 << 20;
 
 pub(super) const SEGMENT_HEADER_BYTES: usize = 40;
 pub(super) const FRAME_HEADER_BYTES: usize = 56;
-const ALIGNMENT: usize = 8;
+/// Frames begin at multiples of so many bytes.
+pub(super) const ALIGNMENT: usize = 8;
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"FBLS");
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"FBLF");
 const VERSION: u16 = 1;
@@ -120,6 +121,11 @@ pub(super) const fn frame_bytes(payload: usize) -> usize {
     FRAME_HEADER_BYTES + payload.next_multiple_of(ALIGNMENT)
 }
 
+/// How many zeros follow the payload in its frame.
+pub(super) const fn padding(payload: &[u8]) -> usize {
+    payload.len().next_multiple_of(ALIGNMENT) - payload.len()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub log: u64,
@@ -132,6 +138,13 @@ pub(super) struct FrameHeader {
 impl FrameHeader {
     /// Appends the frame.
     pub fn encode(&self, payload: &[u8], out: &mut Vec<u8>) {
+        self.encode_before(payload, out);
+        out.extend_from_slice(payload);
+        out.resize(out.len() + padding(payload), 0);
+    }
+
+    /// Appends what stands before the payload in the frame. After it come [`padding`] zeros.
+    pub fn encode_before(&self, payload: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u32(FRAME_MAGIC);
         out.put_u32(0);
@@ -145,8 +158,6 @@ impl FrameHeader {
         out.put_u32(0);
         let checksum = checksum(&out[start + 8..]);
         out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
-        out.extend_from_slice(payload);
-        out.resize(start + frame_bytes(payload.len()), 0);
     }
 
     /// Decodes the header at the front of `bytes`; the payload's length and checksum beside it.
