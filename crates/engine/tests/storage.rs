@@ -477,6 +477,39 @@ fn a_shard_that_writes_little_does_not_hold_the_log() {
     assert_eq!(db.get(b"01999").unwrap().as_deref(), Some(&b"little"[..]));
 }
 
+/// Where each sync puts an object, a memtable that is far from full has thousands of them in the log.
+#[test]
+fn a_log_of_small_objects_does_not_become_many() {
+    let objects = MemoryObjects::new();
+    let large =
+        |storage: &Storage| Options { write_buffer_bytes: 4 << 20, ..four_shards(options(storage, Syncing::Sync)) };
+    let process = Process::with_empty_memory();
+    let db = process.open(large(&of_objects(&objects.handle())));
+    let in_log = || {
+        let listed = objects.list(None).unwrap();
+        listed.iter().filter(|object| object.name.as_str().contains("/log/")).count()
+    };
+    for number in 0..3000 {
+        db.put(&key(number % 400), b"little").unwrap();
+    }
+    let mut writes = 3000;
+    crate::common::eventually("the log is trimmed", || {
+        db.put(&key(writes % 400), b"little").unwrap();
+        writes += 1;
+        in_log() <= 1024 + 2
+    });
+    process.kill(db);
+    let (left, process) = (in_log(), Process::with_empty_memory());
+    let storage = of_objects(&objects.handle());
+    let db = process.open(large(&storage));
+    for number in 0..400 {
+        assert_eq!(db.get(&key(number)).unwrap().as_deref(), Some(&b"little"[..]));
+    }
+    // Each object of the log was asked for once.
+    let read = storage.counts().objects_read;
+    assert!((left as u64..left as u64 + 60).contains(&read), "{read} requests for {left} objects");
+}
+
 /// An owner is killed after the commit that lets go of a log, and before all of the log is deleted.
 #[test]
 fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {

@@ -36,8 +36,9 @@ use forebay_table::{SegmentInfo, StorageRoot, Version, VersionEdit};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of segments of a log that are read at the same time.
-const READ_AT_ONCE: usize = 4;
+/// Maximum number of segments of a log that are read at the same time, and of bytes of them unless one has more.
+const READ_AT_ONCE: usize = 16;
+const READ_AT_ONCE_BYTES: u64 = 256 << 20;
 
 /// A shard that is open again.
 #[derive(Debug)]
@@ -90,10 +91,15 @@ pub(crate) fn read_logs(
     let at_once = if options.background_threads == 0 { 1 } else { READ_AT_ONCE };
     for name in &committed.logs {
         let reader = place.storage.open_log(&place.log(*name)?, LogRecovery::Seal)?;
-        let segments: Vec<usize> = (0..reader.segments()).collect();
-        for some in segments.chunks(at_once) {
+        let mut next = 0;
+        while next < reader.segments() {
+            let begin = reader.span(next).start;
+            let fits = |segment: &usize| reader.span(*segment).end.saturating_sub(begin) <= READ_AT_ONCE_BYTES;
+            let more = (next + 1..reader.segments()).take(at_once - 1).take_while(fits);
+            let some: Vec<usize> = std::iter::once(next).chain(more).collect();
+            next += some.len();
             let panicked = || Error::panicked("reads a log");
-            for frames in run_all(some.to_vec(), |segment| reader.segment(segment)) {
+            for frames in run_all(some, |segment| reader.segment(segment)) {
                 frames.ok_or_else(panicked)??.into_iter().try_for_each(|frame| replay.add(frame))?;
             }
         }

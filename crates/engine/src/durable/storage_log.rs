@@ -48,6 +48,11 @@ const MARK_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
 const KEPT_MEMTABLES: u64 = 2;
 /// But always so much.
 const LEAST_KEPT_BYTES: u64 = 4 << 20;
+/// The same for the number of files or objects. Where each sync puts an object, little data takes many, and a recovery has to
+/// get all of them.
+const MOST_KEPT_SEGMENTS: usize = 1024;
+/// So many groups between two places from which the log can be trimmed, at most.
+const MARK_GROUPS: u64 = 128;
 
 /// See the module.
 #[derive(Debug)]
@@ -103,8 +108,17 @@ struct Open {
     log: Arc<dyn Log>,
     end: Position,
     trimmed: Position,
-    /// Places from which the log can be trimmed, once tables hold everything up to these numbers.
-    marks: VecDeque<(Position, Vec<SequenceNumber>)>,
+    /// Places from which the log can be trimmed.
+    marks: VecDeque<Mark>,
+}
+
+/// A place from which the log can be trimmed, once tables hold everything up to these numbers.
+#[derive(Debug)]
+struct Mark {
+    end: Position,
+    numbers: Vec<SequenceNumber>,
+    /// Groups between it and the place before.
+    groups: u64,
 }
 
 /// A log that is needed until tables hold everything up to these numbers.
@@ -405,10 +419,11 @@ impl StorageLog {
     fn needs_tables(&self, shard: usize) -> Option<SequenceNumber> {
         let shipping = lock(&self.shipping);
         let open = shipping.open.as_ref()?;
-        if open.end.saturating_sub(open.trimmed) <= self.most_kept_bytes {
+        let is_long = open.end.saturating_sub(open.trimmed) > self.most_kept_bytes;
+        if !is_long && open.log.segments() <= MOST_KEPT_SEGMENTS {
             return None;
         }
-        open.marks.front()?.1.get(shard).copied()
+        open.marks.front()?.numbers.get(shard).copied()
     }
 
     /// Deletes the log of a database that is closed, if tables hold everything.
@@ -443,10 +458,12 @@ impl Open {
     /// Notes that the log ends at `end`, with these numbers.
     fn note(&mut self, end: Position, numbers: Vec<SequenceNumber>, mark_bytes: u64) {
         let before = self.marks.len().checked_sub(2).and_then(|at| self.marks.get(at));
-        let begin = before.map_or(self.trimmed, |(end, _)| *end);
+        let begin = before.map_or(self.trimmed, |mark| mark.end);
         match self.marks.back_mut() {
-            Some(last) if end.saturating_sub(begin) < mark_bytes => *last = (end, numbers),
-            _ => self.marks.push_back((end, numbers)),
+            Some(last) if end.saturating_sub(begin) < mark_bytes && last.groups < MARK_GROUPS => {
+                *last = Mark { end, numbers, groups: last.groups + 1 };
+            }
+            _ => self.marks.push_back(Mark { end, numbers, groups: 1 }),
         }
         self.end = end;
     }
@@ -454,8 +471,8 @@ impl Open {
     /// Passes the places up to which all that the log holds `is_held`. From the last of them it can be trimmed.
     fn pass(&mut self, is_held: impl Fn(&[SequenceNumber]) -> bool) -> Option<(Arc<dyn Log>, Position)> {
         let mut passed = None;
-        while let Some((end, _)) = self.marks.pop_front_if(|(_, numbers)| is_held(numbers) || planted(Bug::TrimEarly)) {
-            passed = Some(end);
+        while let Some(mark) = self.marks.pop_front_if(|mark| is_held(&mark.numbers) || planted(Bug::TrimEarly)) {
+            passed = Some(mark.end);
         }
         self.trimmed = passed?;
         Some((Arc::clone(&self.log), self.trimmed))

@@ -23,7 +23,7 @@ use super::frame::{
     ALIGNMENT, Frame, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, frame_bytes, padding,
 };
 use super::group::Group;
-use super::reader::{Cut, LogReader, Part, Recovery, Source, check_start};
+use super::reader::{Cut, LogReader, Part, Recovery, Source};
 use super::writer::{Log, LogCounts, check_appended, check_payload};
 use crate::disk::{Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
 use crate::error::{Error, Result};
@@ -244,6 +244,10 @@ impl Log for FileLog {
         self.group.durable()
     }
 
+    fn segments(&self) -> usize {
+        lock(&self.writer).full.len() + 1
+    }
+
     fn failure(&self) -> Option<Error> {
         lock(&self.writer).broken.clone()
     }
@@ -365,8 +369,10 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         let path = segment_path(folder, number);
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         disk.open(&path, false)?.read_at(0, &mut bytes)?;
-        let header = check_start(&path, &bytes, last.header.log, number, next.start)?;
-        parts.push(Part { start: header.start, end: next.start, object: path });
+        let header = SegmentHeader::decode(&bytes).map_err(|cause| Error::decode(&path, &cause))?;
+        let part = Part { number, start: header.start.min(next.start), end: next.start, object: path };
+        part.check(&header, last.header.log)?;
+        parts.push(part);
         next = header;
     }
     parts.reverse();

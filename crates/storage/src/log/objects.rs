@@ -17,7 +17,7 @@
 
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader, Position, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
 use super::group::Group;
-use super::reader::{LogReader, Part, Recovery, Source, check_start};
+use super::reader::{LogReader, Part, Recovery, Source};
 use super::writer::{Log, LogCounts, check_appended, check_payload};
 use crate::error::{Error, Result};
 use crate::name::ObjectName;
@@ -179,6 +179,10 @@ impl Log for ObjectLog {
         self.group.durable()
     }
 
+    fn segments(&self) -> usize {
+        lock(&self.writer).put.len()
+    }
+
     fn failure(&self) -> Option<Error> {
         lock(&self.writer).broken.clone()
     }
@@ -278,15 +282,14 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                 }
             }
             Some(scan) => {
-                let next_start = parts.last().map_or(scan.header.start, |part: &Part| part.start);
-                let mut bytes = [0; SEGMENT_HEADER_BYTES];
-                match storage.open(&name).and_then(|object| object.read_at(0, &mut bytes)) {
-                    // Trimmed since it was listed, so what is before is being trimmed as well.
-                    Err(error) if error.kind() == ErrorKind::NotFound => break,
-                    read => read?,
-                }
-                let header = check_start(name.as_str(), &bytes, scan.header.log, number, next_start)?;
-                parts.push(Part { start: header.start, end: next_start, object: name.as_str().to_owned() });
+                let end = parts.last().map_or(scan.header.start, |part: &Part| part.start);
+                // An object is there as a whole, so its size says where it begins. Whoever reads it sees whether that is so.
+                let start = size.checked_sub(SEGMENT_HEADER_BYTES as u64).and_then(|bytes| end.checked_sub(bytes));
+                let start = start.ok_or_else(|| {
+                    let detail = format!("it has {size} bytes, and the next one begins at position {end}");
+                    Error::corrupt(name.as_str(), detail)
+                })?;
+                parts.push(Part { number, start, end, object: name.as_str().to_owned() });
             }
         }
         expected = number.checked_sub(1);

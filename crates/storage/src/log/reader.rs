@@ -54,6 +54,7 @@ pub(super) enum Source {
 /// A segment that is whole: it ends where the next one begins.
 #[derive(Debug)]
 pub(super) struct Part {
+    pub number: u64,
     pub start: Position,
     pub end: Position,
     pub object: String,
@@ -96,7 +97,7 @@ impl LogReader {
         self.parts.get(index).map_or(last_start..self.end, |part| part.start..part.end)
     }
 
-    /// The frames of a segment, counted from zero; none for one that is not there.
+    /// The frames of a segment, counted from zero; none for one that is not there, or was trimmed since the log was opened.
     ///
     /// # Errors
     /// `Corrupt`, naming the place; those of the storage.
@@ -104,11 +105,12 @@ impl LogReader {
         let Some(part) = self.parts.get(index) else {
             return Ok(if index == self.parts.len() { self.last.clone() } else { Vec::new() });
         };
-        let bytes = self.source.read(&part.object)?;
+        let bytes = match self.source.read(&part.object) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read?,
+        };
         let mut scan = Scan::new(&bytes).map_err(|cause| Error::decode(&part.object, &cause))?;
-        if scan.header.log != self.log || scan.header.start != part.start {
-            return Err(Error::corrupt(&part.object, "it has changed since the log was opened"));
-        }
+        part.check(&scan.header, self.log)?;
         scan.end_at(part.end);
         if scan.end != part.end {
             return Err(scan.damage(&part.object));
@@ -129,6 +131,20 @@ impl LogReader {
     }
 }
 
+impl Part {
+    /// Checks that the segment that is there is this one.
+    pub fn check(&self, header: &SegmentHeader, log: u64) -> Result<()> {
+        let Self { number, start, object, .. } = self;
+        if header.log == log && header.number == *number && header.start == *start && !header.is_seal {
+            return Ok(());
+        }
+        let belongs = format!("segment {number} of log {log:#x}, from position {start}, belongs there");
+        let SegmentHeader { number, log, start, .. } = header;
+        let detail = format!("{belongs}, and segment {number} of log {log:#x}, from position {start}, is there");
+        Err(Error::new(ErrorKind::Corrupt, "read", object, detail))
+    }
+}
+
 impl Source {
     fn read(&self, object: &str) -> Result<Bytes> {
         match self {
@@ -136,20 +152,4 @@ impl Source {
             Self::Objects(storage) => storage.get(&ObjectName::new(object)?),
         }
     }
-}
-
-/// Checks the header of a segment that stands before one that begins at `next_start`.
-pub(super) fn check_start(
-    object: &str,
-    bytes: &[u8],
-    log: u64,
-    number: u64,
-    next_start: Position,
-) -> Result<SegmentHeader> {
-    let header = SegmentHeader::decode(bytes).map_err(|cause| Error::decode(object, &cause))?;
-    if header.log == log && header.number == number && header.start <= next_start && !header.is_seal {
-        return Ok(header);
-    }
-    let detail = format!("it is segment {} of log {:#x} and begins at {}", header.number, header.log, header.start);
-    Err(Error::new(ErrorKind::Corrupt, "read", object, detail))
 }

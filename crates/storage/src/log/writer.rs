@@ -28,6 +28,9 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// Up to where it is known to be durable.
     fn durable(&self) -> Position;
 
+    /// How many files or objects it consists of, which a recovery has to read.
+    fn segments(&self) -> usize;
+
     /// Why nothing can be appended or acknowledged any more; `None` while the log is of use. After any other error the
     /// same call can be made again.
     fn failure(&self) -> Option<Error>;
