@@ -66,7 +66,7 @@ impl LogReader {
         Self { source, log: last.header.log, parts, last: last.frames, begin, end: last.end, cut }
     }
 
-    /// Where the log begins: what is before was trimmed. A caller that needs more has lost it.
+    /// Where the log began when it was opened: what is before was trimmed. A caller that needs more has lost it.
     #[must_use]
     pub const fn begin(&self) -> Position {
         self.begin
