@@ -216,8 +216,11 @@ struct Database {
     durable: u64,
     lives: u64,
     offloaded: u64,
-    /// When it was last seen open.
+    /// When it was last seen open, and how it tried to open since.
     open_at: Nanos,
+    tries: Vec<String>,
+    /// When its life began.
+    begun_at: Nanos,
 }
 
 impl Database {
@@ -240,15 +243,22 @@ impl Database {
         let now = world.clock.now();
         if self.life.as_ref().is_some_and(|life| lock(&life.said).found.is_some()) {
             self.open_at = now;
+            self.tries.clear();
         }
-        assert!(now - self.open_at < TO_OPEN, "{} has not opened for long", self.plan);
+        assert!(now - self.open_at < TO_OPEN, "{} has not opened for long: {:#?}", self.plan, self.tries);
         if self.life.as_mut().is_some_and(Life::has_ended)
             && let Some(mut life) = self.life.take()
         {
             let said = life.wait();
+            let milliseconds = (now - self.begun_at) / 1_000_000;
+            let end = said.ended.as_deref().unwrap_or("killed");
+            self.tries.push(format!("within {milliseconds} ms: {end}"));
             self.ended(said);
         }
-        self.life.get_or_insert_with(|| Life::start(&self.plan, &world.variables));
+        if self.life.is_none() {
+            self.life = Some(Life::start(&self.plan, &world.variables));
+            self.begun_at = now;
+        }
     }
 }
 
@@ -420,6 +430,8 @@ fn kills(place: &Place, seconds: u64) {
         lives: 0,
         offloaded: 0,
         open_at: now,
+        tries: Vec::new(),
+        begun_at: now,
     });
     databases.iter_mut().for_each(|database| database.look(&world));
     let (until, mut strikes) = (now + seconds * SECOND, 0);

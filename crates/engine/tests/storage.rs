@@ -496,7 +496,7 @@ fn a_log_of_small_objects_does_not_become_many() {
     crate::common::eventually("the log is trimmed", || {
         db.put(&key(writes % 400), b"little").unwrap();
         writes += 1;
-        in_log() <= 1024 + 2
+        in_log() <= 256 + 2
     });
     process.kill(db);
     let (left, process) = (in_log(), Process::with_empty_memory());

@@ -50,9 +50,9 @@ const KEPT_MEMTABLES: u64 = 2;
 const LEAST_KEPT_BYTES: u64 = 4 << 20;
 /// The same for the number of files or objects. Where each sync puts an object, little data takes many, and a recovery has to
 /// get all of them.
-const MOST_KEPT_SEGMENTS: usize = 1024;
+const MOST_KEPT_SEGMENTS: usize = 256;
 /// So many groups between two places from which the log can be trimmed, at most.
-const MARK_GROUPS: u64 = 128;
+const MARK_GROUPS: u64 = 32;
 
 /// See the module.
 #[derive(Debug)]
