@@ -435,8 +435,10 @@ fn kills(place: &Place, seconds: u64) {
     });
     databases.iter_mut().for_each(|database| database.look(&world));
     let (until, mut strikes) = (now + seconds * SECOND, 0);
+    // A server takes seconds to give a database back what its log holds.
+    let longest_pause = if place.is_served() { 6000 } else { 600 };
     while world.clock.now() < until {
-        let pause = Duration::from_millis(world.random.below(600));
+        let pause = Duration::from_millis(world.random.below(longest_pause));
         world.clock.sleep(pause);
         world.strike(&mut databases);
         strikes += 1;

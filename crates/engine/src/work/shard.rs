@@ -49,7 +49,7 @@ enum ShardLog {
     /// None: the database has no name.
     None,
     /// In the memory of its node.
-    Memory(Log),
+    Memory(Box<Log>),
     /// In storage, with those of all shards; this is the shard's number.
     Storage(Arc<StorageLog>, usize),
 }
@@ -125,7 +125,7 @@ impl Shard {
         let Recovered { remote, version, manifest, log, .. } = recovered;
         let tree = Tree::new(options, remote, version, log.last, time)?;
         let (commits, log) = (Commits::new(Record::Memory(manifest)), Log::new(log.last, log.parts));
-        Ok(Self::with(tree, commits, ShardLog::Memory(log), common))
+        Ok(Self::with(tree, commits, ShardLog::Memory(Box::new(log)), common))
     }
 
     /// A shard, of this number, of a database on storage. As [`Shard::recovered`].
