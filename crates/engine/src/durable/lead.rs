@@ -351,7 +351,7 @@ mod tests {
                         let number = published.fetch_add(1, Ordering::SeqCst) + 1;
                         let is_reached = || durable.load(Ordering::SeqCst) >= number;
                         if at % 100 == 0 {
-                            lead.alone(|| step()).unwrap();
+                            lead.alone(step).unwrap();
                         }
                         lead.reach(is_reached, || (), step).unwrap();
                         assert!(is_reached());
