@@ -224,8 +224,8 @@ impl DiskFile for CountedFile {
         self.file.write_at(offset, bytes)
     }
 
-    fn write_all_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
-        self.file.write_all_at(offset, parts)
+    fn write_parts_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
+        self.file.write_parts_at(offset, parts)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {

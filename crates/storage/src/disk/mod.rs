@@ -105,7 +105,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// As [`DiskFile::write_at`].
-    fn write_all_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
+    fn write_parts_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         self.write_at(offset, &bytes)
     }

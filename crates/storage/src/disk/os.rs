@@ -167,7 +167,7 @@ impl DiskFile for OsFile {
         Ok(())
     }
 
-    fn write_all_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
+    fn write_parts_at(&self, offset: u64, parts: &mut [IoSlice<'_>]) -> Result<()> {
         let mut rest = parts;
         let mut end = offset;
         while rest.iter().any(|part| !part.is_empty()) {

@@ -205,7 +205,7 @@ impl Writer {
             let zeros = [0; ALIGNMENT];
             let zeros = zeros.get(..padding(payload)).unwrap_or_default();
             let mut parts = [&self.scratch, payload, zeros].map(IoSlice::new);
-            self.active.file.write_all_at(offset, &mut parts)?;
+            self.active.file.write_parts_at(offset, &mut parts)?;
         }
         self.end = self.end.saturating_add(length);
         self.counts.frames += 1;
