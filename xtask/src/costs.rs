@@ -5,24 +5,36 @@ use crate::programs::Ended;
 use std::time::{Duration, Instant};
 
 /// The steps so far.
-#[derive(Debug, Default)]
-pub(crate) struct Costs(Vec<(&'static str, Duration)>);
+#[derive(Debug)]
+pub(crate) struct Costs {
+    begin: Instant,
+    steps: Vec<(&'static str, Duration)>,
+}
 
 impl Costs {
+    /// None yet: the run begins now.
+    pub(crate) fn beginning() -> Self {
+        Self { begin: Instant::now(), steps: Vec::new() }
+    }
+
     /// Runs a step and notes its time, also when it fails.
     pub(crate) fn note(&mut self, name: &'static str, step: impl FnOnce() -> Outcome) -> Outcome {
         let start = Instant::now();
         let outcome = step();
-        self.0.push((name, start.elapsed()));
+        self.steps.push((name, start.elapsed()));
         outcome
     }
 
-    /// Seconds of each step, the longest first, and of all.
+    /// Seconds of each step, the longest first, and of the run so far.
     pub(crate) fn table(&self) -> String {
-        let mut steps = self.0.clone();
+        self.table_with(self.begin.elapsed())
+    }
+
+    fn table_with(&self, total: Duration) -> String {
+        let mut steps = self.steps.clone();
         steps.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-        steps.push(("total", steps.iter().map(|(_, time)| *time).sum()));
-        table("step", steps.iter().map(|(name, time)| (*name, *time)))
+        steps.push(("total", total));
+        table("step", steps.into_iter())
     }
 }
 
@@ -48,17 +60,18 @@ mod tests {
 
     #[test]
     fn the_longest_step_is_first_and_the_total_last() {
-        let costs = Costs(vec![("short", Duration::from_millis(1500)), ("long", Duration::from_secs(100))]);
-        let table = costs.table();
+        let steps = vec![("short", Duration::from_millis(1500)), ("long", Duration::from_secs(100))];
+        let costs = Costs { begin: Instant::now(), steps };
+        let table = costs.table_with(Duration::from_secs(102));
         let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows, [["step", "seconds"], ["long", "100.0"], ["short", "1.5"], ["total", "101.5"]]);
+        assert_eq!(rows, [["step", "seconds"], ["long", "100.0"], ["short", "1.5"], ["total", "102.0"]]);
     }
 
     #[test]
     fn a_step_that_fails_is_noted() {
-        let mut costs = Costs::default();
+        let mut costs = Costs::beginning();
         assert!(costs.note("fails", || Err(Failure::Failed("why".into()))).is_err());
         assert!(costs.note("passes", || Ok(())).is_ok());
-        assert_eq!(costs.0.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["fails", "passes"]);
+        assert_eq!(costs.steps.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["fails", "passes"]);
     }
 }

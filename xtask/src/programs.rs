@@ -1,10 +1,13 @@
 //! The programs of tests, several at a time.
 //!
 //! Cargo runs one after the other, and leaves cores idle while one waits for its last test, or for servers to start. Here
-//! each worker takes the next program when its last one has ended. What a program wrote is shown in one piece.
+//! each worker takes the next program when its last one has ended. What a program wrote is shown in one piece. A suite's
+//! slice that is a run of its own, with its own build, is a program like the others.
 
-use crate::command::{Workspace, cores};
+use crate::command::{Step, Workspace, cores};
+use crate::suites::{self, Suite};
 use crate::{Failure, Outcome};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,10 +15,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A program that runs tests.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Program {
     name: String,
-    path: PathBuf,
+    start: Start,
+}
+
+/// What is started.
+#[derive(Debug, Clone)]
+enum Start {
+    /// What cargo built.
+    Built(PathBuf),
+    /// What builds and runs the slice of a suite.
+    Slice(&'static Suite),
 }
 
 /// What has become of one.
@@ -35,16 +47,30 @@ impl Program {
         let file = path.rsplit('/').next()?;
         let target = file.rsplit_once('-').map_or(file, |(target, _)| target);
         let kind = source.strip_prefix("unittests ").map_or("integration", |_| "unit");
-        Some(Self { name: format!("{target}, {kind}"), path: path.into() })
+        Some(Self { name: format!("{target}, {kind}"), start: Start::Built(path.into()) })
+    }
+
+    /// The slice of a suite, if that is a run of its own.
+    pub(crate) fn of_suite(suite: &'static Suite) -> Option<Self> {
+        suite.runs_beside_tests().then(|| Self { name: format!("{}, slice", suite.name), start: Start::Slice(suite) })
+    }
+
+    fn step(&self, workspace: &Workspace) -> Step {
+        match &self.start {
+            Start::Built(path) => workspace.program(workspace.root().join(path)),
+            Start::Slice(suite) => suites::slice(workspace, suite),
+        }
     }
 
     /// Runs it in the repository's folder. What it writes goes to a file in `folder` first: processes that it leaves behind may
     /// keep that open, and hold up nobody.
     fn run(&self, workspace: &Workspace, threads: usize, folder: &Path) -> Ended {
         let start = Instant::now();
-        let written = folder.join(self.path.file_name().unwrap_or_default());
-        let step = workspace.program(workspace.root().join(&self.path));
-        let step = step.environment("RUST_TEST_THREADS", threads.to_string());
+        let written = folder.join(match &self.start {
+            Start::Built(path) => path.file_name().unwrap_or_default(),
+            Start::Slice(suite) => OsStr::new(suite.name),
+        });
+        let step = self.step(workspace).environment("RUST_TEST_THREADS", threads.to_string());
         let status = File::create(&written).and_then(|file| step.write_to(file));
         let time = start.elapsed();
         let failed = match status {
@@ -82,7 +108,7 @@ pub(crate) fn run(workspace: &Workspace, programs: &[Program], folder: &Path) ->
 pub(crate) fn outcome(announced: &[Program], ended: &[Ended]) -> Outcome {
     let failed: Vec<_> =
         ended.iter().filter_map(|ended| Some(format!("{} ({})", ended.name, ended.failed.as_deref()?))).collect();
-    let problem = if announced.is_empty() {
+    let problem = if !announced.iter().any(|program| matches!(program.start, Start::Built(_))) {
         "cargo announced no program of tests"
     } else if ended.len() < announced.len() {
         "not all programs of tests were run"
@@ -112,7 +138,7 @@ mod tests {
     #[test]
     fn all_run_and_failures_are_named() {
         let scratch = Scratch::new("programs").unwrap_or_else(|_| panic!("a folder can be made"));
-        let program = |name: &str, path: &str| Program { name: name.into(), path: path.into() };
+        let program = |name: &str, path: &str| Program { name: name.into(), start: Start::Built(path.into()) };
         let programs = [program("passes", "/bin/true"), program("fails", "/bin/false"), program("lacks", "/nowhere")];
         let workspace = Workspace::at(crate::root());
         let ended = run(&workspace, &programs, scratch.path());

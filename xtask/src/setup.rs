@@ -30,9 +30,14 @@ pub(crate) const QUIET_INSTALL: [&str; 4] = ["install", "--quiet", "--disable-pi
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
-    packages(workspace)?;
-    components(workspace)?;
+    to_build(workspace)?;
     servers_and_clients(workspace)
+}
+
+/// What builds and checks need.
+pub(crate) fn to_build(workspace: &Workspace) -> Outcome {
+    packages(workspace)?;
+    components(workspace)
 }
 
 /// Servers of S3, as Python packages: one in memory, and one with files.
@@ -44,7 +49,7 @@ const HDFS: &str = "testing/storage/servers/hdfs/pom.xml";
 const REDIS_PY: &str = "redis==7.1.0";
 
 /// Servers and clients that tests run on loopback, installed below `target`, where the tests look for them.
-fn servers_and_clients(workspace: &Workspace) -> Outcome {
+pub(crate) fn servers_and_clients(workspace: &Workspace) -> Outcome {
     provide_python_packages(workspace, "target/servers/s3", &[S3])?;
     provide_python_packages(workspace, "target/servers/seaweedfs", &[SEAWEEDFS])?;
     let failed = |error: std::io::Error| Failure::Failed(format!("{HDFS}: {error}"));

@@ -507,15 +507,13 @@ pub(crate) fn require_slices(workspace: &Workspace) -> Outcome {
     Ok(())
 }
 
-/// Runs the suite's slice, if it is a run of its own and what it tests is there.
-pub(crate) fn run_slice(workspace: &Workspace, suite: &Suite) -> Outcome {
-    let Slice::Run(arguments) = suite.slice else { return Ok(()) };
-    if !is_there(workspace, suite) {
-        println!("\n==> {}: skipped, {} does not exist yet", suite.name, suite.folder);
-        return Ok(());
-    }
-    prepare(workspace, suite.toolchain)?;
-    step(workspace, suite).arguments(arguments).run()
+/// What runs the slice of a suite that [runs beside the tests](Suite::runs_beside_tests).
+pub(crate) fn slice(workspace: &Workspace, suite: &Suite) -> Step {
+    let arguments = match suite.slice {
+        Slice::Run(arguments) => arguments,
+        Slice::Nothing | Slice::Tests(_) => &[],
+    };
+    step(workspace, suite).arguments(arguments)
 }
 
 fn is_there(workspace: &Workspace, suite: &Suite) -> bool {
@@ -572,6 +570,7 @@ mod tests {
         let own = |suite: &Suite| suite.environment.iter().any(|entry| entry.0 == "CARGO_TARGET_DIR");
         for suite in SUITES.iter().filter(|suite| suite.runs_beside_tests()) {
             assert!(own(suite), "{}: make its slice a test", suite.name);
+            assert!(matches!(suite.toolchain, Toolchain::Stable), "{}: nothing installs what it needs", suite.name);
         }
     }
 

@@ -6,8 +6,10 @@ use crate::programs::{self, Ended, Program};
 use crate::scratch::Scratch;
 use crate::{Outcome, check, setup, suites};
 
+const TESTS: [&str; 2] = ["test", "--workspace"];
+
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
-    let (mut costs, mut ended) = (Costs::default(), Vec::new());
+    let (mut costs, mut ended) = (Costs::beginning(), Vec::new());
     let outcome = steps(&workspace.building_afresh(), &mut costs, &mut ended);
     println!("\n{}\n{}", costs::of_programs(&ended), costs.table());
     outcome?;
@@ -17,23 +19,24 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
 
 fn steps(workspace: &Workspace, costs: &mut Costs, ended: &mut Vec<Ended>) -> Outcome {
     suites::require_slices(workspace)?;
-    costs.note("setup", || setup::run(workspace))?;
-    run_all(check::STEPS.iter().map(|step| costs.note(step.name, || (step.run)(workspace))))?;
+    costs.note("setup of builds", || setup::to_build(workspace))?;
+    let mut programs: Vec<Program> = suites::SUITES.iter().filter_map(Program::of_suite).collect();
+    std::thread::scope(|scope| {
+        // The network brings what the tests start while their programs are built.
+        let servers = scope.spawn(|| setup::servers_and_clients(workspace));
+        run_all(check::STEPS.iter().map(|step| costs.note(step.name, || (step.run)(workspace))))?;
+        costs.note("build of tests", || {
+            let build = workspace.cargo().arguments(TESTS).arguments(["--no-run"]);
+            build.run_noting(|line| programs.extend(Program::announced(line)))
+        })?;
+        costs.note("wait for servers", || servers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
     let scratch = Scratch::new("run")?;
     let workspace = &workspace.with_temporary(scratch.path());
-    let tests = ["test", "--workspace"];
-    let mut programs = Vec::new();
-    costs.note("build of tests", || {
-        let build = workspace.cargo().arguments(tests).arguments(["--no-run"]);
-        build.run_noting(|line| programs.extend(Program::announced(line)))
-    })?;
     costs.note("tests", || {
         *ended = programs::run(workspace, &programs, scratch.path());
         programs::outcome(&programs, ended)
     })?;
-    costs.note("tests in documentation", || workspace.cargo().arguments(tests).arguments(["--doc"]).run())?;
-    for suite in suites::SUITES.iter().filter(|suite| suite.runs_beside_tests()) {
-        costs.note(suite.name, || suites::run_slice(workspace, suite))?;
-    }
+    costs.note("tests in documentation", || workspace.cargo().arguments(TESTS).arguments(["--doc"]).run())?;
     scratch.check()
 }

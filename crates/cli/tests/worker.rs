@@ -66,12 +66,14 @@ fn load(store: &Store, keys: u32, rounds: u32, mut meanwhile: impl FnMut(u32)) -
 }
 
 /// Writes the last round again, undisturbed, until workers have compacted more often than that: it may be that each of
-/// those that were killed lived too short for that.
+/// those that were killed lived too short for that, or that a scheduler that did not answer is still left alone.
 fn load_until_offloaded(store: &Store, keys: u32, rounds: u32, before: u64) {
+    let clock = SystemClock::new();
     for _ in 0..100 {
         if store.statistics().offloaded_compactions > before {
             return;
         }
+        clock.sleep(Duration::from_millis(300));
         load_round(store, keys, rounds - 1);
         store.flush().unwrap();
         store.wait_for_compactions().unwrap();

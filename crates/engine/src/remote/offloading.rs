@@ -4,7 +4,7 @@
 //! turns: whoever does passes on what the others have to say, and finds what was decided for them.
 //!
 //! A scheduler that hangs costs whoever asks it a time limit. It is then left alone for several times as long, and jobs run
-//! without it.
+//! without it, also those that it has placed already: nobody would hear of their end.
 
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
@@ -201,12 +201,13 @@ impl Offloading {
         };
         let now = self.clock.now();
         let mut state = lock(&self.state);
-        if exchanged.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
+        let hangs = exchanged.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+        if hangs {
             let waited = now.saturating_sub(begun);
             state.rests_until = now.saturating_add(waited.saturating_mul(REST));
         }
         let party = reached.as_ref().ok().map(|client| (client.node(), client.session()));
-        if party.is_none() {
+        if hangs || party.is_none() {
             state.owner.scheduler_lost();
         } else if std::mem::replace(&mut state.party, party) != party {
             state.owner.ask_again();
