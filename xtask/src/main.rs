@@ -1,10 +1,11 @@
 //! The one door for Forebay's checks: `cargo xtask`.
 //!
 //! ```text
-//!  setup ──► check ──► every test ──► slices of the long suites        = cargo xtask test
-//!              │                            │
-//!              ├ rules (text only, seconds) └ the same table of suites, each also by name
-//!              └ lock files, format, clippy, documentation
+//!  setup ──► check ──► build ──► every test, and slices of the long suites     = cargo xtask test
+//!    │         │                            │
+//!    │         ├ rules (text only, seconds) └ the same table of suites, each also by name
+//!    │         └ lock files, format, clippy, documentation
+//!    └ servers and clients of the tests come over the network until these begin
 //! ```
 //!
 //! - [`rules`]: what `ARCHITECTURE.md` and `CONTRIBUTING.md` promise and a program can verify by
