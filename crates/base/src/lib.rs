@@ -21,8 +21,9 @@ pub use sequence::{Kind, SequenceNumber, Tag};
 
 const CRC32C: crc_fast::CrcAlgorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
 
+// None of these functions is inlined: each crate would compile code for all kinds of processors once more.
+
 /// CRC32C (Castagnoli) of `bytes`.
-#[inline]
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CRC32C, bytes) as u32
@@ -30,14 +31,12 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 
 /// CRC-32 (ISO-HDLC) of `bytes`, for an envelope whose content may end in its own CRC32C. A CRC32C over such content
 /// depends only on its length, so it could not distinguish one whole content from another.
-#[inline]
 #[must_use]
 pub fn envelope_checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }
 
 /// CRC32C of the bytes that `checksum` covers followed by `bytes`.
-#[inline]
 #[must_use]
 pub fn checksum_append(checksum: u32, bytes: &[u8]) -> u32 {
     // A digest's state is the complement of the checksum so far.

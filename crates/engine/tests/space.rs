@@ -174,11 +174,11 @@ fn whoever_rests_finds_memory_beside_a_burst() {
     let (rests, bursts) = (cluster.open(options()), cluster.open(options()));
     let borrowed = fill(&bursts);
     assert!(borrowed * RECORD_BYTES > MEMORY / 2, "it may have more than half, and took {borrowed} records");
-    // A quarter of its share is kept for it, whatever the other one holds, and it may take the other one's reserve.
+    // A quarter of its share is kept for it, whatever the other one holds, and it may take the other one's reserve. Where the
+    // machine is so busy that what its compactions free is cleaned late, a put may be refused meanwhile.
     let kept = MEMORY / 16 / RECORD_BYTES;
     for i in 0..kept {
-        let put = rests.put(&key(i), &value(i, 0));
-        assert!(put.is_ok(), "{i} of {kept}: {put:?}: {}", report(&cluster, &rests));
+        in_time(&cluster, &rests, || rests.put(&key(i), &value(i, 0)));
     }
     // The other one cannot give back what lives. That is found out, and told.
     assert!(fill(&rests) > kept);
