@@ -160,12 +160,11 @@ fn a_full_database_accepts_deletions_and_comes_back() {
     }
 }
 
-/// A node whose leases are so short that calls for what was lent end soon. Its extents are small beside shares: the ledger
-/// is exact to an extent for each shard.
+/// A node whose extents are small beside shares: the ledger is exact to an extent for each shard. Its lease is the usual one:
+/// puts wait so long for what was lent, and a busy machine takes seconds to bring it back.
 fn shared() -> Cluster {
     let options = forebay_memory_node::Options::with_memory(MEMORY);
-    let (lease, extent_bytes) = (std::time::Duration::from_secs(3), Some(MIB));
-    Cluster::start_with(forebay_memory_node::Options { lease, extent_bytes, ..options })
+    Cluster::start_with(forebay_memory_node::Options { extent_bytes: Some(MIB), ..options })
 }
 
 #[test]
@@ -174,11 +173,11 @@ fn whoever_rests_finds_memory_beside_a_burst() {
     let (rests, bursts) = (cluster.open(options()), cluster.open(options()));
     let borrowed = fill(&bursts);
     assert!(borrowed * RECORD_BYTES > MEMORY / 2, "it may have more than half, and took {borrowed} records");
-    // A quarter of its share is kept for it, whatever the other one holds, and it may take the other one's reserve. Where the
-    // machine is so busy that what its compactions free is cleaned late, a put may be refused meanwhile.
+    // A quarter of its share is kept for it, whatever the other one holds, and it may take the other one's reserve.
     let kept = MEMORY / 16 / RECORD_BYTES;
     for i in 0..kept {
-        in_time(&cluster, &rests, || rests.put(&key(i), &value(i, 0)));
+        let put = rests.put(&key(i), &value(i, 0));
+        assert!(put.is_ok(), "{i} of {kept}: {put:?}: {}", report(&cluster, &rests));
     }
     // The other one cannot give back what lives. That is found out, and told.
     assert!(fill(&rests) > kept);
