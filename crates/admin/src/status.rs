@@ -284,7 +284,8 @@ pub struct Objects {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cache {
-    /// `index`: point indexes of tables; `block`: blocks that were read from storage.
+    /// `index`: point indexes of tables; `block`: blocks that were read from storage; `memory`: the same in memory
+    /// nodes, for what `block` has let go.
     pub cache: String,
     /// What was wanted and there.
     pub hits: u64,

@@ -11,8 +11,9 @@
 //! - **Debt is bounded**: never more than one piece of work costs, as only who has credit is served.
 //! - **Debt is paid by the rounds of others**, whether or not the debtor waits meanwhile. While nobody else waits it
 //!   counts for nothing.
-//! - **Nobody starves.** Before whoever becomes ready is served, each other one takes at most two turns (what is left of
-//!   one, and the next), what its last piece of work costs beyond that, and a turn more for each that the newcomer owes.
+//! - **Nobody starves.** A party that becomes ready waits for a bounded time. Each other party takes at most two turns
+//!   before it: the rest of its current turn, and its next one. Added to that is what that party's last piece of work
+//!   costs beyond its credit, and one more turn for each turn that the newcomer owes.
 //!
 //! A cost is in nanoseconds or bytes, whichever are more; a user of this may count otherwise, if a turn's worth of it
 //! is about as long.

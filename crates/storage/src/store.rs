@@ -33,13 +33,13 @@ impl Storage {
     /// | `hdfs://host:port/prefix` | HDFS | `hdfs` |
     ///
     /// # Errors
-    /// `Invalid` for an URL that names none of these; `Unsupported` without the feature; those of the back end.
+    /// `Invalid` for a URL that names none of these; `Unsupported` without the feature; those of the back end.
     pub fn open(url: &str, options: StorageOptions) -> Result<Self> {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         match scheme {
             "file" => match url.strip_prefix("file://").filter(|path| path.starts_with('/')) {
                 Some(path) => Self::of_directory(path, options),
-                None => Err(invalid(url, "an URL of a directory is file:///path")),
+                None => Err(invalid(url, "a URL of a directory is file:///path")),
             },
             "" => Self::of_directory(url, options),
             _ if scheme.contains('/') => Self::of_directory(url, options),

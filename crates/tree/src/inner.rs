@@ -1,13 +1,13 @@
 //! Replacing and merging inner nodes.
 //!
-//! An inner node that is full is [frozen](crate::freeze) and replaced by one or two without dead entries, as a
-//! leaf is. One that has few children merges with a neighbour, as leaves do: the right one's child word is
-//! marked in their parent, both are frozen, and the left one's child word is swapped for a node whose header
-//! says what becomes of the mark: the union, and then the mark becomes a dead entry; or, if they grew
-//! meanwhile and do not fit into one, a copy of the left one that refuses, and then the mark becomes a copy of
-//! the right one. While a node is marked, or its right neighbour is, whoever would replace it completes the
-//! merge instead. What a frozen node holds above its upper bound in the parent is its right half's, which was
-//! entered already. A root with one child is replaced by that child.
+//! An inner node that is full is [frozen](crate::freeze) and replaced by one or two without dead entries, as a leaf is.
+//! One that has few children merges with a neighbour, as leaves do. The right one's child word is marked in their
+//! parent, and both are frozen. Then the left one's child word is swapped for a node whose header decides about the
+//! mark. If both fit into one node, that node is the union, and the mark becomes a dead entry. If they grew meanwhile
+//! and do not fit, it is a copy of the left one that refuses, and the mark becomes a copy of the right one. While a
+//! node is marked, or its right neighbour is, a client that would replace it completes the merge instead. What a frozen
+//! node holds above its upper bound in the parent is its right half's, which was entered already. A root with one child
+//! is replaced by that child.
 
 use crate::cache::Change;
 use crate::cached_node::{CachedNode, Entry};

@@ -6,11 +6,11 @@
 //! determines: its range is already its own then, and the rest of the range still leads to the frozen
 //! node. Whoever meets a frozen node does what is missing, so nothing waits for a client that died.
 //!
-//! A merge begins by marking the right one of two neighbours in the parent. From then on nothing is
-//! entered between the two. Both are frozen, and the left one's child word is swapped for a leaf whose
-//! header says what becomes of the mark: the union, which names the marked leaf, and then the mark becomes
-//! a dead entry; or, where a union would be too large because they grew meanwhile, a copy of the left one
-//! that refuses the marked leaf, and then the mark becomes a copy of that.
+//! A merge begins by marking the right one of two neighbours in the parent. From then on nothing is entered between the
+//! two. Both are frozen, and the left one's child word is swapped for a leaf whose header decides about the mark.
+//! Usually this leaf is the union and names the marked leaf. Then the mark becomes a dead entry. If the leaves grew
+//! meanwhile and a union would be too large, it is a copy of the left leaf that refuses the marked leaf. Then the mark
+//! becomes a copy of the marked leaf.
 //!
 //! Inner nodes split and merge in the same way, see [`inner`](crate::inner).
 //!

@@ -1,10 +1,10 @@
 //! Scans.
 //!
-//! A scan reads whole leaves, as many in one batch as it is likely to need, and goes on where the last
-//! one that it could use ended: a leaf's range ends where the next one's begins, because both bounds
-//! are of one moment of their parent, and a leaf that is not frozen still has that range. A leaf that
-//! was replaced meanwhile is found again through its parent, and only its range is read again. What
-//! comes back may be the union with a neighbour: keys that were passed are left out.
+//! A scan reads whole leaves. One batch has as many as the scan is likely to need. The next batch starts where the last
+//! usable leaf ended. That is safe for two reasons. The bounds of neighbouring leaves come from one moment of their
+//! parent, so one leaf ends where the next begins. And a leaf that is not frozen still has its range. A leaf that was
+//! replaced meanwhile is found again through its parent, and only its range is read again. What comes back may be the
+//! union with a neighbour: keys that were passed are left out.
 //!
 //! A scan is no snapshot: each key's value is one that it had during the scan.
 

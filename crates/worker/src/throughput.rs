@@ -1,7 +1,8 @@
-//! What a worker writes a second, and what it can write (O3-LSM 4.3's calibrated bandwidth): as much as in the best second
-//! that it has had, or as much as if all its threads wrote as fast as the fastest attempt did.
+//! How much a worker writes a second, and how much it could write (O3-LSM 4.3's calibrated bandwidth). The latter is
+//! the larger of two numbers: what it wrote in its best second, and what all its threads would write at the speed of
+//! the fastest attempt.
 //!
-//! The best second alone would be no measure: whoever does the same all the time would seem to do all that it can.
+//! The best second alone would be no measure: a worker that always does the same would seem to do all that it can.
 
 use forebay_env::Nanos;
 

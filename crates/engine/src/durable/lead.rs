@@ -1,9 +1,9 @@
 //! Group commit: of all who wait for the same thing, one does it for all.
 //!
-//! Whoever comes first is the *leader* and carries out a *turn*. Whoever comes meanwhile waits for the turn after that,
-//! which does for all of them what the one under way may not. The first of them is *elected* to lead it. So the end of a
-//! turn wakes the elected one and those whom the turn served, and nobody in vain. Nobody has to be woken between a write
-//! and its round trip.
+//! The thread that comes first is the *leader* and carries out a *turn*. A thread that comes during a turn waits for
+//! the next turn, because the current one may miss its work. The next turn serves all such threads. The first of them
+//! is *elected* to lead it. The end of a turn wakes the elected thread and the threads that the turn served. Nobody has
+//! to be woken between a write and its round trip.
 //!
 //! To sleep and to be woken takes longer than a round trip to a memory node. So where turns are that short, who waits looks
 //! out for their end a while before it sleeps.

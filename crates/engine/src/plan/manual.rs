@@ -8,8 +8,8 @@
 //!
 //! A shard at rest asks for the same by itself: see [`settling`](crate::plan::settling).
 //!
-//! A step that fails, for want of memory for one, is taken again, and not those before it: without room a table of the
-//! last level gets several runs, is never as it is to be, and would be rewritten again and again.
+//! If a step fails, for example for want of memory, that step is repeated, and the steps before it are not. Otherwise
+//! this would never end: without room a table of the last level gets several runs, so it would never count as done.
 
 use crate::plan::picker::{Pick, Picker};
 use crate::plan::tiers::Tier;

@@ -30,12 +30,13 @@
 //!
 //! # Why it ends
 //!
-//! What makes a compaction due is gone once it is done, and nothing but a write, a scan or other room brings it
-//! back. A compaction takes tables down a level, which each entry does but a few times; or it rewrites a table where
-//! it is, and what it makes names none of the segments that it vacated, has no more runs than it may and, where it
-//! was due for that, nothing outside of them, and takes less memory where that was short. It leaves no segment partly dead that was not so before: it moves
-//! what it is for and nothing else ([`Pick::size_classes`]). `progress` tests this on random trees, and the
-//! simulation bounds compactions by flushes.
+//! What makes a compaction due is gone once it is done, and nothing but a write, a scan or other room brings it back. A
+//! compaction does one of two things. It takes tables down a level, which happens to each entry only a few times. Or it
+//! rewrites a table where it is. The new table then names none of the segments that the compaction vacated, and has no
+//! more runs than it may. If records outside of runs made the compaction due, the new table has none of those. If
+//! memory was short, it takes less memory. A compaction never leaves a segment partly dead that was not so before: it
+//! moves only what it is due for ([`Pick::size_classes`]). `progress` tests this on random trees, and the simulation
+//! bounds compactions by flushes.
 //!
 //! # When memory is short
 //!
@@ -49,12 +50,13 @@
 //! takes. Everything that may free something is due: at last, whatever lies above the last level,
 //! because it may hide what lies there.
 //!
-//! Each segment's memory is rounded up, so short ones of a table are joined when room is short. Collection, which
-//! takes a segment's records out of each of its tables, would make as many short ones and take more than it gives
-//! back: so what a table gives up when there is no room takes the table's short segments along, as many as fill its
-//! last page. And memory goes from jobs to flushes, and to other shards and databases, in whole extents. So what lies in
-//! the sparsest extent is moved elsewhere, once there is nothing better to do and this shard, or another one of the
-//! database, has no room; for another one as long as it takes a quarter of what is free here.
+//! Each segment's memory is rounded up, so short ones of a table are joined when room is short. Collection takes a
+//! segment's records out of each of its tables. That alone would make as many short segments and take more memory than
+//! it gives back. So when there is no room, a table also gives up its short segments, as many as fill its last page.
+//!
+//! Memory goes from jobs to flushes, and to other shards and databases, in whole extents. So the contents of the
+//! sparsest extent are moved elsewhere when nothing better is to be done and a shard of the database has no room. For
+//! another shard this happens only while the contents take no more than a quarter of what is free here.
 //!
 //! Deletions that were flushed without room leave small tables in level 0, which take two pages each, and what they
 //! overlap further down may be too much to be merged with any of them. Then neighbours are merged where they are.

@@ -1,10 +1,9 @@
 //! Why writers wait, and for how long.
 //!
-//! A writer that switches memtables waits while there is no room for another one: sealed memtables
-//! wait for their flush, or level 0 has as many tables as it may have. Before it comes to that, each
-//! switch pauses a little, so that level 0 does not fill up within the time that one compaction of
-//! it takes: the pauses from the slowdown trigger to the stop trigger add up to that time, short at
-//! first and longer towards the stop.
+//! A writer that switches memtables waits while there is no room for another one: sealed memtables wait for their
+//! flush, or level 0 has as many tables as it may have. Before that, each switch makes a short pause, so that level 0
+//! does not fill up before one compaction of it is done. All pauses from the slowdown trigger to the stop trigger
+//! together take as long as one such compaction. They are short at first and longer towards the stop.
 
 use crate::terms::Options;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -253,7 +253,7 @@ pub struct Options {
     pub dead_percent: u64,
     /// The first level whose tables lie in storage, from 1 on; `None` when all lie in memory. Levels from there on take
     /// memory for their cached indexes only, so the database may be as large as its storage. Compactions into them run at
-    /// this node.
+    /// this node or, with [`CompactionPlace::Pool`], at an executor that reaches the storage.
     pub storage_from_level: Option<usize>,
     /// The weight of this database's share of the memory of its memory nodes, beside those of other databases of the same
     /// tenant. It may borrow what others leave of theirs, and gives it back when they want it

@@ -1,11 +1,11 @@
 //! Who may use how much of a tenant's memory: each of its databases has a share, and may borrow what others leave.
 //!
 //! The *whole* is what the tenant's databases hold and what they could get, in extents. It is shared by weight. A
-//! database that holds more than its share has a *loan*. It may take what is free, as long as something is *kept* for
-//! each of the others that holds less than its share: a quarter of its share. So whoever comes back finds memory at once.
-//! It leaves the owners' reserve with that, which is two headrooms: their puts leave it to collections, so they could not use
-//! what is kept if it were gone.
-//! When less is free than is kept, loans are *called*: each borrower owes its part of what lacks.
+//! database that holds more than its share has a *loan*. It may take what is free as long as enough is *kept* for the
+//! others: for each database below its share, a quarter of that share, or what it still needs to reach it, if that is
+//! less. So a database that comes back finds memory at once. A borrower also leaves the owners' reserve of two
+//! headrooms. Owners' puts leave this reserve to collections, so without it owners could not use what is kept. When
+//! less is free than is kept, loans are *called*: each borrower owes its part of the shortage.
 //!
 //! # Invariants
 //! 1. A database alone may take all that is free, and owes nothing.

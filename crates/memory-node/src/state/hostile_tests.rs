@@ -6,8 +6,9 @@
 //! - no key to memory of one tenant is a session's of the other,
 //! - what the honest one is told of itself is what it did, and of the other one nothing.
 //!
-//! The honest one gets on: it stays within its part of the memory, every call of it succeeds, and however much waits of
-//! the hostile one, its call waits for two turns of that and what one piece of it may cost, and no longer.
+//! The honest tenant makes progress: it stays within its part of the memory, and every call succeeds. However much work
+//! of the hostile one waits, an honest call waits at most for two turns of the hostile one and for the cost of one
+//! piece of its work.
 
 use super::tests::{check_tenants, settings, text};
 use super::*;

@@ -59,7 +59,7 @@ pub struct ReadRequest<'a> {
 
 /// A store of objects. Calls block; any number of threads may call at once.
 pub trait ObjectStorage: Send + Sync + fmt::Debug {
-    /// What errors and logs call it: an URL without secrets.
+    /// What errors and logs call it: a URL without secrets.
     fn describe(&self) -> String;
 
     /// Writes an object.
