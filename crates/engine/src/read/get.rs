@@ -1,7 +1,7 @@
 //! The point read path (dLSM VI).
 //!
 //! ```text
-//!   view = load; number = published        (in this order, see `shard`)
+//!   view and number of this moment         the view shows all that the number covers, see `Tree::present`
 //!   memtables, newest first                no round trip
 //!   probe of the cached point indexes      no round trip; says where a record may be
 //!   lookup in those that are not held      one round trip for all of them (see `lookup`), which may bring the record
@@ -65,8 +65,8 @@ impl Tree {
         mut found: impl FnMut(Record<'_>) -> Option<T>,
     ) -> Result<Option<T>> {
         self.check_open()?;
-        let view = self.view.load();
-        let number = snapshot.map_or_else(|| self.publication.published(), |at| at.number);
+        let (view, present) = self.present();
+        let number = snapshot.map_or(present, |at| at.number);
         let time = snapshot.map_or(ReadTime::Now(&self.time), |at| ReadTime::At(at.time_ms));
         let mut probe = Probe::new(&self.learnt, &view.version, key, number);
         probe.approach();
