@@ -5,7 +5,7 @@ use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_objects, options};
 use crate::common::{SetWhenDropped, eventually};
 use forebay_base::ErrorKind;
-use forebay_engine::{BackupSummary, Db, Error, Options, Storage, Syncing, WriteBatch};
+use forebay_engine::{BackupSummary, Db, Error, Keyspaces, Options, Storage, Syncing, WriteBatch};
 use forebay_storage::{MemoryObjects, ObjectStorage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -326,4 +326,30 @@ fn a_process_may_die_while_it_clones_a_checkpoint() {
 #[test]
 fn a_process_may_die_while_it_backs_up() {
     dies_everywhere(|_, storage, backup| Db::back_up(storage, "db", "two", backup).map(drop));
+}
+
+#[test]
+fn keyspaces_of_a_checkpoint_are_read_though_one_was_dropped() {
+    let storage = of_objects(&MemoryObjects::new().handle());
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    db.create_checkpoint("empty").unwrap();
+    let keyspaces = Keyspaces::open(&db).unwrap();
+    keyspaces.create("dropped").unwrap();
+    keyspaces.create("kept").unwrap().put(b"key", b"value").unwrap();
+    keyspaces.drop("dropped").unwrap();
+    db.create_checkpoint("full").unwrap();
+    for (checkpoint, names) in [("empty", &[][..]), ("full", &["kept".to_owned()])] {
+        let reader = Process::with_empty_memory();
+        let db = Db::open_checkpoint(&reader.clients, options(&storage, Syncing::Sync), checkpoint).unwrap();
+        assert!(db.is_read_only());
+        let keyspaces = Keyspaces::open(&db).unwrap();
+        assert_eq!(keyspaces.list().unwrap(), names, "{checkpoint}");
+        if let [name] = names {
+            assert_eq!(keyspaces.get(name).unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        }
+        assert_eq!(keyspaces.create("new").unwrap_err().kind(), ErrorKind::Invalid);
+        db.close().unwrap();
+    }
+    db.close().unwrap();
 }

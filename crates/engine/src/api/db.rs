@@ -200,8 +200,14 @@ impl Db {
         self.inner.stored.as_ref().ok_or_else(|| Error::invalid("a database without storage has no checkpoints there"))
     }
 
+    /// Whether it is open to be read only, as of a checkpoint.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.inner.is_read_only
+    }
+
     fn check_writable(&self) -> Result<()> {
-        if self.inner.is_read_only {
+        if self.is_read_only() {
             return Err(Error::invalid(
                 "the database is open to be read only: a clone of the checkpoint can be written",
             ));
@@ -407,7 +413,8 @@ impl Db {
         self.get_with(key, Some(snapshot), <[u8]>::to_vec)
     }
 
-    /// Passes the value of `key`, as of a snapshot or now, to `found` without copying it.
+    /// Passes the value of `key`, as of a snapshot or now, to `found` without copying it. `found` should be short, and must
+    /// not call the database: it holds what the read needs, of which there is only so much.
     ///
     /// # Errors
     /// See [`Db::get`].

@@ -101,7 +101,8 @@ fn is_conflict(result: &Result<()>) -> bool {
 }
 
 impl Keyspaces {
-    /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops have left.
+    /// The keyspaces of a database, which is empty or has been used in this way before. Finishes what drops have left,
+    /// unless the database is open to be read only.
     ///
     /// # Errors
     /// `Invalid` when the database has keys that are in no keyspace; `Unsupported` when a newer build made it; `Corrupt`;
@@ -124,6 +125,9 @@ impl Keyspaces {
                         "the database has keys that are in no keyspace: use it without keyspaces, or begin with an empty one",
                     ));
                 }
+                if db.is_read_only() {
+                    return Ok(keyspaces);
+                }
                 let mut batch = WriteBatch::new();
                 batch.put(&format_key, &[FORMAT]).require_absent(&format_key);
                 let begun = db.write(&batch);
@@ -132,7 +136,9 @@ impl Keyspaces {
                 }
             }
         }
-        keyspaces.finish_drops()?;
+        if !db.is_read_only() {
+            keyspaces.finish_drops()?;
+        }
         Ok(keyspaces)
     }
 
