@@ -12,6 +12,7 @@ use forebay_env::{Clock, Random};
 use forebay_storage::SimDisk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Appends between brackets, and cannot combine operands by themselves.
 #[derive(Debug)]
@@ -398,4 +399,110 @@ fn options_change_nothing() {
         assert_eq!(entries(&run.db), run.model.len() as u64, "nothing is left to merge");
         run.db.close().unwrap();
     }
+}
+
+/// Makes a long value of any operand, and counts how often.
+#[derive(Debug, Default)]
+struct Swell(AtomicUsize);
+
+const SWOLLEN: usize = 1 << 20;
+
+impl MergeOperator for Swell {
+    fn full(&self, key: &[u8], _value: Option<&[u8]>, _operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Some([key, &vec![b'.'; SWOLLEN]].concat())
+    }
+
+    fn partial(&self, _key: &[u8], _older: &[u8], _newer: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[test]
+fn a_scan_merges_a_value_when_it_comes_to_it() {
+    let cluster = Cluster::start(256 << 20);
+    let swell = Arc::new(Swell::default());
+    let mut merge_operators = MergeOperators::default();
+    merge_operators.register("test.swell", Arc::clone(&swell) as Arc<dyn MergeOperator>);
+    let db =
+        cluster.open(Options { merge_operator: Some("test.swell".to_owned()), merge_operators, ..small_options() });
+    let keys: Vec<_> = (0..20).map(|i| format!("{i:03}").into_bytes()).collect();
+    keys.iter().for_each(|key| db.merge(key, b"").unwrap());
+    let merged = || swell.0.swap(0, Ordering::Relaxed);
+    merged();
+    let mut entries = db.iter().unwrap();
+    let check = |entries: &forebay_engine::DbIterator, key: &[u8]| {
+        assert_eq!((entries.key(), entries.value().len()), (key, key.len() + SWOLLEN));
+        assert!(entries.value().starts_with(key));
+        assert_eq!(merged(), 1, "one value is made at a time");
+    };
+    entries.seek_to_first().unwrap();
+    for key in &keys {
+        check(&entries, key);
+        entries.next().unwrap();
+    }
+    assert!(!entries.valid());
+    entries.seek_to_last().unwrap();
+    for key in keys.iter().rev() {
+        check(&entries, key);
+        entries.prev().unwrap();
+    }
+    assert!(!entries.valid());
+    entries.seek(&keys[3]).unwrap();
+    check(&entries, &keys[3]);
+    entries.next().unwrap();
+    check(&entries, &keys[4]);
+    entries.prev().unwrap();
+    check(&entries, &keys[3]);
+    drop(entries);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_bound_moves_past_a_merged_value_that_is_too_long_for_a_record() {
+    let options = forebay_memory_node::Options {
+        extent_bytes: Some(1 << 20),
+        ..forebay_memory_node::Options::with_memory(64 << 20)
+    };
+    let cluster = Cluster::start_with(options);
+    let options = Options { shards: 2, shard_bounds: ShardBounds::Given(vec![b"m".to_vec()]), ..merging("append") };
+    let db = cluster.open(options);
+    db.put(b"a", b"base").unwrap();
+    let mut expected = b"base".to_vec();
+    for i in 0..6 {
+        let operand = vec![b'0' + i; 100 << 10];
+        db.merge(b"a", &operand).unwrap();
+        expected.extend_from_slice(&operand);
+    }
+    assert_eq!(db.put(b"b", &expected).unwrap_err().kind(), ErrorKind::Invalid, "longer than a record may be");
+    for bound in [b"A", b"z"] {
+        db.move_bound(0, bound).unwrap();
+        assert!(db.get(b"a").unwrap().unwrap() == expected);
+    }
+    db.close().unwrap();
+}
+
+#[test]
+fn a_merged_value_has_changed_when_the_value_under_it_has_expired() {
+    let (cluster, clock) = (Cluster::start(256 << 20), Arc::new(SetClock::default()));
+    let db = cluster.open(Options { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..merging("counter") });
+    clock.set(1000);
+    for is_flushed in [false, true] {
+        let expiry = clock.wall_ms() + 100;
+        db.put_expiring(b"key", &100i64.to_le_bytes(), expiry).unwrap();
+        db.merge(b"key", &5i64.to_le_bytes()).unwrap();
+        if is_flushed {
+            db.flush().unwrap();
+        }
+        let snapshot = db.snapshot();
+        let replace = || {
+            let mut batch = WriteBatch::new();
+            batch.put(b"other", b"").require_unchanged(b"key", &snapshot);
+            db.write(&batch).map_err(|error| error.kind())
+        };
+        assert_eq!((number(db.get(b"key").unwrap()), replace()), (Some(105), Ok(())));
+        clock.set(expiry + 1);
+        assert_eq!((number(db.get(b"key").unwrap()), replace()), (Some(5), Err(ErrorKind::Conflict)));
+    }
+    db.close().unwrap();
 }

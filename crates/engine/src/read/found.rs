@@ -18,6 +18,8 @@ pub(crate) struct KeyState {
     pub(crate) newest: SequenceNumber,
     /// Whether that write set a value.
     pub(crate) sets: bool,
+    /// Whether that write was an operand, so that the value takes older writes, too.
+    pub(crate) merges: bool,
     pub(crate) expiry_ms: Option<u64>,
 }
 
@@ -53,9 +55,10 @@ impl<'r> Found<'r> {
             Some(record) if record.tag.sequence() > hidden => KeyState {
                 newest: record.tag.sequence(),
                 sets: matches!(record.tag.kind(), Kind::Put | Kind::Merge),
+                merges: record.tag.kind() == Kind::Merge,
                 expiry_ms: record.expiry_ms,
             },
-            _ => KeyState { newest: hidden, sets: false, expiry_ms: None },
+            _ => KeyState { newest: hidden, sets: false, merges: false, expiry_ms: None },
         }
     }
 }

@@ -43,6 +43,15 @@ impl<'s> Source<'s> {
         self.tree.get_merged(&self.view, key, (self.number, time), |record| Some(record.value.to_vec()))
     }
 
+    /// When that expires which the operands of a key apply to, as of a time.
+    ///
+    /// # Errors
+    /// As for reads.
+    pub(crate) fn base_expiry_ms(&self, key: &[u8], time: ReadTime<'_>) -> Result<Option<u64>> {
+        let chain = self.tree.chain(&self.view, key, (self.number, time))?;
+        Ok(chain.expiry_ms)
+    }
+
     /// The view that the source reads.
     pub(crate) fn view(&self) -> &View {
         &self.view

@@ -195,12 +195,12 @@ impl ShardIterator {
         }
         if direction == self.direction {
             self.position += 1;
-            return if self.valid() { Ok(()) } else { self.go_on() };
+            return if self.valid() { self.arrive() } else { self.go_on() };
         }
         match self.position.checked_sub(1) {
             Some(position) => {
                 self.position = position;
-                Ok(())
+                self.arrive()
             }
             None => self.turn(direction),
         }
@@ -312,30 +312,38 @@ impl ShardIterator {
             Direction::Backward => self.collect_backward(),
         };
         self.next_batch = (self.next_batch * 2).min(MAX_BATCH);
-        let mut endpoint = lock(&self.endpoint);
-        let mut read = collected.and_then(|()| self.batch.read(&mut endpoint, self.direction));
-        drop(endpoint);
-        if read.is_ok() && self.batch.merges() {
-            read = self.merge();
-        }
+        let read = collected.and_then(|()| self.batch.read(&mut lock(&self.endpoint), self.direction));
         if read.is_err() {
             self.clear();
+            return read;
         }
-        read
+        self.arrive()
     }
 
-    /// Merges what the batch has of operands.
+    /// Makes the current entry's value, if it is merged.
+    #[inline]
+    fn arrive(&mut self) -> Result<()> {
+        if self.batch.is_merged(self.position) { self.merge() } else { Ok(()) }
+    }
+
     #[cold]
     fn merge(&mut self) -> Result<()> {
-        let Self { tree, view, batch, horizon, .. } = self;
-        let at = (horizon.number, ReadTime::At(horizon.time_ms));
-        batch.merge(|key, values| {
-            let merged = tree.get_merged(view, key, at, |record| {
-                values.extend_from_slice(record.value);
-                Some(())
-            })?;
-            merged.ok_or_else(|| Error::corrupt("an operand of a merge is gone"))
-        })
+        let at = (self.horizon.number, ReadTime::At(self.horizon.time_ms));
+        loop {
+            let server = self.tree.remote.server();
+            match self.tree.get_merged(&self.view, self.key(), at, |record| Some(record.value.to_vec())) {
+                Ok(Some(value)) => {
+                    self.batch.set_merged(self.position, value);
+                    return Ok(());
+                }
+                // Another member serves.
+                Err(error) if self.tree.remote.serves_again(&error, server) => {}
+                failed => {
+                    self.clear();
+                    return Err(failed.err().unwrap_or_else(|| Error::corrupt("an operand of a merge is gone")));
+                }
+            }
+        }
     }
 
     /// Of each key, the newest visible entry comes first.

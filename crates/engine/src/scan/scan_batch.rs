@@ -37,6 +37,8 @@ pub(crate) struct ScanBatch {
     pending: Vec<Pending>,
     /// Entries whose values are merged, in order.
     merged: Vec<usize>,
+    /// The value of the last one that was merged, and which entry that is.
+    made: Option<(usize, Vec<u8>)>,
     /// Entries that expire, in order, each with its expiry.
     expiries: Vec<(usize, u64)>,
     /// How often the batch was cleared.
@@ -69,8 +71,6 @@ enum Buffer {
     Chunk(Arc<Slot>),
     /// Brought by the memory node.
     Gathered(Vec<u8>),
-    /// Merged values.
-    Made(Vec<u8>),
 }
 
 /// A record that is to be read.
@@ -107,6 +107,8 @@ impl Read {
 
 impl Place {
     const EMPTY: Self = Self { buffer: 0, start: 0, end: 0 };
+    /// In no buffer: the value is merged when the iterator comes to it, since it may be of any length.
+    const MERGED: Self = Self { buffer: u32::MAX, start: 0, end: ASSUMED_BYTES };
 
     #[inline]
     const fn new(buffer: usize, range: &Range<usize>) -> Self {
@@ -136,10 +138,15 @@ impl ScanBatch {
         self.at(self.entries.get(index)?.key)
     }
 
-    /// The value of an entry that was read.
+    /// The value of an entry that was read or merged.
     #[inline]
     pub(crate) fn value(&self, index: usize) -> Option<&[u8]> {
-        self.at(self.entries.get(index)?.value)
+        self.at(self.entries.get(index)?.value).or_else(|| self.made_for(index))
+    }
+
+    #[cold]
+    fn made_for(&self, index: usize) -> Option<&[u8]> {
+        self.made.as_ref().filter(|(entry, _)| *entry == index).map(|(_, value)| &value[..])
     }
 
     /// The expiry of an entry.
@@ -155,7 +162,7 @@ impl ScanBatch {
             Some(index) => match self.buffers.get(index)? {
                 Buffer::Read(slot) => &**slot,
                 Buffer::Chunk(chunk) => chunk,
-                Buffer::Gathered(bytes) | Buffer::Made(bytes) => bytes,
+                Buffer::Gathered(bytes) => bytes,
             },
         };
         buffer.get(place.start as usize..place.end as usize)
@@ -171,7 +178,7 @@ impl ScanBatch {
                         endpoint.release(slot);
                     }
                 }
-                Buffer::Gathered(_) | Buffer::Made(_) => {}
+                Buffer::Gathered(_) => {}
             }
         }
         self.generation += 1;
@@ -179,6 +186,7 @@ impl ScanBatch {
         self.entries.clear();
         self.pending.clear();
         self.merged.clear();
+        self.made = None;
         self.expiries.clear();
         self.value_bytes = 0;
     }
@@ -204,42 +212,23 @@ impl ScanBatch {
         Ok(())
     }
 
-    /// Adds an entry whose value is to be merged ([`ScanBatch::merge`]).
+    /// Adds an entry whose value is merged when the iterator comes to it.
     #[cold]
     pub(crate) fn add_merged(&mut self, key: &[u8]) {
         self.merged.push(self.entries.len());
         let key = self.copy(key);
-        self.push(key, Place { end: ASSUMED_BYTES, ..Place::EMPTY });
+        self.push(key, Place::MERGED);
     }
 
-    /// Has `merge` append the value of each such entry's key to a buffer.
-    ///
-    /// # Errors
-    /// Those of `merge`.
-    pub(crate) fn merge(&mut self, mut merge: impl FnMut(&[u8], &mut Vec<u8>) -> Result<()>) -> Result<()> {
-        let mut values = Vec::new();
-        let buffer = self.buffers.len() + 1;
-        for at in 0..self.merged.len() {
-            let Some(&entry) = self.merged.get(at) else { break };
-            let start = values.len();
-            merge(self.key(entry).unwrap_or_default(), &mut values)?;
-            if let Some(entry) = self.entries.get_mut(entry) {
-                entry.value = Place::new(buffer, &(start..values.len()));
-            }
-        }
-        self.buffers.push(Buffer::Made(values));
-        Ok(())
-    }
-
-    /// Whether there are entries whose values are merged.
-    #[inline]
-    pub(crate) fn merges(&self) -> bool {
-        !self.merged.is_empty()
+    /// Notes the merged value of an entry, in place of that of another one.
+    pub(crate) fn set_merged(&mut self, entry: usize, value: Vec<u8>) {
+        self.made = Some((entry, value));
     }
 
     /// Whether the value of this entry is merged.
+    #[inline]
     pub(crate) fn is_merged(&self, entry: usize) -> bool {
-        self.merged.binary_search(&entry).is_ok()
+        !self.merged.is_empty() && self.merged.binary_search(&entry).is_ok()
     }
 
     /// Notes the expiry of the entry that was added last.

@@ -198,9 +198,13 @@ impl Move<'_> {
         while entries.valid() {
             let (key, value) = (entries.key(), entries.value());
             match entries.chain()? {
-                // What operands make of a value that expires depends on when it is read.
-                Some(Chain { operands, value: Some(value), expiry_ms: Some(expiry_ms), .. }) => {
-                    copies.make_room(key, &value)?.set(key, &value, Some(expiry_ms));
+                // What operands make of a value that expires depends on when it is read, and it may be too long for a record.
+                Some(Chain { operands, value: base, expiry_ms, .. })
+                    if expiry_ms.is_some() || value.len() as u64 > most_bytes =>
+                {
+                    if let Some(base) = base {
+                        copies.make_room(key, &base)?.set(key, &base, expiry_ms);
+                    }
                     for operand in operands.iter().rev() {
                         copies.make_room(key, operand)?.merge(key, operand);
                     }

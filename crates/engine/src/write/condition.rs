@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn demands() {
-        let set = KeyState { newest: sequence(5), sets: true, expiry_ms: Some(100) };
-        let deleted = KeyState { newest: sequence(5), sets: false, expiry_ms: None };
+        let set = KeyState { newest: sequence(5), sets: true, merges: false, expiry_ms: Some(100) };
+        let deleted = KeyState { newest: sequence(5), sets: false, merges: false, expiry_ms: None };
         let never = KeyState { newest: SequenceNumber::ZERO, ..deleted };
         let stamp = |shard, number| Demand::Stamp(Stamp { shard, sequence: sequence(number) });
         let since = |shard, number, time_ms| Demand::Unchanged(Past { shard, number: sequence(number), time_ms });

@@ -31,7 +31,7 @@ use crate::tree::shared::View;
 use crate::tree::version::LiveVersion;
 use crate::work::shard::Shard;
 use crate::write::batch::Writes;
-use crate::write::condition::Condition;
+use crate::write::condition::{Condition, Demand};
 use crate::write::put::{Fill, Tried};
 use forebay_base::SequenceNumber;
 use forebay_memtable::Reserved;
@@ -69,8 +69,12 @@ impl Shard {
     /// `Conflict`; as for reads.
     pub(crate) fn look(&self, source: &Source<'_>, conditions: Conditions<'_>) -> Result<Known> {
         let keys: Vec<_> = conditions.all.iter().map(|condition| &condition.key[..]).collect();
-        let states = fetch(std::slice::from_ref(source), &keys, |_| 0, &|found: Found<'_>| found.state())?;
-        for (condition, state) in conditions.all.iter().zip(&states) {
+        let mut states = fetch(std::slice::from_ref(source), &keys, |_| 0, &|found: Found<'_>| found.state())?;
+        for (condition, state) in conditions.all.iter().zip(&mut states) {
+            if let (true, Demand::Unchanged(past)) = (state.merges, condition.demand) {
+                // A merged value changes when that expires which its operands apply to.
+                state.expiry_ms = source.base_expiry_ms(&condition.key, ReadTime::At(past.time_ms))?;
+            }
             condition.check(conditions.shard, *state, ReadTime::Now(&self.tree.time))?;
         }
         Ok(Known { version: Arc::clone(&source.view().version), states })
@@ -90,7 +94,8 @@ impl Shard {
         }
         for (condition, state) in conditions.all.iter().zip(&known.states) {
             let state = match in_memtables(view, &condition.key, number) {
-                Ok(Some(found)) => found.state(),
+                // What is merged was looked up as a whole.
+                Ok(Some(found)) => Some(found.state()).filter(|now| now.newest != state.newest).unwrap_or(*state),
                 Ok(None) if Arc::ptr_eq(&view.version, &known.version) => *state,
                 Ok(None) => return Verdict::Unknown,
                 Err(error) => return Verdict::Refused(error),
