@@ -430,3 +430,18 @@ fn options_and_snapshots_are_checked() {
     assert_eq!(db.get_at(b"a", &other.snapshot()).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.shard_bounds().len(), usize::from(SHARDS) - 1);
 }
+
+#[test]
+fn a_bound_moves_while_a_caller_looks_at_a_value() {
+    let cluster = Cluster::start(64 << 20);
+    let db = cluster.open(options());
+    db.put(&key(0, "1"), b"value").unwrap();
+    db.flush().unwrap();
+    let seen = db.get_with(&key(0, "1"), None, |value| {
+        std::thread::scope(|scope| scope.spawn(|| db.move_bound(0, b"a").unwrap()).join().unwrap());
+        value.to_vec()
+    });
+    assert_eq!(seen.unwrap().unwrap(), b"value");
+    assert_eq!(db.get(&key(0, "1")).unwrap().unwrap(), b"value");
+    db.close().unwrap();
+}

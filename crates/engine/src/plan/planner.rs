@@ -24,6 +24,7 @@ use crate::terms::routing::KeyRange;
 use crate::terms::statistics::StallCause;
 use crate::terms::{Error, Options};
 use forebay_base::{ErrorKind, KeyOrder};
+use forebay_memtable::MAX_CAPACITY_BYTES;
 use forebay_table::{TableId, Version};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -124,6 +125,15 @@ pub(crate) struct Need {
 impl Need {
     /// Nothing: a memtable is only to be ended.
     pub(crate) const NOTHING: Self = Self { bytes: 0, frees: true };
+
+    /// Capacity in bytes of a memtable for it, where a memtable has `usual_bytes`. Others may come first and take half of
+    /// those: a write that fits only into an empty memtable would begin one after the other, and end it with hardly a
+    /// record.
+    pub(crate) fn capacity(self, usual_bytes: usize) -> u64 {
+        let usual = usual_bytes as u64;
+        let roomy = self.bytes.saturating_add(usual / 2).min(MAX_CAPACITY_BYTES);
+        usual.max(self.bytes).max(roomy)
+    }
 }
 
 /// Whether a writer that needs a memtable gets one.
@@ -536,7 +546,7 @@ impl Planner {
         {
             StallCause::Level0Stop
         } else {
-            let bytes = self.with_index(need.bytes.max(scene.options.write_buffer_bytes as u64));
+            let bytes = self.with_index(need.capacity(scene.options.write_buffer_bytes));
             let is_admitted = ledger.admit(scene.holder, bytes);
             if is_admitted || need.frees {
                 return Admission::Install { is_reserve: !is_admitted };

@@ -27,7 +27,7 @@ use crate::tree::cut::{Crossing, Cut, Turn};
 use crate::tree::shared::{Tree, View};
 use crate::work::crossings::Crossings;
 use crate::work::shard::Shard;
-use crate::work::stall::Stall;
+use crate::work::stall::{Pause, Stall};
 use crate::write::batch::{WriteBatch, Writes};
 use crate::write::put::{Fill, Placed, Tried};
 use forebay_base::{KeyOrder, Record, SequenceNumber};
@@ -204,7 +204,11 @@ impl Router {
         }
         let assignment = self.assignment.load();
         let owner = assignment.routing.owner(key);
-        self.shard(owner)?.tree.get(key, None, |record| found(owner, record))
+        self.shard(owner)?.tree.get(key, None, |record| {
+            // The record stays, whatever moves: whoever moves a bound waits for reads, and not for what callers do.
+            drop(assignment);
+            found(owner, record)
+        })
     }
 
     /// Writes one record. Returns when it is durable, if that is wanted.
@@ -214,6 +218,7 @@ impl Router {
             let last = only.write(write)?;
             return if is_durable { only.make_durable(last) } else { Ok(()) };
         }
+        let mut pause = Pause::default();
         loop {
             let assignment = self.assignment.load();
             if assignment.held.as_ref().is_some_and(|held| held.holds(self.order, key)) {
@@ -227,7 +232,7 @@ impl Router {
             match tried {
                 Tried::Written(last) if is_durable => return shard.make_durable(last),
                 Tried::Written(_) => return Ok(()),
-                Tried::Ended(ended) => shard.switch(&ended, write.need())?,
+                Tried::Ended(ended) => shard.switch(&ended, write.need(), &mut pause)?,
             }
         }
     }
@@ -242,6 +247,7 @@ impl Router {
             return if is_durable { only.make_durable(last) } else { Ok(()) };
         }
         batch.check(self.order, u64::MAX)?;
+        let mut pause = Pause::default();
         loop {
             let assignment = self.assignment.load();
             if let Some(held) = &assignment.held
@@ -265,7 +271,7 @@ impl Router {
             match tried {
                 Tried::Written(last) if is_durable => return shard.make_durable(last),
                 Tried::Written(_) => return Ok(()),
-                Tried::Ended(ended) => shard.switch(&ended, batch.need())?,
+                Tried::Ended(ended) => shard.switch(&ended, batch.need(), &mut pause)?,
             }
         }
     }
@@ -275,7 +281,8 @@ impl Router {
     fn write_across(&self, batch: &WriteBatch, number: u64, routing: &Routing, is_durable: bool) -> Result<bool> {
         let mut parts = split(batch, routing)?;
         self.mark(&mut parts, is_durable);
-        self.make_room_for(&parts)?;
+        let mut pause = Pause::default();
+        self.make_room_for(&parts, &mut pause)?;
         let assignment = self.assignment.load();
         if assignment.number != number {
             return Ok(false);
@@ -296,14 +303,14 @@ impl Router {
     }
 
     /// Waits until each shard has room for its part.
-    pub(super) fn make_room_for(&self, parts: &[Part<'_>]) -> Result<()> {
+    pub(super) fn make_room_for<'s>(&'s self, parts: &[Part<'_>], pause: &mut Pause<'s>) -> Result<()> {
         for part in parts {
             part.check_bytes(self.shard(part.shard)?.tree.remote.max_record_bytes())?;
         }
         for part in parts {
             let shard = self.shard(part.shard)?;
             shard.tree.check_open()?;
-            shard.make_room(part.need())?;
+            shard.make_room(part.need(), pause)?;
         }
         Ok(())
     }

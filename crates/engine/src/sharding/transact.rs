@@ -18,6 +18,7 @@ use crate::terms::{Error, Result};
 use crate::tree::cut::Turn;
 use crate::tree::shared::View;
 use crate::work::shard::Shard;
+use crate::work::stall::Pause;
 use crate::write::batch::{WriteBatch, Writes};
 use crate::write::conditional::{Conditions, Known, Verdict};
 use crate::write::put::{Fill, Placed, Tried};
@@ -34,6 +35,7 @@ impl Router {
         if batch.databases().any(|database| database != self.address()) {
             return Err(Error::invalid("a condition names a snapshot of another database"));
         }
+        let mut pause = Pause::default();
         loop {
             let assignment = self.assignment.load();
             if let Some(held) = &assignment.held
@@ -52,7 +54,7 @@ impl Router {
                 match tried {
                     Tried::Written(last) if is_durable => return shard.make_durable(last),
                     Tried::Written(_) => return Ok(()),
-                    Tried::Ended(ended) => shard.switch(&ended, part.need())?,
+                    Tried::Ended(ended) => shard.switch(&ended, part.need(), &mut pause)?,
                 }
                 continue;
             }
@@ -73,7 +75,8 @@ impl Router {
     /// Writes the parts of a conditional batch according to assignment `number`. Returns whether it did; it does not if
     /// the assignment was replaced meanwhile, or if it cannot tell whether the conditions hold.
     fn write_across_if(&self, parts: &[Part<'_>], number: u64, is_durable: bool) -> Result<bool> {
-        self.make_room_for(parts)?;
+        let mut pause = Pause::default();
+        self.make_room_for(parts, &mut pause)?;
         let assignment = self.assignment.load();
         if assignment.number != number {
             return Ok(false);

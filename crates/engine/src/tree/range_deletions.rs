@@ -45,10 +45,16 @@ impl RangeDeletions {
         self.sorted.iter()
     }
 
-    fn add(&mut self, deletion: Arc<RangeTombstone>) {
-        let at = self.started_by(&deletion.start);
-        self.sorted.insert(at, deletion);
-        self.find_furthest(at);
+    /// Adds deletions: one in its place, several in one pass over all.
+    fn add(&mut self, deletions: Vec<Arc<RangeTombstone>>) {
+        if let [only] = &deletions[..] {
+            let at = self.started_by(&only.start);
+            self.sorted.insert(at, Arc::clone(only));
+            self.find_furthest(at);
+        } else {
+            let all = std::mem::take(&mut self.sorted).into_iter().chain(deletions);
+            *self = Self::new(self.order, all);
+        }
     }
 
     /// Updates `furthest` from a place on.
@@ -103,11 +109,13 @@ impl MemtableDeletions {
         Self { count: AtomicUsize::new(0), list: RwLock::new(Arc::new(RangeDeletions::new(order, []))) }
     }
 
-    pub(crate) fn add(&self, deletion: RangeTombstone) {
+    /// Adds the range deletions of a write.
+    pub(crate) fn add(&self, deletions: Vec<Arc<RangeTombstone>>) {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let count = deletions.len();
         // Copied if an iterator or a flush holds it.
-        Arc::make_mut(&mut list).add(Arc::new(deletion));
-        self.count.fetch_add(1, Ordering::Relaxed);
+        Arc::make_mut(&mut list).add(deletions);
+        self.count.fetch_add(count, Ordering::Relaxed);
     }
 
     #[inline]
@@ -165,10 +173,13 @@ mod tests {
                 .max();
             let whole = RangeDeletions::new(order, deletions.iter().cloned().map(Arc::new));
             prop_assert_eq!(whole.newest_over(&[key], number), expected);
-            let grown = MemtableDeletions::new(order);
-            deletions.into_iter().for_each(|deletion| grown.add(deletion));
-            prop_assert_eq!(grown.newest_over(&[key], number), expected);
-            prop_assert_eq!(grown.all().iter().count(), ranges.len());
+            let deletions: Vec<_> = deletions.into_iter().map(Arc::new).collect();
+            for at_once in [1, 3, 40] {
+                let grown = MemtableDeletions::new(order);
+                deletions.chunks(at_once).for_each(|write| grown.add(write.to_vec()));
+                prop_assert_eq!(grown.newest_over(&[key], number), expected);
+                prop_assert_eq!(grown.all().iter().count(), ranges.len());
+            }
         }
     }
 
@@ -177,7 +188,7 @@ mod tests {
         let deletions = MemtableDeletions::new(KeyOrder::Bytewise);
         for number in 1..=MAX_IN_MEMTABLE as u64 {
             assert!(!deletions.is_full());
-            deletions.add(deletion(1, 2, number));
+            deletions.add(vec![Arc::new(deletion(1, 2, number))]);
         }
         assert!(deletions.is_full());
     }

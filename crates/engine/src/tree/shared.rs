@@ -139,9 +139,9 @@ impl Tree {
         })
     }
 
-    /// The view and the published number; the view shows everything that the number covers. A reader of one tree does
-    /// not depend on that: it takes view and number in order, and sees the tree as of the end of the view. A reader of
-    /// several trees must see each of them as of its number.
+    /// The view and the published number. The view shows everything that the number covers: a reader of several trees
+    /// must see each of them as of its number, and an address that a lookup learns is said to be the newest up to it.
+    #[inline]
     pub(crate) fn present(&self) -> (Guard<'_, View>, SequenceNumber) {
         loop {
             let view = self.view.load();
@@ -153,8 +153,8 @@ impl Tree {
         }
     }
 
-    /// Installs the memtable that follows `ended`, the active one, whose numbers end at `last`. The new one takes at
-    /// least `bytes`. Returns false when `ended` is no longer the active one.
+    /// Installs the memtable that follows `ended`, the active one, whose numbers end at `last`. The new one takes
+    /// `capacity_bytes`. Returns false when `ended` is no longer the active one.
     ///
     /// # Errors
     /// `Io` when there is no memory.
@@ -162,7 +162,7 @@ impl Tree {
         &self,
         ended: &Arc<Buffer>,
         last: SequenceNumber,
-        bytes: u64,
+        capacity_bytes: u64,
         is_reserve: bool,
     ) -> Result<bool> {
         let _changing = lock(&self.changing);
@@ -170,7 +170,7 @@ impl Tree {
         if !Arc::ptr_eq(&view.active, ended) {
             return Ok(false);
         }
-        let capacity = self.options.write_buffer_bytes.max(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let capacity = usize::try_from(capacity_bytes).unwrap_or(usize::MAX);
         let next = Buffer::allocate(&self.blocks, &self.options, last, capacity, is_reserve)?;
         let mut sealed = Vec::with_capacity(view.sealed.len() + 1);
         sealed.push(Arc::clone(&view.active));

@@ -27,7 +27,7 @@ use crate::tree::version::{Change, LiveVersion};
 use crate::work::common::Common;
 use crate::work::crossings::{Crossings, Ships};
 use crate::work::reserve::Reserve;
-use crate::work::stall::Stall;
+use crate::work::stall::{Pause, Stall};
 use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::sync::{Condvar, Mutex, MutexGuard, lock};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -309,7 +309,7 @@ impl Shard {
             return Ok(false);
         }
         let _ = active.memtable.end_early();
-        self.switch_now(&active, 0)?;
+        self.switch_now(&active, Need::NOTHING)?;
         Ok(true)
     }
 
@@ -390,20 +390,21 @@ impl Shard {
     ///
     /// # Errors
     /// `Io` when there is no memory.
-    pub(crate) fn switch_now(&self, ended: &Arc<Buffer>, bytes: u64) -> Result<()> {
+    pub(crate) fn switch_now(&self, ended: &Arc<Buffer>, need: Need) -> Result<()> {
         let last = ended.memtable.wait_last_sequence();
-        if self.tree.install_next(ended, last, bytes, false)? {
+        let capacity = need.capacity(self.tree.options.write_buffer_bytes);
+        if self.tree.install_next(ended, last, capacity, false)? {
             self.notify_sealed();
         }
         Ok(())
     }
 
-    /// Waits, as back-pressure demands, until the active memtable has room for a write.
-    /// Others may take it at once.
+    /// Waits, as back-pressure demands, until the active memtable has room for a write. Others may take it at once.
+    /// `pause` is as for [`Shard::switch`].
     ///
     /// # Errors
     /// As [`Shard::switch`].
-    pub(crate) fn make_room(&self, need: Need) -> Result<()> {
+    pub(crate) fn make_room<'s>(&'s self, need: Need, pause: &mut Pause<'s>) -> Result<()> {
         loop {
             let active = Arc::clone(&self.tree.view.load().active);
             let memtable = &active.memtable;
@@ -413,17 +414,19 @@ impl Shard {
                 return Ok(());
             }
             let _ = memtable.end_early();
-            self.switch(&active, need)?;
+            self.switch(&active, need, pause)?;
         }
     }
 
     /// Makes sure that the active memtable is not `ended`, a memtable that has ended: waits until
     /// there is room for another one, and installs it, unless somebody else does. `need` is what
-    /// the caller will write next.
+    /// the caller will write next. It pauses afterwards, when it drops `pause`: a writer that paused before it wrote
+    /// would find the new memtable full of what others had written.
     ///
     /// # Errors
     /// The failure of background work; `Full`; `Closed`.
-    pub(crate) fn switch(&self, ended: &Arc<Buffer>, need: Need) -> Result<()> {
+    pub(crate) fn switch<'s>(&'s self, ended: &Arc<Buffer>, need: Need, pause: &mut Pause<'s>) -> Result<()> {
+        pause.pay();
         let last = ended.memtable.wait_last_sequence();
         let mut state = self.lock();
         let mut stalled = Stall::new(&self.tree.counters, &self.tree.options);
@@ -439,11 +442,12 @@ impl Shard {
             self.tree.check_open()?;
             match self.with_scene(&view, |scene, ledger| state.admit(scene, ledger, need)) {
                 Admission::Install { is_reserve } => {
-                    if self.tree.install_next(ended, last, need.bytes, is_reserve)? {
+                    let capacity = need.capacity(self.tree.options.write_buffer_bytes);
+                    if self.tree.install_next(ended, last, capacity, is_reserve)? {
                         let short = self.with_scene(&view, |scene, ledger| state.sealed(scene, ledger, need));
                         drop(state);
                         self.notify_sealed();
-                        self.pause(&view, short, &mut stalled);
+                        *pause = self.pause(&view, short, stalled);
                     }
                     return Ok(());
                 }
@@ -459,19 +463,15 @@ impl Shard {
         }
     }
 
-    /// Pauses a writer that switched memtables, `short` for want of memory, for its most pressing cause.
-    fn pause(&self, view: &View, short: Duration, stalled: &mut Stall<'_>) {
+    /// The pause of a writer that switched memtables, `short` for want of memory, for its most pressing cause.
+    fn pause<'s>(&'s self, view: &View, short: Duration, stalled: Stall<'s>) -> Pause<'s> {
         let causes = [
             (StallCause::Level0Slowdown, self.pace.pause(&self.tree.options, view.version.level0_tables())),
             (StallCause::Collection, LAG_STEP * self.collection_lag(&view.version)),
             (StallCause::MemoryFull, short),
         ];
-        if let Some((cause, longest)) = causes.into_iter().max_by_key(|(_, pause)| *pause)
-            && !longest.is_zero()
-        {
-            stalled.begin(cause);
-            self.tree.options.clock.sleep(longest);
-        }
+        let most = causes.into_iter().max_by_key(|(_, pause)| *pause).filter(|(_, longest)| !longest.is_zero());
+        most.map_or_else(Pause::default, |(cause, longest)| Pause::new(stalled, cause, longest))
     }
 
     /// What the planner decides by, as the view shows it, and the ledger.
@@ -507,7 +507,7 @@ impl Shard {
         if active.memtable.reserved_bytes() > 0 {
             // Somebody else may have ended it: then it is switched all the same.
             let _ = active.memtable.end_early();
-            self.switch(&active, Need::NOTHING)?;
+            self.switch(&active, Need::NOTHING, &mut Pause::default())?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use crate::terms::Options;
 use crate::terms::statistics::{Counters, StallCause, add};
+use std::time::Duration;
 
 /// Times a writer's wait, from [`Stall::begin`] until dropped.
 pub(crate) struct Stall<'a> {
@@ -24,6 +25,31 @@ impl<'a> Stall<'a> {
     pub(crate) fn blame(&mut self, cause: StallCause) {
         let now = self.options.clock.now();
         self.since = Some((cause, self.since.map_or(now, |(_, since)| since)));
+    }
+}
+
+/// A pause that a writer owes, and makes when this is dropped.
+#[derive(Default)]
+pub(crate) struct Pause<'a>(Option<(Stall<'a>, StallCause, Duration)>);
+
+impl<'a> Pause<'a> {
+    /// For so long, as part of what the writer has waited already.
+    pub(crate) const fn new(stalled: Stall<'a>, cause: StallCause, length: Duration) -> Self {
+        Self(Some((stalled, cause, length)))
+    }
+
+    /// Makes the pause now.
+    pub(crate) fn pay(&mut self) {
+        if let Some((mut stalled, cause, length)) = self.0.take() {
+            stalled.begin(cause);
+            stalled.options.clock.sleep(length);
+        }
+    }
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        self.pay();
     }
 }
 

@@ -16,6 +16,7 @@ use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::shared::View;
 use crate::work::shard::Shard;
+use crate::work::stall::Pause;
 use crate::write::batch::{Write, WriteBatch, Writes};
 use bytes::Bytes;
 use forebay_base::{Kind, Record, SequenceNumber, Tag};
@@ -33,10 +34,11 @@ impl Shard {
     /// `Invalid` for keys, values or batches beyond the limits; `Full`, `Unavailable`, `Closed`.
     pub(crate) fn write(&self, writes: &impl Writes) -> Result<SequenceNumber> {
         writes.check(self.tree.options.key_order, self.tree.remote.max_record_bytes())?;
+        let mut pause = Pause::default();
         loop {
             match self.try_write(writes)? {
                 Tried::Written(last) => return Ok(last),
-                Tried::Ended(ended) => self.switch(&ended, writes.need())?,
+                Tried::Ended(ended) => self.switch(&ended, writes.need(), &mut pause)?,
             }
         }
     }
@@ -128,7 +130,7 @@ impl Shard {
             }
             let ended = Arc::clone(&view.active);
             drop(view);
-            self.switch_now(&ended, writes.record_bytes())?;
+            self.switch_now(&ended, writes.need())?;
         }
     }
 
@@ -151,12 +153,13 @@ impl Shard {
         fill: Fill,
     ) -> Result<Placed> {
         let placed = Placed { first: reservation.next_sequence(), last: reservation.last_sequence() };
+        let mut deletions = Vec::new();
         let filled = writes.for_each(|Write { kind, key, value, expiry_ms }| {
             let kind = if fill == Fill::Nothing { Kind::Nothing } else { kind };
             let inserted = reservation.insert(kind, key, value, expiry_ms)?;
             if kind == Kind::RangeDelete {
                 let tag = Tag::new(inserted.sequence, kind, false);
-                delete_range(active, RangeTombstone { start: key.to_vec(), end: value.to_vec(), tag });
+                deletions.push(Arc::new(RangeTombstone { start: key.to_vec(), end: value.to_vec(), tag }));
             }
             Ok(())
         });
@@ -165,6 +168,9 @@ impl Shard {
             let error: Error = error.during("writing to a memtable");
             self.failed(error.clone());
             return Err(error);
+        }
+        if !deletions.is_empty() {
+            delete_ranges(active, deletions);
         }
         Ok(placed)
     }
@@ -194,10 +200,10 @@ pub(crate) struct Placed {
     pub(crate) last: SequenceNumber,
 }
 
-/// Adds a range deletion before its number is published.
+/// Adds range deletions before their numbers are published.
 #[cold]
-fn delete_range(active: &Buffer, deletion: RangeTombstone) {
-    active.range_deletions.add(deletion);
+fn delete_ranges(active: &Buffer, deletions: Vec<Arc<RangeTombstone>>) {
+    active.range_deletions.add(deletions);
     if active.range_deletions.is_full() {
         // The next writer finds that the memtable has ended, and switches.
         let _ = active.memtable.end_early();

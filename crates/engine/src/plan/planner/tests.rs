@@ -340,3 +340,12 @@ fn small_records_need_more_for_their_index() {
 
 mod progress;
 mod settling;
+
+#[test]
+fn a_memtable_for_a_long_write_has_room_for_others_that_come_first() {
+    let capacity = |bytes, usual| Need { bytes, frees: false }.capacity(usual);
+    assert_eq!((capacity(0, 1000), capacity(500, 1000)), (1000, 1000));
+    assert_eq!((capacity(501, 1000), capacity(4000, 1000)), (1001, 4500));
+    assert_eq!(capacity(MAX_CAPACITY_BYTES - 8, 1000), MAX_CAPACITY_BYTES);
+    assert_eq!(capacity(MAX_CAPACITY_BYTES + 8, 1000), MAX_CAPACITY_BYTES + 8, "a memtable for one write");
+}
