@@ -389,7 +389,7 @@ impl Server {
             Ok((_, welcome)) => Frame::Welcome(*welcome).encode(0, &mut out.queue),
             Err(cause) => Frame::Failed(Failure::of(cause)).encode(0, &mut out.queue),
         }
-        outlet.send(&mut out)?;
+        let sent = outlet.send(&mut out);
         drop(out);
         let (role, _) = role?;
         let id = self.next_connection;
@@ -400,11 +400,13 @@ impl Server {
         let connection = Connection::new(outlet, role, inbox, received);
         *self.of_one.entry(holder).or_default() += 1;
         let both = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        let watched = epoll::add(&self.epoll, &connection.outlet.stream, epoll::EventData::new_u64(id), both);
+        let watched = epoll::add(&self.epoll, &connection.outlet.stream, epoll::EventData::new_u64(id), both)
+            .map_err(|errno| Error::io("watching a connection", errno));
         self.connections.insert(id, connection);
-        match watched {
+        // Its link knows of it, so only `close` may end it.
+        match sent.and(watched) {
             Ok(()) => self.enqueue(id, true),
-            Err(errno) => self.close(id, Error::io("watching a connection", errno)),
+            Err(cause) => self.close(id, cause),
         }
         Ok(())
     }
@@ -511,7 +513,64 @@ impl Holder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::socket::Socket;
+    use super::super::stream::Stream;
     use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    /// A server that no thread runs, and what it tells.
+    fn server() -> (Server, Arc<Events>) {
+        let identity = NodeIdentity { node: 1, incarnation: 2 };
+        let waker = Arc::new(Waker::new().unwrap());
+        let events = Arc::new(Events::default());
+        let shared = (Arc::new(Hall::new(Arc::clone(&waker))), Arc::new(Tally::default()));
+        (Server::new(identity, Options::default(), waker, Arc::clone(&events), shared).unwrap(), events)
+    }
+
+    /// A guest who says this, and the other end of its connection.
+    fn guest(hello: Hello) -> (Guest, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, from) = listener.accept().unwrap();
+        let stream = Stream::plain(Socket::adopt(socket, None).unwrap());
+        let origin = Origin { identity: Identity::Anonymous, source: Source::Network(from) };
+        let (standing, rules, received) = (Standing::Nothing, Arc::default(), Vec::new());
+        (Guest { stream, origin, standing, rules, hello, proof: None, received }, other)
+    }
+
+    /// The same, and it has reset the connection.
+    fn gone_guest(hello: Hello) -> Guest {
+        let (guest, other) = guest(hello);
+        rustix::net::sockopt::set_socket_linger(&other, Some(Duration::ZERO)).unwrap();
+        drop(other);
+        guest
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no sockets")]
+    fn a_guest_that_is_gone_before_its_welcome_leaves_nothing_behind() {
+        let (mut server, events) = server();
+        for _ in 0..3 {
+            server.introduce(gone_guest(Hello::Control)).unwrap();
+            let told = [(); 3].map(|()| events.next(Duration::ZERO).unwrap().0);
+            assert!(matches!(told, [Some(Event::Joined(_)), Some(Event::Left { .. }), None]), "{told:?}");
+        }
+        assert!(server.links.is_empty() && server.connections.is_empty() && server.of_one.is_empty());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no sockets")]
+    fn an_endpoint_that_is_gone_before_its_welcome_leaves_its_link() {
+        let (mut server, _events) = server();
+        let (first, _open) = guest(Hello::Control);
+        server.introduce(first).unwrap();
+        let link = Arc::clone(server.links.values().next().unwrap());
+        server.introduce(gone_guest(Hello::Endpoint { link: link.id.0, token: link.token })).unwrap();
+        assert_eq!((server.connections.len(), server.of_one.values().sum::<usize>()), (1, 1));
+        let sent = [1, 99].map(|endpoint| link.send(crate::EndpointId(endpoint), b"there"));
+        assert!(link.is_alive() && sent[0].is_err());
+        assert_eq!(sent[0], sent[1], "it is as if it had never been");
+    }
 
     #[test]
     fn queues_of_all_connections_are_bounded_together() {
