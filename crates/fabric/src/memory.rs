@@ -56,7 +56,7 @@ impl Mapping {
     }
 
     /// Maps `length` bytes from `offset` (a multiple of the page size) of a memory file that
-    /// another process passed. The range must be within the file, and the file sealed against
+    /// another process passed. The range must be within the file, and the file of ordinary pages and sealed against
     /// shrinking. The descriptor is not kept.
     pub(crate) fn received(file: OwnedFd, offset: u64, length: usize, writable: bool) -> Result<Self, Error> {
         let size = rustix::fs::fstat(&file).map_err(|e| Error::io("asking a memory file's size", e))?.st_size;
@@ -69,6 +69,11 @@ impl Mapping {
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|e| Error::io("asking a memory file's seals", e))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(Error::Protocol("a memory file was passed that its owner can cut".into()));
+        }
+        // Those of `hugetlbfs` have seals as well, and are mapped and unmapped in its pages only.
+        let system = rustix::fs::fstatfs(&file).map_err(|e| Error::io("asking a memory file's kind", e))?;
+        if system.f_type != libc::TMPFS_MAGIC {
+            return Err(Error::Protocol("a memory file was passed that does not consist of ordinary pages".into()));
         }
         let mut mapping = Self::map(length, Some(file), offset, writable)?;
         mapping.file = None;

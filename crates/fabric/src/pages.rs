@@ -2,7 +2,9 @@
 
 use crate::Error;
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
@@ -12,47 +14,13 @@ pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Maps `length` bytes, positive and far below the address space, of `file` from `offset`, or of
 /// zeros that only this process sees. Begins at a page; to be given to [`unmap`] once.
 pub(crate) fn map(length: usize, file: Option<&OwnedFd>, offset: u64, writable: bool) -> Result<NonNull<u8>, Error> {
-    let page = rustix::param::page_size();
-    let mapped = length.next_multiple_of(page);
-    let reserved = mapped + HUGE_PAGE_BYTES;
-    let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-    // SAFETY: a fresh reservation chosen by the kernel; nothing else lives there.
-    let reservation = unsafe {
-        rustix::mm::mmap_anonymous(
-            std::ptr::null_mut(),
-            reserved,
-            ProtFlags::empty(),
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )
-    }
-    .map_err(|e| Error::io("reserving address space", e))?;
-    // Aligned as the file's offset is, or huge pages of the file cannot be mapped as such.
-    let front = (offset as usize).wrapping_sub(reservation.addr()) % HUGE_PAGE_BYTES;
-    // SAFETY: `front < HUGE_PAGE_BYTES`, so the result is within the reservation.
-    let base = unsafe { reservation.byte_add(front) };
-    // SAFETY: [base, base + mapped) lies within the reservation made above, which nothing uses.
-    let mapping = unsafe {
-        match file {
-            Some(file) => {
-                rustix::mm::mmap(base, mapped, protection, MapFlags::SHARED | MapFlags::FIXED, file.as_fd(), offset)
-            }
-            None => rustix::mm::mmap_anonymous(base, mapped, protection, MapFlags::PRIVATE | MapFlags::FIXED),
+    let mapped = length.next_multiple_of(rustix::param::page_size());
+    let base = loop {
+        let at = find_space(mapped, offset)?;
+        if let Some(base) = map_at(at, mapped, file, offset, writable)? {
+            break base;
         }
-    };
-    // SAFETY: these are the parts of the reservation around the mapping.
-    unsafe {
-        if front > 0 {
-            let _ = rustix::mm::munmap(reservation, front);
-        }
-        let _ = rustix::mm::munmap(base.byte_add(mapped), HUGE_PAGE_BYTES - front);
-    }
-    let base = match mapping {
-        Ok(base) => base,
-        Err(e) => {
-            // SAFETY: what is left of the reservation.
-            let _ = unsafe { rustix::mm::munmap(base, mapped) };
-            return Err(Error::io("mapping memory", e));
-        }
+        // Another thread has taken the space meanwhile.
     };
     if mapped >= HUGE_PAGE_BYTES {
         // Advice only: without it everything works, with more TLB misses.
@@ -60,6 +28,52 @@ pub(crate) fn map(length: usize, file: Option<&OwnedFd>, offset: u64, writable: 
         let _ = unsafe { rustix::mm::madvise(base, mapped, Advice::LinuxHugepage) };
     }
     NonNull::new(base.cast::<u8>()).ok_or_else(|| Error::io("mapping memory", "null"))
+}
+
+/// Where `mapped` bytes of address space are free, aligned as `offset` is: else huge pages of a file cannot be mapped as
+/// such. Nothing keeps them free.
+fn find_space(mapped: usize, offset: u64) -> Result<*mut c_void, Error> {
+    let reserved = mapped + HUGE_PAGE_BYTES;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a fresh reservation chosen by the kernel; nothing else lives there.
+    let reservation = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), flags) }
+        .map_err(|e| Error::io("reserving address space", e))?;
+    // SAFETY: all of the reservation, which nothing uses.
+    unsafe { rustix::mm::munmap(reservation, reserved) }.map_err(|e| Error::io("reserving address space", e))?;
+    let front = (offset as usize).wrapping_sub(reservation.addr()) % HUGE_PAGE_BYTES;
+    Ok(reservation.wrapping_byte_add(front))
+}
+
+/// Maps at `at`; `None` when something else is mapped there. It never takes the place of another mapping, not even for a
+/// moment: a mapping that replaces another one and fails can leave a hole, and whoever clears that up may unmap what another
+/// thread has mapped into it.
+fn map_at(
+    at: *mut c_void,
+    mapped: usize,
+    file: Option<&OwnedFd>,
+    offset: u64,
+    writable: bool,
+) -> Result<Option<*mut c_void>, Error> {
+    let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    let place = MapFlags::FIXED_NOREPLACE;
+    // SAFETY: the flag keeps what is mapped already, so this touches no memory that anybody uses.
+    let mapping = unsafe {
+        match file {
+            Some(file) => rustix::mm::mmap(at, mapped, protection, MapFlags::SHARED | place, file.as_fd(), offset),
+            None => rustix::mm::mmap_anonymous(at, mapped, protection, MapFlags::PRIVATE | place),
+        }
+    };
+    match mapping {
+        Ok(base) if base == at => Ok(Some(base)),
+        Ok(elsewhere) => {
+            // A kernel that does not know the flag (before 4.17) took the place for a wish.
+            // SAFETY: the range was just mapped.
+            let _ = unsafe { rustix::mm::munmap(elsewhere, mapped) };
+            Ok(None)
+        }
+        Err(Errno::EXIST) => Ok(None),
+        Err(e) => Err(Error::io("mapping memory", e)),
+    }
 }
 
 /// Unmaps what [`map`] mapped.
@@ -91,4 +105,27 @@ pub(crate) unsafe fn populate(base: NonNull<u8>, length: usize, writable: bool) 
 pub(crate) unsafe fn collapse(base: NonNull<u8>, length: usize) {
     // SAFETY: the caller's contract.
     let _ = unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_COLLAPSE) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: usize = 64 << 10;
+
+    #[test]
+    fn nothing_is_mapped_over_what_is_there() {
+        let there = map(LENGTH, None, 0, true).unwrap();
+        // SAFETY: the byte was just mapped, and only this thread knows of it.
+        unsafe { there.write(7) };
+        // Also not over its end.
+        for at in [0, LENGTH - rustix::param::page_size()] {
+            let at = there.as_ptr().cast::<c_void>().wrapping_byte_add(at);
+            assert_eq!(map_at(at, LENGTH, None, 0, true), Ok(None));
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { there.read() }, 7);
+        // SAFETY: it was mapped with this length.
+        unsafe { unmap(there, LENGTH) };
+    }
 }

@@ -297,6 +297,12 @@ fn only_safe_memory_files_are_mapped() {
     let cuttable = rustix::fs::memfd_create("cuttable", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&cuttable, 8192).unwrap();
     assert_eq!(grant_status(&control, grant(0, 0, 8192), Some(cuttable.as_fd())), unavailable);
+    // Some systems have none of these.
+    if let Ok(huge) = rustix::fs::memfd_create("huge", MemfdFlags::HUGETLB | MemfdFlags::ALLOW_SEALING) {
+        rustix::fs::ftruncate(&huge, 2 << 20).unwrap();
+        rustix::fs::fcntl_add_seals(&huge, SealFlags::SHRINK).unwrap();
+        assert_eq!(grant_status(&control, grant(0, 0, 8192), Some(huge.as_fd())), unavailable);
+    }
     let plain = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
     assert_ne!(grant_status(&control, grant(0, 0, 4096), Some(plain.as_fd())), 0);
     assert_eq!(grant_status(&control, grant(0, 4096, 4096), file), 0);
