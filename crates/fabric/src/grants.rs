@@ -125,6 +125,11 @@ impl GrantTable {
         self.slots.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Bytes that are granted, all grants together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.hold().0.iter().flatten().map(|grant| grant.length).sum()
+    }
+
     /// The table, held for a batch of operations.
     pub fn hold(&self) -> Granted<'_> {
         Granted(self.slots.read().unwrap_or_else(PoisonError::into_inner))

@@ -77,7 +77,6 @@ impl Mapping {
         }
         let mut mapping = Self::map(length, Some(file), offset, writable)?;
         mapping.file = None;
-        mapping.populate();
         Ok(mapping)
     }
 
@@ -108,7 +107,7 @@ impl Mapping {
 
     /// Maps all pages now, so that no access has to wait for one to be mapped. An old system refuses:
     /// then each is mapped when it is first touched.
-    fn populate(&self) {
+    pub(crate) fn populate(&self) {
         // SAFETY: the range is the mapping.
         let _ = unsafe { pages::populate(self.base, self.length, self.writable) };
     }

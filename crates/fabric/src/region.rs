@@ -63,6 +63,12 @@ impl Region {
         self.0.commit()
     }
 
+    /// Maps all pages now, so that no access has to wait for one to be mapped. Those that nobody has written are
+    /// committed by that: it is for memory of a peer that has committed it already, or is trusted to own up to it.
+    pub(crate) fn populate(&self) {
+        self.0.populate();
+    }
+
     /// Length in bytes.
     #[must_use]
     pub fn length(&self) -> u64 {

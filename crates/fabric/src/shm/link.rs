@@ -172,6 +172,8 @@ impl Shared {
         let file = file.ok_or_else(|| Error::Protocol("a grant came without its memory file".into()))?;
         let bytes = usize::try_from(length).map_err(|_| Error::Protocol(format!("a grant of {length} bytes")))?;
         let region = Region::from_received(file, offset, bytes, is_written(rights))?;
+        // The node has committed it.
+        region.populate();
         self.received.enter(key, region, rights)
     }
 

@@ -18,6 +18,7 @@ use super::notice::Page;
 use super::offered::is_written;
 use super::peer::ShmPeer;
 use crate::admission::{Identity, Origin, Tally, Turned, Users};
+use crate::rpc::{MAX_ARGUMENT_BYTES, MAX_REPLY_BYTES};
 use crate::transport::Peer;
 use crate::{AccessKey, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
@@ -48,9 +49,13 @@ const NEWCOMER_PATIENCE: Duration = Duration::from_secs(5);
 /// How often deadlines are looked at while there are any.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Grants of one client that the node maps.
-const MAX_CLIENT_GRANTS: u32 = 1024;
-/// Largest grant of a client.
-const MAX_CLIENT_GRANT_BYTES: u64 = 64 << 30;
+pub(super) const MAX_CLIENT_GRANTS: u32 = 1024;
+/// Largest grant of a client: the buffer of the longest reply, with its header. Arguments are shorter.
+pub(super) const MAX_CLIENT_GRANT_BYTES: u64 = MAX_REPLY_BYTES as u64 + 4096;
+/// All grants of a client together: what 256 callers have who ask for the longest replies.
+pub(super) const MAX_CLIENT_BYTES: u64 = 256 * MAX_CLIENT_GRANT_BYTES;
+
+const _: () = assert!(MAX_ARGUMENT_BYTES <= MAX_REPLY_BYTES);
 
 /// The socket thread's state.
 pub(super) struct Server {
@@ -287,7 +292,7 @@ impl Server {
                     Ok(()) => 0,
                     Err(cause) => {
                         tracing::warn!(link = peer.id().0, %cause, "a client's grant was not taken");
-                        if key.index >= MAX_CLIENT_GRANTS { ErrorKind::Full.code() } else { cause.kind().code() }
+                        cause.kind().code()
                     }
                 };
                 self.answer(number, Frame::GrantTaken { key, status })
@@ -453,7 +458,8 @@ impl Server {
     }
 }
 
-/// Maps what a client grants.
+/// Maps what a client grants. No page of it is touched before an operation does: what the client has not written would be
+/// committed for it.
 fn take_grant(
     peer: &ShmPeer,
     key: AccessKey,
@@ -463,8 +469,12 @@ fn take_grant(
     file: Option<OwnedFd>,
 ) -> Result<(), Error> {
     let file = file.ok_or_else(|| Error::Protocol("a grant came without its memory file".into()))?;
-    if key.index >= MAX_CLIENT_GRANTS || length > MAX_CLIENT_GRANT_BYTES {
-        return Err(Error::Invalid(format!("grant {} of {length} bytes is more than a client may make", key.index)));
+    if length > MAX_CLIENT_GRANT_BYTES {
+        return Err(Error::TooLarge { length, limit: MAX_CLIENT_GRANT_BYTES });
+    }
+    if key.index >= MAX_CLIENT_GRANTS || peer.received.bytes() + length > MAX_CLIENT_BYTES {
+        let message = format!("grant {} of {length} bytes is more than a client may make", key.index);
+        return Err(Error::Remote { kind: ErrorKind::Full, message });
     }
     let region = Region::from_received(file, offset, length as usize, is_written(rights))?;
     peer.received.enter(key, region, rights)

@@ -6,6 +6,7 @@ use super::frame::{Frame, MAX_FRAME_BYTES, VERSION};
 use super::notice::{Notice, Page};
 use super::offered::file_for;
 use super::peer::ShmPeer;
+use super::server::{MAX_CLIENT_BYTES, MAX_CLIENT_GRANT_BYTES, MAX_CLIENT_GRANTS};
 use super::{connect, link, listen};
 use crate::transport::{Event, Listener, Peer};
 use crate::{AccessKey, Backing, EndpointOptions, Error, Region, Rights};
@@ -309,6 +310,31 @@ fn only_safe_memory_files_are_mapped() {
     assert_ne!(grant_status(&control, grant(0, 0, 4096), file), 0);
     control.send(&[&Frame::Released { key: AccessKey::new(0, 7) }.encode()], None, LONG).unwrap();
     assert!(is_closed(&control));
+}
+
+#[test]
+fn what_a_client_grants_is_bounded_and_committed_by_nobody() {
+    let path = socket_path("sparse");
+    let _listener = listen(&path, 1).unwrap();
+    let (control, ..) = raw_link(&path);
+    let sparse = rustix::fs::memfd_create("sparse", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&sparse, 64 << 30).unwrap();
+    rustix::fs::fcntl_add_seals(&sparse, SealFlags::SHRINK).unwrap();
+    let grant = |index, length| {
+        let frame = Frame::Grant { key: AccessKey::new(index, 7), rights: Rights::ALL, offset: 0, length };
+        grant_status(&control, frame, Some(sparse.as_fd()))
+    };
+    assert_eq!(grant(0, MAX_CLIENT_GRANT_BYTES + 4096), ErrorKind::Invalid.code());
+    let most = (MAX_CLIENT_BYTES / MAX_CLIENT_GRANT_BYTES) as u32;
+    assert!((0..most).all(|index| grant(index, MAX_CLIENT_GRANT_BYTES) == 0));
+    assert_eq!(rustix::fs::fstat(&sparse).unwrap().st_blocks, 0);
+    assert_eq!(grant(most, 4096), ErrorKind::Full.code());
+    // What is taken back makes room.
+    control.send(&[&Frame::Revoke { key: AccessKey::new(0, 7) }.encode()], None, LONG).unwrap();
+    let (released, _) = control.receive_within(LONG).unwrap();
+    assert_eq!(Frame::decode(&released), Ok(Frame::Released { key: AccessKey::new(0, 7) }));
+    assert_eq!(grant(0, 4096), 0);
+    assert_eq!(grant(MAX_CLIENT_GRANTS, 4096), ErrorKind::Full.code());
 }
 
 #[test]
