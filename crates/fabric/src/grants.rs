@@ -2,6 +2,7 @@
 
 use crate::{AccessKey, Error, Region, RemoteAddress, Rights};
 use forebay_env::Random;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// A cache line.
@@ -15,6 +16,8 @@ const PREFETCH_LINES: usize = 24;
 #[derive(Debug, Default)]
 pub struct GrantTable {
     slots: RwLock<Vec<Option<Grant>>>,
+    /// Nothing is entered any more. Changed and looked at while `slots` is held.
+    ended: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
@@ -67,13 +70,13 @@ impl GrantTable {
     /// the key's index, because the table grows to hold it.
     ///
     /// # Errors
-    /// [`Error::Protocol`] when the index is in use.
+    /// [`Error::Protocol`] when the index is in use, or the table has ended.
     pub(crate) fn enter(&self, key: AccessKey, region: Region, rights: Rights) -> Result<(), Error> {
         let length = region.length();
         self.place(Grant { key, region, offset: 0, length, rights })
     }
 
-    /// Copies the grant of `key` from another table. False when it is not there.
+    /// Copies the grant of `key` from another table. False when it is not there, or this one has ended.
     ///
     /// This table's lock is held while the other is read, so that whoever revokes first there and
     /// then here leaves the grant in neither.
@@ -82,7 +85,7 @@ impl GrantTable {
         let index = key.index as usize;
         let known = from.slots.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Some(grant)) = known.get(index) else { return false };
-        if !grant.key.same_secret(&key) {
+        if !grant.key.same_secret(&key) || self.ended.load(Ordering::Relaxed) {
             return false;
         }
         while slots.len() <= index {
@@ -101,7 +104,7 @@ impl GrantTable {
             slots.push(None);
         }
         match slots.get_mut(index) {
-            Some(slot @ None) => *slot = Some(grant),
+            Some(slot @ None) if !self.ended.load(Ordering::Relaxed) => *slot = Some(grant),
             _ => return Err(Error::Protocol(format!("grant {index} exists already"))),
         }
         Ok(())
@@ -123,6 +126,13 @@ impl GrantTable {
     /// Takes all grants back.
     pub fn revoke_all(&self) {
         self.slots.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Takes all grants back that others made, and takes in none any more.
+    pub(crate) fn end(&self) {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        self.ended.store(true, Ordering::Relaxed);
+        slots.clear();
     }
 
     /// Bytes that are granted, all grants together.

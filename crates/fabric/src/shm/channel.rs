@@ -4,7 +4,7 @@
 //! Sockets are of the kind that keeps packets whole and in order (`SOCK_SEQPACKET`), and never
 //! block: a packet is sent or taken in one piece or not at all, so any thread may send.
 
-use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::frame::{BUFFER_BYTES, Frame};
 use crate::Error;
 use crate::admission::{Identity, Origin, Source};
 use forebay_env::{Clock, SystemClock};
@@ -13,8 +13,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -108,7 +108,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes in a packet; `buffer` must have room for [`MAX_FRAME_BYTES`].
+    /// Takes in a packet; `buffer` must be of [`BUFFER_BYTES`].
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Received {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -130,7 +130,6 @@ impl Channel {
         }
         match message.bytes {
             0 => Received::Ended("the other side closed the connection".into()),
-            _ if message.flags.contains(ReturnFlags::TRUNC) => Received::Ended("it sent more than a frame".into()),
             bytes => Received::Packet(bytes, file),
         }
     }
@@ -141,7 +140,7 @@ impl Channel {
     /// [`Error::PeerLost`], [`Error::Protocol`].
     pub(super) fn receive_within(&self, limit: Duration) -> Result<(Vec<u8>, Option<OwnedFd>), Error> {
         let clock = SystemClock::new();
-        let mut buffer = vec![0; MAX_FRAME_BYTES];
+        let mut buffer = vec![0; BUFFER_BYTES];
         loop {
             match self.receive(&mut buffer) {
                 Received::Packet(length, file) => {
@@ -183,6 +182,12 @@ impl Channel {
     pub(super) fn shutdown(&self) {
         // It may have ended already.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+
+    /// Says that nothing more is sent: the other side finds the end behind all that was.
+    pub(super) fn shutdown_sending(&self) {
+        // It may have ended already.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) const HEADER_BYTES: usize = 8;
 pub(super) const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// Longest frame.
 pub(super) const MAX_FRAME_BYTES: usize = HEADER_BYTES + MAX_MESSAGE_BYTES;
+/// What packets are received into: a byte more than a frame, so that one that was cut off is none.
+pub(super) const BUFFER_BYTES: usize = MAX_FRAME_BYTES + 1;
 /// Longest text of a refusal.
 const MAX_TEXT_BYTES: usize = 256;
 /// Grants of one side of a link to the other at one time.

@@ -8,10 +8,11 @@
 //!
 //! Letting go of a revoked grant: it leaves the link's table, then each endpoint's. Endpoints hold
 //! their table while they use it, so when the last removal is done nobody uses the mapping, it is
-//! gone, and the node is told.
+//! gone, and the node is told. The end of the link is the same for all grants at once: the node is told by the end of
+//! the control socket, which comes last.
 
 use super::channel::{Channel, Received, decode, display};
-use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::frame::{BUFFER_BYTES, Frame};
 use super::notice::Notice;
 use super::offered::{Offered, is_written};
 use crate::{AccessKey, CountsRegistry, Error, GrantTable, NodeIdentity, Region, Rights};
@@ -79,7 +80,7 @@ pub(super) fn introduced(path: &Path) -> Result<Arc<Shared>, Error> {
         number: link,
         token,
         control,
-        inbound: Mutex::new(vec![0; MAX_FRAME_BYTES]),
+        inbound: Mutex::new(vec![0; BUFFER_BYTES]),
         alive: AtomicBool::new(true),
         cause: OnceLock::new(),
         offered: Offered::default(),
@@ -219,18 +220,20 @@ impl Shared {
         }
     }
 
+    /// Ends the link. Waits for threads of this process that use the node's memory just now.
     pub(super) fn end(&self, cause: impl Into<String>) {
         let _ = self.cause.set(cause.into());
         if !self.alive.swap(false, Ordering::AcqRel) {
             return;
         }
-        self.control.shutdown();
-        self.offered.end();
-        self.received.revoke_all();
+        self.received.end();
         for attached in self.attached() {
             attached.channel.shutdown();
-            attached.known.revoke_all();
+            attached.known.end();
         }
+        // The node takes this for the word that nobody here uses its memory any more.
+        self.control.shutdown();
+        self.offered.end();
     }
 
     /// Opens an endpoint.

@@ -30,7 +30,8 @@
 //!
 //! **Revocation** is cooperative: the other side is asked, stops every use of the mapping, unmaps
 //! it and says so ([`Revocation::is_complete`](crate::Revocation::is_complete)); when its process
-//! ends first, that is as good. The node also tells in memory that it has asked, so
+//! ends first, or ends the link, that is as good. That the node ends the link is not: the process may be suspended in the
+//! middle of a copy. The node also tells in memory that it has asked, so
 //! [`Endpoint::confirm`](crate::Endpoint::confirm) takes two loads (`notice`).
 //!
 //! **A dead node's memory would still answer**, so the end of the sockets is what tells: it fails

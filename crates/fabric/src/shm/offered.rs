@@ -9,7 +9,7 @@
 //!
 //! A node does not ask: its grants are `given` at once, because the client takes in all frames
 //! before it finds a key to be unknown. An index is used again only when the other side has let
-//! go. When the link ends, everything is released: the other side has let go by having gone.
+//! go. When the other side is gone, everything is released.
 
 use super::frame::MAX_GRANTS;
 use crate::{AccessKey, Error, Region, Revocation, Rights};
@@ -145,7 +145,7 @@ impl Offered {
         found
     }
 
-    /// The link has ended.
+    /// The other side is gone.
     pub(super) fn end(&self) {
         for slot in std::mem::take(&mut *lock(&self.slots)) {
             if let Slot::Revoking(_, revocation) = slot {

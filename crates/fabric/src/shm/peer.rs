@@ -1,4 +1,13 @@
 //! A client as its node sees it.
+//!
+//! A link ends in two steps. Either side can end it: from then on nothing goes over it, and nothing is granted. But the
+//! client may still be in the middle of a copy, so what it was granted is its own until it is *gone*: it has said so by
+//! the end of its control socket, which is also what its process leaves behind. Only then are revocations complete, and
+//! do others hear that it has left. One that never goes keeps that memory, its sockets and its place among the links.
+//!
+//! ```text
+//!   alive ── either side ends it ──► ended ── the client's socket ends, or the node stops ──► gone
+//! ```
 
 use super::channel::Channel;
 use super::events::{Events, Item, Unread};
@@ -26,8 +35,8 @@ pub(super) struct ShmPeer {
     /// What an endpoint must know to join the link.
     pub(super) token: u128,
     origin: Origin,
-    /// Set once the link has ended. Who ends it meanwhile waits.
-    ended: OnceLock<()>,
+    /// Why the link has ended, once it has. Who ends it meanwhile waits.
+    ended: OnceLock<Error>,
     pub(super) control: Arc<Channel>,
     /// `None` once they are shut down.
     endpoints: Mutex<Option<HashMap<EndpointId, Arc<Channel>>>>,
@@ -64,23 +73,27 @@ impl ShmPeer {
         }
     }
 
-    /// Ends the link: every socket, grant and mapping of it. When this returns, all of that is done, whoever began it.
-    pub(super) fn end(&self, cause: Error) {
-        let mut is_first = false;
+    /// Ends the link: its sockets, but for what the client has yet to say, and what it granted. When this returns, all of
+    /// that is done, whoever began it. Returns why the link has ended.
+    pub(super) fn end(&self, cause: Error) -> &Error {
         self.ended.get_or_init(|| {
-            is_first = true;
-            self.control.shutdown();
+            self.control.shutdown_sending();
             for channel in lock(&self.endpoints).take().unwrap_or_default().values() {
                 channel.shutdown();
             }
-            // Behind the end of the sockets, where clients find it, and before the grants are found to be gone.
+            // Behind the end of the sockets, where clients find it.
             self.page.taken_back();
-            self.offered.end();
             self.received.revoke_all();
-        });
-        if is_first {
-            self.events.push(Item::Left { peer: self.id, cause });
-        }
+            cause
+        })
+    }
+
+    /// The client uses nothing any more, or the node stops. To be called once.
+    pub(super) fn gone(&self, cause: Error) {
+        let cause = self.end(cause).clone();
+        self.control.shutdown();
+        self.offered.end();
+        self.events.push(Item::Left { peer: self.id, cause });
     }
 
     /// While this is held, nobody joins, and the end of the link waits.
@@ -159,7 +172,7 @@ impl Peer for ShmPeer {
     fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
         let revocation = self.offered.withdraw(key)?;
         if let Err(cause) = self.send_on(&self.control, &[&Frame::Revoke { key }.encode()], None) {
-            // The client was not asked: only the end of the link takes the memory from it.
+            // The client was not asked: it lets go when it finds the end of the link.
             self.end(cause);
         }
         // Behind the frame, or the end of the link.

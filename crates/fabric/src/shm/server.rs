@@ -13,7 +13,7 @@
 
 use super::channel::{Channel, Door, Received, decode};
 use super::events::{Events, Item};
-use super::frame::{Frame, MAX_FRAME_BYTES};
+use super::frame::{BUFFER_BYTES, Frame};
 use super::notice::Page;
 use super::offered::is_written;
 use super::peer::ShmPeer;
@@ -119,7 +119,7 @@ impl Server {
             next_connection: WAKER + 1,
             next_link: 1,
             accepting: true,
-            buffer: vec![0; MAX_FRAME_BYTES],
+            buffer: vec![0; BUFFER_BYTES],
         })
     }
 
@@ -151,7 +151,7 @@ impl Server {
             }
         }
         for peer in self.links.values() {
-            peer.end(Error::lost(self.identity, "the node stopped"));
+            peer.gone(Error::lost(self.identity, "the node stopped"));
         }
     }
 
@@ -263,17 +263,20 @@ impl Server {
     fn read(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get(&number) else { return false };
         let mut buffer = std::mem::take(&mut self.buffer);
-        let result = match connection.channel.receive(&mut buffer) {
-            Received::Nothing => Ok(false),
-            Received::Ended(cause) => Err(Error::lost("the client", cause)),
-            Received::Packet(length, file) => decode(buffer.get(..length).unwrap_or_default())
-                .and_then(|frame| self.handle(number, frame, file).map(|()| true)),
+        let has_read = match connection.channel.receive(&mut buffer) {
+            Received::Nothing => false,
+            Received::Ended(cause) => {
+                self.closed(number, Error::lost("the client", cause));
+                false
+            }
+            Received::Packet(length, file) => {
+                let packet = buffer.get(..length).unwrap_or_default();
+                let handled = decode(packet).and_then(|frame| self.handle(number, frame, file));
+                handled.map_err(|cause| self.close(number, cause)).is_ok()
+            }
         };
         self.buffer = buffer;
-        result.unwrap_or_else(|cause| {
-            self.close(number, cause);
-            false
-        })
+        has_read
     }
 
     fn is_paused(&self, number: u64) -> bool {
@@ -283,6 +286,13 @@ impl Server {
     fn handle(&mut self, number: u64, frame: Frame<'_>, file: Option<OwnedFd>) -> Result<(), Error> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
         match (&mut connection.role, frame) {
+            // What it said before it found that the link has ended. That it lets go still counts.
+            (Role::Control(peer), frame) if !peer.is_alive() => {
+                if let Frame::Released { key } = frame {
+                    peer.offered.released(key);
+                }
+                Ok(())
+            }
             (Role::Newcomer { .. }, Frame::OpenLink) => self.open_link(number),
             (Role::Newcomer { .. }, Frame::OpenEndpoint { link, token, endpoint }) => {
                 self.open_endpoint(number, link, token, EndpointId(endpoint))
@@ -401,14 +411,18 @@ impl Server {
         let result = match result {
             Ok(true) => self.watch_for(number, epoll::EventFlags::IN),
             Ok(false) => Ok(()),
-            Err(cause) => Err(cause),
+            Err(cause) => {
+                connection.outbox.clear();
+                self.watch_for(number, epoll::EventFlags::IN).and(Err(cause))
+            }
         };
         if let Err(cause) = result {
             self.close(number, cause);
         }
     }
 
-    /// Ends a connection; with a control socket, or when the protocol was broken, its link.
+    /// Ends a connection from this side; with a control socket, or when the protocol was broken, its link. The control
+    /// socket stays, for the client to close it.
     fn close(&mut self, number: u64, cause: Error) {
         let Some(connection) = self.connections.get(&number) else { return };
         match &connection.role {
@@ -422,11 +436,22 @@ impl Server {
                 self.forget(number);
             }
             Role::Control(peer) => {
-                let peer = Arc::clone(peer);
                 tracing::debug!(link = peer.id().0, %cause, "a link ends");
+                peer.end(cause);
+            }
+        }
+    }
+
+    /// The client has closed a connection; with a control socket, it is gone.
+    fn closed(&mut self, number: u64, cause: Error) {
+        match self.connections.get(&number).map(|connection| &connection.role) {
+            Some(Role::Control(peer)) => {
+                let peer = Arc::clone(peer);
+                tracing::debug!(link = peer.id().0, %cause, "a client is gone");
                 self.forget(number);
                 self.end_link(&peer, cause);
             }
+            _ => self.close(number, cause),
         }
     }
 
@@ -443,7 +468,7 @@ impl Server {
             self.forget(number);
         }
         self.links.remove(&peer.id().0);
-        peer.end(cause);
+        peer.gone(cause);
     }
 
     fn forget(&mut self, number: u64) {

@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, Received};
 use super::events::Events;
-use super::frame::{Frame, MAX_FRAME_BYTES, VERSION};
+use super::frame::{BUFFER_BYTES, Frame, VERSION};
 use super::notice::{Notice, Page};
 use super::offered::file_for;
 use super::peer::ShmPeer;
@@ -49,7 +49,7 @@ fn raw_endpoint(path: &Path, link: u64, token: u128, endpoint: u32) -> Result<Ch
 
 /// Waits until the node has closed the socket.
 fn is_closed(channel: &Channel) -> bool {
-    let mut buffer = vec![0; MAX_FRAME_BYTES];
+    let mut buffer = vec![0; BUFFER_BYTES];
     for _ in 0..100 {
         if let Received::Ended(_) = channel.receive(&mut buffer) {
             return true;
@@ -194,6 +194,97 @@ fn a_thread_that_ends_without_a_word_is_told_to_be_dead() {
     end(false);
     end(true);
     end(false);
+}
+
+/// Maps what is granted to a raw link.
+fn take_grant(control: &Channel) -> (AccessKey, Region) {
+    let (frame, file) = control.receive_within(LONG).unwrap();
+    let Ok(Frame::Grant { key, offset, length, .. }) = Frame::decode(&frame) else { panic!("no grant") };
+    (key, Region::from_received(file.unwrap(), offset, length as usize, true).unwrap())
+}
+
+/// However the node ends a link, a client that has not closed it may still be writing.
+#[test]
+fn memory_is_the_clients_until_it_closes_the_link() {
+    let path = socket_path("kept");
+    let mut listener = listen(&path, 1).unwrap();
+    let granted = listener.allocate(8192).unwrap();
+    let closing = |peer: &dyn Peer, _: &Channel| peer.close();
+    let breaking = |_: &dyn Peer, control: &Channel| control.send(&[b"no frame"], None, LONG).unwrap();
+    for end in [&closing as &dyn Fn(&dyn Peer, &Channel), &breaking] {
+        let (control, ..) = raw_link(&path);
+        let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+        let grants = [0, 4096].map(|offset| peer.grant(&granted, offset, 4096, Rights::ALL).unwrap());
+        let mapped = [(); 2].map(|()| take_grant(&control).1);
+        let asked = peer.revoke(grants[0]).unwrap();
+        end(&*peer, &control);
+        assert!(is_closed(&control) && !peer.is_alive());
+        let not_asked = peer.revoke(grants[1]).unwrap();
+        assert!(peer.grant(&granted, 0, 4096, Rights::ALL).is_err());
+        // The node serves others meanwhile, and takes this link for one that is still there.
+        let (other, ..) = raw_link(&path);
+        assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Joined(_))));
+        drop(other);
+        assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Left { peer: left, .. }) if left != peer.id()));
+        assert!(!asked.is_complete() && !not_asked.is_complete());
+        // One that lets go of a part is believed.
+        control.send(&[&Frame::Released { key: grants[0] }.encode()], None, LONG).unwrap();
+        while !asked.is_complete() {
+            std::thread::yield_now();
+        }
+        assert!(!not_asked.is_complete());
+        drop((mapped, control));
+        assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Left { peer: left, .. }) if left == peer.id()));
+        assert!(not_asked.is_complete());
+        assert!(peer.revoke(grants[1]).is_err());
+    }
+}
+
+#[test]
+fn a_node_that_stops_waits_for_no_client() {
+    let path = socket_path("stops");
+    let mut listener = listen(&path, 1).unwrap();
+    let links = [raw_link(&path), raw_link(&path)];
+    let peers = [(); 2].map(|()| match listener.next(LONG).unwrap() {
+        Some(Event::Joined(peer)) => peer,
+        other => panic!("{other:?}"),
+    });
+    let granted = listener.allocate(4096).unwrap();
+    let revocations = peers.each_ref().map(|peer| {
+        let key = peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
+        peer.revoke(key).unwrap()
+    });
+    peers[0].close();
+    drop(listener);
+    assert!(revocations.iter().all(crate::Revocation::is_complete));
+    assert!(links.iter().all(|(control, ..)| is_closed(control)));
+}
+
+/// A process that ends its link tells the node only when none of its threads uses the node's memory any more.
+#[test]
+fn a_client_leaves_when_its_threads_have_stopped_copying() {
+    let path = socket_path("copies");
+    let mut listener = listen(&path, 1).unwrap();
+    let link = link::introduced(&path).unwrap();
+    let attached = link.attach().unwrap();
+    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let granted = listener.allocate(4096).unwrap();
+    let key = peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
+    link.learn(key, &attached);
+    std::thread::scope(|scope| {
+        // As a thread does that copies.
+        let copying = attached.known.hold();
+        assert!(copying.knows(&key));
+        let revocation = peer.revoke(key).unwrap();
+        scope.spawn(|| link.end("the test ends it"));
+        assert!(listener.next(LONG / 100).unwrap().is_none() && !revocation.is_complete());
+        drop(copying);
+        assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Left { .. })));
+        assert!(revocation.is_complete());
+    });
+    // What comes behind the end is not taken in.
+    link.learn(key, &attached);
+    assert!(!attached.known.hold().knows(&key));
 }
 
 /// Whoever ends a link finds it ended, also when another thread has begun to end it.

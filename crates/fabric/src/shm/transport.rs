@@ -100,7 +100,7 @@ impl ShmTransport {
     /// Takes in what arrived at the socket.
     fn take_in(&mut self) {
         if self.buffer.is_empty() {
-            self.buffer = vec![0; super::frame::MAX_FRAME_BYTES];
+            self.buffer = vec![0; super::frame::BUFFER_BYTES];
         }
         while !self.ended && self.arrivals.len() < MAX_ARRIVALS {
             let arrival = match self.attached.channel.receive(&mut self.buffer) {
