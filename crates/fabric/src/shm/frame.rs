@@ -7,11 +7,11 @@
 //! ```text
 //! header                                        bodies by type
 //!  0  4  length of the whole frame               1  open link        —
-//!  4  1  version (2)                             2  open endpoint    8 link, 16 token, 4 endpoint
+//!  4  1  version (3)                             2  open endpoint    8 link, 16 token, 4 endpoint
 //!  5  1  type                                    3  link opened      4 node, 8 incarnation,
 //!  6  2  zero                                                        8 link, 16 token; with the
-//!  8     body                                                        memory file of `notice` as a
-//!                                                                    descriptor
+//!  8     body                                                        4 line; with the memory file
+//!                                                                    of `notice` as a descriptor
 //!                                                4  endpoint opened  —
 //!                                                5  refused          1 error kind's code, text (UTF-8)
 //!                                                6  grant            20 key, 1 rights, 3 zero,
@@ -31,8 +31,8 @@ use crate::rpc::{get_key, put_key};
 use crate::{AccessKey, Rights};
 use forebay_base::{DecodeError, Reader, Writer};
 
-/// 1 passed no memory file when a link was opened.
-pub(super) const VERSION: u8 = 2;
+/// 1 passed no memory file when a link was opened, and 2 announced no frames there.
+pub(super) const VERSION: u8 = 3;
 /// Bytes in front of a body.
 pub(super) const HEADER_BYTES: usize = 8;
 /// Longest message.
@@ -57,7 +57,7 @@ pub(super) enum Frame<'a> {
     /// First on a new socket: this will be an endpoint of a link.
     OpenEndpoint { link: u64, token: u128, endpoint: u32 },
     /// The node's answer to [`Frame::OpenLink`].
-    LinkOpened { node: u32, incarnation: u64, link: u64, token: u128 },
+    LinkOpened { node: u32, incarnation: u64, link: u64, token: u128, line: u32 },
     /// The node's answer to [`Frame::OpenEndpoint`].
     EndpointOpened,
     /// The node's answer to either.
@@ -115,11 +115,12 @@ impl<'a> Frame<'a> {
                 out.put_u128(token);
                 out.put_u32(endpoint);
             }
-            Self::LinkOpened { node, incarnation, link, token } => {
+            Self::LinkOpened { node, incarnation, link, token, line } => {
                 out.put_u32(node);
                 out.put_u64(incarnation);
                 out.put_u64(link);
                 out.put_u128(token);
+                out.put_u32(line);
             }
             Self::Refused { status, text } => {
                 out.put_u8(status);
@@ -178,6 +179,7 @@ impl<'a> Frame<'a> {
                 incarnation: reader.u64()?,
                 link: reader.u64()?,
                 token: reader.u128()?,
+                line: reader.u32()?,
             },
             4 => Self::EndpointOpened,
             5 => Self::Refused { status: reader.u8()?, text: decode_text(reader.rest())? },
@@ -228,26 +230,26 @@ mod tests {
         let secret = "ab".repeat(16);
         let token = u128::from_le_bytes([0xcd; 16]);
         let expected = [
-            (Frame::OpenLink, "0800000002010000".into()),
+            (Frame::OpenLink, "0800000003010000".into()),
             (
                 Frame::OpenEndpoint { link: 3, token, endpoint: 4 },
-                format!("24000000020200000300000000000000{}04000000", "cd".repeat(16)),
+                format!("24000000030200000300000000000000{}04000000", "cd".repeat(16)),
             ),
             (
-                Frame::LinkOpened { node: 1, incarnation: 2, link: 3, token },
-                format!("2c000000020300000100000002000000000000000300000000000000{}", "cd".repeat(16)),
+                Frame::LinkOpened { node: 1, incarnation: 2, link: 3, token, line: 5 },
+                format!("30000000030300000100000002000000000000000300000000000000{}05000000", "cd".repeat(16)),
             ),
-            (Frame::EndpointOpened, "0800000002040000".into()),
-            (Frame::Refused { status: 8, text: "no" }, "0b00000002050000086e6f".into()),
+            (Frame::EndpointOpened, "0800000003040000".into()),
+            (Frame::Refused { status: 8, text: "no" }, "0b00000003050000086e6f".into()),
             (
                 Frame::Grant { key, rights: Rights::ALL, offset: 4096, length: 8192 },
-                format!("300000000206000002010000{secret}0700000000100000000000000020000000000000"),
+                format!("300000000306000002010000{secret}0700000000100000000000000020000000000000"),
             ),
-            (Frame::GrantTaken { key, status: 4 }, format!("1d0000000207000002010000{secret}04")),
-            (Frame::Revoke { key }, format!("1c0000000208000002010000{secret}")),
-            (Frame::Released { key }, format!("1c0000000209000002010000{secret}")),
-            (Frame::Immediate(7), "0c000000020a000007000000".into()),
-            (Frame::Message(b"hi"), "0a000000020b00006869".into()),
+            (Frame::GrantTaken { key, status: 4 }, format!("1d0000000307000002010000{secret}04")),
+            (Frame::Revoke { key }, format!("1c0000000308000002010000{secret}")),
+            (Frame::Released { key }, format!("1c0000000309000002010000{secret}")),
+            (Frame::Immediate(7), "0c000000030a000007000000".into()),
+            (Frame::Message(b"hi"), "0a000000030b00006869".into()),
         ];
         for (frame, bytes) in expected {
             assert_eq!(hex(frame), bytes, "{frame:?}");

@@ -4,7 +4,7 @@
 //! the socket ends: the node's memory stays mapped here and would answer for a dead node. An
 //! endpoint that does not find a key takes in frames itself, because the node may have told the
 //! key faster, through memory, than that thread was scheduled. Whether there is anything to be taken in that takes something
-//! back, a page of the node tells ([`Notice`]).
+//! back, and whether all frames have come, a page of the node tells ([`Notice`]).
 //!
 //! Letting go of a revoked grant: it leaves the link's table, then each endpoint's. Endpoints hold
 //! their table while they use it, so when the last removal is done nobody uses the mapping, it is
@@ -18,7 +18,10 @@ use super::offered::{Offered, is_written};
 use crate::{AccessKey, CountsRegistry, Error, GrantTable, NodeIdentity, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::sync::lock;
+use forebay_env::{Clock, SystemClock};
+use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -36,7 +39,7 @@ pub(super) struct Shared {
     token: u128,
     pub(super) control: Channel,
     /// Where frames are taken in; whoever holds it handles them in order.
-    inbound: Mutex<Vec<u8>>,
+    inbound: Mutex<Inbound>,
     alive: AtomicBool,
     cause: OnceLock<String>,
     /// Grants of this process to the node.
@@ -47,6 +50,13 @@ pub(super) struct Shared {
     endpoints: Mutex<Vec<Weak<Attached>>>,
     next_endpoint: AtomicU32,
     pub(super) counts: CountsRegistry,
+}
+
+#[derive(Debug)]
+struct Inbound {
+    buffer: Vec<u8>,
+    /// Frames that were taken in.
+    count: u64,
 }
 
 /// What an endpoint and its link share.
@@ -70,7 +80,7 @@ pub(super) fn open(path: &Path) -> Result<Arc<Shared>, Error> {
 pub(super) fn introduced(path: &Path) -> Result<Arc<Shared>, Error> {
     let control = Channel::connect(path, PATIENCE)?;
     let (answer, file) = introduce(&control, Frame::OpenLink, path)?;
-    let Frame::LinkOpened { node, incarnation, link, token } = decode(&answer)? else {
+    let Frame::LinkOpened { node, incarnation, link, token, line } = decode(&answer)? else {
         return Err(Error::Protocol(format!("{} did not open the link", display(path))));
     };
     let file = file.ok_or_else(|| Error::Protocol("a link was opened without its node's page".into()))?;
@@ -80,12 +90,12 @@ pub(super) fn introduced(path: &Path) -> Result<Arc<Shared>, Error> {
         number: link,
         token,
         control,
-        inbound: Mutex::new(vec![0; BUFFER_BYTES]),
+        inbound: Mutex::new(Inbound { buffer: vec![0; BUFFER_BYTES], count: 0 }),
         alive: AtomicBool::new(true),
         cause: OnceLock::new(),
         offered: Offered::default(),
         received: GrantTable::new(),
-        notice: Notice::of_file(file)?,
+        notice: Notice::of_file(file, line)?,
         endpoints: Mutex::default(),
         next_endpoint: AtomicU32::new(1),
         counts: CountsRegistry::default(),
@@ -124,16 +134,21 @@ impl Shared {
         }
     }
 
-    /// Takes in all frames that the node has sent so far.
+    /// Takes in all frames that the node has announced so far.
     fn catch_up(&self) {
-        let mut buffer = lock(&self.inbound);
-        // What is counted by now is in the socket.
-        let count = self.notice.now();
+        let Inbound { buffer, count } = &mut *lock(&self.inbound);
+        // What is counted by now is announced.
+        let taken_back = self.notice.now();
+        let waiting = OnceCell::new();
         while self.is_alive() {
-            let result = match self.control.receive(&mut buffer) {
-                Received::Nothing => return self.notice.taken_in(count),
+            let result = match self.control.receive(buffer) {
+                Received::Nothing if *count >= self.notice.announced() => {
+                    return self.notice.taken_in(taken_back);
+                }
+                Received::Nothing => self.wait_for_room(waiting.get_or_init(SystemClock::new)),
                 Received::Ended(cause) => return self.end(cause),
                 Received::Packet(length, file) => {
+                    *count += 1;
                     decode(buffer.get(..length).unwrap_or_default()).and_then(|frame| self.handle(frame, file))
                 }
             };
@@ -141,6 +156,16 @@ impl Shared {
                 self.end(cause.to_string());
             }
         }
+    }
+
+    /// Waits for a frame that had no room in the socket before.
+    fn wait_for_room(&self, since: &SystemClock) -> Result<(), Error> {
+        let left = PATIENCE.saturating_sub(Duration::from_nanos(since.now()));
+        if left.is_zero() {
+            return Err(Error::Protocol("the node announced a frame that has not come".into()));
+        }
+        self.control.wait(PollFlags::IN, left);
+        Ok(())
     }
 
     fn handle(&self, frame: Frame<'_>, file: Option<OwnedFd>) -> Result<(), Error> {

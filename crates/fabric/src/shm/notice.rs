@@ -1,11 +1,13 @@
-//! What a node tells its clients in memory: that it lives, and how often it has taken something back. One page for all
-//! links, which clients only read (`docs/formats/shm-frame.md`).
+//! What a node tells its clients in memory: that it lives, how often it has taken something back, and how many frames it
+//! has for each. One memory file for all links, which clients only read (`docs/formats/shm-frame.md`).
 //!
 //! ```text
 //! memory file of a node
 //!  0  4  thread that serves the node's sockets; bits 0 to 29 become zero when it ends
 //!  4  4  zero
 //!  8  8  how often the node has taken something back
+//!  4096 + 8 n
+//!     8  frames that the node had for its n-th line, behind the one that opened the link
 //! ```
 //!
 //! A client asks after a copy whether it was in time ([`Endpoint::confirm`](crate::Endpoint::confirm)). The socket knows:
@@ -17,8 +19,12 @@
 //! ([`Page::taken_back`]), and only then does what depends on it: it answers whoever takes over, or gives the memory to
 //! others. One of the two fences is first. If it is the client's, whatever the node and those who hear of it read afterwards
 //! is what the copy wrote. If it is the node's, the client finds a count that it does not know, and asks the socket. The
-//! frame is there by then. A count is known when all frames that were sent before it are taken in, so a client that
-//! finds a known count finds the effect of those frames in its tables.
+//! frame is there by then, or is on its way. A count is known when all frames that were announced before it are taken in,
+//! so a client that finds a known count finds the effect of those frames in its tables.
+//!
+//! **Why frames are announced.** A node waits for no client. What a socket has no room for it keeps, and sends when the
+//! client has taken in what is there. So a client that finds nothing at its socket has seen everything only if that is as
+//! much as its line says. Otherwise it waits, for the room that it has just made.
 //!
 //! **Why a load is enough when the node dies.** A node that is killed counts nothing. Its thread has told the kernel of the
 //! first word ([`Page::live`], a robust futex), and the kernel changes that when the thread ends, however it ends. It does
@@ -30,20 +36,60 @@
 
 use crate::{Backing, Error, Region};
 use forebay_env::sync::atomic::{AtomicU64, Ordering, fence};
-use rustix::fd::BorrowedFd;
+use forebay_env::sync::lock;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io;
 use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
 
+/// Links at one time.
+pub(super) const LINES: u32 = 8192;
+/// Where their lines begin.
+const LINES_AT: u64 = 4096;
 /// Length of the memory file.
-const BYTES: usize = 4096;
+const BYTES: usize = LINES_AT as usize + 8 * LINES as usize;
 const THREAD: u64 = 0;
 const COUNT: u64 = 8;
+/// Length of what else is mapped here: a page.
+const LIST_BYTES: usize = 4096;
 /// Bits of the first word that are a thread's number, if it lives (`FUTEX_TID_MASK`).
 const THREAD_BITS: u32 = 0x3fff_ffff;
 
 /// The node's side.
 #[derive(Debug, Clone)]
-pub(super) struct Page(Region);
+pub(super) struct Page {
+    region: Region,
+    /// Lines that no link has.
+    free: Arc<Mutex<Vec<u32>>>,
+}
+
+/// What a link has of the page: how many frames the node has for its client.
+#[derive(Debug)]
+pub(super) struct Line {
+    page: Page,
+    pub(super) number: u32,
+}
+
+impl Line {
+    /// Counts a frame that is sent or will be, which the client then waits for. Whatever the client learns on other ways,
+    /// and looks for in the frame, comes after this.
+    pub(super) fn announce(&self) {
+        let counted = self.page.region.fetch_add(line_at(self.number), 1);
+        debug_assert!(counted.is_ok(), "the line is within the page");
+        // Pairs with the fence in `Notice::announced`.
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        lock(&self.page.free).push(self.number);
+    }
+}
+
+const fn line_at(number: u32) -> u64 {
+    LINES_AT + 8 * number as u64
+}
 
 impl Page {
     /// A page of a node that has taken nothing back, and whose thread does not run yet.
@@ -51,7 +97,18 @@ impl Page {
     /// # Errors
     /// [`Error::Io`], also from kernels that do not know the seal (before 5.1).
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self(Region::allocate_for_readers(BYTES)?))
+        Ok(Self::over(Region::allocate_for_readers(BYTES)?))
+    }
+
+    fn over(region: Region) -> Self {
+        Self { region, free: Arc::new(Mutex::new((0..LINES).rev().collect())) }
+    }
+
+    /// A line for a new link, that says nothing yet; `None` when there are too many links.
+    pub(super) fn line(&self) -> Option<Line> {
+        let number = lock(&self.free).pop()?;
+        let line = Line { page: self.clone(), number };
+        self.region.store(line_at(number), 0).ok().map(|()| line)
     }
 
     /// The memory, to be passed to clients.
@@ -59,14 +116,14 @@ impl Page {
     /// # Errors
     /// None: there is a file.
     pub(super) fn file(&self) -> Result<BorrowedFd<'_>, Error> {
-        self.0.file().ok_or_else(|| Error::io("passing a memory file", "there is none"))
+        self.region.file().ok_or_else(|| Error::io("passing a memory file", "there is none"))
     }
 
     /// Says that something was taken back. The clients concerned find that at their sockets already; whatever depends on it
     /// comes after this.
     pub(super) fn taken_back(&self) {
         // Releases: pairs with the acquire in `Notice::now`.
-        let counted = self.0.fetch_add(COUNT, 1);
+        let counted = self.region.fetch_add(COUNT, 1);
         debug_assert!(counted.is_ok(), "the page is this process's own");
         // Pairs with the fence in `Notice::is_unchanged`.
         fence(Ordering::SeqCst);
@@ -77,7 +134,7 @@ impl Page {
     /// # Errors
     /// [`Error::Io`] when the kernel does not watch threads. Clients then ask their sockets each time.
     pub(super) fn live(&self) -> Result<Living, Error> {
-        Living::begin(self.0.clone())
+        Living::begin(self.region.clone())
     }
 }
 
@@ -106,7 +163,7 @@ impl Living {
     const HEAD_BYTES: usize = 24;
 
     fn begin(page: Region) -> Result<Self, Error> {
-        let list = Region::allocate(BYTES, Backing::Shareable)?;
+        let list = Region::allocate(LIST_BYTES, Backing::Shareable)?;
         let head = list.as_ptr().addr().get();
         let entry = head + Self::ENTRY as usize;
         let word = page.as_ptr().addr().get() + THREAD as usize;
@@ -158,22 +215,34 @@ fn set_robust_list(head: usize, bytes: usize) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Notice {
     page: Region,
-    /// All frames that were sent before the node counted so far are taken in, and have had their effect.
+    /// Which line is this link's.
+    line: u32,
+    /// All frames that were announced before the node counted so far are taken in, and have had their effect.
     known: AtomicU64,
 }
 
 impl Notice {
     /// Of a mapped page.
-    pub(super) fn new(page: Region) -> Self {
-        Self { page, known: AtomicU64::new(0) }
+    fn new(page: Region, line: u32) -> Self {
+        Self { page, line, known: AtomicU64::new(0) }
     }
 
     /// Maps what the node passed.
     ///
     /// # Errors
     /// [`Error::Protocol`] when it is something else, [`Error::Io`].
-    pub(super) fn of_file(file: rustix::fd::OwnedFd) -> Result<Self, Error> {
-        Ok(Self::new(Region::from_received(file, 0, BYTES, false)?))
+    pub(super) fn of_file(file: OwnedFd, line: u32) -> Result<Self, Error> {
+        if line >= LINES {
+            return Err(Error::Protocol(format!("line {line} is not on a node's page")));
+        }
+        Ok(Self::new(Region::from_received(file, 0, BYTES, false)?, line))
+    }
+
+    /// How many frames the node has had for this link so far, at least all that something says which this thread has read.
+    pub(super) fn announced(&self) -> u64 {
+        // Pairs with the fence in `Line::announce`.
+        fence(Ordering::SeqCst);
+        self.page.load(line_at(self.line)).unwrap_or_default()
     }
 
     /// Whether what this thread wrote until now was there before the node died, and before it took anything back whose
@@ -200,7 +269,7 @@ impl Notice {
         self.page.load(COUNT).ok()
     }
 
-    /// Notes that all frames are taken in that were sent before the count was `count`.
+    /// Notes that all frames are taken in that were announced before the count was `count`.
     pub(super) fn taken_in(&self, count: Option<u64>) {
         // Releases the effect of the frames.
         self.known.fetch_max(count.unwrap_or(0), Ordering::Release);
@@ -224,7 +293,7 @@ mod tests {
             let page = Region::allocate(BYTES, Backing::Private).unwrap();
             page.store(THREAD, 1).unwrap();
             let memory = Region::allocate(64, Backing::Private).unwrap();
-            let (node, notice) = (Page(page.clone()), Notice::new(page));
+            let (node, notice) = (Page::over(page.clone()), Notice::new(page, 0));
             let table = GrantTable::new();
             let key = table.grant(&memory, 0, 64, Rights::ALL).unwrap();
             // The socket, with a frame in it or none.

@@ -165,14 +165,11 @@ impl Offered {
     }
 }
 
-/// Checks what is to be granted, and returns the file to pass.
+/// Checks what is to be granted, and returns the file to pass ([`open_file`]).
 ///
 /// # Errors
 /// [`Error::OutOfBounds`], [`Error::Invalid`], [`Error::Io`].
 pub(super) fn file_for(region: &Region, offset: u64, length: u64, rights: Rights) -> Result<OwnedFd, Error> {
-    let file = region.file().ok_or_else(|| {
-        Error::Invalid("a region that is granted over shared memory must be allocated as shareable".into())
-    })?;
     let end = offset.checked_add(length).filter(|end| *end <= region.length());
     let end = end.ok_or(Error::OutOfBounds { offset, length })?;
     let page = rustix::param::page_size() as u64;
@@ -182,6 +179,17 @@ pub(super) fn file_for(region: &Region, offset: u64, length: u64, rights: Rights
             "a grant of {length} bytes at {offset}: over shared memory both must be multiples of the page size, {page}"
         )));
     }
+    open_file(region, rights)
+}
+
+/// A descriptor of the region's memory file, with which no more can be done than the rights allow.
+///
+/// # Errors
+/// [`Error::Invalid`], [`Error::Io`].
+pub(super) fn open_file(region: &Region, rights: Rights) -> Result<OwnedFd, Error> {
+    let file = region.file().ok_or_else(|| {
+        Error::Invalid("a region that is granted over shared memory must be allocated as shareable".into())
+    })?;
     if is_written(rights) {
         return file.try_clone_to_owned().map_err(|e| Error::io("copying a memory file's descriptor", e));
     }

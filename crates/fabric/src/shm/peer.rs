@@ -12,21 +12,26 @@
 use super::channel::Channel;
 use super::events::{Events, Item, Unread};
 use super::frame::{Frame, MAX_MESSAGE_BYTES};
-use super::notice::Page;
-use super::offered::{Offered, file_for};
+use super::notice::{Line, Page};
+use super::offered::{Offered, file_for, open_file};
 use crate::admission::Origin;
 use crate::transport::{Peer, Revocation};
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
 use forebay_env::HashMap;
 use forebay_env::sync::lock;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// How long the node waits for a client that does not take in what is sent to it.
+/// How long the node waits for a client that does not take in what is sent to its endpoints.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Endpoints of a link.
 const MAX_ENDPOINTS: usize = 1024;
+/// Answers that may wait for a client: those to all that it may have granted, and taken back.
+pub(super) const MAX_UNSAID_ANSWERS: usize = 2 * MAX_CLIENT_GRANTS as usize;
+/// Grants of one client that the node maps.
+pub(super) const MAX_CLIENT_GRANTS: u32 = 1024;
 
 /// The node's end of a link.
 #[derive(Debug)]
@@ -37,7 +42,11 @@ pub(super) struct ShmPeer {
     origin: Origin,
     /// Why the link has ended, once it has. Who ends it meanwhile waits.
     ended: OnceLock<Error>,
-    pub(super) control: Arc<Channel>,
+    control: Arc<Channel>,
+    /// What the control socket has no room for yet, in order.
+    unsaid: Mutex<Unsaid>,
+    /// Where the client sees how much was said, and is yet to be.
+    line: Line,
     /// `None` once they are shut down.
     endpoints: Mutex<Option<HashMap<EndpointId, Arc<Channel>>>>,
     /// Grants of this node to the client.
@@ -50,12 +59,27 @@ pub(super) struct ShmPeer {
     events: Arc<Events>,
 }
 
+/// Frames that wait for room. Grants and revocations among them are bounded by the grants that there may be.
+#[derive(Debug, Default)]
+struct Unsaid {
+    frames: VecDeque<Said>,
+    answers: usize,
+}
+
+#[derive(Debug)]
+struct Said {
+    packet: Vec<u8>,
+    /// Memory whose file goes with it, to be opened then: descriptors are few.
+    granted: Option<(Region, Rights)>,
+    is_answer: bool,
+}
+
 impl ShmPeer {
     pub(super) fn new(
         (id, token): (PeerId, u128),
         origin: Origin,
         control: Arc<Channel>,
-        page: Page,
+        (page, line): (Page, Line),
         events: Arc<Events>,
     ) -> Self {
         Self {
@@ -64,6 +88,8 @@ impl ShmPeer {
             origin,
             ended: OnceLock::new(),
             control,
+            unsaid: Mutex::default(),
+            line,
             endpoints: Mutex::new(Some(HashMap::default())),
             offered: Offered::default(),
             received: GrantTable::new(),
@@ -78,6 +104,7 @@ impl ShmPeer {
     pub(super) fn end(&self, cause: Error) -> &Error {
         self.ended.get_or_init(|| {
             self.control.shutdown_sending();
+            *lock(&self.unsaid) = Unsaid::default();
             for channel in lock(&self.endpoints).take().unwrap_or_default().values() {
                 channel.shutdown();
             }
@@ -130,9 +157,63 @@ impl ShmPeer {
         endpoints.as_ref().and_then(|endpoints| endpoints.get(&endpoint)).cloned().ok_or_else(|| self.lost())
     }
 
-    /// Sends to the client; one that does not take things in loses its link.
-    fn send_on(&self, channel: &Channel, parts: &[&[u8]], file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        match channel.send(parts, file, PATIENCE) {
+    /// Says something over the control socket, at once or when there is room. It never waits for that.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::Io`]; [`Error::Protocol`] when too many answers wait. Then it is never said.
+    fn say(&self, frame: Frame<'_>, granted: Option<(OwnedFd, &Region, Rights)>, is_answer: bool) -> Result<(), Error> {
+        let packet = frame.encode();
+        let mut unsaid = lock(&self.unsaid);
+        let file = granted.as_ref().map(|(file, ..)| file.as_fd());
+        if !unsaid.frames.is_empty() || !self.control.try_send(&[&packet], file)? {
+            if is_answer && unsaid.answers >= MAX_UNSAID_ANSWERS {
+                return Err(Error::Protocol("a client asks and does not take in the answers".into()));
+            }
+            unsaid.answers += usize::from(is_answer);
+            let granted = granted.map(|(_, region, rights)| (region.clone(), rights));
+            unsaid.frames.push_back(Said { packet, granted, is_answer });
+            if unsaid.frames.len() == 1 {
+                // The socket thread says the rest.
+                self.events.wake_reader();
+            }
+        }
+        self.line.announce();
+        Ok(())
+    }
+
+    /// Answers the client.
+    ///
+    /// # Errors
+    /// As for [`ShmPeer::say`].
+    pub(super) fn answer(&self, frame: Frame<'_>) -> Result<(), Error> {
+        self.say(frame, None, true)
+    }
+
+    /// Whether something waits for room in the control socket.
+    pub(super) fn has_unsaid(&self) -> bool {
+        !lock(&self.unsaid).frames.is_empty()
+    }
+
+    /// Says what there is room for. True when nothing is left.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], [`Error::Io`].
+    pub(super) fn say_on(&self) -> Result<bool, Error> {
+        let unsaid = &mut *lock(&self.unsaid);
+        while let Some(Said { packet, granted, is_answer }) = unsaid.frames.front() {
+            let file = granted.as_ref().map(|(region, rights)| open_file(region, *rights)).transpose()?;
+            if !self.control.try_send(&[packet], file.as_ref().map(AsFd::as_fd))? {
+                return Ok(false);
+            }
+            unsaid.answers -= usize::from(*is_answer);
+            unsaid.frames.pop_front();
+        }
+        Ok(true)
+    }
+
+    /// Sends to an endpoint; a client that does not take things in loses its link.
+    fn send_on(&self, channel: &Channel, parts: &[&[u8]]) -> Result<(), Error> {
+        match channel.send(parts, None, PATIENCE) {
             Err(Error::TimedOut(limit)) => {
                 let cause = Error::lost(format!("link {}", self.id.0), format!("it took nothing in for {limit:?}"));
                 tracing::warn!(link = self.id.0, "a client does not take in what is sent to it: its link ends");
@@ -159,8 +240,7 @@ impl Peer for ShmPeer {
             return Err(self.lost());
         }
         let key = self.offered.give()?;
-        let frame = Frame::Grant { key, rights, offset, length }.encode();
-        match self.send_on(&self.control, &[&frame], Some(file.as_fd())) {
+        match self.say(Frame::Grant { key, rights, offset, length }, Some((file, region, rights)), false) {
             Ok(()) => Ok(key),
             Err(cause) => {
                 self.offered.forget(key);
@@ -171,7 +251,7 @@ impl Peer for ShmPeer {
 
     fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
         let revocation = self.offered.withdraw(key)?;
-        if let Err(cause) = self.send_on(&self.control, &[&Frame::Revoke { key }.encode()], None) {
+        if let Err(cause) = self.say(Frame::Revoke { key }, None, false) {
             // The client was not asked: it lets go when it finds the end of the link.
             self.end(cause);
         }
@@ -201,7 +281,7 @@ impl Peer for ShmPeer {
             region.write(offset, bytes)?;
         }
         match immediate {
-            Some(immediate) => self.send_on(&channel, &[&Frame::Immediate(immediate).encode()], None),
+            Some(immediate) => self.send_on(&channel, &[&Frame::Immediate(immediate).encode()]),
             None => Ok(()),
         }
     }
@@ -211,7 +291,7 @@ impl Peer for ShmPeer {
             return Err(Error::TooLarge { length: bytes.len() as u64, limit: MAX_MESSAGE_BYTES as u64 });
         }
         let channel = self.endpoint(endpoint)?;
-        self.send_on(&channel, &[&Frame::message_header(bytes.len()), bytes], None)
+        self.send_on(&channel, &[&Frame::message_header(bytes.len()), bytes])
     }
 
     fn is_alive(&self) -> bool {

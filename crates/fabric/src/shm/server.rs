@@ -1,8 +1,8 @@
 //! The node's socket thread: takes in connections, links, endpoints, grants and messages.
 //!
-//! It waits for all sockets at once and never blocks on one. What it answers goes out at once or,
-//! when a client is slow, from that connection's outbox. A client that breaks the protocol loses
-//! its link; nobody else notices.
+//! It waits for all sockets at once and never blocks on one. What is said to a client goes out at once or, when the
+//! client is slow, when its control socket has room. A client that breaks the protocol loses its link; nobody else
+//! notices.
 //!
 //! ```text
 //!                     open link                     
@@ -14,20 +14,19 @@
 use super::channel::{Channel, Door, Received, decode};
 use super::events::{Events, Item};
 use super::frame::{BUFFER_BYTES, Frame};
-use super::notice::Page;
+use super::notice::{LINES, Page};
 use super::offered::is_written;
-use super::peer::ShmPeer;
+use super::peer::{MAX_CLIENT_GRANTS, ShmPeer};
 use crate::admission::{Identity, Origin, Tally, Turned, Users};
 use crate::rpc::{MAX_ARGUMENT_BYTES, MAX_REPLY_BYTES};
 use crate::transport::Peer;
-use crate::{AccessKey, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
+use crate::{AccessKey, Denial, EndpointId, Error, NodeIdentity, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::HashMap;
 use forebay_env::{Clock, Nanos, Random, SystemClock};
 use rustix::event::{Timespec, epoll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -42,20 +41,17 @@ const MAX_EVENTS: usize = 16 << 10;
 const BURST: usize = 32;
 /// Frames read from each socket of a link that has ended: more than a socket holds.
 const LAST_WORDS: usize = 1024;
-/// Answers that may wait for a slow client.
-const MAX_OUTBOX: usize = 4096;
 /// How long a newcomer may take to say what it is.
 const NEWCOMER_PATIENCE: Duration = Duration::from_secs(5);
 /// How often deadlines are looked at while there are any.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Grants of one client that the node maps.
-pub(super) const MAX_CLIENT_GRANTS: u32 = 1024;
 /// Largest grant of a client: the buffer of the longest reply, with its header. Arguments are shorter.
 pub(super) const MAX_CLIENT_GRANT_BYTES: u64 = MAX_REPLY_BYTES as u64 + 4096;
 /// All grants of a client together: what 256 callers have who ask for the longest replies.
 pub(super) const MAX_CLIENT_BYTES: u64 = 256 * MAX_CLIENT_GRANT_BYTES;
 
 const _: () = assert!(MAX_ARGUMENT_BYTES <= MAX_REPLY_BYTES);
+const _: () = assert!(MAX_CONNECTIONS <= LINES as usize);
 
 /// The socket thread's state.
 pub(super) struct Server {
@@ -82,7 +78,6 @@ pub(super) struct Server {
 struct Connection {
     channel: Arc<Channel>,
     role: Role,
-    outbox: VecDeque<Vec<u8>>,
 }
 
 enum Role {
@@ -191,7 +186,7 @@ impl Server {
         self.next_connection += 1;
         let deadline = self.clock.now().saturating_add(NEWCOMER_PATIENCE.as_nanos() as Nanos);
         let role = Role::Newcomer { deadline, origin };
-        let connection = Connection { channel: Arc::new(channel), role, outbox: VecDeque::new() };
+        let connection = Connection { channel: Arc::new(channel), role };
         if self.watch(&connection.channel, number) {
             self.connections.insert(number, connection);
             self.newcomers += 1;
@@ -226,11 +221,16 @@ impl Server {
         }
     }
 
-    /// Reads on from links whose messages were taken.
+    /// Reads on from links whose messages were taken, and looks for room in the sockets of those that something waits for.
     fn resume(&mut self) {
         self.events.woken();
-        let mut resumed = Vec::new();
+        let (mut resumed, mut behind) = (Vec::new(), Vec::new());
         for (number, connection) in &mut self.connections {
+            if let Role::Control(peer) = &connection.role
+                && peer.has_unsaid()
+            {
+                behind.push(*number);
+            }
             if let Role::Endpoint { peer, paused, .. } = &mut connection.role
                 && *paused
                 && peer.unread.may_resume()
@@ -244,11 +244,16 @@ impl Server {
                 self.close(number, Error::io("watching a socket", "refused"));
             }
         }
+        for number in behind {
+            if let Err(cause) = self.watch_for(number, epoll::EventFlags::IN | epoll::EventFlags::OUT) {
+                self.close(number, cause);
+            }
+        }
     }
 
     fn serve(&mut self, number: u64, flags: epoll::EventFlags) {
         if flags.contains(epoll::EventFlags::OUT) {
-            self.send_outbox(number);
+            self.say_on(number);
         }
         if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
             for _ in 0..BURST {
@@ -305,11 +310,11 @@ impl Server {
                         cause.kind().code()
                     }
                 };
-                self.answer(number, Frame::GrantTaken { key, status })
+                peer.answer(Frame::GrantTaken { key, status })
             }
             (Role::Control(peer), Frame::Revoke { key }) => {
                 peer.received.revoke(key);
-                self.answer(number, Frame::Released { key })
+                peer.answer(Frame::Released { key })
             }
             (Role::Control(peer), Frame::Released { key }) => match peer.offered.released(key) {
                 true => Ok(()),
@@ -338,14 +343,12 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
         let Role::Newcomer { origin, .. } = &connection.role else { return Ok(()) };
         let (origin, control) = (origin.clone(), Arc::clone(&connection.channel));
-        let (page, events) = (self.page.clone(), Arc::clone(&self.events));
-        let peer = Arc::new(ShmPeer::new((PeerId(link), token), origin, control, page, events));
+        let line = self.page.line().ok_or_else(|| Error::denied(self.identity, Denial::Crowded))?;
         let NodeIdentity { node, incarnation } = self.identity;
-        let opened = Frame::LinkOpened { node, incarnation, link, token }.encode();
-        // Nothing was sent before, so there is room.
-        if !connection.channel.try_send(&[&opened], Some(self.page.file()?))? {
-            return Err(Error::Protocol("a newcomer's socket has no room".into()));
-        }
+        let opened = Frame::LinkOpened { node, incarnation, link, token, line: line.number };
+        greet(&control, opened, Some(self.page.file()?))?;
+        let (page, events) = ((self.page.clone(), line), Arc::clone(&self.events));
+        let peer = Arc::new(ShmPeer::new((PeerId(link), token), origin, control, page, events));
         connection.role = Role::Control(Arc::clone(&peer));
         self.newcomers -= 1;
         self.tally.admitted();
@@ -367,30 +370,14 @@ impl Server {
                 connection.role = Role::Endpoint { peer, id, paused: false };
                 self.newcomers -= 1;
                 self.tally.admitted();
-                self.answer(number, Frame::EndpointOpened)
+                greet(&connection.channel, Frame::EndpointOpened, None)
             }
             Err(cause) => {
-                self.answer(number, Frame::Refused { status: cause.kind().code(), text: &cause.to_string() })?;
+                let refused = Frame::Refused { status: cause.kind().code(), text: &cause.to_string() };
+                greet(&connection.channel, refused, None)?;
                 Err(cause)
             }
         }
-    }
-
-    /// Sends an answer, or keeps it until the client takes things in.
-    fn answer(&mut self, number: u64, frame: Frame<'_>) -> Result<(), Error> {
-        let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
-        let packet = frame.encode();
-        if connection.outbox.is_empty() && connection.channel.try_send(&[&packet], None)? {
-            return Ok(());
-        }
-        if connection.outbox.len() >= MAX_OUTBOX {
-            return Err(Error::Protocol("a client asks and does not take in the answers".into()));
-        }
-        connection.outbox.push_back(packet);
-        if connection.outbox.len() == 1 {
-            self.watch_for(number, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
-        }
-        Ok(())
     }
 
     fn watch_for(&self, number: u64, flags: epoll::EventFlags) -> Result<(), Error> {
@@ -399,24 +386,16 @@ impl Server {
             .map_err(|e| Error::io("watching a socket", e))
     }
 
-    fn send_outbox(&mut self, number: u64) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
-        let mut result = Ok(true);
-        while let (Ok(true), Some(packet)) = (&result, connection.outbox.front()) {
-            result = connection.channel.try_send(&[packet], None);
-            if matches!(result, Ok(true)) {
-                connection.outbox.pop_front();
-            }
-        }
-        let result = match result {
-            Ok(true) => self.watch_for(number, epoll::EventFlags::IN),
-            Ok(false) => Ok(()),
-            Err(cause) => {
-                connection.outbox.clear();
-                self.watch_for(number, epoll::EventFlags::IN).and(Err(cause))
-            }
+    /// Says to a client what waits for room.
+    fn say_on(&mut self, number: u64) {
+        let Some(Connection { role: Role::Control(peer), .. }) = self.connections.get(&number) else { return };
+        let said = match peer.say_on() {
+            Ok(false) => return,
+            Ok(true) => Ok(()),
+            Err(cause) => Err(cause),
         };
-        if let Err(cause) = result {
+        // Nothing is left, or will be with the end of the link.
+        if let Err(cause) = self.watch_for(number, epoll::EventFlags::IN).and(said) {
             self.close(number, cause);
         }
     }
@@ -480,6 +459,14 @@ impl Server {
             let _ = epoll::delete(&self.epoll, &*connection.channel);
             connection.channel.shutdown();
         }
+    }
+}
+
+/// Says the first thing on a socket, for which there is room.
+fn greet(channel: &Channel, frame: Frame<'_>, file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+    match channel.try_send(&[&frame.encode()], file)? {
+        true => Ok(()),
+        false => Err(Error::Protocol("a newcomer's socket has no room".into())),
     }
 }
 

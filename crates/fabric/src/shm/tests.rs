@@ -1,15 +1,15 @@
 //! A node among hostile clients: whatever comes in at its socket, it serves the others.
 
-use super::channel::{Channel, Received};
+use super::channel::{Channel, Door, Received};
 use super::events::Events;
 use super::frame::{BUFFER_BYTES, Frame, VERSION};
 use super::notice::{Notice, Page};
 use super::offered::file_for;
-use super::peer::ShmPeer;
-use super::server::{MAX_CLIENT_BYTES, MAX_CLIENT_GRANT_BYTES, MAX_CLIENT_GRANTS};
+use super::peer::{MAX_CLIENT_GRANTS, MAX_UNSAID_ANSWERS, ShmPeer};
+use super::server::{MAX_CLIENT_BYTES, MAX_CLIENT_GRANT_BYTES};
 use super::{connect, link, listen};
 use crate::transport::{Event, Listener, Peer};
-use crate::{AccessKey, Backing, EndpointOptions, Error, Region, Rights};
+use crate::{AccessKey, Backing, EndpointOptions, Error, GrantTable, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -176,7 +176,7 @@ fn nobody_but_its_node_writes_a_page() {
 #[test]
 fn a_thread_that_ends_without_a_word_is_told_to_be_dead() {
     let page = Page::new().unwrap();
-    let notice = Notice::of_file(page.file().unwrap().try_clone_to_owned().unwrap()).unwrap();
+    let notice = Notice::of_file(page.file().unwrap().try_clone_to_owned().unwrap(), 0).unwrap();
     assert!(!notice.is_unchanged());
     let end = |keeps: bool| {
         std::thread::scope(|scope| {
@@ -201,6 +201,138 @@ fn take_grant(control: &Channel) -> (AccessKey, Region) {
     let (frame, file) = control.receive_within(LONG).unwrap();
     let Ok(Frame::Grant { key, offset, length, .. }) = Frame::decode(&frame) else { panic!("no grant") };
     (key, Region::from_received(file.unwrap(), offset, length as usize, true).unwrap())
+}
+
+/// More than a socket holds.
+const MANY: u32 = 400;
+
+#[test]
+fn a_node_that_grants_and_revokes_waits_for_no_client() {
+    let path = socket_path("slow");
+    let mut listener = listen(&path, 1).unwrap();
+    let (control, ..) = raw_link(&path);
+    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let granted = listener.allocate(8192).unwrap();
+    // The client takes in none of them meanwhile.
+    let rights = |n: u32| if n.is_multiple_of(2) { Rights::ALL } else { Rights::READ };
+    let keys: Vec<_> = (0..MANY).map(|n| peer.grant(&granted, 4096, 4096, rights(n)).unwrap()).collect();
+    let revocations: Vec<_> = keys.iter().map(|key| peer.revoke(*key).unwrap()).collect();
+    for (key, n) in keys.iter().zip(0..) {
+        let (frame, file) = control.receive_within(LONG).unwrap();
+        let expected = Frame::Grant { key: *key, rights: rights(n), offset: 4096, length: 4096 };
+        assert_eq!(Frame::decode(&frame), Ok(expected));
+        let status = rustix::fs::fcntl_getfl(file.unwrap()).unwrap();
+        assert_eq!(status.contains(OFlags::RDWR), rights(n) == Rights::ALL);
+    }
+    for key in &keys {
+        assert_eq!(Frame::decode(&control.receive_within(LONG).unwrap().0), Ok(Frame::Revoke { key: *key }));
+        control.send(&[&Frame::Released { key: *key }.encode()], None, LONG).unwrap();
+    }
+    while !revocations.iter().all(crate::Revocation::is_complete) {
+        assert!(peer.is_alive());
+        std::thread::yield_now();
+    }
+}
+
+/// A node without a thread, and a client without one.
+fn by_hand(path: &Path) -> (Door, ShmPeer, Arc<link::Shared>) {
+    let door = Door::open(path, false).unwrap();
+    let (peer, link) = std::thread::scope(|scope| {
+        let client = scope.spawn(|| link::introduced(path).unwrap());
+        let control = std::iter::from_fn(|| Some(door.accept().unwrap())).flatten().next().unwrap();
+        control.receive_within(LONG).unwrap();
+        let (page, events) = (Page::new().unwrap(), Arc::new(Events::new().unwrap()));
+        let line = page.line().unwrap();
+        let opened = Frame::LinkOpened { node: 1, incarnation: 2, link: 3, token: 4, line: line.number };
+        control.send(&[&opened.encode()], Some(page.file().unwrap()), LONG).unwrap();
+        let origin = control.origin().unwrap();
+        let peer = ShmPeer::new((PeerId(3), 4), origin, Arc::new(control), (page, line), events);
+        (peer, client.join().unwrap())
+    });
+    (door, peer, link)
+}
+
+/// What the node has told by other ways is looked for until it is there, although the socket is empty in between.
+#[test]
+fn a_client_waits_for_frames_that_had_no_room() {
+    let path = socket_path("no-room");
+    let (_door, peer, link) = by_hand(&path);
+    let granted = Region::allocate(4096, Backing::Shareable).unwrap();
+    let key = peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
+    let attached = link::Attached { channel: Channel::connect(&path, LONG).unwrap(), known: GrantTable::new() };
+    assert_eq!(link.confirm(&key, &attached), Ok(()));
+    while !peer.has_unsaid() {
+        peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
+    }
+    let _revocation = peer.revoke(key).unwrap();
+    std::thread::scope(|scope| {
+        let confirming = scope.spawn(|| link.confirm(&key, &attached));
+        for _ in 0..1000 {
+            std::thread::yield_now();
+            assert!(!confirming.is_finished());
+        }
+        while !peer.say_on().unwrap() {
+            std::thread::yield_now();
+        }
+        assert_eq!(confirming.join().unwrap(), Err(Error::AccessDenied));
+    });
+}
+
+#[test]
+fn a_client_that_is_slow_finds_all_of_its_grants() {
+    let path = socket_path("announced");
+    let mut listener = listen(&path, 1).unwrap();
+    let link = link::introduced(&path).unwrap();
+    let attached = link.attach().unwrap();
+    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let granted = listener.allocate(4096).unwrap();
+    let grant = || peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
+    let first = grant();
+    link.learn(first, &attached);
+    assert_eq!(link.confirm(&first, &attached), Ok(()));
+    for _ in 0..MANY {
+        let _key = grant();
+    }
+    let last = grant();
+    let _revocation = peer.revoke(first).unwrap();
+    assert_eq!(link.confirm(&first, &attached), Err(Error::AccessDenied));
+    link.learn(last, &attached);
+    assert_eq!(link.confirm(&last, &attached), Ok(()));
+    assert!(link.notice.is_unchanged());
+    let frames = [grant(), grant()];
+    for _ in 0..MANY {
+        let _key = grant();
+    }
+    let last = grant();
+    link.learn(last, &attached);
+    assert!(frames.iter().chain([&last]).all(|key| link.confirm(key, &attached) == Ok(())));
+}
+
+#[test]
+fn a_client_that_asks_and_takes_no_answers_loses_its_link() {
+    let path = socket_path("asks");
+    let mut listener = listen(&path, 1).unwrap();
+    let (control, ..) = raw_link(&path);
+    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let question = Frame::Revoke { key: AccessKey::new(0, 7) }.encode();
+    for _ in 0..MAX_UNSAID_ANSWERS {
+        control.send(&[&question], None, LONG).unwrap();
+    }
+    assert!(peer.is_alive());
+    while peer.is_alive() {
+        control.send(&[&question], None, LONG).unwrap();
+    }
+    // What had room comes before the end.
+    let mut buffer = vec![0; BUFFER_BYTES];
+    assert!(matches!(control.receive(&mut buffer), Received::Packet(..)));
+    let answers = std::iter::from_fn(|| match control.receive(&mut buffer) {
+        Received::Packet(..) => Some(()),
+        other => {
+            assert!(matches!(other, Received::Ended(_)), "{other:?}");
+            None
+        }
+    });
+    assert!(answers.count() < MAX_UNSAID_ANSWERS);
 }
 
 /// However the node ends a link, a client that has not closed it may still be writing.
@@ -297,7 +429,7 @@ fn the_second_to_end_a_link_waits_for_the_first() {
     let events = Arc::new(Events::new().unwrap());
     let page = Page::new().unwrap();
     let control = Arc::new(Channel::connect(&path, LONG).unwrap());
-    let ending = ShmPeer::new((peer.id(), 1), peer.origin(), control, page.clone(), events);
+    let ending = ShmPeer::new((peer.id(), 1), peer.origin(), control, (page.clone(), page.line().unwrap()), events);
     let ended = || Error::lost("the test", "it ends");
     std::thread::scope(|scope| {
         // Whoever ends the link stops here.
