@@ -22,7 +22,7 @@
 //!  36  8  offset of the reply buffer
 //!  44  4  size of the reply buffer
 //!  48  4  immediate (with flag 1)
-//!  52     arguments, or with flag 2:
+//!  52     arguments, at most 1024 bytes; or with flag 2, of longer ones:
 //!         20 access key, 8 offset, 4 length, 4 CRC-32 of the arguments
 //! ```
 
@@ -389,7 +389,8 @@ impl Request {
         } else {
             let at = RemoteAddress { key: get_key(&mut reader)?, offset: reader.u64()? };
             let length = reader.u32()?;
-            if length as usize > MAX_ARGUMENT_BYTES {
+            // A pull costs the node far more than what it brings: it is for what does not fit in here.
+            if !(MAX_INLINE_BYTES + 1..=MAX_ARGUMENT_BYTES).contains(&(length as usize)) {
                 return Err(DecodeError::BadValue { what: "argument bytes", found: length.into() });
             }
             let crc = reader.u32()?;
@@ -605,6 +606,25 @@ mod tests {
         let crc = envelope_checksum(&bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(Reply::encode(9, ErrorKind::Busy.code(), b"no"), bytes);
+    }
+
+    #[test]
+    fn only_what_does_not_fit_is_passed_by_reference() {
+        let request = |length: usize| {
+            let mut bytes = vec![0, 0, 0, 0, VERSION, BY_REFERENCE, 7, 0];
+            bytes.resize(REQUEST_HEADER_BYTES + AccessKey::WIRE_BYTES + 8, 0);
+            bytes.put_u32(length as u32);
+            bytes.put_u32(0);
+            let crc = envelope_checksum(&bytes[4..]);
+            bytes[..4].copy_from_slice(&crc.to_le_bytes());
+            Request::decode(&bytes)
+        };
+        for length in [MAX_INLINE_BYTES + 1, MAX_ARGUMENT_BYTES] {
+            assert_eq!(request(length).unwrap().argument_bytes(), length);
+        }
+        for length in [0, 1, MAX_INLINE_BYTES, MAX_ARGUMENT_BYTES + 1] {
+            assert_eq!(request(length), Err(DecodeError::BadValue { what: "argument bytes", found: length as u64 }));
+        }
     }
 
     #[test]
