@@ -37,6 +37,8 @@ const WAKE: u8 = 1;
 const BY_REFERENCE: u8 = 2;
 const REQUEST_HEADER_BYTES: usize = 52;
 const REPLY_HEADER_BYTES: usize = 24;
+/// Longest reply, with its header.
+pub(crate) const MAX_WHOLE_REPLY_BYTES: usize = MAX_REPLY_BYTES + REPLY_HEADER_BYTES;
 /// Longest arguments that travel in the request itself.
 pub const MAX_INLINE_BYTES: usize = 1024;
 /// Longest arguments at all.

@@ -4,11 +4,11 @@
 #![cfg(not(miri))]
 
 use forebay_base::ErrorKind;
-use forebay_fabric::rpc::{Client, Request, Style};
+use forebay_fabric::rpc::{Client, MAX_REPLY_BYTES, Request, Style};
 use forebay_fabric::tcp::{self, Options, TcpListener};
 use forebay_fabric::{
-    AccessKey, Completion, Endpoint, EndpointOptions, Error, Event, Incoming, Link, Listener, Outcome, Peer, Region,
-    Rights, Traffic, WorkId,
+    AccessKey, Completion, Endpoint, EndpointId, EndpointOptions, Error, Event, Incoming, Link, Listener, Outcome,
+    Peer, Region, Rights, Traffic, WorkId,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +52,18 @@ fn joined(listener: &mut TcpListener) -> Arc<dyn Peer> {
         Some(Event::Joined(peer)) => peer,
         other => panic!("no link but {other:?}"),
     }
+}
+
+/// The longest record, read by a length that may be too large by a 32nd.
+#[test]
+fn the_longest_record_is_read_at_once() {
+    let record = forebay_base::MAX_KEY_BYTES + forebay_base::MAX_VALUE_BYTES + 64;
+    let length = (record + record / 32).next_multiple_of(4096);
+    let pair = Pair::new(Options::default(), length);
+    pair.region.write(length as u64 - 8, &[7; 8]).unwrap();
+    let mut read = vec![1; length];
+    pair.endpoint().read(pair.key.at(0), &mut read).unwrap();
+    assert!(read[length - 8..] == [7; 8] && read[..length - 8].iter().all(|byte| *byte == 0));
 }
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -190,8 +202,12 @@ fn operations_of_64_mib() {
     large_operations(Options::default(), 64 << 20);
     let pair = Pair::new(Options::default(), 4096);
     let mut endpoint = pair.endpoint();
-    let slot = endpoint.slot((64 << 20) + 1).unwrap();
+    let slot = endpoint.slot(pair.link.capabilities().max_operation_bytes + 1).unwrap();
     assert!(matches!(endpoint.post_read(pair.key.at(0), slot), Err(Error::TooLarge { .. })));
+    // What the node would keep for a client that takes nothing is no longer than a reply.
+    let longer = vec![0; MAX_REPLY_BYTES + 4096];
+    let posted = pair.peer.post(EndpointId(1), pair.key.at(0), &longer, None);
+    assert!(matches!(posted, Err(Error::TooLarge { .. })), "{posted:?}");
 }
 
 #[test]

@@ -78,7 +78,8 @@ impl Inner {
             atomics: Atomics::RemoteOnly,
             ordered: self.options.order == Order::Total,
             revocation: self.options.revocation,
-            max_operation_bytes: 64 << 20,
+            // As over TCP.
+            max_operation_bytes: 128 << 20,
             max_message_bytes: 64 << 10,
         }
     }

@@ -60,8 +60,10 @@ use crate::{Atomics, Capabilities, Error, NodeIdentity, RevocationMode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest read or write, bytes.
-const MAX_OPERATION_BYTES: usize = 64 << 20;
+/// Largest read or write, bytes: whoever can write something in pieces is to be able to read it at once, and values of
+/// 64 MiB are written, with more around them. Nobody holds so much because a peer says so: operations are carried out in
+/// pieces, and what they bring goes into memory of who posted them.
+const MAX_OPERATION_BYTES: usize = 128 << 20;
 
 const CAPABILITIES: Capabilities = Capabilities {
     name: "tcp",

@@ -5,6 +5,7 @@ use super::frame::{Hello, MAX_PIECE_BYTES};
 use super::outlet::Outlet;
 use super::{CAPABILITIES, MAX_OPERATION_BYTES};
 use crate::admission::{Identity, Origin, Standing};
+use crate::rpc::MAX_WHOLE_REPLY_BYTES;
 use crate::transport::{Event, Peer, Pull, Revocation};
 use crate::turns::Turn;
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
@@ -148,7 +149,8 @@ impl Peer for NodeLink {
     }
 
     fn post(&self, endpoint: EndpointId, to: RemoteAddress, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
-        check_length(bytes.len(), MAX_OPERATION_BYTES)?;
+        // The node keeps what the client does not take: never more than a reply.
+        check_length(bytes.len(), MAX_WHOLE_REPLY_BYTES)?;
         self.outlet(endpoint)?.post(to, bytes, immediate)
     }
 
