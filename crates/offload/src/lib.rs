@@ -51,7 +51,7 @@ pub use election::{Election, Question, Register};
 pub use executor::{Executor, Task};
 pub use job::{Attempt, JobName, Outcome, Package, Reason, Span, Term, Ticket};
 pub use load::{Load, Policy, Weights};
-pub use message::{Beat, Body, Letter, MAX_RUNNING, MOST_MESSAGE_BYTES, Message};
+pub use message::{Beat, Body, Letter, MAX_LETTERS, MAX_RUNNING, MOST_MESSAGE_BYTES, Message};
 pub use owner::{Order, Owner};
 pub use scheduler::{Party, Scheduler};
 pub use stored::StoredPlace;

@@ -6,7 +6,8 @@
 //! saves up.
 
 use crate::job::JobName;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound::{Excluded, Included};
 
 /// A job that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,18 +21,47 @@ struct Waiting {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Share {
     waiting: VecDeque<Waiting>,
-    /// Bytes of jobs that were placed while others waited, counted from where it began.
-    served_bytes: u64,
+    /// Bytes of jobs that were placed while others waited, and what whoever waited had least when it came.
+    served_bytes: u128,
+    /// It was served more than another one, by more than the bound.
+    is_ahead: bool,
 }
 
-/// Jobs that wait.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+impl Share {
+    /// Its first job, and where that stands among those of others.
+    fn first(&self) -> Option<(Standing, JobName)> {
+        let first = self.waiting.front()?;
+        Some(((self.is_ahead, first.arrival), first.name))
+    }
+}
+
+/// Whether the database is ahead of others, and when the job arrived: the least is next.
+type Standing = (bool, u64);
+
+/// Jobs that wait. Nothing here looks at all of them: whoever fills the line must not slow down the others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Line {
+    most_ahead_bytes: u128,
     shares: BTreeMap<u128, Share>,
+    /// The first job of each database, but for those that were taken.
+    firsts: BTreeMap<Standing, JobName>,
+    /// The databases by what they were served.
+    served: BTreeSet<(u128, u128)>,
     arrivals: u64,
 }
 
 impl Line {
+    /// A line in which nobody waits, with the bound.
+    pub fn new(most_ahead_bytes: u64) -> Self {
+        Self {
+            most_ahead_bytes: most_ahead_bytes.into(),
+            shares: BTreeMap::new(),
+            firsts: BTreeMap::new(),
+            served: BTreeSet::new(),
+            arrivals: 0,
+        }
+    }
+
     /// Jobs of a database that wait.
     pub fn waiting_of(&self, database: u128) -> usize {
         self.shares.get(&database).map_or(0, |share| share.waiting.len())
@@ -39,38 +69,69 @@ impl Line {
 
     /// A job comes.
     pub fn push(&mut self, name: JobName, bytes: u64) {
-        let least = self.shares.values().map(|share| share.served_bytes).min().unwrap_or(0);
-        let share = self.shares.entry(name.database).or_default();
-        if share.waiting.is_empty() {
-            share.served_bytes = share.served_bytes.max(least);
-        }
+        let database = name.database;
+        let least = self.least();
+        let share = self.shares.entry(database).or_insert_with(|| {
+            self.served.insert((least, database));
+            Share { served_bytes: least, ..Share::default() }
+        });
         self.arrivals += 1;
         share.waiting.push_back(Waiting { arrival: self.arrivals, name, bytes });
+        self.put_back(database);
     }
 
-    /// The jobs that are next, of each database the first, best first: by arrival, but those of databases that are
-    /// ahead of another one by more than `most_ahead_bytes` last.
-    pub fn next(&self, most_ahead_bytes: u64) -> Vec<JobName> {
-        let least = self.shares.values().map(|share| share.served_bytes).min().unwrap_or(0);
-        let mut heads: Vec<_> =
-            self.shares.values().filter_map(|share| Some((share.served_bytes, share.waiting.front()?))).collect();
-        heads.sort_by_key(|(served, first)| (served - least > most_ahead_bytes, first.arrival));
-        heads.into_iter().map(|(_, first)| first.name).collect()
+    /// Takes the job that is next, of each database the first only. It is to be removed, or its database put back.
+    pub fn take(&mut self) -> Option<JobName> {
+        self.firsts.pop_first().map(|(_, name)| name)
+    }
+
+    /// The first job of a database may be taken, again.
+    pub fn put_back(&mut self, database: u128) {
+        let least = self.least();
+        let Some(share) = self.shares.get_mut(&database) else { return };
+        if let Some((standing, _)) = share.first() {
+            self.firsts.remove(&standing);
+        }
+        share.is_ahead = share.served_bytes.saturating_sub(least) > self.most_ahead_bytes;
+        self.firsts.extend(share.first());
     }
 
     /// A job waits no more. If it `was_placed`, its bytes count.
     pub fn remove(&mut self, name: JobName, was_placed: bool) {
-        let Some(share) = self.shares.get_mut(&name.database) else { return };
+        let (database, least) = (name.database, self.least());
+        let Some(share) = self.shares.get_mut(&database) else { return };
         let Some(at) = share.waiting.iter().position(|waiting| waiting.name == name) else { return };
+        if let Some((standing, _)) = share.first() {
+            self.firsts.remove(&standing);
+        }
+        self.served.remove(&(share.served_bytes, database));
         if let Some(waiting) = share.waiting.remove(at)
             && was_placed
         {
-            share.served_bytes = share.served_bytes.saturating_add(waiting.bytes);
+            share.served_bytes = share.served_bytes.saturating_add(waiting.bytes.into());
         }
         // Who waits for nothing holds up nobody, and is not owed anything.
-        self.shares.retain(|_, share| !share.waiting.is_empty());
-        let least = self.shares.values().map(|share| share.served_bytes).min().unwrap_or(0);
-        self.shares.values_mut().for_each(|share| share.served_bytes -= least);
+        if share.waiting.is_empty() {
+            self.shares.remove(&database);
+        } else {
+            self.served.insert((share.served_bytes, database));
+            self.put_back(database);
+        }
+        self.least_rose(least);
+    }
+
+    /// What the database was served that was served least.
+    fn least(&self) -> u128 {
+        self.served.first().map_or(0, |&(least, _)| least)
+    }
+
+    /// Those that are not ahead of the others any more, since that was `before`.
+    fn least_rose(&mut self, before: u128) {
+        let reach = |least: u128| (least.saturating_add(self.most_ahead_bytes), u128::MAX);
+        let now = self.least().max(before);
+        let caught_up = self.served.range((Excluded(reach(before)), Included(reach(now))));
+        let caught_up: Vec<u128> = caught_up.map(|&(_, database)| database).collect();
+        caught_up.into_iter().for_each(|database| self.put_back(database));
     }
 }
 
@@ -83,10 +144,10 @@ mod tests {
     }
 
     /// Serves `count` jobs, and returns whose they were.
-    fn serve(line: &mut Line, most_ahead: u64, count: usize) -> Vec<u128> {
+    fn serve(line: &mut Line, count: usize) -> Vec<u128> {
         let mut served = Vec::new();
         for _ in 0..count {
-            let Some(&next) = line.next(most_ahead).first() else { break };
+            let Some(next) = line.take() else { break };
             line.remove(next, true);
             served.push(next.database);
         }
@@ -95,43 +156,43 @@ mod tests {
 
     #[test]
     fn who_came_first_is_first() {
-        let mut line = Line::default();
+        let mut line = Line::new(1000);
         for (database, number) in [(1, 1), (2, 1), (1, 2), (3, 1)] {
             line.push(job(database, number), 10);
         }
-        assert_eq!(serve(&mut line, 1000, 9), [1, 2, 1, 3]);
-        assert_eq!(line.shares.len(), 0);
+        assert_eq!(serve(&mut line, 9), [1, 2, 1, 3]);
+        assert_eq!((line.shares.len(), line.served.len(), line.firsts.len()), (0, 0, 0));
     }
 
     #[test]
     fn a_burst_holds_up_another_database_by_no_more_than_the_bound() {
-        let mut line = Line::default();
+        let mut line = Line::new(30);
         for number in 0..100 {
             line.push(job(1, number), 10);
         }
         for number in 0..10 {
             line.push(job(2, number), 10);
         }
-        let served = serve(&mut line, 30, 24);
+        let served = serve(&mut line, 24);
         // Four jobs of the burst are 40 bytes, more than the bound; from then on both are served in turns.
         assert_eq!(&served[..4], [1, 1, 1, 1]);
         assert_eq!(served.iter().filter(|&&database| database == 2).count(), 10, "{served:?}");
         // What others do not use, the burst gets.
-        assert_eq!(serve(&mut line, 30, 200).len(), 86);
+        assert_eq!(serve(&mut line, 200).len(), 86);
     }
 
     #[test]
     fn nobody_saves_up() {
-        let mut line = Line::default();
+        let mut line = Line::new(0);
         for number in 0..20 {
             line.push(job(1, number), 10);
             line.push(job(2, number), 10);
         }
-        serve(&mut line, 0, 20);
+        serve(&mut line, 20);
         for number in 0..10 {
             line.push(job(3, number), 10);
         }
-        let served = serve(&mut line, 0, 9);
+        let served = serve(&mut line, 9);
         for database in 1..=3 {
             assert!(served.iter().filter(|&&of| of == database).count() <= 4, "{served:?}");
         }

@@ -43,6 +43,8 @@ const LOAD_BYTES: usize = 32;
 pub const PREPARE_BYTES: usize = HEADER_BYTES + NAME_BYTES + PACKAGE_BYTES + LOAD_BYTES + CHECKSUM_BYTES;
 /// Most jobs that a beat names.
 pub const MAX_RUNNING: usize = 64;
+/// Most letters that follow one another. A worker that has not reached the scheduler for a while has a quarter as many.
+pub const MAX_LETTERS: usize = 1024;
 /// Length of the longest letter in bytes: a beat with the most jobs.
 pub const MOST_MESSAGE_BYTES: usize =
     HEADER_BYTES + LOAD_BYTES + 2 + MAX_RUNNING * (NAME_BYTES + ATTEMPT_BYTES) + CHECKSUM_BYTES;
@@ -149,11 +151,15 @@ impl Letter {
     /// Decodes all letters of `bytes`.
     ///
     /// # Errors
-    /// [`DecodeError`], also when something is left over.
+    /// [`DecodeError`], also when something is left over, or when there are more than [`MAX_LETTERS`].
     pub fn decode_all(bytes: &[u8]) -> Result<Vec<Self>, DecodeError> {
         let mut letters = Vec::new();
         let mut rest = bytes;
         while !rest.is_empty() {
+            if letters.len() == MAX_LETTERS {
+                let what = "number of letters that follow one another";
+                return Err(DecodeError::BadValue { what, found: MAX_LETTERS as u64 + 1 });
+            }
             let (letter, length) = Self::decode(rest)?;
             letters.push(letter);
             rest = rest.get(length..).unwrap_or_default();

@@ -15,7 +15,7 @@
 use crate::job::{Attempt, JobName, Outcome, Package, Reason, Term};
 use crate::line::Line;
 use crate::load::{Load, Policy};
-use crate::message::{Beat, Body, Message};
+use crate::message::{Beat, Body, Letter, Message};
 use forebay_env::Nanos;
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ impl Scheduler {
     #[must_use]
     pub fn new(term: Term, policy: Policy) -> Self {
         let (members, near, jobs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { term, policy, members, near, line: Line::default(), jobs, out: Vec::new() }
+        Self { term, policy, members, near, line: Line::new(policy.most_ahead_bytes), jobs, out: Vec::new() }
     }
 
     /// Its term.
@@ -107,8 +107,22 @@ impl Scheduler {
         self.near.insert(node, load);
     }
 
+    /// Letters came. Jobs that wait are placed when all of them were read, so that many letters do not look at many
+    /// jobs. Of several beats the last one counts, as each says all that there is to say.
+    pub fn receive(&mut self, now: Nanos, from: Party, letters: &[Letter]) {
+        let last_beat = letters.iter().rposition(|letter| matches!(letter, Letter::Beat(_)));
+        for (at, letter) in letters.iter().enumerate() {
+            match letter {
+                Letter::Message(message) => self.read(now, from, message),
+                Letter::Beat(beat) if last_beat == Some(at) => self.beat(now, from, beat),
+                Letter::Beat(_) => {}
+            }
+        }
+        self.place(now);
+    }
+
     /// An executor says how it is.
-    pub fn beat(&mut self, now: Nanos, from: Party, beat: &Beat) {
+    fn beat(&mut self, now: Nanos, from: Party, beat: &Beat) {
         let mut load = beat.load;
         for (name, tracked) in &self.jobs {
             let is_there = tracked.stage.party() == Some(from);
@@ -129,11 +143,9 @@ impl Scheduler {
                 avoid: None,
             });
         }
-        self.place(now);
     }
 
-    /// A message came.
-    pub fn receive(&mut self, now: Nanos, from: Party, message: &Message) {
+    fn read(&mut self, now: Nanos, from: Party, message: &Message) {
         let Message { name, attempt, .. } = *message;
         match message.body {
             Body::Prepare { package, home } => self.prepare(now, from, name, package, home),
@@ -148,7 +160,6 @@ impl Scheduler {
             // Only schedulers say this.
             Body::Assign { .. } => {}
         }
-        self.place(now);
     }
 
     /// A party is gone: its jobs are placed anew, and those that it asked for are stopped.
@@ -269,18 +280,16 @@ impl Scheduler {
         }
     }
 
-    /// Places the jobs that wait, as far as that goes.
+    /// Places the jobs that wait, as far as that goes. Placing one only takes room away from others, so who has to wait
+    /// is not asked again for it.
     fn place(&mut self, now: Nanos) {
-        loop {
-            let heads = self.line.next(self.policy.most_ahead_bytes);
-            let placed = heads.into_iter().find_map(|name| match self.place_of(now, name) {
-                Place::Wait => None,
-                place => Some((name, place)),
-            });
-            let Some((name, place)) = placed else { return };
-            self.line.remove(name, matches!(place, Place::To(_)));
-            match place {
-                Place::To(executor) => self.assign(now, name, executor),
+        let mut waits = Vec::new();
+        while let Some(name) = self.line.take() {
+            match self.place_of(now, name) {
+                Place::To(executor) => {
+                    self.line.remove(name, true);
+                    self.assign(now, name, executor);
+                }
                 Place::Not(reason) => {
                     let owner = self.jobs.get(&name).and_then(|tracked| tracked.asked);
                     self.forget(name);
@@ -288,13 +297,16 @@ impl Scheduler {
                         self.send(owner, name, Attempt::default(), Body::Abort(reason));
                     }
                 }
-                Place::Wait => {}
+                Place::Wait => waits.push(name.database),
             }
         }
+        waits.into_iter().for_each(|database| self.line.put_back(database));
     }
 
     /// The greedy choice: least cost. A busy owner is asked to run its job itself only after it waited in vain.
     fn place_of(&self, now: Nanos, name: JobName) -> Place {
+        #[cfg(test)]
+        tests::ASKED.set(tests::ASKED.get() + 1);
         let Some((tracked, (_, package, home))) = self.jobs.get(&name).and_then(|it| Some((it, it.asked?))) else {
             return Place::Not(Reason::Lost);
         };
@@ -368,6 +380,12 @@ mod tests {
     use super::*;
     use crate::job::{Span, Ticket};
     use crate::load::Weights;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How often it was asked where a job goes.
+        pub(super) static ASKED: Cell<usize> = const { Cell::new(0) };
+    }
 
     const OWNER: Party = Party(1);
     const SECOND: Nanos = 1_000_000_000;
@@ -392,7 +410,15 @@ mod tests {
 
     fn prepare(scheduler: &mut Scheduler, now: Nanos, job: u64, package: Package, home: Load) {
         let body = Body::Prepare { package, home };
-        scheduler.receive(now, OWNER, &Message { term: Term(0), name: name(job), attempt: Attempt::default(), body });
+        say(scheduler, now, OWNER, Message { term: Term(0), name: name(job), attempt: Attempt::default(), body });
+    }
+
+    fn say(scheduler: &mut Scheduler, now: Nanos, from: Party, message: Message) {
+        scheduler.receive(now, from, &[Letter::Message(message)]);
+    }
+
+    fn beats(scheduler: &mut Scheduler, now: Nanos, from: Party, beat: Beat) {
+        scheduler.receive(now, from, &[Letter::Beat(beat)]);
     }
 
     /// Who is told what of the job.
@@ -403,7 +429,7 @@ mod tests {
     fn place(weights: Weights, near: Load, far: Load, home: Load) -> (Party, Body) {
         let mut scheduler = Scheduler::new(Term(0), Policy { weights, ..Policy::default() });
         scheduler.near(7, near);
-        scheduler.beat(0, Party(10), &beat(far));
+        beats(&mut scheduler, 0, Party(10), beat(far));
         prepare(&mut scheduler, 0, 1, package(64_000_000, 0), home);
         told(&mut scheduler).pop().unwrap()
     }
@@ -436,7 +462,7 @@ mod tests {
         let moved = |weights| {
             let mut scheduler = Scheduler::new(Term(0), Policy { weights, ..Policy::default() });
             let (mut near, mut moved) = (Load { queue_limit: 4, ..load(0, 2) }, 0);
-            scheduler.beat(0, Party(10), &beat(Load { queue_limit: 8, ..load(0, 2) }));
+            beats(&mut scheduler, 0, Party(10), beat(Load { queue_limit: 8, ..load(0, 2) }));
             for job in 0..8 {
                 scheduler.near(7, near);
                 prepare(&mut scheduler, 0, job, package(1000, 0), busy);
@@ -457,7 +483,7 @@ mod tests {
         // Nobody is there at all.
         prepare(&mut scheduler, 0, 1, package(100, 0), busy);
         assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Busy))]);
-        scheduler.beat(0, Party(10), &beat(full));
+        beats(&mut scheduler, 0, Party(10), beat(full));
         prepare(&mut scheduler, 0, 2, package(100, 0), busy);
         assert_eq!(told(&mut scheduler), []);
         scheduler.tick(9 * SECOND);
@@ -465,7 +491,7 @@ mod tests {
         scheduler.tick(10 * SECOND);
         assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Busy))], 0));
         // A job with data in storage goes to nobody who does not reach it.
-        scheduler.beat(0, Party(10), &beat(load(0, 1)));
+        beats(&mut scheduler, 0, Party(10), beat(load(0, 1)));
         prepare(&mut scheduler, 0, 3, package(100, 1), busy);
         assert_eq!(told(&mut scheduler), [(OWNER, Body::Abort(Reason::Busy))]);
     }
@@ -475,13 +501,13 @@ mod tests {
         let mut scheduler = Scheduler::new(Term(3), Policy::default());
         let busy = load(1, 1);
         for party in 10..13 {
-            scheduler.beat(0, Party(party), &beat(load(0, 1)));
+            beats(&mut scheduler, 0, Party(party), beat(load(0, 1)));
         }
         prepare(&mut scheduler, 0, 1, package(100, 0), busy);
         let mut asked = Vec::new();
         for step in 0..4 {
             for party in 10..13 {
-                scheduler.beat(step * 3 * SECOND, Party(party), &beat(load(0, 1)));
+                beats(&mut scheduler, step * 3 * SECOND, Party(party), beat(load(0, 1)));
             }
             scheduler.tick(step * 3 * SECOND);
             asked.extend(scheduler.take_messages().into_iter().map(|(to, message)| (to, message.attempt)));
@@ -498,15 +524,15 @@ mod tests {
         let mut scheduler = Scheduler::new(Term(2), Policy::default());
         let attempt = Attempt { term: Term(1), number: 1 };
         let running = Beat { running: vec![(name(1), attempt)], ..beat(load(1, 1)) };
-        scheduler.beat(0, Party(10), &running);
+        beats(&mut scheduler, 0, Party(10), running);
         prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
         assert_eq!(told(&mut scheduler), []);
         let result = Span { extent: 0, offset: 0, length: 1, checksum: 0 };
         let made = Body::Commit(Outcome { result, read_bytes: 1, written_bytes: 1 });
-        scheduler.receive(0, Party(10), &Message { term: Term(1), name: name(1), attempt, body: made });
+        say(&mut scheduler, 0, Party(10), Message { term: Term(1), name: name(1), attempt, body: made });
         assert_eq!(told(&mut scheduler), [(OWNER, made)]);
         // And a COMMIT that comes before its owner asks.
-        scheduler.receive(0, Party(10), &Message { term: Term(1), name: name(2), attempt, body: made });
+        say(&mut scheduler, 0, Party(10), Message { term: Term(1), name: name(2), attempt, body: made });
         prepare(&mut scheduler, 0, 2, package(100, 0), load(1, 1));
         assert_eq!(told(&mut scheduler), [(OWNER, made)]);
     }
@@ -514,10 +540,55 @@ mod tests {
     #[test]
     fn a_database_has_a_most_of_waiting_jobs() {
         let mut scheduler = Scheduler::new(Term(0), Policy { most_waiting: 2, ..Policy::default() });
-        scheduler.beat(0, Party(10), &beat(Load { pending: 1, ..load(1, 1) }));
+        beats(&mut scheduler, 0, Party(10), beat(Load { pending: 1, ..load(1, 1) }));
         (1..=3).for_each(|job| prepare(&mut scheduler, 0, job, package(100, 0), load(1, 1)));
         assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Busy))], 2));
         scheduler.left(0, OWNER);
         assert_eq!(scheduler.jobs(), 0);
+    }
+
+    #[test]
+    fn letters_do_not_each_look_at_all_jobs_that_wait() {
+        const JOBS: u64 = 200;
+        let of = |job: u64| JobName { database: job.into(), ..name(job) };
+        let letter =
+            |job, body| Letter::Message(Message { term: Term(0), name: of(job), attempt: Attempt::default(), body });
+        let asks = |job: u64| {
+            let package = package(100, u64::from(job <= JOBS / 2));
+            letter(job, Body::Prepare { package, home: load(1, 1) })
+        };
+        let asked = |scheduler: &mut Scheduler, from, letters: &[Letter]| {
+            ASKED.set(0);
+            scheduler.receive(0, from, letters);
+            ASKED.get()
+        };
+        let mut scheduler = Scheduler::new(Term(0), Policy::default());
+        for (party, reaches_storage) in [(10, false), (11, true)] {
+            let full = Load { pending: 1, ..load(1, 1) };
+            beats(&mut scheduler, 0, Party(party), Beat { reaches_storage, ..beat(full) });
+        }
+        let letters: Vec<_> = (1..=JOBS).map(asks).collect();
+        assert_eq!(asked(&mut scheduler, OWNER, &letters), JOBS as usize);
+        let letters: Vec<_> = (0..1000).map(|job| letter(1000 + job, Body::Ack)).collect();
+        assert_eq!(asked(&mut scheduler, OWNER, &letters), JOBS as usize);
+        // Those that came first wait for storage. The others are placed, each without asking the first ones again.
+        let room = [Letter::Beat(beat(load(0, 1000)))];
+        assert_eq!(asked(&mut scheduler, Party(10), &room), JOBS as usize);
+        assert_eq!(told(&mut scheduler).len() as u64, JOBS / 2);
+        assert_eq!(scheduler.jobs() as u64, JOBS);
+        // Those that waited have not lost their place.
+        let room = [Letter::Beat(Beat { reaches_storage: true, ..beat(load(0, 1000)) })];
+        assert_eq!(asked(&mut scheduler, Party(11), &room) as u64, JOBS / 2);
+        assert_eq!(told(&mut scheduler).len() as u64, JOBS / 2);
+    }
+
+    #[test]
+    fn of_several_beats_the_last_one_counts() {
+        let mut scheduler = Scheduler::new(Term(0), Policy::default());
+        let full = Load { pending: 1, ..load(1, 1) };
+        let beats = [full, load(0, 1), full].map(|load| Letter::Beat(beat(load)));
+        scheduler.receive(0, Party(10), &beats);
+        prepare(&mut scheduler, 0, 1, package(100, 0), load(1, 1));
+        assert_eq!((told(&mut scheduler), scheduler.executors()), (vec![], 1));
     }
 }

@@ -60,16 +60,11 @@ impl Desks {
     }
 
     /// Gives the tenant's scheduler what a session says. `near` is how busy the node's own threads are.
-    pub fn receive(&mut self, now: Nanos, tenant: TenantId, from: SessionId, said: Vec<Letter>, near: (u32, Load)) {
+    pub fn receive(&mut self, now: Nanos, tenant: TenantId, from: SessionId, letters: &[Letter], near: (u32, Load)) {
         let Self { of, policy, term: Some(term) } = self else { return };
         let desk = of.entry(tenant).or_insert_with(|| Desk::new(*term, *policy));
         desk.scheduler.near(near.0, near.1);
-        for letter in said {
-            match letter {
-                Letter::Message(said) => desk.scheduler.receive(now, Party(from.0), &said),
-                Letter::Beat(beat) => desk.scheduler.beat(now, Party(from.0), &beat),
-            }
-        }
+        desk.scheduler.receive(now, Party(from.0), letters);
         desk.sort();
     }
 

@@ -22,7 +22,7 @@ impl State {
         let term = self.desks.term().ok_or(Refusal::NoScheduler)?;
         let letters = Letter::decode_all(&call.letters.0).map_err(Refusal::Letters)?;
         let near = (self.settings.node, self.load());
-        self.desks.receive(now, tenant, call.session, letters, near);
+        self.desks.receive(now, tenant, call.session, &letters, near);
         let letters = self.desks.take(tenant, call.session);
         Ok(Answer::Reply(Exchanged { term: term.0, letters: Rest(letters) }.encode()))
     }

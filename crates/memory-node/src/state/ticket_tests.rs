@@ -275,6 +275,25 @@ fn letters_go_through_the_scheduler_of_the_tenant_and_the_term() {
     assert_eq!((wrong.is_err(), nonsense.unwrap_err().kind()), (true, ErrorKind::Invalid));
 }
 
+#[test]
+fn a_call_has_a_most_of_letters() {
+    use forebay_offload::{Attempt, Body, JobName, Letter, MAX_LETTERS, Message as Said, Term};
+    let (mut world, _) = World::new(1);
+    let session = world.sessions[&OWNER];
+    let mut exchange = |count: usize| {
+        let mut letters = Vec::new();
+        for job in 0..count as u64 {
+            let name = JobName { database: 1, shard: 0, epoch: 1, job };
+            let ack = Said { term: Term(0), name, attempt: Attempt::default(), body: Body::Ack };
+            Letter::Message(ack).encode(&mut letters);
+        }
+        world.call(OWNER, Exchange { session, letters: forebay_proto::Rest(letters) })
+    };
+    assert_eq!(exchange(10_000).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(exchange(MAX_LETTERS + 1).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(exchange(MAX_LETTERS).is_ok());
+}
+
 /// Whatever is called in whatever order, and however late keys are revoked: no memory is somebody else's while a key of
 /// an attempt opens it, and nothing is left in the end.
 #[test]

@@ -3,8 +3,8 @@
 
 use forebay_offload::planted::{Bug, Planted};
 use forebay_offload::{
-    Attempt, Body, Election, Executor, JobName, Load, Message, Order, Outcome, Owner, Package, Party, Policy, Question,
-    Scheduler, Span, Task, Term, Ticket,
+    Attempt, Body, Election, Executor, JobName, Letter, Load, Message, Order, Outcome, Owner, Package, Party, Policy,
+    Question, Scheduler, Span, Task, Term, Ticket,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -445,7 +445,7 @@ impl World {
                 let now = self.now;
                 self.resign_if_late(i);
                 if let Some(decider) = &mut self.schedulers[i].decider {
-                    decider.receive(now, party, &message);
+                    decider.receive(now, party, &[Letter::Message(message)]);
                     self.scheduler_acts(i);
                 }
             }
@@ -497,7 +497,7 @@ impl World {
         let (party, now) = (self.party(End::Executor(i)), self.now);
         let Some(decider) = &mut self.schedulers[leader].decider else { return };
         let Some(executor) = &mut self.executors[i].decider else { return };
-        decider.beat(now, party, &executor.beat(0, 0, true));
+        decider.receive(now, party, &[Letter::Beat(executor.beat(0, 0, true))]);
         executor.meet(decider.term());
         self.executors[i].heard = self.executors[i].heard.max(decider.term());
         self.scheduler_acts(leader);
