@@ -18,7 +18,7 @@ use forebay_proto::replies::{
     Done, DoorFigures, ExtentsGranted, OutputGranted, RangesGranted, Statistics, TenantFigures, TenantPage,
 };
 use forebay_proto::{ExtentId, ExtentRange, GrantedExtent, Message, Request, SessionId};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -67,11 +67,10 @@ struct Key {
 /// A key that is lent for a job.
 type Lent = (AccessKey, Arc<dyn Peer>);
 
+/// Keys of a session to an extent that are being taken back.
 struct Revoking {
-    session: SessionId,
-    extent: ExtentId,
     peer: PeerId,
-    revocation: Revocation,
+    revocations: Vec<Revocation>,
 }
 
 struct Inner {
@@ -82,7 +81,8 @@ struct Inner {
     /// Who came to the node, when time was last looked at.
     door: DoorFigures,
     keys: HashMap<(SessionId, ExtentId), Key>,
-    revoking: Vec<Revoking>,
+    /// Beside one of these a session may have a key with other rights already.
+    revoking: BTreeMap<(SessionId, ExtentId), Revoking>,
     /// Keys lent for jobs that other sessions run.
     lent: HashMap<JobId, Vec<Lent>>,
     /// Those of jobs that have ended, until they are revoked.
@@ -121,7 +121,7 @@ impl Core {
             refused_links: 0,
             door,
             keys: HashMap::default(),
-            revoking: Vec::new(),
+            revoking: BTreeMap::new(),
             lent: HashMap::default(),
             ending: Vec::new(),
             zeroing: VecDeque::new(),
@@ -259,13 +259,7 @@ impl Core {
         let mut inner = lock(&self.inner);
         inner.links.remove(&peer.0);
         inner.keys.retain(|_, key| key.peer.id() != peer);
-        let Inner { state, revoking, .. } = &mut *inner;
-        revoking.retain(|entry| {
-            if entry.peer == peer {
-                state.revoked(entry.session, entry.extent);
-            }
-            entry.peer != peer
-        });
+        inner.poll_revoking(|it| it.peer == peer);
         let Inner { lent, ending, .. } = &mut *inner;
         lent.values_mut().for_each(|keys| keys.retain(|(_, of)| of.id() != peer));
         ending.iter().filter(|(_, of, _)| *of == peer).for_each(|(.., revocation)| revocation.finish());
@@ -327,14 +321,7 @@ impl Core {
         let now = self.clock.now();
         let mut inner = lock(&self.inner);
         inner.door = door_figures(counts);
-        let Inner { state, revoking, .. } = &mut *inner;
-        revoking.retain(|entry| {
-            let complete = entry.revocation.is_complete();
-            if complete {
-                state.revoked(entry.session, entry.extent);
-            }
-            !complete
-        });
+        inner.poll_revoking(|it| it.revocations.iter().all(Revocation::is_complete));
         inner.poll_ending();
         let Inner { state, .. } = &mut *inner;
         for ended in state.tick(now) {
@@ -460,18 +447,35 @@ impl Inner {
     }
 
     fn revoke(&mut self, session: SessionId, extent: ExtentId) {
-        let Some(key) = self.keys.remove(&(session, extent)) else {
-            self.state.revoked(session, extent);
-            return;
-        };
-        match key.peer.revoke(key.key) {
-            Ok(revocation) if !revocation.is_complete() => {
-                self.revoking.push(Revoking { session, extent, peer: key.peer.id(), revocation });
-            }
-            // A refusal means that there is no such grant: the link has ended, and its keys with
-            // it.
-            Ok(_) | Err(_) => self.state.revoked(session, extent),
+        if let Some(key) = self.keys.remove(&(session, extent)) {
+            self.take_back(session, extent, &key);
         }
+        self.let_go(session, extent);
+    }
+
+    /// Takes back a key that the session had.
+    fn take_back(&mut self, session: SessionId, extent: ExtentId, key: &Key) {
+        // A refusal means that there is no such grant: the link has ended, and its keys with it.
+        if let Ok(revocation) = key.peer.revoke(key.key)
+            && !revocation.is_complete()
+        {
+            let none = || Revoking { peer: key.peer.id(), revocations: Vec::new() };
+            self.revoking.entry((session, extent)).or_insert_with(none).revocations.push(revocation);
+        }
+    }
+
+    /// Tells the state if no key of the session opens the extent any more.
+    fn let_go(&mut self, session: SessionId, extent: ExtentId) {
+        let name = (session, extent);
+        if !self.keys.contains_key(&name) && !self.revoking.contains_key(&name) {
+            self.state.revoked(session, extent);
+        }
+    }
+
+    /// Looks at keys that are being taken back, and whether they `are_gone`.
+    fn poll_revoking(&mut self, are_gone: impl Fn(&Revoking) -> bool) {
+        let gone: Vec<_> = self.revoking.extract_if(.., |_, revoking| are_gone(revoking)).collect();
+        gone.into_iter().for_each(|((session, extent), _)| self.let_go(session, extent));
     }
 
     /// Takes back what was lent for a job.
@@ -534,7 +538,8 @@ impl Inner {
                 Ok(key) => granted.push(GrantedExtent { extent, rights, key }),
                 Err(error) => {
                     for &(extent, _) in wanted.get(made..).unwrap_or_default() {
-                        self.state.grant_failed(session, extent);
+                        let kept = self.keys.get(&(session, extent)).map(|key| key.rights);
+                        self.state.grant_failed(session, extent, kept);
                     }
                     return Err(CallError { kind: error.kind(), message: error.to_string() });
                 }
@@ -552,17 +557,17 @@ impl Inner {
         rights: Rights,
         regions: &[Region],
     ) -> Result<AccessKey, forebay_fabric::Error> {
-        match self.keys.get(&(session, extent)) {
-            Some(known) if known.rights == rights => return Ok(known.key),
-            // The memory belongs to the same session: it need not let go before it gets more
-            // rights.
-            Some(known) => drop(known.peer.revoke(known.key)),
-            None => {}
+        if let Some(known) = self.keys.get(&(session, extent)).filter(|known| known.rights == rights) {
+            return Ok(known.key);
         }
         let missing = || forebay_fabric::Error::Invalid(format!("{extent} has no memory"));
         let region = regions.get(extent.0 as usize).ok_or_else(missing)?;
         let key = peer.grant(region, 0, region.length(), rights)?;
-        self.keys.insert((session, extent), Key { key, rights, peer: Arc::clone(peer) });
+        let made = Key { key, rights, peer: Arc::clone(peer) };
+        // The memory belongs to the same session: it need not let go before it gets more rights.
+        if let Some(before) = self.keys.insert((session, extent), made) {
+            self.take_back(session, extent, &before);
+        }
         Ok(key)
     }
 }
@@ -572,3 +577,6 @@ impl std::fmt::Debug for Core {
         f.debug_struct("Core").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

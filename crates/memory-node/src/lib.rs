@@ -25,6 +25,8 @@
 mod compaction;
 mod core;
 mod error;
+#[cfg(test)]
+mod fakes;
 mod gather;
 pub mod job;
 mod options;

@@ -413,9 +413,12 @@ impl State {
         self.advance(extent);
     }
 
-    /// A promised key could not be made.
-    pub fn grant_failed(&mut self, session: SessionId, extent: ExtentId) {
-        self.revoked(session, extent);
+    /// A promised key could not be made. An earlier one that the session keeps has the rights `kept`.
+    pub fn grant_failed(&mut self, session: SessionId, extent: ExtentId, kept: Option<Rights>) {
+        if let Some(rights) = kept {
+            return self.grant(session, extent, rights);
+        }
+        self.revoke(session, extent);
         if self.extents.place(extent) == Some(Place::Leased(session)) {
             self.retire(extent);
         }

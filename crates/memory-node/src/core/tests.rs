@@ -1,0 +1,137 @@
+//! Keys that cannot be made, or are let go late: no extent is somebody else's while a key to it is valid.
+
+use super::*;
+use crate::Options;
+use crate::fakes::{FakeListener, FakePeer};
+use forebay_env::ManualClock;
+use forebay_proto::calls::*;
+use forebay_proto::replies::{SessionOpened, ShardAcquired, StoreOpened};
+use forebay_proto::{Blob, Epoch, PROTOCOL_VERSION, Purpose, ShardId, ShardKey, StoreId, Text};
+
+/// A node of 16 extents with an owner of a shard, which has adopted two.
+struct World {
+    core: Core,
+    fake: Arc<FakePeer>,
+    peer: Arc<dyn Peer>,
+    session: SessionId,
+    shard: ShardKey,
+    epoch: Epoch,
+    extents: Vec<ExtentId>,
+}
+
+impl World {
+    fn new() -> Self {
+        let listener = FakeListener::default();
+        let options = Options { extent_bytes: Some(64 << 10), ..Options::with_memory(1 << 20) };
+        let settings = options.settings(listener.identity()).unwrap();
+        let clock = Arc::new(ManualClock::new());
+        let core = Core::new(&listener, settings, &TenantsOptions::default(), clock, false).unwrap();
+        let fake = FakePeer::new(1);
+        let peer: Arc<dyn Peer> = fake.clone();
+        core.link_opened(&peer, &Identity::anonymous()).unwrap();
+        let shard = ShardKey { store: StoreId(0), shard: ShardId(0) };
+        let (session, epoch, extents) = (SessionId(0), Epoch(0), Vec::new());
+        let mut world = Self { core, fake, peer, session, shard, epoch, extents };
+        let none = || Text::new("").unwrap();
+        let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: none(), name: none(), capabilities: 0 };
+        world.session = world.reply::<SessionOpened>(open).session;
+        let session = world.session;
+        let create = CreateStore { session, name: Text::new("db").unwrap(), config: Blob::default() };
+        world.shard.store = world.reply::<StoreOpened>(create).store;
+        let acquire = AcquireShard { session, shard: world.shard, takeover: false };
+        world.epoch = world.reply::<ShardAcquired>(acquire).epoch;
+        let leased: ExtentsGranted = world.reply(LeaseExtents { session, count: 2, purpose: Purpose::Flush });
+        world.extents = leased.extents.iter().map(|granted| granted.extent).collect();
+        let extents = world.extents.clone();
+        world.reply::<Done>(AdoptExtents { session, shard: world.shard, epoch: world.epoch, extents });
+        world
+    }
+
+    fn call(&self, request: impl Into<Request>) -> Result<Vec<u8>, CallError> {
+        match self.core.call(&self.peer, request.into())? {
+            Called::Reply(bytes) => Ok(bytes),
+            Called::Job(_) => panic!("a job"),
+        }
+    }
+
+    fn reply<M: Message>(&self, request: impl Into<Request>) -> M {
+        let reply = self.call(request).unwrap_or_else(|error| panic!("{}", error.message));
+        M::decode(&reply).unwrap()
+    }
+
+    fn map(&self, write: bool) -> Result<Vec<u8>, CallError> {
+        self.call(MapExtents { session: self.session, shard: self.shard, write, extents: self.extents.clone() })
+    }
+
+    /// Maps the extents for reading, and lets go of the keys to write.
+    fn map_for_reading(&self) {
+        assert!(self.map(false).is_ok());
+        (0..2).for_each(|_| self.fake.let_go());
+        self.tick();
+    }
+
+    fn release(&self, at: usize) {
+        let extents = vec![self.extents[at]];
+        let (session, shard, epoch) = (self.session, self.shard, self.epoch);
+        self.reply::<Done>(ReleaseExtents { session, shard, epoch, extents });
+    }
+
+    fn tick(&self) {
+        self.core.tick(AdmissionCounts::default());
+    }
+
+    /// Extents that are zeroed now.
+    fn zeroed(&self) -> u64 {
+        let free = || self.core.statistics().free_extents;
+        let before = free();
+        while self.core.zero_slice() {}
+        free() - before
+    }
+}
+
+#[test]
+fn a_grant_that_fails_forgets_no_key_that_is_valid() {
+    let world = World::new();
+    world.map_for_reading();
+    world.fake.is_full.store(true, Ordering::Relaxed);
+    assert!(world.map(true).is_err());
+    // The keys to read are as they were, and nobody has taken them back.
+    assert_eq!(lock(&world.fake.revoked).len(), 0);
+    assert!(world.map(false).is_ok());
+    for at in [1, 0] {
+        world.release(at);
+        world.tick();
+        assert_eq!((world.zeroed(), lock(&world.fake.revoked).len()), (0, 1), "{at}");
+        world.fake.let_go();
+        world.tick();
+        assert_eq!(world.zeroed(), 1, "{at}");
+    }
+    assert!(!world.core.is_revoking());
+}
+
+#[test]
+fn what_was_leased_but_got_no_key_comes_back() {
+    let world = World::new();
+    let free = world.core.statistics().free_extents;
+    world.fake.is_full.store(true, Ordering::Relaxed);
+    let lease = LeaseExtents { session: world.session, count: 3, purpose: Purpose::Flush };
+    assert!(world.call(lease).is_err());
+    assert_eq!((world.zeroed(), world.core.statistics().free_extents), (3, free));
+}
+
+#[test]
+fn a_key_with_other_rights_does_not_hide_the_one_before() {
+    let world = World::new();
+    world.map_for_reading();
+    assert!(world.map(true).is_ok());
+    world.release(0);
+    assert_eq!(lock(&world.fake.revoked).len(), 3, "two to read, and the one to write the extent");
+    // The key to write is let go before the one to read.
+    lock(&world.fake.revoked).pop().unwrap().1.finish();
+    world.tick();
+    assert_eq!(world.zeroed(), 0);
+    (0..2).for_each(|_| world.fake.let_go());
+    world.tick();
+    assert_eq!(world.zeroed(), 1);
+    assert!(!world.core.is_revoking());
+}

@@ -1,0 +1,195 @@
+//! A peer and a listener that do as a test tells them.
+
+use forebay_base::{Writer, envelope_checksum};
+use forebay_env::sync::lock;
+use forebay_fabric::admission::Origin;
+use forebay_fabric::{
+    AccessKey, Backing, Capabilities, EndpointId, Error, Event, Listener, NodeIdentity, Peer, PeerId, Place, Pull,
+    Region, RemoteAddress, Revocation, Rights, rpc,
+};
+use forebay_proto::Procedure;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub(crate) const ENDPOINT: EndpointId = EndpointId(1);
+
+/// A peer that keeps what it is told, and answers nothing.
+#[derive(Debug)]
+pub(crate) struct FakePeer {
+    id: u64,
+    next_key: AtomicU32,
+    /// Grants fail.
+    pub is_full: AtomicBool,
+    /// Keys that are being revoked, until [`FakePeer::let_go`].
+    pub revoked: Mutex<Vec<(AccessKey, Revocation)>>,
+    /// Pulls that have begun and were not dropped.
+    pub pulls: Arc<AtomicUsize>,
+    /// How often one was asked for what it gave.
+    pub polls: Arc<AtomicUsize>,
+    /// Replies, each with its request's number and its status.
+    pub replies: Mutex<Vec<(u64, u8)>>,
+    pub is_closed: AtomicBool,
+    /// Called at each reply.
+    pub replied: fn(&Self),
+}
+
+impl FakePeer {
+    pub fn new(id: u64) -> Arc<Self> {
+        Arc::new(Self::that(id, |_| ()))
+    }
+
+    pub fn that(id: u64, replied: fn(&Self)) -> Self {
+        Self {
+            id,
+            next_key: AtomicU32::new(1),
+            is_full: AtomicBool::new(false),
+            revoked: Mutex::default(),
+            pulls: Arc::default(),
+            polls: Arc::default(),
+            replies: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            replied,
+        }
+    }
+
+    /// Lets go of the key that was revoked first.
+    pub fn let_go(&self) {
+        lock(&self.revoked).remove(0).1.finish();
+    }
+}
+
+/// A pull that never comes to an end.
+#[derive(Debug)]
+struct Endless {
+    pulls: Arc<AtomicUsize>,
+    polls: Arc<AtomicUsize>,
+}
+
+impl Pull for Endless {
+    fn poll(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.pulls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Peer for FakePeer {
+    fn id(&self) -> PeerId {
+        PeerId(self.id)
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::here()
+    }
+
+    fn grant(&self, _: &Region, _: u64, _: u64, _: Rights) -> Result<AccessKey, Error> {
+        match self.is_full.load(Ordering::Relaxed) {
+            true => Err(Error::Invalid("no more grants".into())),
+            false => Ok(AccessKey::new(self.next_key.fetch_add(1, Ordering::Relaxed), 1)),
+        }
+    }
+
+    fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
+        let revocation = Revocation::pending();
+        lock(&self.revoked).push((key, revocation.clone()));
+        Ok(revocation)
+    }
+
+    fn read(&self, _: EndpointId, _: RemoteAddress, _: &mut [u8]) -> Result<(), Error> {
+        unreachable!("the node waits for a client")
+    }
+
+    fn write(&self, _: EndpointId, _: RemoteAddress, bytes: &[u8], _: Option<u32>) -> Result<(), Error> {
+        let number = bytes.get(8..16).and_then(|number| number.try_into().ok()).map_or(0, u64::from_le_bytes);
+        lock(&self.replies).push((number, bytes.get(16).copied().unwrap_or(u8::MAX)));
+        (self.replied)(self);
+        Ok(())
+    }
+
+    fn pull(&self, _: EndpointId, _: RemoteAddress, _: usize) -> Result<Box<dyn Pull>, Error> {
+        self.pulls.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Endless { pulls: Arc::clone(&self.pulls), polls: Arc::clone(&self.polls) }))
+    }
+
+    fn send(&self, _: EndpointId, _: &[u8]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.is_closed.load(Ordering::Relaxed)
+    }
+
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A listener to which things happen as a test says.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct FakeListener(Arc<Mutex<VecDeque<Event>>>);
+
+impl FakeListener {
+    pub fn joined(&self, peer: &Arc<FakePeer>) {
+        let peer = Arc::clone(peer);
+        lock(&self.0).push_back(Event::Joined(peer));
+    }
+
+    /// A request comes, with arguments inside or of that length elsewhere.
+    pub fn request(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Result<&[u8], u32>) {
+        let mut body = Vec::new();
+        body.put_u8(2);
+        body.put_u8(if arguments.is_ok() { 0 } else { 2 });
+        body.put_u16(procedure as u16);
+        body.put_u64(number);
+        rpc::put_key(&mut body, AccessKey::new(0, 0));
+        body.put_u64(0);
+        body.put_u32(4096);
+        body.put_u32(0);
+        match arguments {
+            Ok(bytes) => body.extend_from_slice(bytes),
+            Err(length) => {
+                rpc::put_key(&mut body, AccessKey::new(0, 0));
+                body.put_u64(0);
+                body.put_u32(length);
+                body.put_u32(0);
+            }
+        }
+        let bytes = [&envelope_checksum(&body).to_le_bytes()[..], &body].concat();
+        let peer = Arc::clone(peer);
+        lock(&self.0).push_back(Event::Message { peer, endpoint: ENDPOINT, bytes, place: Place::default() });
+    }
+
+    /// Whether everything that happened was noticed.
+    pub fn is_idle(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+}
+
+impl Listener for FakeListener {
+    fn address(&self) -> String {
+        "fake".into()
+    }
+
+    fn identity(&self) -> NodeIdentity {
+        NodeIdentity { node: 1, incarnation: 1 }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        unreachable!("the node asks for none")
+    }
+
+    fn allocate(&self, length: usize) -> Result<Region, Error> {
+        Region::allocate(length, Backing::Private)
+    }
+
+    fn next(&mut self, _: Duration) -> Result<Option<Event>, Error> {
+        Ok(lock(&self.0).pop_front())
+    }
+}
