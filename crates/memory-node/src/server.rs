@@ -19,6 +19,7 @@ use forebay_fabric::{EndpointId, Event, Listener, NodeIdentity, Peer, PeerId, Pl
 use forebay_offload::Term;
 use forebay_proto::replies::{DoorFigures, Statistics, TenantFigures};
 use forebay_proto::{Procedure, Request};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,6 +36,8 @@ const MOST_EVENTS: u32 = 16;
 const MOST_WAITING: u32 = 256;
 /// Calls of a link that are refused, because too many wait, before the link is closed.
 const MOST_CROWDING: u32 = 64;
+/// Arguments on their way that a step looks at, in turns: how many there are must not hold up the others.
+const MOST_POLLED: usize = 64;
 /// Steps before time is looked at.
 const STEPS_PER_TICK: u32 = 64;
 /// What a call costs at least, and one that is refused before its turn, nanoseconds.
@@ -67,7 +70,7 @@ struct LinkState {
     tenant: TenantId,
     /// Messages that were no requests.
     malformed: u32,
-    /// Calls that wait.
+    /// Calls that are not served yet.
     waiting: u32,
     /// Calls refused because too many wait, since one was served.
     crowding: u32,
@@ -88,7 +91,7 @@ pub struct MemoryNode {
     links: HashMap<u64, LinkState>,
     control: Turns<Call>,
     calls: Turns<Call>,
-    pulling: Vec<Pulling>,
+    pulling: VecDeque<Pulling>,
     /// Something was served in the last step, so more may be.
     is_serving: bool,
     since_tick: u32,
@@ -129,7 +132,7 @@ impl MemoryNode {
             links: HashMap::default(),
             control: Turns::default(),
             calls: Turns::default(),
-            pulling: Vec::new(),
+            pulling: VecDeque::new(),
             is_serving: false,
             since_tick: 0,
             cpu: ThreadTime::default(),
@@ -279,13 +282,14 @@ impl MemoryNode {
 
     /// A link ended: nothing of it waits any more.
     fn forget(&mut self, peer: PeerId) {
-        self.pulling.retain(|pulling| pulling.caller.peer.id() != peer);
         if let Some(LinkState { tenant, .. }) = self.links.remove(&peer.0) {
             let turn = Turn { party: tenant, link: peer.0 };
-            let mut waited = self.control.forget(turn);
-            waited.append(&mut self.calls.forget(turn));
-            for call in waited.iter().filter(|call| call.pulled.is_none()) {
-                self.core.with_state(|state| state.call_taken(call.caller.waiting.tenant));
+            let is_gone = |pulling: &Pulling| pulling.caller.peer.id() == peer;
+            let (gone, left): (VecDeque<_>, _) = std::mem::take(&mut self.pulling).into_iter().partition(is_gone);
+            self.pulling = left;
+            let waited = self.control.forget(turn).into_iter().chain(self.calls.forget(turn)).map(|call| call.caller);
+            for caller in gone.into_iter().map(|pulling| pulling.caller).chain(waited) {
+                self.core.with_state(|state| state.call_taken(caller.waiting.tenant));
             }
             self.workers.link_ended(turn);
         }
@@ -371,17 +375,13 @@ impl MemoryNode {
         let bytes = caller.request.argument_bytes() as u64;
         let (arguments, kept) = match (pulled, caller.request.inline_arguments()) {
             (Some((arguments, kept)), _) => (arguments, Some(kept)),
-            (None, Some(arguments)) => {
-                let arguments = arguments.to_vec();
-                self.call_taken(&mut caller);
-                (arguments, None)
-            }
+            (None, Some(arguments)) => (arguments.to_vec(), None),
             (None, None) => {
-                self.call_taken(&mut caller);
                 self.pull(caller, bytes);
                 return 0;
             }
         };
+        self.call_taken(&mut caller);
         let procedure = Procedure::from_number(caller.request.procedure);
         let called = procedure
             .ok_or_else(|| CallError {
@@ -429,48 +429,63 @@ impl MemoryNode {
         self.core.with_state(|state| state.call_taken(caller.waiting.tenant));
     }
 
-    /// Begins to pull a call's arguments.
-    fn pull(&mut self, caller: Caller, bytes: u64) {
-        let pulled = match self.core.keep_arguments(caller.waiting.tenant, bytes) {
-            Ok(kept) => caller.request.pull_arguments(&*caller.peer, caller.endpoint).map(|pull| (pull, kept)),
-            Err(error) => return refuse(&self.core, &caller, &error),
+    /// A call fails because of its arguments, before it is looked at.
+    fn refuse(&mut self, mut caller: Caller, error: &CallError) {
+        self.call_taken(&mut caller);
+        refuse(&self.core, &caller, error);
+    }
+
+    /// Begins to pull a call's arguments. It waits on, but takes up none of its sender's room: what it asks for has to
+    /// come through there.
+    fn pull(&mut self, mut caller: Caller, bytes: u64) {
+        caller.place = Place::default();
+        let kept = match self.core.keep_arguments(caller.waiting.tenant, bytes) {
+            Ok(kept) => kept,
+            Err(error) => return self.refuse(caller, &error),
         };
-        match pulled {
-            Ok((Some(arguments), kept)) => {
+        match caller.request.pull_arguments(&*caller.peer, caller.endpoint) {
+            Ok(Some(arguments)) => {
                 let since = self.core.now();
-                self.pulling.push(Pulling { caller, arguments, kept, since });
-                self.poll_pulled();
+                self.poll(Pulling { caller, arguments, kept, since });
             }
-            Ok((None, _)) => {}
-            Err(error) => refuse(&self.core, &caller, &pull_failed(&error)),
+            Ok(None) => self.call_taken(&mut caller),
+            Err(error) => self.refuse(caller, &pull_failed(&error)),
         }
     }
 
-    /// Takes in the arguments that have come. A link that does not let them be pulled within a lease is closed: it
-    /// must not hold memory for good.
+    /// Takes in arguments that have come.
     fn poll_pulled(&mut self) -> bool {
-        let (now, lease) = (self.core.now(), self.core.lease());
         let mut worked = false;
-        for mut pulling in std::mem::take(&mut self.pulling) {
-            match pulling.arguments.poll() {
-                Some(Ok(arguments)) => {
-                    let Pulling { caller, kept, .. } = pulling;
-                    let (turn, weight) = (caller.turn(), caller.waiting.weight);
-                    self.calls.push(turn, weight, Call { caller, pulled: Some((arguments, kept)) });
-                    worked = true;
-                }
-                Some(Err(error)) => {
-                    refuse(&self.core, &pulling.caller, &pull_failed(&error));
-                    worked = true;
-                }
-                None if now.saturating_sub(pulling.since) > lease => {
-                    self.core.close_link(&*pulling.caller.peer, "its arguments cannot be pulled");
-                    worked = true;
-                }
-                None => self.pulling.push(pulling),
+        for _ in 0..self.pulling.len().min(MOST_POLLED) {
+            if let Some(pulling) = self.pulling.pop_front() {
+                worked |= self.poll(pulling);
             }
         }
         worked
+    }
+
+    /// Takes in arguments if they have come; false if they have not. A link that does not let them be pulled within a
+    /// lease is closed: it must not hold memory for good.
+    fn poll(&mut self, mut pulling: Pulling) -> bool {
+        match pulling.arguments.poll() {
+            Some(Ok(arguments)) => {
+                let Pulling { caller, kept, .. } = pulling;
+                let (turn, weight) = (caller.turn(), caller.waiting.weight);
+                self.calls.push(turn, weight, Call { caller, pulled: Some((arguments, kept)) });
+            }
+            Some(Err(error)) => self.refuse(pulling.caller, &pull_failed(&error)),
+            None if self.core.now().saturating_sub(pulling.since) > self.core.lease() => {
+                let peer = Arc::clone(&pulling.caller.peer);
+                self.pulling.push_back(pulling);
+                self.core.close_link(&*peer, "its arguments cannot be pulled");
+                self.forget(peer.id());
+            }
+            None => {
+                self.pulling.push_back(pulling);
+                return false;
+            }
+        }
+        true
     }
 
     /// Closes the links that have not taken their replies for a lease.
@@ -615,3 +630,6 @@ impl Drop for Handle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
