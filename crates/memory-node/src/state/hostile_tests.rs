@@ -267,9 +267,9 @@ impl Arena {
                 length: 4096,
             })
             .collect();
-        let pending = self.state.outputs.settled(|_, _| true);
-        if let Some((_, range)) = pending.first() {
-            ranges.push(*range);
+        let shards = self.state.directory.iter().map(|(shard, _)| shard);
+        if let Some(range) = shards.flat_map(|shard| self.state.outputs.settled_of_shard(shard)).next() {
+            ranges.push(range);
         }
         ranges
     }

@@ -580,7 +580,7 @@ impl State {
         }
         self.jobs.fence(|job| job.shard == shard);
         self.end_tickets(|of, _| of == shard);
-        for (shard, range) in self.outputs.settled(|of, _| of == shard) {
+        for range in self.outputs.settled_of_shard(shard) {
             self.free_range(shard, range);
         }
     }
@@ -602,7 +602,7 @@ impl State {
         self.end_tickets(|_, owner| owner == session);
         self.end_attempts_of(session);
         self.desks.left(self.last_tick, tenant, session);
-        for (shard, range) in self.outputs.settled(|_, of| of == session) {
+        for (shard, range) in self.outputs.settled_of_session(session) {
             self.free_range(shard, range);
         }
         for key in self.directory.owned_by(session) {

@@ -6,7 +6,7 @@
 //! its job runs, because the job may still write it.
 
 use forebay_proto::{ExtentId, ExtentRange, RangeAllocator, SessionId, ShardKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of a job, unique within a node's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,12 +21,30 @@ struct Pending {
     job: Option<JobId>,
 }
 
+/// Whose end decides about a pending range: the job's while that writes it, then the session's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Maker {
+    Job(JobId),
+    Session(SessionId),
+}
+
+impl Pending {
+    fn maker(&self) -> Maker {
+        self.job.map_or(Maker::Session(self.session), Maker::Job)
+    }
+}
+
+/// Where a range begins.
+type Start = (ExtentId, u64);
+
 /// Outputs of all shards' jobs.
 #[derive(Debug)]
 pub struct Outputs {
     extent_bytes: u64,
     shards: BTreeMap<ShardKey, Shard>,
-    pending: BTreeMap<(ExtentId, u64), (ShardKey, Pending)>,
+    pending: BTreeMap<Start, (ShardKey, Pending)>,
+    /// The same by whose they are: what others have pending costs nobody time.
+    made: BTreeSet<(Maker, Start)>,
     total: OutputBytes,
 }
 
@@ -49,7 +67,8 @@ pub struct OutputBytes {
 impl Outputs {
     /// No outputs.
     pub fn new(extent_bytes: u64) -> Self {
-        Self { extent_bytes, shards: BTreeMap::new(), pending: BTreeMap::new(), total: OutputBytes::default() }
+        let (shards, pending, made) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { extent_bytes, shards, pending, made, total: OutputBytes::default() }
     }
 
     /// Length of the longest possible range in bytes.
@@ -82,7 +101,9 @@ impl Outputs {
     pub fn allocate(&mut self, shard: ShardKey, session: SessionId, job: JobId, length: u64) -> Option<ExtentRange> {
         let outputs = self.shards.get_mut(&shard)?;
         let range = outputs.ranges.allocate(length)?;
-        self.pending.insert((range.extent, range.offset), (shard, Pending { range, session, job: Some(job) }));
+        let start = (range.extent, range.offset);
+        self.pending.insert(start, (shard, Pending { range, session, job: Some(job) }));
+        self.made.insert((Maker::Job(job), start));
         for bytes in [&mut outputs.bytes, &mut self.total] {
             bytes.all += range.length;
             bytes.pending += range.length;
@@ -130,7 +151,9 @@ impl Outputs {
 
     /// Passes an output to the shard.
     pub fn adopt(&mut self, range: ExtentRange) {
-        if let Some((shard, _)) = self.pending.remove(&(range.extent, range.offset)) {
+        let start = (range.extent, range.offset);
+        if let Some((shard, pending)) = self.pending.remove(&start) {
+            self.made.remove(&(pending.maker(), start));
             self.total.pending -= range.length;
             if let Some(outputs) = self.shards.get_mut(&shard) {
                 outputs.bytes.pending -= range.length;
@@ -140,24 +163,49 @@ impl Outputs {
 
     /// Ends a job: nobody writes its outputs any more.
     pub fn settle(&mut self, job: JobId) {
-        for (_, pending) in self.pending.values_mut() {
-            if pending.job == Some(job) {
+        let written: Vec<Start> = self.starts_of(Maker::Job(job)).collect();
+        for start in written {
+            self.made.remove(&(Maker::Job(job), start));
+            if let Some((_, pending)) = self.pending.get_mut(&start) {
                 pending.job = None;
+                self.made.insert((pending.maker(), start));
             }
         }
     }
 
-    /// Pending ranges that `chosen` (shard, session) selects and that nobody writes.
-    pub fn settled(&self, chosen: impl Fn(ShardKey, SessionId) -> bool) -> Vec<(ShardKey, ExtentRange)> {
-        let settled =
-            |(shard, pending): &&(ShardKey, Pending)| pending.job.is_none() && chosen(*shard, pending.session);
-        self.pending.values().filter(settled).map(|(shard, pending)| (*shard, pending.range)).collect()
+    fn starts_of(&self, maker: Maker) -> impl Iterator<Item = Start> + '_ {
+        let (first, last) = ((ExtentId(0), 0), (ExtentId(u32::MAX), u64::MAX));
+        let starts = self.made.range((maker, first)..=(maker, last)).map(|&(_, start)| start);
+        #[cfg(test)]
+        let starts = starts.inspect(|_| tests::VISITED.set(tests::VISITED.get() + 1));
+        starts
+    }
+
+    fn of(&self, maker: Maker) -> Vec<(ShardKey, ExtentRange)> {
+        let found = self.starts_of(maker).filter_map(|start| self.pending.get(&start));
+        found.map(|(shard, pending)| (*shard, pending.range)).collect()
+    }
+
+    /// Pending ranges of the session that nobody writes.
+    pub fn settled_of_session(&self, session: SessionId) -> Vec<(ShardKey, ExtentRange)> {
+        self.of(Maker::Session(session))
+    }
+
+    /// Pending ranges of the shard that nobody writes.
+    pub fn settled_of_shard(&self, shard: ShardKey) -> Vec<ExtentRange> {
+        let settled = |(_, pending): &&(ShardKey, Pending)| pending.job.is_none();
+        let pending = self.extents_of(shard).into_iter().flat_map(|extent| self.pending.range(within(extent)));
+        pending.map(|(_, pending)| pending).filter(settled).map(|(_, pending)| pending.range).collect()
+    }
+
+    /// Extents in which only the shard has outputs.
+    fn extents_of(&self, shard: ShardKey) -> Vec<ExtentId> {
+        self.shards.get(&shard).map(|outputs| outputs.ranges.extents().collect()).unwrap_or_default()
     }
 
     /// Pending ranges that `job` writes.
     pub fn of_job(&self, job: JobId) -> Vec<(ShardKey, ExtentRange)> {
-        let mine = |(_, pending): &&(ShardKey, Pending)| pending.job == Some(job);
-        self.pending.values().filter(mine).map(|(shard, pending)| (*shard, pending.range)).collect()
+        self.of(Maker::Job(job))
     }
 
     /// Frees an output. Returns its extent if nothing is left in it (the extent has then left), and `None` when there
@@ -177,10 +225,74 @@ impl Outputs {
 
     /// Forgets all of a shard's outputs. Returns how many there were.
     pub fn forget(&mut self, shard: ShardKey) -> u64 {
-        self.pending.retain(|_, (of, _)| *of != shard);
+        for extent in self.extents_of(shard) {
+            for (start, (_, pending)) in self.pending.extract_if(within(extent), |_, _| true) {
+                self.made.remove(&(pending.maker(), start));
+            }
+        }
         let Some(outputs) = self.shards.remove(&shard) else { return 0 };
         self.total.all -= outputs.bytes.all;
         self.total.pending -= outputs.bytes.pending;
         outputs.ranges.statistics().ranges
+    }
+}
+
+/// All that begins in the extent.
+fn within(extent: ExtentId) -> std::ops::RangeInclusive<Start> {
+    (extent, 0)..=(extent, u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_proto::{ShardId, StoreId};
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Pending ranges that were looked at because of whose they are.
+        pub(super) static VISITED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn shard(store: u64) -> ShardKey {
+        ShardKey { store: StoreId(store), shard: ShardId(0) }
+    }
+
+    #[test]
+    fn the_end_of_a_job_or_session_looks_at_nothing_of_others() {
+        const PENDING: usize = 100_000;
+        let mut outputs = Outputs::new(PENDING as u64 * 4096);
+        outputs.add_extent(shard(1), ExtentId(0));
+        outputs.add_extent(shard(2), ExtentId(1));
+        for _ in 0..PENDING {
+            outputs.allocate(shard(1), SessionId(1), JobId(1), 1).unwrap();
+        }
+        let visited = |look: &mut dyn FnMut()| {
+            VISITED.set(0);
+            look();
+            VISITED.get()
+        };
+        let none = visited(&mut || {
+            assert_eq!(outputs.of_job(JobId(2)), []);
+            outputs.settle(JobId(2));
+            assert_eq!(outputs.settled_of_session(SessionId(2)), []);
+            assert_eq!(outputs.settled_of_session(SessionId(1)), [], "the job still writes");
+        });
+        assert_eq!(none, 0);
+        let range = outputs.allocate(shard(2), SessionId(2), JobId(2), 1).unwrap();
+        let own = visited(&mut || {
+            assert_eq!(outputs.of_job(JobId(2)), [(shard(2), range)]);
+            outputs.settle(JobId(2));
+            assert_eq!(outputs.of_job(JobId(2)), []);
+            assert_eq!(outputs.settled_of_session(SessionId(2)), [(shard(2), range)]);
+            assert_eq!(outputs.settled_of_shard(shard(2)), [range]);
+        });
+        assert_eq!(own, 3);
+        // Whatever becomes of them, nothing is left behind.
+        outputs.adopt(range);
+        assert_eq!(outputs.made.len(), PENDING);
+        outputs.settle(JobId(1));
+        assert_eq!(outputs.settled_of_shard(shard(1)).len(), PENDING);
+        assert_eq!(outputs.forget(shard(1)), PENDING as u64);
+        assert_eq!((outputs.pending.len(), outputs.made.len()), (0, 0));
     }
 }
