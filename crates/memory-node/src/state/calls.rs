@@ -51,15 +51,15 @@ impl State {
         match request {
             Request::OpenSession(_) => Err(Refusal::SecondSession),
             Request::Renew(call) => {
-                self.sessions.announce(call.session, call.reading_epoch);
-                self.readers_passed(tenant);
+                let passed = self.sessions.announce(call.session, call.reading_epoch);
+                self.readers_passed(tenant, passed);
                 let lease_ms = self.lease_ms();
                 Ok(reply(&Renewed { lease_ms, reading_epoch: self.reading_epoch(tenant) }))
             }
             Request::PassReaders(call) => {
-                self.sessions.announce(call.session, call.reading_epoch);
+                let passed = self.sessions.announce(call.session, call.reading_epoch);
                 let ended_epoch = self.next_reading_epoch(tenant);
-                self.readers_passed(tenant);
+                self.readers_passed(tenant, passed);
                 let oldest_epoch = self.oldest_reading_epoch(tenant);
                 let reading_epoch = self.reading_epoch(tenant);
                 Ok(reply(&ReadersPassed { ended_epoch, oldest_epoch, reading_epoch }))
@@ -417,7 +417,7 @@ impl State {
     }
 
     fn is_retired(&self, tenant: TenantId, range: ExtentRange) -> bool {
-        self.tenants.get(tenant).is_some_and(|tenant| tenant.retired.contains_key(&range))
+        self.tenants.get(tenant).is_some_and(|tenant| tenant.retired.contains(range))
     }
 }
 

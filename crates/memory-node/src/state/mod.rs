@@ -32,6 +32,7 @@ mod outputs;
 mod pool;
 mod refusal;
 mod resources;
+mod retired;
 mod scheduling;
 mod sessions;
 pub mod tenants;
@@ -61,8 +62,10 @@ use forebay_offload::{Policy, Term};
 use forebay_proto::replies::{Statistics, TenantFigures};
 use forebay_proto::{Epoch, ExtentId, ExtentRange, Purpose, SessionId, ShardKey, StoreId, Text};
 use outputs::Outputs;
+use retired::RetiredRange;
 use sessions::Sessions;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use tenants::{Tenant, Tenants};
 use ticket::Tickets;
 
@@ -408,6 +411,10 @@ impl State {
             let gone = before - found.holders.len();
             if let Some(tenant) = found.tenant() {
                 self.tenants.give(tenant, Resource::Keys, gone as u64);
+                if gone > 0 {
+                    let unread = self.tenants.get(tenant).map(|tenant| tenant.retired.of_extent(extent));
+                    self.free_unread(tenant, unread.unwrap_or_default());
+                }
             }
         }
         self.advance(extent);
@@ -508,7 +515,7 @@ impl State {
         if !self.is_read(range.extent, epoch) {
             self.free_range(shard, range);
         } else if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.retired.insert(range, (epoch, shard));
+            tenant.retired.insert((range, epoch, shard));
         }
     }
 
@@ -518,22 +525,27 @@ impl State {
         holders.iter().any(|holder| self.sessions.may_read(holder.session, epoch))
     }
 
-    /// Readers of the tenant have passed, perhaps: frees what nobody reads any more.
-    fn readers_passed(&mut self, tenant: TenantId) {
-        let retired = self.tenants.get_mut(tenant).map(|tenant| std::mem::take(&mut tenant.retired));
-        let mut left = BTreeMap::new();
-        for (range, (epoch, shard)) in retired.unwrap_or_default() {
-            if self.is_read(range.extent, epoch) {
-                left.insert(range, (epoch, shard));
-            } else {
-                self.free_range(shard, range);
-            }
+    /// A session of the tenant has passed these reading epochs: frees what nobody reads any more. Only what was freed
+    /// in them is looked at, so that who passes nothing costs nothing.
+    fn readers_passed(&mut self, tenant: TenantId, epochs: Range<u64>) {
+        if epochs.is_empty() {
+            return;
         }
-        if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.retired.append(&mut left);
-        }
+        let passed = self.tenants.get(tenant).map(|tenant| tenant.retired.of_epochs(epochs));
+        self.free_unread(tenant, passed.unwrap_or_default());
         for extent in self.extents.recycling(tenant) {
             self.advance(extent);
+        }
+    }
+
+    fn free_unread(&mut self, tenant: TenantId, retired: Vec<RetiredRange>) {
+        for (range, epoch, shard) in retired {
+            if !self.is_read(range.extent, epoch) {
+                if let Some(tenant) = self.tenants.get_mut(tenant) {
+                    tenant.retired.remove(range);
+                }
+                self.free_range(shard, range);
+            }
         }
     }
 
@@ -587,7 +599,7 @@ impl State {
 
     fn end_session(&mut self, session: SessionId, end: End) -> Option<EndedSession> {
         let ended = self.sessions.remove(session)?;
-        let tenant = ended.tenant;
+        let (tenant, passed) = (ended.tenant, ended.reads());
         self.tenants.give(tenant, Resource::Sessions, 1);
         for extent in self.extents.select(|found| found.holders.iter().any(|holder| holder.session == session)) {
             match end {
@@ -613,7 +625,7 @@ impl State {
         for store in self.directory.private_to(session) {
             self.remove_store(store);
         }
-        self.readers_passed(tenant);
+        self.readers_passed(tenant, passed);
         Some(EndedSession { session, name: ended.name, tenant })
     }
 
@@ -625,7 +637,7 @@ impl State {
         self.tenants.give(owner, Resource::Stores, 1);
         self.tenants.give(owner, Resource::Shards, count as u64);
         if let Some(tenant) = self.tenants.get_mut(owner) {
-            tenant.retired.retain(|_, (_, shard)| shard.store != store);
+            tenant.retired.forget(store);
         }
         for shard in shards {
             let ranges = self.outputs.forget(shard);

@@ -6,6 +6,7 @@ use forebay_env::HashMap;
 use forebay_env::Nanos;
 use forebay_proto::{SessionId, StoreId, Text};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Maximum number of sessions of a node.
 pub const MAX_SESSIONS: usize = 1024;
@@ -35,6 +36,13 @@ pub struct Session {
     opened: BTreeSet<StoreId>,
     /// Of which database it is, if it has told.
     declared: Option<Declared>,
+}
+
+impl Session {
+    /// Epochs in which it may read what was freed.
+    pub fn reads(&self) -> Range<u64> {
+        self.reading_epoch..u64::MAX
+    }
 }
 
 /// All sessions of a node.
@@ -90,11 +98,10 @@ impl Sessions {
         }
     }
 
-    /// Sets the epoch in which the session's oldest read began.
-    pub fn announce(&mut self, id: SessionId, reading_epoch: u64) {
-        if let Some(session) = self.all.get_mut(&id) {
-            session.reading_epoch = reading_epoch;
-        }
+    /// Sets the epoch in which the session's oldest read began. Returns those that it has passed by that.
+    pub fn announce(&mut self, id: SessionId, reading_epoch: u64) -> Range<u64> {
+        let session = self.all.get_mut(&id);
+        session.map_or(0..0, |session| std::mem::replace(&mut session.reading_epoch, reading_epoch)..reading_epoch)
     }
 
     /// Whether the session may still read what was freed in `epoch`.

@@ -12,9 +12,10 @@
 
 use super::refusal::Refusal;
 use super::resources::{Amounts, Resource, TenantId};
+use super::retired::Retired;
 use crate::tenants::{Identity, Limits, MAX_TENANTS, TenantRights, TenantsOptions};
 use forebay_env::HashMap;
-use forebay_proto::{ExtentRange, ShardKey, Text};
+use forebay_proto::Text;
 use std::collections::BTreeMap;
 
 /// Most bytes of arguments and results that are kept for a tenant at a time: two of the longest arguments.
@@ -70,8 +71,8 @@ pub struct Tenant {
     pub figures: Figures,
     /// Counts what its sessions freed.
     pub reading_epoch: u64,
-    /// Outputs that were freed in these reading epochs and may still be read.
-    pub retired: BTreeMap<ExtentRange, (u64, ShardKey)>,
+    /// Outputs that were freed and may still be read.
+    pub retired: Retired,
 }
 
 impl Tenant {
@@ -192,7 +193,7 @@ impl Tenants {
             used: Amounts::default(),
             figures: Figures::default(),
             reading_epoch: 1,
-            retired: BTreeMap::new(),
+            retired: Retired::default(),
         };
         self.all.insert(id, tenant);
         self.by_name.insert(name.clone(), id);

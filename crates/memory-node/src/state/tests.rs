@@ -390,6 +390,58 @@ fn freed_memory_waits_for_its_readers() {
 }
 
 #[test]
+fn freed_outputs_are_looked_at_when_a_reader_passes_them() {
+    const OUTPUTS: u64 = 10;
+    let visited = |look: &mut dyn FnMut()| {
+        retired::VISITED.set(0);
+        look();
+        retired::VISITED.get() as u64
+    };
+    let mut world = World::new(settings(8, 1, 1));
+    let (writer, reader) = (world.open(1), world.open(2));
+    let store = world.store(1, "db");
+    world.store(2, "db");
+    let shard = ShardKey { store, shard: ShardId(0) };
+    let epoch = world.acquire(1, shard, false).unwrap();
+    // Outputs that the reader may still read.
+    let park = |world: &mut World, attempt| {
+        let submit = SubmitJob { session: writer, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) };
+        let Ok(Answer::Job(job)) = world.call(1, submit) else { panic!("no job") };
+        let ranges: Vec<_> = (0..OUTPUTS).map(|_| world.state.job_allocate(job.id, 4096).unwrap()).collect();
+        world.state.job_ended(job.id, true);
+        world.call(1, AdoptRanges { session: writer, shard, epoch, ranges: ranges.clone() }).unwrap();
+        let extents = vec![ranges[0].extent];
+        world.call(2, MapExtents { session: reader, shard, write: false, extents }).unwrap();
+        let reading_epoch = world.reading_epoch();
+        world.call(2, Renew { session: reader, reading_epoch }).unwrap();
+        world.call(1, FreeBatch { session: writer, shard, epoch, ranges }).unwrap();
+        assert_eq!(world.state.outputs.count(shard) as u64, OUTPUTS);
+        reading_epoch
+    };
+    let renew = |world: &mut World, peer, session, reading_epoch| {
+        world.call(peer, Renew { session, reading_epoch }).unwrap();
+    };
+    let began = park(&mut world, 1);
+    // Who passes nothing looks at nothing, and who passes something at what was freed meanwhile.
+    let idle = visited(&mut || {
+        (0..9).for_each(|_| renew(&mut world, 2, reader, began));
+        (0..9).for_each(|_| renew(&mut world, 2, reader, 0));
+        (0..9).for_each(|_| renew(&mut world, 1, writer, u64::MAX));
+    });
+    assert_eq!((idle, world.state.outputs.count(shard) as u64), (0, OUTPUTS));
+    assert_eq!(visited(&mut || renew(&mut world, 2, reader, began + 1)), 1);
+    assert_eq!(world.state.outputs.count(shard) as u64, OUTPUTS - 1);
+    assert_eq!(visited(&mut || renew(&mut world, 2, reader, u64::MAX)), OUTPUTS - 1);
+    assert_eq!(world.state.outputs.count(shard), 0);
+    // A reader whose key is gone reads no more, and neither does one that has ended.
+    park(&mut world, 2);
+    world.call(1, AcquireShard { session: writer, shard, takeover: true }).unwrap();
+    let extent = world.state.extents.select(|found| found.is_held_by(reader))[0];
+    world.state.revoked(reader, extent);
+    assert_eq!(world.state.outputs.count(shard), 0);
+}
+
+#[test]
 fn nobody_writes_before_the_owner_before_has_let_go() {
     let mut world = World::new(settings(8, 1, 1));
     let (old, new) = (world.open(1), world.open(2));
