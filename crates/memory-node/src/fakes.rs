@@ -1,6 +1,7 @@
 //! A peer and a listener that do as a test tells them.
 
 use forebay_base::{Writer, envelope_checksum};
+use forebay_env::ManualClock;
 use forebay_env::sync::lock;
 use forebay_fabric::admission::Origin;
 use forebay_fabric::{
@@ -10,7 +11,7 @@ use forebay_fabric::{
 use forebay_proto::Procedure;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 pub(crate) const ENDPOINT: EndpointId = EndpointId(1);
@@ -18,8 +19,8 @@ pub(crate) const ENDPOINT: EndpointId = EndpointId(1);
 /// A peer that keeps what it is told, and answers nothing.
 #[derive(Debug)]
 pub(crate) struct FakePeer {
-    id: u64,
-    next_key: AtomicU32,
+    pub id: u64,
+    pub next_key: AtomicU32,
     /// Grants fail.
     pub is_full: AtomicBool,
     /// Keys that are being revoked, until [`FakePeer::let_go`].
@@ -28,19 +29,15 @@ pub(crate) struct FakePeer {
     pub pulls: Arc<AtomicUsize>,
     /// How often one was asked for what it gave.
     pub polls: Arc<AtomicUsize>,
-    /// Replies, each with its request's number and its status.
-    pub replies: Mutex<Vec<(u64, u8)>>,
+    /// Replies, perhaps to others as well: the peer, the number of the request, the status.
+    pub replies: Arc<Mutex<Vec<(u64, u64, u8)>>>,
     pub is_closed: AtomicBool,
-    /// Called at each reply.
-    pub replied: fn(&Self),
+    /// How long a call of it takes from now on.
+    pub slow: OnceLock<(Arc<ManualClock>, Duration)>,
 }
 
 impl FakePeer {
-    pub fn new(id: u64) -> Arc<Self> {
-        Arc::new(Self::that(id, |_| ()))
-    }
-
-    pub fn that(id: u64, replied: fn(&Self)) -> Self {
+    pub fn new(id: u64) -> Self {
         Self {
             id,
             next_key: AtomicU32::new(1),
@@ -48,9 +45,9 @@ impl FakePeer {
             revoked: Mutex::default(),
             pulls: Arc::default(),
             polls: Arc::default(),
-            replies: Mutex::default(),
+            replies: Arc::default(),
             is_closed: AtomicBool::new(false),
-            replied,
+            slow: OnceLock::new(),
         }
     }
 
@@ -108,8 +105,10 @@ impl Peer for FakePeer {
 
     fn write(&self, _: EndpointId, _: RemoteAddress, bytes: &[u8], _: Option<u32>) -> Result<(), Error> {
         let number = bytes.get(8..16).and_then(|number| number.try_into().ok()).map_or(0, u64::from_le_bytes);
-        lock(&self.replies).push((number, bytes.get(16).copied().unwrap_or(u8::MAX)));
-        (self.replied)(self);
+        lock(&self.replies).push((self.id, number, bytes.get(16).copied().unwrap_or(u8::MAX)));
+        if let Some((clock, long)) = self.slow.get() {
+            clock.advance(*long);
+        }
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 //! The node's loop: events of the fabric in, replies out.
 //!
 //! Calls are taken in as they come and wait for their turn, by tenant and link ([`forebay_fabric::turns`]). Control calls
-//! (those that keep, end or look at a session) have turns of their own, one before each other call. Nothing here waits
-//! for a client: arguments are pulled meanwhile, and a reply is posted. A link whose replies are not taken is not
-//! served, and is closed when that lasts for a lease. A call keeps its sender's room at the node until it is served
-//! ([`forebay_fabric::Place`]), so that a flood stays in the socket of who sends it.
+//! (those that keep, end or look at a session) wait beside the other calls of their link and not behind them, and cost
+//! what they take like these. Nothing here waits for a client: arguments are pulled meanwhile, and a reply is posted. A
+//! link whose replies are not taken is not served, and is closed when that lasts for a lease. A call keeps its sender's
+//! room at the node until it is served ([`forebay_fabric::Place`]), so that a flood stays in the socket of who sends it.
 
 use crate::core::{CallError, Called, Core, Kept};
 use crate::state::TenantId;
@@ -38,6 +38,8 @@ const MOST_WAITING: u32 = 256;
 const MOST_CROWDING: u32 = 64;
 /// Arguments on their way that a step looks at, in turns: how many there are must not hold up the others.
 const MOST_POLLED: usize = 64;
+/// Marks the line of a link's control calls, beside that of its other calls. Links are numbered from one.
+const CONTROL: u64 = 1 << 63;
 /// Steps before time is looked at.
 const STEPS_PER_TICK: u32 = 64;
 /// What a call costs at least, and one that is refused before its turn, nanoseconds.
@@ -89,7 +91,6 @@ pub struct MemoryNode {
     threads: Vec<JoinHandle<()>>,
     identify: Identify,
     links: HashMap<u64, LinkState>,
-    control: Turns<Call>,
     calls: Turns<Call>,
     pulling: VecDeque<Pulling>,
     /// Something was served in the last step, so more may be.
@@ -130,7 +131,6 @@ impl MemoryNode {
             threads: Vec::new(),
             identify: options.identify,
             links: HashMap::default(),
-            control: Turns::default(),
             calls: Turns::default(),
             pulling: VecDeque::new(),
             is_serving: false,
@@ -186,7 +186,7 @@ impl MemoryNode {
         Ok(())
     }
 
-    /// Handles the events that are there, waiting for one for at most `limit`, serves a call or two, and lets time
+    /// Handles the events that are there, waiting for one for at most `limit`, serves a call, and lets time
     /// pass. Without threads, also does a bit of upkeep and runs a job. Returns whether anything was done.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl MemoryNode {
 
     /// Handles the events that are there. Sleeps only when nothing else is to be done.
     fn take_events(&mut self, limit: Duration) -> Result<bool, Error> {
-        let waits = !self.pulling.is_empty() || !self.control.is_empty() || !self.calls.is_empty();
+        let waits = !self.pulling.is_empty() || !self.calls.is_empty();
         let mut limit = match (self.is_serving, waits) {
             (true, _) => Duration::ZERO,
             (false, true) => limit.min(self.watchful()),
@@ -287,9 +287,10 @@ impl MemoryNode {
             let is_gone = |pulling: &Pulling| pulling.caller.peer.id() == peer;
             let (gone, left): (VecDeque<_>, _) = std::mem::take(&mut self.pulling).into_iter().partition(is_gone);
             self.pulling = left;
-            let waited = self.control.forget(turn).into_iter().chain(self.calls.forget(turn)).map(|call| call.caller);
-            for caller in gone.into_iter().map(|pulling| pulling.caller).chain(waited) {
-                self.core.with_state(|state| state.call_taken(caller.waiting.tenant));
+            let mut waited = self.calls.forget(turn);
+            waited.append(&mut self.calls.forget(control(turn)));
+            for _ in 0..gone.len() + waited.len() {
+                self.core.with_state(|state| state.call_taken(tenant));
             }
             self.workers.link_ended(turn);
         }
@@ -327,8 +328,8 @@ impl MemoryNode {
                 link.waiting += 1;
                 let is_control = is_control(&request);
                 let caller = Caller { peer, endpoint, request, waiting, place };
-                let turns = if is_control { &mut self.control } else { &mut self.calls };
-                turns.push(caller.turn(), waiting.weight, Call { caller, pulled: None });
+                let turn = if is_control { control(turn) } else { turn };
+                self.calls.push(turn, waiting.weight, Call { caller, pulled: None });
             }
             // Refusing costs as much as serving. Who makes much of it, or reads no refusals, is a flood.
             Err(_) if self.is_flooding(peer.id()) || peer.unsent(endpoint) > 0 => {
@@ -344,29 +345,21 @@ impl MemoryNode {
         }
     }
 
-    /// Serves a control call and another one, of those whose turn it is. False when none could be served.
+    /// Serves the call whose turn it is. False when none could be served.
     fn serve(&mut self) -> bool {
-        let mut served = false;
-        for is_control in [true, false] {
-            let Self { links, control, calls, core, .. } = self;
-            let turns = if is_control { control } else { calls };
-            let next = turns.next(|turn, call| is_ready(core, links, turn, call));
-            if let Some((turn, call)) = next {
-                served = true;
-                let began = self.core.now();
-                let moved = self.serve_one(call);
-                let took = self.core.now().saturating_sub(began);
-                let turns = if is_control { &mut self.control } else { &mut self.calls };
-                turns.charge(turn, took.max(moved).saturating_add(LEAST_COST));
-                self.core.with_state(|state| {
-                    state.count(turn.party, |figures| {
-                        figures.moved_bytes += moved;
-                        figures.busy_nanos += took;
-                    });
-                });
-            }
-        }
-        served
+        let Self { links, calls, core, .. } = self;
+        let Some((turn, call)) = calls.next(|turn, call| is_ready(core, links, turn.party, call)) else { return false };
+        let began = self.core.now();
+        let moved = self.serve_one(call);
+        let took = self.core.now().saturating_sub(began);
+        self.calls.charge(turn, took.max(moved).saturating_add(LEAST_COST));
+        self.core.with_state(|state| {
+            state.count(turn.party, |figures| {
+                figures.moved_bytes += moved;
+                figures.busy_nanos += took;
+            });
+        });
+        true
     }
 
     /// Serves a call, or has its arguments pulled. Returns the bytes that this moved.
@@ -519,15 +512,20 @@ fn is_control(request: &rpc::Request) -> bool {
         && Procedure::from_number(request.procedure).is_some_and(|procedure| control.contains(&procedure))
 }
 
+/// Where the control calls of a link wait.
+fn control(turn: Turn) -> Turn {
+    Turn { link: turn.link | CONTROL, ..turn }
+}
+
 /// Whether the call can be served now: its link takes replies, and there is room for its arguments.
-fn is_ready(core: &Core, links: &mut HashMap<u64, LinkState>, turn: Turn, call: &Call) -> bool {
+fn is_ready(core: &Core, links: &mut HashMap<u64, LinkState>, tenant: TenantId, call: &Call) -> bool {
     let takes = has_room(&call.caller);
-    if let Some(link) = links.get_mut(&turn.link) {
+    if let Some(link) = links.get_mut(&call.caller.peer.id().0) {
         link.stuck_since = if takes { None } else { link.stuck_since.or_else(|| Some(core.now())) };
     }
     let is_here = call.pulled.is_some() || call.caller.request.inline_arguments().is_some();
     let bytes = call.caller.request.argument_bytes() as u64;
-    takes && (is_here || core.with_state(|state| state.may_keep_bytes(turn.party, bytes)))
+    takes && (is_here || core.with_state(|state| state.may_keep_bytes(tenant, bytes)))
 }
 
 fn pull_failed(error: &forebay_fabric::Error) -> CallError {

@@ -26,7 +26,7 @@ impl World {
         let settings = options.settings(listener.identity()).unwrap();
         let clock = Arc::new(ManualClock::new());
         let core = Core::new(&listener, settings, &TenantsOptions::default(), clock, false).unwrap();
-        let fake = FakePeer::new(1);
+        let fake = Arc::new(FakePeer::new(1));
         let peer: Arc<dyn Peer> = fake.clone();
         core.link_opened(&peer, &Identity::anonymous()).unwrap();
         let shard = ShardKey { store: StoreId(0), shard: ShardId(0) };

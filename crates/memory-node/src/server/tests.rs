@@ -2,20 +2,94 @@
 
 use super::*;
 use crate::fakes::{FakeListener, FakePeer};
-use forebay_proto::Procedure;
+use crate::tenants::Identity;
+use forebay_env::ManualClock;
+use forebay_proto::calls::{OpenSession, PassReaders, Renew};
+use forebay_proto::{Message, PROTOCOL_VERSION, SessionId, Text};
 use std::sync::atomic::Ordering::Relaxed;
 
-fn node() -> (FakeListener, MemoryNode) {
-    let listener = FakeListener::default();
-    let options = Options { extent_bytes: Some(64 << 10), ..Options::with_memory(1 << 20) };
+/// A node for which each link is a tenant, and its clock.
+fn node() -> (FakeListener, MemoryNode, Arc<ManualClock>) {
+    let (listener, clock) = (FakeListener::default(), Arc::new(ManualClock::new()));
+    let options = Options {
+        extent_bytes: Some(64 << 10),
+        identify: Identify::new(|peer| Identity::new(&format!("secret:{}", peer.id().0)).unwrap()),
+        clock: clock.clone(),
+        ..Options::with_memory(1 << 20)
+    };
     let node = MemoryNode::new(Box::new(listener.clone()), options).unwrap();
-    (listener, node)
+    (listener, node, clock)
+}
+
+/// Peers with sessions whose numbers are theirs. Calls of the first one take 4 ms.
+fn peers<const COUNT: usize>(
+    listener: &FakeListener,
+    node: &mut MemoryNode,
+    clock: &Arc<ManualClock>,
+) -> [Arc<FakePeer>; COUNT] {
+    let replies = Arc::default();
+    let peer = |at| FakePeer { replies: Arc::clone(&replies), ..FakePeer::new(at as u64 + 1) };
+    let peers = std::array::from_fn(|at| Arc::new(peer(at)));
+    for peer in &peers {
+        listener.joined(peer);
+        let none = || Text::new("").unwrap();
+        let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: none(), name: none(), capabilities: 0 };
+        listener.request(peer, Procedure::OpenSession, 0, Ok(&open.encode()));
+        while node.step(Duration::ZERO).unwrap() {}
+    }
+    lock(&replies).clear();
+    peers[0].slow.set((Arc::clone(clock), Duration::from_millis(4))).unwrap();
+    peers
+}
+
+fn renew(listener: &FakeListener, peer: &Arc<FakePeer>, number: u64) {
+    let call = Renew { session: SessionId(peer.id().0), reading_epoch: 0 };
+    listener.request(peer, Procedure::Renew, number, Ok(&call.encode()));
+}
+
+fn call(listener: &FakeListener, peer: &Arc<FakePeer>, number: u64) {
+    let call = PassReaders { session: SessionId(peer.id().0), reading_epoch: 0 };
+    listener.request(peer, Procedure::PassReaders, number, Ok(&call.encode()));
+}
+
+/// Who was replied to, and the number of the call, when all is done.
+fn replied(node: &mut MemoryNode, peer: &FakePeer) -> Vec<(u64, u64)> {
+    while node.step(Duration::ZERO).unwrap() {}
+    let replies = lock(&peer.replies);
+    assert!(replies.iter().all(|(.., status)| *status == 0), "{replies:?}");
+    replies.iter().map(|&(peer, number, _)| (peer, number)).collect()
+}
+
+#[test]
+fn control_calls_are_charged_like_others() {
+    let (listener, mut node, clock) = node();
+    let [slow, other] = peers(&listener, &mut node, &clock);
+    for number in 0..64 {
+        renew(&listener, &slow, number);
+        call(&listener, &other, number);
+    }
+    let replies = replied(&mut node, &slow);
+    assert_eq!(replies.len(), 128);
+    let before = replies.iter().position(|reply| *reply == (2, 63)).unwrap() - 63;
+    assert!(before <= 2, "{before} renewals of 4 ms each before 64 calls of another tenant: {replies:?}");
+}
+
+#[test]
+fn a_renewal_waits_for_few_of_the_calls_before_it() {
+    let (listener, mut node, clock) = node();
+    let [peer] = peers(&listener, &mut node, &clock);
+    (0..64).for_each(|number| call(&listener, &peer, number));
+    renew(&listener, &peer, 64);
+    let replies = replied(&mut node, &peer);
+    // Those that are served before it was taken in, and one that was served already.
+    let at = replies.iter().position(|reply| *reply == (1, 64)).unwrap();
+    assert!(at <= 64 / MOST_EVENTS as usize + 1, "{at} of 65 calls came first");
 }
 
 #[test]
 fn calls_whose_arguments_do_not_come_are_counted_until_they_do() {
-    let (listener, mut node) = node();
-    let peer = FakePeer::new(1);
+    let (listener, mut node, _) = node();
+    let peer = Arc::new(FakePeer::new(1));
     listener.joined(&peer);
     let length = rpc::MAX_INLINE_BYTES as u32 + 1;
     for number in 0..u64::from(MOST_WAITING) {
@@ -37,7 +111,7 @@ fn calls_whose_arguments_do_not_come_are_counted_until_they_do() {
         node.step(Duration::ZERO).unwrap();
     }
     assert_eq!(peer.pulls.load(Relaxed), MOST_WAITING as usize);
-    let busy = |&(number, status): &(u64, u8)| number >= 1000 && status == ErrorKind::Busy.code();
+    let busy = |&(_, number, status): &(u64, u64, u8)| number >= 1000 && status == ErrorKind::Busy.code();
     assert_eq!(lock(&peer.replies).iter().filter(|it| busy(it)).count() as u64, refused);
     assert_eq!(node.tenants()[0].waiting_calls, u64::from(MOST_WAITING));
     // One more is a flood. Nothing of it is left when the link is closed.
