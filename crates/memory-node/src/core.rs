@@ -548,7 +548,8 @@ impl Inner {
         Ok(granted)
     }
 
-    /// The session's key to an extent; makes one if none has these rights.
+    /// The session's key to an extent; makes one if it has none with these rights. One with more rights serves as well: to
+    /// replace it would leave it valid until it is let go.
     fn make_key(
         &mut self,
         peer: &Arc<dyn Peer>,
@@ -557,7 +558,7 @@ impl Inner {
         rights: Rights,
         regions: &[Region],
     ) -> Result<AccessKey, forebay_fabric::Error> {
-        if let Some(known) = self.keys.get(&(session, extent)).filter(|known| known.rights == rights) {
+        if let Some(known) = self.keys.get(&(session, extent)).filter(|known| known.rights.contain(rights)) {
             return Ok(known.key);
         }
         let missing = || forebay_fabric::Error::Invalid(format!("{extent} has no memory"));

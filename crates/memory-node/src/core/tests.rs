@@ -8,7 +8,7 @@ use forebay_proto::calls::*;
 use forebay_proto::replies::{SessionOpened, ShardAcquired, StoreOpened};
 use forebay_proto::{Blob, Epoch, PROTOCOL_VERSION, Purpose, ShardId, ShardKey, StoreId, Text};
 
-/// A node of 16 extents with an owner of a shard, which has adopted two.
+/// A node of 16 extents, and the owner of a shard that has keys to read two of them: it took over from another session.
 struct World {
     core: Core,
     fake: Arc<FakePeer>,
@@ -27,24 +27,44 @@ impl World {
         let clock = Arc::new(ManualClock::new());
         let core = Core::new(&listener, settings, &TenantsOptions::default(), clock, false).unwrap();
         let fake = Arc::new(FakePeer::new(1));
-        let peer: Arc<dyn Peer> = fake.clone();
-        core.link_opened(&peer, &Identity::anonymous()).unwrap();
         let shard = ShardKey { store: StoreId(0), shard: ShardId(0) };
-        let (session, epoch, extents) = (SessionId(0), Epoch(0), Vec::new());
+        let (peer, session, epoch, extents) = (fake.clone(), SessionId(0), Epoch(0), Vec::new());
         let mut world = Self { core, fake, peer, session, shard, epoch, extents };
-        let none = || Text::new("").unwrap();
-        let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: none(), name: none(), capabilities: 0 };
-        world.session = world.reply::<SessionOpened>(open).session;
+        let before = Arc::clone(&world.fake);
+        world.open(before.clone());
         let session = world.session;
         let create = CreateStore { session, name: Text::new("db").unwrap(), config: Blob::default() };
         world.shard.store = world.reply::<StoreOpened>(create).store;
-        let acquire = AcquireShard { session, shard: world.shard, takeover: false };
-        world.epoch = world.reply::<ShardAcquired>(acquire).epoch;
+        world.acquire();
         let leased: ExtentsGranted = world.reply(LeaseExtents { session, count: 2, purpose: Purpose::Flush });
         world.extents = leased.extents.iter().map(|granted| granted.extent).collect();
         let extents = world.extents.clone();
         world.reply::<Done>(AdoptExtents { session, shard: world.shard, epoch: world.epoch, extents });
+        // Who asks for less keeps the keys to write.
+        assert!(world.map(false).is_ok() && lock(&before.revoked).is_empty());
+
+        world.open(Arc::new(FakePeer::new(2)));
+        let open = OpenStore { session: world.session, name: Text::new("db").unwrap() };
+        world.reply::<StoreOpened>(open);
+        assert!(world.map(false).is_ok());
+        world.acquire();
+        assert!(world.map(true).is_err(), "the owner before has not let go");
+        (0..2).for_each(|_| before.let_go());
+        world.tick();
         world
+    }
+
+    fn open(&mut self, fake: Arc<FakePeer>) {
+        (self.fake, self.peer) = (fake.clone(), fake);
+        self.core.link_opened(&self.peer, &Identity::anonymous()).unwrap();
+        let none = || Text::new("").unwrap();
+        let open = OpenSession { protocol: PROTOCOL_VERSION, tenant: none(), name: none(), capabilities: 0 };
+        self.session = self.reply::<SessionOpened>(open).session;
+    }
+
+    fn acquire(&mut self) {
+        let acquire = AcquireShard { session: self.session, shard: self.shard, takeover: true };
+        self.epoch = self.reply::<ShardAcquired>(acquire).epoch;
     }
 
     fn call(&self, request: impl Into<Request>) -> Result<Vec<u8>, CallError> {
@@ -61,13 +81,6 @@ impl World {
 
     fn map(&self, write: bool) -> Result<Vec<u8>, CallError> {
         self.call(MapExtents { session: self.session, shard: self.shard, write, extents: self.extents.clone() })
-    }
-
-    /// Maps the extents for reading, and lets go of the keys to write.
-    fn map_for_reading(&self) {
-        assert!(self.map(false).is_ok());
-        (0..2).for_each(|_| self.fake.let_go());
-        self.tick();
     }
 
     fn release(&self, at: usize) {
@@ -92,7 +105,6 @@ impl World {
 #[test]
 fn a_grant_that_fails_forgets_no_key_that_is_valid() {
     let world = World::new();
-    world.map_for_reading();
     world.fake.is_full.store(true, Ordering::Relaxed);
     assert!(world.map(true).is_err());
     // The keys to read are as they were, and nobody has taken them back.
@@ -122,7 +134,6 @@ fn what_was_leased_but_got_no_key_comes_back() {
 #[test]
 fn a_key_with_other_rights_does_not_hide_the_one_before() {
     let world = World::new();
-    world.map_for_reading();
     assert!(world.map(true).is_ok());
     world.release(0);
     assert_eq!(lock(&world.fake.revoked).len(), 3, "two to read, and the one to write the extent");

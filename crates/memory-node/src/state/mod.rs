@@ -423,7 +423,10 @@ impl State {
     /// A promised key could not be made. An earlier one that the session keeps has the rights `kept`.
     pub fn grant_failed(&mut self, session: SessionId, extent: ExtentId, kept: Option<Rights>) {
         if let Some(rights) = kept {
-            return self.grant(session, extent, rights);
+            if let Some(holder) = self.extents.get_mut(extent).and_then(|found| found.holder(session)) {
+                holder.rights = rights;
+            }
+            return;
         }
         self.revoke(session, extent);
         if self.extents.place(extent) == Some(Place::Leased(session)) {
@@ -662,11 +665,11 @@ impl State {
         }
     }
 
-    /// Records that the session gets a key to an extent.
+    /// Records that the session gets a key to an extent. Who asks for less than it has keeps what it has.
     fn grant(&mut self, session: SessionId, extent: ExtentId, rights: Rights) {
         if let Some(found) = self.extents.get_mut(extent) {
             match found.holder(session) {
-                Some(holder) => holder.rights = rights,
+                Some(holder) => holder.rights = holder.rights.and(rights),
                 None => {
                     found.holders.push(Holder { session, rights, revoking: false });
                     if let Some(tenant) = found.tenant() {

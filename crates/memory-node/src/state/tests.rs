@@ -149,7 +149,8 @@ impl World {
                     };
                     assert!(!self.keys.iter().any(other), "{extent} has two writers");
                 }
-                self.keys.insert((*session, extent), writes);
+                // Who asks for less keeps the key that it has.
+                *self.keys.entry((*session, extent)).or_default() |= writes;
             }
         }
         answer
@@ -451,6 +452,8 @@ fn nobody_writes_before_the_owner_before_has_let_go() {
     let epoch = world.acquire(1, shard, false).unwrap();
     let extents = world.lease(1, 1, Purpose::Flush).unwrap();
     world.call(1, AdoptExtents { session: old, shard, epoch, extents: extents.clone() }).unwrap();
+    let map = MapExtents { session: old, shard, write: false, extents: extents.clone() };
+    world.call(1, map).unwrap();
     assert_eq!(world.acquire(2, shard, false), Err(Refusal::Owned(shard)));
     let taken = world.acquire(2, shard, true).unwrap();
     assert_eq!(taken, Epoch(epoch.0 + 1));
