@@ -82,6 +82,41 @@ fn users_may_do_what_they_may() {
 }
 
 #[test]
+fn only_who_may_read_all_keys_sorts_by_patterns() {
+    let server = serve(None, None).unwrap();
+    let (mut admin, mut user) = (connect(&server), connect(&server));
+    assert_eq!(said(&mut admin, "ACL SETUSER u on nopass +@all ~a*"), "+OK");
+    assert_eq!(said(&mut admin, "MSET w_1 2 w_2 1"), "+OK");
+    assert_eq!(said(&mut admin, "RPUSH a 1 2"), ":2");
+    assert_eq!(said(&mut user, "AUTH u x"), "+OK");
+    let by = "-ERR BY option of SORT denied due to insufficient ACL permissions.";
+    let get = "-ERR GET option of SORT denied due to insufficient ACL permissions.";
+    for (words, refusal) in [
+        ("", by),
+        // One selector allows all keys and another one the command.
+        ("(%R~* +get)", by),
+        ("clearselectors %W~*", by),
+        ("resetkeys %R~*", ""),
+        ("resetkeys ~a* (%R~* +sort +sort_ro)", ""),
+    ] {
+        if !words.is_empty() {
+            assert_eq!(said(&mut admin, &format!("ACL SETUSER u {words}")), "+OK");
+        }
+        for command in ["SORT", "SORT_RO"] {
+            let sorted = said(&mut user, &format!("{command} a BY w_* GET w_*"));
+            assert_eq!(sorted, if refusal.is_empty() { "*[\"1\" \"2\" ]" } else { refusal }, "{words}");
+            let got = said(&mut user, &format!("{command} a GET #"));
+            assert_eq!(got, if refusal.is_empty() { "*[\"1\" \"2\" ]" } else { get }, "{words}");
+            assert_eq!(said(&mut user, &format!("{command} a BY nosort")), "*[\"1\" \"2\" ]");
+        }
+        if !refusal.is_empty() {
+            let raised = said(&mut user, "EVAL return(redis.call('sort','a','GET','w_*')) 0");
+            assert!(raised.starts_with(get), "{raised}");
+        }
+    }
+}
+
+#[test]
 fn a_password_is_that_of_the_user_default() {
     let server = serve(None, Some("first")).unwrap();
     let mut client = connect(&server);

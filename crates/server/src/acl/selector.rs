@@ -138,6 +138,12 @@ impl Selector {
         self.all_keys || self.keys.iter().any(fits)
     }
 
+    /// Whether the value of every key may become known.
+    #[must_use]
+    pub fn reads_all_keys(&self) -> bool {
+        self.all_keys || self.keys.iter().any(|allowed| allowed.access.reads && allowed.pattern == "*")
+    }
+
     /// Whether a channel may be used.
     #[must_use]
     pub fn allows_channel(&self, channel: &Channel<'_>) -> bool {

@@ -55,6 +55,13 @@ impl Rules {
         Err(denied)
     }
 
+    /// Whether one of the selectors allows what is asked for, and to read every key.
+    #[must_use]
+    pub fn reads_all_keys(&self, asked: &Asked<'_>) -> bool {
+        let mut selectors = std::iter::once(&self.root).chain(&self.selectors);
+        selectors.any(|selector| selector.reads_all_keys() && selector.judge(asked).is_ok())
+    }
+
     /// Whether it may log in with a password. Takes as long whichever password is wrong.
     #[must_use]
     pub fn admit(&self, password: &[u8]) -> bool {

@@ -143,6 +143,24 @@ impl Refusal<'_> {
     }
 }
 
+/// What a request asks for; `None` for a command that nobody was allowed.
+fn asked<'a>(users: &Users, command: &Command, arguments: Arguments<'a>) -> Option<Asked<'a>> {
+    let number = users.catalogue().number(command.name)?;
+    let (first, others) = access(command, arguments);
+    // Shard channels are in the places of keys, to say which node of a cluster has them, and are no keys.
+    let places = if command.family == Family::PubSub { Vec::new() } else { command.key_places(arguments) };
+    let keys = places
+        .into_iter()
+        .enumerate()
+        .map(|(order, place)| (arguments.at(place), if order == 0 { first } else { others }));
+    Some(Asked {
+        command: number,
+        first_argument: arguments.at(1),
+        keys: keys.collect(),
+        channels: channels(command, arguments),
+    })
+}
+
 /// Whether a user may do what a request asks for.
 ///
 /// # Errors
@@ -152,20 +170,7 @@ pub fn check<'a>(users: &Users, user: &User, command: &Command, arguments: Argum
         return Ok(());
     }
     let of_command = Refusal { reason: "command", object: command.name.as_bytes() };
-    let Some(number) = users.catalogue().number(command.name) else { return Err(of_command) };
-    let (first, others) = access(command, arguments);
-    // Shard channels are in the places of keys, to say which node of a cluster has them, and are no keys.
-    let places = if command.family == Family::PubSub { Vec::new() } else { command.key_places(arguments) };
-    let keys = places
-        .into_iter()
-        .enumerate()
-        .map(|(order, place)| (arguments.at(place), if order == 0 { first } else { others }));
-    let asked = Asked {
-        command: number,
-        first_argument: arguments.at(1),
-        keys: keys.collect(),
-        channels: channels(command, arguments),
-    };
+    let Some(asked) = asked(users, command, arguments) else { return Err(of_command) };
     user.rules().judge(&asked).map_err(|denied| match denied {
         Denied::Command => of_command,
         Denied::Key(place) => Refusal { reason: "key", object: asked.keys.get(place).map_or(&[][..], |(key, _)| *key) },
@@ -173,4 +178,9 @@ pub fn check<'a>(users: &Users, user: &User, command: &Command, arguments: Argum
             Refusal { reason: "channel", object: asked.channels.get(place).map_or(&[][..], |channel| channel.name) }
         }
     })
+}
+
+/// Whether a user may read keys for a request that its arguments do not name: what allows the request must allow every key.
+pub fn reads_all_keys(users: &Users, user: &User, command: &Command, arguments: Arguments<'_>) -> bool {
+    user.may_do_all() || asked(users, command, arguments).is_some_and(|asked| user.rules().reads_all_keys(&asked))
 }

@@ -1,12 +1,14 @@
 //! `SORT`: elements in the order of their numbers, or of their bytes, or of what other keys hold.
 //!
 //! A pattern has a star, in whose place an element comes: `weight_*` is a string, `object_*->name` a field of a hash.
-//! Which keys are read so is not known before, so that nothing else happens meanwhile.
+//! Which keys are read so is not known before, so that nothing else happens meanwhile, and only a user who may read all
+//! keys may use patterns.
 
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family, Run};
 use crate::commands::hashes;
+use crate::commands::permission;
 use crate::commands::whole::Whole;
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
@@ -40,7 +42,8 @@ struct Query<'a> {
     target: Option<&'a [u8]>,
 }
 
-fn query(arguments: Arguments<'_>, may_store: bool) -> Outcome<Query<'_>> {
+/// What these arguments ask for. Who may not read all keys is refused patterns.
+fn query<'a>(arguments: Arguments<'a>, may_store: bool, reads_all_keys: bool) -> Outcome<Query<'a>> {
     let (mut words, mut query) = (arguments.words(2), Query::default());
     while !words.is_done() {
         if words.take("ASC") {
@@ -52,8 +55,14 @@ fn query(arguments: Arguments<'_>, may_store: bool) -> Outcome<Query<'_>> {
         } else if let Some([skip, most]) = words.take_with_values("LIMIT") {
             query.limit = Some((integer(skip)?, integer(most)?));
         } else if let Some(pattern) = words.take_with_value("BY") {
+            if !reads_all_keys && pattern.contains(&b'*') {
+                return Err(Failure::text("ERR BY option of SORT denied due to insufficient ACL permissions."));
+            }
             query.by = Some(pattern);
         } else if let Some(pattern) = words.take_with_value("GET") {
+            if !reads_all_keys {
+                return Err(Failure::text("ERR GET option of SORT denied due to insufficient ACL permissions."));
+            }
             query.gets.push(pattern);
         } else if may_store && let Some(key) = words.take_with_value("STORE") {
             query.target = Some(key);
@@ -128,7 +137,10 @@ fn order(cx: &mut Context<'_, '_>, elements: Vec<Bytes>, query: &Query<'_>) -> O
 }
 
 fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool) -> Outcome {
-    let mut query = query(arguments, may_store)?;
+    let command = cx.registry.resolve(arguments)?;
+    let reads_all_keys = |user| permission::reads_all_keys(&cx.shared.users, user, command, arguments);
+    let reads_all_keys = cx.session.user.as_deref().is_none_or(reads_all_keys);
+    let mut query = query(arguments, may_store, reads_all_keys)?;
     let whole = match cx.header(arguments.at(1))? {
         Some(header) => Whole::read(cx, &header)?,
         None => Some(Whole::List(Vec::new())),
