@@ -5,7 +5,8 @@
 //!                     │                                   write one batch, say what changed, unlock
 //!                     ├─ a command that goes alone ─────► a run of one
 //!                     ├─ a command in a transaction ────► the queue; EXEC makes one run of it
-//!                     └─ a refusal ─────────────────────► its error
+//!                     ├─ a refusal ─────────────────────► its error
+//!                     └─ a request of HTTP ─────────────► the connection ends
 //! ```
 //!
 //! A command that has found nothing leaves a waiter at its keys. Whoever changes one of them, carries the command out again
@@ -101,6 +102,8 @@ enum Planned {
     Queued,
     /// It gets an error.
     Refused(Failure),
+    /// It ends the connection.
+    Foreign,
 }
 
 impl<'s> Executor<'s> {
@@ -171,6 +174,7 @@ impl<'s> Executor<'s> {
         let same = last.filter(|last| last.is_called_by(arguments));
         let command = match same.map_or_else(|| self.registry.resolve(arguments), Ok) {
             Ok(command) => command,
+            Err(_) if is_http(arguments) => return Planned::Foreign,
             Err(failure) => return Planned::Refused(failure),
         };
         *last = Some(command);
@@ -228,6 +232,11 @@ impl<'s> Executor<'s> {
                     queue.is_refused = true;
                 }
                 Err(failure)
+            }
+            Planned::Foreign => {
+                tracing::warn!(client = session.client.id, address = %session.client.address, "a client speaks HTTP");
+                session.is_closing = true;
+                Ok(())
             }
             Planned::Queued => enqueue(session, arguments).map(|()| out.simple("QUEUED")),
             Planned::Together(command) | Planned::Alone(command) => match command.run {
@@ -779,6 +788,11 @@ impl<'s> Executor<'s> {
 /// Whether the arguments of a command may be secrets.
 fn has_secrets(command: &Command) -> bool {
     command.has(flags::NO_AUTH) || matches!(command.name, "config|set" | "acl|setuser")
+}
+
+/// Whether this is a line of HTTP. A page in a browser on this machine can send such a request, whose body holds commands.
+fn is_http(arguments: Arguments<'_>) -> bool {
+    arguments.is(0, "POST") || arguments.is(0, "HOST:")
 }
 
 /// Whether a subscriber that speaks RESP2 cannot tell this command's reply from messages.

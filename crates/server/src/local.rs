@@ -178,6 +178,21 @@ mod tests {
         assert!(!connection.may_go_on());
     }
 
+    /// A page in a browser could otherwise carry commands out, in the body of a request.
+    #[test]
+    fn who_speaks_http_is_not_served() {
+        let server = server(&Arc::default());
+        for request in
+            ["POST / HTTP/1.1", "GET / HTTP/1.1\r\nHost: localhost:6379", "host: x", "*2\r\n$4\r\npost\r\n$1\r\n/"]
+        {
+            let mut connection = server.connect();
+            connection.send(format!("SET a 1\r\n{request}\r\n\r\nSET a 2\r\n").as_bytes());
+            assert!(!connection.may_go_on(), "{request}");
+            assert_eq!(server.connect().send(b"GET a\r\n"), b"$1\r\n1\r\n", "{request}");
+        }
+        assert_eq!(server.connect().send(b"POST / HTTP/1.1\r\n"), b"");
+    }
+
     #[test]
     fn who_waits_is_served_and_what_expires_is_removed() {
         let clock = Arc::new(ManualClock::new());
