@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A command that has found nothing leaves a waiter at its keys. Whoever changes one of them, carries the command out again
-//! for the waiter once it has let its own keys go.
+//! for the waiter once it has let its own keys go. The command looks at this key alone then. The others have changed before,
+//! or come next.
 //!
 //! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
 //! kept back until the batch is written: if that fails, all of the run is answered with the error.
@@ -324,7 +325,7 @@ impl<'s> Executor<'s> {
         }
         let request: Vec<Bytes> = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
         let (client, database, protocol) = (Arc::clone(&session.client), session.database, out.protocol());
-        let waiter = Waiter::new(Arc::clone(&client), database, protocol, Vec::new(), Vec::new(), None);
+        let waiter = Waiter::new(Arc::clone(&client), database, protocol, Vec::new(), None, Vec::new(), None);
         session.blocked = Some(Arc::new(waiter));
         let (user, replies) = (session.user.clone(), session.replies);
         if session.replies == Replies::Skip {
@@ -525,8 +526,8 @@ impl<'s> Executor<'s> {
         let sent = || arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
         let request = wait.request.clone().unwrap_or_else(sent);
         let client = Arc::clone(&session.client);
-        let waiter = Arc::new(Waiter::new(client, session.database, out.protocol(), request, nothing, until));
-        let database = session.database;
+        let (database, protocol) = (session.database, out.protocol());
+        let waiter = Arc::new(Waiter::new(client, database, protocol, request, wait.kind, nothing, until));
         self.shared.waiting.add(&waiter, wait.keys.iter().map(|key| (database, key.clone())).collect());
         session.client.describe(|described| described.is_blocked = true);
         session.blocked = Some(waiter);
@@ -550,7 +551,7 @@ impl<'s> Executor<'s> {
         while let Some(name) = changed.pop_front() {
             for waiter in self.shared.waiting.at(&name) {
                 let Some(claim) = waiter.claim() else { continue };
-                let Some((bytes, touched)) = self.try_again(&waiter) else { continue };
+                let Some((bytes, touched)) = self.try_again(&waiter, &name.1) else { continue };
                 claim.end();
                 self.shared.waiting.remove(&waiter);
                 waiter.client.unblock(bytes);
@@ -559,14 +560,14 @@ impl<'s> Executor<'s> {
         }
     }
 
-    /// Carries a waiter's command out. `None` when it still finds nothing.
-    fn try_again(&self, waiter: &Waiter) -> Option<(Vec<u8>, Vec<Name>)> {
+    /// Carries a waiter's command out for a key that has changed. `None` when it still finds nothing.
+    fn try_again(&self, waiter: &Waiter, key: &Bytes) -> Option<(Vec<u8>, Vec<Name>)> {
         let words: Vec<&[u8]> = waiter.request.iter().map(|word| &word[..]).collect();
         let arguments = Arguments::new(&words);
         let command = self.registry.resolve(arguments).ok()?;
         let mut session = Session::new(Arc::clone(&waiter.client), None);
         session.database = waiter.database;
-        session.is_resumed = true;
+        session.woken_by = Some(key.clone());
         let mut out = Reply::new(waiter.protocol);
         let calls = [(command, arguments)];
         let Ok(_locked) = self.lock(&calls, &self.named(&calls)) else {
@@ -575,14 +576,20 @@ impl<'s> Executor<'s> {
         };
         let mut keys = self.transaction();
         let databases = self.shared.spaces.databases();
+        // A key of another type is none to wait for.
+        if let Some(kind) = waiter.kind {
+            let space = databases.get(waiter.database).copied().unwrap_or(0);
+            if keys.header(space, key).is_ok_and(|header| header.is_none_or(|header| header.kind() != kind)) {
+                return None;
+            }
+        }
         Self::describe(&session, command, keys.now_ms());
         let mut at = self.shared.clock.now();
         let result = self.call(&mut session, (command, arguments), &databases, &mut keys, &mut out, &mut at);
         let result = result.and_then(|wait| self.finish(None, &mut keys).map(|()| wait));
         match result {
-            // A key of another type is none to wait for.
-            Ok(None) if !out.bytes().starts_with(b"-WRONGTYPE") => Some((out.take(), keys.touched())),
-            Ok(_) => None,
+            Ok(None) => Some((out.take(), keys.touched())),
+            Ok(Some(_)) => None,
             Err(failure) => {
                 self.fail(&mut out, 0, &failure);
                 Some((out.take(), Vec::new()))

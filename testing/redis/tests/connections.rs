@@ -56,6 +56,45 @@ fn who_waits_longest_is_served_first() {
     }
 }
 
+/// Has a client wait in a request, sends others, and returns what the client gets.
+fn awaited(server: &Server, request: &str, others: &[&str]) -> String {
+    let words = |request: &str| request.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    let (mut waiting, mut other) = (connect(server), connect(server));
+    other.call(&["FLUSHALL"]).unwrap();
+    waiting.send([&words(request)[..]]).unwrap();
+    until_blocked(&mut other, 1);
+    let others: Vec<Vec<Vec<u8>>> = others.iter().map(|request| words(request)).collect();
+    other.send(others.iter().map(|words| &words[..])).unwrap();
+    others.iter().for_each(|_| drop(other.receive().unwrap()));
+    waiting.receive().unwrap().to_string()
+}
+
+#[test]
+fn a_key_of_another_type_is_none_to_wait_for() {
+    let server = serve(2);
+    assert_eq!(awaited(&server, "BLPOP a b 0", &["SET a x", "RPUSH b v"]), array(&["b", "v"]).to_string());
+    assert_eq!(awaited(&server, "BLMPOP 0 2 a b LEFT", &["SADD a x", "RPUSH b v"]), "*[\"b\" *[\"v\" ] ]");
+    assert_eq!(awaited(&server, "BZPOPMIN a b 0", &["SET a x", "ZADD b 1 m"]), array(&["b", "m", "1"]).to_string());
+    let entry = one_entry("1-1", &["f", "v"]).to_string();
+    assert_eq!(awaited(&server, "XREAD BLOCK 0 STREAMS a s $ $", &["SET a x", "XADD s 1-1 f v"]), entry);
+    // Where the element is to go is not waited for.
+    let refused = awaited(&server, "BLMOVE a b LEFT LEFT 0", &["SET b x", "RPUSH a v"]);
+    assert!(refused.starts_with("-WRONGTYPE"), "{refused}");
+    assert_eq!(connect(&server).call(&["LRANGE", "a", "0", "-1"]).unwrap(), array(&["v"]));
+}
+
+#[test]
+fn who_waits_is_served_from_the_key_that_changed_first() {
+    let server = serve(2);
+    let both = ["MULTI", "LPUSH b 1", "LPUSH a 1", "EXEC"];
+    assert_eq!(awaited(&server, "BLPOP a b 0", &both), array(&["b", "1"]).to_string());
+    let both = ["EVAL redis.call('zadd','b',1,'m')redis.call('zadd','a',1,'m') 0"];
+    assert_eq!(awaited(&server, "BZPOPMAX a b 0", &both), array(&["b", "m", "1"]).to_string());
+    let both = ["MULTI", "XADD s 1-1 f v", "XADD a 1-1 f v", "EXEC"];
+    let entry = one_entry("1-1", &["f", "v"]).to_string();
+    assert_eq!(awaited(&server, "XREAD BLOCK 0 STREAMS a s $ $", &both), entry);
+}
+
 #[test]
 fn an_element_moves_along_those_who_wait() {
     let server = serve(2);

@@ -2,10 +2,11 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::flags::{BLOCKING, DENYOOM, FAST, NOSCRIPT, WRITE};
-use crate::commands::command::{Command, Context, Family, Run};
+use crate::commands::command::{Command, Context, Family, Run, Wait};
 use crate::commands::lists::{self, End};
 use crate::commands::sorted_sets::pops;
 use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::header::Kind;
 use crate::keyspace::writes::Direction;
 use crate::text::number;
 
@@ -68,7 +69,7 @@ fn pop_list(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: End) -> Out
         }
         None => {
             cx.out.null_array();
-            cx.wait(keys, timeout_ms);
+            cx.wait(keys, Kind::List, timeout_ms);
         }
     }
     Ok(())
@@ -87,7 +88,7 @@ fn move_element(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, ends: (End, 
         Some(value) => cx.out.bulk(value),
         None => {
             cx.out.null();
-            cx.wait(arguments.range(1, 2), timeout_ms);
+            cx.wait(arguments.range(1, 2), Kind::List, timeout_ms);
         }
     }
     Ok(())
@@ -108,7 +109,7 @@ fn blmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let timeout_ms = timeout(arguments.at(1))?;
     let (keys, end, count) = lists::pop_arguments(arguments, 2)?;
     if !lists::reply_popped(cx, keys, end, count)? {
-        cx.wait(keys, timeout_ms);
+        cx.wait(keys, Kind::List, timeout_ms);
     }
     Ok(())
 }
@@ -128,7 +129,7 @@ fn pop_sorted(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, end: Direction
         }
         None => {
             cx.out.null_array();
-            cx.wait(keys, timeout_ms);
+            cx.wait(keys, Kind::SortedSet, timeout_ms);
         }
     }
     Ok(())
@@ -146,7 +147,7 @@ fn bzmpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let timeout_ms = timeout(arguments.at(1))?;
     let (keys, end, count) = pops::pop_arguments(arguments, 2)?;
     if !pops::reply_popped(cx, keys, end, count)? {
-        cx.wait(keys, timeout_ms);
+        cx.wait(keys, Kind::SortedSet, timeout_ms);
     }
     Ok(())
 }
@@ -159,7 +160,7 @@ fn wait(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Failure::text("ERR timeout is negative"))?;
     cx.out.integer(0);
     if replicas > 0 {
-        cx.wait(&[], timeout_ms);
+        cx.wait = Some(Wait { keys: Vec::new(), kind: None, timeout_ms, request: None });
     }
     Ok(())
 }

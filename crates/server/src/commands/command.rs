@@ -499,6 +499,8 @@ pub struct Context<'a, 's> {
 pub struct Wait {
     /// Keys of which one must change.
     pub keys: Vec<Bytes>,
+    /// What the key must be then; `None` when the command is to know whatever becomes of it.
+    pub kind: Option<Kind>,
     /// For how long; zero is forever.
     pub timeout_ms: u64,
     /// What is carried out then, if it is not what the client has sent.
@@ -524,17 +526,17 @@ impl Context<'_, '_> {
         self.databases.get(database).copied().unwrap_or(0)
     }
 
-    /// The command has found nothing. It is carried out again when one of these keys changes; until then the client waits,
-    /// for zero milliseconds forever. What the command has replied is the reply when time is over.
-    pub fn wait(&mut self, keys: &[&[u8]], timeout_ms: u64) {
+    /// The command has found nothing. It is carried out again when one of these keys changes and is of this type; until then the
+    /// client waits, for zero milliseconds forever. What the command has replied is the reply when time is over.
+    pub fn wait(&mut self, keys: &[&[u8]], kind: Kind, timeout_ms: u64) {
         let keys = keys.iter().map(|key| Bytes::copy_from_slice(key)).collect();
-        self.wait = Some(Wait { keys, timeout_ms, request: None });
+        self.wait = Some(Wait { keys, kind: Some(kind), timeout_ms, request: None });
     }
 
-    /// As [`Context::wait`]; this request is carried out then.
-    pub fn wait_with(&mut self, keys: &[&[u8]], timeout_ms: u64, request: Vec<Bytes>) {
-        self.wait(keys, timeout_ms);
-        self.wait = self.wait.take().map(|wait| Wait { request: Some(request), ..wait });
+    /// Whether a command that may wait for keys looks at this one. When a key has woken it, it looks at that one only.
+    #[must_use]
+    pub fn looks_at(&self, key: &[u8]) -> bool {
+        self.session.woken_by.as_ref().is_none_or(|woken_by| woken_by == key)
     }
 
     /// The header of a key.

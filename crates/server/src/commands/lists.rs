@@ -255,7 +255,9 @@ pub(crate) fn pop_first(
     count: u64,
 ) -> Outcome<Option<(Bytes, Vec<Bytes>)>> {
     for key in keys {
-        if let Some(mut list) = Open::existing(cx, key, Kind::List)? {
+        if cx.looks_at(key)
+            && let Some(mut list) = Open::existing(cx, key, Kind::List)?
+        {
             let popped = pop(cx, &mut list, end, count)?;
             cx.notify(Class::LIST, end.popped(), key);
             list.save(cx, key, true)?;

@@ -17,7 +17,7 @@ use crate::keyspace::writes::{Direction, Writes};
 use bytes::Bytes;
 use forebay::Store;
 use forebay_env::HashSet;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// A collection of up to this many elements is removed element by element. A range deletion costs less to write, but
 /// the engine ends a memtable at some number of them.
@@ -44,7 +44,8 @@ pub struct Transaction<'s> {
     deltas: Deltas,
     /// Keys that this run made plain.
     plain: HashSet<Tag>,
-    touched: Option<BTreeSet<(Space, Bytes)>>,
+    /// Keys that have changed, and how many had before each of them.
+    touched: Option<BTreeMap<(Space, Bytes), usize>>,
     expired: u64,
     is_of_all: bool,
     wanted: Wanted,
@@ -66,7 +67,7 @@ impl<'s> Transaction<'s> {
     pub fn new(store: &'s Store, spaces: &'s Spaces, now_ms: u64, wanted: Wanted, is_awaited: bool) -> Self {
         let writes = Writes::new(store, spaces.layout().seed());
         let (deltas, plain, events) = (Deltas::default(), HashSet::default(), Vec::new());
-        let touched = is_awaited.then(BTreeSet::new);
+        let touched = is_awaited.then(BTreeMap::new);
         Self { spaces, writes, now_ms, deltas, plain, touched, expired: 0, is_of_all: false, wanted, events }
     }
 
@@ -106,10 +107,12 @@ impl<'s> Transaction<'s> {
         &mut self.writes
     }
 
-    /// The keys that were changed, as far as somebody waits for that.
+    /// The keys that were changed, in the order of their first changes, as far as somebody waits for that.
     #[must_use]
     pub fn touched(&self) -> Vec<Name> {
-        self.touched.iter().flatten().map(|(space, key)| (self.spaces.database_of(*space), key.clone())).collect()
+        let mut touched: Vec<_> = self.touched.iter().flatten().collect();
+        touched.sort_unstable_by_key(|(_, order)| **order);
+        touched.into_iter().map(|((space, key), _)| (self.spaces.database_of(*space), key.clone())).collect()
     }
 
     /// Whether keys changed without being named: databases were exchanged.
@@ -132,7 +135,8 @@ impl<'s> Transaction<'s> {
     /// A key has changed. Changes of headers say so themselves.
     pub fn touch(&mut self, space: Space, key: &[u8]) {
         if let Some(touched) = &mut self.touched {
-            touched.insert((space, Bytes::copy_from_slice(key)));
+            let order = touched.len();
+            touched.entry((space, Bytes::copy_from_slice(key))).or_insert(order);
         }
     }
 

@@ -106,8 +106,8 @@ pub struct Session {
     pub blocked: Option<Arc<Waiter>>,
     /// Its next command is held until then.
     pub held_until: Option<Nanos>,
-    /// A command is carried out again in which the client waits.
-    pub is_resumed: bool,
+    /// The key that has changed, when a command is carried out again in which the client waits.
+    pub woken_by: Option<Bytes>,
     /// The connection ends when what was written has been sent.
     pub is_closing: bool,
 }
@@ -147,7 +147,7 @@ impl Session {
             is_in_transaction: false,
             blocked: None,
             held_until: None,
-            is_resumed: false,
+            woken_by: None,
             is_closing: false,
         }
     }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   a command finds nothing ─► a waiter is left at each of its keys, while they are locked
-//!   a key is changed ────────► whoever changed it carries the waiter's command out again, oldest first
+//!   a key is changed ────────► whoever changed it carries the waiters' commands out again for it, the oldest first
 //!   time is over, or CLIENT UNBLOCK, or the connection ends ─► the waiter has ended
 //! ```
 //!
 //! Exactly one of these ends a waiter: it claims it first ([`Waiter::claim`]), and nobody claims one that has ended. As
 //! the waiter is left while the keys are locked, no change is missed.
 
+use crate::keyspace::header::Kind;
 use crate::keyspace::transaction::Name;
 use crate::protocol::reply::Protocol;
 use crate::state::clients::Client;
@@ -30,6 +31,8 @@ pub struct Waiter {
     pub protocol: Protocol,
     /// Its request.
     pub request: Vec<Bytes>,
+    /// The type of keys that it waits for; `None` when it waits for any change.
+    pub kind: Option<Kind>,
     /// The reply when time is over.
     pub nothing: Vec<u8>,
     /// When time is over.
@@ -58,11 +61,12 @@ impl Waiter {
         database: usize,
         protocol: Protocol,
         request: Vec<Bytes>,
+        kind: Option<Kind>,
         nothing: Vec<u8>,
         until: Option<Nanos>,
     ) -> Self {
         let (has_ended, names) = (Mutex::new(false), Mutex::new(Vec::new()));
-        Self { client, database, protocol, request, nothing, until, has_ended, names }
+        Self { client, database, protocol, request, kind, nothing, until, has_ended, names }
     }
 
     /// As [`Waiter::claim`], for who has keys locked: `None` also while somebody else has the claim, who may wait for

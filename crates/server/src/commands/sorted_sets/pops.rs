@@ -79,7 +79,9 @@ pub(crate) fn pop_first(
     count: u64,
 ) -> Outcome<Option<(Bytes, Vec<Scored>)>> {
     for key in keys {
-        if let Some(popped) = pop(cx, key, end, count)? {
+        if cx.looks_at(key)
+            && let Some(popped) = pop(cx, key, end, count)?
+        {
             return Ok(Some((Bytes::copy_from_slice(key), popped)));
         }
     }

@@ -6,9 +6,9 @@ use super::groups::Open;
 use super::ids;
 use crate::commands::arguments::{Arguments, integer};
 use crate::commands::command::flags::{BLOCKING, READONLY, WRITE};
-use crate::commands::command::{Command, Context, Family};
+use crate::commands::command::{Command, Context, Family, Wait};
 use crate::keyspace::failure::{Failure, Outcome};
-use crate::keyspace::header::Stream;
+use crate::keyspace::header::{Kind, Stream};
 use crate::keyspace::streams::{Pending, StreamId};
 use crate::keyspace::writes::Direction;
 use crate::protocol::reply::Protocol;
@@ -218,7 +218,7 @@ fn reply(cx: &mut Context<'_, '_>, served: Vec<(&[u8], Read)>) -> Outcome {
 /// The stream of a group that must be there.
 fn stream_of_group(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome<Stream> {
     let stream = cx.keys.stream(cx.space(), key);
-    if cx.session.is_resumed && !matches!(stream, Ok(Some(_))) {
+    if cx.session.woken_by.is_some() && !matches!(stream, Ok(Some(_))) {
         return Err(Failure::text("UNBLOCKED the stream key no longer exists"));
     }
     if let Some(stream) = stream?
@@ -226,7 +226,7 @@ fn stream_of_group(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome
     {
         return Ok(stream);
     }
-    if cx.session.is_resumed {
+    if cx.session.woken_by.is_some() {
         return Err(Failure::text("NOGROUP the consumer group this client was blocked on no longer exists"));
     }
     let (key, name) = (shown::short(key, 128), shown::short(name, 128));
@@ -237,6 +237,9 @@ fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) 
     let request = request(arguments, is_group)?;
     let mut wanted = Vec::with_capacity(request.keys.len());
     for (key, id) in request.keys.iter().zip(request.ids) {
+        if !cx.looks_at(key) {
+            continue;
+        }
         let stream = match request.group {
             Some((group, _)) => Some(stream_of_group(cx, key, group)?),
             None => cx.keys.stream(cx.space(), key)?,
@@ -283,7 +286,10 @@ fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) 
             From::After(id) => Bytes::from(id.to_string()),
             From::Group => Bytes::from_static(b">"),
         }));
-        cx.wait_with(request.keys, timeout_ms, request_again);
+        // Whoever reads for a group is told when the stream goes.
+        let kind = (!is_group).then_some(Kind::Stream);
+        let keys = request.keys.iter().map(|key| Bytes::copy_from_slice(key)).collect();
+        cx.wait = Some(Wait { keys, kind, timeout_ms, request: Some(request_again) });
     }
     Ok(())
 }
