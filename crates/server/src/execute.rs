@@ -383,6 +383,10 @@ impl<'s> Executor<'s> {
                 Ok(Some(wait)) => self.leave_waiter(session, *arguments, &wait, start, out),
                 Err(failure) => failed = Some(failure),
             }
+            // Those who wait come before the commands that follow.
+            if self.may_wake(session, (command, *arguments)) {
+                break;
+            }
         }
         let finished = self.finish(failed, &mut keys);
         drop(locked);
@@ -508,6 +512,15 @@ impl<'s> Executor<'s> {
             name: session.client.described().name,
         };
         self.shared.slow_log.add(slow, usize::try_from(config.number("slowlog-max-len")).unwrap_or(0));
+    }
+
+    /// Whether somebody waits at a key that a call may have changed. The keys are locked.
+    fn may_wake(&self, session: &Session, (command, arguments): Call<'_>) -> bool {
+        let waiting = &self.shared.waiting;
+        let is_awaited = |place| waiting.is_at(&(session.database, Bytes::copy_from_slice(arguments.at(place))));
+        waiting.count() > 0
+            && command.has(flags::WRITE)
+            && command.key_places(arguments).into_iter().any(is_awaited)
     }
 
     /// Leaves a waiter for a command that has found nothing, whose keys are locked, and takes its reply back.

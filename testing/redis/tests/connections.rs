@@ -96,6 +96,21 @@ fn who_waits_is_served_from_the_key_that_changed_first() {
 }
 
 #[test]
+fn who_waits_comes_before_what_follows_in_a_pipeline() {
+    let server = serve(2);
+    let (mut waiting, mut other) = (connect(&server), connect(&server));
+    ask(&mut waiting, &["BLPOP", "q", "0"]);
+    until_blocked(&mut other, 1);
+    let pipeline = [&["SET", "a", "x"][..], &["LPUSH", "q", "x"], &["LLEN", "q"], &["LPOP", "q"], &["GET", "a"]];
+    let pipeline = pipeline.map(|request| request.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>());
+    other.send(pipeline.iter().map(|request| &request[..])).unwrap();
+    for reply in ["+OK", ":1", ":0", "null", "\"x\""] {
+        assert_eq!(other.receive().unwrap().to_string(), reply);
+    }
+    assert_eq!(waiting.receive().unwrap(), array(&["q", "x"]));
+}
+
+#[test]
 fn an_element_moves_along_those_who_wait() {
     let server = serve(2);
     let (mut mover, mut popper, mut other) = (connect(&server), connect(&server), connect(&server));

@@ -126,6 +126,12 @@ impl Waiting {
         }
     }
 
+    /// Whether there is a waiter at a key.
+    #[must_use]
+    pub fn is_at(&self, name: &Name) -> bool {
+        lock(&self.by_name).contains_key(name)
+    }
+
     /// The waiters at a key, the oldest first.
     pub fn at(&self, name: &Name) -> Vec<Arc<Waiter>> {
         lock(&self.by_name).get(name).map(|waiters| waiters.iter().cloned().collect()).unwrap_or_default()
