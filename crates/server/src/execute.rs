@@ -547,7 +547,7 @@ impl<'s> Executor<'s> {
     }
 
     /// Carries commands out again that wait for a key that has changed. The caller holds no lock.
-    fn serve_waiters(&self, keys: &Transaction<'_>) {
+    pub fn serve_waiters(&self, keys: &Transaction<'_>) {
         let waiting = &self.shared.waiting;
         if waiting.count() == 0 {
             return;

@@ -91,8 +91,9 @@ impl LocalServer {
     /// # Errors
     /// Those of the store.
     pub fn sweep(&self) -> Result<(), Error> {
+        let executor = Executor { shared: &self.shared, registry: &self.registry };
         loop {
-            match expiry::remove_some(&self.shared) {
+            match expiry::remove_some(&executor) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(failure) => return Err(Error::new(ErrorKind::Io, failure.message().to_owned())),

@@ -352,12 +352,15 @@ fn entries_of_streams_are_waited_for() {
         assert_eq!(other.call(&["XGROUP", "DESTROY", "s", "g"]).unwrap(), Value::Integer(1));
         let gone = "NOGROUP the consumer group this client was blocked on no longer exists";
         assert_eq!(member.receive().unwrap(), Value::Error(gone.into()));
-        other.call(&["XGROUP", "CREATE", "s", "g", "$"]).unwrap();
-        ask(&mut member, &of_group);
-        until_blocked(&mut other, 1);
-        other.call(&["SET", "s", "x"]).unwrap();
-        let gone = "UNBLOCKED the stream key no longer exists";
-        assert_eq!(member.receive().unwrap(), Value::Error(gone.into()));
+        for end in [&["SET", "s", "x"][..], &["FLUSHDB"], &["FLUSHALL"], &["PEXPIRE", "s", "1"]] {
+            other.call(&["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]).unwrap();
+            ask(&mut member, &of_group);
+            until_blocked(&mut other, 1);
+            other.call(end).unwrap();
+            let gone = "UNBLOCKED the stream key no longer exists";
+            assert_eq!(member.receive().unwrap(), Value::Error(gone.into()), "{end:?}");
+            other.call(&["DEL", "s"]).unwrap();
+        }
     }
 }
 

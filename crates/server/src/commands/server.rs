@@ -107,6 +107,7 @@ fn flushdb(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let database = cx.session.database;
     break_marks(cx, &[database])?;
     cx.keys.clear(space);
+    cx.keys.touch_all();
     cx.out.ok();
     Ok(())
 }
@@ -118,6 +119,7 @@ fn flushall(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     for space in cx.databases {
         cx.keys.clear(space);
     }
+    cx.keys.touch_all();
     cx.out.ok();
     Ok(())
 }

@@ -115,7 +115,7 @@ impl<'s> Transaction<'s> {
         touched.into_iter().map(|((space, key), _)| (self.spaces.database_of(*space), key.clone())).collect()
     }
 
-    /// Whether keys changed without being named: databases were exchanged.
+    /// Whether keys changed without being named: databases were exchanged or emptied.
     #[must_use]
     pub const fn is_of_all(&self) -> bool {
         self.is_of_all

@@ -222,7 +222,8 @@ impl EventLoop {
     }
 
     fn sweep(&self) -> bool {
-        expiry::remove_some(&self.shared).unwrap_or_else(|failure| {
+        let executor = Executor { shared: &self.shared, registry: &self.registry };
+        expiry::remove_some(&executor).unwrap_or_else(|failure| {
             tracing::warn!(reason = failure.message(), "removing keys that have expired");
             false
         })

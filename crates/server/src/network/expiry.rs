@@ -3,31 +3,33 @@
 //! A key that has expired is gone for all commands at once. What is left of it is removed here: the entries of keys
 //! that expire are in the order of their times.
 
+use crate::execute::Executor;
 use crate::keyspace::failure::Outcome;
 use crate::keyspace::layout::{self, DATABASES};
 use crate::keyspace::writes::{Direction, Writes};
 use crate::state::counters::Counters;
-use crate::state::shared::Shared;
 use bytes::Bytes;
 
 /// Keys that are removed at a time, of each database.
 const AT_A_TIME: usize = 256;
 
-/// Removes keys that have expired, some of each database. True when there may be more.
+/// Removes keys that have expired, some of each database, and serves those who wait for one of them. True when there may be
+/// more.
 ///
 /// # Errors
 /// Those of the database.
-pub fn remove_some(shared: &Shared) -> Outcome<bool> {
+pub fn remove_some(executor: &Executor<'_>) -> Outcome<bool> {
     let mut may_have_more = false;
     for space in 0..DATABASES as u8 {
-        if shared.spaces.counts(space).1 > 0 {
-            may_have_more |= remove(shared, space)? == AT_A_TIME;
+        if executor.shared.spaces.counts(space).1 > 0 {
+            may_have_more |= remove(executor, space)? == AT_A_TIME;
         }
     }
     Ok(may_have_more)
 }
 
-fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
+fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
+    let shared = executor.shared;
     let now_ms = shared.clock.wall_ms();
     let mut found: Vec<Bytes> = Vec::new();
     Writes::new(&shared.store, 0).scan(&layout::expiries_before(space, now_ms), Direction::Forward, |key, _| {
@@ -40,7 +42,7 @@ fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
     let keyed = shared.spaces.layout();
     let mut stripes = found.iter().map(|key| shared.locks.stripe(keyed.hash(key))).collect();
     // While somebody has locked everything, they stay until the next sweep.
-    let Some(_locked) = shared.locks.try_lock(&mut stripes, true) else { return Ok(0) };
+    let Some(locked) = shared.locks.try_lock(&mut stripes, true) else { return Ok(0) };
     let mut keys = shared.transaction(now_ms);
     keys.fetch(space, found.iter().map(|key| (keyed.hash(key), &key[..], false)))?;
     for key in &found {
@@ -51,5 +53,7 @@ fn remove(shared: &Shared, space: u8) -> Outcome<usize> {
     Counters::add(&shared.counters.expired, keys.expired());
     shared.watches.changed(&keys.touched());
     shared.tell(&keys);
+    drop(locked);
+    executor.serve_waiters(&keys);
     Ok(found.len())
 }
