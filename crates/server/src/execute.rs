@@ -353,6 +353,18 @@ impl<'s> Executor<'s> {
         }
     }
 
+    /// Answers those whose jobs wait for a script that is busy.
+    pub fn turn_jobs_away(&self) {
+        let Some(busy) = self.shared.scripts.progress.busy() else { return };
+        for job in self.shared.scripts.take_waiting() {
+            let mut out = Reply::new(job.protocol);
+            if job.replies == Replies::On {
+                self.fail(&mut out, 0, &Failure::text(busy.busy()));
+            }
+            job.client.unblock(out.take());
+        }
+    }
+
     /// Carries commands out together. Returns how many, and how many bytes they fetched.
     fn run(&self, session: &mut Session, calls: &[Call<'_>], out: &mut Reply) -> (usize, usize) {
         let first = calls.first().map_or("", |(command, _)| command.name);
@@ -518,9 +530,7 @@ impl<'s> Executor<'s> {
     fn may_wake(&self, session: &Session, (command, arguments): Call<'_>) -> bool {
         let waiting = &self.shared.waiting;
         let is_awaited = |place| waiting.is_at(&(session.database, Bytes::copy_from_slice(arguments.at(place))));
-        waiting.count() > 0
-            && command.has(flags::WRITE)
-            && command.key_places(arguments).into_iter().any(is_awaited)
+        waiting.count() > 0 && command.has(flags::WRITE) && command.key_places(arguments).into_iter().any(is_awaited)
     }
 
     /// Leaves a waiter for a command that has found nothing, whose keys are locked, and takes its reply back.
@@ -760,7 +770,10 @@ impl<'s> Executor<'s> {
         }
         let begun = self.shared.clock.now();
         let named = self.named(&calls);
-        let locked = self.lock(&calls, &named).inspect_err(|_| self.unwatch(session))?;
+        let locked = self.lock(&calls, &named).map_err(|busy| {
+            self.unwatch(session);
+            Failure::new(format!("EXECABORT Transaction discarded because of: {}", busy.message()))
+        })?;
         let mut keys = self.transaction();
         let is_stale = session.watched.as_ref().is_some_and(|watched| {
             let has_expired = |expires: &Option<u64>| expires.is_some_and(|expires| keys.now_ms() > expires);

@@ -13,7 +13,7 @@ fn until(client: &mut Client, words: &[&str], expected: &str) {
 fn a_script_that_takes_long_can_be_ended_and_leaves_nothing() {
     for threads in [1, 3] {
         let server = serve(threads);
-        let (mut caller, mut other) = (connect(&server), connect(&server));
+        let (mut caller, mut other, mut third) = (connect(&server), connect(&server), connect(&server));
         assert_eq!(said(&mut other, &["SCRIPT", "KILL"]), "-NOTBUSY No scripts in execution right now.");
         assert_eq!(said(&mut other, &["CONFIG", "SET", "busy-reply-threshold", "50"]), "+OK");
         // Protected calls and coroutines do not keep it from ending.
@@ -23,6 +23,14 @@ fn a_script_that_takes_long_can_be_ended_and_leaves_nothing() {
         until(&mut other, &["GET", "k"], "-BUSY Redis is busy running a script.");
         assert!(said(&mut other, &["FLUSHALL"]).starts_with("-BUSY"));
         assert!(said(&mut other, &["WATCH", "k"]).starts_with("-BUSY"));
+        for script in [&["EVAL", "return 1", "0"][..], &["FCALL", "f", "0"], &["FUNCTION", "LOAD", "x"]] {
+            let busy = said(&mut third, script);
+            assert!(busy.starts_with("-BUSY Redis is busy running a script."), "{busy}");
+        }
+        assert_eq!(said(&mut third, &["MULTI"]), "+OK");
+        assert_eq!(said(&mut third, &["GET", "k"]), "+QUEUED");
+        let busy = said(&mut third, &["EXEC"]);
+        assert!(busy.starts_with("-EXECABORT Transaction discarded because of: BUSY Redis is busy"), "{busy}");
         assert_eq!(said(&mut other, &["SCRIPT", "KILL"]), "+OK");
         let ended = caller.receive().unwrap().to_string();
         assert!(ended.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{ended}");

@@ -1,7 +1,7 @@
 //! A thread, and the connections that it serves.
 //!
-//! The first thread also accepts connections, which are given to all threads in turn, and removes keys that have
-//! expired.
+//! The first thread also accepts connections, which are given to all threads in turn, removes keys that have expired, and
+//! looks after those who wait for a script that is busy.
 
 use crate::commands::command::Registry;
 use crate::execute::Executor;
@@ -31,7 +31,7 @@ const TLS_LISTENER: Token = Token(2);
 const CONNECTIONS: usize = 3;
 /// How long a client may take to prove that it speaks TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How often the first thread looks for keys that have expired.
+/// How often the first thread looks for keys that have expired, and for a script that is busy.
 const SWEEP: Duration = Duration::from_millis(100);
 /// Events that are taken at a time.
 const EVENTS: usize = 1024;
@@ -223,6 +223,7 @@ impl EventLoop {
 
     fn sweep(&self) -> bool {
         let executor = Executor { shared: &self.shared, registry: &self.registry };
+        executor.turn_jobs_away();
         expiry::remove_some(&executor).unwrap_or_else(|failure| {
             tracing::warn!(reason = failure.message(), "removing keys that have expired");
             false

@@ -121,18 +121,23 @@ impl Progress {
         Some((running, took))
     }
 
-    fn is_busy(&self, running: &MutexGuard<'_, Option<Running>>) -> bool {
-        running.as_ref().is_some_and(|running| self.clock.now() >= running.busy_at)
+    fn busy_in<'r>(&self, running: &'r MutexGuard<'_, Option<Running>>) -> Option<&'r Running> {
+        running.as_ref().filter(|running| self.clock.now() >= running.busy_at)
+    }
+
+    /// What runs and is busy.
+    pub fn busy(&self) -> Option<Kind> {
+        self.busy_in(&lock(&self.running)).map(|running| running.kind)
     }
 
     /// Waits a moment for whoever holds all keys. If that is something that runs and is busy, says what.
     pub fn wait(&self) -> Option<Kind> {
         let running = lock(&self.running);
-        if self.is_busy(&running) {
-            return running.as_ref().map(|running| running.kind);
+        let busy = self.busy_in(&running).map(|running| running.kind);
+        if busy.is_none() {
+            drop(self.ended.wait_timeout(running, LOOK).unwrap_or_else(PoisonError::into_inner));
         }
-        drop(self.ended.wait_timeout(running, LOOK).unwrap_or_else(PoisonError::into_inner));
-        None
+        busy
     }
 
     /// Ends the script that runs, and those to come when the server stops.
@@ -150,7 +155,7 @@ impl Progress {
         let kind = running.as_ref().map_or(Kind::Script, |running| running.kind);
         let asked = self.ending.load(Ordering::Relaxed);
         let asked = [Ending::Killed, Ending::TooLong].into_iter().find(|ending| ending.number() == asked);
-        let is_late = || self.is_busy(&running) && running.as_ref().is_some_and(|running| running.ends_when_busy);
+        let is_late = || self.busy_in(&running).is_some_and(|running| running.ends_when_busy);
         let ending = if self.is_stopping.load(Ordering::Relaxed) {
             Ending::Stopping
         } else if let Some(asked) = asked {

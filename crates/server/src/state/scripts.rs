@@ -4,7 +4,7 @@
 //!   a connection sends EVAL ─► a job; the connection waits ─► the thread of scripts ─► the reply lets it go on
 //! ```
 //!
-//! So connections are served while a script runs: they get an error once it is busy, and can end it.
+//! So connections are served while a script runs: they get an error once it is busy, also those with a job, and can end it.
 
 use crate::acl::user::User;
 use crate::protocol::reply::Protocol;
@@ -126,6 +126,11 @@ impl Scripts {
             }
             jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Takes all jobs that wait.
+    pub fn take_waiting(&self) -> VecDeque<Job> {
+        std::mem::take(&mut lock(&self.jobs).waiting)
     }
 
     /// Ends the script that runs; there are no more jobs.
