@@ -206,6 +206,28 @@ mod tests {
         assert_eq!(other.send(b"DBSIZE\r\n"), b":0\r\n");
     }
 
+    #[test]
+    fn a_pause_of_writes_holds_what_may_write() {
+        let server = server(&Arc::default());
+        assert_eq!(server.connect().send(b"CLIENT PAUSE 1000 WRITE\r\n"), b"+OK\r\n");
+        for (request, is_held) in [
+            ("SET a 1", true),
+            ("PFCOUNT a", true),
+            ("PUBLISH c m", true),
+            ("SPUBLISH c m", true),
+            ("EVAL script 0", true),
+            ("EVALSHA script 0", true),
+            ("FCALL function 0", true),
+            ("EVAL_RO script 0", false),
+            ("FCALL_RO function 0", false),
+            ("GET a", false),
+        ] {
+            let mut connection = server.connect();
+            connection.send(format!("{request}\r\n").as_bytes());
+            assert_eq!(connection.dialogue.session.held_until.is_some(), is_held, "{request}");
+        }
+    }
+
     /// Whether a key is known to be plain shows in no reply.
     #[test]
     fn plain_keys_behave_as_others_do() {

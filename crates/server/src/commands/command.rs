@@ -127,7 +127,8 @@ pub mod flags {
     pub const ALLOW_BUSY: u32 = 1 << 12;
     /// It is not possible within a transaction.
     pub const NO_MULTI: u32 = 1 << 13;
-    /// It reads, and may write what it has found out. Clients do not see this one.
+    /// It is no command that writes, and may write or tell others something: a pause of writes holds it. Clients do not see
+    /// this one.
     pub const MAY_REPLICATE: u32 = 1 << 14;
 
     /// The flags by name.

@@ -1,7 +1,7 @@
 //! Publishing and subscribing.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{FAST, LOADING, NOSCRIPT, PUBSUB, STALE};
+use crate::commands::command::flags::{FAST, LOADING, MAY_REPLICATE, NOSCRIPT, PUBSUB, STALE};
 use crate::commands::command::{Command, Context, Family};
 use crate::keyspace::failure::Outcome;
 use crate::state::channels::Topic;
@@ -9,14 +9,14 @@ use crate::text::pattern;
 use bytes::Bytes;
 
 const FAMILY: Family = Family::PubSub;
+const PUBLISH: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
 const SUBSCRIBE: u32 = PUBSUB | NOSCRIPT | LOADING | STALE;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command::alone(FAMILY, "psubscribe", -2, SUBSCRIBE, psubscribe)
         .doc("2.0.0", "Subscribes to channels that match patterns."),
-    Command::new(FAMILY, "publish", 3, PUBSUB | LOADING | STALE | FAST, publish)
-        .doc("2.0.0", "Sends a message to a channel."),
+    Command::new(FAMILY, "publish", 3, PUBLISH, publish).doc("2.0.0", "Sends a message to a channel."),
     Command::alone(FAMILY, "pubsub", -2, 0, help).doc("2.8.0", "A container for Pub/Sub commands.").subcommands(&[
         Command::alone(FAMILY, "pubsub|channels", -2, PUBSUB | LOADING | STALE, channels)
             .doc("2.8.0", "Lists the channels that have subscribers."),
@@ -31,7 +31,7 @@ pub const COMMANDS: &[Command] = &[
             .doc("7.0.0", "Counts the subscribers of shard channels."),
     ]),
     Command::alone(FAMILY, "punsubscribe", -1, SUBSCRIBE, punsubscribe).doc("2.0.0", "Ends subscriptions to patterns."),
-    Command::new(FAMILY, "spublish", 3, PUBSUB | LOADING | STALE | FAST, spublish)
+    Command::new(FAMILY, "spublish", 3, PUBLISH, spublish)
         .keys(1, 1, 1)
         .doc("7.0.0", "Sends a message to a shard channel."),
     Command::alone(FAMILY, "ssubscribe", -2, SUBSCRIBE, ssubscribe)

@@ -4,7 +4,7 @@
 //! changed is changed in both; when the store fails, the machine reads them again.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ALLOW_BUSY, DENYOOM, LOADING, NOSCRIPT, READONLY, STALE, WRITE};
+use crate::commands::command::flags::{ALLOW_BUSY, DENYOOM, LOADING, MAY_REPLICATE, NOSCRIPT, READONLY, STALE, WRITE};
 use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::commands::dump::{payload, reader};
 use crate::commands::scripting::calls;
@@ -25,7 +25,7 @@ const LIBRARY: u8 = 245;
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    Command::with(FAMILY, "fcall", -3, CALL, Run::Script(call))
+    Command::with(FAMILY, "fcall", -3, CALL | MAY_REPLICATE, Run::Script(call))
         .counted_keys(2, false)
         .doc("7.0.0", "Calls a function."),
     Command::with(FAMILY, "fcall_ro", -3, CALL | READONLY, Run::Script(call_read_only))

@@ -1,7 +1,7 @@
 //! `EVAL` and its like, `SCRIPT`.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ALLOW_BUSY, NOSCRIPT, READONLY, STALE};
+use crate::commands::command::flags::{ALLOW_BUSY, MAY_REPLICATE, NOSCRIPT, READONLY, STALE};
 use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::commands::scripting::run::{self, parts, with_machine};
 use crate::keyspace::failure::{Failure, Outcome};
@@ -16,13 +16,13 @@ const NO_SCRIPT: Failure = Failure::text("NOSCRIPT No matching script. Please us
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
-    Command::with(FAMILY, "eval", -3, SCRIPT, Run::Script(eval))
+    Command::with(FAMILY, "eval", -3, SCRIPT | MAY_REPLICATE, Run::Script(eval))
         .counted_keys(2, false)
         .doc("2.6.0", "Carries out a script."),
     Command::with(FAMILY, "eval_ro", -3, SCRIPT | READONLY, Run::Script(eval_read_only))
         .counted_keys(2, false)
         .doc("7.0.0", "Carries out a script that reads only."),
-    Command::with(FAMILY, "evalsha", -3, SCRIPT, Run::Script(eval_name))
+    Command::with(FAMILY, "evalsha", -3, SCRIPT | MAY_REPLICATE, Run::Script(eval_name))
         .counted_keys(2, false)
         .doc("2.6.0", "Carries out a script that was loaded."),
     Command::with(FAMILY, "evalsha_ro", -3, SCRIPT | READONLY, Run::Script(eval_name_read_only))
