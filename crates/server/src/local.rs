@@ -207,6 +207,20 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_wait_is_no_array() {
+        let server = server(&Arc::default());
+        for request in ["BLPOP a 1", "BLMOVE a b LEFT LEFT 1", "BRPOPLPUSH a b 1", "BZPOPMIN a 1"] {
+            let mut connection = server.connect();
+            assert!(connection.send(format!("{request}\r\n").as_bytes()).is_empty());
+            let waiter = connection.dialogue.session.blocked.as_ref().unwrap();
+            assert_eq!(waiter.nothing, b"*-1\r\n", "{request}");
+        }
+        let mut connection = server.connect();
+        let replies = connection.send(b"MULTI\r\nBLMOVE a b LEFT LEFT 1\r\nBRPOPLPUSH a b 1\r\nBLPOP a 1\r\nEXEC\r\n");
+        assert!(replies.ends_with(b"*3\r\n$-1\r\n$-1\r\n*-1\r\n"));
+    }
+
+    #[test]
     fn a_pause_of_writes_holds_what_may_write() {
         let server = server(&Arc::default());
         assert_eq!(server.connect().send(b"CLIENT PAUSE 1000 WRITE\r\n"), b"+OK\r\n");

@@ -86,8 +86,10 @@ fn brpop(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 fn move_element(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, ends: (End, End), timeout_ms: u64) -> Outcome {
     match lists::move_element(cx, arguments.at(1), arguments.at(2), ends)? {
         Some(value) => cx.out.bulk(value),
+        // In a transaction there is no element. The end of a wait is no array, whatever was waited for.
+        None if cx.session.is_in_transaction => cx.out.null(),
         None => {
-            cx.out.null();
+            cx.out.null_array();
             cx.wait(arguments.range(1, 2), Kind::List, timeout_ms);
         }
     }
