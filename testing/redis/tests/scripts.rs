@@ -2,6 +2,8 @@
 
 use crate::common::{ask, connect, said, serve};
 use forebay_redis_differential::client::Client;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 
 /// Asks until the answer is this.
 #[track_caller]
@@ -48,6 +50,19 @@ fn a_script_that_takes_long_can_be_ended_and_leaves_nothing() {
         until(&mut other, &["GET", "k"], "-BUSY");
         server.stop().unwrap();
     }
+}
+
+#[test]
+fn who_sends_a_script_and_nothing_more_gets_its_reply() {
+    let server = serve(1);
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let long = "local n = 0 for i = 1, 2e7 do n = n + 1 end return 7";
+    stream.write_all(format!("EVAL \"{long}\" 0\r\nSET behind x\r\n").as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).unwrap();
+    assert_eq!(replies, ":7\r\n+OK\r\n");
+    assert_eq!(said(&mut connect(&server), &["GET", "behind"]), "\"x\"");
 }
 
 #[test]

@@ -82,10 +82,11 @@ impl Connection {
         self.has_hung_up |= hung_up;
     }
 
-    /// The client has let go of the connection while it waits in a command.
+    /// The client has let go of the connection while it waits in a command. Who has sent a script may only have nothing more to
+    /// send.
     #[must_use]
-    pub const fn is_given_up(&self) -> bool {
-        self.dialogue.session.blocked.is_some() && self.has_hung_up
+    pub fn is_given_up(&self) -> bool {
+        self.has_hung_up && self.dialogue.session.blocked.as_ref().is_some_and(|waiter| !waiter.is_of_script())
     }
 
     /// When the client's time to wait is over, or that of a command that is held, or that for its handshake.

@@ -29,7 +29,7 @@ pub struct Waiter {
     pub database: usize,
     /// The version of the protocol.
     pub protocol: Protocol,
-    /// Its request.
+    /// Its request; empty when the thread of scripts has it.
     pub request: Vec<Bytes>,
     /// The type of keys that it waits for; `None` when it waits for any change.
     pub kind: Option<Kind>,
@@ -67,6 +67,12 @@ impl Waiter {
     ) -> Self {
         let (has_ended, names) = (Mutex::new(false), Mutex::new(Vec::new()));
         Self { client, database, protocol, request, kind, nothing, until, has_ended, names }
+    }
+
+    /// Whether it waits for a script, which is carried out whether somebody waits or not.
+    #[must_use]
+    pub const fn is_of_script(&self) -> bool {
+        self.request.is_empty()
     }
 
     /// As [`Waiter::claim`], for who has keys locked: `None` also while somebody else has the claim, who may wait for
