@@ -115,6 +115,9 @@ impl<'s> Executor<'s> {
         let mut last = None;
         let mut done = 0;
         while done < requests.len() && session.may_go_on() && out.len() < MAX_REPLY_BYTES {
+            if session.replies == Replies::SkipNext {
+                session.replies = Replies::Skip;
+            }
             words.clear();
             let mut run: Vec<(&'static Command, usize)> = Vec::new();
             let mut end = None;
@@ -320,9 +323,6 @@ impl<'s> Executor<'s> {
 
     /// Lets the thread of scripts carry out a request, for which the connection waits.
     fn leave_to_scripts(&self, session: &mut Session, arguments: Arguments<'_>, out: &Reply) {
-        if session.replies == Replies::SkipNext {
-            session.replies = Replies::Skip;
-        }
         let request: Vec<Bytes> = arguments.from(0).iter().map(|argument| Bytes::copy_from_slice(argument)).collect();
         let (client, database, protocol) = (Arc::clone(&session.client), session.database, out.protocol());
         let waiter = Waiter::new(Arc::clone(&client), database, protocol, Vec::new(), None, Vec::new(), None);
@@ -471,9 +471,6 @@ impl<'s> Executor<'s> {
         at: &mut Nanos,
     ) -> Outcome<Option<Wait>> {
         let start = out.len();
-        if session.replies == Replies::SkipNext {
-            session.replies = Replies::Skip;
-        }
         let now_ms = keys.now_ms();
         let (Run::Together(handler) | Run::Alone(handler) | Run::Exclusive(handler) | Run::Script(handler)) =
             command.run
@@ -642,8 +639,8 @@ impl<'s> Executor<'s> {
     /// Takes a reply back that the client does not want.
     fn hold_back(session: &mut Session, out: &mut Reply, start: usize) {
         match session.replies {
-            Replies::On => {}
-            Replies::Off | Replies::SkipNext => out.truncate(start),
+            Replies::On | Replies::SkipNext => {}
+            Replies::Off => out.truncate(start),
             Replies::Skip => {
                 out.truncate(start);
                 session.replies = Replies::On;

@@ -207,6 +207,25 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_that_is_skipped_is_that_of_the_next_command() {
+        let server = server(&Arc::default());
+        for (requests, replies) in [
+            ("PING; PING", "+PONG"),
+            ("NOSUCH; PING", "+PONG"),
+            ("MULTI; PING; EXEC", "+QUEUED *1 +PONG"),
+            ("DISCARD; WATCH a; UNWATCH", "+OK +OK"),
+            ("CLIENT REPLY SKIP; PING; ECHO x", "$1 x"),
+            ("CLIENT REPLY ON; PING", "+OK +PONG"),
+            ("CLIENT REPLY OFF; PING; MULTI; NOSUCH; CLIENT REPLY ON", ""),
+        ] {
+            let requests = format!("CLIENT REPLY SKIP; {requests}").replace("; ", "\r\n");
+            let replies: String = replies.split_terminator(' ').map(|reply| format!("{reply}\r\n")).collect();
+            let sent = server.connect().send(format!("{requests}\r\n").as_bytes());
+            assert_eq!(String::from_utf8(sent).unwrap(), replies, "{requests}");
+        }
+    }
+
+    #[test]
     fn the_end_of_a_wait_is_no_array() {
         let server = server(&Arc::default());
         for request in ["BLPOP a 1", "BLMOVE a b LEFT LEFT 1", "BRPOPLPUSH a b 1", "BZPOPMIN a 1"] {
