@@ -117,6 +117,33 @@ fn only_who_may_read_all_keys_sorts_by_patterns() {
 }
 
 #[test]
+fn what_only_reads_needs_the_right_to_read() {
+    let server = serve(None, None).unwrap();
+    let mut admin = connect(&server);
+    assert_eq!(said(&mut admin, "ACL SETUSER u %R~r* %W~w* %RW~b* +@all"), "+OK");
+    for (request, denied) in [
+        ("PFCOUNT r1", ""),
+        ("PFCOUNT w1", "w1"),
+        ("PFMERGE b1 r1", ""),
+        ("PFMERGE w1 r1", "w1"),
+        ("PFMERGE b1 w1", "w1"),
+        ("BITFIELD r1", ""),
+        ("BITFIELD r1 GET u8 0 OVERFLOW SAT get u8 8", ""),
+        ("BITFIELD r1 GET u8 0 SET u8 0 1", "r1"),
+        ("BITFIELD r1 GET u8", "r1"),
+        ("BITFIELD r1 NOSUCH", "r1"),
+        ("BITFIELD w1 GET u8 0", "w1"),
+        ("BITFIELD b1 SET u8 0 1", ""),
+    ] {
+        let judged = said(&mut admin, &format!("ACL DRYRUN u {request}"));
+        let refusal = format!("This user has no permissions to access the '{denied}' key");
+        let refusal = format!("\"{}\"", refusal.escape_default());
+        let expected = if denied.is_empty() { "+OK" } else { &refusal };
+        assert_eq!(judged, expected, "{request}");
+    }
+}
+
+#[test]
 fn a_password_is_that_of_the_user_default() {
     let server = serve(None, Some("first")).unwrap();
     let mut client = connect(&server);

@@ -56,7 +56,6 @@ const READ_TOO: &[&str] = &[
     "lmpop",
     "lpop",
     "move",
-    "pfcount",
     "rpop",
     "setbit",
     "spop",
@@ -71,7 +70,6 @@ const MOVE: &[&str] = &["blmove", "brpoplpush", "lmove", "rename", "renamenx", "
 const STORE: &[&str] = &[
     "bitop",
     "geosearchstore",
-    "pfmerge",
     "sdiffstore",
     "sinterstore",
     "sunionstore",
@@ -86,16 +84,25 @@ fn access(command: &Command, arguments: Arguments<'_>) -> (Access, Access) {
     let name = command.name;
     let same = |access| (access, access);
     match name {
+        "bitfield" if only_gets(arguments) => same(Access::READ),
         _ if TELL_NOTHING.contains(&name) => same(Access::NONE),
         _ if READ_TOO.contains(&name) => same(Access::BOTH),
         _ if MOVE.contains(&name) => (Access::BOTH, Access::WRITE),
         _ if STORE.contains(&name) => (Access::WRITE, Access::READ),
+        "pfmerge" => (Access::BOTH, Access::READ),
         "copy" | "georadius" | "georadiusbymember" | "sort" => (Access::READ, Access::WRITE),
         "xreadgroup" => same(Access::READ),
         "set" if (3..arguments.len()).any(|place| arguments.is(place, "GET")) => same(Access::BOTH),
         _ if command.has(flags::WRITE) => same(Access::WRITE),
         _ => same(Access::READ),
     }
+}
+
+/// Whether all steps of a `BITFIELD` read. What is no step is taken for one that writes.
+fn only_gets(arguments: Arguments<'_>) -> bool {
+    let mut words = arguments.words(2);
+    while words.take_with_values::<2>("GET").is_some() || words.take_with_value("OVERFLOW").is_some() {}
+    words.is_done()
 }
 
 fn channels<'a>(command: &Command, arguments: Arguments<'a>) -> Vec<Channel<'a>> {
