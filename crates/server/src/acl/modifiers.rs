@@ -4,6 +4,7 @@ use crate::acl::catalogue::Catalogue;
 use crate::acl::selector::{Access, KeyPattern, Selector};
 use crate::acl::user::{PasswordDigest, Rules, digest_of};
 use bytes::Bytes;
+use std::borrow::Cow;
 
 const SYNTAX: &str = "Syntax error";
 const UNKNOWN: &str = "Unknown command or category name in ACL";
@@ -49,12 +50,20 @@ pub fn join(words: &[&[u8]]) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
+/// A word as it is compared: in small letters, unless it holds a password or a pattern.
+fn compared(word: &[u8]) -> Cow<'_, [u8]> {
+    match word {
+        [b'>' | b'<' | b'#' | b'!' | b'(' | b'~' | b'%' | b'&', ..] => Cow::Borrowed(word),
+        _ => Cow::Owned(word.to_ascii_lowercase()),
+    }
+}
+
 /// Applies a word to a user.
 ///
 /// # Errors
 /// Why the word is wrong.
 pub fn apply(rules: &mut Rules, catalogue: &Catalogue, word: &[u8]) -> Result<(), &'static str> {
-    match word {
+    match &*compared(word) {
         b"" => {}
         b"on" => rules.is_on = true,
         b"off" => rules.is_on = false,
@@ -135,7 +144,7 @@ pub fn digits(password: &PasswordDigest) -> String {
 }
 
 fn apply_to_selector(selector: &mut Selector, catalogue: &Catalogue, word: &[u8]) -> Result<(), &'static str> {
-    match word {
+    match &*compared(word) {
         b"allkeys" => add_key(selector, b"*", Access::BOTH)?,
         b"resetkeys" => {
             selector.all_keys = false;
@@ -168,8 +177,8 @@ fn apply_to_selector(selector: &mut Selector, catalogue: &Catalogue, word: &[u8]
         }
         [b'&', pattern @ ..] => add_channel(selector, pattern)?,
         [sign @ (b'+' | b'-'), rest @ ..] => {
-            let name = std::str::from_utf8(rest).map_err(|_| UNKNOWN)?.to_ascii_lowercase();
-            set_commands(selector, catalogue, *sign == b'+', &name)?;
+            let name = std::str::from_utf8(rest).map_err(|_| UNKNOWN)?;
+            set_commands(selector, catalogue, *sign == b'+', name)?;
         }
         _ => return Err(SYNTAX),
     }
@@ -351,6 +360,11 @@ mod tests {
             ("+get +GET -get", "off resetchannels -@all -get"),
             ("+select|0", "off resetchannels -@all +select|0"),
             ("%R~a %W~a %rw~b", "off ~a ~b resetchannels -@all"),
+            (
+                "ON NoPass ALLKEYS ALLCHANNELS +@ALL (ALLKEYS +GET)",
+                "on nopass ~* &* +@all (~* resetchannels -@all +get)",
+            ),
+            ("~A* &B* %r~C*", "off ~A* %R~C* resetchannels &B* -@all"),
             ("on >a nopass reset", "off sanitize-payload resetchannels -@all"),
             (
                 ">a >b <a resetkeys",
