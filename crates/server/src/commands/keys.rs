@@ -199,7 +199,7 @@ fn object_help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// What Redis would say about a value of this type and number of elements.
+/// What Redis would say about a value of this type and number of short elements.
 fn object_encoding(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let Some(header) = cx.header(arguments.at(2))? else {
         cx.out.null();
