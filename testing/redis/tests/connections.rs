@@ -387,6 +387,28 @@ fn a_pause_holds_commands_until_it_ends() {
 }
 
 #[test]
+fn whoever_does_nothing_for_long_is_let_go() {
+    let (clock, address) = (Arc::new(ManualClock::new()), SocketAddr::from(([127, 0, 0, 1], 0)));
+    let store = Store::embedded(256 << 20, Options::default()).unwrap();
+    let server =
+        Server::start(store, ServerOptions { address, clock: clock.clone(), ..ServerOptions::default() }).unwrap();
+    let [mut client, mut idle, mut waiting, mut subscriber, mut monitor] = [(); 5].map(|()| connect(&server));
+    client.call(&["CONFIG", "SET", "timeout", "10"]).unwrap();
+    idle.call(&["PING"]).unwrap();
+    subscriber.call(&["SUBSCRIBE", "c"]).unwrap();
+    monitor.call(&["MONITOR"]).unwrap();
+    ask(&mut waiting, &["BLPOP", "a", "0"]);
+    until_blocked(&mut client, 1);
+    clock.advance(Duration::from_secs(9));
+    assert_eq!(info(&mut client, "connected_clients"), "5");
+    clock.advance(Duration::from_secs(2));
+    until(|| info(&mut client, "connected_clients") == "4");
+    assert!(idle.receive().is_err());
+    client.call(&["RPUSH", "a", "x"]).unwrap();
+    assert_eq!(waiting.receive().unwrap(), array(&["a", "x"]));
+}
+
+#[test]
 fn whoever_does_not_finish_a_handshake_is_let_go() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let file = |name: &str, text: String| {

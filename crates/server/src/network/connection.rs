@@ -40,14 +40,16 @@ pub struct Connection {
     can_read: bool,
     can_write: bool,
     has_hung_up: bool,
+    /// When it was last the connection's turn.
+    active_at: Nanos,
     /// When the handshake of TLS must be over.
     handshake_until: Option<Nanos>,
 }
 
 impl Connection {
-    /// A new connection. A handshake must be over at this time.
+    /// A connection that is new now. A handshake must be over at this time.
     #[must_use]
-    pub fn new(stream: Stream, session: Session, handshake_until: Option<Nanos>) -> Self {
+    pub fn new(stream: Stream, session: Session, now: Nanos, handshake_until: Option<Nanos>) -> Self {
         Self {
             dialogue: Dialogue::new(session),
             stream,
@@ -55,6 +57,7 @@ impl Connection {
             can_read: false,
             can_write: true,
             has_hung_up: false,
+            active_at: now,
             handshake_until,
         }
     }
@@ -89,6 +92,14 @@ impl Connection {
         self.has_hung_up && self.dialogue.session.blocked.as_ref().is_some_and(|waiter| !waiter.is_of_script())
     }
 
+    /// Whether the client has done nothing since this time, and waits for nothing.
+    #[must_use]
+    pub fn is_idle_since(&self, at: Nanos) -> bool {
+        let session = &self.dialogue.session;
+        let waits = session.blocked.is_some() || session.held_until.is_some() || !session.subscriptions.is_empty();
+        self.active_at <= at && !waits && !session.client.described().is_monitor
+    }
+
     /// When the client's time to wait is over, or that of a command that is held, or that for its handshake.
     #[must_use]
     pub fn waits_until(&self) -> Option<Nanos> {
@@ -107,6 +118,7 @@ impl Connection {
 
     /// Does what there is to do.
     pub fn turn(&mut self, executor: &Executor<'_>, spare: &mut Vec<u8>) -> Turn {
+        self.active_at = executor.shared.clock.now();
         self.dialogue.requests.borrow_memory(spare);
         let turn = self.rounds(executor).unwrap_or(Turn::Ends);
         let (request_bytes, reply_bytes) = (self.dialogue.requests.size_bytes(), self.dialogue.out.len() - self.sent);

@@ -33,6 +33,8 @@ const CONNECTIONS: usize = 3;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often the first thread looks for keys that have expired, and for a script that is busy.
 const SWEEP: Duration = Duration::from_millis(100);
+/// How often a thread looks for clients that do nothing.
+const LOOK: Duration = Duration::from_secs(1);
 /// Events that are taken at a time.
 const EVENTS: usize = 1024;
 /// Connections that are accepted at a time.
@@ -103,6 +105,7 @@ impl EventLoop {
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         let mut swept_at = self.shared.clock.now();
+        let mut looked_at = swept_at;
         let (mut may_accept, mut may_sweep) = (false, false);
         loop {
             let timeout = self.timeout(may_accept || may_sweep);
@@ -170,6 +173,10 @@ impl EventLoop {
                 may_sweep = self.sweep();
                 swept_at = now;
             }
+            if now.saturating_sub(looked_at) >= LOOK.as_nanos() as u64 {
+                self.end_idle(now);
+                looked_at = now;
+            }
         }
     }
 
@@ -180,9 +187,9 @@ impl EventLoop {
         }
         let now = self.shared.clock.now();
         let next = self.deadlines.first().map(|(until, _)| Duration::from_nanos(until.saturating_sub(now)));
-        let sweep = self.door.is_some().then_some(SWEEP);
+        let look = if self.door.is_some() { SWEEP } else { LOOK };
         // The system counts in milliseconds, and rounds up.
-        next.into_iter().chain(sweep).min()
+        Some(next.map_or(look, |next| next.min(look)))
     }
 
     fn forget_deadline(&mut self, id: u64) {
@@ -228,6 +235,19 @@ impl EventLoop {
             tracing::warn!(reason = failure.message(), "removing keys that have expired");
             false
         })
+    }
+
+    /// Ends connections whose clients have done nothing for as long as `timeout` says.
+    fn end_idle(&mut self, now: Nanos) {
+        let timeout_s = u64::try_from(self.shared.config.number("timeout")).unwrap_or(0);
+        let Some(since) = now.checked_sub(timeout_s.saturating_mul(1_000_000_000)).filter(|_| timeout_s > 0) else {
+            return;
+        };
+        let idle = self.connections.iter().filter(|(_, connection)| connection.is_idle_since(since));
+        for id in idle.map(|(id, _)| *id).collect::<Vec<_>>() {
+            tracing::debug!(client = id, "a client has done nothing for too long");
+            self.end(id);
+        }
     }
 
     fn turn(&mut self, id: u64) {
@@ -294,7 +314,7 @@ impl EventLoop {
             return;
         }
         let session = Session::new(client, self.shared.users.anonymous());
-        self.connections.insert(id, Connection::new(stream, session, until));
+        self.connections.insert(id, Connection::new(stream, session, now, until));
         ready.insert(id);
     }
 
