@@ -374,7 +374,9 @@ impl Db {
         log.map_or(Ok(()), |log| log.resume()).map_err(|error| match self.shards().first() {
             Some(shard) => shard.tree.judged(error),
             None => error,
-        })
+        })?;
+        // A database that was closed meanwhile had nothing left to ship.
+        self.shards().iter().try_for_each(|shard| shard.tree.check_open())
     }
 
     /// Whether a write has to wait until it is durable.

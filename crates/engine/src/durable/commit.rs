@@ -13,12 +13,12 @@ use crate::durable::copies;
 use crate::durable::manifest::{self, Manifest};
 use crate::durable::recorded::Recorded;
 use crate::remote::objects::object_of;
-use crate::terms::Result;
 use crate::terms::planted::{Bug, when_planted};
+use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::shared::Tree;
 use crate::tree::version::{Change, LiveVersion};
-use forebay_env::sync::{Mutex, lock};
+use forebay_env::sync::{Mutex, MutexGuard, lock};
 use forebay_table::{SegmentInfo, Version};
 use std::sync::Arc;
 
@@ -37,8 +37,14 @@ pub(crate) enum Record {
 #[derive(Debug)]
 pub(crate) struct Commits {
     /// Held while a version is made, recorded and installed.
-    turn: Mutex<()>,
+    turn: Mutex<Turn>,
     record: Record,
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    /// The shard is closed: what it shows is not what it holds.
+    is_over: bool,
 }
 
 impl Commits {
@@ -59,10 +65,10 @@ impl Commits {
     ///
     /// # Errors
     /// When the change does not fit the version or cannot be recorded. Then nothing has changed in this process. `Busy` when an
-    /// earlier commit has turned out to count: the work is to be chosen again.
+    /// earlier commit has turned out to count: the work is to be chosen again. `Closed` once the shard was left.
     pub(crate) fn commit(&self, tree: &Tree, mut change: Change, flushed: &[Arc<Buffer>]) -> Result<()> {
         copies::spread(tree, &mut change)?;
-        let _turn = lock(&self.turn);
+        let _turn = self.begin()?;
         // To a member that has joined meanwhile.
         copies::spread(tree, &mut change)?;
         let (next_segment, next_table) = tree.numbers();
@@ -99,7 +105,7 @@ impl Commits {
         copy_rest: impl FnOnce() -> Result<()>,
         begin: impl FnOnce(&Version) -> Result<manifest::Log>,
     ) -> Result<()> {
-        let _turn = lock(&self.turn);
+        let _turn = self.begin()?;
         let Record::Memory(manifest) = &self.record else { return Ok(()) };
         copy_rest()?;
         let before = Arc::clone(&tree.view.load().version);
@@ -116,8 +122,15 @@ impl Commits {
         tree.remote.activate(number)
     }
 
-    /// Leaves everything that the last version of a named database names to its next owner.
+    fn begin(&self) -> Result<MutexGuard<'_, Turn>> {
+        let turn = lock(&self.turn);
+        if turn.is_over { Err(Error::closed()) } else { Ok(turn) }
+    }
+
+    /// Leaves everything that the last version of a named database names to its next owner. Nothing is committed any more.
     pub(crate) fn leave(&self, tree: &Tree) {
+        let mut turn = lock(&self.turn);
+        turn.is_over = true;
         match &self.record {
             Record::Nowhere => {}
             Record::Memory(manifest) => {

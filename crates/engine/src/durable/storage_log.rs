@@ -503,7 +503,7 @@ fn pieces(moment: &[(Vec<Arc<Buffer>>, SequenceNumber)], appended: &mut [Progres
             progress.ship(base, end);
             progress.reach(SequenceNumber(last));
         }
-        // What is not in memtables was flushed.
+        // What is not in memtables was flushed, or the database is closed: then nobody is told that it is durable.
         progress.reach(*number);
     }
     Ok((pieces, records))

@@ -223,7 +223,7 @@ impl Shard {
     /// that crosses shards.
     ///
     /// # Errors
-    /// `Invalid` when the database has no name, and so no log; as [`Log::make_durable`].
+    /// `Invalid` when the database has no name, and so no log; `Closed`; as [`Log::make_durable`].
     pub(crate) fn make_durable(&self, number: SequenceNumber) -> Result<()> {
         match self.crossings.get() {
             Some((crossings, at)) if crossings.is_open(*at) && !planted(Bug::AcknowledgeBeforeCrossings) => {
@@ -254,7 +254,9 @@ impl Shard {
             },
             ShardLog::Storage(log, shard) => log.make_durable(*shard, number),
         };
-        made.map_err(|error| self.tree.judged(error))
+        made.map_err(|error| self.tree.judged(error))?;
+        // A shard that is closed drops its memtables. Whoever ships then finds nothing to ship.
+        self.tree.check_open()
     }
 
     /// Deletes logs in storage that are not needed. Returns whether there were any.
@@ -601,3 +603,6 @@ impl Shard {
         self.notify();
     }
 }
+
+#[cfg(test)]
+mod tests;
