@@ -72,9 +72,10 @@ impl Storage {
     #[must_use]
     pub fn of_disk(disk: Arc<dyn Disk>, nonce: u64, options: StorageOptions) -> Self {
         let counters = Arc::<Counters>::default();
-        let disk: Arc<dyn Disk> = Arc::new(CountedDisk { disk, counters: Arc::clone(&counters) });
-        let objects = Arc::new(DirectoryObjects::new(Arc::clone(&disk), nonce));
-        Self::counted(objects, Some(disk), counters, options)
+        let disk = CountedDisk { disk, counters: Arc::clone(&counters) };
+        let objects = DirectoryObjects::new(Arc::new(disk), nonce);
+        let disk = Arc::clone(objects.disk());
+        Self::counted(Arc::new(objects), Some(disk), counters, options)
     }
 
     /// Storage that has objects only: logs are objects as well.
@@ -156,6 +157,25 @@ fn invalid(url: &str, detail: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::{DiskFault, SimDisk};
+
+    /// The second time, the folder is there and its sync succeeds.
+    #[test]
+    fn no_log_begins_in_a_folder_whose_sync_failed() {
+        let disk = SimDisk::new();
+        let logs = ObjectName::new("db/log").unwrap();
+        let create = |storage: &Storage, serial| {
+            storage.create_log(&logs.numbered(serial).unwrap(), 7).map(drop).map_err(|error| error.kind())
+        };
+        let storage = Storage::of_disk(Arc::new(disk.clone()), 1, StorageOptions::default());
+        // Three folders are made, and after each the one that it lies in is synced.
+        disk.fail_at(disk.steps() + 5, DiskFault::Refused(ErrorKind::Io));
+        assert_eq!(create(&storage, 1), Err(ErrorKind::Io));
+        assert_eq!(create(&storage, 1), Err(ErrorKind::Closed));
+        assert_eq!(create(&storage, 2), Err(ErrorKind::Closed));
+        let again = Storage::of_disk(Arc::new(disk), 2, StorageOptions::default());
+        assert_eq!(create(&again, 2), Ok(()));
+    }
 
     #[test]
     fn urls_that_name_nothing_are_refused() {

@@ -11,9 +11,11 @@
 //!
 //! Paths are relative to the disk's root; parts are joined by `/`.
 
+mod careful;
 mod os;
 mod sim;
 
+pub(crate) use careful::CarefulDisk;
 pub use os::OsDisk;
 pub use sim::{DiskFault, SimDisk};
 

@@ -10,12 +10,11 @@
 //! taken, or by a rename, which takes it. Then the folder is synced. So a name leads to a whole object or to none, and an
 //! error anywhere leaves at most a file in `.tmp`.
 //!
-//! A folder whose sync failed is not written to any more: what was created there may be gone after a power failure, while
-//! later syncs succeed. Its error says so until the storage is opened again.
+//! A folder whose sync failed is not written to any more (see [`CarefulDisk`]).
 
 use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, has_failed, too_short};
-use crate::disk::{Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
-use crate::error::{Error, Result};
+use crate::disk::{CarefulDisk, Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
+use crate::error::Result;
 use crate::name::ObjectName;
 use crate::planted::{Bug, planted};
 use bytes::Bytes;
@@ -38,15 +37,8 @@ struct Inner {
     disk: Arc<dyn Disk>,
     nonce: u64,
     count: AtomicU64,
-    folders: Mutex<Folders>,
-}
-
-#[derive(Debug, Default)]
-struct Folders {
-    /// Those that survive a power failure.
-    known: HashSet<String>,
-    /// Those of which a sync failed.
-    broken: HashSet<String>,
+    /// Folders that survive a power failure.
+    known: Mutex<HashSet<String>>,
 }
 
 impl DirectoryObjects {
@@ -54,8 +46,13 @@ impl DirectoryObjects {
     /// a random number.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, nonce: u64) -> Self {
-        let folders = Mutex::new(Folders::default());
-        Self { inner: Arc::new(Inner { disk, nonce, count: AtomicU64::new(0), folders }) }
+        let (disk, count, known) = (Arc::new(CarefulDisk::new(disk)), AtomicU64::new(0), Mutex::default());
+        Self { inner: Arc::new(Inner { disk, nonce, count, known }) }
+    }
+
+    /// The disk, for what else is to lie there. It relies on no folder on which the objects do not.
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.inner.disk
     }
 
     fn collect(&self, folder: &str, out: &mut Vec<ObjectInfo>) -> Result<()> {
@@ -69,7 +66,7 @@ impl DirectoryObjects {
                 }
                 None if entry.name.starts_with('.') => {}
                 None => {
-                    self.inner.sync(&path)?;
+                    self.inner.disk.sync_folder(&path)?;
                     self.collect(&path, out)?;
                 }
             }
@@ -81,31 +78,12 @@ impl DirectoryObjects {
 impl Inner {
     /// Makes sure that a folder is there and survives.
     fn make(&self, folder: &str) -> Result<()> {
-        if lock(&self.folders).known.contains(folder) {
+        if lock(&self.known).contains(folder) {
             return Ok(());
         }
         make_folders(&*self.disk, folder)?;
-        lock(&self.folders).known.insert(folder.to_owned());
+        lock(&self.known).insert(folder.to_owned());
         Ok(())
-    }
-
-    /// Syncs a folder, unless that failed before.
-    fn sync(&self, folder: &str) -> Result<()> {
-        self.refuse_broken(folder)?;
-        self.disk.sync_folder(folder).inspect_err(|error| {
-            if error.kind() != ErrorKind::NotFound {
-                lock(&self.folders).broken.insert(folder.to_owned());
-            }
-        })
-    }
-
-    fn refuse_broken(&self, folder: &str) -> Result<()> {
-        if !lock(&self.folders).broken.contains(folder) {
-            return Ok(());
-        }
-        let detail = "a sync of this folder failed, so what is in it may not survive: look for errors of the disk, then open \
-                      the storage again";
-        Err(Error::new(ErrorKind::Closed, "sync", folder, detail))
     }
 
     fn temporary(&self) -> Result<(String, Arc<dyn DiskFile>)> {
@@ -120,7 +98,6 @@ impl Inner {
     fn publish(&self, path: &str, name: &ObjectName, mode: PutMode) -> Result<()> {
         let folder = name.folder();
         self.make(folder)?;
-        self.refuse_broken(folder)?;
         match mode {
             PutMode::Replace => self.disk.rename(path, name.as_str())?,
             PutMode::IfAbsent => {
@@ -129,12 +106,12 @@ impl Inner {
                     && error.kind() == ErrorKind::AlreadyExists
                 {
                     // The caller will act on what has the name, so that must survive.
-                    self.sync(folder)?;
+                    self.disk.sync_folder(folder)?;
                 }
                 linked?;
             }
         }
-        if planted(Bug::NameIsNotSynced) { Ok(()) } else { self.sync(folder) }
+        if planted(Bug::NameIsNotSynced) { Ok(()) } else { self.disk.sync_folder(folder) }
     }
 }
 
@@ -181,7 +158,7 @@ impl ObjectStorage for DirectoryObjects {
     fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>> {
         let folder = prefix.map_or("", ObjectName::as_str);
         let mut objects = Vec::new();
-        match self.inner.sync(folder) {
+        match self.inner.disk.sync_folder(folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(objects),
             synced => synced?,
         }

@@ -1,0 +1,90 @@
+//! A disk that does not rely on a folder of which a sync failed.
+//!
+//! What was created there may be gone after a power failure, while later syncs succeed. So nothing more is created in such a
+//! folder, and no sync of it succeeds, until the storage is opened again.
+
+use super::{Disk, DiskEntry, DiskFile};
+use crate::error::{Error, Result};
+use forebay_base::ErrorKind;
+use forebay_env::HashSet;
+use forebay_env::sync::{Mutex, lock};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct CarefulDisk {
+    disk: Arc<dyn Disk>,
+    /// Folders of which a sync failed.
+    broken: Mutex<HashSet<String>>,
+}
+
+impl CarefulDisk {
+    pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
+        Self { disk, broken: Mutex::default() }
+    }
+
+    fn refuse_broken(&self, folder: &str) -> Result<()> {
+        if !lock(&self.broken).contains(folder) {
+            return Ok(());
+        }
+        let detail = "a sync of this folder failed, so what is in it may not survive: look for errors of the disk, then open \
+                      the storage again";
+        Err(Error::new(ErrorKind::Closed, "sync", folder, detail))
+    }
+
+    /// Refuses to create an entry in a broken folder.
+    fn refuse_in_broken(&self, path: &str) -> Result<()> {
+        self.refuse_broken(path.rsplit_once('/').map_or("", |(folder, _)| folder))
+    }
+}
+
+impl Disk for CarefulDisk {
+    fn describe(&self) -> String {
+        self.disk.describe()
+    }
+
+    fn create(&self, path: &str) -> Result<Arc<dyn DiskFile>> {
+        self.refuse_in_broken(path)?;
+        self.disk.create(path)
+    }
+
+    fn open(&self, path: &str, writes: bool) -> Result<Arc<dyn DiskFile>> {
+        self.disk.open(path, writes)
+    }
+
+    fn exists(&self, path: &str) -> Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.refuse_in_broken(to)?;
+        self.disk.rename(from, to)
+    }
+
+    fn link(&self, from: &str, to: &str) -> Result<()> {
+        self.refuse_in_broken(to)?;
+        self.disk.link(from, to)
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn make_folder(&self, path: &str) -> Result<()> {
+        self.refuse_in_broken(path)?;
+        self.disk.make_folder(path)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<DiskEntry>> {
+        self.disk.list(folder)
+    }
+
+    fn sync_folder(&self, folder: &str) -> Result<()> {
+        self.refuse_broken(folder)?;
+        self.disk.sync_folder(folder).inspect_err(|error| {
+            if error.kind() != ErrorKind::NotFound {
+                lock(&self.broken).insert(folder.to_owned());
+            }
+        })
+    }
+}
