@@ -240,14 +240,24 @@ pub(super) fn seal(storage: &dyn ObjectStorage, prefix: &ObjectName) -> Result<u
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let found = storage.get(&name)?;
                 let header = SegmentHeader::decode(&found).map_err(|cause| Error::decode(name.as_str(), &cause))?;
+                check_number(&name, &header, number)?;
                 if header.is_seal {
                     return Ok(number);
                 }
-                number = header.number.saturating_add(1);
+                let none_left = || Error::corrupt(name.as_str(), "no number is left for the seal");
+                number = number.checked_add(1).ok_or_else(none_left)?;
             }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Checks that a segment is the one that its name says.
+fn check_number(name: &ObjectName, header: &SegmentHeader, number: u64) -> Result<()> {
+    if header.number == number {
+        return Ok(());
+    }
+    Err(Error::corrupt(name.as_str(), format!("it is segment {}", header.number)))
 }
 
 /// Opens the log of `prefix` to be read.
@@ -269,9 +279,7 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
             None => {
                 let bytes = storage.get(&name)?;
                 let scan = Scan::new(&bytes).map_err(|cause| Error::decode(name.as_str(), &cause))?;
-                if scan.header.number != number {
-                    return Err(Error::corrupt(name.as_str(), format!("it is segment {}", scan.header.number)));
-                }
+                check_number(&name, &scan.header, number)?;
                 if !scan.header.is_seal {
                     // An object is there as a whole.
                     let length = size.saturating_sub(SEGMENT_HEADER_BYTES as u64);

@@ -1,7 +1,7 @@
-use super::{FileLog, FileLogOptions, Log, Recovery, open_log};
+use super::{FileLog, FileLogOptions, Log, ObjectLog, ObjectLogOptions, Recovery, open_log};
 use crate::disk::{Disk, DiskFault, SimDisk};
 use crate::name::ObjectName;
-use crate::objects::{MemoryObjects, ObjectStorage};
+use crate::objects::{MemoryObjects, ObjectStorage, PutMode};
 use forebay_base::ErrorKind;
 use std::sync::Arc;
 
@@ -26,4 +26,20 @@ fn a_frame_that_was_refused_and_written_all_the_same_does_not_count() {
         let marks: Vec<_> = reader.frames().unwrap().iter().map(|frame| frame.mark).collect();
         assert_eq!((marks, reader.segments()), (vec![1, 3], 2));
     }
+}
+
+/// A copy of a segment under the next number.
+#[test]
+fn a_segment_that_is_another_one_ends_the_recovery_of_a_log() {
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let name = ObjectName::new("log").unwrap();
+    let log = ObjectLog::create(Arc::clone(&objects), &name, 7, ObjectLogOptions::default()).unwrap();
+    for mark in 1..3 {
+        let end = log.append(0, mark, &[1; 100]).unwrap();
+        log.sync(end).unwrap();
+    }
+    let second = objects.get(&name.numbered(2).unwrap()).unwrap();
+    objects.put(&name.numbered(3).unwrap(), second, PutMode::IfAbsent).unwrap();
+    let opened = open_log(&objects, None, &name, Recovery::Seal);
+    assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
 }
