@@ -344,19 +344,20 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         }
         disk.sync_folder(folder)?;
     }
-    let (last, cut) = match (last_segment(&*disk, folder)?, recovery) {
-        (Last { scan, is_end: true, .. }, Recovery::Look) => (scan, None),
-        (Last { scan, is_end: true, .. }, Recovery::Seal) => {
-            // Another process may have given it its name a moment ago.
-            disk.sync_folder(folder)?;
-            (scan, None)
-        }
-        (last, Recovery::Look) => last.checked()?,
-        (last, Recovery::Seal) => {
-            let (scan, cut) = last.checked()?;
-            // Of several that recover the log the first one says where it ends.
-            if finish(&*disk, folder, &scan)? { (scan, cut) } else { (last_segment(&*disk, folder)?.scan, None) }
-        }
+    let (last, cut) = match recovery {
+        Recovery::Look => look(&*disk, folder)?,
+        Recovery::Seal => match last_segment(&*disk, folder)? {
+            Last { scan, is_end: true, .. } => {
+                // Another process may have given it its name a moment ago.
+                disk.sync_folder(folder)?;
+                (scan, None)
+            }
+            last => {
+                let (scan, cut) = last.checked()?;
+                // Of several that recover the log the first one says where it ends.
+                if finish(&*disk, folder, &scan)? { (scan, cut) } else { (last_segment(&*disk, folder)?.scan, None) }
+            }
+        },
     };
     let mut parts = Vec::new();
     let mut next = last.header;
@@ -377,6 +378,22 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
     }
     parts.reverse();
     Ok(LogReader::new(Source::Files(disk), parts, last, cut))
+}
+
+/// The last segment of a log whose writer may go on, and what would be cut of it.
+///
+/// A segment is not read at one moment. So a frame that was written meanwhile may be missing where a later one says that it was
+/// durable. It is there when the segment is read again: damage is what is found twice.
+fn look(disk: &dyn Disk, folder: &str) -> Result<(Scan, Option<Cut>)> {
+    let mut found = None;
+    loop {
+        match last_segment(disk, folder).and_then(Last::checked) {
+            Err(error) if error.kind() == ErrorKind::Corrupt && found.as_ref() != Some(&error.to_string()) => {
+                found = Some(error.to_string());
+            }
+            last => return last,
+        }
+    }
 }
 
 /// The last segment of a log as it was found.
