@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// |---|---|
 /// | `Invalid` | change the call |
 /// | `NotFound`, `AlreadyExists` | take it as an answer |
-/// | `Busy` | try again later; nothing was done |
+/// | `Busy` | try again later; this attempt did nothing, but one that was made before it within the same call may have |
 /// | `Unavailable`, `TimedOut`, `Io` | try again, knowing that a write may have taken effect ([`Error::is_undecided`]) |
 /// | `Full` | make room; reads go on, and what was refused can be tried again |
 /// | `AccessDenied` | mend credentials or permissions |

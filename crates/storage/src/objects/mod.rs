@@ -7,7 +7,7 @@
 //!   power failure for a directory; what the service promises for the others).
 //! - Of several that put an object [`PutMode::IfAbsent`] at most one succeeds, ever, while nobody deletes it. This is the only
 //!   compare-and-swap that all back ends keep, and all that [`crate::CommitRegister`] and [`crate::Log`] need.
-//! - A name that is reported as taken, or listed, survives.
+//! - A name that is reported as taken survives. So does one that is listed, if it was there before the list began.
 //! - A read, a list, sees every write that returned before it began.
 //! - A write whose error is undecided ([`crate::Error::is_undecided`]) has happened, or not, or happens later.
 
