@@ -239,8 +239,8 @@ fn a_checkpoint_has_no_part_of_a_batch() {
 }
 
 /// Ends the process at each operation on storage of `work`, until it gets through. Whatever is there afterwards is
-/// what it should be.
-fn dies_everywhere(work: impl Fn(&Db, &Storage, &Storage) -> Result<(), Error>) {
+/// what it should be. With `has_clone`, a clone shares what the first checkpoint names, and nothing else does.
+fn dies_everywhere(has_clone: bool, work: impl Fn(&Db, &Storage, &Storage) -> Result<(), Error>) {
     let usual = |storage: &Storage| Options { background_threads: 0, ..options(storage, Syncing::Sync) };
     let objects = MemoryObjects::new();
     let (mut model, mut moments) = (Model::new(), BTreeMap::new());
@@ -250,6 +250,10 @@ fn dies_everywhere(work: impl Fn(&Db, &Storage, &Storage) -> Result<(), Error>) 
     db.create_checkpoint("one").unwrap();
     moments.insert("one".to_owned(), model.clone());
     change(&db, &mut model, 2);
+    if has_clone {
+        Db::clone_checkpoint(&of_objects(&objects.handle()), "db", "one", "copy").unwrap();
+        db.compact_range(None, None).unwrap();
+    }
     db.create_checkpoint("two").unwrap();
     moments.insert("two".to_owned(), model.clone());
     change(&db, &mut model, 3);
@@ -306,12 +310,12 @@ fn dies_everywhere(work: impl Fn(&Db, &Storage, &Storage) -> Result<(), Error>) 
 
 #[test]
 fn a_process_may_die_while_it_makes_a_checkpoint() {
-    dies_everywhere(|db, _, _| db.create_checkpoint("new"));
+    dies_everywhere(false, |db, _, _| db.create_checkpoint("new"));
 }
 
 #[test]
 fn a_process_may_die_while_it_drops_a_checkpoint() {
-    dies_everywhere(|db, _, _| {
+    dies_everywhere(false, |db, _, _| {
         db.drop_checkpoint("one")?;
         while db.run_background_step() {}
         Ok(())
@@ -319,13 +323,22 @@ fn a_process_may_die_while_it_drops_a_checkpoint() {
 }
 
 #[test]
+fn a_process_may_die_while_it_is_refused_to_drop_a_checkpoint() {
+    dies_everywhere(true, |db, _, _| match db.drop_checkpoint("one") {
+        Ok(()) => panic!("a clone needs it"),
+        Err(error) if error.kind() == ErrorKind::Busy => Ok(()),
+        dropped => dropped,
+    });
+}
+
+#[test]
 fn a_process_may_die_while_it_clones_a_checkpoint() {
-    dies_everywhere(|_, storage, _| Db::clone_checkpoint(storage, "db", "one", "copy"));
+    dies_everywhere(false, |_, storage, _| Db::clone_checkpoint(storage, "db", "one", "copy"));
 }
 
 #[test]
 fn a_process_may_die_while_it_backs_up() {
-    dies_everywhere(|_, storage, backup| Db::back_up(storage, "db", "two", backup).map(drop));
+    dies_everywhere(false, |_, storage, backup| Db::back_up(storage, "db", "two", backup).map(drop));
 }
 
 #[test]

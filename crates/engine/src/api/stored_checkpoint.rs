@@ -38,12 +38,12 @@ impl Db {
     /// Drops a checkpoint in storage. What nothing else needs is deleted in the background.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` while a clone reads what the checkpoint names; those of the storage: call again.
+    /// `NotFound`; `Busy` while a clone reads what the checkpoint names; `Fenced`; those of the storage: call again.
     pub fn drop_checkpoint(&self, name: &str) -> Result<()> {
         let stored = self.stored()?;
         let freed = {
             let _moving = lock(&self.router().moving);
-            checkpoints::drop_one(&stored.place, &stored.kept, name)?
+            checkpoints::drop_one(&stored.place, &stored.kept, name, || stored.register.confirm())?
         };
         for shard in self.router().shards().iter() {
             if let Some(objects) = shard.tree.remote.objects() {
@@ -99,7 +99,7 @@ impl Db {
     /// backup, which restores it.
     ///
     /// # Errors
-    /// `NotFound` when there is no such checkpoint; `AlreadyExists`; those of the storage.
+    /// `NotFound` when there is no such checkpoint; `Busy` while somebody drops it; `AlreadyExists`; those of the storage.
     pub fn clone_checkpoint(storage: &Storage, name: &str, checkpoint: &str, clone: &str) -> Result<()> {
         checkpoints::clone(&Place::new(storage, name)?, checkpoint, clone)
     }

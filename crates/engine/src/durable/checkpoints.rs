@@ -3,12 +3,17 @@
 //! ```text
 //!   NAME/checkpoint/CHECKPOINT       a snapshot of the commits: identity and versions, without logs and memory
 //!   NAME/clone/CHECKPOINT/CLONE      a database that began with it, and may read what it names
+//!   NAME/dropping/CHECKPOINT         somebody is dropping it: no clone begins with it
 //!   NAME/backup                      which database the checkpoints here are of, where it does not live (a root, epoch 0)
 //! ```
 //!
 //! A checkpoint is an object of the bytes that a commit has, and the objects that it names stay until it is dropped: the
 //! owner knows them ([`Kept`]), and so does each later one, which reads them before it sweeps. It counts once
 //! its maker has committed after it was put: an earlier owner, which a later one may not have heard of, cannot.
+//!
+//! Whoever **drops** a checkpoint says so, then looks for clones, and deletes it last. Whoever clones it begins the clone, then
+//! looks whether somebody is dropping it. So one of the two gives way, and a checkpoint that is not dropped was never away. What
+//! an owner that ended in between said is taken back by the next one.
 //!
 //! A **clone** is a database whose first commit has the versions of a checkpoint. It names objects of the database that
 //! they are of, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
@@ -63,19 +68,33 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
     })
 }
 
-/// Drops a checkpoint. Returns the objects that nothing needs any more.
+/// Drops a checkpoint that is `kept`, if nobody else has become its owner, which `confirm` says. Returns the objects that
+/// nothing needs any more.
 ///
 /// # Errors
-/// `NotFound`; `Busy` while a clone needs it; those of the storage: call again.
-pub(crate) fn drop_one(place: &Place, kept: &Kept, name: &str) -> Result<Vec<String>> {
-    let object = place.checkpoint(name)?;
-    let bytes = read_object(place, name)?;
+/// `NotFound`; `Busy` while a clone needs it; those of `confirm`; those of the storage: call again.
+pub(crate) fn drop_one(
+    place: &Place,
+    kept: &Kept,
+    name: &str,
+    confirm: impl Fn() -> Result<()>,
+) -> Result<Vec<String>> {
+    let (object, dropping) = (place.checkpoint(name)?, place.dropping(name)?);
+    if !kept.checkpoints().iter().any(|other| other == name) {
+        return Err(no_checkpoint(name));
+    }
+    confirm()?;
     let objects = place.storage.objects();
-    objects.delete(&object)?;
-    // A clone that was not there when this looks will not find the checkpoint.
-    if let Err(error) = free_of_clones(place, name) {
-        objects.put(&object, bytes, PutMode::Replace)?;
-        return Err(error);
+    objects.put(&dropping, Bytes::new(), PutMode::Replace)?;
+    let unneeded = match notes_of_clones(place, name).and_then(|notes| confirm().map(|()| notes)) {
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            objects.delete(&dropping)?;
+            return Err(error);
+        }
+        notes => notes?,
+    };
+    for gone in [object].into_iter().chain(unneeded).chain([dropping]) {
+        objects.delete(&gone)?;
     }
     Ok(kept.remove(name))
 }
@@ -85,6 +104,13 @@ pub(crate) fn drop_one(place: &Place, kept: &Kept, name: &str) -> Result<Vec<Str
 /// # Errors
 /// `Corrupt`, naming the checkpoint; those of the storage.
 pub(crate) fn keep_all(place: &Place, kept: &Kept) -> Result<()> {
+    for dropping in place.storage.objects().list(Some(&place.all_dropping()?))? {
+        place.storage.objects().delete(&dropping.name)?;
+    }
+    keep_listed(place, kept)
+}
+
+fn keep_listed(place: &Place, kept: &Kept) -> Result<()> {
     for name in list(place)? {
         kept.add(&name, read(place, &name)?.objects());
     }
@@ -119,12 +145,24 @@ pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> 
     check_free(&target)?;
     place.storage.objects().put(&place.clone_of(checkpoint, clone)?, Bytes::new(), PutMode::Replace)?;
     let claimed = begin(&target, found)?;
-    // Whoever drops the checkpoint deletes it first, and then looks for clones.
-    if let Err(error) = read_object(place, checkpoint) {
+    if let Err(error) = check_stays(place, checkpoint) {
         claimed.drop_database()?;
         return Err(error);
     }
     Ok(())
+}
+
+/// Checks that nobody drops a checkpoint, or has.
+fn check_stays(place: &Place, checkpoint: &str) -> Result<()> {
+    // In this order: what says that it is being dropped is deleted last.
+    match place.storage.objects().size(&place.dropping(checkpoint)?) {
+        Ok(_) => Err(Error::new(
+            ErrorKind::Busy,
+            format!("the checkpoint {checkpoint:?} is being dropped: if nobody does that any more, drop it again"),
+        )),
+        Err(error) if error.kind() == ErrorKind::NotFound => read_object(place, checkpoint).map(drop),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Creates the database at a place from a checkpoint of another one.
@@ -209,14 +247,14 @@ pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
         return Err(Error::new(ErrorKind::Busy, "the database lives in this storage: open it to drop its checkpoints"));
     }
     let kept = Kept::default();
-    keep_all(place, &kept)?;
+    keep_listed(place, &kept)?;
     let named = read(place, name)?.objects();
     named.iter().filter(|object| ObjectName::new(object.as_str()).is_ok_and(|name| place.owns(&name))).for_each(
         |object| {
             kept.holds_back(object);
         },
     );
-    for object in drop_one(place, &kept, name)? {
+    for object in drop_one(place, &kept, name, || Ok(()))? {
         place.storage.objects().delete(&ObjectName::new(object)?)?;
     }
     Ok(())
@@ -235,9 +273,13 @@ pub(crate) fn read(place: &Place, name: &str) -> Result<Committed> {
 
 fn read_object(place: &Place, name: &str) -> Result<Bytes> {
     place.storage.objects().get(&place.checkpoint(name)?).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}")),
+        ErrorKind::NotFound => no_checkpoint(name),
         _ => error.into(),
     })
+}
+
+fn no_checkpoint(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}"))
 }
 
 /// The number of the database whose backups lie at a place.
@@ -252,8 +294,9 @@ fn backed_up(place: &Place) -> Result<Option<u128>> {
     }
 }
 
-/// Checks that no clone needs a checkpoint, and forgets those that do not.
-fn free_of_clones(place: &Place, checkpoint: &str) -> Result<()> {
+/// Checks that no clone needs a checkpoint. Returns the names of what tells of those that do not.
+fn notes_of_clones(place: &Place, checkpoint: &str) -> Result<Vec<ObjectName>> {
+    let mut notes = Vec::new();
     let prefix = place.clones(checkpoint)?;
     for object in place.storage.objects().list(Some(&prefix))? {
         let Some(clone) = object.name.after(&prefix) else { continue };
@@ -270,9 +313,9 @@ fn free_of_clones(place: &Place, checkpoint: &str) -> Result<()> {
                 format!("the database {clone:?} reads what the checkpoint {checkpoint:?} names: drop it first");
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        place.storage.objects().delete(&object.name)?;
+        notes.push(object.name);
     }
-    Ok(())
+    Ok(notes)
 }
 
 /// The same, with what lies in storage alone.

@@ -6,6 +6,7 @@
 //!   NAME/segment/SHARD/EPOCH/NUMBER    what the versions name
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
 //!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
+//!   NAME/dropping/…                    those that somebody is dropping
 //! ```
 //!
 //! All numbers have twenty digits. What a commit says: `docs/formats/database-commit.md`.
@@ -79,6 +80,15 @@ impl Place {
 
     pub(crate) fn all_clones(&self) -> Result<ObjectName> {
         Ok(self.root.join("clone")?)
+    }
+
+    /// What tells that somebody is dropping a checkpoint.
+    pub(crate) fn dropping(&self, checkpoint: &str) -> Result<ObjectName> {
+        Ok(self.all_dropping()?.join(checkpoint)?)
+    }
+
+    pub(crate) fn all_dropping(&self) -> Result<ObjectName> {
+        Ok(self.root.join("dropping")?)
     }
 
     pub(crate) fn backup(&self) -> Result<ObjectName> {
