@@ -331,6 +331,30 @@ fn a_process_may_die_while_it_is_refused_to_drop_a_checkpoint() {
     });
 }
 
+/// Who sleeps while another process takes the database over does no harm to the checkpoints of that one.
+#[test]
+fn a_fenced_owner_leaves_checkpoints_alone() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let [process, other] = [Process::with_empty_memory(), Process::with_empty_memory()];
+    let options = || Options { takeover: true, ..options(&storage, Syncing::Sync) };
+    let fenced = process.open(options());
+    fenced.put(b"key", b"before").unwrap();
+    fenced.create_checkpoint("before").unwrap();
+    let owner = other.open(options());
+    owner.put(b"key", b"after").unwrap();
+    owner.create_checkpoint("after").unwrap();
+    let expected = contents(&owner);
+    fenced.create_checkpoint("after").unwrap_err();
+    assert_eq!(at(&storage, "after").unwrap(), expected);
+    assert_eq!(fenced.drop_checkpoint("before").unwrap_err().kind(), ErrorKind::Fenced);
+    at(&storage, "before").unwrap();
+    Db::clone_checkpoint(&storage, "db", "before", "copy").unwrap();
+    assert_eq!(owner.checkpoints().unwrap(), ["after", "before"]);
+    process.kill(fenced);
+    owner.close().unwrap();
+}
+
 #[test]
 fn a_process_may_die_while_it_clones_a_checkpoint() {
     dies_everywhere(false, |_, storage, _| Db::clone_checkpoint(storage, "db", "one", "copy"));

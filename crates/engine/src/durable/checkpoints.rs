@@ -59,13 +59,22 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
         Ok(checkpoint.to_snapshot().encode()?)
     })?;
     let objects = place.storage.objects();
-    let put = objects.put(&object, bytes.into(), PutMode::Replace).map_err(Error::from);
-    put.and_then(|()| register.confirm()).inspect_err(|_| {
-        // What waits meanwhile is left to the next owner.
-        if objects.delete(&object).is_ok() {
+    let put = put_once(&**objects, &object, bytes.into());
+    put.and_then(|()| register.confirm()).inspect_err(|error| {
+        // One that was there stays: it is that of whoever took over. What waits meanwhile is left to the next owner.
+        let is_anothers = error.kind() == ErrorKind::AlreadyExists;
+        if is_anothers || register.confirm().is_ok() && objects.delete(&object).is_ok() {
             drop(kept.remove(name));
         }
     })
+}
+
+/// Puts an object of which none is there, unless its reply was lost and it is.
+fn put_once(objects: &dyn ObjectStorage, object: &ObjectName, bytes: Bytes) -> Result<()> {
+    match objects.put(object, bytes.clone(), PutMode::IfAbsent) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && objects.get(object)? == bytes => Ok(()),
+        put => Ok(put?),
+    }
 }
 
 /// Drops a checkpoint that is `kept`, if nobody else has become its owner, which `confirm` says. Returns the objects that
