@@ -9,6 +9,7 @@
 //! An extent that is being leased or given back is not in the allocator, so nobody can allocate from it. The lock is
 //! never held during a call.
 
+use crate::client::Kept;
 use crate::{Error, MemoryClient, ShardHandle, StoreHandle};
 use forebay_base::ErrorKind;
 use forebay_env::sync::{Mutex, lock};
@@ -358,7 +359,9 @@ impl SubAllocator {
     /// Gives empty extents back until `keep` are left.
     ///
     /// # Errors
-    /// [`Error`]; extents that could not be given back stay.
+    /// [`Error`]. Extents that the node refused stay. Nobody uses those again of which it is unknown whether the node took
+    /// them, or will when the call arrives: they come back with the session, and adopted ones with the next owner of the
+    /// shard.
     pub fn give_back(&self, keep: usize) -> Result<(), Error> {
         let (adopted, leased): (Vec<_>, Vec<_>) = {
             let mut extents = lock(&self.extents);
@@ -368,31 +371,24 @@ impl SubAllocator {
             }
             empty.into_iter().partition(|extent| extents.adopted.remove(extent))
         };
-        let returned = if leased.is_empty() { Ok(()) } else { self.client.return_extents(&leased) };
+        let returned = self.client.return_leased(&leased).or_else(|kept| self.put_back(kept, false));
         let released = match self.shard() {
-            Some(shard) if !adopted.is_empty() => shard.release_extents(&adopted),
-            _ => Ok(()),
+            Some(shard) => shard.release_adopted(&adopted).or_else(|kept| self.put_back(kept, true)),
+            None => Ok(()),
         };
-        if self.client.check().is_ok() {
-            self.put_back(returned.is_err().then_some(&leased), false)?;
-            self.put_back(released.is_err().then_some(&adopted), true)?;
-        }
         returned.and(released)
     }
 
-    /// Takes back extents that the node did not accept.
-    fn put_back(&self, refused: Option<&Vec<ExtentId>>, adopted: bool) -> Result<(), Error> {
+    /// Takes back extents that were not given up. Returns why they were not.
+    fn put_back(&self, kept: Kept, adopted: bool) -> Result<(), Error> {
         let mut extents = lock(&self.extents);
-        for &extent in refused.into_iter().flatten() {
-            // Without a key, the node took it, or took its page of the list: it is not ours any more.
-            if self.client.rights(extent).is_some() {
-                extents.ranges.add(extent)?;
-                if adopted {
-                    extents.adopted.insert(extent);
-                }
+        for extent in kept.extents {
+            extents.ranges.add(extent)?;
+            if adopted {
+                extents.adopted.insert(extent);
             }
         }
-        Ok(())
+        Err(kept.cause)
     }
 }
 

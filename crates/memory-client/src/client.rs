@@ -27,6 +27,14 @@ pub struct MemoryClient {
     renewing: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Extents that were to be given up, and that the session keeps: the node refused to take them, or was not asked to. It may
+/// take others at any time, as a call for them got no reply.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) extents: Vec<ExtentId>,
+    pub(crate) cause: Error,
+}
+
 impl Drop for MemoryClient {
     fn drop(&mut self) {
         self.session.stop();
@@ -181,16 +189,19 @@ impl MemoryClient {
         Ok(self.remember(&self.call(&call)?))
     }
 
-    /// Returns leased extents.
+    /// Returns leased extents. Those of a call that got no reply are of no use to the session any more: they come back
+    /// when it ends.
     ///
     /// # Errors
     /// [`Error`].
     pub fn return_extents(&self, extents: &[ExtentId]) -> Result<(), Error> {
-        for page in extents.chunks(MAX_LIST) {
-            let call = ReturnExtents { session: self.session(), extents: page.to_vec() };
-            self.giving_up(page, || self.call(&call).map(drop))?;
-        }
-        Ok(())
+        self.return_leased(extents).map_err(|kept| kept.cause)
+    }
+
+    pub(crate) fn return_leased(&self, extents: &[ExtentId]) -> Result<(), Kept> {
+        self.give_up(extents, |page| {
+            self.call(&ReturnExtents { session: self.session(), extents: page.to_vec() }).map(drop)
+        })
     }
 
     /// Gets and remembers keys to a shard's extents: to write if this session owns the shard, otherwise to read. Waits
@@ -256,21 +267,27 @@ impl MemoryClient {
         granted.extents.iter().filter(known).map(|granted| granted.extent).collect()
     }
 
-    /// Forgets the keys to extents that `call` gives up, and restores them if it fails. They are forgotten first
-    /// because the same extents may be leased again at once.
-    pub(crate) fn giving_up(
+    /// Gives extents up by a call for each page of them. Their keys are forgotten first, because the same extents may be
+    /// leased again at once.
+    pub(crate) fn give_up(
         &self,
         extents: &[ExtentId],
-        call: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let keys: Vec<_> = extents.iter().filter_map(|&extent| self.session.keys.take(extent)).collect();
-        let result = call();
-        if result.is_err() && self.check().is_ok() {
-            for granted in &keys {
-                self.session.keys.set(granted);
+        call: impl Fn(&[ExtentId]) -> Result<(), Error>,
+    ) -> Result<(), Kept> {
+        let mut pages = extents.chunks(MAX_LIST);
+        while let Some(page) = pages.next() {
+            let keys: Vec<_> = page.iter().filter_map(|&extent| self.session.keys.take(extent)).collect();
+            let Err(cause) = call(page) else { continue };
+            let mut kept: Vec<_> = pages.flatten().copied().collect();
+            if cause.is_refusal() && self.check().is_ok() {
+                kept.extend(page);
+                for granted in &keys {
+                    self.session.keys.set(granted);
+                }
             }
+            return Err(Kept { extents: kept, cause });
         }
-        result
+        Ok(())
     }
 
     /// The tenant's stores by name.

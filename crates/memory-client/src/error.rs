@@ -60,6 +60,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the node refused a call, so that it did nothing. After any other failure of a call it may have done what
+    /// it was asked for, or do it later.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Fabric(forebay_fabric::Error::Remote { .. }))
+    }
+
     /// What the caller must do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -1,5 +1,6 @@
 //! Stores and shards of a node's directory.
 
+use crate::client::Kept;
 use crate::{Error, MemoryClient};
 use forebay_base::Reader;
 use forebay_fabric::rpc::MAX_ARGUMENT_BYTES;
@@ -223,17 +224,20 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Frees extents that the shard adopted.
+    /// Frees extents that the shard adopted. Those of a call that got no reply may be freed at any time: the next owner of
+    /// the shard knows.
     ///
     /// # Errors
     /// [`Error`].
     pub fn release_extents(&self, extents: &[ExtentId]) -> Result<(), Error> {
-        for page in extents.chunks(MAX_LIST) {
+        self.release_adopted(extents).map_err(|kept| kept.cause)
+    }
+
+    pub(crate) fn release_adopted(&self, extents: &[ExtentId]) -> Result<(), Kept> {
+        self.client.give_up(extents, |page| {
             let (session, shard, epoch) = self.names();
-            let call = ReleaseExtents { session, shard, epoch, extents: page.to_vec() };
-            self.client.giving_up(page, || self.client.call(&call).map(drop))?;
-        }
-        Ok(())
+            self.client.call(&ReleaseExtents { session, shard, epoch, extents: page.to_vec() }).map(drop)
+        })
     }
 
     /// Passes outputs of jobs to the shard, so that they outlive the session. Waits at most

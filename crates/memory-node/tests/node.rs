@@ -3,6 +3,7 @@
 use forebay_base::ErrorKind;
 use forebay_env::Clock;
 use forebay_env::SystemClock;
+use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::{EndpointOptions, Link, Listener, RevocationMode, Rights, inprocess, rpc, shm, tcp};
 use forebay_memory_client::{
     AllocatorOptions, ClientOptions, Error, ExtentId, MAX_STORED_BYTES, MemoryClient, Purpose, ShardId, SubAllocator,
@@ -584,6 +585,52 @@ fn a_node_without_threads_is_driven_by_steps() {
     while node.step(Duration::ZERO).unwrap() {}
     let figures = node.statistics();
     assert_eq!((figures.sessions, figures.free_extents, figures.kept_extents), (0, 30, 2));
+}
+
+/// A call that gives memory back, and that nobody waits for any more, still arrives.
+#[test]
+fn what_may_have_been_given_back_is_not_used_again() {
+    for is_adopted in [false, true] {
+        let (listener, connector) = listen(BackEnd::InProcess);
+        let node = Arc::new(Mutex::new(MemoryNode::new(listener, options()).unwrap()));
+        let client = {
+            let node = Arc::clone(&node);
+            forebay_env::thread::spawn("client", move || {
+                let options =
+                    ClientOptions { timeout: Duration::from_secs(1), renew: false, ..ClientOptions::default() };
+                let client = MemoryClient::connect(connector.connect().unwrap(), "one", options).unwrap();
+                let shard = client.create_store("db", b"").unwrap().acquire_shard(SHARD, false).unwrap();
+                let allocator = SubAllocator::new(Arc::clone(&client), Some(shard), AllocatorOptions::default());
+                let whole = client.extent_bytes();
+                let given = allocator.allocate(whole).unwrap();
+                if is_adopted {
+                    allocator.adopt(&[given]).unwrap();
+                }
+                allocator.free(given).unwrap();
+                let stands_still = lock(&node);
+                assert_eq!(allocator.give_back(0).unwrap_err().kind(), ErrorKind::TimedOut);
+                assert!(!allocator.contains(given.extent));
+                drop(stands_still);
+
+                let mut extents = Vec::new();
+                let full = loop {
+                    match allocator.allocate(whole) {
+                        Ok(range) => extents.push(range.extent),
+                        Err(error) => break error,
+                    }
+                };
+                // What the node took it has leased again.
+                assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+                assert!(extents.contains(&given.extent), "{extents:?}");
+            })
+            .unwrap()
+        };
+        while !client.is_finished() {
+            lock(&node).step(Duration::ZERO).unwrap();
+            SystemClock::new().sleep(Duration::from_micros(100));
+        }
+        client.join().unwrap();
+    }
 }
 
 /// Fails as bugs do.
