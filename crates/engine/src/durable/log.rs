@@ -18,6 +18,8 @@
 //!
 //! 1. The durable number only grows. All records up to it have reached parts that a version names, or tables.
 //! 2. A part is ended by a commit whose tables hold all of its numbers, and by no other.
+//! 3. A write that failed may still reach its part. So the memory of the part is not used again, and while it is not known that
+//!    the same bytes are there, nothing else is written to it.
 
 use crate::durable::commit::Commits;
 use crate::durable::copies;
@@ -139,11 +141,16 @@ impl Log {
         self.lead.reach(|| self.durable() >= number, waits, || self.ship(tree, commits))
     }
 
-    /// Ships all that is published. When that fails, the next ship begins at the same record.
+    /// Ships all that is published. When that fails, the next ship begins at the same record, in another part.
     fn ship(&self, tree: &Tree, commits: &Commits) -> Result<()> {
         let mut shipping = lock(&self.shipping);
         let mut cargo = std::mem::take(&mut shipping.cargo);
         let shipped = self.ship_with(&mut cargo, &mut shipping, tree, commits);
+        if shipped.is_err() {
+            // The next ship may find other places for these records.
+            let reached = shipping.at.reached;
+            shipping.close(reached);
+        }
         cargo.buffers.clear();
         cargo.shipments.clear();
         shipping.cargo = cargo;
@@ -215,8 +222,7 @@ impl Log {
             }
             let first = RecordHeader::decode(bytes)?.padded_length() as u64;
             shipping.open = Some(self.next_part(first.max(part_bytes(tree)), tree, commits)?);
-            // It stays open if what goes there first is not sent.
-            (shipping.at.used_bytes, at.used_bytes) = (0, 0);
+            at.used_bytes = 0;
         }
     }
 
@@ -340,14 +346,16 @@ fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, faile
     let posted = post(member, cargo);
     let others = send_beyond(Some(number(&member)), tree, cargo, failed);
     let sent = posted.and_then(|mut endpoint| arrive(&mut endpoint, member, cargo));
-    if let Err(error) = sent.or_else(|error| send_again(member, cargo, error)) {
-        failed.push((member.member(), error));
-    }
+    let sent = sent.or_else(|error| {
+        cargo.abandon();
+        send_again(member, cargo, error)
+    });
+    failed.extend(sent.err().map(|error| (member.member(), error)));
     1 + others
 }
 
-/// Sends again over other endpoints what failed over one that broke. Nobody knows what arrived, so it is the same bytes to the
-/// same places.
+/// Sends again over other endpoints what failed over one that broke. Nobody knows what arrived, or will: the same bytes at the
+/// same places, as long as nothing else is sent.
 fn send_again(member: &Remote, cargo: &Cargo, mut error: Error) -> Result<()> {
     for _ in 0..REOPENS {
         if !member.may_retry(&error) {
@@ -395,6 +403,13 @@ fn arrive(endpoint: &mut Endpoint, member: &Remote, cargo: &Cargo) -> Result<()>
     Ok(())
 }
 
+impl Cargo {
+    /// Keeps the memory of the parts from being used again.
+    fn abandon(&self) {
+        self.shipments.iter().for_each(|shipment| shipment.segment.abandon());
+    }
+}
+
 impl Shipment {
     /// The part's copy at a member.
     fn part_at(&self, member: &Remote) -> Result<&Segment> {
@@ -402,3 +417,6 @@ impl Shipment {
         self.segment.at_member(member.member()).ok_or_else(lacks)
     }
 }
+
+#[cfg(test)]
+mod tests;

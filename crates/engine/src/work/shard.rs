@@ -341,6 +341,15 @@ impl Shard {
         self.commits.manifest_bytes()
     }
 
+    /// The log in memory, if there is one, and the commits that name its parts.
+    #[cfg(test)]
+    pub(crate) fn log_in_memory(&self) -> Option<(&Log, &Commits)> {
+        match &self.log {
+            ShardLog::Memory(log) => Some((log, &self.commits)),
+            _ => None,
+        }
+    }
+
     /// Stops background work and refuses later calls.
     pub(crate) fn close(&self) {
         self.tree.close();
