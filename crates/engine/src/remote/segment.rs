@@ -470,12 +470,22 @@ impl Remote {
 
     /// Has the memory node fill a segment with zeros that this session leased for the shard of a named store.
     ///
+    /// A call that got no reply may arrive when the memory holds something else. So the epoch is ended, after which the node
+    /// refuses the call, or else nobody uses the memory again.
+    ///
     /// # Errors
     /// `Fenced`, `Unavailable`.
     pub(crate) fn zero(&self, segment: &Segment) -> Result<()> {
         match (&self.owner, &segment.place) {
             (Some(owner), &Place::Memory { origin: Origin::Session(allocation), .. }) => {
-                Ok(owner.shard().zero_range(allocation)?)
+                let zeroed = owner.shard().zero_range(allocation);
+                if zeroed.as_ref().is_err_and(|error| !error.is_refusal())
+                    && let Err(error) = self.end_epoch()
+                {
+                    tracing::debug!(%error, segment = segment.id.0, "memory that may be zeroed later is not used again");
+                    segment.abandon();
+                }
+                Ok(zeroed?)
             }
             _ => Err(Error::invalid("only memory that a named database leased is zeroed")),
         }

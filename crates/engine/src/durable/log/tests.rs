@@ -53,6 +53,28 @@ fn shard(db: &Db) -> (&Shard, &Log, &Commits) {
 }
 
 #[test]
+fn memory_that_a_late_call_may_zero_is_not_used_again() {
+    let network = start();
+    let db = open(&network);
+    let remote = shard(&db).0.tree.remote.pinned();
+    let allocate =
+        || remote.allocate(SegmentId(1 << 40), SegmentKind::MemtableBlock, 16 << 10, Purpose::Flush).unwrap();
+    let place = |segment: &Arc<Segment>| segment.at(0).unwrap();
+    let zeroed = allocate();
+    remote.zero(&zeroed).unwrap();
+    let before = place(&zeroed);
+    drop(zeroed);
+    let segment = allocate();
+    assert_eq!(place(&segment), before, "what is freed is used again");
+
+    network.partition(NODE);
+    assert_eq!(remote.zero(&segment).unwrap_err().kind(), ErrorKind::TimedOut);
+    network.heal(NODE);
+    drop(segment);
+    assert_ne!(place(&allocate()), before);
+}
+
+#[test]
 fn a_part_that_a_lost_write_may_reach_is_not_written_again() {
     let network = start();
     let db = open(&network);
