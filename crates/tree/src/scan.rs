@@ -239,6 +239,15 @@ impl TreeClient {
                     Self::again(&mut attempt)?;
                     continue 'root;
                 };
+                // A node that was split since its parent was remembered ends too early.
+                let reaches = node
+                    .high
+                    .as_ref()
+                    .is_none_or(|high| bound.is_some_and(|bound| high.compare(prefix_of(bound), bound).is_ge()));
+                if !reaches {
+                    Self::again(&mut attempt)?;
+                    continue 'root;
+                }
                 let index = match bound {
                     None => node.len(),
                     Some(bound) => (0..node.len())

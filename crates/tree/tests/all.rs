@@ -7,3 +7,4 @@ mod counts;
 mod interleaved;
 mod model;
 mod speed;
+mod stale;

@@ -1,0 +1,35 @@
+//! What a process remembers of the tree is out of date.
+
+use crate::common::{Nodes, word};
+use forebay_tree::{Range, TreeClient, TreeOptions};
+
+/// Inserts ascending keys until there is another inner node. Returns the next key.
+fn split_last_inner(client: &mut TreeClient, mut next: u64) -> u64 {
+    let inner_nodes = client.verify().unwrap().inner_nodes;
+    while client.verify().unwrap().inner_nodes == inner_nodes {
+        for _ in 0..100 {
+            assert!(client.insert(&word(next), b"12345678").unwrap());
+            next += 1;
+        }
+    }
+    next
+}
+
+fn last(client: &mut TreeClient, range: Range<'_>) -> Vec<u8> {
+    let found = client.scan(Range { backward: true, limit: 1, ..range }).unwrap();
+    found.into_iter().next().unwrap().0
+}
+
+#[test]
+fn a_scan_backward_sees_what_was_split_off() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let mut writer = nodes.create(TreeOptions::default()).client().unwrap();
+    writer.bulk_load((0..14_400).map(|number| (word(number), b"12345678"))).unwrap();
+    let mut reader = nodes.open().client().unwrap();
+    // It remembers the root and the first inner node only.
+    assert!(reader.get(&word(0)).unwrap().is_some());
+    let next = split_last_inner(&mut writer, 14_400);
+    assert_eq!(last(&mut reader, Range::all()), word(next - 1));
+    let all = reader.scan(Range { backward: true, ..Range::all() }).unwrap();
+    assert!(all.len() as u64 == next && all.iter().rev().is_sorted());
+}
