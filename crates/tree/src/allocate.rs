@@ -40,7 +40,7 @@ impl TreeClient {
                 return Ok(block);
             }
             match self.refill(node, class) {
-                Err(Error::Memory(MemoryError::Full(_) | MemoryError::Fabric(_))) if !has_advanced => {
+                Err(error) if error.is_full() && !has_advanced => {
                     has_advanced = true;
                     self.hand_over(node, true)?;
                     self.advance(node)?;

@@ -41,6 +41,11 @@ impl Error {
         }
     }
 
+    /// Whether no memory is left: the node says so, or this process knows.
+    pub(crate) fn is_full(&self) -> bool {
+        self.kind() == ErrorKind::Full
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt(what.into())
     }

@@ -42,7 +42,6 @@ use crate::planted::{Bug, planted};
 use crate::shelf::{Batch, Claim, ROUND_OFFSET, Round, SHELF_BYTES, STACKS, claim_offset, shelf_offset, top_offset};
 use crate::word::Address;
 use crate::{Error, TreeClient};
-use forebay_memory_client::Error as MemoryError;
 use std::sync::Arc;
 
 /// Bytes handed over after which the readers are asked how far they are.
@@ -179,7 +178,7 @@ impl TreeClient {
         while let Some(blocks) = memory.take_batch(all, &tree.memory.cut) {
             match self.take_list(node) {
                 Ok(list) => self.push(list, blocks)?,
-                Err(Error::Memory(MemoryError::Full(_))) => memory.hold(blocks),
+                Err(error) if error.is_full() => memory.hold(blocks),
                 Err(error) => {
                     memory.take_back(blocks);
                     return Err(error);

@@ -4,6 +4,7 @@ mod boundaries;
 mod common;
 mod concurrent;
 mod counts;
+mod full;
 mod interleaved;
 mod model;
 mod speed;
