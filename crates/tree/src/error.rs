@@ -19,6 +19,10 @@ pub enum Error {
     /// What is in remote memory is not what a client of this version wrote there.
     #[error("the tree is corrupt: {0}")]
     Corrupt(String),
+    /// The tree of this name is being created: try later. If its creator died, [`Tree::destroy`](crate::Tree::destroy)
+    /// frees the name.
+    #[error("the tree {0} is being created; if its creator died, destroy it")]
+    Unfinished(String),
     /// Other clients changed the same place again and again: try later.
     #[error("the operation gave way to others {0} times")]
     Contended(u32),
@@ -36,7 +40,7 @@ impl Error {
             Self::Fabric(cause) => cause.kind(),
             Self::Invalid(_) => ErrorKind::Invalid,
             Self::Corrupt(_) => ErrorKind::Corrupt,
-            Self::Contended(_) => ErrorKind::Busy,
+            Self::Unfinished(_) | Self::Contended(_) => ErrorKind::Busy,
             Self::Stopped => ErrorKind::Closed,
         }
     }

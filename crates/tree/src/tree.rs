@@ -6,8 +6,9 @@ use crate::memory::{CURSOR_OFFSET, Config, EXTENTS_OFFSET, NodeMemory, ROOT_OFFS
 use crate::verbs::Verbs;
 use crate::word::{Child, MAX_NODES};
 use crate::{Error, Tree, TreeClient, TreeOptions};
+use forebay_base::ErrorKind;
 use forebay_fabric::{EndpointOptions, Traffic};
-use forebay_memory_client::{ExtentId, MemoryClient};
+use forebay_memory_client::{ExtentId, MemoryClient, StoreHandle};
 use std::sync::Arc;
 
 impl Tree {
@@ -17,8 +18,27 @@ impl Tree {
     /// # Errors
     /// Of kind `AlreadyExists` when a node has a store of this name, `Full` when it has no memory.
     pub fn create(clients: &[Arc<MemoryClient>], name: &str, options: TreeOptions) -> Result<Arc<Self>, Error> {
-        let geometry = options.geometry()?;
+        options.geometry()?;
         check_clients(clients)?;
+        let mut stores = Vec::new();
+        let created = Self::create_stores(clients, name, options, &mut stores);
+        if created.is_err() {
+            // The name is free again. A store that cannot be dropped either is left to `destroy`.
+            for (client, store) in clients.iter().zip(&stores) {
+                let _ = client.drop_store(store.id());
+            }
+        }
+        created
+    }
+
+    /// Creates a store at each node, and the tree in them. The stores that were made are added to `stores`.
+    fn create_stores(
+        clients: &[Arc<MemoryClient>],
+        name: &str,
+        options: TreeOptions,
+        stores: &mut Vec<StoreHandle>,
+    ) -> Result<Arc<Self>, Error> {
+        let geometry = options.geometry()?;
         let mut nodes = Vec::new();
         for (node, client) in clients.iter().enumerate() {
             let superblock = lease(client, &*options.clock)?;
@@ -30,6 +50,7 @@ impl Tree {
                     return Err(error.into());
                 }
             };
+            stores.push(store.clone());
             store.share(SHARD, &[superblock])?;
             nodes.push(NodeMemory::new(Arc::clone(client), store, superblock));
         }
@@ -41,7 +62,7 @@ impl Tree {
     /// Opens the tree of this name. The clients come in the order in which it was created.
     ///
     /// # Errors
-    /// Of kind `NotFound` when there is none.
+    /// Of kind `NotFound` when there is none, `Busy` while it is being created.
     pub fn open(clients: &[Arc<MemoryClient>], name: &str, options: TreeOptions) -> Result<Arc<Self>, Error> {
         check_clients(clients)?;
         let mut nodes = Vec::new();
@@ -71,6 +92,31 @@ impl Tree {
             node.client.drop_store(node.store.id())?;
         }
         Ok(())
+    }
+
+    /// Drops the tree of this name, also one that cannot be opened because its creator died: frees its memory at all
+    /// nodes. Nobody may use it any more.
+    ///
+    /// # Errors
+    /// Of kind `NotFound` when no node has a part of it, `Invalid` when a node has another store of this name; nothing
+    /// is dropped then.
+    pub fn destroy(clients: &[Arc<MemoryClient>], name: &str) -> Result<(), Error> {
+        let mut stores = Vec::new();
+        let mut missing = Ok(());
+        for client in clients {
+            match client.open_store(name) {
+                Ok(store) => {
+                    Config::decode(store.config())?;
+                    stores.push((client, store.id()));
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => missing = Err(error.into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if stores.is_empty() {
+            return missing;
+        }
+        Ok(stores.into_iter().try_for_each(|(client, store)| client.drop_store(store))?)
     }
 
     /// A client for one thread.
@@ -136,8 +182,11 @@ impl TreeClient {
     fn check_format(&mut self) -> Result<(), Error> {
         let tree = Arc::clone(self.tree());
         for node in 0..tree.memory.nodes.len() {
-            if self.read_word(node, tree.memory.superblock(node, 0)?)? != SUPERBLOCK {
-                return Err(Error::corrupt(format!("node {node} has no superblock of this version: drop the tree")));
+            match self.read_word(node, tree.memory.superblock(node, 0)?)? {
+                SUPERBLOCK => {}
+                // It is written last.
+                0 => return Err(Error::Unfinished(tree.name().into())),
+                _ => return Err(Error::corrupt(format!("node {node} has no superblock of this version: destroy it"))),
             }
         }
         Ok(())

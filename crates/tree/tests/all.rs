@@ -6,6 +6,7 @@ mod concurrent;
 mod counts;
 mod full;
 mod interleaved;
+mod lifetime;
 mod model;
 mod speed;
 mod stale;

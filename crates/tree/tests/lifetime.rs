@@ -1,0 +1,52 @@
+//! Trees and processes begin and end.
+
+use crate::common::{Nodes, word};
+use forebay_base::ErrorKind;
+use forebay_memory_client::{MemoryClient, Purpose, ShardId};
+use forebay_tree::{Tree, TreeOptions};
+use std::sync::Arc;
+
+#[test]
+fn a_tree_that_cannot_be_created_leaves_nothing() {
+    let nodes = Nodes::start(2, 64 << 20);
+    let sessions = nodes.sessions();
+    let allocated = || sessions[0].node_statistics().unwrap().allocated_bytes;
+    let before = allocated();
+    sessions[1].create_store("t", b"").unwrap();
+    let refused = Tree::create(&sessions, "t", TreeOptions::default()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+    assert!(sessions[0].open_store("t").is_err_and(|error| error.kind() == ErrorKind::NotFound));
+    assert_eq!(allocated(), before);
+    let tree = Tree::create(&sessions[..1], "t", TreeOptions::default()).unwrap();
+    assert!(tree.client().unwrap().insert(&word(1), b"one").unwrap());
+}
+
+/// Fails to open and to create a tree, destroys it, and creates it.
+fn destroy(sessions: &[Arc<MemoryClient>], name: &str, kind: ErrorKind) {
+    assert_eq!(Tree::open(sessions, name, TreeOptions::default()).unwrap_err().kind(), kind);
+    assert_eq!(Tree::create(sessions, name, TreeOptions::default()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    Tree::destroy(sessions, name).unwrap();
+    Tree::create(sessions, name, TreeOptions::default()).unwrap().drop_tree().unwrap();
+    assert_eq!(Tree::destroy(sessions, name).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// What a creator that died leaves behind: a store at each of the first nodes, or at all and no superblock.
+#[test]
+fn a_tree_that_is_not_complete_is_destroyed() {
+    let nodes = Nodes::start(2, 64 << 20);
+    let sessions = nodes.sessions();
+    nodes.create(TreeOptions::default());
+    let stores: Vec<_> = sessions.iter().map(|session| session.open_store("tree").unwrap()).collect();
+    for (session, store) in sessions.iter().zip(&stores) {
+        let superblock = session.lease(1, Purpose::Flush).unwrap()[0];
+        let config = [&store.config()[..8], &superblock.0.to_le_bytes()].concat();
+        session.create_store("begun", &config).unwrap().share(ShardId(0), &[superblock]).unwrap();
+    }
+    destroy(&sessions, "begun", ErrorKind::Busy);
+    sessions[1].drop_store(stores[1].id()).unwrap();
+    destroy(&sessions, "tree", ErrorKind::NotFound);
+    // Another store is left alone.
+    sessions[1].create_store("other", b"").unwrap();
+    assert_eq!(Tree::destroy(&sessions, "other").unwrap_err().kind(), ErrorKind::Invalid);
+    sessions[1].open_store("other").unwrap();
+}
