@@ -111,7 +111,7 @@ impl TreeClient {
     /// Remembers to retire a block that cannot be reached any more.
     pub(crate) fn retire(&mut self, block: Block) -> Result<(), Error> {
         if planted(Bug::ReuseTooEarly) {
-            return self.give_back(Block { generation: block.generation.saturating_sub(1), ..block });
+            return self.give_back(block);
         }
         self.unreachable.push(block);
         self.untidy = self.untidy || self.unreachable.len() >= UNREACHABLE;

@@ -20,8 +20,8 @@ const PATIENCE: u32 = 100_000;
 const FIRST_READ_BYTES: u64 = 512;
 /// Displaced blocks whose classes are looked up together.
 const DISPLACED: usize = 64;
-/// New reading epochs after which a cache is thrown away, so that no generation comes round while a
-/// child word is remembered: memory is used again at most once an epoch, and skips generations until
+/// New reading epochs of a node after which a cache is thrown away, so that no generation comes round while a
+/// child word is remembered: memory is used again at most once an epoch of its node, and skips generations until
 /// one has the seed that it should.
 const CACHE_EPOCHS: u64 = 1024;
 const _: () = assert!(CACHE_EPOCHS * (SEEDS as u64 + 4) < MAX_GENERATION as u64);
@@ -112,7 +112,7 @@ impl TreeClient {
     pub(crate) fn within_read<T>(&mut self, operation: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         for (node, reader) in self.readers.iter().enumerate() {
             let epoch = reader.begin();
-            if node == 0 && self.tree.is_cache_old(epoch, CACHE_EPOCHS) {
+            if self.tree.is_cache_old(node, epoch, CACHE_EPOCHS) {
                 self.tree.clear_cache();
             }
         }

@@ -212,9 +212,9 @@ impl NodeMemory {
         lock(&self.blocks).add(blocks, cut)
     }
 
-    /// Gives back a block that nobody else ever knew.
+    /// Gives back a block that nobody else ever knew. So its generation is as good as new: only epochs use them up.
     pub fn give_back(&self, block: Block, cut: &Cut) {
-        self.add([block.next()], cut);
+        self.add([block], cut);
     }
 
     /// Retires a block that cannot be reached any more. Its generation is wiped already.

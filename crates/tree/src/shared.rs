@@ -24,8 +24,8 @@ pub struct Tree {
     /// Its level.
     pub(crate) top: AtomicU64,
     next_node: AtomicU64,
-    /// The reading epoch at node 0 since which the cache remembers.
-    cache_epoch: AtomicU64,
+    /// For each node, the reading epoch since which the cache remembers.
+    cache_epochs: Box<[AtomicU64]>,
     /// Clients of this process.
     clients: AtomicU64,
     name: String,
@@ -35,6 +35,7 @@ impl Tree {
     pub(crate) fn over(nodes: Vec<NodeMemory>, geometry: Geometry, name: &str, options: TreeOptions) -> Arc<Self> {
         let cache = RwLock::new(Cache::new(options.cache_bytes));
         let cut = Cut { geometry, batch_bytes: options.batch_bytes };
+        let cache_epochs = nodes.iter().map(|_| AtomicU64::new(NO_EPOCH)).collect();
         Arc::new(Self {
             memory: Memory { nodes, cut },
             options,
@@ -42,7 +43,7 @@ impl Tree {
             root: AtomicU64::new(0),
             top: AtomicU64::new(0),
             next_node: AtomicU64::new(0),
-            cache_epoch: AtomicU64::new(NO_EPOCH),
+            cache_epochs,
             clients: AtomicU64::new(0),
             name: name.into(),
         })
@@ -66,15 +67,16 @@ impl Tree {
         self.root.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the cache has remembered for more than `limit` reading epochs; from now on it has not.
+    /// Whether the cache has remembered for more than `limit` reading epochs of a node; from now on it has not.
     #[inline]
-    pub(crate) fn is_cache_old(&self, epoch: u64, limit: u64) -> bool {
-        let since = self.cache_epoch.load(Ordering::Relaxed);
+    pub(crate) fn is_cache_old(&self, node: usize, epoch: u64, limit: u64) -> bool {
+        let Some(cache_epoch) = self.cache_epochs.get(node) else { return false };
+        let since = cache_epoch.load(Ordering::Relaxed);
         if since <= epoch && epoch - since <= limit {
             return false;
         }
         // What is remembered before the first epoch is known is no older than that.
-        self.cache_epoch.compare_exchange(since, epoch, Ordering::Relaxed, Ordering::Relaxed).is_ok() && since < epoch
+        cache_epoch.compare_exchange(since, epoch, Ordering::Relaxed, Ordering::Relaxed).is_ok() && since < epoch
     }
 
     pub(crate) fn cache_read(&self) -> RwLockReadGuard<'_, Cache> {
@@ -99,7 +101,7 @@ impl Tree {
             root: copy(&self.root),
             top: copy(&self.top),
             next_node: copy(&self.next_node),
-            cache_epoch: copy(&self.cache_epoch),
+            cache_epochs: self.cache_epochs.iter().map(copy).collect(),
             // Its clients are never the last: it is looked at what it has when they have ended.
             clients: AtomicU64::new(1),
             name: self.name.clone(),
