@@ -241,11 +241,20 @@ impl NodeMemory {
         }
     }
 
-    /// Makes everything that may be used something to be handed over.
+    /// Makes everything that may be used something to be handed over, but for lists: handing over takes some.
     pub fn retire_free(&self) {
-        for stock in lock(&self.blocks).of.values_mut() {
+        for (_, stock) in lock(&self.blocks).of.iter_mut().filter(|(class, _)| **class != Class::List) {
             stock.retired.append(&mut stock.free);
         }
+    }
+
+    /// Takes lists that may be used, if there are two: one, and those that it can name.
+    pub fn take_lists(&self, cut: &Cut) -> Option<(Block, Vec<Block>)> {
+        let mut blocks = lock(&self.blocks);
+        let free = &mut blocks.of.get_mut(&Class::List)?.free;
+        let others = free.len().saturating_sub(1).min(cut.in_batch(Class::List));
+        let list = free.pop_if(|_| others > 0)?;
+        Some((list, free.split_off(free.len() - others)))
     }
 
     /// Keeps blocks that cannot be handed over until nobody reads them any more.

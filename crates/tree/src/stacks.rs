@@ -268,13 +268,16 @@ impl TreeClient {
         Ok(())
     }
 
-    /// Hands over all blocks of this process, also those that may be used.
+    /// Hands over all blocks of this process, also those that may be used. One list may be left at each node.
     pub(crate) fn hand_over_stock(&mut self) -> Result<(), Error> {
         let tree = Arc::clone(self.tree());
         self.within_read(|client| {
             for (number, node) in tree.memory.nodes.iter().enumerate() {
                 node.retire_free();
                 client.hand_over(number, true)?;
+                while let Some((list, others)) = node.take_lists(&tree.memory.cut) {
+                    client.push(list, others)?;
+                }
             }
             Ok(())
         })

@@ -50,3 +50,15 @@ fn a_tree_that_is_not_complete_is_destroyed() {
     assert_eq!(Tree::destroy(&sessions, "other").unwrap_err().kind(), ErrorKind::Invalid);
     sessions[1].open_store("other").unwrap();
 }
+
+#[test]
+fn a_process_that_ends_keeps_no_blocks() {
+    let nodes = Nodes::start(1, 64 << 20);
+    let tree = nodes.create(TreeOptions::default());
+    let mut client = tree.client().unwrap();
+    for number in 0..200 {
+        assert!(client.insert(&word(number), &[7; 40]).unwrap());
+    }
+    drop(client);
+    assert!(tree.stock().len() <= 1, "{:?}", tree.stock());
+}
