@@ -94,6 +94,30 @@ fn what_was_synced_survives_a_kill() {
 }
 
 #[test]
+fn the_directory_of_a_server_is_no_storage_for_others() {
+    let folder = crate::common::fresh_path(".data");
+    let (server, port) = serve(&format!("--path={}", folder.display()));
+    let cli = |arguments: &[&str]| ask("redis-cli", &port, arguments, "");
+    assert_eq!(cli(&["set", "key", "value"]), "OK\n");
+    let at = format!("--storage={} --local-memory-size=256MiB", folder.display());
+    for line in [
+        format!("dump {at}"),
+        format!("load {at} /dev/null"),
+        format!("bench {at} --num=10"),
+        format!("backup create {at} now"),
+    ] {
+        let ended = run(&line).expect(1);
+        assert!(ended.error.contains("open already"), "{line}: {}", ended.error);
+    }
+    assert_eq!(cli(&["set", "other", "value"]), "OK\n");
+    assert_eq!(cli(&["get", "key"]), "value\n");
+    server.signal(Signal::TERM);
+    server.wait_stopped();
+    let dumped = run(&format!("dump {at}")).expect(0);
+    assert!(dumped.error.contains("dumped: "), "{dumped:?}");
+}
+
+#[test]
 fn options_come_from_flags_variables_and_a_file() {
     let file = crate::common::fresh_path(".toml");
     let check = |text: &str, flags: &str| {

@@ -6,20 +6,17 @@
 //! ```
 //!
 //! The memory node is a thread of this process. It begins empty, and what the database needs there is read from the
-//! directory. The lock keeps two processes of one machine apart; the database's commits also fence those that come by
-//! another way, as over a network's file system.
+//! directory. The lock keeps two processes of one machine apart, also where one of them names the directory as storage. The
+//! database's commits fence those that do not see the lock, as over a network's file system.
 
-use crate::embedded::Node;
-use crate::lock::{DirectoryLock, LOCK, failed};
+use crate::lock::{DEFAULT_NAME, DirectoryLock, LOCK, failed};
 use crate::{Error, Store};
 use forebay_base::ErrorKind;
-use forebay_engine::{Durability, Options, Storage, StorageOptions, Syncing};
+use forebay_engine::{Db, Durability, Options, Storage, StorageOptions, Syncing};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Name of a database in storage that gets no other, as of one that a path names.
-pub const DEFAULT_NAME: &str = "default";
 /// Name of the folder in which the storage has files that it has not finished.
 const STORAGE_TEMPORARY: &str = ".tmp";
 
@@ -69,8 +66,7 @@ impl Store {
         let storage = open_storage(&path)?;
         let lock = DirectoryLock::take(&path)?;
         let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
-        let node = Node::start(memory_bytes, &options)?;
-        Ok(Self::on(&node, options)?.locking(lock))
+        Self::embedded_under(Some(lock), memory_bytes, options)
     }
 
     /// Drops the database in the directory `path`, and the directory if nothing else is in it.
@@ -83,7 +79,7 @@ impl Store {
             return Err(not_there(&path));
         }
         let _lock = DirectoryLock::take(&path)?;
-        Self::destroy_stored(&open_storage(&path)?, &[], DEFAULT_NAME)?;
+        Db::destroy_stored(&open_storage(&path)?, &[], DEFAULT_NAME)?;
         // What is left fences owners that do not know the lock. Whoever destroys a path knows of none.
         remove(&path).map_err(|cause| failed("removing", &path, &cause))
     }
@@ -161,6 +157,37 @@ mod tests {
         Store::destroy_path(&path).unwrap();
         assert!(path.join("else").exists() && !path.join(DEFAULT_NAME).exists());
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_path_is_locked_for_whoever_names_it_as_storage() {
+        let folder = folder();
+        let stored = |name: &str| {
+            let storage = open_storage(folder.path()).unwrap();
+            Options { name: Some(name.to_owned()), storage: Some(storage), ..Options::default() }
+        };
+        let embedded = |name| Store::embedded(64 << 20, stored(name));
+        let destroy = || Store::destroy_stored(&open_storage(folder.path()).unwrap(), &[], DEFAULT_NAME);
+        // Whoever has a database that no path has named is fenced.
+        let fenced = embedded(DEFAULT_NAME).unwrap();
+        let other = embedded("other").unwrap();
+        drop(embedded(DEFAULT_NAME).unwrap());
+        drop(fenced);
+        let store = Store::open_with(folder.path(), options(|_| {})).unwrap();
+        store.put(b"key", b"value").unwrap();
+        assert_eq!(embedded(DEFAULT_NAME).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(Store::connect_all(&[], stored(DEFAULT_NAME)).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(destroy().unwrap_err().kind(), ErrorKind::Busy);
+        // Other databases in the directory are not the path's.
+        drop(embedded("other").unwrap());
+        drop(other);
+        store.close().unwrap();
+        drop(store);
+        let store = embedded(DEFAULT_NAME).unwrap();
+        assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        assert_eq!(Store::open_with(folder.path(), options(|_| {})).unwrap_err().kind(), ErrorKind::Busy);
+        drop(store);
+        destroy().unwrap();
     }
 
     #[test]

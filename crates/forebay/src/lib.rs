@@ -61,7 +61,7 @@ mod reach;
 mod store;
 
 pub use address::{ListenOptions, NodeAddress, connect, listen};
-pub use directory::{DEFAULT_NAME, DirectoryOptions};
+pub use directory::DirectoryOptions;
 pub use entries::Entries;
 pub use error::Error;
 pub use forebay_base::{ErrorKind, KeyOrder};
@@ -89,5 +89,6 @@ pub use forebay_memory_node::{MemoryNode, Options as MemoryNodeOptions};
 /// The shared tree: an index that any number of clients read and write with one-sided operations.
 pub use forebay_tree as tree;
 pub use forebay_tree::{Tree, TreeClient, TreeOptions};
+pub use lock::DEFAULT_NAME;
 pub use reach::{reach, reach_scheduler};
 pub use store::{NodeStatistics, Store};

@@ -2,10 +2,13 @@
 
 use crate::Error;
 use forebay_base::ErrorKind;
+use forebay_engine::Storage;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+/// Name of a database in storage that gets no other, as of one that a path names.
+pub const DEFAULT_NAME: &str = "default";
 /// Name of the file that is locked.
 pub(crate) const LOCK: &str = "LOCK";
 
@@ -16,7 +19,7 @@ pub(crate) struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Takes the lock on the directory `path`.
+    /// Takes the lock on the directory `path`. Its file marks the directory from then on.
     ///
     /// # Errors
     /// `Busy` while somebody has it; `Io`.
@@ -26,11 +29,25 @@ impl DirectoryLock {
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => {
-                let message = format!("the database in {} is open already, here or in another process", path.display());
+                let path = path.display();
+                let message =
+                    format!("the database in {path} is open already, here or in another process: close it there first");
                 Err(Error::Below { kind: ErrorKind::Busy, message })
             }
             Err(TryLockError::Error(cause)) => Err(failed("locking", path, &cause)),
         }
+    }
+
+    /// Takes the lock on the database `name` in `storage`, if it lies in a directory that a path names. Owners of other
+    /// databases fence each other.
+    ///
+    /// # Errors
+    /// As [`DirectoryLock::take`].
+    pub(crate) fn take_stored(storage: &Storage, name: &str) -> Result<Option<Self>, Error> {
+        // A directory is described by its path. All else is described by an URL, which no file is below.
+        let path = PathBuf::from(storage.objects().describe());
+        let is_locked = name == DEFAULT_NAME && path.join(LOCK).is_file();
+        is_locked.then(|| Self::take(&path)).transpose()
     }
 }
 

@@ -28,14 +28,21 @@ impl Store {
     /// database outlives the process there.
     ///
     /// # Errors
-    /// `Invalid` for options or sizes that conflict; `Io` when there is no memory.
+    /// `Invalid` for options or sizes that conflict; `Io` when there is no memory; `Busy` for a database in a directory that a
+    /// process has open by its path.
     pub fn embedded(memory_bytes: u64, options: Options) -> Result<Self, Error> {
-        Self::on(&Node::start(memory_bytes, &options)?, options)
+        let lock = lock(&options)?;
+        Self::embedded_under(lock, memory_bytes, options)
     }
 
-    /// A database on a node of this process.
-    pub(crate) fn on(node: &Node, options: Options) -> Result<Self, Error> {
-        Self::over(vec![node.client(&options)?], options, Some(node.clone()))
+    /// As [`Store::embedded`], under a lock that was taken.
+    pub(crate) fn embedded_under(
+        lock: Option<DirectoryLock>,
+        memory_bytes: u64,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let node = Node::start(memory_bytes, &options)?;
+        Self::over(vec![node.client(&options)?], options, Some(node), lock)
     }
 
     /// A database in the memory of a node in another process.
@@ -76,6 +83,7 @@ impl Store {
     /// # Errors
     /// `NotFound` when it is not in storage; `Busy` while a process has it open; `Unavailable`; those of the storage.
     pub fn destroy_stored(storage: &Storage, addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
+        let _lock = DirectoryLock::take_stored(storage, name)?;
         Ok(Db::destroy_stored(storage, &clients(addresses)?, name)?)
     }
 
@@ -104,6 +112,7 @@ impl Store {
     /// # Errors
     /// As [`Store::connect`].
     pub fn connect_all(addresses: &[NodeAddress], options: Options) -> Result<Self, Error> {
+        let lock = lock(&options)?;
         let has_copies = has_copies(&options);
         let (mut clients, mut failure) = (Vec::with_capacity(addresses.len()), None);
         for address in addresses {
@@ -117,7 +126,7 @@ impl Store {
         }
         match failure {
             Some(failure) if clients.is_empty() => Err(failure),
-            _ => Self::over(clients, options, None),
+            _ => Self::over(clients, options, None, lock),
         }
     }
 
@@ -133,15 +142,15 @@ impl Store {
         Ok(Self { db, clients, has_copies: false, node: Some(node), _lock: None })
     }
 
-    fn over(clients: Vec<Arc<MemoryClient>>, options: Options, node: Option<Node>) -> Result<Self, Error> {
+    fn over(
+        clients: Vec<Arc<MemoryClient>>,
+        options: Options,
+        node: Option<Node>,
+        lock: Option<DirectoryLock>,
+    ) -> Result<Self, Error> {
         let has_copies = has_copies(&options);
         let db = Db::open(&clients, options)?;
-        Ok(Self { db, clients, has_copies, node, _lock: None })
-    }
-
-    /// The store, which keeps a lock as long as it is open.
-    pub(crate) fn locking(self, lock: DirectoryLock) -> Self {
-        Self { _lock: Some(lock), ..self }
+        Ok(Self { db, clients, has_copies, node, _lock: lock })
     }
 
     /// The database.
@@ -181,6 +190,14 @@ impl Store {
 /// Whether the database lies on several memory nodes, of which one is enough.
 const fn has_copies(options: &Options) -> bool {
     matches!(options.durability, Durability::Memory { copies } if copies > 1)
+}
+
+/// The lock of the database that the options name, if it has one.
+fn lock(options: &Options) -> Result<Option<DirectoryLock>, Error> {
+    match (&options.storage, &options.name) {
+        (Some(storage), Some(name)) => DirectoryLock::take_stored(storage, name),
+        _ => Ok(None),
+    }
 }
 
 fn clients(addresses: &[NodeAddress]) -> Result<Vec<Arc<MemoryClient>>, Error> {
