@@ -74,9 +74,10 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let mut skipped = |error: &forebay_dump::Error| progress.complain(&format!("skipped: {error}"));
     let options = arguments.options();
     let loaded = forebay_dump::load(db, keyspace.as_ref(), input.into_reader(), options, &mut show, &mut skipped);
-    let loaded = loaded.map_err(failed)?;
     progress.clear();
-    store.close().map_err(Failure::closing)?;
-    let Loaded { entries, bytes, skipped, .. } = loaded;
+    // What came before a line that cannot be loaded stays.
+    let closed = store.close().map_err(Failure::closing);
+    let Loaded { entries, bytes, skipped, .. } = loaded.map_err(failed)?;
+    closed?;
     output::line(&format!("loaded: {entries} keys of {bytes} bytes, {skipped} skipped"))
 }

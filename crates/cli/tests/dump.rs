@@ -91,6 +91,7 @@ fn a_line_that_says_nothing_has_a_number() {
     fs::write(&file, format!("a\t1\nb\n{long}\t1\nc\t3\na\t4\n")).unwrap();
     let stopped = run(&format!("load {} {}", folder.flag(), file.display())).expect(1);
     assert!(stopped.error.contains("line 2"), "{stopped:?}");
+    assert_eq!(dump(&folder, "").expect(0).out, "a\t1\n", "what came before stays");
     let skipped = run(&format!("load {} --on-error skip {}", folder.flag(), file.display())).expect(0);
     assert!(skipped.out.starts_with("loaded: 3 keys") && skipped.out.contains("2 skipped"), "{skipped:?}");
     assert!(skipped.error.contains("line 2") && skipped.error.contains("line 3"), "{skipped:?}");

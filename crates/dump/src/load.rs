@@ -51,7 +51,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// `Invalid` for a line, naming its number; `Corrupt` for a binary dump that is damaged or not whole; those of the input and
-/// of writes. Some entries may have been written.
+/// of writes. What was read before the error is written then, as far as writes succeed.
 pub fn load(
     db: &Db,
     keyspace: Option<&Keyspace>,
@@ -62,12 +62,13 @@ pub fn load(
 ) -> Result<Loaded> {
     let loader = Loader::new(db, keyspace)?;
     let mut load = Load { loader, options, loaded: Loaded::default(), progress, skipped };
-    match options.format {
-        Format::Binary => load.blocks(input)?,
-        Format::Tsv => load.lines(input, tsv::decode)?,
-        Format::Json => load.lines(input, json::decode)?,
-    }
-    load.loader.finish()?;
+    let read = match options.format {
+        Format::Binary => load.blocks(input),
+        Format::Tsv => load.lines(input, tsv::decode),
+        Format::Json => load.lines(input, json::decode),
+    };
+    let written = load.loader.finish();
+    read.and(written)?;
     (load.progress)(load.loaded);
     Ok(load.loaded)
 }
