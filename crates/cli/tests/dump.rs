@@ -2,6 +2,7 @@
 
 use crate::common::{Ended, FreshPath, fresh_path, run};
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 
 /// A folder with a database.
@@ -126,6 +127,33 @@ fn what_is_damaged_or_missing_is_named() {
     assert!(run("dump --db name").expect(2).error.contains("--storage"));
     assert!(run("dump --format xml").expect(2).error.contains("json"));
     assert!(!Path::new(&format!("{}.partial", file.display())).exists());
+}
+
+#[test]
+fn what_the_file_is_stays() {
+    let (folder, pipe) = (loaded(LINES, ""), fresh_path(".pipe"));
+    let made = std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap();
+    assert!(made.success());
+    let reading = std::process::Command::new("cat").arg(&*pipe).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let told = dump(&folder, &pipe.display().to_string()).expect(0).out;
+    assert!(told.contains("7 keys"), "{told}");
+    assert_eq!(String::from_utf8(reading.wait_with_output().unwrap().stdout).unwrap(), LINES);
+    assert!(fs::symlink_metadata(&*pipe).unwrap().file_type().is_fifo());
+    // Links lead to a file that is there, or that is not there yet.
+    let (link, second, file) = (fresh_path(".link"), fresh_path(".link"), fresh_path(".tsv"));
+    symlink(file.file_name().unwrap(), &*second).unwrap();
+    symlink(&*second, &*link).unwrap();
+    for what in ["no file yet", "a file"] {
+        dump(&folder, &link.display().to_string()).expect(0);
+        assert!(fs::symlink_metadata(&*file).unwrap().is_file(), "{what}");
+        assert_eq!(fs::read_to_string(&*file).unwrap(), LINES, "{what}");
+        assert!(link.is_symlink() && second.is_symlink(), "{what}");
+        fs::write(&*file, "").unwrap();
+    }
+    dump(&folder, &std::env::temp_dir().display().to_string()).expect(1);
+    let looped = fresh_path(".link");
+    symlink(&*looped, &*looped).unwrap();
+    assert!(dump(&folder, &looped.display().to_string()).expect(1).error.contains("links"));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 const BUFFER_BYTES: usize = 1 << 20;
+/// So many symbolic links may lead to a file, as for the system.
+const MAX_LINKS: usize = 40;
 
 /// Where a dump comes from.
 pub struct Input {
@@ -47,7 +49,7 @@ impl Input {
     }
 }
 
-/// Where a dump goes. A file gets its name once it is whole and synced.
+/// Where a dump goes. A file gets its name once it is whole and synced. A device or a pipe is written to as it is.
 #[derive(Debug)]
 pub struct Output {
     target: Target,
@@ -56,6 +58,7 @@ pub struct Output {
 #[derive(Debug)]
 enum Target {
     Stream(BufWriter<std::io::Stdout>),
+    Special { out: BufWriter<File>, path: PathBuf },
     File { out: BufWriter<File>, partial: PathBuf, path: PathBuf },
 }
 
@@ -69,6 +72,13 @@ impl Output {
             let out = BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout());
             return Ok(Self { target: Target::Stream(out) });
         }
+        if path.metadata().is_ok_and(|about| !about.is_file()) {
+            let file = File::options().write(true).open(path);
+            let file = file.map_err(|cause| Error::io(format_args!("opening {}", path.display()), &cause))?;
+            let out = BufWriter::with_capacity(BUFFER_BYTES, file);
+            return Ok(Self { target: Target::Special { out, path: path.to_owned() } });
+        }
+        let path = followed(path)?;
         let name = path.file_name().ok_or_else(|| Error::invalid(format!("{} names no file", path.display())))?;
         let mut name = name.to_owned();
         name.push(".partial");
@@ -76,7 +86,7 @@ impl Output {
         let file = File::create(&partial);
         let file = file.map_err(|cause| Error::io(format_args!("creating {}", partial.display()), &cause))?;
         let out = BufWriter::with_capacity(BUFFER_BYTES, file);
-        Ok(Self { target: Target::File { out, partial, path: path.to_owned() } })
+        Ok(Self { target: Target::File { out, partial, path } })
     }
 
     /// Makes what was written survive, under its name.
@@ -86,6 +96,9 @@ impl Output {
     pub fn finish(mut self) -> Result<()> {
         match &mut self.target {
             Target::Stream(out) => out.flush().map_err(|cause| Error::io("writing to standard output", &cause)),
+            Target::Special { out, path } => {
+                out.flush().map_err(|cause| Error::io(format_args!("writing {}", path.display()), &cause))
+            }
             Target::File { out, partial, path } => {
                 let named = out.flush().and_then(|()| out.get_ref().sync_all()).and_then(|()| {
                     std::fs::rename(&*partial, &*path)?;
@@ -102,14 +115,25 @@ impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match &mut self.target {
             Target::Stream(out) => out.write(bytes),
-            Target::File { out, .. } => out.write(bytes),
+            Target::Special { out, .. } | Target::File { out, .. } => out.write(bytes),
         }
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         match &mut self.target {
             Target::Stream(out) => out.flush(),
-            Target::File { out, .. } => out.flush(),
+            Target::Special { out, .. } | Target::File { out, .. } => out.flush(),
         }
     }
+}
+
+/// Where symbolic links lead from `path`. Nothing need be there.
+fn followed(path: &Path) -> Result<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        // What is no link cannot be read as one.
+        let Ok(target) = at.read_link() else { return Ok(at) };
+        at = at.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(Error::invalid(format!("{} leads through too many links: name the file itself", path.display())))
 }
