@@ -2,22 +2,23 @@
 
 use crate::bytes::Bytes;
 use crate::errors::Raised;
-use forebay::{Store, WriteBatch};
+use crate::shared::SharedStore;
+use forebay::WriteBatch;
 use pyo3::prelude::*;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Writes that become visible together, in the order in which they were added. A context manager writes them at the end
 /// of its block, unless the block raises.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Batch {
-    store: Arc<Store>,
+    store: SharedStore,
     sync: bool,
     /// Held for as long as a write is added, never while the engine works.
     writes: Mutex<WriteBatch>,
 }
 
 impl Batch {
-    pub(crate) fn new(store: Arc<Store>, sync: bool) -> Self {
+    pub(crate) fn new(store: SharedStore, sync: bool) -> Self {
         Self { store, sync, writes: Mutex::default() }
     }
 

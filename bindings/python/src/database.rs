@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::bytes::{Bytes, Keys, slices, values};
 use crate::entries::{Entries, Show};
 use crate::errors::{Raised, raise};
+use crate::shared::SharedStore;
 use crate::snapshot::Snapshot;
 use forebay::{
     DirectoryOptions, Durability, ErrorKind, KeyOrder, NodeAddress, Options, Store, WriteBatch, WriteOptions,
@@ -13,12 +14,12 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
 /// An open database: an ordered map from bytes to bytes. Any number of threads may use it.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Database {
-    store: RwLock<Option<Arc<Store>>>,
+    store: RwLock<Option<SharedStore>>,
     sync: bool,
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn open(
             Store::connect_all(&nodes, options).raised()
         }
     })?;
-    Ok(Database { store: RwLock::new(Some(Arc::new(store))), sync })
+    Ok(Database { store: RwLock::new(Some(SharedStore::new(store))), sync })
 }
 
 /// Drops a database and its data: the one in the directory `path`, or the one of that name on `nodes`.
@@ -95,7 +96,7 @@ fn name(path: PathBuf) -> PyResult<String> {
 }
 
 impl Database {
-    pub(crate) fn store(&self) -> PyResult<Arc<Store>> {
+    pub(crate) fn store(&self) -> PyResult<SharedStore> {
         let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
         store.ok_or_else(|| raise(ErrorKind::Closed, "the database is closed".into()))
     }
@@ -290,12 +291,7 @@ impl Database {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store.write().unwrap_or_else(PoisonError::into_inner).take();
         let Some(store) = store else { return Ok(()) };
-        py.detach(|| {
-            let closed = store.close();
-            drop(store);
-            closed
-        })
-        .raised()
+        py.detach(|| store.close()).raised()
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: Bytes<'py>) -> PyResult<Bound<'py, PyBytes>> {
@@ -335,17 +331,5 @@ impl Database {
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.close(py)
-    }
-}
-
-impl Drop for Database {
-    /// Closing waits for background work, so other threads of Python go on meanwhile.
-    fn drop(&mut self) {
-        let store = self.store.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(store) = store {
-            let mut store = Some(store);
-            // Without an interpreter, at the very end of the process, it is dropped all the same.
-            Python::try_attach(|py| py.detach(|| drop(store.take())));
-        }
     }
 }

@@ -11,6 +11,7 @@ mod bytes;
 mod database;
 mod entries;
 mod errors;
+mod shared;
 mod snapshot;
 
 use pyo3::prelude::*;

@@ -3,7 +3,8 @@
 use crate::bytes::{Bytes, Keys, slices, values};
 use crate::entries::{Entries, Show};
 use crate::errors::{Raised, raise};
-use forebay::{ErrorKind, Store};
+use crate::shared::SharedStore;
+use forebay::ErrorKind;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -16,11 +17,11 @@ pub(crate) struct Snapshot(RwLock<Option<Arc<Pinned>>>);
 struct Pinned {
     // Dropped in this order.
     snapshot: forebay::Snapshot,
-    store: Arc<Store>,
+    store: SharedStore,
 }
 
 impl Snapshot {
-    pub(crate) fn new(store: Arc<Store>, snapshot: forebay::Snapshot) -> Self {
+    pub(crate) fn new(store: SharedStore, snapshot: forebay::Snapshot) -> Self {
         Self(RwLock::new(Some(Arc::new(Pinned { snapshot, store }))))
     }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,36 @@ def test_other_threads_run_while_the_engine_works(db: forebay.Database) -> None:
         steps += 1
     thread.join()
     assert steps > 100
+
+
+@pytest.mark.parametrize("keep", [forebay.Database.snapshot, forebay.Database.batch])
+def test_other_threads_run_while_what_is_left_of_a_database_closes_it(
+    path: str, keep: Callable[[forebay.Database], object]
+) -> None:
+    db = forebay.open(path, memory_bytes=MEMORY_BYTES)
+    for number in range(20_000):
+        db[b"%06d" % number] = bytes(500)
+    kept = [keep(db)]
+    del db
+    begun, closed = threading.Event(), threading.Event()
+
+    def close() -> None:
+        begun.set()
+        kept.clear()
+        closed.set()
+
+    thread = threading.Thread(target=close)
+    interval = sys.getswitchinterval()
+    # From here on a thread runs until it gives the interpreter away.
+    sys.setswitchinterval(1000)
+    try:
+        thread.start()
+        begun.wait()
+        was_closed = closed.is_set()
+        thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not was_closed
 
 
 def test_a_database_that_nobody_closes_is_closed(path: str) -> None:

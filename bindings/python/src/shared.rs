@@ -1,0 +1,37 @@
+//! Stores that Python's objects share.
+
+use forebay::Store;
+use pyo3::prelude::*;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// An open store. The last clone closes it. Closing waits for background work, so other threads of Python go on meanwhile.
+#[derive(Clone)]
+pub(crate) struct SharedStore(Option<Arc<Store>>);
+
+impl SharedStore {
+    pub(crate) fn new(store: Store) -> Self {
+        Self(Some(Arc::new(store)))
+    }
+}
+
+impl Deref for SharedStore {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        match &self.0 {
+            Some(store) => store,
+            None => unreachable!("taken out only when dropped"),
+        }
+    }
+}
+
+impl Drop for SharedStore {
+    fn drop(&mut self) {
+        let mut last = self.0.take().and_then(Arc::into_inner);
+        if last.is_some() {
+            // Without an interpreter, at the very end of the process, it is dropped all the same.
+            Python::try_attach(|py| py.detach(|| drop(last.take())));
+        }
+    }
+}
