@@ -112,7 +112,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.report.model();
     let table = arguments.report.format == Format::Table;
     let existing = if arguments.use_existing_db { Existing::Required } else { Existing::Replaced };
-    let opener = stores::Opener::new(&arguments.memory, &arguments.engine, existing)
+    let opener = stores::Opener::new(&arguments.memory, &arguments.engine, existing)?
         .with_numbered_keys(arguments.key_size, arguments.num)
         .map_err(Failure::workload(Stage::Arguments))?;
     let place = nodes::describe(&arguments.memory.memory);

@@ -100,6 +100,11 @@ impl DurabilityArguments {
         self.db.clone().or_else(|| self.storage.as_ref().map(|_| DEFAULT_NAME.to_owned()))
     }
 
+    /// Whether it lies in storage: that of its directory, or another one.
+    pub fn has_storage(&self) -> bool {
+        self.path.is_some() || self.storage.is_some()
+    }
+
     /// Its storage.
     pub fn storage(&self) -> Option<Storage> {
         self.storage.clone()

@@ -64,7 +64,7 @@ impl Arguments {
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let input = Input::open(&arguments.file).map_err(failed)?;
-    let opener = Opener::new(&arguments.memory, &arguments.engine, Existing::Kept);
+    let opener = Opener::new(&arguments.memory, &arguments.engine, Existing::Kept)?;
     let store = opener.with_recorded().and_then(|opener| opener.open()).map_err(Failure::workload(Stage::Start))?;
     let db = store.database().db();
     arguments.create_keyspace(db).map_err(|error| Failure::new(error.kind(), Stage::Running, error))?;

@@ -51,7 +51,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     };
     settings.check().map_err(Failure::workload(Stage::Arguments))?;
     let model = arguments.report.model();
-    let opener = stores::Opener::new(&arguments.memory, &arguments.engine, stores::Existing::Kept);
+    let opener = stores::Opener::new(&arguments.memory, &arguments.engine, stores::Existing::Kept)?;
     let place = nodes::describe(&arguments.memory.memory);
     let store = opener.open().map_err(Failure::workload(Stage::Start))?;
     let mut progress = PhaseProgress::new();

@@ -122,7 +122,8 @@ impl TlsArguments {
 /// # Errors
 /// What [`execute`] would refuse about them.
 pub fn check(arguments: &Arguments) -> Result<(), Failure> {
-    options(arguments).map(drop)
+    options(arguments)?;
+    placed(arguments).map(drop)
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -133,7 +134,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("serve")?;
     // From here on a signal is only a request, so that the store can be closed.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
-    let options = options(arguments)?;
+    let (options, placed) = (options(arguments)?, placed(arguments)?);
     let admission = options.tls.as_ref().map(|tls| Arc::clone(&tls.admission));
     if admission.is_some() {
         signals.add_signal(SIGHUP).map_err(Failure::io("preparing for signals"))?;
@@ -144,7 +145,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         TcpListener::bind(address).map_err(taken)?;
     }
     let admin = arguments.admin.start_at(ADMIN, "serve")?;
-    let (store, settings) = open(arguments)?;
+    let (store, settings) = open(&arguments.memory, placed)?;
     let server = Server::start(store, options).map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let plain = arguments.listen.0.map(|_| format!(" redis://{}", server.address()));
     let tls = server.tls_address().map(|address| format!(" rediss://{address}"));
@@ -202,14 +203,19 @@ fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
     })
 }
 
-/// Opens what is served, with what its options say.
-fn open(arguments: &Arguments) -> Result<(Store, Settings), Failure> {
-    let memory = &arguments.memory;
+/// The engine's flags, which say now where the store lies, and its options.
+fn placed(arguments: &Arguments) -> Result<(EngineArguments, Options), Failure> {
+    let memory = &arguments.memory.memory;
     let mut engine = arguments.engine.clone();
-    if memory.memory.is_local() {
+    if memory.is_local() {
         engine.or_in(FOLDER);
     }
-    let options = Options { scheduler: engine.scheduler(&memory.memory), ..engine.options() };
+    let options = Options { scheduler: engine.scheduler(memory), ..engine.options()? };
+    Ok((engine, options))
+}
+
+/// Opens what is served, with what its options say.
+fn open(memory: &MemoryArguments, (engine, options): (EngineArguments, Options)) -> Result<(Store, Settings), Failure> {
     let opened = engine.open(memory, options.clone());
     let store = opened.map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
     let storage = options.storage.clone().or_else(|| engine.directory_storage());

@@ -2,6 +2,7 @@
 
 use crate::arguments::{MemoryArguments, NodeAddresses};
 use crate::durability::{DurabilityArguments, open_existing_storage};
+use crate::failure::Failure;
 use crate::{nodes, units};
 use clap::builder::BoolishValueParser;
 use forebay::{
@@ -70,28 +71,28 @@ pub struct EngineArguments {
     /// Memory for the cached indexes of tables; by default no limit.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     cached_index_size: Option<u64>,
-    /// Keep the tables of this level and below in --storage, and not in memory.
-    #[arg(long, value_name = "LEVEL", requires = "storage")]
+    /// Keep the tables of this level and below in storage, and not in memory.
+    #[arg(long, value_name = "LEVEL")]
     storage_from_level: Option<usize>,
-    /// How many full memtables' worth of writes tables in --storage may lag behind those in memory, where a log has them; by
+    /// How many full memtables' worth of writes tables in storage may lag behind those in memory, where a log has them; by
     /// default 8.
-    #[arg(long, value_name = "MEMTABLES", requires = "storage")]
+    #[arg(long, value_name = "MEMTABLES")]
     storage_lag: Option<usize>,
     /// The weight of this database's share of its memory nodes, beside those of other databases; by default 1.
     #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..))]
     pool_share: Option<u32>,
     /// Memory for what is read from storage; by default 64 MiB.
-    #[arg(long, value_parser = units::size, value_name = "SIZE", requires = "storage")]
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
     block_cache: Option<u64>,
     /// Memory of the memory nodes for the same, below that; by default 256 MiB, as long as nobody else needs it.
-    #[arg(long, value_parser = units::size, value_name = "SIZE", requires = "storage")]
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
     memory_cache: Option<u64>,
     /// How objects in storage are compressed: none, lz4, zstd or zstd=LEVEL; by default lz4.
-    #[arg(long, value_name = "COMPRESSION", requires = "storage")]
+    #[arg(long, value_name = "COMPRESSION")]
     compression: Option<Compression>,
     /// Bytes of a block of an object in storage, before compression: what a read of one key brings; by
     /// default 16 KiB.
-    #[arg(long, value_parser = units::size, value_name = "SIZE", requires = "storage")]
+    #[arg(long, value_parser = units::size, value_name = "SIZE")]
     block_size: Option<u64>,
     /// Where compactions run.
     #[arg(long, value_enum, default_value_t = Place::Memory)]
@@ -244,10 +245,31 @@ impl EngineArguments {
         Some(forebay::reach_scheduler(&addresses, "forebay"))
     }
 
+    /// The first flag that says something about storage.
+    fn storage_flag(&self) -> Option<&'static str> {
+        let flags = [
+            ("--storage-from-level", self.storage_from_level.is_some()),
+            ("--storage-lag", self.storage_lag.is_some()),
+            ("--block-cache", self.block_cache.is_some()),
+            ("--memory-cache", self.memory_cache.is_some()),
+            ("--compression", self.compression.is_some()),
+            ("--block-size", self.block_size.is_some()),
+        ];
+        flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
+
     /// The engine's options.
-    pub fn options(&self) -> Options {
+    ///
+    /// # Errors
+    /// Usage, for a flag about storage of a database that has none.
+    pub fn options(&self) -> Result<Options, Failure> {
+        if let Some(flag) = self.storage_flag().filter(|_| !self.place.has_storage()) {
+            return Err(Failure::usage(format_args!(
+                "{flag} is for a database in storage: say where it lies with --path or --storage"
+            )));
+        }
         let usual = Options::default();
-        Options {
+        Ok(Options {
             name: self.place.name(),
             takeover: self.takeover,
             storage: self.place.storage(),
@@ -309,7 +331,7 @@ impl EngineArguments {
                 Some(records) => Gathering::From(records),
             },
             ..usual
-        }
+        })
     }
 }
 
@@ -335,11 +357,14 @@ pub struct Opener {
 
 impl Opener {
     /// An opener for stores with these memory nodes and options.
-    pub fn new(memory: &MemoryArguments, engine: &EngineArguments, existing: Existing) -> Self {
-        let mut options = engine.options();
+    ///
+    /// # Errors
+    /// As [`EngineArguments::options`].
+    pub fn new(memory: &MemoryArguments, engine: &EngineArguments, existing: Existing) -> Result<Self, Failure> {
+        let mut options = engine.options()?;
         options.create_if_missing = existing != Existing::Required;
         options.scheduler = engine.scheduler(&memory.memory);
-        Self { memory: memory.clone(), engine: engine.clone(), options, existing }
+        Ok(Self { memory: memory.clone(), engine: engine.clone(), options, existing })
     }
 
     /// Sets bounds between shards that evenly divide `count` keys of `key_size` bytes that represent numbers.

@@ -135,7 +135,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
         }
         Engine::Lsm => {
             // Keys begin with words that are spread over the whole range.
-            let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options, stores::Existing::Kept)
+            let opener = stores::Opener::new(&arguments.memory, &arguments.engine_options, stores::Existing::Kept)?
                 .with_numbered_keys(settings.key_size, u64::MAX)
                 .map_err(Failure::workload(Stage::Arguments))?;
             let store = opener.open().map_err(Failure::workload(Stage::Start))?;
