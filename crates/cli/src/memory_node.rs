@@ -12,7 +12,7 @@ use forebay_env::{Clock, SystemClock};
 use forebay_memory_node::{Handle, MemoryNode, Options};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,19 +62,15 @@ pub struct Arguments {
     log: LogArguments,
 }
 
-/// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates and secrets again.
+/// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates, secrets and the file of tenants again.
 ///
 /// # Errors
 /// When the node cannot start, or stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("memory-node")?;
     // From here on a signal is only a request, so that the socket's file can be removed.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
     let admission = arguments.admission.load()?;
-    if admission.is_some() || arguments.tenants.is_some() {
-        // Without anything to read again, it ends the process, as by default.
-        signals.add_signal(SIGHUP).map_err(Failure::io("preparing for signals"))?;
-    }
     let admin = arguments.admin.start("memory-node")?;
     let handle = Arc::new(start(arguments, admission.clone())?);
     output::line(&format!("ready {}", handle.address()))?;
@@ -86,8 +82,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     loop {
         let (again, stopping): (Vec<_>, Vec<_>) = signals.pending().partition(|signal| *signal == SIGHUP);
         if !again.is_empty() {
-            admission.iter().for_each(|admission| reload(admission));
-            read_again(arguments, &handle);
+            read_again(arguments, admission.as_deref(), &handle);
         }
         if let Some(&signal) = stopping.first() {
             let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
@@ -105,9 +100,17 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Reads again what there is to read.
+fn read_again(arguments: &Arguments, admission: Option<&Admission>, handle: &Handle) {
+    if admission.is_none() && arguments.tenants.is_none() {
+        tracing::info!("there is nothing to read again");
+    }
+    admission.into_iter().for_each(reload);
+    arguments.tenants.iter().for_each(|path| configure(path, handle));
+}
+
 /// Reads the file of tenants again. What is wrong with it changes nothing.
-fn read_again(arguments: &Arguments, handle: &Handle) {
-    let Some(path) = &arguments.tenants else { return };
+fn configure(path: &Path, handle: &Handle) {
     let configured = tenants::read(path).and_then(|tenants| {
         handle.configure(&tenants).map_err(|error| Failure::new(error.kind(), Stage::Running, error))
     });

@@ -126,19 +126,16 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
     placed(arguments).map(drop)
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates again.
 ///
 /// # Errors
 /// When the store cannot be opened, the address is taken, or the server stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let _traces = arguments.log.start("serve")?;
     // From here on a signal is only a request, so that the store can be closed.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::io("preparing for signals"))?;
     let (options, placed) = (options(arguments)?, placed(arguments)?);
     let admission = options.tls.as_ref().map(|tls| Arc::clone(&tls.admission));
-    if admission.is_some() {
-        signals.add_signal(SIGHUP).map_err(Failure::io("preparing for signals"))?;
-    }
     // A second server on one store would fence the first one before it finds its port taken.
     for address in arguments.listen.0.into_iter().chain(arguments.tls.tls_listen) {
         let taken = |cause| Failure::new(ErrorKind::Io, Stage::Start, format_args!("listening on {address}: {cause}"));
@@ -176,12 +173,12 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads certificates again.
+/// Reads certificates again, where there are some.
 fn reload(admission: Option<&Admission>) {
-    let Some(admission) = admission else { return };
-    match admission.reload() {
-        Ok(()) => tracing::info!("certificates were read again"),
-        Err(error) => tracing::error!(%error, "certificates stay as they are"),
+    match admission.map(Admission::reload) {
+        None => tracing::info!("there is nothing to read again"),
+        Some(Ok(())) => tracing::info!("certificates were read again"),
+        Some(Err(error)) => tracing::error!(%error, "certificates stay as they are"),
     }
 }
 
