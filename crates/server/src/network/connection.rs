@@ -149,8 +149,9 @@ impl Connection {
             match self.dialogue.requests.fill(&mut self.stream) {
                 Ok((0, _)) => return Ok(Turn::Ends),
                 Ok((read, may_have_more)) => {
-                    // A socket that filled less than it could has nothing left, and tells when it has.
-                    self.can_read = may_have_more;
+                    // A socket that filled less than it could has nothing left, and tells when it has. One that was hung up
+                    // has told already, and has its end left.
+                    self.can_read = may_have_more || self.has_hung_up;
                     Counters::add(&executor.shared.counters.received_bytes, read as u64);
                     self.dialogue.carry_out(executor);
                 }
