@@ -2,7 +2,11 @@
 
 use crate::common::{Cluster, SetWhenDropped, expect_remote_bytes, small_options};
 use forebay_base::ErrorKind;
-use forebay_engine::{Options, WriteBatch};
+use forebay_engine::{Db, Options, WriteBatch};
+use forebay_fabric::tcp;
+use forebay_memory_client::{ClientOptions, MemoryClient};
+use forebay_memory_node::MemoryNode;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
@@ -29,6 +33,27 @@ fn limits_are_said_and_kept() {
     assert_eq!(db.get(&[0]).unwrap(), None);
     db.write(&WriteBatch::new()).unwrap();
     assert!(forebay_engine::Db::open(&[cluster.client()], Options { levels: 1, ..small_options() }).is_err());
+}
+
+#[test]
+fn the_longest_record_is_read_over_a_network() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = tcp::listen(any, 1, tcp::Options::default()).unwrap();
+    let address = listener.address();
+    let _node = MemoryNode::start(Box::new(listener), forebay_memory_node::Options::with_memory(4 << 30)).unwrap();
+    let link = tcp::connect(&address, tcp::Options::default()).unwrap();
+    let client = MemoryClient::connect(link, "test", ClientOptions::default()).unwrap();
+    let db = Db::open(&[client], small_options()).unwrap();
+    let (key, value) = (vec![7; 64 << 10], vec![9; 64 << 20]);
+    db.put(&key, &value).unwrap();
+    db.compact_range(None, None).unwrap();
+    assert!(db.get(&key).unwrap().unwrap() == value);
+    assert!(db.multi_get(&[&key[..]]).unwrap().remove(0).unwrap() == value);
+    let mut entries = db.iter().unwrap();
+    entries.seek_to_first().unwrap();
+    assert!(entries.valid() && entries.value() == value);
+    drop(entries);
+    db.close().unwrap();
 }
 
 #[test]
