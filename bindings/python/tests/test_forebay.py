@@ -140,6 +140,7 @@ def test_operands_are_merged(db: forebay.Database, tmp_path: Path) -> None:
         merging.merge(b"key", b"1")
         with merging.batch() as batch:
             batch.merge(b"key", b"2")
+        del batch  # As long as it is there, the database is not opened again.
         merging.merge(b"key", b"3", sync=True)
         assert merging[b"key"] == b"1,2,3" and dict(merging.items()) == {b"key": b"1,2,3"}
     with forebay.open(other, memory_bytes=MEMORY_BYTES) as merging:

@@ -134,11 +134,12 @@ fn what_the_file_is_stays() {
     let (folder, pipe) = (loaded(LINES, ""), fresh_path(".pipe"));
     let made = std::process::Command::new("mkfifo").arg(&*pipe).status().unwrap();
     assert!(made.success());
-    let reading = std::process::Command::new("cat").arg(&*pipe).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut reading = std::process::Command::new("timeout");
+    let reading = reading.args(["60", "cat"]).arg(&*pipe).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let told = dump(&folder, &pipe.display().to_string()).expect(0).out;
     assert!(told.contains("7 keys"), "{told}");
-    assert_eq!(String::from_utf8(reading.wait_with_output().unwrap().stdout).unwrap(), LINES);
     assert!(fs::symlink_metadata(&*pipe).unwrap().file_type().is_fifo());
+    assert_eq!(String::from_utf8(reading.wait_with_output().unwrap().stdout).unwrap(), LINES);
     // Links lead to a file that is there, or that is not there yet.
     let (link, second, file) = (fresh_path(".link"), fresh_path(".link"), fresh_path(".tsv"));
     symlink(file.file_name().unwrap(), &*second).unwrap();
