@@ -23,11 +23,40 @@ impl Drop for TreeClient {
 }
 
 impl TreeClient {
-    /// Takes a block at a node.
+    /// Takes a block at a node, or at another one if that has no memory.
     pub(crate) fn allocate(&mut self, node: usize, class: Class) -> Result<Block, Error> {
-        let block = self.take_block(node, class)?;
+        let reserved = self.reserved.iter().enumerate().filter(|(_, block)| block.class == class);
+        let block = match reserved.max_by_key(|(_, block)| block.at.node() == node) {
+            Some((index, _)) => self.reserved.swap_remove(index),
+            None => self.take_near(node, class)?,
+        };
         self.loading.iter_mut().for_each(|taken| taken.push(block));
         Ok(block)
+    }
+
+    /// Takes the blocks that a change of structure is about to need, so that it does not find too late that there is
+    /// no memory: what it has frozen would stay frozen. Those that it does not use are given back when the operation
+    /// ends.
+    pub(crate) fn reserve(&mut self, needs: impl IntoIterator<Item = (usize, Class)>) -> Result<(), Error> {
+        let mut taken = Vec::new();
+        let reserved = needs.into_iter().try_for_each(|(node, class)| {
+            taken.push(self.allocate(node, class)?);
+            Ok(())
+        });
+        self.reserved.append(&mut taken);
+        reserved
+    }
+
+    fn take_near(&mut self, node: usize, class: Class) -> Result<Block, Error> {
+        let nodes = self.tree().memory.nodes.len();
+        let mut taken = self.take_block(node, class);
+        for next in 1..nodes {
+            if !taken.as_ref().is_err_and(Error::is_full) {
+                break;
+            }
+            taken = self.take_block((node + next) % nodes, class);
+        }
+        taken
     }
 
     fn take_block(&mut self, node: usize, class: Class) -> Result<Block, Error> {

@@ -77,7 +77,10 @@ impl TreeClient {
         // What is taken from here on is known to others, and so may all of it be.
         let taken = self.loading.take().unwrap_or_default();
         self.freeze_inner(root)?;
-        let empty = self.freeze_leaf(leaf, None)?;
+        let empty = match self.see_leaf(leaf, root)? {
+            Some(seen) => self.freeze_leaf(seen)?,
+            None => None,
+        };
         if empty.is_none_or(|contents| !contents.items.is_empty()) || !self.swing_root(root, new.child)? {
             taken.into_iter().try_for_each(|block| self.give_back(block))?;
             return Err(not_empty());

@@ -40,6 +40,8 @@ pub struct TreeClient {
     displaced: Vec<Address>,
     /// Blocks that are to be retired.
     pub(crate) unreachable: Vec<Block>,
+    /// Blocks that were taken for a change of structure before it began.
+    pub(crate) reserved: Vec<Block>,
     /// While a tree is loaded: the blocks that were taken for it, which nobody else knows.
     pub(crate) loading: Option<Vec<Block>>,
     classes: HashMap<u64, Class>,
@@ -68,6 +70,7 @@ impl TreeClient {
             lost: 0,
             displaced: Vec::new(),
             unreachable: Vec::new(),
+            reserved: Vec::new(),
             loading: None,
             classes: HashMap::default(),
             untidy: false,
@@ -117,6 +120,9 @@ impl TreeClient {
             }
         }
         let result = operation(self);
+        while let Some(block) = self.reserved.pop() {
+            let _ = self.give_back(block);
+        }
         // What was posted and is not known to have ended may land as long as the session lives: nothing
         // that it may hit is used again until then.
         match result.is_err() && self.verbs.left_something() {

@@ -6,7 +6,7 @@
 //! can freeze the rest: the content of a node whose words are all frozen is the same for everybody.
 
 use crate::class::{Block, Class};
-use crate::key::{Key, Separator};
+use crate::key::{Key, Separator, prefix_of};
 use crate::layout::{
     Control, HEADER_BYTES, INNER_SLOTS, MAX_BUCKETS, decode_block, inner_level, inner_slot_offset, leaf_merged,
     put_word, word_at,
@@ -27,6 +27,28 @@ pub struct Item {
     pub value: ValueWord,
 }
 
+/// A leaf that is about to be frozen, as it was read.
+#[derive(Debug)]
+pub struct SeenLeaf {
+    pub leaf: Child,
+    words: Vec<SlotWords>,
+    /// What was in it, in no order, but for keys that were just being written.
+    pub items: Vec<Item>,
+    is_torn: bool,
+    /// Its header says what becomes of a mark beside it.
+    pub names_a_mark: bool,
+    /// Its parent has a slot left.
+    pub has_parent_room: bool,
+}
+
+/// A leaf that is being replaced, as it was before it was frozen.
+#[derive(Debug)]
+pub struct LeafBefore {
+    pub bytes: Vec<u8>,
+    /// Its upper bound.
+    pub high: Option<Separator>,
+}
+
 /// What was in a frozen leaf, in no order.
 #[derive(Debug)]
 pub struct Contents {
@@ -35,13 +57,23 @@ pub struct Contents {
     pub staging: Vec<Address>,
 }
 
-impl Contents {
-    /// Leaves out what is not below a bound. Returns whether there was something.
-    pub fn cut(&mut self, upper: Option<&Separator>) -> bool {
-        let count = self.items.len();
-        self.items.retain(|item| upper.is_none_or(|upper| *upper > item.key));
-        self.items.len() < count
+impl SeenLeaf {
+    /// Its live slots.
+    pub fn live(&self) -> Vec<SlotWords> {
+        self.items.iter().map(|item| (item.word, item.value)).collect()
     }
+}
+
+/// Leaves out what is not below a bound. Returns whether there was something.
+pub fn cut(items: &mut Vec<Item>, upper: Option<&Separator>) -> bool {
+    let count = items.len();
+    items.retain(|item| upper.is_none_or(|upper| *upper > item.key));
+    items.len() < count
+}
+
+/// The class of the block that a leaf with these values needs before it is frozen, if it needs one.
+pub fn staging_class(mut values: impl Iterator<Item = ValueWord>) -> Option<Class> {
+    values.any(|value| value.frozen().is_none()).then_some(Class::Staging)
 }
 
 /// A staging block of this client, and what is in it.
@@ -53,7 +85,7 @@ struct Staging {
 }
 
 /// A leaf's slot: key word and value word.
-type SlotWords = (u64, ValueWord);
+pub type SlotWords = (u64, ValueWord);
 
 impl TreeClient {
     /// Offset of the value word of a leaf's slot.
@@ -86,26 +118,28 @@ impl TreeClient {
         leaf_merged(bytes, leaf).is_some() && (0..leaf.buckets()).all(generation)
     }
 
-    /// Freezes a leaf and returns what was in it; `None` when it was replaced and is gone. With a `parent`
-    /// that may be out of date, also when that is no node any more, or the leaf may be beside a mark.
-    pub(crate) fn freeze_leaf(&mut self, leaf: Child, parent: Option<Child>) -> Result<Option<Contents>, Error> {
+    /// Reads a leaf that is about to be frozen; `None` when it was replaced and is gone, or its parent is.
+    pub(crate) fn see_leaf(&mut self, leaf: Child, parent: Child) -> Result<Option<SeenLeaf>, Error> {
         let leaf_bytes = self.tree().memory.cut.geometry.leaf_bytes(leaf.buckets());
-        let mut pieces = vec![(leaf.address(), leaf_bytes)];
-        pieces.extend(parent.map(|parent| (parent.address(), HEADER_BYTES + 8)));
+        let pieces = [(leaf.address(), leaf_bytes), (parent.address(), HEADER_BYTES + 8)];
         let mut read = self.read_all(&pieces)?.into_iter();
         let Some(bytes) = read.next().filter(|bytes| self.is_leaf(bytes, leaf)) else { return Ok(None) };
-        // A leaf's header says what becomes of the mark beside it: only who sees the mark may replace it.
+        let Some(header) = read.next().filter(|header| inner_level(header, parent).is_some()) else { return Ok(None) };
+        let words = self.slot_words(&bytes, leaf);
+        let in_place: Vec<SlotWords> = self.live_in_place(&bytes, leaf).collect();
+        let items = self.items(&in_place)?;
+        let is_torn = words.iter().filter(|(_, value)| value.is_live()).count() > items.len();
         let names_a_mark = leaf_merged(&bytes, leaf).is_some_and(Child::is_live);
-        let mut is_gone = |parent| read.next().is_none_or(|header| inner_level(&header, parent).is_none());
-        if parent.is_some_and(|parent| names_a_mark || is_gone(parent)) {
-            return Ok(None);
-        }
-        let before = self.slot_words(&bytes, leaf);
+        let has_parent_room = Control(word_at(&header, HEADER_BYTES)).reserved() < INNER_SLOTS;
+        Ok(Some(SeenLeaf { leaf, words, items, is_torn, names_a_mark, has_parent_room }))
+    }
+
+    /// Freezes a leaf and returns what was in it; `None` when it was replaced and is gone.
+    pub(crate) fn freeze_leaf(&mut self, seen: SeenLeaf) -> Result<Option<Contents>, Error> {
+        let SeenLeaf { leaf, mut words, items, is_torn, .. } = seen;
         if planted(Bug::CopyWithoutFreezing) {
-            let items = self.items(&before)?;
             return Ok(Some(Contents { items, staging: Vec::new() }));
         }
-        let mut words = before.clone();
         let mut staging = None;
         let is_ours = self.freeze_words(leaf, &mut words, &mut staging)?;
         let own = match staging {
@@ -117,11 +151,7 @@ impl TreeClient {
         };
         // Where every swap found what had been read, that was the content of the leaf; but for a key word
         // that was read before it was written.
-        let slots = self.tree().memory.cut.geometry.slots;
-        let is_in_place =
-            |(index, (word, value)): (usize, &SlotWords)| !value.is_live() || leaf.bucket_of(*word) == index / slots;
-        if is_ours && before.iter().enumerate().all(is_in_place) {
-            let items = self.items(&before)?;
+        if is_ours && !is_torn {
             return Ok(Some(Contents { items, staging: own.into_iter().map(|(at, _)| at).collect() }));
         }
         // Every word is final now, and so is every key word of a live slot.
@@ -152,7 +182,7 @@ impl TreeClient {
             let late = planted(Bug::StageTooLate);
             let mut written = if any_full && !late { self.stage(words, staging)? } else { None };
             // A fence would hold back the first swap only.
-            if let Some(written) = written.take_if(|_| !self.verbs.is_ordered()) {
+            if let Some(written) = written.take_if(|written| !self.verbs.is_ordered() || written.node() != node) {
                 self.verbs.done(written)?;
             }
             let mut posted: Vec<(usize, ValueWord, Posted)> = Vec::with_capacity(words.len());
@@ -205,8 +235,33 @@ impl TreeClient {
     /// What is in the bytes of a leaf that is frozen.
     fn contents(&mut self, leaf: Child, bytes: &[u8], own: Option<(Address, Vec<u8>)>) -> Result<Contents, Error> {
         let mut words = self.slot_words(bytes, leaf);
+        if let Some((_, value)) = words.iter().find(|(_, value)| value.frozen().is_none()) {
+            return Err(Error::corrupt(format!("the value word {:016x} in a frozen leaf", value.0)));
+        }
+        let staging = self.thaw(&mut words, own)?;
+        Ok(Contents { items: self.items(&words)?, staging })
+    }
+
+    /// A leaf as it was before it was frozen; `None` when it is not in its parent any more, or is merging. For who
+    /// reads, and has no memory to replace it.
+    pub(crate) fn leaf_before_freezing(&mut self, key: &[u8], leaf: Child) -> Result<Option<LeafBefore>, Error> {
+        let Some(mut bytes) = self.read_leaf(leaf)? else { return Ok(None) };
+        let mut words = self.slot_words(&bytes, leaf);
+        self.thaw(&mut words, None)?;
+        for (index, (_, value)) in words.iter().enumerate() {
+            put_word(&mut bytes, self.value_offset(index), value.0);
+        }
+        // A frozen word is the key's value for as long as the leaf is in its parent. So the parent is read last.
+        let parent = self.inner(key, 1, true)?.ok_or_else(|| Error::corrupt("a tree without a root"))?;
+        let index = parent.route(prefix_of(key), key);
+        let is_there = !leaf.is_merging() && parent.child(index) == Some(leaf);
+        Ok(is_there.then(|| LeafBefore { bytes, high: parent.upper(index) }))
+    }
+
+    /// Makes frozen words what they were. Returns the staging blocks that they name, of which one may be `own`.
+    fn thaw(&mut self, words: &mut [SlotWords], own: Option<(Address, Vec<u8>)>) -> Result<Vec<Address>, Error> {
         let mut staged: BTreeSet<Address> = BTreeSet::new();
-        for (_, value) in &words {
+        for (_, value) in words.iter() {
             if let Some(Value::Staged(at)) = value.value() {
                 staged.insert(at);
             }
@@ -220,13 +275,11 @@ impl TreeClient {
         for (index, (_, value)) in words.iter_mut().enumerate() {
             *value = match value.value() {
                 Some(Value::Staged(at)) => ValueWord(values.get(&at).map_or(0, |values| word_at(values, index * 8))),
-                Some(Value::Full(_)) | None => {
-                    return Err(Error::corrupt(format!("the value word {:016x} in a frozen leaf", value.0)));
-                }
                 Some(_) => value.thawed(),
+                None => return Err(Error::corrupt(format!("the value word {:016x} in a leaf", value.0))),
             };
         }
-        Ok(Contents { items: self.items(&words)?, staging })
+        Ok(staging)
     }
 
     /// The items of slots, whose words are not frozen.

@@ -13,11 +13,14 @@ use crate::cache::Change;
 use crate::cached_node::{CachedNode, Entry};
 use crate::class::{Block, Class};
 use crate::key::{Separator, prefix_of};
-use crate::layout::{HEADER_BYTES, INNER_SLOTS, InnerSlot, inner_image, inner_merged, inner_slots};
+use crate::layout::{
+    Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, inner_image, inner_level, inner_merged, inner_slots, word_at,
+};
 use crate::memory::ROOT_OFFSET;
-use crate::replace::{Entered, Place, separator_block};
+use crate::replace::{Entered, Place, separator_block, separator_class};
 use crate::word::Child;
 use crate::{Error, TreeClient};
+use std::sync::Arc;
 
 /// Children of a new inner node at most, so that it can take some more.
 const INNER_FILL: usize = INNER_SLOTS * 2 / 3;
@@ -38,6 +41,8 @@ struct Members {
 impl TreeClient {
     /// Replaces an inner node, which is full or frozen, or completes the merge that it is part of.
     pub(crate) fn replace_inner(&mut self, key: &[u8], level: u8, node: Child) -> Result<(), Error> {
+        // Somebody else may have replaced it long ago.
+        self.tree().cache_write().forget_at(level, key);
         let Some(parent) = self.inner(key, level + 1, true)? else { return self.replace_root(level, node) };
         let place = Place::new(&parent, parent.route(prefix_of(key), key))?;
         if place.child.plain() != node {
@@ -47,18 +52,57 @@ impl TreeClient {
             self.finish_inner_merge(&place.before_mark()?, &place)?;
         } else if let Some(right) = place.mark_behind() {
             self.finish_inner_merge(&place, &right)?;
+        } else if !self.reserve_inner(&place)? {
+            self.replace_inner(&place.parent.low.to_vec(), place.parent.level, place.parent.node)?;
         } else if let Some(members) = self.freeze_members(node, place.upper().as_ref())? {
             self.publish_inner(&place, &members)?;
         }
-        self.tree().cache_write().forget_at(level, key);
         Ok(())
+    }
+
+    /// Takes the blocks of the node or nodes that an inner node is about to be replaced by. False when its parent has
+    /// no room for one more.
+    fn reserve_inner(&mut self, place: &Place) -> Result<bool, Error> {
+        let members = self.see_members(place.child, place.upper().as_ref())?;
+        let Some((separator, _)) = members.right().first() else {
+            return self.reserve_nodes(1).map(|()| true);
+        };
+        let parent = place.parent.node.address();
+        let header = self.read_all(&[(parent, HEADER_BYTES + 8)])?;
+        if header.first().is_some_and(|header| Control(word_at(header, HEADER_BYTES)).reserved() >= INNER_SLOTS) {
+            return Ok(false);
+        }
+        self.reserve(separator_class(separator.length()).map(|class| (parent.node(), class)))?;
+        self.reserve_nodes(2).map(|()| true)
+    }
+
+    /// Takes the blocks of so many inner nodes.
+    fn reserve_nodes(&mut self, count: usize) -> Result<(), Error> {
+        let tree = Arc::clone(self.tree());
+        self.reserve((0..count).map(|behind| (tree.upcoming_node(behind), Class::Inner)))
     }
 
     /// Freezes an inner node; what of it is below a bound, in order. `None` when it is gone.
     fn freeze_members(&mut self, node: Child, upper: Option<&Separator>) -> Result<Option<Members>, Error> {
-        let Some(bytes) = self.freeze_inner(node)? else { return Ok(None) };
-        let slots: Vec<InnerSlot> = inner_slots(&bytes).collect();
-        let entries = self.entries(&bytes)?;
+        match self.freeze_inner(node)? {
+            Some(bytes) => self.members(&bytes, upper).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What of an inner node that is not frozen yet is below a bound, in order; nothing when it is gone.
+    fn see_members(&mut self, node: Child, upper: Option<&Separator>) -> Result<Members, Error> {
+        let bytes = self.read_inner(node)?;
+        match inner_level(&bytes, node) {
+            Some(_) => self.members(&bytes, upper),
+            None => Ok(Members { list: Vec::new(), was_split: false }),
+        }
+    }
+
+    /// What of an inner node's bytes is below a bound, in order.
+    fn members(&mut self, bytes: &[u8], upper: Option<&Separator>) -> Result<Members, Error> {
+        let slots: Vec<InnerSlot> = inner_slots(bytes).collect();
+        let entries = self.entries(bytes)?;
         let count = entries.len();
         let member = |entry: Entry| {
             let slot = slots.get(entry.slot)?;
@@ -69,7 +113,7 @@ impl TreeClient {
             .filter(|entry| upper.is_none_or(|upper| *upper > entry.separator))
             .filter_map(member)
             .collect();
-        Ok(Some(Members { was_split: list.len() < count, list }))
+        Ok(Members { was_split: list.len() < count, list })
     }
 
     /// Puts one or two inner nodes with these members in the place of the old one.
@@ -125,6 +169,7 @@ impl TreeClient {
         if self.root(true)? != (node, level) {
             return Ok(());
         }
+        self.reserve_root(node)?;
         let Some(members) = self.freeze_members(node, None)? else { return Ok(()) };
         let (left, right) = members.list.split_at(members.middle());
         let mut written = Vec::new();
@@ -160,6 +205,16 @@ impl TreeClient {
         Ok(())
     }
 
+    /// Takes the blocks of the node or nodes that a root is about to be replaced by.
+    fn reserve_root(&mut self, node: Child) -> Result<(), Error> {
+        let members = self.see_members(node, None)?;
+        let Some((separator, _)) = members.right().first() else {
+            return self.reserve_nodes(usize::from(members.list.len() > 1));
+        };
+        self.reserve(separator_class(separator.length()).map(|class| (self.tree().upcoming_node(0), class)))?;
+        self.reserve_nodes(3)
+    }
+
     /// Merges an inner node that has few children with a neighbour, if that has few as well or if it has
     /// but one itself; then what is above. Returns whether anything changed.
     pub(crate) fn merge_inner(&mut self, key: &[u8], node: &CachedNode) -> Result<bool, Error> {
@@ -192,6 +247,11 @@ impl TreeClient {
         };
         if a + b > INNER_FILL / 2 && (a > 1 && b > 1 || a + b > MOST_TOGETHER) {
             return Ok(false);
+        }
+        // The union, or two copies.
+        match self.reserve_nodes(2) {
+            Err(error) if error.is_full() => return Ok(false),
+            reserved => reserved?,
         }
         let marked = right.marked();
         if self.swing(&right, marked.child, None, Some(Change::Replaced(marked.child)))? {
@@ -226,6 +286,7 @@ impl TreeClient {
         }
         let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
         let right = marked.child.plain();
+        self.reserve_nodes(2)?;
         let Some(mut members) = self.freeze_members(left.child, Some(&marked.low()))? else { return Ok(()) };
         let Some(more) = self.freeze_members(right, upper.as_ref())? else { return Ok(()) };
         let decision = if members.list.len() + more.list.len() <= MOST_TOGETHER {
@@ -280,6 +341,11 @@ impl TreeClient {
 }
 
 impl Members {
+    /// Those that make the right node, if there is one.
+    fn right(&self) -> &[Member] {
+        self.list.get(self.middle()..).unwrap_or_default()
+    }
+
     /// How many make the left node; all if they are few, or if their right half is in the parent already. A
     /// child that is merging stays beside its left neighbour.
     fn middle(&self) -> usize {

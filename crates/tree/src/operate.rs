@@ -12,6 +12,7 @@
 //! that one, and need not start again: see [`TreeClient::change_slot`].
 
 use crate::class::{Block, Class};
+use crate::freeze::LeafBefore;
 use crate::key::{Key, MAX_KEY_BYTES};
 use crate::layout::{Bucket, Control, Found, block_image, bucket_offset_of, decode_block};
 use crate::planted::{Bug, planted};
@@ -267,26 +268,47 @@ impl TreeClient {
                 continue;
             }
             let read = self.read_bucket(leaf, key, false)?;
-            let (found, record) = self.find_key(&read, key)?;
+            let (found, record) = self.find_key(&read.bytes, leaf, key)?;
             self.verbs.release(leaf.address().node(), read.bytes);
-            match found {
-                Found::Nowhere | Found::At(_, ValueWord::DEAD) => return Ok(false),
-                Found::At(_, word) => {
-                    if let Some(record) = record {
-                        value.extend_from_slice(decode_block(&record)?.1);
-                        return Ok(true);
-                    }
-                    if self.decode_small(word, value) {
-                        return Ok(true);
-                    }
-                    if self.read_value(word, value)? {
-                        return Ok(true);
-                    }
+            if let Found::Stale | Found::Frozen = found {
+                match self.settle(key.bytes, leaf, attempt == 0) {
+                    Err(error) if error.is_full() => return self.look_up_frozen(key, leaf, value)?.ok_or(error),
+                    settled => settled?,
                 }
-                Found::Stale | Found::Frozen => self.settle(key.bytes, leaf, attempt == 0)?,
+            } else if let Some(is_there) = self.read_found(found, record, value)? {
+                return Ok(is_there);
             }
             Self::again(&mut attempt)?;
         }
+    }
+
+    /// As [`TreeClient::look_up`], in a leaf that there is no memory to replace. `None` when it is not the key's any more.
+    fn look_up_frozen(&mut self, key: &Key<'_>, leaf: Child, value: &mut Vec<u8>) -> Result<Option<bool>, Error> {
+        let Some(LeafBefore { bytes, .. }) = self.leaf_before_freezing(key.bytes, leaf)? else { return Ok(None) };
+        let (offset, length) = self.bucket_place(leaf, key);
+        let (found, record) = self.find_key(bytes.get(offset..offset + length).unwrap_or_default(), leaf, key)?;
+        self.read_found(found, record, value)
+    }
+
+    /// Reads the value of what was found in a bucket, whether there is one. `None` when that says nothing.
+    #[inline]
+    fn read_found(
+        &mut self,
+        found: Found,
+        record: Option<Vec<u8>>,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<bool>, Error> {
+        let word = match found {
+            Found::Nowhere | Found::At(_, ValueWord::DEAD) => return Ok(Some(false)),
+            Found::At(_, word) => word,
+            Found::Stale | Found::Frozen => return Ok(None),
+        };
+        if let Some(record) = record {
+            value.extend_from_slice(decode_block(&record)?.1);
+            return Ok(Some(true));
+        }
+        let is_read = self.decode_small(word, value) || self.read_value(word, value)?;
+        Ok(is_read.then_some(true))
     }
 
     /// The value of a block's or record's word. False when the word is neither.
@@ -322,10 +344,10 @@ impl TreeClient {
     /// Finds a key in a bucket; reads the records of long keys whose hashes agree, and returns the one that
     /// is the key's.
     #[inline]
-    fn find_key(&mut self, read: &ReadBucket, key: &Key<'_>) -> Result<(Found, Option<Vec<u8>>), Error> {
+    fn find_key(&mut self, bucket: &[u8], leaf: Child, key: &Key<'_>) -> Result<(Found, Option<Vec<u8>>), Error> {
         let mut from = 0;
         loop {
-            let found = find(&read.bytes, key, read.leaf, from);
+            let found = find(bucket, key, leaf, from);
             let Found::At(slot, word) = found else { return Ok((found, None)) };
             let Some(Value::Record(at)) = word.value() else { return Ok((found, None)) };
             let record = self.read_blocks(&[at])?.into_iter().next().unwrap_or_default();
@@ -363,7 +385,7 @@ impl TreeClient {
                 continue;
             }
             let mut read = self.read_bucket(leaf, key, reserve)?;
-            let (found, _) = self.find_key(&read, key)?;
+            let (found, _) = self.find_key(&read.bytes, leaf, key)?;
             let done = match found {
                 Found::Stale | Found::Frozen => {
                     self.settle(key.bytes, leaf, attempt == 0)?;
@@ -380,7 +402,11 @@ impl TreeClient {
             self.verbs.release(leaf.address().node(), read.bytes);
             if let Some(written) = done {
                 if written == Written::Replaced && change == Change::Delete && self.bucket_emptied {
-                    self.merge_if_small(key.bytes, leaf)?;
+                    match self.merge_if_small(key.bytes, leaf) {
+                        // It was deleted all the same.
+                        Err(error) if error.is_full() => {}
+                        merged => merged?,
+                    }
                 }
                 return Ok(written);
             }
@@ -502,7 +528,7 @@ impl TreeClient {
             let again = self.read_bucket(read.leaf, key, false)?;
             let before = std::mem::replace(&mut read.bytes, again.bytes);
             self.verbs.release(read.leaf.address().node(), before);
-            match self.find_key(read, key)?.0 {
+            match self.find_key(&read.bytes, read.leaf, key)?.0 {
                 Found::Nowhere => {}
                 Found::At(at, word) => return self.change_slot(read, at, word, key, change, prepared),
                 Found::Stale | Found::Frozen => return Ok(None),

@@ -14,13 +14,15 @@
 //!
 //! Inner nodes split and merge in the same way, see [`inner`](crate::inner).
 //!
+//! The blocks for all that are taken before anything is marked or frozen: where no memory is left, a node stays as it is.
+//!
 //! While a node is frozen its right half may have been entered already, and live on: what is in the
 //! frozen node above its upper bound in the parent is not its own any more.
 
 use crate::cache::Change;
 use crate::cached_node::{CachedNode, Entry};
 use crate::class::{Block, Class};
-use crate::freeze::{Contents, Item};
+use crate::freeze::{Contents, Item, SeenLeaf, SlotWords, cut, staging_class};
 use crate::key::{Separator, prefix_of};
 use crate::layout::{
     BLOCK_HEADER_BYTES, Control, HEADER_BYTES, INNER_SLOTS, InnerSlot, Shape, block_image, inner_level,
@@ -116,8 +118,9 @@ impl TreeClient {
             let place = Place::new(&parent, parent.route(prefix, key))?;
             let right = parent.child(place.index + 1);
             if place.child == leaf && right.is_none_or(|right| !right.is_merging()) {
-                if let Some(contents) = self.freeze_leaf(leaf, Some(parent.node))? {
-                    return self.publish(&place, contents, false);
+                // A leaf's header says what becomes of the mark beside it: only who sees the mark may replace it.
+                if let Some(seen) = self.see_leaf(leaf, parent.node)?.filter(|seen| !seen.names_a_mark) {
+                    return self.replace_seen(&place, seen);
                 }
                 self.tree().cache_write().forget_at(1, key);
             }
@@ -133,24 +136,92 @@ impl TreeClient {
         if let Some(right) = place.mark_behind() {
             return self.finish_merge(place, &right);
         }
-        let Some(mut contents) = self.freeze_leaf(place.child, None)? else { return Ok(()) };
-        let was_split = contents.cut(place.parent.upper(place.index).as_ref());
+        match self.see_leaf(place.child, place.parent.node)? {
+            Some(seen) => self.replace_seen(place, seen),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`TreeClient::replace_leaf`], where the leaf was read and is beside no mark.
+    fn replace_seen(&mut self, place: &Place, seen: SeenLeaf) -> Result<(), Error> {
+        if !self.reserve_leaves(place, &seen)? {
+            return self.replace_inner(&place.parent.low.to_vec(), place.parent.level, place.parent.node);
+        }
+        let Some(mut contents) = self.freeze_leaf(seen)? else { return Ok(()) };
+        let was_split = cut(&mut contents.items, place.upper().as_ref());
         self.publish(place, contents, was_split)
     }
 
-    /// Whether items make one leaf and not two.
-    fn fits(&self, items: &[Item]) -> bool {
+    /// Takes the blocks of the leaf or leaves that a leaf is about to be replaced by. False when its parent has no room
+    /// for one more.
+    fn reserve_leaves(&mut self, place: &Place, seen: &SeenLeaf) -> Result<bool, Error> {
+        let mut items = seen.items.clone();
+        let was_split = cut(&mut items, place.upper().as_ref());
+        let (middle, separator) = self.divide(&mut items, was_split);
+        let (left, right) = items.split_at_checked(middle).unwrap_or((&items, &[]));
+        let node = seen.leaf.address().node();
+        let mut needs = vec![(node, self.leaf_class(words(left))?)];
+        needs.extend(staging_class(seen.items.iter().map(|item| item.value)).map(|class| (node, class)));
+        if let Some(separator) = separator {
+            if !seen.has_parent_room {
+                return Ok(false);
+            }
+            needs.push((self.tree().upcoming_node(0), self.leaf_class(words(right))?));
+            needs.extend(separator_class(separator.length()).map(|class| (place.parent.node.address().node(), class)));
+        }
+        self.reserve(needs)?;
+        Ok(true)
+    }
+
+    /// Takes the blocks of the union of two leaves with these live slots, or of their copies where they do not fit into
+    /// one.
+    fn reserve_union(
+        &mut self,
+        (left, a): (Child, &[SlotWords]),
+        (right, b): (Child, &[SlotWords]),
+    ) -> Result<(), Error> {
+        let words = |slots: &[SlotWords]| slots.iter().map(|(word, _)| *word).collect::<Vec<_>>();
+        let both = [words(a), words(b)].concat();
+        let (left, right) = (left.address().node(), right.address().node());
+        let mut needs = Vec::new();
+        for (node, slots) in [(left, a), (right, b)] {
+            needs.extend(staging_class(slots.iter().map(|(_, value)| *value)).map(|class| (node, class)));
+        }
+        if self.make_one(a.len(), both.iter().copied()) {
+            needs.push((left, self.leaf_class(both.iter().copied())?));
+        } else {
+            let (a, b) = both.split_at(a.len());
+            needs.push((left, self.leaf_class(a.iter().copied())?));
+            needs.push((right, self.leaf_class(b.iter().copied())?));
+        }
+        self.reserve(needs)
+    }
+
+    /// Whether keys make one leaf and not two.
+    fn fits(&self, words: impl Iterator<Item = u64>) -> bool {
         let geometry = self.tree().memory.cut.geometry;
-        geometry.shape_for(items.iter().map(|item| item.word), geometry.most_buckets).is_some()
+        geometry.shape_for(words, geometry.most_buckets).is_some()
+    }
+
+    /// Whether the keys of two leaves, of which the left one has so many, make one leaf. What one of them held alone, a
+    /// new leaf holds too.
+    fn make_one(&self, left: usize, words: impl ExactSizeIterator<Item = u64>) -> bool {
+        left == 0 || left == words.len() || self.fits(words)
+    }
+
+    /// How many of the items make the left leaf, which come to the front, and the separator of the others, if there
+    /// are any. The right half of one that `was_split` is in the parent already.
+    fn divide(&self, items: &mut [Item], was_split: bool) -> (usize, Option<Separator>) {
+        let count = items.len();
+        let middle = if was_split || self.fits(words(items)) { count } else { count / 2 };
+        (middle, divide(items, middle))
     }
 
     /// Writes the leaf or leaves that these contents make, and puts them in the place of the old one. One
     /// that `was_split` has its right half in the parent already.
     fn publish(&mut self, place: &Place, contents: Contents, was_split: bool) -> Result<(), Error> {
         let Contents { mut items, staging } = contents;
-        let count = items.len();
-        let middle = if was_split || self.fits(&items) { count } else { count / 2 };
-        let separator = divide(&mut items, middle);
+        let (middle, separator) = self.divide(&mut items, was_split);
         let (left, right) = items.split_at_checked(middle).unwrap_or((&items, &[]));
         let mut entered = None;
         if let Some(separator) = separator {
@@ -208,6 +279,19 @@ impl TreeClient {
         self.retire(Block { class: Class::Leaf(leaf.buckets()), at: leaf.address(), generation: leaf.generation() })
     }
 
+    /// The shape of a new leaf of these keys.
+    fn shape(&self, words: impl Iterator<Item = u64> + Clone) -> Result<Shape, Error> {
+        let geometry = &self.tree().memory.cut.geometry;
+        geometry
+            .shape_for(words.clone(), crate::layout::MAX_BUCKETS)
+            .or_else(|| geometry.shape_that_holds(words))
+            .ok_or_else(|| Error::corrupt("more keys of one bucket than a leaf can hold"))
+    }
+
+    fn leaf_class(&self, words: impl Iterator<Item = u64> + Clone) -> Result<Class, Error> {
+        Ok(Class::Leaf(self.shape(words)?.buckets))
+    }
+
     /// Posts the write of a new leaf. Its buckets may be full where hashes are unlucky.
     pub(crate) fn post_leaf(
         &mut self,
@@ -216,16 +300,12 @@ impl TreeClient {
         merged: Child,
     ) -> Result<(Block, Child, Posted), Error> {
         let geometry = self.tree().memory.cut.geometry;
-        let words = || items.iter().map(|item| item.word);
-        let Shape { buckets, seed, .. } = geometry
-            .shape_for(words(), crate::layout::MAX_BUCKETS)
-            .or_else(|| geometry.shape_that_holds(words()))
-            .ok_or_else(|| Error::corrupt("more keys of one bucket than a leaf can hold"))?;
+        let Shape { buckets, seed, .. } = self.shape(words(items))?;
         let block = self.allocate(node, Class::Leaf(buckets))?.seeded(seed);
         let entries = items.iter().map(|item| (item.word, item.value));
         let image = geometry.leaf_image(buckets, block.generation, merged.0, entries);
         let to = self.tree().memory.resolve(block.at, 0)?;
-        let written = self.verbs.post_write(node, to, &image)?;
+        let written = self.verbs.post_write(block.at.node(), to, &image)?;
         Ok((block, Child::new(block.at, buckets, block.generation), written))
     }
 
@@ -364,11 +444,9 @@ impl TreeClient {
     /// The second word of a separator's slot; writes a block for a long one.
     pub(crate) fn separator_rest(&mut self, node: usize, separator: &Separator) -> Result<u64, Error> {
         let length = u64::from(separator.length()) << 48;
-        if separator.length() <= 8 {
-            return Ok(length);
-        }
+        let Some(class) = separator_class(separator.length()) else { return Ok(length) };
         let image = block_image(&separator.to_vec(), b"");
-        let block = self.allocate(node, Class::of_block(image.len()))?;
+        let block = self.allocate(node, class)?;
         self.write_block(block.at, &image)?;
         Ok(length | block.at.bits())
     }
@@ -389,15 +467,20 @@ impl TreeClient {
         if left.child.is_merging() || right.child.is_merging() {
             return Ok(());
         }
-        let live = |bytes: Option<Vec<u8>>, client: &Self, leaf: Child| {
-            bytes.map(|bytes| client.live_slots(&bytes, leaf).count())
-        };
         let (bytes, more) = (self.read_leaf(left.child)?, self.read_leaf(right.child)?);
-        let (Some(a), Some(b)) = (live(bytes, self, left.child), live(more, self, right.child)) else { return Ok(()) };
+        let (Some(bytes), Some(more)) = (bytes, more) else { return Ok(()) };
+        let live: Vec<SlotWords> = self.live_in_place(&bytes, left.child).collect();
+        let more: Vec<SlotWords> = self.live_in_place(&more, right.child).collect();
+        let (a, b) = (live.len(), more.len());
         let geometry = self.tree().memory.cut.geometry;
         // The union is half full at most, unless one of the two is empty and would stay for ever.
         if a + b > geometry.most_keys() / 2 && a > 0 && b > 0 {
             return Ok(());
+        }
+        match self.reserve_union((left.child, &live), (right.child, &more)) {
+            // They stay as they are.
+            Err(error) if error.is_full() => return Ok(()),
+            reserved => reserved?,
         }
         let marked = right.marked();
         let change = Change::Replaced(marked.child);
@@ -431,15 +514,18 @@ impl TreeClient {
         }
         let Some(upper) = self.settle_marked(left, marked)? else { return Ok(()) };
         let right = marked.child.plain();
-        let frozen = (self.freeze_leaf(left.child, None)?, self.freeze_leaf(right, None)?);
+        let parent = left.parent.node;
+        let seen = (self.see_leaf(left.child, parent)?, self.see_leaf(right, parent)?);
+        let (Some(seen), Some(more)) = seen else { return Ok(()) };
+        self.reserve_union((left.child, &seen.live()), (right, &more.live()))?;
+        let frozen = (self.freeze_leaf(seen)?, self.freeze_leaf(more)?);
         let (Some(mut contents), Some(mut more)) = frozen else { return Ok(()) };
         // Both may have been about to be split: what is entered already is no more theirs.
-        contents.cut(Some(&marked.parent.separator(marked.index)));
-        more.cut(upper.as_ref());
-        let (count, more_count) = (contents.items.len(), more.items.len());
+        cut(&mut contents.items, Some(&marked.low()));
+        cut(&mut more.items, upper.as_ref());
+        let count = contents.items.len();
         contents.items.append(&mut more.items);
-        // What one of them held alone, a new leaf holds too.
-        let decision = if count == 0 || more_count == 0 || self.fits(&contents.items) {
+        let decision = if self.make_one(count, words(&contents.items)) {
             contents.staging.append(&mut more.staging);
             contents.staging.sort_unstable();
             contents.staging.dedup();
@@ -470,8 +556,9 @@ impl TreeClient {
     fn end_mark(&mut self, marked: &Place, decision: Child, upper: Option<&Separator>) -> Result<(), Error> {
         let right = marked.child.plain();
         if decision.is_frozen() {
-            let Some(mut contents) = self.freeze_leaf(right, None)? else { return Ok(()) };
-            contents.cut(upper);
+            let Some(seen) = self.see_leaf(right, marked.parent.node)? else { return Ok(()) };
+            let Some(mut contents) = self.freeze_leaf(seen)? else { return Ok(()) };
+            cut(&mut contents.items, upper);
             let Contents { items, staging } = contents;
             self.swing_leaf(marked, &items, Child::EMPTY, &staging, |_| None)?;
         } else if self.kill(marked)? {
@@ -535,9 +622,18 @@ impl TreeClient {
 /// The block of a separator that does not fit into its slot, from the slot's second word, which says how long it
 /// is. No two slots share one.
 pub(crate) fn separator_block(rest: u64) -> Option<Block> {
-    let length = separator_length(rest) as usize;
-    let class = Class::of_block(BLOCK_HEADER_BYTES + length);
-    (length > 8).then(|| Block { class, at: Address::from_bits(rest), generation: 1 })
+    let class = separator_class(separator_length(rest))?;
+    Some(Block { class, at: Address::from_bits(rest), generation: 1 })
+}
+
+/// The class of the block of a separator of this length, if it does not fit into its slot.
+pub(crate) fn separator_class(length: u32) -> Option<Class> {
+    (length > 8).then(|| Class::of_block(BLOCK_HEADER_BYTES + length as usize))
+}
+
+/// The key words of items.
+fn words(items: &[Item]) -> impl ExactSizeIterator<Item = u64> + Clone {
+    items.iter().map(|item| item.word)
 }
 
 /// Brings so many of the lowest items to the front. Returns the separator in front of the others; `None`

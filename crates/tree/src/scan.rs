@@ -144,18 +144,26 @@ impl TreeClient {
         let wanted = range.limit - *count;
         let leaves = self.read_leaves(range, &at, wanted)?;
         let mut next = None;
-        for ReadLeaf { leaf, low, high, bytes } in leaves {
+        for ReadLeaf { leaf, low, high, mut bytes } in leaves {
             let is_whole = !leaf.is_merging() && self.is_leaf(&bytes, leaf) && self.is_thawed(&bytes, leaf);
             if !is_whole && !planted(Bug::ScanStaleLeaf) {
                 let key = low.to_vec();
-                self.settle(&key, leaf, false)?;
-                // The range from here on, which others may cover now.
-                return Ok(Some(match (range.backward, &next) {
-                    (true, None) => at,
-                    (true, Some(_)) => Position::Below(high.map(|high| high.to_vec())),
-                    (false, None) => at,
-                    (false, Some(_)) => Position::At(key),
-                }));
+                let before = match self.settle(&key, leaf, false) {
+                    Err(error) if error.is_full() => Some(self.leaf_before_freezing(&key, leaf)?.ok_or(error)?),
+                    settled => settled.map(|()| None)?,
+                };
+                match before {
+                    Some(before) if before.high == high => bytes = before.bytes,
+                    // The range from here on, which others may cover now.
+                    _ => {
+                        return Ok(Some(match (range.backward, &next) {
+                            (true, None) => at,
+                            (true, Some(_)) => Position::Below(high.map(|high| high.to_vec())),
+                            (false, None) => at,
+                            (false, Some(_)) => Position::At(key),
+                        }));
+                    }
+                }
             }
             let mut hits = self.hits(range, leaf, &bytes)?;
             // The leaf may be the union of one that was scanned already and its neighbour, or of one that

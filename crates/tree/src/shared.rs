@@ -119,7 +119,16 @@ impl Tree {
 
     /// The node that the next node of the tree goes to.
     pub(crate) fn next_node(&self) -> usize {
-        (self.next_node.fetch_add(1, Ordering::Relaxed) % self.memory.nodes.len().max(1) as u64) as usize
+        self.node_of_turn(self.next_node.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The node that the next node of the tree will go to, or, behind so many others, another one.
+    pub(crate) fn upcoming_node(&self, behind: usize) -> usize {
+        self.node_of_turn(self.next_node.load(Ordering::Relaxed) + behind as u64)
+    }
+
+    fn node_of_turn(&self, turn: u64) -> usize {
+        (turn % self.memory.nodes.len().max(1) as u64) as usize
     }
 
     pub(crate) fn known_root(&self) -> Option<(Child, u8)> {
