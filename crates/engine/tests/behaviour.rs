@@ -3,7 +3,7 @@
 use crate::common::{Cluster, SetWhenDropped, expect_remote_bytes, small_options};
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Options, WriteBatch};
-use forebay_fabric::tcp;
+use forebay_fabric::{Listener, tcp};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use std::net::SocketAddr;
