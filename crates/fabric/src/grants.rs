@@ -2,6 +2,7 @@
 
 use crate::{AccessKey, Error, Region, RemoteAddress, Rights};
 use forebay_env::Random;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -15,9 +16,16 @@ const PREFETCH_LINES: usize = 24;
 /// revocation, under a new secret.
 #[derive(Debug, Default)]
 pub struct GrantTable {
-    slots: RwLock<Vec<Option<Grant>>>,
+    slots: RwLock<Slots>,
     /// Nothing is entered any more. Changed and looked at while `slots` is held.
     ended: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    grants: Vec<Option<Grant>>,
+    /// Slots whose grants were revoked. Whoever grants takes one without a search: a table may have very many grants.
+    free: BTreeSet<u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -31,7 +39,7 @@ struct Grant {
 
 /// The table while a batch of operations uses it: no grant is revoked meanwhile.
 #[derive(Debug)]
-pub struct Granted<'a>(RwLockReadGuard<'a, Vec<Option<Grant>>>);
+pub struct Granted<'a>(RwLockReadGuard<'a, Slots>);
 
 impl GrantTable {
     /// An empty table.
@@ -53,16 +61,13 @@ impl GrantTable {
         }
         let secret = Random::secret().map_err(|e| Error::io("drawing an access key", e))?;
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let index = slots.iter().position(Option::is_none).unwrap_or(slots.len());
-        let key = AccessKey::new(
-            u32::try_from(index).map_err(|_| Error::Invalid("more than 2^32 grants on a link".into()))?,
-            secret,
-        );
-        let grant = Some(Grant { key, region: region.clone(), offset, length, rights });
-        match slots.get_mut(index) {
-            Some(slot) => *slot = grant,
-            None => slots.push(grant),
-        }
+        let index = match slots.free.pop_first() {
+            Some(index) => index,
+            None => u32::try_from(slots.grants.len())
+                .map_err(|_| Error::Invalid("more than 2^32 grants on a link".into()))?,
+        };
+        let key = AccessKey::new(index, secret);
+        *slots.at(index) = Some(Grant { key, region: region.clone(), offset, length, rights });
         Ok(key)
     }
 
@@ -82,29 +87,20 @@ impl GrantTable {
     /// then here leaves the grant in neither.
     pub(crate) fn learn(&self, key: AccessKey, from: &Self) -> bool {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let index = key.index as usize;
         let known = from.slots.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(Some(grant)) = known.get(index) else { return false };
+        let Some(Some(grant)) = known.grants.get(key.index as usize) else { return false };
         if !grant.key.same_secret(&key) || self.ended.load(Ordering::Relaxed) {
             return false;
         }
-        while slots.len() <= index {
-            slots.push(None);
-        }
-        if let Some(slot) = slots.get_mut(index) {
-            *slot = Some(grant.clone());
-        }
+        *slots.at(key.index) = Some(grant.clone());
         true
     }
 
     fn place(&self, grant: Grant) -> Result<(), Error> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let index = grant.key.index as usize;
-        while slots.len() <= index {
-            slots.push(None);
-        }
-        match slots.get_mut(index) {
-            Some(slot @ None) if !self.ended.load(Ordering::Relaxed) => *slot = Some(grant),
+        let index = grant.key.index;
+        match slots.at(index) {
+            slot @ None if !self.ended.load(Ordering::Relaxed) => *slot = Some(grant),
             _ => return Err(Error::Protocol(format!("grant {index} exists already"))),
         }
         Ok(())
@@ -114,35 +110,46 @@ impl GrantTable {
     /// can begin. False when there is no such grant.
     pub fn revoke(&self, key: AccessKey) -> bool {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        match slots.get_mut(key.index as usize) {
-            Some(slot) if slot.as_ref().is_some_and(|grant| grant.key.same_secret(&key)) => {
-                *slot = None;
-                true
-            }
-            _ => false,
+        let slot = slots.grants.get_mut(key.index as usize);
+        let revoked = slot.and_then(|slot| slot.take_if(|grant| grant.key.same_secret(&key))).is_some();
+        if revoked {
+            slots.free.insert(key.index);
         }
+        revoked
     }
 
     /// Takes all grants back.
     pub fn revoke_all(&self) {
-        self.slots.write().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.slots.write().unwrap_or_else(PoisonError::into_inner) = Slots::default();
     }
 
     /// Takes all grants back that others made, and takes in none any more.
     pub(crate) fn end(&self) {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         self.ended.store(true, Ordering::Relaxed);
-        slots.clear();
+        *slots = Slots::default();
     }
 
     /// Bytes that are granted, all grants together.
     pub(crate) fn bytes(&self) -> u64 {
-        self.hold().0.iter().flatten().map(|grant| grant.length).sum()
+        self.hold().0.grants.iter().flatten().map(|grant| grant.length).sum()
     }
 
     /// The table, held for a batch of operations.
     pub fn hold(&self) -> Granted<'_> {
         Granted(self.slots.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Slots {
+    /// A slot that is about to be filled, for which the table grows.
+    fn at(&mut self, index: u32) -> &mut Option<Grant> {
+        self.free.remove(&index);
+        let index = index as usize;
+        if self.grants.len() <= index {
+            self.grants.resize_with(index + 1, || None);
+        }
+        &mut self.grants[index]
     }
 }
 
@@ -169,7 +176,7 @@ impl Granted<'_> {
     /// [`Error::AccessDenied`], [`Error::OutOfBounds`], [`Error::Misaligned`] (atomics).
     #[inline]
     pub fn check(&self, address: RemoteAddress, length: u64, needs: Rights) -> Result<(&Region, u64), Error> {
-        match self.0.get(address.key.index as usize) {
+        match self.0.grants.get(address.key.index as usize) {
             Some(Some(grant)) if grant.key.same_secret(&address.key) => grant.check(address.offset, length, needs),
             _ => Err(Error::AccessDenied),
         }
@@ -187,7 +194,7 @@ impl Granted<'_> {
         length: u64,
         needs: Rights,
     ) -> Result<(&Region, u64), Error> {
-        match self.0.get(address.key.index as usize) {
+        match self.0.grants.get(address.key.index as usize) {
             Some(Some(grant)) if grant.key == address.key => grant.check(address.offset, length, needs),
             _ => Err(Error::AccessDenied),
         }
@@ -197,14 +204,14 @@ impl Granted<'_> {
     /// depends on the secret.
     #[inline]
     pub(crate) fn knows(&self, key: &AccessKey) -> bool {
-        matches!(self.0.get(key.index as usize), Some(Some(grant)) if grant.key == *key)
+        matches!(self.0.grants.get(key.index as usize), Some(Some(grant)) if grant.key == *key)
     }
 
     /// Asks the processor to load what an operation of `length` bytes is about to touch, or the
     /// start of it: where more follows, the processor sees the pattern by itself.
     #[inline]
     pub fn prefetch(&self, address: RemoteAddress, length: usize) {
-        if let Some(Some(grant)) = self.0.get(address.key.index as usize)
+        if let Some(Some(grant)) = self.0.grants.get(address.key.index as usize)
             && address.offset < grant.length
         {
             let lines = (0..length).step_by(LINE_BYTES).take(PREFETCH_LINES);
@@ -246,6 +253,32 @@ mod tests {
         assert_eq!(again.index, key.index);
         assert_eq!(table.hold().check(key.at(0), 8, Rights::READ).unwrap_err(), Error::AccessDenied);
         assert_eq!(table.hold().check(again.at(4), 8, Rights::ATOMIC).unwrap_err(), Error::Misaligned { offset: 4 });
+    }
+
+    #[test]
+    fn slots_are_used_again_and_no_others() {
+        let region = Region::allocate(4096, Backing::Private).unwrap();
+        let table = GrantTable::new();
+        let grant = || table.grant(&region, 0, 64, Rights::READ).unwrap();
+        let keys: Vec<_> = (0..100).map(|_| grant()).collect();
+        assert!(keys.iter().map(|key| key.index).eq(0..100));
+        for round in 1..5 {
+            assert!(keys.iter().skip(round).step_by(7).all(|key| table.revoke(*key)));
+            let again: Vec<_> = keys.iter().skip(round).step_by(7).map(|_| grant().index).collect();
+            assert!(again.into_iter().eq((round as u32..100).step_by(7)));
+        }
+        assert_eq!(grant().index, 100);
+        // What is entered is not free, and what was revoked is free once.
+        let entered = AccessKey::new(3, 1);
+        let before = table.hold().0.grants[3].as_ref().unwrap().key;
+        for _ in 0..2 {
+            let key = table.hold().0.grants[3].as_ref().unwrap().key;
+            assert!(table.revoke(key));
+            table.enter(entered, region.clone(), Rights::READ).unwrap();
+        }
+        assert!(before != entered && grant().index == 101);
+        table.revoke_all();
+        assert_eq!(grant().index, 0);
     }
 
     #[test]
