@@ -20,7 +20,7 @@
 //! began after, and then finds no generation there. It waits in remote memory: see [`stacks`](crate::stacks). A
 //! process keeps at most a batch of free blocks of a class, and less than a batch of retired ones.
 
-use crate::class::{Block, CHUNK_BYTES, Class, Cut};
+use crate::class::{Block, CHUNK_BYTES, Class, Cut, MOST_IN_BATCH};
 use crate::layout::Geometry;
 use crate::word::{Address, MAX_EXTENT};
 use crate::{Error, TreeOptions};
@@ -222,10 +222,11 @@ impl NodeMemory {
         lock(&self.blocks).of.entry(block.class).or_default().retired.push(block.next());
     }
 
-    /// Takes blocks to be handed over, if there is a batch of a class; if `all`, fewer will do.
+    /// Takes blocks to be handed over, if there is a batch of a class; if `all`, fewer will do, but of lists: handing over
+    /// takes some.
     pub fn take_batch(&self, all: bool, cut: &Cut) -> Option<Vec<Block>> {
         let mut blocks = lock(&self.blocks);
-        let least = |class: Class| if all { 1 } else { cut.in_batch(class) };
+        let least = |class: Class| if all && class != Class::List { 1 } else { cut.in_batch(class) };
         let (class, stock) = blocks.of.iter_mut().find(|(class, stock)| stock.retired.len() >= least(**class))?;
         let count = cut.in_batch(*class).min(stock.retired.len());
         let batch: Vec<Block> = stock.retired.drain(..count).collect();
@@ -248,13 +249,13 @@ impl NodeMemory {
         }
     }
 
-    /// Takes lists that may be used, if there are two: one, and those that it can name.
-    pub fn take_lists(&self, cut: &Cut) -> Option<(Block, Vec<Block>)> {
+    /// Takes lists, all but one that may be used: that is the list of the others.
+    pub fn take_lists(&self) -> Option<Vec<Block>> {
         let mut blocks = lock(&self.blocks);
-        let free = &mut blocks.of.get_mut(&Class::List)?.free;
-        let others = free.len().saturating_sub(1).min(cut.in_batch(Class::List));
-        let list = free.pop_if(|_| others > 0)?;
-        Some((list, free.split_off(free.len() - others)))
+        let Stock { free, retired } = blocks.of.get_mut(&Class::List)?;
+        retired.extend(free.drain(free.len().min(1)..));
+        let count = retired.len().min(MOST_IN_BATCH);
+        (count > 0).then(|| retired.drain(..count).collect())
     }
 
     /// Keeps blocks that cannot be handed over until nobody reads them any more.

@@ -275,8 +275,9 @@ impl TreeClient {
             for (number, node) in tree.memory.nodes.iter().enumerate() {
                 node.retire_free();
                 client.hand_over(number, true)?;
-                while let Some((list, others)) = node.take_lists(&tree.memory.cut) {
-                    client.push(list, others)?;
+                while let Some(lists) = node.take_lists() {
+                    let list = client.take_list(number)?;
+                    client.push(list, lists)?;
                 }
             }
             Ok(())
