@@ -289,6 +289,7 @@ impl Tree {
                 edit.added_tables = moved.collect();
             }
             Work::Merge { is_bottommost, .. } => {
+                assert!(pick.output_level > 0 || !is_bottommost, "older tables of level 0 lie under it: {pick:?}");
                 let merged = self.merged(pick, *is_bottommost);
                 let outputs = if pick.output_level > 0 { self.cut(merged) } else { vec![merged] };
                 for output in outputs {

@@ -328,7 +328,8 @@ impl<'a> Picker<'a> {
         if !is_due || self.room.extent_bytes == 0 {
             return None;
         }
-        let level = self.deepest()?;
+        // Tables of level 0 hide one another: none of them is rewritten alone.
+        let level = self.deepest().filter(|level| *level > 0)?;
         let mut used = BTreeMap::<u32, u64>::new();
         for segment in self.version.segments().values() {
             if let Some(extent) = extent_of(&segment.info) {
@@ -550,6 +551,7 @@ impl<'a> Picker<'a> {
         self.rewrite_as(level, table, Clustering::None, self.space.filled(segments, vacated))
     }
 
+    /// A compaction of a table into itself, below level 0.
     pub(crate) fn rewrite_as(
         &self,
         level: usize,
@@ -558,7 +560,8 @@ impl<'a> Picker<'a> {
         vacated: BTreeSet<SegmentId>,
     ) -> Pick {
         let whole = range(self.version.identity().key_order, std::iter::once(table));
-        let is_bottommost = self.is_last(level, &whole);
+        // Under a table of level 0 lie older ones of that level.
+        let is_bottommost = level > 0 && self.is_last(level, &whole);
         let work = Work::Merge { is_bottommost, clustering, vacated };
         self.placed(vec![(level as u8, Arc::clone(table))], level, work)
     }

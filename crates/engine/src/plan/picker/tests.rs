@@ -314,6 +314,19 @@ fn a_sparse_extent_is_emptied_for_another_shard_that_has_no_room() {
 }
 
 #[test]
+fn a_sparse_extent_under_level_0_stays() {
+    let version = version(&[(0, 9, "a", "z", 10, false), (0, 8, "a", "z", 10, false)], 10);
+    let options = Options { level0_compaction_trigger: 4, ..options() };
+    for (memtables, busy) in [(PLENTY, None), (0, Some(TableId(8)))] {
+        let room = Room { memtables, scratch_bytes: 1 << 20, extent_bytes: 64 << 10, is_wanted: true };
+        let busy = busy.into_iter().collect();
+        let pick = Picker::new(&version, &options, &busy, &|_| 0, room).pick(&mut Cursors::default());
+        // The deletions of the newer table hide what is in the older one.
+        assert_eq!(pick, None, "{memtables} memtables");
+    }
+}
+
+#[test]
 fn busy_tables_are_left_alone() {
     let tables = [
         (0, 9, "a", "z", 10, false),
