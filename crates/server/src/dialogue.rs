@@ -45,7 +45,10 @@ impl Dialogue {
     pub fn carry_out(&mut self, executor: &Executor<'_>) -> bool {
         if self.requests.is_empty() && self.broken.is_none() {
             let most = usize::try_from(executor.shared.config.max_bulk_bytes()).unwrap_or(0);
-            self.broken = self.requests.parse(REQUESTS_AT_A_TIME, most, self.session.user.is_some()).err();
+            // What a client may send depends on the request before, by which it may have said who it is.
+            let is_known = self.session.user.is_some();
+            let count = if is_known { REQUESTS_AT_A_TIME } else { 1 };
+            self.broken = self.requests.parse(count, most, is_known).err();
         }
         if self.requests.is_empty() {
             self.requests.consume(0);

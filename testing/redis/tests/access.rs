@@ -186,6 +186,20 @@ fn a_file_holds_users() {
     assert!(said(&mut bob, "SET s1 x").starts_with("-NOPERM"));
     assert_eq!(said(&mut bob, "SET b1 x"), "+OK");
     assert_eq!(said(&mut admin, "ACL USERS"), "*[\"bob\" \"default\" ]");
+    // The user of everybody else is as before where the file does not name it: it may have a password.
+    assert_eq!(said(&mut admin, "CONFIG SET requirepass secret"), "+OK");
+    assert_eq!(said(&mut admin, "ACL LOAD"), "+OK");
+    let mut stranger = connect(&server);
+    assert!(said(&mut stranger, "GET a").starts_with("-NOAUTH"));
+    // What follows on saying who it is may be as large as that user's.
+    stranger
+        .send([
+            &["AUTH", "secret"].map(|word| word.as_bytes().to_vec())[..],
+            &[b"SET".to_vec(), b"b1".to_vec(), vec![b'x'; 20_000]],
+        ])
+        .unwrap();
+    assert_eq!(stranger.receive().unwrap().to_string(), "+OK");
+    assert_eq!(stranger.receive().unwrap().to_string(), "+OK");
     // A file that is wrong changes nothing, and says where.
     write("user bob on\nuser bob off\n");
     assert!(said(&mut admin, "ACL LOAD").contains(".acl:2: the user is there twice"));

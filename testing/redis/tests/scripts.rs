@@ -53,6 +53,41 @@ fn a_script_that_takes_long_can_be_ended_and_leaves_nothing() {
 }
 
 #[test]
+fn no_function_of_lua_ends_the_process_or_changes_it_for_others() {
+    let server = serve(1);
+    let mut client = connect(&server);
+    for script in [
+        "return unpack({}, 0, 2147483647)",
+        "return unpack({}, -1, 2147483647)",
+        "return unpack({}, 0/0, 2147483647)",
+        "return unpack({}, 2147483640, 2147483647)",
+        "return string.find(string.rep('a', 200000), string.rep('a?', 200000))",
+        "return (('a'):rep(200000)):gsub(('a?'):rep(200000), '')",
+        "return ('x'):match(('a?'):rep(200000))",
+        "collectgarbage('setpause', 1000000)",
+        "collectgarbage('stop')",
+    ] {
+        let refused = said(&mut client, &["EVAL", script, "0"]);
+        assert!(refused.starts_with("-ERR"), "{script}: {refused}");
+    }
+    for (script, value) in [
+        ("return {unpack({1, 2, 3})}", "*[:1 :2 :3 ]"),
+        ("return {unpack({1, 2, 3}, 2)}", "*[:2 :3 ]"),
+        ("return {unpack({1, 2, 3}, 3, 2)}", "*[]"),
+        ("return select('#', unpack({}, 1, 7000))", ":7000"),
+        (
+            "return {string.find('abc', 'b'), ('a.c'):find('.c', 1, true), ('aab'):match('a+'), ('ab'):gsub('b', 'c')}",
+            "*[:2 :2 \"aa\" \"ac\" :1 ]",
+        ),
+        ("return string.find(('a'):rep(9999) .. 'b', ('a'):rep(9999) .. 'b', 1, true)", ":1"),
+        ("collectgarbage() return type(collectgarbage('count'))", "\"number\""),
+    ] {
+        assert_eq!(said(&mut client, &["EVAL", script, "0"]), value, "{script}");
+    }
+    server.stop().unwrap();
+}
+
+#[test]
 fn who_sends_a_script_and_nothing_more_gets_its_reply() {
     let server = serve(1);
     let mut stream = TcpStream::connect(server.address()).unwrap();

@@ -156,8 +156,10 @@ impl Users {
     pub fn load(&self) -> Result<Vec<Arc<User>>, String> {
         let Some(path) = &self.file else { return Ok(Vec::new()) };
         let mut defined = self.read(path)?;
-        let default = defined.remove(DEFAULT).unwrap_or_else(|| everything(&self.catalogue));
-        self.default.set(default);
+        // It may have been given a password beside the file.
+        if let Some(default) = defined.remove(DEFAULT) {
+            self.default.set(default);
+        }
         let mut users = lock(&self.users);
         let mut gone = Vec::new();
         users.retain(|name, user| {

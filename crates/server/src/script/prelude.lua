@@ -35,10 +35,42 @@ local function pass(is_well, ...)
 end
 
 local base = {}
-for _, name in ipairs({ "assert", "collectgarbage", "error", "gcinfo", "ipairs", "next", "pairs", "rawequal", "rawget",
-  "rawset", "select", "setmetatable", "tonumber", "tostring", "type", "unpack", "_VERSION" }) do
+for _, name in ipairs({ "assert", "error", "gcinfo", "ipairs", "next", "pairs", "rawequal", "rawget", "rawset", "select",
+  "setmetatable", "tonumber", "tostring", "type", "_VERSION" }) do
   base[name] = _G[name]
 end
+-- Lua 5.1 counts the results in an int, which may overflow, and then writes beyond its stack.
+base.unpack = function(list, first, last)
+  first, last = first or 1, last or #list
+  if not (last - first < 8000 and first > -2147483648 and last < 2147483647) then
+    error("too many results to unpack", 2)
+  end
+  return unpack(list, first, last)
+end
+-- How the collector works is the same for all scripts.
+base.collectgarbage = function(option, ...)
+  if option ~= nil and option ~= "collect" and option ~= "count" and option ~= "step" then
+    error("collectgarbage: a script may collect, count and step", 2)
+  end
+  return collectgarbage(option, ...)
+end
+
+-- A match calls itself for each item of its pattern, and Lua 5.1 does not look how deep it is. Methods of strings find these
+-- functions as well.
+local function match_with(match)
+  return function(text, pattern, ...)
+    if type(pattern) == "string" and #pattern > 4096 then error("pattern too long", 2) end
+    return match(text, pattern, ...)
+  end
+end
+local find = string.find
+for _, name in ipairs({ "match", "gmatch", "gsub" }) do string[name] = match_with(string[name]) end
+local find_by_pattern = match_with(find)
+string.find = function(text, pattern, init, plain, ...)
+  if plain then return find(text, pattern, init, plain, ...) end
+  return find_by_pattern(text, pattern, init, plain, ...)
+end
+string.gfind = string.gmatch
 base.getmetatable = function(value)
   if type(value) == "string" then return nil end
   return getmetatable(value)
