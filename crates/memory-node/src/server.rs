@@ -276,11 +276,13 @@ impl MemoryNode {
             Event::Left { peer, cause } => {
                 tracing::debug!(peer = peer.0, %cause, "a link ended");
                 self.forget(peer);
+                self.core.link_ended(peer);
             }
         }
     }
 
-    /// A link ended: nothing of it waits any more.
+    /// Nothing of a link waits any more: it has ended, or is being closed. What it was granted is its own until it has
+    /// left.
     fn forget(&mut self, peer: PeerId) {
         if let Some(LinkState { tenant, .. }) = self.links.remove(&peer.0) {
             let turn = Turn { party: tenant, link: peer.0 };
@@ -294,7 +296,6 @@ impl MemoryNode {
             }
             self.workers.link_ended(turn);
         }
-        self.core.link_ended(peer);
         self.workers.wake();
     }
 
