@@ -560,8 +560,7 @@ impl<'a> Picker<'a> {
         vacated: BTreeSet<SegmentId>,
     ) -> Pick {
         let whole = range(self.version.identity().key_order, std::iter::once(table));
-        // Under a table of level 0 lie older ones of that level.
-        let is_bottommost = level > 0 && self.is_last(level, &whole);
+        let is_bottommost = self.is_last(level, &whole);
         let work = Work::Merge { is_bottommost, clustering, vacated };
         self.placed(vec![(level as u8, Arc::clone(table))], level, work)
     }
@@ -727,9 +726,9 @@ impl<'a> Picker<'a> {
         vacated
     }
 
-    /// Whether nothing of the range lies under `level`.
+    /// Whether nothing of the range lies under what is written to `level`. Under a table of level 0 lie older ones of it.
     fn is_last(&self, level: usize, whole: &Option<(&[u8], &[u8])>) -> bool {
-        (level + 1..self.version.levels().len()).all(|level| self.overlapping(level, whole).is_empty())
+        level > 0 && (level + 1..self.version.levels().len()).all(|level| self.overlapping(level, whole).is_empty())
     }
 
     /// The tables of a level that share keys with a range.
