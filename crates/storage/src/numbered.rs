@@ -5,9 +5,8 @@
 
 use crate::error::Result;
 use crate::name::{ObjectName, number};
-use crate::objects::{ObjectReader, ObjectStorage, ObjectWriter, PutMode};
+use crate::objects::{ObjectReader, ObjectStorage, ObjectWriter};
 use bytes::Bytes;
-use forebay_base::ErrorKind;
 use std::sync::Arc;
 
 /// Which object: the epoch of its writer, and a number that this writer gave once.
@@ -46,11 +45,7 @@ impl NumberedObjects {
     /// # Errors
     /// `AlreadyExists` when there is another one; those of [`ObjectStorage::put`].
     pub fn put(&self, object: ObjectNumber, bytes: Bytes) -> Result<()> {
-        let name = self.name(object)?;
-        match self.storage.put(&name, bytes.clone(), PutMode::IfAbsent) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && self.storage.get(&name)? == bytes => Ok(()),
-            put => put,
-        }
+        self.storage.put_once(&self.name(object)?, bytes)
     }
 
     /// Begins an object whose bytes come one after the other. The caller sees to it that the number is new: an object that
@@ -109,7 +104,8 @@ impl NumberedObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{MemoryObjects, ObjectFault};
+    use crate::objects::{MemoryObjects, ObjectFault, PutMode};
+    use forebay_base::ErrorKind;
 
     const fn at(epoch: u64, number: u64) -> ObjectNumber {
         ObjectNumber { epoch, number }

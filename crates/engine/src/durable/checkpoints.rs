@@ -59,7 +59,7 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
         Ok(checkpoint.to_snapshot().encode()?)
     })?;
     let objects = place.storage.objects();
-    let put = put_once(&**objects, &object, bytes.into());
+    let put = objects.put_once(&object, bytes.into()).map_err(Error::from);
     put.and_then(|()| register.confirm()).inspect_err(|error| {
         // One that was there stays: it is that of whoever took over. What waits meanwhile is left to the next owner.
         let is_anothers = error.kind() == ErrorKind::AlreadyExists;
@@ -67,14 +67,6 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
             drop(kept.remove(name));
         }
     })
-}
-
-/// Puts an object of which none is there, unless its reply was lost and it is.
-fn put_once(objects: &dyn ObjectStorage, object: &ObjectName, bytes: Bytes) -> Result<()> {
-    match objects.put(object, bytes.clone(), PutMode::IfAbsent) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && objects.get(object)? == bytes => Ok(()),
-        put => Ok(put?),
-    }
 }
 
 /// Drops a checkpoint that is `kept`, if nobody else has become its owner, which `confirm` says. Returns the objects that

@@ -68,6 +68,17 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
     /// `AlreadyExists` where the mode says so; `Full`, `AccessDenied`, `Busy`, `Unavailable`, `TimedOut`, `Io`.
     fn put(&self, name: &ObjectName, bytes: Bytes, mode: PutMode) -> Result<()>;
 
+    /// Writes an object. One that has these bytes already is fine: a reply may have been lost.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when there is another one; those of [`ObjectStorage::put`].
+    fn put_once(&self, name: &ObjectName, bytes: Bytes) -> Result<()> {
+        match self.put(name, bytes.clone(), PutMode::IfAbsent) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && self.get(name)? == bytes => Ok(()),
+            put => put,
+        }
+    }
+
     /// Begins an object whose bytes come one after the other; one of the same name will be replaced. It is there when
     /// [`ObjectWriter::finish`] has returned.
     ///
