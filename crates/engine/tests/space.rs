@@ -33,8 +33,10 @@ fn value(i: u64, version: u64) -> Vec<u8> {
     value
 }
 
-fn report(cluster: &Cluster, db: &Db) -> String {
-    format!("{:#?}\n{:#?}", db.statistics(), cluster.client().node_statistics())
+fn report(cluster: &Cluster, dbs: &[&Db]) -> String {
+    let statistics: Vec<_> = dbs.iter().map(|db| db.statistics()).collect();
+    let client = cluster.client();
+    format!("{statistics:#?}\n{:#?}\n{:#?}", client.node_statistics(), client.list_pool())
 }
 
 #[test]
@@ -55,7 +57,7 @@ fn live_data_that_fits_is_never_refused() {
             versions[i as usize] = None;
         } else {
             let put = db.put(&key(i), &value(i, version));
-            assert!(put.is_ok(), "step {step}: {put:?}: {}", report(&cluster, &db));
+            assert!(put.is_ok(), "step {step}: {put:?}: {}", report(&cluster, &[&db]));
             versions[i as usize] = Some(version);
         }
         if step % 4000 == 0 {
@@ -105,7 +107,7 @@ fn in_time(cluster: &Cluster, db: &Db, call: impl Fn() -> forebay_engine::Result
         #[allow(clippy::disallowed_methods)]
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    panic!("no room: {}", report(cluster, db));
+    panic!("no room: {}", report(cluster, &[db]));
 }
 
 /// A tenant that may have half of a node of twice the memory: what fills up is its limit.
@@ -136,7 +138,7 @@ fn a_full_database_accepts_deletions_and_comes_back() {
         } else {
             for i in (0..filled).filter(|&i| deleted(i)) {
                 let result = db.delete(&key(i));
-                assert!(result.is_ok(), "delete {i} of {filled}: {result:?}: {}", report(&cluster, &db));
+                assert!(result.is_ok(), "delete {i} of {filled}: {result:?}: {}", report(&cluster, &[&db]));
             }
         }
         let expect = |i: u64| (!deleted(i)).then(|| value(i, 1));
@@ -177,7 +179,7 @@ fn whoever_rests_finds_memory_beside_a_burst() {
     let kept = MEMORY / 16 / RECORD_BYTES;
     for i in 0..kept {
         let put = rests.put(&key(i), &value(i, 0));
-        assert!(put.is_ok(), "{i} of {kept}: {put:?}: {}", report(&cluster, &rests));
+        assert!(put.is_ok(), "{i} of {kept}: {put:?}: {}", report(&cluster, &[&rests, &bursts]));
     }
     // The other one cannot give back what lives. That is found out, and told.
     assert!(fill(&rests) > kept);

@@ -468,6 +468,8 @@ impl Shard {
                 }
                 Admission::Wait(cause) => {
                     stalled.begin(cause);
+                    // What this version alone names is memory to wait for.
+                    drop(view);
                     state = self.wait(state);
                 }
             }

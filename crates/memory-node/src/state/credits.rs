@@ -97,23 +97,33 @@ impl Division {
         self.kept.saturating_sub(self.free)
     }
 
-    /// The credit of one of them.
-    pub fn credit(&self, at: usize, is_called: bool) -> Credit {
-        let Some(part) = self.parts.get(at) else { return Credit::default() };
-        let all = self.free.saturating_add(self.headroom);
+    /// All that is free.
+    const fn all(&self) -> u64 {
+        self.free.saturating_add(self.headroom)
+    }
+
+    /// How much of it one of them may take.
+    pub fn may_take(&self, at: usize) -> u64 {
+        let Some(part) = self.parts.get(at) else { return self.all() };
+        let all = self.all();
         let beyond_share = match self.kept - part.kept {
             0 => all,
             others => all.saturating_sub(others.saturating_add(RESERVE_HEADROOMS.saturating_mul(self.headroom))),
         };
         let left = part.left().min(self.free).saturating_add(self.headroom);
         let within_share = if part.left() > 0 { left } else { 0 };
-        let may_take = beyond_share.max(within_share);
+        beyond_share.max(within_share)
+    }
+
+    /// The credit of one of them.
+    pub fn credit(&self, at: usize, is_called: bool) -> Credit {
+        let Some(part) = self.parts.get(at) else { return Credit::default() };
         // Rounded up: when all have paid, nothing lacks.
         let part_of_lacking = u128::from(self.lacking()) * u128::from(part.loan());
         let owed = part_of_lacking.div_ceil(u128::from(self.loans.max(1)));
         Credit {
             share: part.share,
-            withheld: all - may_take,
+            withheld: self.all() - self.may_take(at),
             owed: if is_called { u64::try_from(owed).unwrap_or(u64::MAX).min(part.loan()) } else { 0 },
         }
     }

@@ -79,6 +79,15 @@ impl State {
         is_open
     }
 
+    /// Whether the session's database leaves all that is free to others.
+    pub(super) fn leaves_all(&self, tenant: TenantId, session: SessionId) -> bool {
+        let Some(declared) = self.sessions.of_database(session) else { return false };
+        let databases = self.databases(tenant);
+        let key = key(session, declared);
+        let at = databases.keys().position(|other| *other == key).unwrap_or(usize::MAX);
+        self.division(tenant, &self.figures_for(tenant), &databases).may_take(at) == 0
+    }
+
     /// Looks whether loans that were called are called still.
     pub(super) fn look_at_loans(&mut self, now: Nanos) {
         let tenants: Vec<TenantId> = self.recalls.keys().copied().collect();
@@ -295,6 +304,30 @@ mod tests {
         world.cut(2);
         let pool = world.pool(3);
         assert_eq!((pool.databases, pool.other_extents), (vec![], 3));
+    }
+
+    #[test]
+    fn a_job_keeps_to_its_pieces_while_others_are_left_all() {
+        let mut world = world();
+        let session = world.sessions[&1];
+        let store = world.store(1, "a-part");
+        let shard = ShardKey { store, shard: ShardId(0) };
+        let epoch = world.acquire(1, shard, false).unwrap();
+        let submit = SubmitJob { session, shard, epoch, attempt: 1, kind: 1, arguments: Rest(Vec::new()) };
+        let Ok(Answer::Job(job)) = world.call(1, submit) else { panic!("no job") };
+        world.state.job_allocate(job.id, EXTENT_BYTES * 3 / 4).unwrap();
+        let left = EXTENT_BYTES / 4;
+        // The whole node is its own, or it is within its share.
+        world.credit(1, "a", 1);
+        assert_eq!(world.state.job_longest_piece(job.id, EXTENT_BYTES), EXTENT_BYTES);
+        world.credit(2, "b", 1);
+        assert_eq!(world.state.job_longest_piece(job.id, EXTENT_BYTES), EXTENT_BYTES);
+        assert!(!world.borrow(1, "a").is_empty());
+        world.lease(1, 1, Purpose::Flush).unwrap();
+        assert!(world.state.statistics().free_extents > 0);
+        assert_eq!(world.state.job_longest_piece(job.id, EXTENT_BYTES), left);
+        // What fits into none of them takes an extent all the same: a job that has begun does not fail.
+        world.state.job_allocate(job.id, EXTENT_BYTES / 2).unwrap();
     }
 
     #[test]
