@@ -14,7 +14,8 @@
 //! or come next.
 //!
 //! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
-//! kept back until the batch is written: if that fails, all of the run is answered with the error.
+//! kept back until the batch is written: if that fails, all of the run is answered with the error. When one batch cannot hold
+//! the run, its first command goes alone.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
@@ -46,6 +47,9 @@ pub const MAX_REPLY_BYTES: usize = 1 << 20;
 const MAX_RUN: usize = 256;
 /// Runs get shorter when they fetch more than this.
 const FETCH_BYTES: usize = 4 << 20;
+/// A run ends before a command with which it would write more than this: the command may make much out of little, and all of
+/// a run is one batch.
+const WRITE_BYTES: usize = 4 << 20;
 /// Most bytes that may wait in a transaction.
 const MAX_QUEUE_BYTES: usize = 256 << 20;
 
@@ -374,7 +378,7 @@ impl<'s> Executor<'s> {
         let locked = self.lock(calls, &named);
         let mut keys = self.transaction();
         let databases = self.shared.spaces.databases();
-        let start = out.len();
+        let (start, replies) = (out.len(), session.replies);
         let mut starts = Vec::with_capacity(calls.len());
         if let Some((command, _)) = calls.last() {
             Self::describe(session, command, keys.now_ms());
@@ -385,7 +389,9 @@ impl<'s> Executor<'s> {
         };
         let mut at = self.shared.clock.now();
         for (command, arguments) in calls {
-            if failed.is_some() || (!starts.is_empty() && out.len() - start > MAX_REPLY_BYTES) {
+            let is_long =
+                || out.len() - start > MAX_REPLY_BYTES || keys.held_bytes() + arguments.size_bytes() > WRITE_BYTES;
+            if failed.is_some() || (!starts.is_empty() && is_long()) {
                 break;
             }
             starts.push(out.len());
@@ -405,6 +411,11 @@ impl<'s> Executor<'s> {
         self.time(calls, starts.len(), begun);
         if let Err(failure) = finished {
             out.truncate(start);
+            session.replies = replies;
+            if let ([first, _, ..], true) = (calls, failure.is_of_batch()) {
+                drop(keys);
+                return self.run(session, std::slice::from_ref(first), out);
+            }
             starts.clear();
             for _ in calls {
                 starts.push(out.len());
@@ -491,6 +502,7 @@ impl<'s> Executor<'s> {
             Err(failure) => self.fail(out, start, &failure),
             Ok(()) => {}
         }
+        keys.check_size()?;
         Self::hold_back(session, out, start);
         Ok(wait)
     }

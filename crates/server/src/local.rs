@@ -206,6 +206,32 @@ mod tests {
         assert_eq!(other.send(b"DBSIZE\r\n"), b":0\r\n");
     }
 
+    /// The store of this server takes 2 MiB at once.
+    #[test]
+    fn a_pipeline_may_write_more_than_one_batch_holds() {
+        let server = server(&Arc::default());
+        for length in [100_000, 700_000, 1_500_000] {
+            let requests: String = (0..9).map(|key| format!("SETRANGE {key} {} x\r\n", length - 1)).collect();
+            let replies = format!(":{length}\r\n").repeat(9);
+            assert_eq!(String::from_utf8(server.connect().send(requests.as_bytes())).unwrap(), replies);
+        }
+        let sent = server.connect().send(b"SETRANGE a 1500000 x\r\nSETRANGE b 3000000 x\r\nSTRLEN a\r\nSTRLEN b\r\n");
+        let sent = String::from_utf8(sent).unwrap();
+        assert!(sent.starts_with(":1500001\r\n-ERR storage: ") && sent.ends_with("\r\n:1500001\r\n:0\r\n"), "{sent}");
+        let skipped = b"CLIENT REPLY SKIP\r\nSETRANGE a 1500000 x\r\nSETRANGE b 1500000 x\r\nPING\r\n";
+        assert_eq!(server.connect().send(skipped), b":1500001\r\n+PONG\r\n");
+    }
+
+    #[test]
+    fn a_transaction_ends_at_the_command_that_writes_too_much() {
+        let server = server(&Arc::default());
+        let queued: String = (0..8).map(|key| format!("SETRANGE {key} 60000000 x\r\n")).collect();
+        let sent = server.connect().send(format!("MULTI\r\n{queued}EXEC\r\nDBSIZE\r\n").as_bytes());
+        let sent = String::from_utf8(sent).unwrap();
+        let refusal = "-ERR too much is written at once: at most 256 MiB\r\n:0\r\n";
+        assert_eq!(sent, format!("+OK\r\n{}{refusal}", "+QUEUED\r\n".repeat(8)));
+    }
+
     #[test]
     fn a_reply_that_is_skipped_is_that_of_the_next_command() {
         let server = server(&Arc::default());

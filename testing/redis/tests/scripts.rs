@@ -117,6 +117,21 @@ fn what_a_script_holds_is_bounded() {
 }
 
 #[test]
+fn what_a_script_writes_is_bounded() {
+    let server = serve(1);
+    let mut client = connect(&server);
+    let writing = "for i = 1, 8 do redis.pcall('setrange', 'k' .. i, 60000000, 'x') end return 1";
+    for request in [&["EVAL", writing, "0"][..], &["DBSIZE"]] {
+        let reply = said(&mut client, request);
+        let expected = if request[0] == "EVAL" { "-ERR too much is written at once: at most 256 MiB" } else { ":0" };
+        assert_eq!(reply, expected);
+    }
+    // What is written twice is held once.
+    let again = "for i = 1, 8 do redis.call('setrange', 'k', 60000000, 'x') end redis.call('del', 'k') return 1";
+    assert_eq!(said(&mut client, &["EVAL", again, "0"]), ":1");
+}
+
+#[test]
 fn scripts_do_not_see_each_other_or_the_machine() {
     let server = serve(1);
     let mut client = connect(&server);

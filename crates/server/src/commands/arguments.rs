@@ -26,6 +26,12 @@ impl<'a> Arguments<'a> {
         self.0.is_empty()
     }
 
+    /// Bytes of all of them.
+    #[must_use]
+    pub fn size_bytes(self) -> usize {
+        self.0.iter().map(|argument| argument.len()).sum()
+    }
+
     /// The argument at a place; empty when there is none. The number of arguments was checked before.
     #[must_use]
     pub fn at(self, place: usize) -> &'a [u8] {

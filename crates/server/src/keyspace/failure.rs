@@ -7,7 +7,18 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     text: Cow<'static, str>,
-    is_of_store: bool,
+    reach: Reach,
+}
+
+/// How much failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// One command.
+    Command,
+    /// All of the run, most often because the store did.
+    Run,
+    /// All of the run, as one batch cannot hold it. Nothing was written.
+    Batch,
 }
 
 /// What a command of the server gives.
@@ -30,31 +41,43 @@ impl Failure {
     /// A failure with this text, which begins with a code in capitals.
     #[must_use]
     pub const fn text(text: &'static str) -> Self {
-        Self { text: Cow::Borrowed(text), is_of_store: false }
+        Self { text: Cow::Borrowed(text), reach: Reach::Command }
     }
 
     /// A failure with this text, which begins with a code in capitals.
     #[must_use]
     pub fn new(text: String) -> Self {
-        Self { text: Cow::Owned(text), is_of_store: false }
+        Self { text: Cow::Owned(text), reach: Reach::Command }
     }
 
     /// A failure that takes back all of the run.
     #[must_use]
     pub fn of_run(text: String) -> Self {
-        Self { is_of_store: true, ..Self::new(text) }
+        Self { reach: Reach::Run, ..Self::new(text) }
+    }
+
+    /// A failure that takes back all of the run, which is too large for one batch.
+    #[must_use]
+    pub fn of_batch(text: String) -> Self {
+        Self { reach: Reach::Batch, ..Self::new(text) }
     }
 
     /// What the store holds cannot be understood.
     #[must_use]
     pub fn damaged(what: &'static str) -> Self {
-        Self { is_of_store: true, ..Self::new(format!("ERR storage: {what}")) }
+        Self::of_run(format!("ERR storage: {what}"))
     }
 
     /// Whether all of the run failed, most often because the store did, and not one command.
     #[must_use]
     pub const fn is_of_store(&self) -> bool {
-        self.is_of_store
+        !matches!(self.reach, Reach::Command)
+    }
+
+    /// Whether the run failed because one batch cannot hold it: fewer commands may succeed.
+    #[must_use]
+    pub const fn is_of_batch(&self) -> bool {
+        matches!(self.reach, Reach::Batch)
     }
 
     /// The text of the reply.
@@ -66,11 +89,11 @@ impl Failure {
 
 impl From<forebay::Error> for Failure {
     fn from(error: forebay::Error) -> Self {
-        let failure = match error.kind() {
-            ErrorKind::Full => Self::text("OOM command not allowed when used memory > 'maxmemory'."),
-            _ => Self::new(format!("ERR storage: {error}")),
-        };
-        Self { is_of_store: true, ..failure }
+        match error.kind() {
+            ErrorKind::Full => Self::of_run("OOM command not allowed when used memory > 'maxmemory'.".into()),
+            ErrorKind::Invalid => Self::of_batch(format!("ERR storage: {error}")),
+            _ => Self::of_run(format!("ERR storage: {error}")),
+        }
     }
 }
 

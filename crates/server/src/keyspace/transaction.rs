@@ -23,6 +23,9 @@ use std::collections::BTreeMap;
 /// the engine ends a memtable at some number of them.
 const FEW_ELEMENTS: u64 = 64;
 
+/// Most bytes that a run may write, and what it remembers of that: all of it is one batch.
+const MAX_WRITTEN_BYTES: usize = forebay::MAX_BATCH_BYTES as usize;
+
 /// A key of a client, by the number of its database.
 pub type Name = (usize, Bytes);
 
@@ -50,6 +53,7 @@ pub struct Transaction<'s> {
     is_of_all: bool,
     wanted: Wanted,
     events: Vec<Event>,
+    events_bytes: usize,
 }
 
 /// The header that a key gets.
@@ -68,14 +72,34 @@ impl<'s> Transaction<'s> {
         let writes = Writes::new(store, spaces.layout().seed());
         let (deltas, plain, events) = (Deltas::default(), HashSet::default(), Vec::new());
         let touched = is_awaited.then(BTreeMap::new);
-        Self { spaces, writes, now_ms, deltas, plain, touched, expired: 0, is_of_all: false, wanted, events }
+        let (expired, is_of_all, events_bytes) = (0, false, 0);
+        Self { spaces, writes, now_ms, deltas, plain, touched, expired, is_of_all, wanted, events, events_bytes }
     }
 
     /// Something happened to a key.
     pub fn notify(&mut self, class: Class, name: &'static str, space: Space, key: &[u8]) {
         if self.wanted.has(class) {
             self.events.push(Event { name, space, key: Bytes::copy_from_slice(key) });
+            self.events_bytes += size_of::<Event>() + key.len();
         }
+    }
+
+    /// Bytes that the run holds until it ends: what it writes, and what happened to keys.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.writes.written_bytes() + self.events_bytes
+    }
+
+    /// Fails when a run holds more than one batch may.
+    ///
+    /// # Errors
+    /// See above; it takes back all of the run.
+    pub fn check_size(&self) -> Outcome {
+        if self.held_bytes() > MAX_WRITTEN_BYTES {
+            let most = MAX_WRITTEN_BYTES >> 20;
+            return Err(Failure::of_batch(format!("ERR too much is written at once: at most {most} MiB")));
+        }
+        Ok(())
     }
 
     /// What happened to keys, in order.

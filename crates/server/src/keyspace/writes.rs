@@ -8,6 +8,9 @@
 //!
 //! Most runs look keys up and never scan. So the order of what is known is made when it is first asked for, and kept from
 //! then on.
+//!
+//! What was only read is forgotten when it is much, and read again when it is asked for. What was written must stay, so
+//! whoever carries a run out ends it in time ([`Writes::written_bytes`]).
 
 use crate::keyspace::failure::{Outcome, of_database};
 use crate::keyspace::layout::Range;
@@ -18,6 +21,11 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// What was only read is forgotten when it takes more than this.
+const MAX_READ_BYTES: usize = 64 << 20;
+/// What a key costs beside its bytes and those of its value.
+const KEY_BYTES: usize = 64;
+
 /// Reads and writes of a run. See the module.
 #[derive(Debug)]
 pub struct Writes<'s> {
@@ -27,6 +35,10 @@ pub struct Writes<'s> {
     order: OnceCell<BTreeSet<Bytes>>,
     deleted: Vec<Range>,
     fetched_bytes: usize,
+    /// Bytes of `known` that were only read.
+    read_bytes: usize,
+    /// Bytes of `known` that are to be written, and of `deleted`.
+    written_bytes: usize,
 }
 
 /// What is known of a key of the engine.
@@ -34,6 +46,13 @@ pub struct Writes<'s> {
 struct Known {
     value: Option<Bytes>,
     is_written: bool,
+}
+
+impl Known {
+    /// What this costs, with a key of this length.
+    fn bytes(&self, key_bytes: usize) -> usize {
+        KEY_BYTES + key_bytes + self.value.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 /// What is known, by key.
@@ -80,7 +99,15 @@ impl<'s> Writes<'s> {
     #[must_use]
     pub const fn new(store: &'s Store, seed: u64) -> Self {
         let known = KnownKeys::with_hasher(Seeded(seed));
-        Self { store, known, order: OnceCell::new(), deleted: Vec::new(), fetched_bytes: 0 }
+        Self {
+            store,
+            known,
+            order: OnceCell::new(),
+            deleted: Vec::new(),
+            fetched_bytes: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
     }
 
     /// Makes room for so many keys more.
@@ -92,7 +119,24 @@ impl<'s> Writes<'s> {
         if let Some(order) = self.order.get_mut() {
             order.insert(key.clone());
         }
-        self.known.insert(key, known);
+        let key_bytes = key.len();
+        *self.bytes_of(known.is_written) += known.bytes(key_bytes);
+        if let Some(former) = self.known.insert(key, known) {
+            *self.bytes_of(former.is_written) -= former.bytes(key_bytes);
+        }
+    }
+
+    const fn bytes_of(&mut self, is_written: bool) -> &mut usize {
+        if is_written { &mut self.written_bytes } else { &mut self.read_bytes }
+    }
+
+    /// Forgets what was only read, if it is much.
+    fn forget_much(&mut self) {
+        if self.read_bytes > MAX_READ_BYTES {
+            self.known.retain(|_, known| known.is_written);
+            self.order.take();
+            self.read_bytes = 0;
+        }
     }
 
     /// What is known of a range, in order.
@@ -113,6 +157,12 @@ impl<'s> Writes<'s> {
         self.fetched_bytes
     }
 
+    /// Bytes that are to be written, as they lie in memory: more than their records take.
+    #[must_use]
+    pub const fn written_bytes(&self) -> usize {
+        self.written_bytes
+    }
+
     /// Reads keys together, which later reads will find here.
     ///
     /// # Errors
@@ -122,6 +172,9 @@ impl<'s> Writes<'s> {
         if missing.len() > 1 {
             missing.sort_unstable();
             missing.dedup();
+        }
+        if !missing.is_empty() {
+            self.forget_much();
         }
         let values = match missing.as_slice() {
             [] => return Ok(()),
@@ -168,6 +221,7 @@ impl<'s> Writes<'s> {
             if self.is_deleted(key) {
                 return Ok(None);
             }
+            self.forget_much();
             let value = self.store.get(key).map_err(of_database)?.map(Bytes::from);
             self.learn(key.clone(), value);
         }
@@ -211,9 +265,12 @@ impl<'s> Writes<'s> {
         }
         let within: Vec<Bytes> = self.within(&range).cloned().collect();
         for key in within {
-            self.known.remove(&key);
+            if let Some(former) = self.known.remove(&key) {
+                *self.bytes_of(former.is_written) -= former.bytes(key.len());
+            }
             self.order.get_mut().into_iter().for_each(|order| _ = order.remove(&key));
         }
+        self.written_bytes += KEY_BYTES + range.0.len() + range.1.len();
         self.deleted.push(range);
     }
 
@@ -292,6 +349,7 @@ impl<'s> Writes<'s> {
     /// Those of the database.
     pub fn commit(&mut self) -> Outcome {
         let mut batch = WriteBatch::new();
+        self.read_bytes += std::mem::take(&mut self.written_bytes);
         for (from, to) in self.deleted.drain(..) {
             batch.delete_range(&from, &to);
         }
@@ -347,6 +405,34 @@ mod tests {
         Bytes::copy_from_slice(&[byte])
     }
 
+    /// What was counted must be what is there.
+    fn check_counts(writes: &Writes<'_>) {
+        let sum = |is_written| {
+            let of_kind = writes.known.iter().filter(|(_, known)| known.is_written == is_written);
+            of_kind.map(|(key, known)| known.bytes(key.len())).sum::<usize>()
+        };
+        let ranges: usize = writes.deleted.iter().map(|(from, to)| KEY_BYTES + from.len() + to.len()).sum();
+        assert_eq!(writes.written_bytes, sum(true) + ranges);
+        assert!(writes.read_bytes >= sum(false));
+    }
+
+    #[test]
+    fn what_was_only_read_is_forgotten_when_it_is_much() {
+        let store = Store::embedded(256 << 20, Options { background_threads: 0, ..Options::default() }).unwrap();
+        let value = vec![7; 4 << 20];
+        for key in 0..20 {
+            store.put(&[key], &value).unwrap();
+        }
+        let mut writes = Writes::new(&store, 7);
+        writes.put(bytes(0), bytes(1));
+        for key in (0..20).chain(0..20) {
+            let length = if key == 0 { 1 } else { value.len() };
+            assert_eq!(writes.get(&bytes(key)).unwrap().unwrap().len(), length);
+            assert!(writes.read_bytes <= MAX_READ_BYTES + value.len() + 100);
+            check_counts(&writes);
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
@@ -374,6 +460,7 @@ mod tests {
                     Step::Fetch(keys) => writes.fetch(keys.into_iter().map(bytes)).unwrap(),
                     Step::Commit => writes.commit().unwrap(),
                 }
+                check_counts(&writes);
                 for direction in [Direction::Forward, Direction::Backward] {
                     let mut found = Vec::new();
                     writes.scan(&(bytes(3), bytes(15)), direction, |key, value| {

@@ -13,8 +13,6 @@ use crate::text::shown::up_to_zero;
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value, Variadic};
 use std::sync::Arc;
 
-/// Most bytes that a script may write.
-const MAX_WRITTEN_BYTES: usize = 256 << 20;
 /// Levels of `redis.log`, by their numbers.
 const LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 
@@ -25,7 +23,6 @@ pub(super) struct Caller<'c, 'a, 's> {
     session: Session,
     protocol: Protocol,
     is_read_only: bool,
-    written_bytes: usize,
     fatal: Option<Failure>,
 }
 
@@ -35,7 +32,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         // What a script selects or says of itself is gone with it.
         let mut session = Session::new(Arc::clone(&cx.session.client), cx.session.user.clone());
         session.database = cx.session.database;
-        Self { cx, session, protocol: Protocol::Two, is_read_only, written_bytes: 0, fatal: None }
+        Self { cx, session, protocol: Protocol::Two, is_read_only, fatal: None }
     }
 
     /// The protocol that the script chose, and why the store failed, if it did.
@@ -123,14 +120,8 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
                 refusal.failure_in_script()
             })?;
         }
-        if command.has(flags::WRITE) {
-            if self.is_read_only {
-                return Err(Failure::text("ERR Write commands are not allowed from read-only scripts."));
-            }
-            self.written_bytes += words.iter().map(|word| word.len() + 32).sum::<usize>();
-            if self.written_bytes > MAX_WRITTEN_BYTES {
-                return Err(Failure::text("ERR the script writes too much: at most 256 MiB"));
-            }
+        if command.has(flags::WRITE) && self.is_read_only {
+            return Err(Failure::text("ERR Write commands are not allowed from read-only scripts."));
         }
         let databases = self.cx.shared.spaces.databases();
         let mut context = Context {
@@ -142,7 +133,9 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
             databases,
             wait: None,
         };
-        handler(&mut context, arguments)
+        let outcome = handler(&mut context, arguments);
+        self.cx.keys.check_size()?;
+        outcome
     }
 }
 
