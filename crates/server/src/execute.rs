@@ -11,7 +11,7 @@
 //!
 //! A command that has found nothing leaves a waiter at its keys. Whoever changes one of them, carries the command out again
 //! for the waiter once it has let its own keys go. The command looks at this key alone then. The others have changed before,
-//! or come next.
+//! or come next. A waiter whose client has hung up gets nothing.
 //!
 //! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
 //! kept back until the batch is written: if that fails, all of the run is answered with the error. When one batch cannot hold
@@ -583,6 +583,11 @@ impl<'s> Executor<'s> {
         while let Some(name) = changed.pop_front() {
             for waiter in self.shared.waiting.at(&name) {
                 let Some(claim) = waiter.claim() else { continue };
+                if waiter.client.has_hung_up() {
+                    claim.end();
+                    self.shared.waiting.remove(&waiter);
+                    continue;
+                }
                 let Some((bytes, touched)) = self.try_again(&waiter, &name.1) else { continue };
                 claim.end();
                 self.shared.waiting.remove(&waiter);

@@ -10,7 +10,6 @@ use crate::network::stream::Stream;
 use crate::state::counters::Counters;
 use crate::state::session::Session;
 use forebay_env::Nanos;
-use mio::net::TcpStream;
 use std::io::{ErrorKind, Write};
 
 /// Reads in a turn, at most: others are waiting.
@@ -60,11 +59,6 @@ impl Connection {
             active_at: now,
             handshake_until,
         }
-    }
-
-    /// The socket.
-    pub const fn socket(&mut self) -> &mut TcpStream {
-        self.stream.socket()
     }
 
     /// Says farewell.

@@ -7,7 +7,8 @@ use crate::commands::command::Registry;
 use crate::execute::Executor;
 use crate::network::connection::{Connection, Turn};
 use crate::network::expiry;
-use crate::network::stream::Stream;
+use crate::network::stream::{self, Stream};
+use crate::state::clients::Client;
 use crate::state::counters::Counters;
 use crate::state::mailbox::{Mailbox, Message};
 use crate::state::session::Session;
@@ -293,29 +294,30 @@ impl EventLoop {
 
     fn admit(&mut self, socket: TcpStream, tls: Option<Arc<ServerConfig>>, ready: &mut BTreeSet<u64>) {
         let (Ok(address), Ok(local)) = (socket.peer_addr(), socket.local_addr()) else { return };
-        let _ = socket.set_nodelay(true);
-        let now = self.shared.clock.now();
-        let until = tls.is_some().then(|| now.saturating_add(HANDSHAKE.as_nanos() as u64));
-        let stream = match tls {
-            None => Ok(Stream::Plain(socket)),
-            Some(config) => Stream::tls(socket, config),
-        };
-        let mut stream = match stream {
-            Ok(stream) => stream,
-            Err(error) => return tracing::warn!(%error, "speaking TLS with a client"),
-        };
         let client = self.shared.clients.add(Arc::clone(&self.mailbox), address, local, self.shared.clock.wall_ms());
         let id = client.id;
-        let token = Token(usize::try_from(id).unwrap_or(usize::MAX).saturating_add(CONNECTIONS));
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.poll.registry().register(stream.socket(), token, interest) {
-            tracing::warn!(%error, "serving a connection");
-            self.shared.clients.remove(id);
-            return;
+        let now = self.shared.clock.now();
+        let until = tls.is_some().then(|| now.saturating_add(HANDSHAKE.as_nanos() as u64));
+        match self.open(socket, tls, &client) {
+            Ok(stream) => {
+                let session = Session::new(client, self.shared.users.anonymous());
+                self.connections.insert(id, Connection::new(stream, session, now, until));
+                ready.insert(id);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "serving a connection");
+                self.shared.clients.remove(id);
+            }
         }
-        let session = Session::new(client, self.shared.users.anonymous());
-        self.connections.insert(id, Connection::new(stream, session, now, until));
-        ready.insert(id);
+    }
+
+    fn open(&self, mut socket: TcpStream, tls: Option<Arc<ServerConfig>>, client: &Client) -> std::io::Result<Stream> {
+        stream::prepare(&socket, u64::try_from(self.shared.config.number("tcp-keepalive")).unwrap_or(0))?;
+        let token = Token(usize::try_from(client.id).unwrap_or(usize::MAX).saturating_add(CONNECTIONS));
+        self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        let socket = Arc::new(socket);
+        client.is_behind(&socket);
+        Stream::new(socket, tls)
     }
 
     fn end(&mut self, id: u64) {
@@ -323,7 +325,6 @@ impl EventLoop {
         self.forget_deadline(id);
         let Some(mut connection) = self.connections.remove(&id) else { return };
         connection.close();
-        let _ = self.poll.registry().deregister(connection.socket());
         let executor = Executor { shared: &self.shared, registry: &self.registry };
         executor.forget(&mut connection.dialogue.session);
     }

@@ -5,37 +5,39 @@
 //! [`MAX_PENDING_BYTES`] of what is to be sent, and what a handshake needs.
 
 use mio::net::TcpStream;
+use rustix::net::sockopt;
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes that are encrypted before the socket takes them.
 const MAX_PENDING_BYTES: usize = 64 << 10;
+
+/// A client that does not answer this many questions whether it is there is gone.
+const KEEPALIVE_PROBES: u32 = 3;
+/// The longest silence after which the system asks.
+const MAX_KEEPALIVE_S: u64 = 32_767;
 
 /// A connection's socket.
 #[derive(Debug)]
 pub enum Stream {
     /// Bytes go over it as they are.
-    Plain(TcpStream),
+    Plain(Arc<TcpStream>),
     /// Bytes go over it within TLS.
-    Tls(TcpStream, Box<ServerConnection>),
+    Tls(Arc<TcpStream>, Box<ServerConnection>),
 }
 
 impl Stream {
-    /// A session of TLS over a socket that was accepted.
+    /// A session over a socket that was accepted, within TLS if this says how.
     ///
     /// # Errors
-    /// When the session cannot be set up.
-    pub fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> Result<Self> {
+    /// When a session of TLS cannot be set up.
+    pub fn new(socket: Arc<TcpStream>, tls: Option<Arc<ServerConfig>>) -> Result<Self> {
+        let Some(config) = tls else { return Ok(Self::Plain(socket)) };
         let mut session = ServerConnection::new(config).map_err(Error::other)?;
         session.set_buffer_limit(Some(MAX_PENDING_BYTES));
         Ok(Self::Tls(socket, Box::new(session)))
-    }
-
-    /// The socket.
-    pub const fn socket(&mut self) -> &mut TcpStream {
-        let (Self::Plain(socket) | Self::Tls(socket, _)) = self;
-        socket
     }
 
     /// Whether the client has not proven yet that it speaks TLS.
@@ -59,10 +61,27 @@ impl Stream {
     }
 }
 
+/// Sends what is written at once, and has the system ask a client that was silent for so many seconds whether it is there.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn prepare(socket: &TcpStream, keepalive_s: u64) -> Result<()> {
+    socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, keepalive_s > 0)?;
+    if keepalive_s > 0 {
+        let idle_s = keepalive_s.min(MAX_KEEPALIVE_S);
+        sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle_s))?;
+        let interval_s = (idle_s / u64::from(KEEPALIVE_PROBES)).max(1);
+        sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval_s))?;
+        sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+    }
+    Ok(())
+}
+
 /// Hands what the session made to the socket.
-fn push(socket: &mut TcpStream, session: &mut ServerConnection) -> Result<()> {
+fn push(mut socket: &TcpStream, session: &mut ServerConnection) -> Result<()> {
     while session.wants_write() {
-        if session.write_tls(socket)? == 0 {
+        if session.write_tls(&mut socket)? == 0 {
             return Err(ErrorKind::WriteZero.into());
         }
     }
@@ -72,8 +91,8 @@ fn push(socket: &mut TcpStream, session: &mut ServerConnection) -> Result<()> {
 impl Read for Stream {
     fn read(&mut self, room: &mut [u8]) -> Result<usize> {
         let (socket, session) = match self {
-            Self::Plain(socket) => return socket.read(room),
-            Self::Tls(socket, session) => (socket, session),
+            Self::Plain(socket) => return (&**socket).read(room),
+            Self::Tls(socket, session) => (&**socket, session),
         };
         let mut read = 0;
         loop {
@@ -89,7 +108,7 @@ impl Read for Stream {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(read),
                 Err(error) => return Err(error),
             }
-            match session.read_tls(socket) {
+            match session.read_tls(&mut &*socket) {
                 // The reader says what this means, once it has no bytes left.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -109,7 +128,7 @@ impl Read for Stream {
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         let (socket, session) = match self {
-            Self::Plain(socket) => return socket.write(bytes),
+            Self::Plain(socket) => return (&**socket).write(bytes),
             Self::Tls(socket, session) => (socket, session),
         };
         push(socket, session)?;
@@ -124,6 +143,31 @@ impl Write for Stream {
         match self {
             Self::Plain(_) => Ok(()),
             Self::Tls(socket, session) => push(socket, session),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn a_silent_client_is_asked_whether_it_is_there() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        for (keepalive_s, expected) in
+            [(300, Some((300, 100))), (1, Some((1, 1))), (i32::MAX as u64, Some((32_767, 10_922))), (0, None)]
+        {
+            let socket = TcpStream::connect(address).unwrap();
+            prepare(&socket, keepalive_s).unwrap();
+            assert!(sockopt::tcp_nodelay(&socket).unwrap());
+            assert_eq!(sockopt::socket_keepalive(&socket).unwrap(), expected.is_some());
+            if let Some((idle_s, interval_s)) = expected {
+                assert_eq!(sockopt::tcp_keepidle(&socket).unwrap().as_secs(), idle_s);
+                assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap().as_secs(), interval_s);
+                assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), KEEPALIVE_PROBES);
+            }
         }
     }
 }

@@ -4,11 +4,13 @@ use crate::acl::users::DEFAULT;
 use crate::state::mailbox::{Mailbox, Message};
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
+use mio::net::TcpStream;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What is known about a connected client.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub struct Client {
     /// When it connected: milliseconds since 1970.
     pub since_ms: u64,
     mailbox: Arc<Mailbox>,
+    /// The socket, which its connection holds.
+    socket: OnceLock<Weak<TcpStream>>,
     described: Mutex<Described>,
 }
 
@@ -57,6 +61,20 @@ pub struct Described {
 }
 
 impl Client {
+    /// The client is reached by this socket.
+    pub fn is_behind(&self, socket: &Arc<TcpStream>) {
+        self.socket.get_or_init(|| Arc::downgrade(socket));
+    }
+
+    /// Whether the client has let go of its connection, also when the thread that serves it does not know yet.
+    pub fn has_hung_up(&self) -> bool {
+        let Some(socket) = self.socket.get() else { return false };
+        let Some(socket) = socket.upgrade() else { return true };
+        // An end and an error are told of unasked.
+        let mut ends = [PollFd::new(&*socket, PollFlags::RDHUP)];
+        poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
+    }
+
     /// Changes what is shown.
     pub fn describe(&self, change: impl FnOnce(&mut Described)) {
         change(&mut lock(&self.described));
@@ -154,8 +172,8 @@ impl Clients {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let user = Bytes::from_static(DEFAULT);
         let described = Described { user, command: "NULL", at_ms: now_ms, protocol: 2, ..Described::default() };
-        let client = Client { id, address, local, since_ms: now_ms, mailbox, described: Mutex::new(described) };
-        let client = Arc::new(client);
+        let (socket, described) = (OnceLock::new(), Mutex::new(described));
+        let client = Arc::new(Client { id, address, local, since_ms: now_ms, mailbox, socket, described });
         lock(&self.connected).insert(id, Arc::clone(&client));
         client
     }

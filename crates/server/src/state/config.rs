@@ -61,7 +61,7 @@ const PARAMETERS: &[Parameter] = &[
     ("set-max-intset-entries", "512", Change::Never),
     ("slowlog-log-slower-than", "10000", Change::Number(-1, i64::MAX)),
     ("slowlog-max-len", "128", Change::Number(0, 1 << 20)),
-    ("tcp-keepalive", "300", Change::Never),
+    ("tcp-keepalive", "300", Change::Number(0, i32::MAX as i64)),
     ("timeout", "0", Change::Number(0, i32::MAX as i64)),
     ("tls-port", "0", Change::Never),
     ("zset-max-listpack-entries", "128", Change::Number(0, i64::MAX)),
