@@ -52,6 +52,52 @@ fn a_script_that_takes_long_can_be_ended_and_leaves_nothing() {
     }
 }
 
+/// It takes 2^60 steps.
+const ENDLESS_PATTERN: &str = "local a = ('a'):rep(60) redis.call('set', 'k', 'v') return a:find(('a?'):rep(60) .. a)";
+
+#[test]
+fn a_match_of_a_pattern_can_be_ended() {
+    let server = serve(2);
+    let (mut caller, mut other) = (connect(&server), connect(&server));
+    assert_eq!(said(&mut other, &["CONFIG", "SET", "busy-reply-threshold", "50"]), "+OK");
+    let caught = format!("for i = 1, 3 do pcall(function() {ENDLESS_PATTERN} end) end");
+    let replacing = ENDLESS_PATTERN.replace(":find(", ":gsub(").replace(".. a)", ".. a, 'x')");
+    for script in [ENDLESS_PATTERN, &caught, &replacing] {
+        ask(&mut caller, &["EVAL", script, "1", "k"]);
+        until(&mut other, &["GET", "k"], "-BUSY");
+        assert_eq!(said(&mut other, &["SCRIPT", "KILL"]), "+OK");
+        let ended = caller.receive().unwrap().to_string();
+        assert!(ended.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{ended}");
+        assert_eq!(said(&mut other, &["GET", "k"]), "null");
+    }
+    assert_eq!(said(&mut caller, &["MULTI"]), "+OK");
+    assert_eq!(said(&mut caller, &["EVAL", ENDLESS_PATTERN, "1", "k"]), "+QUEUED");
+    let ended = said(&mut caller, &["EXEC"]);
+    assert!(ended.starts_with("-ERR the script took too long for a transaction"), "{ended}");
+    ask(&mut caller, &["EVAL", ENDLESS_PATTERN, "1", "k"]);
+    until(&mut other, &["GET", "k"], "-BUSY");
+    server.stop().unwrap();
+}
+
+#[test]
+fn errors_of_patterns_are_texts_with_their_places() {
+    let server = serve(1);
+    let mut client = connect(&server);
+    for (script, expected) in [
+        ("local found = ('a'):find('[a') return found", "-ERR user_script:1: malformed pattern (missing ']') script: "),
+        ("local _, why = pcall(string.find, 'a', '%') return why", "\"malformed pattern (ends with \\'%\\')\""),
+        (
+            "local s = ('a'):gsub('a', {a = {}}) return s",
+            "-ERR user_script:1: invalid replacement value (a table) script: ",
+        ),
+        ("local s = ('a'):gsub('a', redis.call) return s", "-ERR Unknown Redis command called from script script: "),
+        ("local s = ('x'):gsub('x', function() error({err = 'OWN text'}) end) return s", "-OWN text script: "),
+    ] {
+        let reply = said(&mut client, &["EVAL", script, "0"]);
+        assert!(reply.starts_with(expected), "{script}: {reply}");
+    }
+}
+
 #[test]
 fn no_function_of_lua_ends_the_process_or_changes_it_for_others() {
     let server = serve(1);

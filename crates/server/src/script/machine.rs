@@ -7,6 +7,7 @@ use crate::script::first_line::{self, Flags, name_in};
 use crate::script::functions::{Functions, Library, Registered};
 use crate::script::libraries;
 use crate::script::progress::Progress;
+use crate::script::text::MAX_MEMORY_BYTES;
 use crate::text::shown::up_to_zero;
 use bytes::Bytes;
 use mlua::{
@@ -17,8 +18,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most memory of a script, and of all that were loaded.
-const MAX_MEMORY_BYTES: usize = 256 << 20;
 /// Instructions after which a script asks whether it is to end.
 const INSTRUCTIONS: u32 = 10_000;
 /// All scripts are forgotten when their texts are longer than this.
@@ -137,7 +136,7 @@ impl Machine {
             None => Ok(()),
             Some(text) => Err(Error::runtime(text)),
         };
-        let hook = must_end.clone();
+        let (hook, ask) = (must_end.clone(), must_end.clone());
         let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS);
         lua.set_global_hook(triggers, move |_, _| hook().map(|()| VmState::Continue))?;
         let must_end = lua.create_function(move |_, ()| must_end())?;
@@ -148,7 +147,7 @@ impl Machine {
         for name in ["loadstring", "setfenv"] {
             given.set(name, globals.get::<Value>(name)?)?;
         }
-        libraries::add(&lua, &given)?;
+        libraries::add(&lua, &given, ask)?;
         let prelude = lua.load(PRELUDE).set_name("=redis");
         let (environment, library, run, run_in_library) = prelude.call((must_end, place, text_of, given))?;
         let prelude = Prelude { environment, library, run, run_in_library };
@@ -391,4 +390,170 @@ fn place(lua: &Lua) -> (Option<String>, Option<i64>) {
         }
     }
     (None, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_env::ManualClock;
+    use proptest::prelude::*;
+
+    /// Functions that match patterns, called in all ways: what each call returns or raises, as text.
+    const CALLS: &str = r##"
+        local text, pattern, replacement, number = ...
+        local all = {}
+        local function note(...)
+            local line = {}
+            for place = 1, select("#", ...) do
+                local value = select(place, ...)
+                line[place] = type(value) .. " " .. tostring(value)
+            end
+            all[#all + 1] = table.concat(line, ", ")
+        end
+        local function call(name, ...) note(name, pcall(string[name], ...)) end
+        call("find", text, pattern)
+        call("find", text, pattern, number)
+        call("find", text, pattern, number, true)
+        call("match", text, pattern)
+        call("match", text, pattern, number)
+        call("gsub", text, pattern, replacement)
+        call("gsub", text, pattern, replacement, number)
+        call("gsub", text, pattern, { a = "x", b = false, ab = 7, [1] = "one" })
+        call("gsub", text, pattern, { a = {} })
+        call("gsub", text, pattern, function(...) note("called", ...) return (select(2, ...)) end)
+        call("gsub", text, pattern, function(first) if first == "a" then error({}) end end)
+        note(pcall(function() local found = string.find(text, pattern) return found end))
+        note(pcall(function()
+            for a, b, c in text:gmatch(pattern) do note("found", a, b, c) end
+        end))
+        note(pcall(function()
+            local found = text:gsub(pattern, replacement)
+            return found
+        end))
+        return (table.concat(all, "\n"):gsub("table: 0x%x+", "table"))
+    "##;
+
+    /// Machines with the functions that scripts see, and with those of Lua.
+    fn machines() -> (Machine, Lua) {
+        let machine = Machine::new(&Arc::new(Progress::new(Arc::new(ManualClock::new())))).unwrap();
+        (machine, Lua::new_with(StdLib::TABLE | StdLib::STRING, LuaOptions::new()).unwrap())
+    }
+
+    fn texts(parts: &'static [&'static [u8]], most: usize) -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop::sample::select(parts), 0..most).prop_map(|parts| parts.concat())
+    }
+
+    fn subject() -> impl Strategy<Value = Vec<u8>> {
+        texts(
+            &[b"a", b"a", b"b", b"ab", b"(", b")", b"]", b"%", b"-", b"^", b" ", b"1", b"\0", b"\xe9", b"\x0b", b"A"],
+            12,
+        )
+    }
+
+    fn pattern() -> impl Strategy<Value = Vec<u8>> {
+        let parts: &[&[u8]] = &[
+            b"a", b"a", b"b", b".", b".", b"*", b"+", b"-", b"?", b"(", b")", b"()", b"(a", b"(.-)", b"%1", b"%2",
+            b"%0", b"^", b"$", b"%a", b"%A", b"%c", b"%d", b"%l", b"%p", b"%s", b"%S", b"%u", b"%w", b"%W", b"%x",
+            b"%z", b"%q", b"%", b"%%", b"%b", b"%b()", b"%bab", b"%f", b"%f[%w]", b"%f[^a]", b"[", b"]", b"[]]", b"[^",
+            b"[a-b]", b"[a-%%]", b"[%a-]", b"[^%s]", b"[%]]", b"\0", b"\xe9",
+        ];
+        texts(parts, 9)
+    }
+
+    fn replacement() -> impl Strategy<Value = Vec<u8>> {
+        texts(&[b"x", b"%0", b"%1", b"%2", b"%9", b"%%", b"%", b"\0", b"7"], 4)
+    }
+
+    /// As many cases as `PROPTEST_CASES` says, when it does.
+    fn config() -> ProptestConfig {
+        let usual = ProptestConfig::default();
+        if std::env::var_os("PROPTEST_CASES").is_some() { usual } else { ProptestConfig::with_cases(4000) }
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+        #[test]
+        fn patterns_match_as_those_of_lua(
+            text in subject(), pattern in pattern(), replacement in replacement(), number in -4_i64..6,
+        ) {
+            thread_local! {
+                static CALLERS: (Machine, Lua, [Function; 2]) = {
+                    let (machine, lua) = machines();
+                    let load = |lua: &Lua| lua.load(CALLS).set_name("@calls").into_function().unwrap();
+                    let callers = [load(machine.lua()), load(&lua)];
+                    (machine, lua, callers)
+                };
+            }
+            CALLERS.with(|(machine, lua, callers)| {
+                let [here, there] = [machine.lua(), lua].map(|lua| {
+                    [&text, &pattern, &replacement].map(|bytes| lua.create_string(bytes).unwrap())
+                });
+                let call = |caller: &Function, [text, pattern, replacement]: [LuaString; 3]| {
+                    let said: LuaString = caller.call((text, pattern, replacement, number)).unwrap();
+                    String::from_utf8_lossy(&said.as_bytes()).into_owned()
+                };
+                prop_assert_eq!(call(&callers[0], here), call(&callers[1], there));
+                Ok(())
+            })?;
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_as_by_lua() {
+        let (machine, lua) = machines();
+        for call in [
+            "string.find()",
+            "string.find('a')",
+            "string.find(nil, 'a')",
+            "string.find({}, 'a')",
+            "string.find('a', 'a', {})",
+            "string.find('a', 'a', 'x')",
+            "string.find('a', 'a', '1')",
+            "string.find(12, 2)",
+            "string.find('abc', '', 10)",
+            "string.find('abc', '', -10)",
+            "string.find('abc', 'b', 0/0)",
+            "string.find('abc', 'b', 1e300)",
+            "string.find('abc', 'b', nil, 1)",
+            "string.find('a.b', '.b', 1, nil)",
+            "('a'):find()",
+            "('a'):find('a', {})",
+            "('a'):gsub()",
+            "('a'):gsub('a')",
+            "('a'):gsub('a', nil)",
+            "('a'):gsub('a', true)",
+            "('a'):gsub('a', 'b', {})",
+            "('a'):gsub('a', nil, {})",
+            "('aaa'):gsub('a', 1.5)",
+            "('aaa'):gsub('a', 'b', 2^32 + 1)",
+            "('aaa'):gsub('a', 'b', -1)",
+            "('aaa'):gsub('a', 'b', 1.9)",
+            "('aaa'):gsub('a', string.upper)",
+            "('aaa'):gsub('a', {a = true})",
+            "('aaa'):gsub('a', setmetatable({}, {__index = function(_, key) return key .. 1 end}))",
+            "('aaa'):gsub('a', function() error('x', 2) end)",
+            "('aaa'):gsub('a', function() error('x', 0) end)",
+            "string.gmatch('a')",
+            "('a'):gmatch()",
+            "('a'):gmatch('^a')()",
+            "('a'):gmatch('a', 'more')()",
+            "('a'):match('a', 1, 'more')",
+            "string.gfind('ab', '.')()",
+            "(string.rep('x', 3000)):gsub('', '-')",
+            "(string.rep('x', 3000)):gsub('x', function() return 'ab' end)",
+            "(string.rep('x', 3000)):gsub('', function() return 'ab' end)",
+            "(string.rep('xy', 3000)):gsub('x', {x = 'ab'}, 1500)",
+        ] {
+            let chunk = format!(
+                "local function all(...)
+                     local line = {{}}
+                     for place = 1, select('#', ...) do line[place] = tostring((select(place, ...))) end
+                     return table.concat(line, ', ')
+                 end
+                 return all(pcall(function() local a, b, c, d = {call} return a, b, c, d end))"
+            );
+            let said = |lua: &Lua| lua.load(&chunk).set_name("@calls").eval::<String>().unwrap();
+            assert_eq!(said(machine.lua()), said(&lua), "{call}");
+        }
+    }
 }

@@ -7,10 +7,14 @@
 //! | `functions` | libraries, and what they registered |
 //! | `progress` | the script that runs, for those who wait for it or end it |
 //! | `machine` | the Lua machine, the scripts that were loaded, how libraries are loaded |
-//! | `libraries` | `bit`, `cjson`, `cmsgpack`, `struct` |
+//! | `libraries` | `bit`, `cjson`, `cmsgpack`, `struct`, and functions of `string` that match patterns |
+//! | `matching` | patterns of Lua |
+//! | `text` | texts that are made for a script outside of Lua |
 
 pub mod first_line;
 pub mod functions;
 pub mod libraries;
 pub mod machine;
+pub mod matching;
 pub mod progress;
+pub mod text;

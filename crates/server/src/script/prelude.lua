@@ -7,7 +7,7 @@
 
 local must_end, where, text_of, libraries = ...
 local error, pcall, xpcall, type, tostring, setmetatable, getmetatable = error, pcall, xpcall, type, tostring, setmetatable, getmetatable
-local rawget, rawset, select, resume = rawget, rawset, select, coroutine.resume
+local rawget, rawset, select, resume, concat = rawget, rawset, select, coroutine.resume, table.concat
 
 local function refuse() error("Attempt to modify a readonly table", 2) end
 local seals = setmetatable({}, { __mode = "k" })
@@ -55,22 +55,65 @@ base.collectgarbage = function(option, ...)
   return collectgarbage(option, ...)
 end
 
--- A match calls itself for each item of its pattern, and Lua 5.1 does not look how deep it is. Methods of strings find these
--- functions as well.
-local function match_with(match)
-  return function(text, pattern, ...)
-    if type(pattern) == "string" and #pattern > 4096 then error("pattern too long", 2) end
-    return match(text, pattern, ...)
-  end
+-- Passes on what a function of `patterns` gives, or raises its error where its caller was called.
+local function told(is_well, ...)
+  if not is_well then error((...), 3) end
+  return ...
 end
-local find = string.find
-for _, name in ipairs({ "match", "gmatch", "gsub" }) do string[name] = match_with(string[name]) end
-local find_by_pattern = match_with(find)
-string.find = function(text, pattern, init, plain, ...)
-  if plain then return find(text, pattern, init, plain, ...) end
-  return find_by_pattern(text, pattern, init, plain, ...)
+local patterns = libraries.patterns
+local find, match, gmatch, gsub = patterns.find, patterns.match, patterns.gmatch, patterns.gsub
+string.find = function(...) return told(find(...)) end
+string.match = function(...) return told(match(...)) end
+string.gmatch = function(...)
+  local is_well, step = gmatch(...)
+  if not is_well then error(step, 2) end
+  return function() return told(step()) end
 end
 string.gfind = string.gmatch
+
+-- Calls a function. An error that it raises "where it was called" names no place, as Lua's functions have none.
+local function call_by_none(call, ...) return call(...) end
+-- What is between two matches, the second one, and what a call gives for its captures.
+local function replaced(call, is_well, between, found, ...)
+  if not (is_well and found) then return is_well, between end
+  return true, between, found, (call_by_none(call, ...))
+end
+-- Parts of a text, and how many: when they are many, they become one.
+local function add(parts, count, part)
+  if count < 1000 then
+    parts[count + 1] = part
+    return count + 1
+  end
+  parts.whole[#parts.whole + 1] = concat(parts, "", 1, count)
+  parts[1] = part
+  return 1
+end
+string.gsub = function(...)
+  local is_well, text, number = gsub(...)
+  if not is_well then error(text, 2) end
+  if number then return text, number end
+  local step, call = text, (select(3, ...))
+  if type(call) == "table" then
+    local values = call
+    call = function(key) return values[key] end
+  end
+  local parts, count, number = { whole = {} }, 0, 0
+  while true do
+    local is_well, between, found, value = replaced(call, step())
+    if not is_well then error(between, 2) end
+    count = add(parts, count, between)
+    if not found then
+      return concat(parts.whole) .. concat(parts, "", 1, count), number
+    end
+    if not value then
+      value = found
+    elseif type(value) ~= "string" and type(value) ~= "number" then
+      error("invalid replacement value (a " .. type(value) .. ")", 2)
+    end
+    count = add(parts, count, value)
+    number = number + 1
+  end
+end
 base.getmetatable = function(value)
   if type(value) == "string" then return nil end
   return getmetatable(value)

@@ -1,26 +1,29 @@
-//! Libraries of scripts that Lua does not have.
+//! Libraries of scripts that Lua does not have, or has in a way that does not end.
 //!
 //! | module | library |
 //! |---|---|
 //! | `bits` | `bit`: operations on the bits of 32-bit numbers |
 //! | `json` | `cjson`, by `serde_json` |
 //! | `packed` | `cmsgpack`, by `rmpv` |
+//! | `patterns` | `find`, `match`, `gmatch` and `gsub` of `string` |
 //! | `structs` | `struct`: numbers and strings as bytes, in the layouts of C |
 
 mod bits;
 mod json;
 mod packed;
+mod patterns;
 mod structs;
 
 use mlua::{Lua, Result, Table};
 
-/// Adds the libraries to a table.
+/// Adds the libraries to a table. `must_end` fails when a script is to end.
 ///
 /// # Errors
 /// Those of Lua.
-pub fn add(lua: &Lua, to: &Table) -> Result<()> {
+pub fn add(lua: &Lua, to: &Table, must_end: impl Fn() -> Result<()> + Clone + Send + 'static) -> Result<()> {
     to.set("bit", bits::library(lua)?)?;
     to.set("cjson", json::library(lua)?)?;
     to.set("cmsgpack", packed::library(lua)?)?;
+    to.set("patterns", patterns::library(lua, must_end)?)?;
     to.set("struct", structs::library(lua)?)
 }

@@ -1,0 +1,374 @@
+//! `find`, `match`, `gmatch` and `gsub` of `string`, which can be ended.
+//!
+//! These functions return true and their results, or false and the text of an error, which `prelude.lua` raises where they were
+//! called. What calls back into Lua is in `prelude.lua`, too: there an error stays what it is.
+
+use crate::script::matching::{Capture, Matches, Pattern, Stop};
+use crate::script::text::{Text, TooLong};
+use crate::text::shown::up_to_zero;
+use memchr::memmem;
+use mlua::{Error, IntoLua, IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Longest pattern that is one.
+const MAX_PATTERN_BYTES: usize = 4096;
+/// The bytes that make a pattern of a text.
+const SPECIAL: &[u8] = b"^$*+?.([%-";
+
+/// Why a function failed.
+enum Problem {
+    /// The text of an error for whoever called.
+    Raised(String),
+    /// All of the script is to end, or Lua failed.
+    Failed(Error),
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<&str> for Problem {
+    fn from(text: &str) -> Self {
+        Self::Raised(text.to_owned())
+    }
+}
+
+impl From<Stop<Error>> for Problem {
+    fn from(stop: Stop<Error>) -> Self {
+        match stop {
+            Stop::Wrong(text) => text.into(),
+            Stop::Ended(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl From<TooLong> for Problem {
+    fn from(_: TooLong) -> Self {
+        TooLong::TEXT.into()
+    }
+}
+
+type Outcome<T> = std::result::Result<T, Problem>;
+
+/// The functions. `must_end` fails when a script is to end.
+///
+/// # Errors
+/// Those of Lua.
+pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Send + 'static) -> Result<Table> {
+    let library = lua.create_table()?;
+    let ask = must_end.clone();
+    library.set(
+        "find",
+        lua.create_function(move |lua, values: MultiValue| {
+            told(lua, find(&Given { lua, name: "find", values }, &ask))
+        })?,
+    )?;
+    let ask = must_end.clone();
+    library.set(
+        "match",
+        lua.create_function(move |lua, values: MultiValue| {
+            told(lua, first(&Given { lua, name: "match", values }, &ask))
+        })?,
+    )?;
+    let ask = must_end.clone();
+    library.set(
+        "gmatch",
+        lua.create_function(move |lua, values: MultiValue| {
+            told(lua, all(&Given { lua, name: "gmatch", values }, &ask).map(one_value))
+        })?,
+    )?;
+    library.set(
+        "gsub",
+        lua.create_function(move |lua, values: MultiValue| {
+            told(lua, replace(&Given { lua, name: "gsub", values }, &must_end))
+        })?,
+    )?;
+    Ok(library)
+}
+
+/// What a function returns.
+fn told(lua: &Lua, outcome: Outcome<MultiValue>) -> Result<MultiValue> {
+    match outcome {
+        Ok(mut values) => {
+            values.push_front(Value::Boolean(true));
+            Ok(values)
+        }
+        Err(Problem::Raised(text)) => (false, text).into_lua_multi(lua),
+        Err(Problem::Failed(error)) => Err(error),
+    }
+}
+
+fn one_value(value: Value) -> MultiValue {
+    MultiValue::from_iter([value])
+}
+
+/// What a function of this name was given.
+struct Given<'l> {
+    lua: &'l Lua,
+    name: &'static str,
+    values: MultiValue,
+}
+
+impl Given<'_> {
+    fn at(&self, place: usize) -> Value {
+        self.values.get(place).cloned().unwrap_or(Value::Nil)
+    }
+
+    fn text(&self, place: usize) -> Outcome<LuaString> {
+        let text = self.lua.coerce_string(self.at(place))?;
+        text.ok_or_else(|| self.wrong_type(place, "string"))
+    }
+
+    /// The integer at a place, if something is there.
+    fn integer(&self, place: usize) -> Outcome<Option<i64>> {
+        match self.at(place) {
+            Value::Nil => Ok(None),
+            value => {
+                let number = self.lua.coerce_number(value)?.ok_or_else(|| self.wrong_type(place, "number"))?;
+                // As the processor turns it into an integer.
+                let is_one = (-TWO_TO_63..TWO_TO_63).contains(&number);
+                Ok(Some(if is_one { number as i64 } else { i64::MIN }))
+            }
+        }
+    }
+
+    fn wrong_type(&self, place: usize, expected: &str) -> Problem {
+        let actual = match self.values.get(place) {
+            None => "no value",
+            Some(Value::LightUserData(_) | Value::Error(_)) => "userdata",
+            Some(value) => value.type_name(),
+        };
+        self.wrong(place, &format!("{expected} expected, got {actual}"))
+    }
+
+    /// As Lua says it, which does not count the text of which this is a method.
+    fn wrong(&self, place: usize, why: &str) -> Problem {
+        let is_method = self.lua.inspect_stack(1, |caller| caller.names().name_what == Some("method"));
+        let (name, is_method) = (self.name, is_method == Some(true));
+        Problem::Raised(match (place, is_method) {
+            (0, true) => format!("calling '{name}' on bad self ({why})"),
+            (_, true) => format!("bad argument #{place} to '{name}' ({why})"),
+            (_, false) => format!("bad argument #{} to '{name}' ({why})", place + 1),
+        })
+    }
+
+    /// Where to begin, counted from zero, in a text of this length.
+    fn start(&self, place: usize, length: usize) -> Outcome<usize> {
+        let start = self.integer(place)?.unwrap_or(1);
+        let start = if start < 0 { start.saturating_add(length as i64 + 1) } else { start };
+        Ok(usize::try_from(start - 1).unwrap_or(0).min(length))
+    }
+}
+
+/// The first number beyond 64 bits.
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+
+/// A pattern, and whether it is for the beginning only.
+fn pattern(bytes: &[u8]) -> Outcome<(Pattern, bool)> {
+    match bytes {
+        [b'^', rest @ ..] => Ok((unanchored(rest)?, true)),
+        _ => Ok((unanchored(bytes)?, false)),
+    }
+}
+
+fn unanchored(bytes: &[u8]) -> Outcome<Pattern> {
+    if bytes.len() > MAX_PATTERN_BYTES {
+        return Err("pattern too long".into());
+    }
+    Ok(Pattern::new(bytes))
+}
+
+fn find(given: &Given<'_>, ask: &impl Fn() -> Result<()>) -> Outcome<MultiValue> {
+    let (text, looked_for) = (given.text(0)?, given.text(1)?);
+    let (text, looked_for) = (text.as_bytes(), looked_for.as_bytes());
+    let from = given.start(2, text.len())?;
+    let has_special = up_to_zero(&looked_for).iter().any(|byte| SPECIAL.contains(byte));
+    let is_plain = !matches!(given.at(3), Value::Nil | Value::Boolean(false));
+    if is_plain || !has_special {
+        let found = memmem::find(text.get(from..).unwrap_or_default(), &looked_for).map(|place| from + place);
+        return Ok(match found {
+            Some(place) => (place + 1, place + looked_for.len()).into_lua_multi(given.lua)?,
+            None => one_value(Value::Nil),
+        });
+    }
+    let (pattern, is_anchored) = pattern(&looked_for)?;
+    let mut matches = Matches::new(&pattern, &text, ask);
+    let found = if is_anchored { matches.at(from)? } else { matches.next_from(from)? };
+    let Some(found) = found else { return Ok(one_value(Value::Nil)) };
+    let mut values = (found.start + 1, found.end).into_lua_multi(given.lua)?;
+    if matches.captures() > 0 {
+        values.extend(captures(given.lua, &text, &matches, &found)?);
+    }
+    Ok(values)
+}
+
+fn first(given: &Given<'_>, ask: &impl Fn() -> Result<()>) -> Outcome<MultiValue> {
+    let (text, looked_for) = (given.text(0)?, given.text(1)?);
+    let (text, looked_for) = (text.as_bytes(), looked_for.as_bytes());
+    let from = given.start(2, text.len())?;
+    let (pattern, is_anchored) = pattern(&looked_for)?;
+    let mut matches = Matches::new(&pattern, &text, ask);
+    let found = if is_anchored { matches.at(from)? } else { matches.next_from(from)? };
+    match found {
+        Some(found) => captures(given.lua, &text, &matches, &found),
+        None => Ok(one_value(Value::Nil)),
+    }
+}
+
+/// A function that returns the captures of one match after another, and then nothing.
+fn all(given: &Given<'_>, ask: &(impl Fn() -> Result<()> + Clone + Send + 'static)) -> Outcome<Value> {
+    let (text, looked_for) = (given.text(0)?, given.text(1)?);
+    let (next, ask) = (AtomicUsize::new(0), ask.clone());
+    let step = given.lua.create_function(move |lua, ()| {
+        let step = || {
+            let (text, pattern) = (text.as_bytes(), unanchored(&looked_for.as_bytes())?);
+            let mut matches = Matches::new(&pattern, &text, &ask);
+            let Some(found) = matches.next_from(next.load(Ordering::Relaxed))? else { return Ok(MultiValue::new()) };
+            let after = if found.is_empty() { found.end + 1 } else { found.end };
+            next.store(after, Ordering::Relaxed);
+            captures(lua, &text, &matches, &found)
+        };
+        told(lua, step())
+    })?;
+    Ok(Value::Function(step))
+}
+
+/// The text with what replaces matches, and how many were replaced. When that is not text, a function instead that returns what
+/// is between the matches, the next match and what is passed on of it; behind the last one, the rest.
+fn replace(given: &Given<'_>, ask: &(impl Fn() -> Result<()> + Clone + Send + 'static)) -> Outcome<MultiValue> {
+    let (text, looked_for) = (given.text(0)?, given.text(1)?);
+    // Lua has 32 bits for it.
+    let most = given.integer(3)?.map_or(usize::MAX, |most| usize::try_from(most as i32).unwrap_or(0));
+    match given.at(2) {
+        value @ (Value::String(_) | Value::Integer(_) | Value::Number(_)) => {
+            let replacement = given.lua.coerce_string(value)?;
+            let replacement = replacement.as_ref().map(LuaString::as_bytes);
+            let replacement = replacement.as_deref().unwrap_or_default();
+            let (replaced, count) = replace_by_text(&text.as_bytes(), &looked_for.as_bytes(), replacement, most, ask)?;
+            Ok((given.lua.create_string(replaced.bytes())?, count).into_lua_multi(given.lua)?)
+        }
+        Value::Function(_) => Ok(one_value(replace_by_calls(given.lua, text, looked_for, most, true, ask)?)),
+        Value::Table(_) => Ok(one_value(replace_by_calls(given.lua, text, looked_for, most, false, ask)?)),
+        _ => Err(given.wrong(2, "string/function/table expected")),
+    }
+}
+
+/// How far the matches of a text were replaced.
+struct Replaced {
+    /// Where what is not yet dealt with begins.
+    kept_from: usize,
+    /// Where the next match may begin; `None` when there is to be none.
+    next: Option<usize>,
+    count: usize,
+}
+
+impl Replaced {
+    const BEGIN: Self = Self { kept_from: 0, next: Some(0), count: 0 };
+
+    /// The next match, and what is in front of it that stays.
+    fn step<A: FnMut() -> Result<()>>(
+        &mut self,
+        matches: &mut Matches<'_, A>,
+        is_anchored: bool,
+        most: usize,
+    ) -> Outcome<Option<(Range<usize>, Range<usize>)>> {
+        let Some(from) = self.next.filter(|_| self.count < most) else { return Ok(None) };
+        let found = if is_anchored { matches.at(from)? } else { matches.next_from(from)? };
+        let Some(found) = found else { return Ok(None) };
+        let kept = self.kept_from..found.start;
+        self.count += 1;
+        self.kept_from = found.end;
+        // Behind an empty match a byte stays.
+        let next = if found.is_empty() { found.end + 1 } else { found.end };
+        self.next = (!is_anchored).then_some(next);
+        Ok(Some((kept, found)))
+    }
+}
+
+fn replace_by_text(
+    text: &[u8],
+    looked_for: &[u8],
+    replacement: &[u8],
+    most: usize,
+    ask: &impl Fn() -> Result<()>,
+) -> Outcome<(Text, usize)> {
+    let (pattern, is_anchored) = pattern(looked_for)?;
+    let mut matches = Matches::new(&pattern, text, ask);
+    let (mut replaced, mut out) = (Replaced::BEGIN, Text::default());
+    let bytes = |range: Range<usize>| text.get(range).unwrap_or_default();
+    while let Some((kept, found)) = replaced.step(&mut matches, is_anchored, most)? {
+        out.add(bytes(kept))?;
+        let mut rest = replacement;
+        while let Some(place) = memchr::memchr(b'%', rest) {
+            let (before, escape) = rest.split_at(place);
+            out.add(before)?;
+            // Behind the last byte, Lua sees a zero.
+            let letter = escape.get(1).copied().unwrap_or(0);
+            rest = escape.get(2..).unwrap_or_default();
+            match letter {
+                b'0' => out.add(bytes(found.clone()))?,
+                b'1'..=b'9' => match matches.capture(usize::from(letter - b'1'), &found)? {
+                    Capture::Bytes(range) => out.add(bytes(range))?,
+                    Capture::Place(place) => out.add((place + 1).to_string().as_bytes())?,
+                },
+                _ => out.add(&[letter])?,
+            }
+        }
+        out.add(rest)?;
+    }
+    out.add(bytes(replaced.kept_from..text.len()))?;
+    Ok((out, replaced.count))
+}
+
+/// See [`replace`]. All captures are passed on, or the first one only.
+fn replace_by_calls(
+    lua: &Lua,
+    text: LuaString,
+    looked_for: LuaString,
+    most: usize,
+    passes_all: bool,
+    ask: &(impl Fn() -> Result<()> + Clone + Send + 'static),
+) -> Outcome<Value> {
+    let (ask, mut replaced) = (ask.clone(), Replaced::BEGIN);
+    let step = lua.create_function_mut(move |lua, ()| {
+        let mut step = || {
+            let (text, looked_for) = (text.as_bytes(), looked_for.as_bytes());
+            let (pattern, is_anchored) = pattern(&looked_for)?;
+            let mut matches = Matches::new(&pattern, &text, &ask);
+            let bytes = |range: Range<usize>| lua.create_string(text.get(range).unwrap_or_default());
+            let Some((kept, found)) = replaced.step(&mut matches, is_anchored, most)? else {
+                return Ok(one_value(bytes(replaced.kept_from..text.len())?.into_lua(lua)?));
+            };
+            let mut values = (bytes(kept)?, bytes(found.clone())?).into_lua_multi(lua)?;
+            if passes_all {
+                values.extend(captures(lua, &text, &matches, &found)?);
+            } else {
+                values.push_back(captured(lua, &text, matches.capture(0, &found)?)?);
+            }
+            Ok(values)
+        };
+        told(lua, step())
+    })?;
+    Ok(Value::Function(step))
+}
+
+/// The captures of a match; the whole match when its pattern has none.
+fn captures<A: FnMut() -> Result<()>>(
+    lua: &Lua,
+    text: &[u8],
+    matches: &Matches<'_, A>,
+    found: &Range<usize>,
+) -> Outcome<MultiValue> {
+    let places = 0..matches.captures().max(1);
+    places.map(|place| Ok(captured(lua, text, matches.capture(place, found)?)?)).collect()
+}
+
+fn captured(lua: &Lua, text: &[u8], capture: Capture) -> Result<Value> {
+    match capture {
+        Capture::Bytes(range) => lua.create_string(text.get(range).unwrap_or_default()).map(Value::String),
+        Capture::Place(place) => (place + 1).into_lua(lua),
+    }
+}
