@@ -135,7 +135,7 @@ impl LocalConnection<'_> {
         let here = dialogue.session.client.id;
         for message in self.server.mailbox.take() {
             match message {
-                Message::Send { client, bytes } if client == here => dialogue.out.raw(&bytes),
+                Message::Send { client, letter } if client == here => dialogue.out.raw(letter.bytes()),
                 Message::Unblock { client, bytes } if client == here => dialogue.unblock(&bytes),
                 Message::Release(client) if client == here => dialogue.release(),
                 Message::Kill(client) if client == here => dialogue.session.is_closing = true,
@@ -158,6 +158,7 @@ const fn address() -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::channels::Topic;
     use forebay::Options;
     use forebay_env::ManualClock;
     use std::time::Duration;
@@ -230,6 +231,37 @@ mod tests {
         let sent = String::from_utf8(sent).unwrap();
         let refusal = "-ERR too much is written at once: at most 256 MiB\r\n:0\r\n";
         assert_eq!(sent, format!("+OK\r\n{}{refusal}", "+QUEUED\r\n".repeat(8)));
+    }
+
+    #[test]
+    fn what_waits_for_a_subscriber_is_bounded_and_held_once() {
+        let server = server(&Arc::default());
+        let subscribers = [server.connect(), server.connect()].map(|mut connection| {
+            connection.send(b"SUBSCRIBE news\r\n");
+            connection
+        });
+        server.shared.channels.publish(Topic::Channel, b"news", b"first");
+        let letters = server.mailbox.take();
+        let place = |message: &Message| match message {
+            Message::Send { letter, .. } => letter.bytes().as_ptr(),
+            _ => panic!("no message"),
+        };
+        let places: Vec<_> = letters.iter().map(place).collect();
+        assert!(places.len() == 2 && places[0] == places[1]);
+        drop(letters);
+        let message = vec![b'x'; 1 << 20];
+        for _ in 0..100 {
+            server.shared.channels.publish(Topic::Channel, b"news", &message);
+        }
+        let (letters, others): (Vec<_>, Vec<_>) =
+            server.mailbox.take().into_iter().partition(|message| matches!(message, Message::Send { .. }));
+        assert_eq!(letters.len(), 2 * 31);
+        assert!(matches!(others[..], [Message::Kill(_), Message::Kill(_)]));
+        // What was taken out does not count any more.
+        drop(letters);
+        server.shared.channels.publish(Topic::Channel, b"news", &message);
+        assert_eq!(server.mailbox.take().len(), 2);
+        drop(subscribers);
     }
 
     #[test]

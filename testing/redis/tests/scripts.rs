@@ -163,6 +163,46 @@ fn what_a_script_holds_is_bounded() {
 }
 
 #[test]
+fn what_is_made_for_a_script_is_bounded() {
+    let server = serve(1);
+    let mut client = connect(&server);
+    let many = "local s, t = ('x'):rep(1000000), {} for i = 1, 300 do t[i] = s end ";
+    for (made, refusal) in [
+        ("return t", "-ERR the reply of the script is too long: at most 256 MiB"),
+        ("return {map = {a = t}}", "-ERR the reply of the script is too long: at most 256 MiB"),
+        ("return cjson.encode(t)", "-ERR not enough memory"),
+        ("return cmsgpack.pack(t)", "-ERR not enough memory"),
+        ("return redis.call('del', unpack(t))", "-ERR the arguments of a call are too long: at most 256 MiB"),
+        ("local r = s:gsub('x', ('y'):rep(300)) return r", "-ERR user_script:1: not enough memory"),
+    ] {
+        let reply = said(&mut client, &["EVAL", &format!("{many}{made}"), "0"]);
+        assert!(reply.starts_with(refusal), "{made}: {reply}");
+        assert_eq!(said(&mut client, &["EVAL", "return 1", "0"]), ":1");
+    }
+}
+
+#[test]
+fn what_is_made_of_very_many_values_is_ended() {
+    let server = serve(2);
+    let (mut caller, mut other) = (connect(&server), connect(&server));
+    assert_eq!(said(&mut other, &["CONFIG", "SET", "busy-reply-threshold", "20"]), "+OK");
+    let tables = "local t = {} for i = 1, 60 do t = {t, t} end ";
+    for made in [
+        &format!("{tables}return t"),
+        &format!("{tables}return cjson.encode(t)"),
+        &format!("{tables}return cmsgpack.pack(t)"),
+        "local text = '[' .. ('0,'):rep(1e7) .. '0]' while true do cjson.decode(text) end",
+        "local text = '\\221\\0\\127\\0\\0' .. ('\\0'):rep(1e7) while true do cmsgpack.unpack(text) end",
+    ] {
+        ask(&mut caller, &["EVAL", made, "0"]);
+        until(&mut other, &["GET", "k"], "-BUSY");
+        assert_eq!(said(&mut other, &["SCRIPT", "KILL"]), "+OK", "{made}");
+        let ended = caller.receive().unwrap().to_string();
+        assert!(ended.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{made}: {ended}");
+    }
+}
+
+#[test]
 fn what_a_script_writes_is_bounded() {
     let server = serve(1);
     let mut client = connect(&server);

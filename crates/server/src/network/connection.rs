@@ -7,6 +7,7 @@
 use crate::dialogue::Dialogue;
 use crate::execute::{Executor, MAX_REPLY_BYTES};
 use crate::network::stream::Stream;
+use crate::state::clients::MAX_UNASKED_BYTES;
 use crate::state::counters::Counters;
 use crate::state::session::Session;
 use forebay_env::Nanos;
@@ -14,8 +15,6 @@ use std::io::{ErrorKind, Write};
 
 /// Reads in a turn, at most: others are waiting.
 const READS_A_TURN: usize = 8;
-/// A client that was sent more than this without asking, and does not take it, is given up.
-const MAX_UNASKED_BYTES: usize = 32 << 20;
 
 /// What comes after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +105,11 @@ impl Connection {
     /// Adds what the client is sent without having asked. False when it does not take what it is sent.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8]) -> bool {
-        self.dialogue.out.raw(bytes);
-        self.dialogue.out.len() - self.sent <= MAX_UNASKED_BYTES
+        let has_room = self.dialogue.out.len() - self.sent + bytes.len() <= MAX_UNASKED_BYTES;
+        if has_room {
+            self.dialogue.out.raw(bytes);
+        }
+        has_room
     }
 
     /// Does what there is to do.

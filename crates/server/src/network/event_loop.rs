@@ -135,8 +135,9 @@ impl EventLoop {
             for message in self.mailbox.take() {
                 match message {
                     Message::Serve(socket, tls) => self.admit(socket, tls, &mut ready),
-                    Message::Send { client, bytes } => {
-                        if self.connections.get_mut(&client).is_some_and(|connection| !connection.push(&bytes)) {
+                    Message::Send { client, letter } => {
+                        let connection = self.connections.get_mut(&client);
+                        if connection.is_some_and(|connection| !connection.push(letter.bytes())) {
                             tracing::info!(client, "a client does not take what it has subscribed to");
                             self.end(client);
                         } else {

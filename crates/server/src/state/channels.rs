@@ -69,18 +69,11 @@ impl Channels {
     /// Sends a message to all subscribers of a channel, and to those of patterns that match it. Returns how many.
     pub fn publish(&self, topic: Topic, channel: &[u8], message: &[u8]) -> usize {
         let exact = lock(self.of(topic)).get(channel).map(|found| found.values().cloned().collect::<Vec<_>>());
-        let mut sent = 0;
-        for client in exact.unwrap_or_default() {
-            send(&client, topic.message(), &[channel, message]);
-            sent += 1;
-        }
+        let mut sent = send(exact.iter().flatten(), topic.message(), &[channel, message]);
         if topic == Topic::Channel {
             let patterns = lock(&self.patterns);
             for (name, subscribers) in patterns.iter().filter(|(name, _)| pattern::matches(name, channel)) {
-                for client in subscribers.values() {
-                    send(client, Topic::Pattern.message(), &[name, channel, message]);
-                    sent += 1;
-                }
+                sent += send(subscribers.values(), Topic::Pattern.message(), &[name, channel, message]);
             }
         }
         sent
@@ -108,11 +101,21 @@ impl Channels {
     }
 }
 
-fn send(client: &Client, kind: &str, parts: &[&[u8]]) {
-    let protocol = if client.described().protocol == 3 { Protocol::Three } else { Protocol::Two };
-    let mut reply = Reply::new(protocol);
-    reply.push(1 + parts.len());
-    reply.bulk(kind);
-    parts.iter().for_each(|part| reply.bulk(part));
-    client.send(reply.take());
+/// Sends the same to all of these, who share its bytes. Returns how many they are.
+fn send<'c>(clients: impl Iterator<Item = &'c Arc<Client>>, kind: &str, parts: &[&[u8]]) -> usize {
+    let [mut two, mut three] = [Protocol::Two, Protocol::Three].map(|protocol| (protocol, None));
+    let mut count = 0;
+    for client in clients {
+        let (protocol, message) = if client.described().protocol == 3 { &mut three } else { &mut two };
+        let message: &mut Bytes = message.get_or_insert_with(|| {
+            let mut reply = Reply::new(*protocol);
+            reply.push(1 + parts.len());
+            reply.bulk(kind);
+            parts.iter().for_each(|part| reply.bulk(part));
+            reply.take().into()
+        });
+        client.send(message.clone());
+        count += 1;
+    }
+    count
 }

@@ -1,7 +1,7 @@
 //! Who is connected.
 
 use crate::acl::users::DEFAULT;
-use crate::state::mailbox::{Mailbox, Message};
+use crate::state::mailbox::{Letter, Mailbox, Message};
 use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
 use mio::net::TcpStream;
@@ -9,8 +9,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+
+/// A client that was sent more than this without asking, and does not take it, is given up.
+pub const MAX_UNASKED_BYTES: usize = 32 << 20;
 
 /// What is known about a connected client.
 #[derive(Debug)]
@@ -26,6 +29,9 @@ pub struct Client {
     mailbox: Arc<Mailbox>,
     /// The socket, which its connection holds.
     socket: OnceLock<Weak<TcpStream>>,
+    /// Bytes that wait for it in the mailbox.
+    waiting: Arc<AtomicUsize>,
+    is_given_up: AtomicBool,
     described: Mutex<Described>,
 }
 
@@ -85,9 +91,16 @@ impl Client {
         lock(&self.described).clone()
     }
 
-    /// Sends bytes to the client, after what it was sent before.
-    pub fn send(&self, bytes: Vec<u8>) {
-        self.mailbox.send(Message::Send { client: self.id, bytes });
+    /// Sends bytes to the client, after what it was sent before. When too much of that waits, the connection ends.
+    pub fn send(&self, bytes: Bytes) {
+        match Letter::new(bytes, &self.waiting, MAX_UNASKED_BYTES) {
+            Some(letter) => self.mailbox.send(Message::Send { client: self.id, letter }),
+            None if !self.is_given_up.swap(true, Ordering::Relaxed) => {
+                tracing::info!(client = self.id, "a client is sent more than it takes");
+                self.kill();
+            }
+            None => {}
+        }
     }
 
     /// Lets the client go on, with the reply to the command in which it waited.
@@ -172,8 +185,17 @@ impl Clients {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let user = Bytes::from_static(DEFAULT);
         let described = Described { user, command: "NULL", at_ms: now_ms, protocol: 2, ..Described::default() };
-        let (socket, described) = (OnceLock::new(), Mutex::new(described));
-        let client = Arc::new(Client { id, address, local, since_ms: now_ms, mailbox, socket, described });
+        let client = Arc::new(Client {
+            id,
+            address,
+            local,
+            since_ms: now_ms,
+            mailbox,
+            socket: OnceLock::new(),
+            waiting: Arc::default(),
+            is_given_up: AtomicBool::new(false),
+            described: Mutex::new(described),
+        });
         lock(&self.connected).insert(id, Arc::clone(&client));
         client
     }

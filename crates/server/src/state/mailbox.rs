@@ -3,11 +3,45 @@
 //! Each thread that serves connections has a mailbox. Whoever has something for one of its connections leaves a message and
 //! wakes the thread.
 
+use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
 use mio::Waker;
 use mio::net::TcpStream;
 use rustls::ServerConfig;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a letter costs beside its bytes.
+const LETTER_BYTES: usize = 64;
+
+/// What a client is sent without having asked. It counts for the client as long as it is there.
+#[derive(Debug)]
+pub struct Letter {
+    bytes: Bytes,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Letter {
+    /// A letter to a client for whom so many bytes wait; `None` when there would be more than `most`.
+    #[must_use]
+    pub fn new(bytes: Bytes, waiting: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let size = bytes.len() + LETTER_BYTES;
+        let letter = Self { bytes, waiting: Arc::clone(waiting) };
+        (waiting.fetch_add(size, Ordering::Relaxed) + size <= most).then_some(letter)
+    }
+
+    /// Replies.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Letter {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.bytes.len() + LETTER_BYTES, Ordering::Relaxed);
+    }
+}
 
 /// What a thread is told.
 #[derive(Debug)]
@@ -18,8 +52,8 @@ pub enum Message {
     Send {
         /// The client's number.
         client: u64,
-        /// Replies.
-        bytes: Vec<u8>,
+        /// What it is sent.
+        letter: Letter,
     },
     /// A client that waits goes on.
     Unblock {

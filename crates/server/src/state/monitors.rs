@@ -2,6 +2,7 @@
 
 use crate::state::clients::Client;
 use crate::text::shown::quoted;
+use bytes::Bytes;
 use forebay_env::sync::{Mutex, lock};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -46,8 +47,9 @@ impl Monitors {
             line.push_str(&quoted(argument));
         }
         line.push_str("\r\n");
+        let line = Bytes::from(line);
         for monitor in lock(&self.clients).values() {
-            monitor.send(line.clone().into_bytes());
+            monitor.send(line.clone());
         }
     }
 }

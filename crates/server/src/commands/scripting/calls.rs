@@ -7,10 +7,12 @@ use crate::commands::scripting::replies;
 use crate::keyspace::failure::Failure;
 use crate::protocol::reply::{Protocol, Reply};
 use crate::script::machine::{Raised, name_of};
+use crate::script::text::MAX_MEMORY_BYTES;
 use crate::state::session::Session;
 use crate::text::number::double_text;
 use crate::text::shown::up_to_zero;
-use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value, Variadic};
+use mlua::{BorrowedBytes, Error, Lua, LuaString, MultiValue, Result, Table, Value, Variadic};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Levels of `redis.log`, by their numbers.
@@ -139,18 +141,39 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
     }
 }
 
-/// The words of a call.
-fn words(values: &MultiValue) -> std::result::Result<Vec<Vec<u8>>, &'static str> {
+/// A word of a call. Texts stay in Lua.
+enum Word {
+    Text(BorrowedBytes),
+    Number(String),
+}
+
+impl Deref for Word {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text,
+            Self::Number(text) => text.as_bytes(),
+        }
+    }
+}
+
+/// The words of a call. One text may be many of them, so they may be longer than what Lua holds.
+fn words(values: &MultiValue) -> std::result::Result<Vec<Word>, &'static str> {
     if values.is_empty() {
         return Err("ERR Please specify at least one argument for this redis lib call");
     }
     let word = |value: &Value| match value {
-        Value::String(text) => Ok(text.as_bytes().to_vec()),
-        Value::Integer(number) => Ok(number.to_string().into_bytes()),
-        Value::Number(number) => Ok(double_text(*number).into_bytes()),
+        Value::String(text) => Ok(Word::Text(text.as_bytes())),
+        Value::Integer(number) => Ok(Word::Number(number.to_string())),
+        Value::Number(number) => Ok(Word::Number(double_text(*number))),
         _ => Err("ERR Lua redis lib command arguments must be strings or integers"),
     };
-    values.iter().map(word).collect()
+    let words: Vec<Word> = values.iter().map(word).collect::<std::result::Result<_, _>>()?;
+    if words.iter().map(|word| word.len()).sum::<usize>() > MAX_MEMORY_BYTES {
+        return Err("ERR the arguments of a call are too long: at most 256 MiB");
+    }
+    Ok(words)
 }
 
 /// What of `redis` needs no connection.

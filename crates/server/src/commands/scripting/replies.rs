@@ -10,6 +10,7 @@
 
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::{Protocol, Reply};
+use crate::script::text::MAX_MEMORY_BYTES;
 use crate::text::number;
 use crate::text::shown::up_to_zero;
 use mlua::{Error, Lua, Result, Table, Value};
@@ -18,6 +19,8 @@ use mlua::{Error, Lua, Result, Table, Value};
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 /// How deep replies may be within each other.
 const MAX_DEPTH: usize = 100;
+/// Tables after which a reply asks whether it goes on.
+const TABLES: usize = 1000;
 
 /// A reply, which the server has written, as a value of Lua.
 ///
@@ -112,82 +115,117 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Writes a value of Lua as a reply. A script that chose RESP3 has booleans, which other scripts do not.
+/// Writes a value of Lua as a reply. A script that chose RESP3 has booleans, which other scripts do not. `goes_on` is asked now
+/// and then whether to.
 ///
 /// # Errors
-/// When tables are within each other without an end.
-pub(super) fn write(value: &Value, chosen: Protocol, out: &mut Reply) -> Outcome {
-    within(value, chosen, out, 0)
+/// When the reply would be longer than a script may have memory, or tables are within each other without an end; those of
+/// `goes_on`.
+pub(super) fn write(value: &Value, chosen: Protocol, out: &mut Reply, goes_on: &dyn Fn() -> Outcome) -> Outcome {
+    let from = out.len();
+    Writer { chosen, out, from, tables: 0, goes_on }.value(value, 0)
 }
 
-fn within(value: &Value, chosen: Protocol, out: &mut Reply, depth: usize) -> Outcome {
-    match value {
-        Value::String(text) => out.bulk(&*text.as_bytes()),
-        Value::Integer(number) => out.integer(*number),
-        // As the processor turns them into integers, without a fraction.
-        Value::Number(number) if (-TWO_TO_63..TWO_TO_63).contains(number) => out.integer(*number as i64),
-        Value::Number(_) => out.integer(i64::MIN),
-        Value::Boolean(is_so) if chosen == Protocol::Three => out.boolean(*is_so),
-        Value::Boolean(true) => out.integer(1),
-        Value::Table(_) if depth >= MAX_DEPTH => return Err(Failure::text("ERR reached lua stack limit")),
-        Value::Table(table) => return table_within(table, chosen, out, depth),
-        _ => out.null(),
+struct Writer<'w> {
+    chosen: Protocol,
+    out: &'w mut Reply,
+    /// Where the reply begins.
+    from: usize,
+    /// Tables that were written.
+    tables: usize,
+    goes_on: &'w dyn Fn() -> Outcome,
+}
+
+impl Writer<'_> {
+    /// Fails when so many bytes more are too many.
+    fn make_room(&self, bytes: usize) -> Outcome {
+        if bytes > MAX_MEMORY_BYTES.saturating_sub(self.out.len() - self.from) {
+            return Err(Failure::text("ERR the reply of the script is too long: at most 256 MiB"));
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn value(&mut self, value: &Value, depth: usize) -> Outcome {
+        match value {
+            Value::String(text) => {
+                self.make_room(text.as_bytes().len())?;
+                self.out.bulk(&*text.as_bytes());
+            }
+            Value::Integer(number) => self.out.integer(*number),
+            // As the processor turns them into integers, without a fraction.
+            Value::Number(number) if (-TWO_TO_63..TWO_TO_63).contains(number) => self.out.integer(*number as i64),
+            Value::Number(_) => self.out.integer(i64::MIN),
+            Value::Boolean(is_so) if self.chosen == Protocol::Three => self.out.boolean(*is_so),
+            Value::Boolean(true) => self.out.integer(1),
+            Value::Table(_) if depth >= MAX_DEPTH => return Err(Failure::text("ERR reached lua stack limit")),
+            Value::Table(table) => return self.table(table, depth + 1),
+            _ => self.out.null(),
+        }
+        self.make_room(0)
+    }
+
+    fn table(&mut self, table: &Table, depth: usize) -> Outcome {
+        self.make_room(1)?;
+        self.tables += 1;
+        if self.tables.is_multiple_of(TABLES) {
+            (self.goes_on)()?;
+        }
+        for (name, is_error) in [("err", true), ("ok", false)] {
+            let Value::String(text) = field(table, name) else { continue };
+            self.make_room(text.as_bytes().len())?;
+            let text = String::from_utf8_lossy(up_to_zero(&text.as_bytes())).into_owned();
+            if is_error {
+                self.out.error(&text);
+            } else {
+                self.out.simple(&text.replace(['\r', '\n'], " "));
+            }
+            return Ok(());
+        }
+        match field(table, "double") {
+            Value::Number(number) => {
+                self.out.double(number);
+                return Ok(());
+            }
+            Value::Integer(number) => {
+                self.out.double(number as f64);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let broken = |error: Error| Failure::new(format!("ERR Lua: {error}"));
+        if let Value::Table(map) = field(table, "map") {
+            self.out.map(map.pairs::<Value, Value>().count());
+            for pair in map.pairs() {
+                let (key, value) = pair.map_err(broken)?;
+                self.value(&key, depth)?;
+                self.value(&value, depth)?;
+            }
+            return Ok(());
+        }
+        if let Value::Table(set) = field(table, "set") {
+            self.out.set(set.pairs::<Value, Value>().count());
+            for pair in set.pairs::<Value, Value>() {
+                self.value(&pair.map_err(broken)?.0, depth)?;
+            }
+            return Ok(());
+        }
+        if let Value::Table(text) = field(table, "verbatim_string")
+            && let Value::String(text) = field(&text, "string")
+        {
+            self.make_room(text.as_bytes().len())?;
+            self.out.verbatim(&text.to_string_lossy());
+            return Ok(());
+        }
+        let at = |place: usize| table.raw_get::<Value>(place).map_err(broken);
+        let mut count = 0;
+        while !at(count + 1)?.is_nil() {
+            count += 1;
+        }
+        self.out.array(count);
+        (1..=count).try_for_each(|place| self.value(&at(place)?, depth))
+    }
 }
 
 fn field(table: &Table, name: &str) -> Value {
     table.raw_get(name).unwrap_or(Value::Nil)
-}
-
-fn table_within(table: &Table, chosen: Protocol, out: &mut Reply, depth: usize) -> Outcome {
-    if let Value::String(text) = field(table, "err") {
-        out.error(&String::from_utf8_lossy(up_to_zero(&text.as_bytes())));
-        return Ok(());
-    }
-    if let Value::String(text) = field(table, "ok") {
-        out.simple(&String::from_utf8_lossy(up_to_zero(&text.as_bytes())).replace(['\r', '\n'], " "));
-        return Ok(());
-    }
-    match field(table, "double") {
-        Value::Number(number) => {
-            out.double(number);
-            return Ok(());
-        }
-        Value::Integer(number) => {
-            out.double(number as f64);
-            return Ok(());
-        }
-        _ => {}
-    }
-    let broken = |error: mlua::Error| Failure::new(format!("ERR Lua: {error}"));
-    if let Value::Table(map) = field(table, "map") {
-        let pairs: Vec<(Value, Value)> = map.pairs().collect::<Result<_>>().map_err(broken)?;
-        out.map(pairs.len());
-        for (key, value) in &pairs {
-            within(key, chosen, out, depth + 1)?;
-            within(value, chosen, out, depth + 1)?;
-        }
-        return Ok(());
-    }
-    if let Value::Table(set) = field(table, "set") {
-        let pairs: Vec<(Value, Value)> = set.pairs().collect::<Result<_>>().map_err(broken)?;
-        out.set(pairs.len());
-        return pairs.iter().try_for_each(|(member, _)| within(member, chosen, out, depth + 1));
-    }
-    if let Value::Table(text) = field(table, "verbatim_string")
-        && let Value::String(text) = field(&text, "string")
-    {
-        out.verbatim(&text.to_string_lossy());
-        return Ok(());
-    }
-    let mut values = Vec::new();
-    loop {
-        match table.raw_get::<Value>(values.len() as i64 + 1).map_err(broken)? {
-            Value::Nil => break,
-            value => values.push(value),
-        }
-    }
-    out.array(values.len());
-    values.iter().try_for_each(|value| within(value, chosen, out, depth + 1))
 }

@@ -120,11 +120,13 @@ pub(super) fn carry_out(
     if let Some(failure) = fatal {
         return Err(failure);
     }
-    if let Some(why) = shared.scripts.progress.ending() {
-        return Err(Failure::of_run(format!("ERR {why} script: {name}, on {chunk}")));
-    }
+    let goes_on = || match shared.scripts.progress.ending() {
+        Some(why) => Err(Failure::of_run(format!("ERR {why} script: {name}, on {chunk}"))),
+        None => Ok(()),
+    };
+    goes_on()?;
     match end.map_err(|error| of_machine(&error))? {
-        End::Returned(value) => replies::write(&value, protocol, cx.out),
+        End::Returned(value) => replies::write(&value, protocol, cx.out, &goes_on),
         End::Raised { text, place } => {
             let place = place.map(|(source, line)| format!(", on {source}:{line}.")).unwrap_or_default();
             let text = String::from_utf8_lossy(&text);

@@ -1,10 +1,12 @@
 //! `cjson`: `encode`, `decode` and `null`.
 //!
 //! A table is an array if its keys are 1 and up, and not too few for the largest; an empty one is an object. Text that is
-//! decoded must be UTF-8.
+//! decoded must be UTF-8, and goes to Lua piece by piece.
 
+use crate::script::text::{Patience, TableText};
 use crate::text::number::general_text;
 use mlua::{Error, Lua, Result, Table, Value};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 /// How deep tables may be within each other.
 const MAX_DEPTH: usize = 100;
@@ -13,27 +15,31 @@ const DIGITS: usize = 14;
 /// An array may have this many times fewer elements than places, if it has more places than the next number says.
 const SPARSE: (u64, u64) = (2, 10);
 
-/// The library.
+/// The library. `must_end` fails when a script is to end.
 ///
 /// # Errors
 /// Those of Lua.
-pub(super) fn library(lua: &Lua) -> Result<Table> {
+pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Send + 'static) -> Result<Table> {
     let library = lua.create_table()?;
     library.set("null", Value::NULL)?;
+    let decoded_must_end = must_end.clone();
     library.set(
         "encode",
-        lua.create_function(|lua, value: Value| {
-            let mut text = Vec::new();
+        lua.create_function(move |lua, value: Value| {
+            let mut text = TableText::new(&must_end);
             encode(&value, &mut text, 0)?;
-            lua.create_string(text)
+            lua.create_string(text.bytes())
         })?,
     )?;
     library.set(
         "decode",
-        lua.create_function(|lua, text: mlua::LuaString| {
-            let parsed =
-                serde_json::from_slice(&text.as_bytes()).map_err(|error| Error::runtime(format!("JSON: {error}")))?;
-            decode(lua, &parsed)
+        lua.create_function(move |lua, text: mlua::LuaString| {
+            let (bytes, patience) = (text.as_bytes(), Patience::new(&decoded_must_end));
+            let mut from = serde_json::Deserializer::from_slice(&bytes);
+            let decoded = Decoder { lua, patience: &patience }
+                .deserialize(&mut from)
+                .and_then(|value| from.end().map(|()| value));
+            decoded.map_err(|error| Error::runtime(format!("JSON: {error}")))
         })?,
     )?;
     Ok(library)
@@ -43,79 +49,86 @@ fn refuse<T>(why: impl std::fmt::Display) -> Result<T> {
     Err(Error::runtime(format!("Cannot serialise {why}")))
 }
 
-fn encode(value: &Value, text: &mut Vec<u8>, depth: usize) -> Result<()> {
+fn encode(value: &Value, text: &mut TableText<'_>, depth: usize) -> Result<()> {
     match value {
-        Value::Nil => text.extend_from_slice(b"null"),
-        Value::LightUserData(pointer) if pointer.0.is_null() => text.extend_from_slice(b"null"),
-        Value::Boolean(is_so) => text.extend_from_slice(if *is_so { b"true" } else { b"false" }),
-        Value::Integer(number) => encode_number(*number as f64, text)?,
-        Value::Number(number) => encode_number(*number, text)?,
+        Value::Nil => text.add(b"null"),
+        Value::LightUserData(pointer) if pointer.0.is_null() => text.add(b"null"),
+        Value::Boolean(is_so) => text.add(if *is_so { b"true" } else { b"false" }),
+        Value::Integer(number) => encode_number(*number as f64, text),
+        Value::Number(number) => encode_number(*number, text),
         Value::String(string) => encode_string(&string.as_bytes(), text),
-        Value::Table(_) if depth >= MAX_DEPTH => return refuse(format_args!(", excessive depth ({})", depth + 1)),
-        Value::Table(table) => match length(table)? {
-            Some(length) => {
-                text.push(b'[');
-                for place in 1..=length {
-                    if place > 1 {
-                        text.push(b',');
-                    }
-                    encode(&table.raw_get(place)?, text, depth + 1)?;
-                }
-                text.push(b']');
+        Value::Table(_) if depth >= MAX_DEPTH => refuse(format_args!(", excessive depth ({})", depth + 1)),
+        Value::Table(table) => {
+            text.begin_table()?;
+            match length(table)? {
+                Some(length) => encode_array(table, length, text, depth),
+                None => encode_object(table, text, depth),
             }
-            None => encode_object(table, text, depth)?,
-        },
-        other => return refuse(format_args!("{}: type not supported", other.type_name())),
+        }
+        other => refuse(format_args!("{}: type not supported", other.type_name())),
     }
-    Ok(())
 }
 
-fn encode_object(table: &Table, text: &mut Vec<u8>, depth: usize) -> Result<()> {
-    text.push(b'{');
+fn encode_array(table: &Table, length: u64, text: &mut TableText<'_>, depth: usize) -> Result<()> {
+    text.add(b"[")?;
+    for place in 1..=length {
+        if place > 1 {
+            text.add(b",")?;
+        }
+        encode(&table.raw_get(place)?, text, depth + 1)?;
+    }
+    text.add(b"]")
+}
+
+fn encode_object(table: &Table, text: &mut TableText<'_>, depth: usize) -> Result<()> {
+    text.add(b"{")?;
     for (count, pair) in table.pairs::<Value, Value>().enumerate() {
         let (key, value) = pair?;
         if count > 0 {
-            text.push(b',');
+            text.add(b",")?;
         }
         match &key {
-            Value::String(string) => encode_string(&string.as_bytes(), text),
+            Value::String(string) => encode_string(&string.as_bytes(), text)?,
             Value::Integer(_) | Value::Number(_) => {
-                text.push(b'"');
+                text.add(b"\"")?;
                 encode(&key, text, depth)?;
-                text.push(b'"');
+                text.add(b"\"")?;
             }
             _ => return refuse("table: table key must be a number or string"),
         }
-        text.push(b':');
+        text.add(b":")?;
         encode(&value, text, depth + 1)?;
     }
-    text.push(b'}');
-    Ok(())
+    text.add(b"}")
 }
 
-fn encode_number(number: f64, text: &mut Vec<u8>) -> Result<()> {
+fn encode_number(number: f64, text: &mut TableText<'_>) -> Result<()> {
     if !number.is_finite() {
         return refuse("number: must not be NaN or Inf");
     }
-    text.extend_from_slice(general_text(number, DIGITS).as_bytes());
-    Ok(())
+    text.add(general_text(number, DIGITS).as_bytes())
 }
 
-fn encode_string(bytes: &[u8], text: &mut Vec<u8>) {
-    text.push(b'"');
-    for &byte in bytes {
-        match byte {
-            b'"' | b'\\' | b'/' => text.extend([b'\\', byte]),
-            8 => text.extend_from_slice(b"\\b"),
-            12 => text.extend_from_slice(b"\\f"),
-            b'\n' => text.extend_from_slice(b"\\n"),
-            b'\r' => text.extend_from_slice(b"\\r"),
-            b'\t' => text.extend_from_slice(b"\\t"),
-            0..=31 | 127 => text.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-            _ => text.push(byte),
-        }
+fn encode_string(bytes: &[u8], text: &mut TableText<'_>) -> Result<()> {
+    let is_escaped = |byte: &u8| matches!(byte, b'"' | b'\\' | b'/' | 0..=31 | 127);
+    text.add(b"\"")?;
+    for part in bytes.split_inclusive(is_escaped) {
+        let Some((&last, plain)) = part.split_last().filter(|(last, _)| is_escaped(last)) else {
+            text.add(part)?;
+            continue;
+        };
+        text.add(plain)?;
+        match last {
+            8 => text.add(b"\\b"),
+            12 => text.add(b"\\f"),
+            b'\n' => text.add(b"\\n"),
+            b'\r' => text.add(b"\\r"),
+            b'\t' => text.add(b"\\t"),
+            0..=31 | 127 => text.add(format!("\\u{last:04x}").as_bytes()),
+            _ => text.add(&[b'\\', last]),
+        }?;
     }
-    text.push(b'"');
+    text.add(b"\"")
 }
 
 /// The length of a table that is an array; `None` if it is an object.
@@ -137,27 +150,70 @@ fn length(table: &Table) -> Result<Option<u64>> {
     Ok((most > 0).then_some(most))
 }
 
-fn decode(lua: &Lua, value: &serde_json::Value) -> Result<Value> {
-    Ok(match value {
-        serde_json::Value::Null => Value::NULL,
-        serde_json::Value::Bool(is_so) => Value::Boolean(*is_so),
-        serde_json::Value::Number(number) => Value::Number(number.as_f64().unwrap_or(f64::NAN)),
-        serde_json::Value::String(text) => Value::String(lua.create_string(text)?),
-        serde_json::Value::Array(values) => {
-            let table = lua.create_table_with_capacity(values.len(), 0)?;
-            for (place, value) in (1..).zip(values) {
-                table.raw_set(place, decode(lua, value)?)?;
-            }
-            Value::Table(table)
+/// Makes values of Lua while a text is read.
+#[derive(Clone, Copy)]
+struct Decoder<'l> {
+    lua: &'l Lua,
+    patience: &'l Patience<'l>,
+}
+
+impl<'de> DeserializeSeed<'de> for Decoder<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> std::result::Result<Value, D::Error> {
+        self.patience.count().map_err(D::Error::custom)?;
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Decoder<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<Value, E> {
+        Ok(Value::NULL)
+    }
+
+    fn visit_bool<E>(self, is_so: bool) -> std::result::Result<Value, E> {
+        Ok(Value::Boolean(is_so))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> std::result::Result<Value, E> {
+        Ok(Value::Number(number as f64))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> std::result::Result<Value, E> {
+        Ok(Value::Number(number as f64))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> std::result::Result<Value, E> {
+        Ok(Value::Number(number))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Value, E> {
+        self.lua.create_string(text).map(Value::String).map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> std::result::Result<Value, A::Error> {
+        let table = self.lua.create_table().map_err(A::Error::custom)?;
+        let mut place = 0;
+        while let Some(value) = values.next_element_seed(self)? {
+            place += 1;
+            table.raw_set(place, value).map_err(A::Error::custom)?;
         }
-        serde_json::Value::Object(pairs) => {
-            let table = lua.create_table_with_capacity(0, pairs.len())?;
-            for (name, value) in pairs {
-                table.raw_set(lua.create_string(name)?, decode(lua, value)?)?;
-            }
-            Value::Table(table)
+        Ok(Value::Table(table))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> std::result::Result<Value, A::Error> {
+        let table = self.lua.create_table().map_err(A::Error::custom)?;
+        while let Some((name, value)) = pairs.next_entry_seed(self, self)? {
+            table.raw_set(name, value).map_err(A::Error::custom)?;
         }
-    })
+        Ok(Value::Table(table))
+    }
 }
 
 #[cfg(test)]
@@ -167,9 +223,10 @@ mod tests {
     #[test]
     fn values_to_text_and_back() {
         let lua = Lua::new();
-        lua.globals().set("cjson", library(&lua).unwrap()).unwrap();
+        lua.globals().set("cjson", library(&lua, || Ok(())).unwrap()).unwrap();
         for (expression, expected) in [
             ("cjson.encode({1, 2.5, 'a/\"\\n', true, false, cjson.null})", r#"[1,2.5,"a\/\"\n",true,false,null]"#),
+            ("cjson.encode('\\8\\12\\r\\t\\1\\127é')", r#""\b\f\r\t\u0001\u007fé""#),
             ("cjson.encode({})", "{}"),
             ("cjson.encode({a = {b = {}}})", r#"{"a":{"b":{}}}"#),
             ("cjson.encode({[1] = 1, [3] = 3})", "[1,null,3]"),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `bits` | `bit`: operations on the bits of 32-bit numbers |
 //! | `json` | `cjson`, by `serde_json` |
-//! | `packed` | `cmsgpack`, by `rmpv` |
+//! | `packed` | `cmsgpack`, by `rmp` |
 //! | `patterns` | `find`, `match`, `gmatch` and `gsub` of `string` |
 //! | `structs` | `struct`: numbers and strings as bytes, in the layouts of C |
 
@@ -22,8 +22,8 @@ use mlua::{Lua, Result, Table};
 /// Those of Lua.
 pub fn add(lua: &Lua, to: &Table, must_end: impl Fn() -> Result<()> + Clone + Send + 'static) -> Result<()> {
     to.set("bit", bits::library(lua)?)?;
-    to.set("cjson", json::library(lua)?)?;
-    to.set("cmsgpack", packed::library(lua)?)?;
+    to.set("cjson", json::library(lua, must_end.clone())?)?;
+    to.set("cmsgpack", packed::library(lua, must_end.clone())?)?;
     to.set("patterns", patterns::library(lua, must_end)?)?;
     to.set("struct", structs::library(lua)?)
 }
