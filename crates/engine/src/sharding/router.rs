@@ -177,14 +177,14 @@ impl Router {
             return Err(failure);
         }
         let shard = self.shard(source)?;
-        let mut stall = Stall::new(&shard.tree.counters, &shard.tree.options);
-        stall.begin(StallCause::MovedBound);
-        let mut present = lock(&self.present);
-        while *present == number {
-            shard.tree.check_open()?;
-            present = self.replaced.wait_timeout(present, NAP).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Ok(())
+        Stall::new(&shard.tree.counters, &shard.tree.options).during(StallCause::MovedBound, || {
+            let mut present = lock(&self.present);
+            while *present == number {
+                shard.tree.check_open()?;
+                present = self.replaced.wait_timeout(present, NAP).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            Ok(())
+        })
     }
 
     /// Passes the record that gives `key` its value, at a moment or now, to `found`, with the number of its shard.

@@ -467,10 +467,9 @@ impl Shard {
                     return Err(full);
                 }
                 Admission::Wait(cause) => {
-                    stalled.begin(cause);
                     // What this version alone names is memory to wait for.
                     drop(view);
-                    state = self.wait(state);
+                    state = stalled.during(cause, || self.wait(state));
                 }
             }
         }

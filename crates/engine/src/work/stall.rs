@@ -4,27 +4,32 @@ use crate::terms::Options;
 use crate::terms::statistics::{Counters, StallCause, add};
 use std::time::Duration;
 
-/// Times a writer's wait, from [`Stall::begin`] until dropped.
+/// What a writer waits while it writes, counted as one stall when this is dropped. What it does between its waits does
+/// not count.
 pub(crate) struct Stall<'a> {
     counters: &'a Counters,
     options: &'a Options,
-    since: Option<(StallCause, u64)>,
+    cause: Option<StallCause>,
+    nanos: u64,
 }
 
 impl<'a> Stall<'a> {
-    pub(crate) fn new(counters: &'a Counters, options: &'a Options) -> Self {
-        Self { counters, options, since: None }
+    pub(crate) const fn new(counters: &'a Counters, options: &'a Options) -> Self {
+        Self { counters, options, cause: None, nanos: 0 }
     }
 
-    /// The writer waits from now on. Of several causes, the first one counts.
-    pub(crate) fn begin(&mut self, cause: StallCause) {
-        self.since.get_or_insert_with(|| (cause, self.options.clock.now()));
+    /// The writer waits as long as `wait` takes. Of several causes, the first one counts.
+    pub(crate) fn during<T>(&mut self, cause: StallCause, wait: impl FnOnce() -> T) -> T {
+        self.cause.get_or_insert(cause);
+        let since = self.options.clock.now();
+        let waited = wait();
+        self.nanos = self.nanos.saturating_add(self.options.clock.now().saturating_sub(since));
+        waited
     }
 
-    /// What the writer has waited for turns out to be another cause, if it has waited.
-    pub(crate) fn blame(&mut self, cause: StallCause) {
-        let now = self.options.clock.now();
-        self.since = Some((cause, self.since.map_or(now, |(_, since)| since)));
+    /// What the writer has waited for, if it has, turns out to be another cause.
+    pub(crate) const fn blame(&mut self, cause: StallCause) {
+        self.cause = Some(cause);
     }
 }
 
@@ -41,8 +46,8 @@ impl<'a> Pause<'a> {
     /// Makes the pause now.
     pub(crate) fn pay(&mut self) {
         if let Some((mut stalled, cause, length)) = self.0.take() {
-            stalled.begin(cause);
-            stalled.options.clock.sleep(length);
+            let options = stalled.options;
+            stalled.during(cause, || options.clock.sleep(length));
         }
     }
 }
@@ -55,10 +60,39 @@ impl Drop for Pause<'_> {
 
 impl Drop for Stall<'_> {
     fn drop(&mut self) {
-        if let Some((cause, since)) = self.since {
+        if let Some(cause) = self.cause {
             let stalls = self.counters.stalls.of(cause);
             add(&stalls.count, 1);
-            add(&stalls.nanos, self.options.clock.now().saturating_sub(since));
+            add(&stalls.nanos, self.nanos);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_env::{Clock, ManualClock};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn only_waits_count() {
+        let clock = Arc::new(ManualClock::new());
+        let options = Options { clock: Arc::<ManualClock>::clone(&clock), ..Options::default() };
+        let counters = Counters::default();
+        let wait = |nanos| clock.sleep(Duration::from_nanos(nanos));
+
+        let mut stalled = Stall::new(&counters, &options);
+        stalled.during(StallCause::MemoryFull, || wait(5));
+        wait(1000);
+        stalled.during(StallCause::Level0Stop, || wait(20));
+        let pause = Pause::new(stalled, StallCause::Level0Slowdown, Duration::from_nanos(300));
+        // The write, and its sync.
+        wait(4000);
+        drop(pause);
+        let stalls = counters.stalls.of(StallCause::MemoryFull);
+        assert_eq!((stalls.count.load(Relaxed), stalls.nanos.load(Relaxed)), (1, 325));
+        drop(Stall::new(&counters, &options));
+        assert_eq!(counters.stalls.of(StallCause::Level0Slowdown).count.load(Relaxed), 0);
     }
 }
