@@ -18,8 +18,8 @@
 //!
 //! 1. The durable number only grows. All records up to it have reached parts that a version names, or tables.
 //! 2. A part is ended by a commit whose tables hold all of its numbers, and by no other.
-//! 3. A write that failed may still reach its part. So the memory of the part is not used again, and while it is not known that
-//!    the same bytes are there, nothing else is written to it.
+//! 3. A write that failed may still reach its part at that member. So the part's memory there is not used again, and
+//!    while it is not known that the same bytes are there, nothing else is written to it.
 
 use crate::durable::commit::Commits;
 use crate::durable::copies;
@@ -347,7 +347,7 @@ fn send_beyond(beyond: Option<(usize, usize)>, tree: &Tree, cargo: &Cargo, faile
     let others = send_beyond(Some(number(&member)), tree, cargo, failed);
     let sent = posted.and_then(|mut endpoint| arrive(&mut endpoint, member, cargo));
     let sent = sent.or_else(|error| {
-        cargo.abandon();
+        cargo.abandon_at(member);
         send_again(member, cargo, error)
     });
     failed.extend(sent.err().map(|error| (member.member(), error)));
@@ -404,9 +404,9 @@ fn arrive(endpoint: &mut Endpoint, member: &Remote, cargo: &Cargo) -> Result<()>
 }
 
 impl Cargo {
-    /// Keeps the memory of the parts from being used again.
-    fn abandon(&self) {
-        self.shipments.iter().for_each(|shipment| shipment.segment.abandon());
+    /// Keeps the memory of the parts at a member from being used again.
+    fn abandon_at(&self, member: &Remote) {
+        self.shipments.iter().filter_map(|shipment| shipment.part_at(member).ok()).for_each(Segment::abandon_here);
     }
 }
 

@@ -762,15 +762,20 @@ impl Segment {
         length.min(self.info.length.saturating_sub(offset)) as usize
     }
 
-    /// Whether the memory is kept when nothing names it.
+    /// Whether the memory of this copy is kept when nothing names it.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.is_abandoned.load(Ordering::Relaxed)
     }
 
-    /// Keeps the memory from being reused: a write may still reach it, or another owner needs it. Memory that no shard
-    /// adopted goes back to the node with the session.
+    /// Keeps the memory of all copies from being reused: a write may still reach it, or another owner needs it. Memory
+    /// that no shard adopted goes back to the node with the session.
     pub(crate) fn abandon(&self) {
-        self.copies().for_each(|copy| copy.is_abandoned.store(true, Ordering::Relaxed));
+        self.copies().for_each(Self::abandon_here);
+    }
+
+    /// The same, of this copy alone.
+    pub(crate) fn abandon_here(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
     /// From now on, the segment is freed when nothing names it.

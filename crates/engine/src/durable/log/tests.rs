@@ -7,35 +7,49 @@ use crate::work::shard::Shard;
 use forebay_fabric::sim::{SimNetwork, SimOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
+use forebay_storage::{Storage, StorageOptions};
 use std::time::Duration;
 
 const NODE: u32 = 1;
+const OTHER_NODE: u32 = 2;
 const VALUE: [u8; 1000] = [7; 1000];
 const UNSHIPPED: WriteOptions = WriteOptions { durability: Some(Durability::None) };
 
-/// A memory node that whoever waits runs.
-fn start() -> SimNetwork {
+/// Memory nodes that whoever waits runs.
+fn start(nodes: &[u32]) -> SimNetwork {
     let network = SimNetwork::new(1, SimOptions::default());
-    let options =
-        forebay_memory_node::Options { clock: network.clock(), ..forebay_memory_node::Options::with_memory(64 << 20) };
-    let node = Mutex::new(MemoryNode::new(Box::new(network.listen(NODE).unwrap()), options).unwrap());
+    let start = |number: &u32| {
+        let options = forebay_memory_node::Options {
+            clock: network.clock(),
+            ..forebay_memory_node::Options::with_memory(64 << 20)
+        };
+        Mutex::new(MemoryNode::new(Box::new(network.listen(*number).unwrap()), options).unwrap())
+    };
+    let nodes: Vec<_> = nodes.iter().map(start).collect();
     network.set_progress_hook(move || {
-        // What the node does waits, too.
-        if let Ok(mut node) = node.try_lock() {
-            node.step(Duration::ZERO).unwrap();
+        for node in &nodes {
+            // What a node does waits, too.
+            if let Ok(mut node) = node.try_lock() {
+                node.step(Duration::ZERO).unwrap();
+            }
         }
     });
     network
 }
 
-/// A database of one shard, on one thread.
-fn open(network: &SimNetwork) -> Db {
+/// A database of one shard with a copy on each of these nodes, on one thread.
+fn open(network: &SimNetwork, nodes: &[u32]) -> Db {
     let timeout = Duration::from_millis(50);
-    let options = ClientOptions { timeout, renew: false, clock: network.clock(), ..ClientOptions::default() };
-    let client = MemoryClient::connect(network.connect(NODE).unwrap(), "owner", options).unwrap();
+    let connect = |number: &u32| {
+        let options = ClientOptions { timeout, renew: false, clock: network.clock(), ..ClientOptions::default() };
+        MemoryClient::connect(network.connect(*number).unwrap(), "owner", options).unwrap()
+    };
+    let clients: Vec<_> = nodes.iter().map(connect).collect();
+    let register = (nodes.len() > 1).then(|| Storage::open("memory:", StorageOptions::default()).unwrap());
     let options = Options {
         name: Some("db".to_owned()),
-        durability: Durability::Memory { copies: 1 },
+        durability: Durability::Memory { copies: nodes.len() },
+        register,
         write_buffer_bytes: 64 << 10,
         background_threads: 0,
         fabric_timeout: timeout,
@@ -43,7 +57,7 @@ fn open(network: &SimNetwork) -> Db {
         clock: network.clock(),
         ..Options::default()
     };
-    Db::open(&[client], options).unwrap()
+    Db::open(&clients, options).unwrap()
 }
 
 fn shard(db: &Db) -> (&Shard, &Log, &Commits) {
@@ -54,8 +68,8 @@ fn shard(db: &Db) -> (&Shard, &Log, &Commits) {
 
 #[test]
 fn memory_that_a_late_call_may_zero_is_not_used_again() {
-    let network = start();
-    let db = open(&network);
+    let network = start(&[NODE]);
+    let db = open(&network, &[NODE]);
     let remote = shard(&db).0.tree.remote.pinned();
     let allocate =
         || remote.allocate(SegmentId(1 << 40), SegmentKind::MemtableBlock, 16 << 10, Purpose::Flush).unwrap();
@@ -76,8 +90,8 @@ fn memory_that_a_late_call_may_zero_is_not_used_again() {
 
 #[test]
 fn a_part_that_a_lost_write_may_reach_is_not_written_again() {
-    let network = start();
-    let db = open(&network);
+    let network = start(&[NODE]);
+    let db = open(&network, &[NODE]);
     let (shard, log, commits) = shard(&db);
     db.put(b"000", &VALUE).unwrap();
     while log.prepare(&shard.tree, commits).unwrap() {}
@@ -106,10 +120,25 @@ fn a_part_that_a_lost_write_may_reach_is_not_written_again() {
     assert!(!failed.iter().any(|part| Arc::ptr_eq(part, &open_part)) && !open_part.is_abandoned());
 
     // As after a kill.
-    let next = open(&network);
+    let next = open(&network, &[NODE]);
     let behind = keys.next().unwrap();
     let expected: Vec<_> =
         (0..).map(|number| format!("{number:03}").into_bytes()).take_while(|key| *key != behind).collect();
     assert!(expected.len() > 10);
     assert!(expected.iter().all(|key| next.get(key).unwrap().as_deref() == Some(&VALUE[..])));
+}
+
+#[test]
+fn memory_that_no_lost_write_may_reach_is_used_again() {
+    let network = start(&[NODE, OTHER_NODE]);
+    let db = open(&network, &[NODE, OTHER_NODE]);
+    let (shard, log, commits) = shard(&db);
+    db.put(b"before", &VALUE).unwrap();
+    while log.prepare(&shard.tree, commits).unwrap() {}
+    network.partition(OTHER_NODE);
+    db.put(b"after", &VALUE).unwrap();
+    assert_eq!(db.missing_copies(), 1);
+    let part = lock(&log.shipping).open.clone().unwrap();
+    let is_kept = |member| part.at_member(member).unwrap().is_abandoned();
+    assert_eq!((is_kept(0), is_kept(1)), (false, true));
 }
