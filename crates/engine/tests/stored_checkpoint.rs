@@ -6,7 +6,7 @@ use crate::common::stored::{four_shards, of_objects, options};
 use crate::common::{SetWhenDropped, eventually};
 use forebay_base::ErrorKind;
 use forebay_engine::{BackupSummary, Db, Error, Keyspaces, Options, Storage, Syncing, WriteBatch};
-use forebay_storage::{MemoryObjects, ObjectStorage};
+use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -329,6 +329,109 @@ fn a_process_may_die_while_it_is_refused_to_drop_a_checkpoint() {
         Err(error) if error.kind() == ErrorKind::Busy => Ok(()),
         dropped => dropped,
     });
+}
+
+/// A request of a drop fails at each step. Either the checkpoint is as it was, or the next drop ends what was begun.
+#[test]
+fn a_drop_that_fails_leaves_a_checkpoint_that_can_be_used_or_dropped() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    process.kill(db);
+    let mut half_dropped = 0;
+    for step in 0.. {
+        let objects = objects.duplicate();
+        let (handle, storage) = (objects.handle(), of_objects(&objects.handle()));
+        let quiet = Options { background_threads: 0, ..options(&of_objects(&handle), Syncing::Sync) };
+        let process = Process::with_empty_memory();
+        let db = process.open(quiet);
+        handle.fail_at(handle.steps() + step, ObjectFault::Refused(ErrorKind::Io));
+        let dropped = db.drop_checkpoint("one");
+        if dropped.is_ok() {
+            assert!(step > 3);
+            process.kill(db);
+            break;
+        }
+        match Db::clone_checkpoint(&storage, "db", "one", "copy") {
+            Ok(()) => assert_eq!(db.drop_checkpoint("one").unwrap_err().kind(), ErrorKind::Busy),
+            Err(error) => {
+                let is_there = Db::stored_checkpoints(&storage, "db").unwrap() == ["one"];
+                let expected = if is_there { ErrorKind::Busy } else { ErrorKind::NotFound };
+                assert_eq!(error.kind(), expected, "step {step}: {error}");
+                half_dropped += u32::from(is_there);
+                db.drop_checkpoint("one").unwrap();
+                assert_eq!(marks(&objects), 0);
+            }
+        }
+        process.kill(db);
+    }
+    // Where deleting it was refused.
+    assert_eq!(half_dropped, 1);
+}
+
+/// How many objects say that a checkpoint is being dropped.
+fn marks(objects: &MemoryObjects) -> usize {
+    let listed = objects.list(None).unwrap();
+    listed.iter().filter(|object| object.name.as_str().starts_with("db/dropping/")).count()
+}
+
+/// Whatever is left of a backup that was being dropped when the process ended goes with the next drop, or the next
+/// backup.
+#[test]
+fn a_drop_of_a_backup_that_was_interrupted_is_ended() {
+    let (objects, other) = (MemoryObjects::new(), MemoryObjects::new());
+    let (storage, backup) = (of_objects(&objects.handle()), of_objects(&other.handle()));
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    let mut model = Model::new();
+    let (mut expected, mut held) = (Vec::new(), Vec::new());
+    for (name, round) in [("one", 1), ("two", 2)] {
+        change(&db, &mut model, round);
+        db.compact_range(None, None).unwrap();
+        db.create_checkpoint(name).unwrap();
+        let alone = MemoryObjects::new();
+        Db::back_up(&storage, "db", name, &of_objects(&alone.handle())).unwrap();
+        Db::back_up(&storage, "db", name, &backup).unwrap();
+        held.push(segments(&alone, "db"));
+        expected.push(model.clone());
+    }
+    process.kill(db);
+    for step in 0.. {
+        let drops_one = |objects: &MemoryObjects| {
+            let handle = objects.handle();
+            handle.end_at(step);
+            Db::drop_backup(&of_objects(&handle), "db", "one").is_ok()
+        };
+        // The same once more.
+        let objects = other.duplicate();
+        let is_done = drops_one(&objects);
+        let again = Db::drop_backup(&of_objects(&objects), "db", "one");
+        assert_eq!(again.is_err_and(|error| error.kind() == ErrorKind::NotFound), is_done, "step {step}");
+        assert_eq!((segments(&objects, "db"), marks(&objects)), (held[1], 0), "step {step}");
+        assert_eq!(at(&of_objects(&objects), "two").unwrap(), expected[1]);
+
+        // Another drop.
+        let objects = other.duplicate();
+        drops_one(&objects);
+        Db::drop_backup(&of_objects(&objects), "db", "two").unwrap();
+        let left = Db::stored_checkpoints(&of_objects(&objects), "db").unwrap();
+        assert_eq!((segments(&objects, "db"), marks(&objects)), (left.len() * held[0], 0), "step {step}");
+
+        // A backup of the same name.
+        let objects = other.duplicate();
+        drops_one(&objects);
+        let backup = of_objects(&objects);
+        Db::back_up(&storage, "db", "one", &backup).unwrap();
+        Db::clone_checkpoint(&backup, "db", "one", "copy").unwrap();
+        assert_eq!((at(&backup, "one").unwrap(), marks(&objects)), (expected[0].clone(), 0), "step {step}");
+        if is_done {
+            assert!(step > 8);
+            break;
+        }
+    }
 }
 
 /// Who sleeps while another process takes the database over does no harm to the checkpoints of that one.

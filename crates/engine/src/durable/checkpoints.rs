@@ -3,7 +3,7 @@
 //! ```text
 //!   NAME/checkpoint/CHECKPOINT       a snapshot of the commits: identity and versions, without logs and memory
 //!   NAME/clone/CHECKPOINT/CLONE      a database that began with it, and may read what it names
-//!   NAME/dropping/CHECKPOINT         somebody is dropping it: no clone begins with it
+//!   NAME/dropping/CHECKPOINT         somebody is dropping it: no clone begins with it; has a backup's bytes
 //!   NAME/backup                      which database the checkpoints here are of, where it does not live (a root, epoch 0)
 //! ```
 //!
@@ -12,8 +12,10 @@
 //! its maker has committed after it was put: an earlier owner, which a later one may not have heard of, cannot.
 //!
 //! Whoever **drops** a checkpoint says so, then looks for clones, and deletes it last. Whoever clones it begins the clone, then
-//! looks whether somebody is dropping it. So one of the two gives way, and a checkpoint that is not dropped was never away. What
-//! an owner that ended in between said is taken back by the next one.
+//! looks whether somebody is dropping it. So one of the two gives way, and a checkpoint that is not dropped was never
+//! away. Who fails before anything is deleted takes back what it said. What an owner that ended in between said is
+//! taken back by the next one. Of backups, whoever copies or drops the next one takes it back, or, where the checkpoint
+//! is away, deletes the rest.
 //!
 //! A **clone** is a database whose first commit has the versions of a checkpoint. It names objects of the database that
 //! they are of, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
@@ -28,6 +30,7 @@ use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_storage::{ObjectName, ObjectStorage, PutMode, Storage};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, Placement, StorageRoot, Version};
+use std::collections::BTreeSet;
 
 /// Bytes that a backup copies at once.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -80,24 +83,34 @@ pub(crate) fn drop_one(
     name: &str,
     confirm: impl Fn() -> Result<()>,
 ) -> Result<Vec<String>> {
-    let (object, dropping) = (place.checkpoint(name)?, place.dropping(name)?);
     if !kept.checkpoints().iter().any(|other| other == name) {
         return Err(no_checkpoint(name));
     }
     confirm()?;
-    let objects = place.storage.objects();
-    objects.put(&dropping, Bytes::new(), PutMode::Replace)?;
-    let unneeded = match notes_of_clones(place, name).and_then(|notes| confirm().map(|()| notes)) {
-        Err(error) if error.kind() == ErrorKind::Busy => {
-            objects.delete(&dropping)?;
-            return Err(error);
-        }
-        notes => notes?,
-    };
-    for gone in [object].into_iter().chain(unneeded).chain([dropping]) {
-        objects.delete(&gone)?;
+    let notes = begin_drop(place, name, Bytes::new(), confirm)?;
+    for gone in [place.checkpoint(name)?].into_iter().chain(notes).chain([place.dropping(name)?]) {
+        place.storage.objects().delete(&gone)?;
     }
     Ok(kept.remove(name))
+}
+
+/// Says that a checkpoint is being dropped, by an object of these bytes, and looks whether it may be. Returns the names
+/// of what tells of clones that do not need it. Where it fails, nobody drops it any more, unless somebody had begun
+/// before, who may have deleted it.
+fn begin_drop(place: &Place, name: &str, bytes: Bytes, confirm: impl Fn() -> Result<()>) -> Result<Vec<ObjectName>> {
+    let (objects, dropping) = (place.storage.objects(), place.dropping(name)?);
+    let said = objects.put(&dropping, bytes, PutMode::IfAbsent);
+    let was_said = said.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists);
+    let said = if was_said { Ok(()) } else { said.map_err(Error::from) };
+    let notes = said.and_then(|()| notes_of_clones(place, name)).and_then(|notes| confirm().map(|()| notes));
+    if notes.is_err() && !was_said {
+        // A later owner may be dropping it, too.
+        let taken_back = confirm().and_then(|()| Ok(objects.delete(&dropping)?));
+        if let Err(error) = taken_back {
+            tracing::warn!(%error, checkpoint = name, "no clone can begin with a checkpoint until it is dropped");
+        }
+    }
+    notes
 }
 
 /// Keeps what the checkpoints of a database name. The caller must have claimed it.
@@ -108,10 +121,6 @@ pub(crate) fn keep_all(place: &Place, kept: &Kept) -> Result<()> {
     for dropping in place.storage.objects().list(Some(&place.all_dropping()?))? {
         place.storage.objects().delete(&dropping.name)?;
     }
-    keep_listed(place, kept)
-}
-
-fn keep_listed(place: &Place, kept: &Kept) -> Result<()> {
     for name in list(place)? {
         kept.add(&name, read(place, &name)?.objects());
     }
@@ -222,6 +231,7 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
             to.put(&target.backup()?, root.encode()?.into(), PutMode::IfAbsent)?;
         }
     }
+    end_drops(&target)?;
     let mut summary = BackupSummary::default();
     for name in committed.objects() {
         let name = ObjectName::new(name)?;
@@ -242,23 +252,76 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
 /// Drops a backup, and the objects that no other backup of the database names.
 ///
 /// # Errors
-/// `NotFound`; `Busy` while a clone needs it, or when the database lives here; those of the storage.
+/// `NotFound`; `Busy` while a clone needs it, or when the database lives here; those of the storage: call again, and it
+/// goes on.
 pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
     if Committed::of(&place.history()?)?.is_some() {
         return Err(Error::new(ErrorKind::Busy, "the database lives in this storage: open it to drop its checkpoints"));
     }
-    let kept = Kept::default();
-    keep_listed(place, &kept)?;
-    let named = read(place, name)?.objects();
-    named.iter().filter(|object| ObjectName::new(object.as_str()).is_ok_and(|name| place.owns(&name))).for_each(
-        |object| {
-            kept.holds_back(object);
-        },
-    );
-    for object in drop_one(place, &kept, name, || Ok(()))? {
-        place.storage.objects().delete(&ObjectName::new(object)?)?;
+    if end_drops(place)?.iter().any(|ended| ended == name) {
+        return Ok(());
     }
-    Ok(())
+    let bytes = read_object(place, name)?;
+    let dropped = decode(name, &bytes)?;
+    let others = list(place)?.into_iter().filter(|other| other != name);
+    let needed = named_by(place, others)?;
+    begin_drop(place, name, bytes, || Ok(()))?;
+    place.storage.objects().delete(&place.checkpoint(name)?)?;
+    end_drop(place, name, Some(&dropped), &needed)
+}
+
+/// Ends what others began who dropped backups: where the checkpoint is there, nothing else was deleted, and it stays.
+/// Returns the names of those that are dropped now.
+///
+/// # Errors
+/// `Corrupt`, naming the checkpoint; those of the storage.
+fn end_drops(place: &Place) -> Result<Vec<String>> {
+    let (objects, prefix) = (place.storage.objects(), place.all_dropping()?);
+    let marks = objects.list(Some(&prefix))?;
+    if marks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut ended = Vec::new();
+    let there = list(place)?;
+    let needed = named_by(place, there.iter().cloned())?;
+    for mark in marks {
+        let Some(name) = mark.name.after(&prefix) else { continue };
+        if there.iter().any(|other| other == name) {
+            objects.delete(&mark.name)?;
+            continue;
+        }
+        let bytes = objects.get(&mark.name)?;
+        // It has none where what was dropped was no backup.
+        let dropped = (!bytes.is_empty()).then(|| decode(name, &bytes)).transpose()?;
+        end_drop(place, name, dropped.as_ref(), &needed)?;
+        ended.push(name.to_owned());
+    }
+    Ok(ended)
+}
+
+/// Deletes what is left of a backup whose checkpoint is deleted, but for objects that are `needed`.
+fn end_drop(place: &Place, name: &str, dropped: Option<&Committed>, needed: &BTreeSet<String>) -> Result<()> {
+    let objects = place.storage.objects();
+    let named = dropped.map(Committed::objects).unwrap_or_default();
+    for object in named.difference(needed) {
+        let object = ObjectName::new(object.as_str())?;
+        if place.owns(&object) {
+            objects.delete(&object)?;
+        }
+    }
+    for note in objects.list(Some(&place.clones(name)?))? {
+        objects.delete(&note.name)?;
+    }
+    Ok(objects.delete(&place.dropping(name)?)?)
+}
+
+/// The objects that checkpoints name.
+fn named_by(place: &Place, checkpoints: impl IntoIterator<Item = String>) -> Result<BTreeSet<String>> {
+    let mut named = BTreeSet::new();
+    for name in checkpoints {
+        named.append(&mut read(place, &name)?.objects());
+    }
+    Ok(named)
 }
 
 /// Reads a checkpoint.
@@ -266,8 +329,12 @@ pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
 /// # Errors
 /// `NotFound`; `Corrupt`; those of the storage.
 pub(crate) fn read(place: &Place, name: &str) -> Result<Committed> {
+    decode(name, &read_object(place, name)?)
+}
+
+fn decode(name: &str, bytes: &[u8]) -> Result<Committed> {
     let damaged = || Error::corrupt(format!("the checkpoint {name:?} is damaged"));
-    let said = DatabaseCommit::decode(&read_object(place, name)?)
+    let said = DatabaseCommit::decode(bytes)
         .map_err(|error| Error::from(error).during(&format!("reading the checkpoint {name:?}")))?;
     Committed::of_snapshot(said)?.ok_or_else(damaged)
 }
