@@ -143,8 +143,15 @@ impl Tree {
     /// must see each of them as of its number, and an address that a lookup learns is said to be the newest up to it.
     #[inline]
     pub(crate) fn present(&self) -> (Guard<'_, View>, SequenceNumber) {
+        self.present_with(|| ())
+    }
+
+    /// The same. Others do `meanwhile` between one and the other, which a test says.
+    #[inline]
+    fn present_with(&self, mut meanwhile: impl FnMut()) -> (Guard<'_, View>, SequenceNumber) {
         loop {
             let view = self.view.load();
+            meanwhile();
             let number = self.publication.published();
             // The writer of a later memtable had seen it installed. Through the number, so have we.
             if !view.is_replaced() {
@@ -319,3 +326,6 @@ impl Tree {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
