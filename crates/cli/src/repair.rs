@@ -21,6 +21,9 @@ pub struct Arguments {
     /// Storage of the new database; by default that of the damaged one.
     #[arg(long, value_name = "URL", value_parser = durability::open_storage, requires = "into")]
     into_storage: Option<Storage>,
+    /// Leave out keys that may have been deleted or overwritten, where what would say so is lost.
+    #[arg(long)]
+    without_doubt: bool,
     /// Memory for writing the new database.
     #[arg(long, default_value = "1GiB", value_parser = units::size, value_name = "SIZE")]
     local_memory_size: u64,
@@ -81,6 +84,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let progress = Progress::of_steps("looking:");
     let salvage = database.salvage(&mut |step: Step| progress.step(step)).map_err(running)?;
     progress.clear();
+    let salvage = if arguments.without_doubt { salvage.without_doubt() } else { salvage };
     let report = match &arguments.into {
         None => salvage.save(|_| Ok::<(), Stopped>(())).map_err(|stopped| stopped.0)?,
         Some(name) => {
@@ -88,7 +92,7 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let progress = Progress::of_bytes("saving:", None);
             let mut loader = Loader::new(&store, None).map_err(crate::dump::failed)?;
             let (mut keys, mut bytes) = (0_u64, 0_u64);
-            let saved = salvage.save(|SalvagedEntry { key, value, expiry_ms }| {
+            let saved = salvage.save(|SalvagedEntry { key, value, expiry_ms, .. }| {
                 keys += 1;
                 bytes += (key.len() + value.len()) as u64;
                 progress.set(bytes, format!("({keys} keys)"));

@@ -22,6 +22,7 @@ mod near_data;
 mod range_deletes;
 mod replication;
 mod rot;
+mod salvage;
 mod salvage_merges;
 mod shards;
 mod space;

@@ -151,8 +151,21 @@ pub(crate) fn for_each_entry(
     blocks: &SparseIndex,
     mut each: impl FnMut(&IndexEntry<'_>) -> Result<()>,
 ) -> Result<()> {
-    for number in 0.. {
-        let Some(block) = blocks.block(number) else { break };
+    (0..).map_while(|number| for_each_entry_of(image, blocks, number, &mut each)).collect()
+}
+
+/// Calls `each` with the entries of one of an image's index blocks in order. `None` when there are not so many blocks.
+///
+/// # Errors
+/// As [`for_each_entry`].
+pub(crate) fn for_each_entry_of(
+    image: &[u8],
+    blocks: &SparseIndex,
+    number: usize,
+    mut each: impl FnMut(&IndexEntry<'_>) -> Result<()>,
+) -> Option<Result<()>> {
+    let block = blocks.block(number)?;
+    let mut visit = || {
         let end = block.offset.checked_add(block.length.into());
         let range = usize::try_from(block.offset).ok().zip(end.and_then(|end| usize::try_from(end).ok()));
         let bytes = range.and_then(|(start, end)| image.get(start..end));
@@ -164,8 +177,9 @@ pub(crate) fn for_each_entry(
             each(&entry)?;
             entries.advance().map_err(during)?;
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    Some(visit())
 }
 
 /// Reads the record that an entry names, and checks that it is that one, and that the point index leads to it.

@@ -4,13 +4,14 @@ use crate::terms::Error;
 use forebay_storage::BlockObject;
 use forebay_table::CachedTable;
 use forebay_table::image::tail_offset;
+use std::ops::Range;
 
 /// The bytes of an object, and where they are missing.
 #[derive(Debug)]
 pub(crate) struct Remains {
     pub(crate) bytes: Vec<u8>,
     /// Where a block is missing, and why.
-    pub(crate) holes: Vec<(u64, Error)>,
+    pub(crate) holes: Vec<(Range<u64>, Error)>,
 }
 
 impl Remains {
@@ -22,13 +23,20 @@ impl Remains {
         let mut holes = Vec::new();
         let mut offset = 0;
         for block in bytes.chunks_mut(directory.block_bytes() as usize) {
+            let end = offset + block.len() as u64;
             if let Err(error) = object.read_at(offset, block) {
-                holes.push((offset, error.into()));
+                holes.push((offset..end, error.into()));
                 block.fill(0);
             }
-            offset += block.len() as u64;
+            offset = end;
         }
         Self { bytes, holes }
+    }
+
+    /// Whether all of a range of bytes can be read.
+    pub(crate) fn has(&self, range: &Range<u64>) -> bool {
+        range.end <= self.bytes.len() as u64
+            && self.holes.iter().all(|(hole, _)| hole.end <= range.start || range.end <= hole.start)
     }
 
     /// The table whose image this is; `None` when it is no image, or not one that can be read.

@@ -5,6 +5,7 @@
 //!  register damaged    every image that can be read is a table, and every log counts
 //!                      then, in both cases:
 //!  images              their entries, each of which leads to its record
+//!  damaged indexes     the segments of the table are searched for records, for those that its point index leads to
 //!  segments that no image that can be read leads to      searched for records
 //!  logs                whole groups; of a damaged log all whole frames
 //!                      then, for each key, newest first: the first put or deletion decides, with the operands above it
@@ -21,10 +22,16 @@
 //!    there. This is noted.
 //! 4. Operands become a value only where it is known which of them a compaction had merged already: what the tables of the
 //!    register's versions hold counts, and behind them the logs. Otherwise the key is lost.
+//! 5. What an object or a log still holds may be dead: overwritten or deleted, by what a compaction has dropped since.
+//!    So with the register, a record counts if an index that can be read leads to it, or if it is in a log behind the
+//!    tables. Deletions count wherever they are. A table whose index is damaged may have had what is found in its
+//!    segments, and had, where no more is found than its entries were. What it had and is not found may have
+//!    overwritten or deleted what is older. Keys of which one or the other is so are **in doubt**: they are handed out
+//!    marked as such, or left out.
 
 use crate::durable::database::Committed;
 use crate::durable::groups;
-use crate::inspect::check::for_each_entry;
+use crate::inspect::check::for_each_entry_of;
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
 use crate::inspect::report::{Report, Section, Step};
@@ -32,12 +39,16 @@ use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::remote::objects::{Objects, object_of};
 use crate::terms::{Error, Result};
 use bytes::Bytes;
-use forebay_base::{ErrorKind, KeyOrder, Kind, Record, SegmentId, SequenceNumber, Tag};
+use forebay_base::{ErrorKind, KeyOrder, Kind, LogicalAddress, Record, SegmentId, SequenceNumber, Tag};
 use forebay_env::HashMap;
 use forebay_storage::{BlockCache, BlockObject};
-use forebay_table::{CachedTable, LogName, MergeOperator, MergeOperators, TableProperties};
+use forebay_table::entry::UNIT_BYTES;
+use forebay_table::{
+    CachedTable, IndexEntry, LogName, MergeOperator, MergeOperators, PointIndex, SegmentUse, TableProperties, key_hash,
+};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A key that was saved, and its value.
@@ -49,6 +60,8 @@ pub struct SalvagedEntry<'a> {
     pub value: &'a [u8],
     /// Until when the key has it, in milliseconds since 1970.
     pub expiry_ms: Option<u64>,
+    /// Whether the key may have been deleted or overwritten since: what would say so is lost.
+    pub is_in_doubt: bool,
 }
 
 /// What can be saved of a database.
@@ -59,6 +72,7 @@ pub struct Salvage {
     /// Name of the operator that makes values of operands, and those that are known.
     merge_operator: Option<String>,
     merge_operators: MergeOperators,
+    leaves_out_doubt: bool,
     parts: Vec<Part>,
     report: Report,
     counts: Counts,
@@ -71,6 +85,9 @@ struct Counts {
     searched: u64,
     logs: u64,
     log_records: u64,
+    saved: u64,
+    lost: u64,
+    in_doubt: u64,
 }
 
 /// What was found of a shard.
@@ -86,6 +103,8 @@ struct Part {
     found: Vec<Found>,
     /// Ranges that were deleted: first key, the key after the last, and the deletion's number.
     deletions: Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>,
+    /// Tables of which something is missing, and nobody knows what.
+    incomplete: Vec<Arc<TableProperties>>,
     open: HashMap<Arc<str>, Option<Arc<BlockObject>>>,
 }
 
@@ -98,6 +117,13 @@ struct Found {
     place: FoundAt,
 }
 
+/// The versions of a key, newest first.
+struct Versions<'f> {
+    newest: &'f Found,
+    all: &'f [Found],
+    standing: Standing,
+}
+
 /// The value of a key that was saved, and until when it has it.
 #[derive(Debug)]
 struct Saved {
@@ -108,10 +134,22 @@ struct Saved {
 /// What led to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
+    /// An index, or what proves as much.
     Table,
     Log,
-    /// A search of a segment, where what was replaced lies beside what was not.
-    Search,
+    /// A search of a segment, where what was replaced lies beside what was not. Where it `has_newest`, the newest
+    /// record of each key that is found there was not.
+    Search {
+        has_newest: bool,
+    },
+}
+
+/// Whether a version of a key counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Counts,
+    InDoubt,
+    Dead,
 }
 
 #[derive(Debug)]
@@ -138,6 +176,7 @@ impl StoredDatabase {
             bounds: Vec::new(),
             merge_operator: None,
             merge_operators: MergeOperators::default(),
+            leaves_out_doubt: false,
             parts: Vec::new(),
             report,
             counts: Counts { objects: listed.len() as u64, ..Counts::default() },
@@ -186,6 +225,12 @@ impl Salvage {
         Self { merge_operators, ..self }
     }
 
+    /// Without keys of which it is not known that they were not deleted or overwritten.
+    #[must_use]
+    pub fn without_doubt(self) -> Self {
+        Self { leaves_out_doubt: true, ..self }
+    }
+
     /// Hands out all keys that can be saved, shard by shard in key order; what was found, lost and put aside.
     ///
     /// # Errors
@@ -194,16 +239,29 @@ impl Salvage {
         mut self,
         mut each: impl FnMut(SalvagedEntry<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<Report, E> {
-        let (mut saved, mut lost) = (0_u64, 0_u64);
         let operator = self.merge_operator.as_ref().and_then(|name| self.merge_operators.get(name).ok());
+        let leaves_out_doubt = self.leaves_out_doubt;
+        let mut each = |entry: SalvagedEntry<'_>| {
+            if entry.is_in_doubt && leaves_out_doubt { Ok(false) } else { each(entry).map(|()| true) }
+        };
         for part in &mut self.parts {
-            part.save((self.order, operator.as_deref()), &mut self.report, &mut saved, &mut lost, &mut each)?;
+            part.save((self.order, operator.as_deref()), &mut self.report, &mut self.counts, &mut each)?;
         }
-        let columns =
-            &["objects", "tables", "searched_objects", "logs", "log_records", "shards", "keys_saved", "keys_lost"];
+        let columns = &[
+            "objects",
+            "tables",
+            "searched_objects",
+            "logs",
+            "log_records",
+            "shards",
+            "keys_saved",
+            "keys_lost",
+            "keys_in_doubt",
+        ];
         let mut section = Section::new("salvaged", columns);
-        let Counts { objects, tables, searched, logs, log_records } = self.counts;
-        let numbers = [objects, tables, searched, logs, log_records, self.parts.len() as u64, saved, lost];
+        let Counts { objects, tables, searched, logs, log_records, saved, lost, in_doubt } = self.counts;
+        let shards = self.parts.len() as u64;
+        let numbers = [objects, tables, searched, logs, log_records, shards, saved, lost, in_doubt];
         section.rows.push(numbers.map(Into::into).to_vec());
         self.report.sections.push(section);
         Ok(self.report)
@@ -221,6 +279,7 @@ impl Salvage {
                     flushed: None,
                     found: Vec::new(),
                     deletions: Vec::new(),
+                    incomplete: Vec::new(),
                     open: HashMap::default(),
                 });
                 self.parts.len() - 1
@@ -262,22 +321,20 @@ impl Salvage {
                 let image = names.get(&table.image.segment).cloned();
                 let remains = image.as_ref().and_then(|name| part.remains(name, report));
                 told(table.image.length);
-                let whole = remains.and_then(|remains| Some((remains.table()?, remains)));
-                if let Some((cached, remains)) = whole
-                    && part.take_table(&cached, &remains, &|id| names.get(&id).cloned()).is_ok()
-                {
+                let whole = remains.as_ref().and_then(|remains| Some((remains.table()?, remains)));
+                let find = |id| names.get(&id).cloned();
+                let taken = part.found.len();
+                let indexed = whole.as_ref().map(|(cached, remains)| part.take_table(cached, remains, &find));
+                if let Some(Ok(())) = indexed {
                     counts.tables += 1;
                     continue;
                 }
+                let cached = whole.as_ref().map(|(cached, _)| cached);
+                let (searched, found) = part.search_table(&table.properties, cached, taken, &find, report);
+                counts.searched += searched;
                 let name = image.as_deref().map_or_else(|| table.id.to_string(), str::to_owned);
-                let detail =
-                    format!("the image of {} of shard {shard} cannot be read: its segments are searched", table.id);
+                let detail = format!("the index of {} of shard {shard} cannot be read: {found}", table.id);
                 report.problem(name, ErrorKind::Corrupt, detail);
-                for used in &table.properties.segments {
-                    let Some(name) = names.get(&used.id) else { continue };
-                    counts.searched += 1;
-                    part.search(name, Some(&table.properties), report);
-                }
             }
             self.report.problems.append(&mut report.problems);
             self.counts.tables += counts.tables;
@@ -309,7 +366,8 @@ impl Salvage {
                 names.entry(SegmentId(number.number)).or_default().push((number.epoch, name));
             }
             let mut report = Report::default();
-            let (mut tables, mut used, mut is_table) = (0, BTreeSet::new(), BTreeSet::new());
+            let (mut tables, mut searched) = (0, 0);
+            let (mut used, mut is_table) = (BTreeSet::new(), BTreeSet::new());
             let part = self.part(database, shard, cache)?;
             for object in of_shard() {
                 told(object.bytes);
@@ -324,29 +382,31 @@ impl Salvage {
                 };
                 let name: Arc<str> = Arc::from(object.name.as_str());
                 let remains = part.remains(&name, &mut report);
-                let whole = remains.and_then(|remains| Some((remains.table()?, remains)));
-                match whole {
-                    Some((cached, remains)) => match part.take_table(&cached, &remains, &find) {
-                        Ok(()) => {
-                            tables += 1;
-                            order = order.or(Some(cached.properties().key_order));
-                            used.extend(cached.properties().segments.iter().filter_map(|used| find(used.id)));
-                        }
-                        Err(error) => report.problem(name.as_ref(), error.kind(), error),
-                    },
-                    None => {
-                        report.problem(name.as_ref(), ErrorKind::Corrupt, "the image of a table, which cannot be read")
+                let Some((cached, remains)) = remains.and_then(|remains| Some((remains.table()?, remains))) else {
+                    let detail = "the image of a table, which cannot be read: what it deleted may come back";
+                    report.problem(name.as_ref(), ErrorKind::Corrupt, detail);
+                    continue;
+                };
+                let taken = part.found.len();
+                match part.take_table(&cached, &remains, &find) {
+                    Ok(()) => tables += 1,
+                    Err(error) => {
+                        let properties = cached.properties();
+                        let (count, found) = part.search_table(properties, Some(&cached), taken, &find, &mut report);
+                        searched += count;
+                        report.problem(name.as_ref(), error.kind(), format!("{error}: {found}"));
                     }
                 }
+                order = order.or(Some(cached.properties().key_order));
+                used.extend(cached.properties().segments.iter().filter_map(|used| find(used.id)));
             }
-            let mut searched = 0;
             for object in of_shard() {
                 let name: Arc<str> = Arc::from(object.name.as_str());
                 if used.contains(&name) || is_table.contains(object.name.as_str()) {
                     continue;
                 }
                 searched += 1;
-                part.search(&name, None, &mut report);
+                part.search(&name, &mut report);
                 report.note(object.name.as_str(), "no image that can be read leads to it: it was searched for records");
             }
             self.report.problems.append(&mut report.problems);
@@ -420,6 +480,12 @@ fn bound(bounds: &[Vec<u8>], at: Option<u64>) -> Option<Vec<u8>> {
     bounds.get(usize::try_from(at?).ok()?).cloned()
 }
 
+/// The bytes of a segment between which the records of a table lie.
+const fn span_of(used: &SegmentUse) -> Range<u64> {
+    let start = used.first_unit.saturating_mul(UNIT_BYTES);
+    start..start.saturating_add(used.span_units.saturating_mul(UNIT_BYTES))
+}
+
 impl Part {
     /// Notes a record.
     fn take(&mut self, record: &Record<'_>, source: Source, place: FoundAt) {
@@ -434,16 +500,21 @@ impl Part {
         }
     }
 
-    /// Takes the entries of a table.
+    /// Takes the range deletions of a table, and its entries as far as its index can be read.
+    ///
+    /// # Errors
+    /// Of the first block of the index that cannot be read.
     fn take_table(
         &mut self,
         cached: &CachedTable,
         image: &Remains,
         find: &dyn Fn(SegmentId) -> Option<Arc<str>>,
     ) -> Result<()> {
-        let before = self.found.len();
+        for deletion in cached.range_deletions() {
+            self.deletions.push((deletion.start.clone(), deletion.end.clone(), deletion.tag.sequence()));
+        }
         let properties = cached.properties();
-        let taken = for_each_entry(&image.bytes, cached.sparse_index(), |entry| {
+        let mut take = |entry: &IndexEntry<'_>| {
             let (_, address) = properties.locate(entry)?;
             let place = match find(address.segment) {
                 Some(name) => FoundAt::Object { name, offset: address.offset, length: entry.length },
@@ -452,29 +523,95 @@ impl Part {
             let (key, tag) = (entry.key.user_key.to_vec(), entry.key.tag);
             self.found.push(Found { key, tag, source: Source::Table, place });
             Ok(())
-        });
-        if taken.is_err() {
-            self.found.truncate(before);
-            return taken;
-        }
-        for deletion in cached.range_deletions() {
-            self.deletions.push((deletion.start.clone(), deletion.end.clone(), deletion.tag.sequence()));
-        }
-        Ok(())
+        };
+        let blocks =
+            (0..).map_while(|number| for_each_entry_of(&image.bytes, cached.sparse_index(), number, &mut take));
+        blocks.fold(Ok(()), Result::and)
     }
 
-    /// Searches an object for records: all of them, or those that a table may have had.
-    fn search(&mut self, name: &Arc<str>, table: Option<&TableProperties>, report: &mut Report) {
+    /// Searches the segments of a table whose index is damaged for what it held, beside the entries that were found
+    /// since `taken`. Returns how many objects that are, and what is left.
+    fn search_table(
+        &mut self,
+        properties: &Arc<TableProperties>,
+        cached: Option<&CachedTable>,
+        taken: usize,
+        find: &dyn Fn(SegmentId) -> Option<Arc<str>>,
+        report: &mut Report,
+    ) -> (u64, String) {
+        let index = cached.and_then(CachedTable::point_index);
+        let place = |found: &Found| match &found.place {
+            FoundAt::Object { name, offset, .. } => Some((Arc::clone(name), *offset)),
+            _ => None,
+        };
+        let known: BTreeSet<_> = self.found.iter().skip(taken).filter_map(place).collect();
+        let mut entries = self.found.len().saturating_sub(taken) as u64;
+        let (mut objects, mut is_whole, mut deletions) = (0, true, 0);
+        for used in &properties.segments {
+            let remains = find(used.id).and_then(|name| Some((self.remains(&name, report)?, name)));
+            let Some((remains, name)) = remains else {
+                is_whole = false;
+                continue;
+            };
+            objects += 1;
+            let span = span_of(used);
+            let has_span = remains.has(&span);
+            is_whole &= has_span;
+            let mut its = Vec::new();
+            for (range, record) in records::find(&remains.bytes) {
+                let (offset, length) = (range.start as u64, range.len() as u32);
+                let place = FoundAt::Object { name: Arc::clone(&name), offset, length };
+                let numbers = properties.smallest_sequence..=properties.largest_sequence;
+                let may_be_its = numbers.contains(&record.tag.sequence()) && properties.may_contain(record.key);
+                deletions += u64::from(may_be_its && record.tag.kind() == Kind::RangeDelete);
+                let is_named = || {
+                    let address = LogicalAddress { segment: used.id, offset };
+                    let names = |index: &PointIndex| {
+                        index.candidates(key_hash(record.key)).any(|candidate| candidate.address == address)
+                    };
+                    index.is_none_or(names)
+                };
+                let is_entry = matches!(record.tag.kind(), Kind::Put | Kind::Delete | Kind::Merge);
+                if is_entry && may_be_its && span.contains(&offset) && is_named() {
+                    if !known.contains(&(Arc::clone(&name), offset)) {
+                        its.push((record, place));
+                    }
+                } else if matches!(record.tag.kind(), Kind::Delete | Kind::RangeDelete) {
+                    // Whatever was deleted was deleted.
+                    self.take(&record, Source::Search { has_newest: false }, place);
+                }
+            }
+            entries += its.len() as u64;
+            let is_exact = index.is_some() || used.gap_bytes() == 0 || has_span && its.len() as u64 == used.entries;
+            // A flush drops what is overwritten in the same memtable, and nothing else.
+            let has_newest = has_span && properties.creation.level == 0;
+            let source = if is_exact { Source::Table } else { Source::Search { has_newest } };
+            its.into_iter().for_each(|(record, place)| self.take(&record, source, place));
+        }
+        let has_entries = is_whole || index.is_some() && entries == properties.entries();
+        let is_flush = is_whole && properties.creation.level == 0;
+        let has_deletions = cached.is_some() || properties.range_deletions == if is_flush { deletions } else { 0 };
+        if !has_entries || !has_deletions {
+            self.incomplete.push(Arc::clone(properties));
+        }
+        let mut left = format!("{objects} of its segments are searched, and of its {} entries", properties.entries());
+        left += &if has_entries { " all are found".to_owned() } else { format!(" {entries} at most are found") };
+        if !has_deletions {
+            left += &format!(
+                "; its {} range deletions are lost: what they deleted may come back",
+                properties.range_deletions
+            );
+        }
+        (objects, left)
+    }
+
+    /// Searches an object to which no image leads for records.
+    fn search(&mut self, name: &Arc<str>, report: &mut Report) {
         let Some(remains) = self.remains(name, report) else { return };
         for (range, record) in records::find(&remains.bytes) {
-            let number = record.tag.sequence();
-            let may_be_its = table.is_none_or(|table| {
-                table.may_contain(record.key) && (table.smallest_sequence..=table.largest_sequence).contains(&number)
-            });
-            if may_be_its {
-                let (offset, length) = (range.start as u64, range.len() as u32);
-                self.take(&record, Source::Search, FoundAt::Object { name: Arc::clone(name), offset, length });
-            }
+            let (offset, length) = (range.start as u64, range.len() as u32);
+            let place = FoundAt::Object { name: Arc::clone(name), offset, length };
+            self.take(&record, Source::Search { has_newest: false }, place);
         }
     }
 
@@ -496,8 +633,9 @@ impl Part {
 
     fn remains(&mut self, name: &Arc<str>, report: &mut Report) -> Option<Remains> {
         let remains = Remains::read(&*self.object(name, report)?);
-        if let Some((offset, error)) = remains.holes.first() {
-            let detail = format!("{} blocks cannot be read, the first at byte {offset}: {error}", remains.holes.len());
+        if let Some((first, error)) = remains.holes.first() {
+            let (blocks, offset) = (remains.holes.len(), first.start);
+            let detail = format!("{blocks} blocks cannot be read, the first at byte {offset}: {error}");
             report.problem(name.as_ref(), error.kind(), detail);
         }
         Some(remains)
@@ -517,43 +655,96 @@ impl Part {
         &mut self,
         (order, operator): (KeyOrder, Option<&dyn MergeOperator>),
         report: &mut Report,
-        saved: &mut u64,
-        lost: &mut u64,
-        each: &mut impl FnMut(SalvagedEntry<'_>) -> std::result::Result<(), E>,
+        counts: &mut Counts,
+        each: &mut impl FnMut(SalvagedEntry<'_>) -> std::result::Result<bool, E>,
     ) -> std::result::Result<(), E> {
         let mut found = std::mem::take(&mut self.found);
         // Newest first within a key.
         found.sort_by(|a, b| order.compare(&a.key, &b.key).then(b.tag.cmp(&a.tag)));
-        let (mut lost_here, mut first_lost) = (0_u64, None);
+        let (mut lost, mut first_lost) = (0_u64, None);
+        let (mut in_doubt, mut first_in_doubt) = (0_u64, None);
         for versions in found.chunk_by(|a, b| a.key == b.key) {
-            let Some(newest) = versions.first().filter(|newest| self.owns(order, &newest.key)) else { continue };
+            let versions = self.standing(versions).filter(|versions| self.owns(order, &versions.newest.key));
+            let Some(Versions { newest, all, standing }) = versions else { continue };
             let number = newest.tag.sequence();
             let is_deleted = newest.tag.kind() == Kind::Delete || self.is_deleted(order, &newest.key, number);
             if is_deleted {
                 continue;
             }
             let value = match newest.tag.kind() {
-                Kind::Merge => self.merged(order, operator, versions, report),
-                _ => self.first_whole(versions, report).map(Some),
+                Kind::Merge => self.merged(order, operator, all, report),
+                _ => self.first_whole(all, report).map(Some),
             };
             match value {
                 Ok(None) => {}
                 Ok(Some(Saved { value, expiry_ms })) => {
-                    each(SalvagedEntry { key: &newest.key, value: &value, expiry_ms })?;
-                    *saved += 1;
+                    let is_in_doubt = standing == Standing::InDoubt || self.may_be_replaced(&newest.key, number);
+                    if is_in_doubt {
+                        in_doubt += 1;
+                        first_in_doubt.get_or_insert_with(|| newest.key.clone());
+                    }
+                    let entry = SalvagedEntry { key: &newest.key, value: &value, expiry_ms, is_in_doubt };
+                    counts.saved += u64::from(each(entry)?);
                 }
                 Err(error) => {
-                    lost_here += 1;
+                    lost += 1;
                     first_lost.get_or_insert_with(|| (newest.key.clone(), error));
                 }
             }
         }
+        let about = format!("shard {}", self.shard);
         if let Some((key, error)) = first_lost {
-            let detail = format!("{lost_here} keys are lost, the first is {}: {error}", key.escape_ascii());
-            report.problem(format!("shard {}", self.shard), error.kind(), detail);
+            let detail = format!("{lost} keys are lost, the first is {}: {error}", key.escape_ascii());
+            report.problem(about.as_str(), error.kind(), detail);
         }
-        *lost += lost_here;
+        if let Some(key) = first_in_doubt {
+            let detail = format!(
+                "{in_doubt} keys are in doubt, the first is {}: what may have deleted or overwritten them is lost",
+                key.escape_ascii()
+            );
+            report.problem(about, ErrorKind::Corrupt, detail);
+        }
+        counts.lost += lost;
+        counts.in_doubt += in_doubt;
         Ok(())
+    }
+
+    /// The versions of a key from the newest on that counts, or is in doubt; `None` when none is.
+    fn standing<'f>(&self, mut all: &'f [Found]) -> Option<Versions<'f>> {
+        while let Some(newest) = all.first() {
+            let copies = all.iter().take_while(|found| found.tag == newest.tag);
+            let (copies, older) = all.split_at(copies.count());
+            match copies.iter().map(|found| self.standing_of(found)).min() {
+                None | Some(Standing::Dead) => all = older,
+                Some(standing) => return Some(Versions { newest, all, standing }),
+            }
+        }
+        None
+    }
+
+    fn standing_of(&self, found: &Found) -> Standing {
+        let number = found.tag.sequence();
+        match found.source {
+            _ if found.tag.kind() == Kind::Delete => Standing::Counts,
+            Source::Table | Source::Search { has_newest: true } => Standing::Counts,
+            Source::Search { has_newest: false } => Standing::InDoubt,
+            Source::Log if self.flushed.is_none_or(|flushed| number > flushed) => Standing::Counts,
+            // Tables have what counts of it.
+            Source::Log
+                if self.incomplete.iter().any(|table| {
+                    table.may_contain(&found.key)
+                        && (table.smallest_sequence..=table.largest_sequence).contains(&number)
+                }) =>
+            {
+                Standing::InDoubt
+            }
+            Source::Log => Standing::Dead,
+        }
+    }
+
+    /// Whether something newer of the key may be missing than `number`.
+    fn may_be_replaced(&self, key: &[u8], number: SequenceNumber) -> bool {
+        self.incomplete.iter().any(|table| table.largest_sequence > number && table.may_contain(key))
     }
 
     /// What operands make of a key, of which these are the versions, newest first; `None` when it has no value.
@@ -566,7 +757,10 @@ impl Part {
     ) -> Result<Option<Saved>> {
         let unknown = "its newest record is an operand, and it is not known which operands were merged already";
         let flushed = self.flushed.ok_or_else(|| Error::corrupt(unknown))?;
-        if versions.iter().any(|found| found.source == Source::Search) {
+        let is_searched =
+            |found: &Found| matches!(found.source, Source::Search { .. }) && found.tag.kind() != Kind::Delete;
+        let is_incomplete = |key: &[u8]| self.incomplete.iter().any(|table| table.may_contain(key));
+        if versions.iter().any(is_searched) || versions.first().is_some_and(|newest| is_incomplete(&newest.key)) {
             return Err(Error::corrupt(unknown));
         }
         let operator = operator

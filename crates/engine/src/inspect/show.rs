@@ -266,8 +266,8 @@ impl StoredDatabase {
             remains.holes.len().into(),
         ]);
         report.sections.push(about);
-        for (offset, error) in &remains.holes {
-            report.problem(object, error.kind(), format!("bytes from {offset}: {error}"));
+        for (hole, error) in &remains.holes {
+            report.problem(object, error.kind(), format!("bytes from {}: {error}", hole.start));
         }
         Ok(Some(remains))
     }
