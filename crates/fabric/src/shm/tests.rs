@@ -7,7 +7,7 @@ use super::notice::{Notice, Page};
 use super::offered::file_for;
 use super::peer::{MAX_CLIENT_GRANTS, MAX_UNSAID_ANSWERS, ShmPeer};
 use super::server::{MAX_CLIENT_BYTES, MAX_CLIENT_GRANT_BYTES};
-use super::{connect, link, listen};
+use super::{ShmListener, connect, link, listen};
 use crate::transport::{Event, Listener, Peer};
 use crate::{AccessKey, Backing, EndpointOptions, Error, GrantTable, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
@@ -24,6 +24,21 @@ const LONG: Duration = Duration::from_secs(10);
 
 fn socket_path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("forebay-{}-{name}.socket", std::process::id()))
+}
+
+/// A node that nobody has a link to, and its socket.
+fn listening(name: &str) -> (PathBuf, ShmListener) {
+    let path = socket_path(name);
+    let listener = listen(&path, 1).unwrap();
+    (path, listener)
+}
+
+/// The client whose link was opened.
+fn joined(listener: &mut ShmListener) -> Arc<dyn Peer> {
+    match listener.next(LONG).unwrap() {
+        Some(Event::Joined(peer)) => peer,
+        other => panic!("no link, but {other:?}"),
+    }
 }
 
 /// A link made of raw frames: its control socket, number and token.
@@ -69,10 +84,9 @@ fn grant_status(control: &Channel, frame: Frame<'_>, file: Option<BorrowedFd<'_>
 
 #[test]
 fn random_packets_harm_nobody_else() {
-    let path = socket_path("random");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("random");
     let good = connect(&path).unwrap();
-    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let peer = joined(&mut listener);
     let region = listener.allocate(4096).unwrap();
     let key = peer.grant(&region, 0, 4096, Rights::ALL).unwrap();
     let mut endpoint = good.endpoint(EndpointOptions::default()).unwrap();
@@ -109,8 +123,7 @@ fn random_packets_harm_nobody_else() {
 
 #[test]
 fn nobody_joins_the_link_of_another() {
-    let path = socket_path("token");
-    let _listener = listen(&path, 1).unwrap();
+    let (path, _listener) = listening("token");
     let (_control, link, token) = raw_link(&path);
     let denied = Some(ErrorKind::AccessDenied.code());
     assert_eq!(raw_endpoint(&path, link, token ^ 1, 1).err(), denied);
@@ -126,12 +139,11 @@ fn on_page(page: &Region) -> (u64, u64) {
 
 #[test]
 fn a_node_tells_in_memory_that_it_lives_and_has_taken_something_back() {
-    let path = socket_path("page");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("page");
     let control = Channel::connect(&path, LONG).unwrap();
     control.send(&[&Frame::OpenLink.encode()], None, LONG).unwrap();
     let file = control.receive_within(LONG).unwrap().1.unwrap();
-    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let peer = joined(&mut listener);
     let page = Region::from_received(file, 0, 4096, false).unwrap();
     let (thread, count) = on_page(&page);
     assert!((1..1 << 30).contains(&thread) && count == 0);
@@ -208,10 +220,9 @@ const MANY: u32 = 400;
 
 #[test]
 fn a_node_that_grants_and_revokes_waits_for_no_client() {
-    let path = socket_path("slow");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("slow");
     let (control, ..) = raw_link(&path);
-    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let peer = joined(&mut listener);
     let granted = listener.allocate(8192).unwrap();
     // The client takes in none of them meanwhile.
     let rights = |n: u32| if n.is_multiple_of(2) { Rights::ALL } else { Rights::READ };
@@ -280,11 +291,10 @@ fn a_client_waits_for_frames_that_had_no_room() {
 
 #[test]
 fn a_client_that_is_slow_finds_all_of_its_grants() {
-    let path = socket_path("announced");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("announced");
     let link = link::introduced(&path).unwrap();
     let attached = link.attach().unwrap();
-    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let peer = joined(&mut listener);
     let granted = listener.allocate(4096).unwrap();
     let grant = || peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
     let first = grant();
@@ -310,10 +320,9 @@ fn a_client_that_is_slow_finds_all_of_its_grants() {
 
 #[test]
 fn a_client_that_asks_and_takes_no_answers_loses_its_link() {
-    let path = socket_path("asks");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("asks");
     let (control, ..) = raw_link(&path);
-    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let peer = joined(&mut listener);
     let question = Frame::Revoke { key: AccessKey::new(0, 7) }.encode();
     for _ in 0..MAX_UNSAID_ANSWERS {
         control.send(&[&question], None, LONG).unwrap();
@@ -338,14 +347,13 @@ fn a_client_that_asks_and_takes_no_answers_loses_its_link() {
 /// However the node ends a link, a client that has not closed it may still be writing.
 #[test]
 fn memory_is_the_clients_until_it_closes_the_link() {
-    let path = socket_path("kept");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("kept");
     let granted = listener.allocate(8192).unwrap();
     let closing = |peer: &dyn Peer, _: &Channel| peer.close();
     let breaking = |_: &dyn Peer, control: &Channel| control.send(&[b"no frame"], None, LONG).unwrap();
     for end in [&closing as &dyn Fn(&dyn Peer, &Channel), &breaking] {
         let (control, ..) = raw_link(&path);
-        let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+        let peer = joined(&mut listener);
         let grants = [0, 4096].map(|offset| peer.grant(&granted, offset, 4096, Rights::ALL).unwrap());
         let mapped = [(); 2].map(|()| take_grant(&control).1);
         let asked = peer.revoke(grants[0]).unwrap();
@@ -374,13 +382,9 @@ fn memory_is_the_clients_until_it_closes_the_link() {
 
 #[test]
 fn a_node_that_stops_waits_for_no_client() {
-    let path = socket_path("stops");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("stops");
     let links = [raw_link(&path), raw_link(&path)];
-    let peers = [(); 2].map(|()| match listener.next(LONG).unwrap() {
-        Some(Event::Joined(peer)) => peer,
-        other => panic!("{other:?}"),
-    });
+    let peers = [(); 2].map(|()| joined(&mut listener));
     let granted = listener.allocate(4096).unwrap();
     let revocations = peers.each_ref().map(|peer| {
         let key = peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
@@ -395,11 +399,10 @@ fn a_node_that_stops_waits_for_no_client() {
 /// A process that ends its link tells the node only when none of its threads uses the node's memory any more.
 #[test]
 fn a_client_leaves_when_its_threads_have_stopped_copying() {
-    let path = socket_path("copies");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("copies");
     let link = link::introduced(&path).unwrap();
     let attached = link.attach().unwrap();
-    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let peer = joined(&mut listener);
     let granted = listener.allocate(4096).unwrap();
     let key = peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
     link.learn(key, &attached);
@@ -422,10 +425,9 @@ fn a_client_leaves_when_its_threads_have_stopped_copying() {
 /// Whoever ends a link finds it ended, also when another thread has begun to end it.
 #[test]
 fn the_second_to_end_a_link_waits_for_the_first() {
-    let path = socket_path("ends");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("ends");
     let _link = raw_link(&path);
-    let Some(Event::Joined(peer)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let peer = joined(&mut listener);
     let events = Arc::new(Events::new().unwrap());
     let page = Page::new().unwrap();
     let control = Arc::new(Channel::connect(&path, LONG).unwrap());
@@ -505,8 +507,7 @@ mod process {
 
 #[test]
 fn only_safe_memory_files_are_mapped() {
-    let path = socket_path("files");
-    let _listener = listen(&path, 1).unwrap();
+    let (path, _listener) = listening("files");
     let (control, ..) = raw_link(&path);
     let region = Region::allocate(8192, Backing::Shareable).unwrap();
     let grant =
@@ -537,8 +538,7 @@ fn only_safe_memory_files_are_mapped() {
 
 #[test]
 fn what_a_client_grants_is_bounded_and_committed_by_nobody() {
-    let path = socket_path("sparse");
-    let _listener = listen(&path, 1).unwrap();
+    let (path, _listener) = listening("sparse");
     let (control, ..) = raw_link(&path);
     let sparse = rustix::fs::memfd_create("sparse", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&sparse, 64 << 30).unwrap();
@@ -589,10 +589,9 @@ fn nobody_adds_seals_to_a_file() {
 
 #[test]
 fn a_client_that_takes_nothing_in_loses_its_link_and_only_that() {
-    let path = socket_path("deaf");
-    let mut listener = listen(&path, 1).unwrap();
+    let (path, mut listener) = listening("deaf");
     let (_control, link, token) = raw_link(&path);
-    let Some(Event::Joined(deaf)) = listener.next(LONG).unwrap() else { panic!("no link") };
+    let deaf = joined(&mut listener);
     let _endpoint = raw_endpoint(&path, link, token, 3).unwrap();
     let sent = (0..10_000).position(|_| deaf.send(crate::EndpointId(3), &[0; 60_000]).is_err());
     assert!(sent.is_some_and(|sent| sent < 100), "{sent:?}");

@@ -248,6 +248,12 @@ impl World {
         }
     }
 
+    /// Acquires the first shard of a store, which nobody owns.
+    fn own_shard(&mut self, peer: u64, store: StoreId) -> (ShardKey, Epoch) {
+        let shard = ShardKey { store, shard: ShardId(0) };
+        (shard, self.acquire(peer, shard, false).unwrap())
+    }
+
     pub(super) fn lease(&mut self, peer: u64, count: u32, purpose: Purpose) -> Result<Vec<ExtentId>, Refusal> {
         let session = self.sessions[&peer];
         match self.call(peer, LeaseExtents { session, count, purpose })? {
@@ -308,6 +314,16 @@ impl World {
     }
 }
 
+/// Sessions of the links 1 and 2 that have opened a store, of which the first one owns a shard.
+fn shared_shard() -> (World, [SessionId; 2], ShardKey, Epoch) {
+    let mut world = World::new(settings(8, 1, 1));
+    let sessions = [1, 2].map(|peer| world.open(peer));
+    let store = world.store(1, "db");
+    world.store(2, "db");
+    let (shard, epoch) = world.own_shard(1, store);
+    (world, sessions, shard, epoch)
+}
+
 #[test]
 fn another_version_is_refused_and_told_so() {
     let mut world = World::new(settings(8, 1, 1));
@@ -359,12 +375,7 @@ fn a_node_that_slept_blames_nobody() {
 
 #[test]
 fn freed_memory_waits_for_its_readers() {
-    let mut world = World::new(settings(8, 1, 1));
-    let (writer, reader) = (world.open(1), world.open(2));
-    let store = world.store(1, "db");
-    world.store(2, "db");
-    let shard = ShardKey { store, shard: ShardId(0) };
-    let epoch = world.acquire(1, shard, false).unwrap();
+    let (mut world, [writer, reader], shard, epoch) = shared_shard();
     let extents = world.lease(1, 1, Purpose::Flush).unwrap();
     world.call(1, AdoptExtents { session: writer, shard, epoch, extents: extents.clone() }).unwrap();
     world.call(2, MapExtents { session: reader, shard, write: true, extents: extents.clone() }).unwrap();
@@ -398,12 +409,7 @@ fn freed_outputs_are_looked_at_when_a_reader_passes_them() {
         look();
         retired::VISITED.get() as u64
     };
-    let mut world = World::new(settings(8, 1, 1));
-    let (writer, reader) = (world.open(1), world.open(2));
-    let store = world.store(1, "db");
-    world.store(2, "db");
-    let shard = ShardKey { store, shard: ShardId(0) };
-    let epoch = world.acquire(1, shard, false).unwrap();
+    let (mut world, [writer, reader], shard, epoch) = shared_shard();
     // Outputs that the reader may still read.
     let park = |world: &mut World, attempt| {
         let submit = SubmitJob { session: writer, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) };
@@ -444,12 +450,7 @@ fn freed_outputs_are_looked_at_when_a_reader_passes_them() {
 
 #[test]
 fn nobody_writes_before_the_owner_before_has_let_go() {
-    let mut world = World::new(settings(8, 1, 1));
-    let (old, new) = (world.open(1), world.open(2));
-    let store = world.store(1, "db");
-    world.store(2, "db");
-    let shard = ShardKey { store, shard: ShardId(0) };
-    let epoch = world.acquire(1, shard, false).unwrap();
+    let (mut world, [old, new], shard, epoch) = shared_shard();
     let extents = world.lease(1, 1, Purpose::Flush).unwrap();
     world.call(1, AdoptExtents { session: old, shard, epoch, extents: extents.clone() }).unwrap();
     let map = MapExtents { session: old, shard, write: false, extents: extents.clone() };
@@ -470,8 +471,7 @@ fn a_fenced_job_keeps_its_memory_until_it_ends() {
     let mut world = World::new(settings(8, 1, 1));
     let session = world.open(1);
     let store = world.store(1, "db");
-    let shard = ShardKey { store, shard: ShardId(0) };
-    let epoch = world.acquire(1, shard, false).unwrap();
+    let (shard, epoch) = world.own_shard(1, store);
     let submit = SubmitJob { session, shard, epoch, attempt: 5, kind: 1, arguments: Rest(Vec::new()) };
     let Ok(Answer::Job(job)) = world.call(1, submit.clone()) else { panic!("no job") };
     assert_eq!(world.call(1, submit), Err(Refusal::AttemptRuns(5)));
@@ -506,8 +506,7 @@ fn a_private_store_ends_with_its_session() {
     world.open(2);
     let store = world.store(1, "");
     assert_ne!(world.store(2, ""), store, "nobody else can open it");
-    let shard = ShardKey { store, shard: ShardId(0) };
-    let epoch = world.acquire(1, shard, false).unwrap();
+    let (shard, epoch) = world.own_shard(1, store);
     let mut ranges = Vec::new();
     let mut jobs = Vec::new();
     for attempt in 0..3 {
