@@ -2,15 +2,18 @@
 //! in place or gathered into runs.
 
 use crate::store::{Store, job_of};
-use forebay_base::{ErrorKind, InternalKey, KeyOrder, Kind, Record, SegmentId, SequenceNumber, Tag};
+use forebay_base::record::pad;
+use forebay_base::{ErrorKind, InternalKey, KeyOrder, Kind, MAX_VALUE_BYTES, Record, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;
 use forebay_table::job::{
     Clustering, CompactionJob, CompactionResult, JobLimits, Residents, SizeClasses, join_results, run_compaction,
-    split_compaction,
+    run_compaction_with, split_compaction,
 };
-use forebay_table::{CachedTable, Error, SegmentKind};
+use forebay_table::{CachedTable, Error, MergeOperator, MergeOperators, SegmentKind};
 use proptest::prelude::*;
 use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
 
 /// Writes, flushes and compacts at random, and compares every read at every snapshot after each step.
 fn run(seed: u64, order: KeyOrder, clustering: Clustering) {
@@ -376,20 +379,16 @@ fn operands_become_one_record() {
     }
     store.flush();
     let job = CompactionJob { merge_operator: "append".to_owned(), ..job_of(&store, Clustering::None) };
-    // The second time in parts.
-    for read_bytes in [1 << 20, 20] {
-        let limits = JobLimits { read_bytes, ..JobLimits::default() };
-        for is_bottommost in [true, false] {
-            let job = CompactionJob { limits, is_bottommost, ..job.clone() };
-            let made = run_compaction(&job, &mut store).unwrap();
-            let properties = &made.tables[0].properties;
-            let (puts, merges) = if is_bottommost { (2, 0) } else { (1, 1) };
-            assert_eq!((properties.puts, properties.merges, properties.segments.len()), (puts, merges, 1));
-            let run = store.bytes(properties.segments[0].id);
-            let (first, header) = Record::decode_unverified(run).unwrap();
-            assert_eq!(first.value, [b"base", &b"+1".repeat(100)[..]].concat());
-            assert_eq!(Record::decode(&run[header.padded_length()..]).unwrap().value, b"+2".repeat(100));
-        }
+    for is_bottommost in [true, false] {
+        let job = CompactionJob { is_bottommost, ..job.clone() };
+        let made = run_compaction(&job, &mut store).unwrap();
+        let properties = &made.tables[0].properties;
+        let (puts, merges) = if is_bottommost { (2, 0) } else { (1, 1) };
+        assert_eq!((properties.puts, properties.merges, properties.segments.len()), (puts, merges, 1));
+        let run = store.bytes(properties.segments[0].id);
+        let (first, header) = Record::decode_unverified(run).unwrap();
+        assert_eq!(first.value, [b"base", &b"+1".repeat(100)[..]].concat());
+        assert_eq!(Record::decode(&run[header.padded_length()..]).unwrap().value, b"+2".repeat(100));
     }
     let kind = |name: &str, store: &mut Store| {
         let job = CompactionJob { merge_operator: name.to_owned(), ..job.clone() };
@@ -397,6 +396,96 @@ fn operands_become_one_record() {
     };
     assert_eq!(kind("test.unknown", &mut store), ErrorKind::Unsupported);
     assert_eq!(kind("", &mut store), ErrorKind::Corrupt);
+}
+
+/// Values of the records of a result, in the order of its table.
+fn made_values(store: &Store, made: &CompactionResult) -> Vec<Vec<u8>> {
+    let mut values = Vec::new();
+    for segment in &made.tables[0].properties.segments {
+        let mut rest = store.bytes(segment.id);
+        while !rest.is_empty() {
+            let record = Record::decode(rest).unwrap();
+            values.push(record.value.to_vec());
+            rest = &rest[pad(record.length())..];
+        }
+    }
+    values
+}
+
+#[test]
+fn a_long_chain_is_merged_in_parts() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    store.put(b"a", b"base");
+    let operands: Vec<_> = (0..100).map(|number| format!("{number:03}").into_bytes()).collect();
+    operands.iter().for_each(|operand| store.write(b"a", Kind::Merge, operand, None));
+    store.flush();
+    let whole = [b"base".to_vec(), operands.concat()].concat();
+    let limits = JobLimits { read_bytes: 20, ..JobLimits::default() };
+    let mut parts = Vec::new();
+    while parts.last() != Some(&1) {
+        let job = CompactionJob { merge_operator: "append".to_owned(), limits, ..job_of(&store, Clustering::None) };
+        let made = run_compaction(&job, &mut store).unwrap();
+        let values = made_values(&store, &made);
+        assert_eq!(values.iter().rev().flatten().copied().collect::<Vec<_>>(), whole);
+        let properties = &made.tables[0].properties;
+        assert_eq!((properties.puts, properties.merges), (1, values.len() as u64 - 1));
+        parts.push(values.len());
+        store.install(&job, &made, 1);
+        assert!(parts.is_sorted_by(|more, fewer| more > fewer), "{parts:?}");
+    }
+    assert!(store.most_gathered <= 20 * 16, "{}", store.most_gathered);
+}
+
+/// Makes an operand of [`Swell::BYTES`] more than two have together, and counts how often.
+#[derive(Debug, Default)]
+struct Swell(AtomicUsize);
+
+impl Swell {
+    const BYTES: usize = 8 << 20;
+}
+
+impl MergeOperator for Swell {
+    fn full(&self, key: &[u8], value: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        operands.iter().try_fold(value.unwrap_or_default().to_vec(), |older, newer| self.partial(key, &older, newer))
+    }
+
+    fn partial(&self, _key: &[u8], older: &[u8], newer: &[u8]) -> Option<Vec<u8>> {
+        self.0.fetch_add(1, Atomic::Relaxed);
+        Some(vec![0; older.len() + Self::BYTES + newer.len()])
+    }
+}
+
+#[test]
+fn operands_that_are_too_long_together_stay() {
+    let swell = Arc::new(Swell::default());
+    let mut operators = MergeOperators::default();
+    operators.register("test.swell", Arc::clone(&swell) as Arc<dyn MergeOperator>);
+    for (operands, left, merges) in [(7, 1, 6), (100, 100, MAX_VALUE_BYTES / Swell::BYTES + 1)] {
+        let mut store = Store::new(KeyOrder::Bytewise);
+        (0..operands).for_each(|_| store.write(b"a", Kind::Merge, b"", None));
+        store.flush();
+        let limits = JobLimits { table_bytes: u64::MAX, ..JobLimits::default() };
+        let job = job_of(&store, Clustering::None);
+        let job = CompactionJob { merge_operator: "test.swell".to_owned(), limits, is_bottommost: false, ..job };
+        let made = run_compaction_with(&job, &operators, &mut store).unwrap();
+        assert_eq!(made.tables[0].properties.merges, left);
+        assert_eq!(swell.0.swap(0, Atomic::Relaxed), merges, "of {operands} operands");
+    }
+}
+
+#[test]
+fn records_that_are_made_are_written_from_time_to_time() {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    for _ in 0..2 {
+        (0..20).for_each(|key| store.write(&[key], Kind::Merge, &[key; 100], None));
+    }
+    store.flush();
+    let limits = JobLimits { read_bytes: 20, ..JobLimits::default() };
+    let job = CompactionJob { merge_operator: "append".to_owned(), limits, ..job_of(&store, Clustering::None) };
+    let made = run_compaction(&job, &mut store).unwrap();
+    let lengths = made.segments.iter().filter(|(_, info)| info.kind == SegmentKind::Run).map(|(_, info)| info.length);
+    assert_eq!(lengths.collect::<Vec<_>>(), [6 * 216, 6 * 216, 6 * 216, 2 * 216]);
+    assert_eq!(made_values(&store, &made), (0..20).map(|key| vec![key; 200]).collect::<Vec<_>>());
 }
 
 #[test]

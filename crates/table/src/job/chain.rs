@@ -10,22 +10,27 @@
 //! | with a value that will expire | one operand: what it applies to depends on when it is read |
 //! | otherwise: older links may be elsewhere | one operand |
 //!
-//! If the operator cannot do it, or the new record would be longer than a table may be, the chain stays as it is.
+//! If the operator cannot do it, or the new record would be longer than a table or a value may be, the chain stays as it
+//! is.
+//!
+//! A part of a long chain is a chain of its own, so what a job holds does not grow with the chain. Each part but the
+//! oldest becomes one operand, and later compactions combine those.
 
 use super::input::Io;
 use super::output::Output;
 use super::retention::Retention;
 use super::sources::Sources;
-use super::{CompactionJob, GatherRead};
+use super::{CompactionJob, GatherRead, JobLimits};
 use crate::entry::{IndexEntry, RecordAddress};
 use crate::error::{Error, RecordMismatch, Result};
 use crate::operator::MergeOperator;
 use forebay_base::record::pad;
-use forebay_base::{InternalKey, Kind, LogicalAddress, Record, Tag};
+use forebay_base::{InternalKey, Kind, LogicalAddress, MAX_VALUE_BYTES, Record, Tag};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Reads whose bytes are held at once. A longer chain is merged in parts, if the operator combines operands.
+/// A part of a chain has as many bytes as this many reads, at most.
 const HELD_READS: usize = 16;
 
 /// Where entries go.
@@ -84,14 +89,20 @@ pub(super) enum End {
     Nothing { is_kept: bool },
     /// Not here: the last link is an operand.
     Open,
+    /// The same, of a part: older links follow.
+    Part,
 }
 
-/// The links of one chain so far; none outside of one.
-#[derive(Debug, Default)]
+/// The links of one chain so far, or of a part of it; none outside of one.
+#[derive(Debug)]
 pub(super) struct Chain {
     operator: Option<Arc<dyn MergeOperator>>,
+    /// Bytes of records in a part that has more than two.
+    most_bytes: usize,
     key: Vec<u8>,
     links: Vec<Linked>,
+    /// Bytes of their records.
+    bytes: usize,
 }
 
 /// What takes the place of a chain.
@@ -100,10 +111,26 @@ struct Made {
     value: Vec<u8>,
 }
 
+/// What operands are together.
+enum Combined {
+    One(Vec<u8>),
+    /// The operator does not combine them.
+    Apart,
+    /// More than a value may be, on the way to one.
+    TooLong,
+}
+
 impl Chain {
-    /// No chain, of a job with this operator.
-    pub fn new(operator: Option<Arc<dyn MergeOperator>>) -> Self {
-        Self { operator, ..Self::default() }
+    /// No chain, of a job with this operator and these limits.
+    pub fn new(operator: Option<Arc<dyn MergeOperator>>, limits: &JobLimits) -> Self {
+        let most_bytes = (limits.read_bytes as usize).saturating_mul(HELD_READS).min(MAX_VALUE_BYTES);
+        Self { operator, most_bytes, key: Vec::new(), links: Vec::new(), bytes: 0 }
+    }
+
+    /// Whether an operand begins another part. Any two operands have a chance to become one.
+    #[inline]
+    pub fn is_full_for(&self, entry: &IndexEntry<'_>) -> bool {
+        self.links.len() >= 2 && self.bytes.saturating_add(pad(entry.length as usize)) > self.most_bytes
     }
 
     /// Adds a link.
@@ -112,6 +139,7 @@ impl Chain {
             self.key.clear();
             self.key.extend_from_slice(entry.key.user_key);
         }
+        self.bytes = self.bytes.saturating_add(pad(entry.length as usize));
         let (tag, place) = (entry.key.tag, entry.address);
         self.links.push(Linked { input, tag, place, address, length: entry.length, expiry_ms: entry.expiry_ms });
     }
@@ -125,13 +153,14 @@ impl Chain {
     #[cold]
     fn write(&mut self, end: End, retention: &Retention, target: &mut Target<'_, '_, '_>) -> Result<()> {
         let mut links = std::mem::take(&mut self.links);
-        let last = if end == End::Open { None } else { links.pop() };
+        self.bytes = 0;
+        let last = if matches!(end, End::Open | End::Part) { None } else { links.pop() };
         let made = self.merged(&links, last, end, retention, target)?;
         // What the last link says is part of a value that was made.
         let is_last_kept = match (&made, end) {
             (Some(made), _) if made.kind == Kind::Put => false,
             (_, End::Nothing { is_kept }) => is_kept,
-            (_, End::Value | End::Open) => true,
+            (_, End::Value | End::Open | End::Part) => true,
         };
         match (&made, links.first()) {
             (Some(made), Some(newest)) => {
@@ -167,67 +196,51 @@ impl Chain {
             End::Value => last.is_some_and(|value| value.expiry_ms.is_none()),
             End::Nothing { .. } => true,
             End::Open => retention.is_spent(oldest.tag),
+            End::Part => false,
         };
         if !is_whole && operands.len() == 1 {
             return Ok(None);
         }
-        let Some(values) = self.values(operands, &**operator, target)? else { return Ok(None) };
-        let made = if is_whole {
+        let operands = self.read(operands, target)?;
+        let combined = self.combined(&**operator, &operands);
+        let full = |operands: &[&[u8]], target: &mut Target<'_, '_, '_>| {
             let value = last.filter(|_| end == End::Value).map(|value| self.read(&[value], target)).transpose()?;
             let base = value.as_ref().and_then(|value| value.iter().next());
-            let operands: Vec<&[u8]> = values.iter().flat_map(Values::iter).collect();
-            operator.full(&self.key, base, &operands).map(|value| Made { kind: Kind::Put, value })
-        } else {
-            let all = values.iter().flat_map(Values::iter).map(<[u8]>::to_vec).collect();
-            self.combined(&**operator, all).map(|value| Made { kind: Kind::Merge, value })
+            Ok::<_, Error>(operator.full(&self.key, base, operands).map(|value| Made { kind: Kind::Put, value }))
+        };
+        let made = match combined {
+            Combined::One(operand) if is_whole => full(&[&operand], target)?,
+            Combined::One(value) => Some(Made { kind: Kind::Merge, value }),
+            Combined::Apart if is_whole => full(&operands.iter().collect::<Vec<_>>(), target)?,
+            Combined::Apart | Combined::TooLong => None,
         };
         let fits = |made: &Made| {
             let length = Record::encoded_length(self.key.len(), made.value.len(), false) as u64;
-            length <= target.job.limits.table_bytes && made.value.len() <= forebay_base::MAX_VALUE_BYTES
+            length <= target.job.limits.table_bytes && made.value.len() <= MAX_VALUE_BYTES
         };
         Ok(made.filter(fits))
     }
 
-    /// The operands' bytes, oldest first: as they are, or of a long chain one for each part of it. `None` when that cannot
-    /// be.
-    fn values(
-        &self,
-        operands: &[Linked],
-        operator: &dyn MergeOperator,
-        target: &mut Target<'_, '_, '_>,
-    ) -> Result<Option<Vec<Values>>> {
-        let most_bytes = (target.job.limits.read_bytes as usize).saturating_mul(HELD_READS);
-        let mut parts = Vec::new();
-        let mut rest = operands;
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = rest.iter().rev().take_while(|link| {
-                bytes += pad(link.length as usize);
-                bytes <= most_bytes
-            });
-            let (before, part) = rest.split_at(rest.len() - fits.count().max(1));
-            let values = self.read(part, target)?;
-            if part.len() == operands.len() {
-                return Ok(Some(vec![values]));
-            }
-            let all = values.iter().map(<[u8]>::to_vec).collect();
-            let Some(combined) = self.combined(operator, all) else { return Ok(None) };
-            parts.push(Values::one(combined));
-            rest = before;
-        }
-        Ok(Some(parts))
-    }
-
-    /// One operand for several, of which neighbours are combined until one is left.
-    fn combined(&self, operator: &dyn MergeOperator, mut operands: Vec<Vec<u8>>) -> Option<Vec<u8>> {
+    /// Combines neighbours until one operand is left.
+    fn combined(&self, operator: &dyn MergeOperator, operands: &Values) -> Combined {
+        let mut operands: Vec<_> = operands.iter().map(Cow::Borrowed).collect();
         while operands.len() > 1 {
-            let pairs = operands.chunks(2).map(|pair| match pair {
-                [older, newer] => operator.partial(&self.key, older, newer),
-                one => one.first().cloned(),
-            });
-            operands = pairs.collect::<Option<_>>()?;
+            let (mut fewer, mut bytes) = (Vec::with_capacity(operands.len().div_ceil(2)), 0usize);
+            for pair in operands.chunks(2) {
+                let one = match pair {
+                    [older, newer] => operator.partial(&self.key, older, newer).map(Cow::Owned),
+                    one => one.first().cloned(),
+                };
+                let Some(one) = one else { return Combined::Apart };
+                bytes = bytes.saturating_add(one.len());
+                if bytes > MAX_VALUE_BYTES {
+                    return Combined::TooLong;
+                }
+                fewer.push(one);
+            }
+            operands = fewer;
         }
-        operands.pop()
+        operands.pop().map_or(Combined::Apart, |one| Combined::One(one.into_owned()))
     }
 
     /// Reads the values of links, which are newest first.
@@ -265,11 +278,6 @@ struct Values {
 }
 
 impl Values {
-    fn one(bytes: Vec<u8>) -> Self {
-        let values = vec![(0, bytes.len())];
-        Self { bytes, values }
-    }
-
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.values.iter().map(|(start, end)| self.bytes.get(*start..*end).unwrap_or_default())
     }

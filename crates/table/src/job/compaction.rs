@@ -59,7 +59,7 @@ pub fn run_compaction_with(
     let surviving: Vec<RangeTombstone> = own.into_iter().filter(|own| !retention.is_spent(own.tag)).collect();
     let mut target = Target { job, io: &io, sources: Sources::new(job), output: Output::new(job, surviving) };
     let mut merge = Merge::with_shared_prefix(streams, bounds.order, Direction::Forward, shared_by_all(job));
-    merge_entries(&mut merge, &mut retention, Chain::new(operator), &mut target)?;
+    merge_entries(&mut merge, &mut retention, Chain::new(operator, &job.limits), &mut target)?;
     drop(merge);
     let Target { sources, mut output, .. } = target;
     output.finish(&mut io.borrow_mut())?;
@@ -101,8 +101,10 @@ fn merge_entries(
             return Err(Error::Unknown { what: "an index entry", feature: "kind", number });
         }
         let Verdict { is_kept, link } = retention.judge(&entry);
-        if matches!(link, None | Some(Link::First)) {
-            chain.end(End::Open, retention, target)?;
+        match link {
+            None | Some(Link::First) => chain.end(End::Open, retention, target)?,
+            Some(Link::Further) if chain.is_full_for(&entry) => chain.end(End::Part, retention, target)?,
+            Some(_) => {}
         }
         target.output.enter(number, &entry);
         match link {

@@ -34,7 +34,7 @@ use crate::properties::Creation;
 use crate::segments::{SegmentInfo, SegmentKind};
 use crate::version_edit::ImageAddress;
 use forebay_base::record::pad;
-use forebay_base::{InternalKey, LogicalAddress, Record, SegmentId, Tag, checksum, checksum_append};
+use forebay_base::{InternalKey, LogicalAddress, MAX_VALUE_BYTES, Record, SegmentId, Tag, checksum, checksum_append};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -43,6 +43,9 @@ pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
 /// Where memory is fragmented, a table's run is written in about this many pieces of equal length, so that one fits
 /// where another was freed. Pieces that shrink with the free memory would fragment it further, without end.
 pub const PIECES_OF_RUN: u64 = 16;
+
+/// A run ends once records that were made for it have as many bytes as this many reads.
+const MADE_READS: usize = 64;
 
 /// A record to be gathered, or one that was made.
 #[derive(Debug, Clone, Copy)]
@@ -177,10 +180,12 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Whether the run ends before `entry` for lack of a longer piece of memory.
+    /// Whether the run ends before `entry`: for lack of a longer piece of memory, or as records that were made are held
+    /// until then.
     #[inline]
     fn is_run_full(&self, entry: &IndexEntry<'_>) -> bool {
-        !self.noted.is_empty() && self.builder.run_bytes() + entry.padded_length() > self.most_run_bytes
+        let most_made = (self.job.limits.read_bytes as usize).saturating_mul(MADE_READS).min(MAX_VALUE_BYTES);
+        self.builder.run_bytes() + entry.padded_length() > self.most_run_bytes || self.made.len() >= most_made
     }
 
     /// Begins a run.

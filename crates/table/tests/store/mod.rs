@@ -38,6 +38,8 @@ pub struct Store {
     /// Bytes of the longest free piece of memory.
     pub longest_piece: u64,
     pub reads_gathered: usize,
+    /// The most bytes that were gathered at once.
+    pub most_gathered: usize,
     /// Lengths of the reads of images, in bytes.
     pub reads: Vec<usize>,
 }
@@ -57,6 +59,7 @@ impl JobIo for Store {
 
     fn gather(&mut self, reads: &[GatherRead], into: &mut [u8]) -> Result<()> {
         self.reads_gathered += reads.len();
+        self.most_gathered = self.most_gathered.max(into.len());
         for read in reads {
             let bytes = self.segments.get(&read.address.segment).ok_or(io("no such segment"))?;
             let start = read.address.offset as usize;
@@ -129,6 +132,7 @@ impl Store {
             cancelled: false,
             longest_piece: u64::MAX,
             reads_gathered: 0,
+            most_gathered: 0,
             reads: Vec::new(),
         }
     }
