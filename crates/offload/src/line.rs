@@ -98,9 +98,23 @@ impl Line {
 
     /// A job waits no more. If it `was_placed`, its bytes count.
     pub fn remove(&mut self, name: JobName, was_placed: bool) {
-        let (database, least) = (name.database, self.least());
+        let waiting = self.shares.get(&name.database).map(|share| &share.waiting);
+        if let Some(at) = waiting.and_then(|waiting| waiting.iter().position(|waiting| waiting.name == name)) {
+            self.remove_at(name.database, at, was_placed);
+        }
+    }
+
+    /// Removes the job of a database that came last.
+    pub fn take_last(&mut self, database: u128) -> Option<JobName> {
+        let waiting = &self.shares.get(&database)?.waiting;
+        let (at, last) = (waiting.len().checked_sub(1)?, waiting.back()?.name);
+        self.remove_at(database, at, false);
+        Some(last)
+    }
+
+    fn remove_at(&mut self, database: u128, at: usize, was_placed: bool) {
+        let least = self.least();
         let Some(share) = self.shares.get_mut(&database) else { return };
-        let Some(at) = share.waiting.iter().position(|waiting| waiting.name == name) else { return };
         if let Some((standing, _)) = share.first() {
             self.firsts.remove(&standing);
         }

@@ -108,17 +108,34 @@ impl Scheduler {
     }
 
     /// Letters came. Jobs that wait are placed when all of them were read, so that many letters do not look at many
-    /// jobs. Of several beats the last one counts, as each says all that there is to say.
+    /// jobs, and of the new ones those are refused for which there is no place, not even in the line. Of several beats the
+    /// last one counts, as each says all that there is to say.
     pub fn receive(&mut self, now: Nanos, from: Party, letters: &[Letter]) {
         let last_beat = letters.iter().rposition(|letter| matches!(letter, Letter::Beat(_)));
+        let mut came = BTreeMap::<u128, usize>::new();
         for (at, letter) in letters.iter().enumerate() {
             match letter {
-                Letter::Message(message) => self.read(now, from, message),
+                Letter::Message(message) => {
+                    if self.read(now, from, message) {
+                        *came.entry(message.name.database).or_default() += 1;
+                    }
+                }
                 Letter::Beat(beat) if last_beat == Some(at) => self.beat(now, from, beat),
                 Letter::Beat(_) => {}
             }
         }
         self.place(now);
+        came.into_iter().for_each(|(database, count)| self.refuse_last(database, count));
+    }
+
+    /// Refuses what came last of a database, at most `count` jobs, as far as too many wait.
+    fn refuse_last(&mut self, database: u128, count: usize) {
+        let excess = self.line.waiting_of(database).saturating_sub(self.policy.most_waiting);
+        for _ in 0..excess.min(count) {
+            let Some(name) = self.line.take_last(database) else { return };
+            let Some((owner, ..)) = self.jobs.remove(&name).and_then(|tracked| tracked.asked) else { continue };
+            self.send(owner, name, Attempt::default(), Body::Abort(Reason::Busy));
+        }
     }
 
     /// An executor says how it is.
@@ -145,10 +162,11 @@ impl Scheduler {
         }
     }
 
-    fn read(&mut self, now: Nanos, from: Party, message: &Message) {
+    /// Reads a message; returns whether another job waits.
+    fn read(&mut self, now: Nanos, from: Party, message: &Message) -> bool {
         let Message { name, attempt, .. } = *message;
         match message.body {
-            Body::Prepare { package, home } => self.prepare(now, from, name, package, home),
+            Body::Prepare { package, home } => return self.prepare(now, from, name, package, home),
             Body::Accept => self.accepted(from, name, attempt),
             Body::Commit(outcome) => self.made(now, from, name, attempt, outcome),
             Body::Abort(reason) => self.aborted(now, from, name, attempt, reason),
@@ -160,6 +178,7 @@ impl Scheduler {
             // Only schedulers say this.
             Body::Assign { .. } => {}
         }
+        false
     }
 
     /// A party is gone: its jobs are placed anew, and those that it asked for are stopped.
@@ -192,22 +211,24 @@ impl Scheduler {
         self.place(now);
     }
 
-    fn prepare(&mut self, now: Nanos, from: Party, name: JobName, package: Package, home: Load) {
+    /// Takes a job; returns whether it is a new one.
+    fn prepare(&mut self, now: Nanos, from: Party, name: JobName, package: Package, home: Load) -> bool {
         let asked = Some((from, package, home));
         if let Some(tracked) = self.jobs.get_mut(&name) {
             tracked.asked = asked;
             if let Stage::Made { attempt, outcome, .. } = tracked.stage {
                 self.send(from, name, attempt, Body::Commit(outcome));
             }
-            return;
+            return false;
         }
-        let is_crowded = self.jobs.len() >= self.policy.most_jobs;
-        if is_crowded || self.line.waiting_of(name.database) >= self.policy.most_waiting {
-            return self.send(from, name, Attempt::default(), Body::Abort(Reason::Busy));
+        if self.jobs.len() >= self.policy.most_jobs {
+            self.send(from, name, Attempt::default(), Body::Abort(Reason::Busy));
+            return false;
         }
         let stage = Stage::Waiting { since: now };
         self.jobs.insert(name, Tracked { asked, stage, attempts: 0, avoid: None });
         self.line.push(name, package.bytes());
+        true
     }
 
     fn accepted(&mut self, from: Party, name: JobName, attempt: Attempt) {
@@ -545,6 +566,26 @@ mod tests {
         assert_eq!((told(&mut scheduler), scheduler.jobs()), (vec![(OWNER, Body::Abort(Reason::Busy))], 2));
         scheduler.left(0, OWNER);
         assert_eq!(scheduler.jobs(), 0);
+    }
+
+    #[test]
+    fn a_burst_waits_only_for_what_executors_have_no_place_for() {
+        let mut scheduler = Scheduler::new(Term(0), Policy { most_waiting: 64, ..Policy::default() });
+        beats(&mut scheduler, 0, Party(10), beat(load(0, 100)));
+        let letters: Vec<_> = (0..200)
+            .map(|job| {
+                let body = Body::Prepare { package: package(100, 0), home: load(1, 1) };
+                Letter::Message(Message { term: Term(0), name: name(job), attempt: Attempt::default(), body })
+            })
+            .collect();
+        scheduler.receive(0, OWNER, &letters);
+        let (assigned, refused): (Vec<_>, Vec<_>) =
+            scheduler.take_messages().into_iter().partition(|(to, _)| *to == Party(10));
+        // One more than it has threads.
+        assert_eq!((assigned.len(), refused.len(), scheduler.jobs()), (101, 200 - 101 - 64, 101 + 64));
+        assert!(refused.iter().all(|(_, message)| message.body == Body::Abort(Reason::Busy)));
+        let first_refused = refused.iter().map(|(_, message)| message.name).min();
+        assert_eq!(first_refused, Some(name(101 + 64)), "who came last is refused");
     }
 
     #[test]
