@@ -140,6 +140,11 @@ impl FakeListener {
         lock(&self.0).push_back(Event::Joined(peer));
     }
 
+    pub fn left(&self, peer: &FakePeer) {
+        let cause = Error::Invalid("it left".into());
+        lock(&self.0).push_back(Event::Left { peer: peer.id(), cause });
+    }
+
     /// A request comes, with arguments inside or of that length elsewhere.
     pub fn request(&self, peer: &Arc<FakePeer>, procedure: Procedure, number: u64, arguments: Result<&[u8], u32>) {
         let mut body = Vec::new();

@@ -4,8 +4,8 @@ use super::*;
 use crate::fakes::{FakeListener, FakePeer};
 use crate::tenants::Identity;
 use forebay_env::ManualClock;
-use forebay_proto::calls::{OpenSession, PassReaders, Renew};
-use forebay_proto::{Message, PROTOCOL_VERSION, SessionId, Text};
+use forebay_proto::calls::{LeaseExtents, OpenSession, PassReaders, Renew};
+use forebay_proto::{Message, PROTOCOL_VERSION, Purpose, SessionId, Text};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A node for which each link is a tenant, and its clock.
@@ -119,4 +119,40 @@ fn calls_whose_arguments_do_not_come_are_counted_until_they_do() {
     node.step(Duration::ZERO).unwrap();
     assert!(peer.is_closed.load(Relaxed));
     assert_eq!((peer.pulls.load(Relaxed), node.tenants()[0].waiting_calls), (0, 0));
+}
+
+#[test]
+fn memory_of_a_link_that_is_closed_for_a_flood_is_its_own_until_it_has_left() {
+    let (listener, mut node, clock) = node();
+    let [flood] = peers(&listener, &mut node, &clock);
+    let finish = |node: &mut MemoryNode| while node.step(Duration::ZERO).unwrap() {};
+    let free = node.statistics().free_extents;
+    let lease = LeaseExtents { session: SessionId(flood.id().0), count: 2, purpose: Purpose::Flush };
+    listener.request(&flood, Procedure::LeaseExtents, 0, Ok(&lease.encode()));
+    finish(&mut node);
+    let held = |node: &MemoryNode| (node.statistics().sessions, free - node.statistics().free_extents);
+    assert_eq!(held(&node), (1, 2));
+    let length = rpc::MAX_INLINE_BYTES as u32 + 1;
+    for number in 1..=u64::from(MOST_WAITING + MOST_CROWDING) {
+        listener.request(&flood, Procedure::SubmitJob, number, Err(length));
+    }
+    finish(&mut node);
+    assert!(listener.is_idle() && !flood.is_closed.load(Relaxed));
+    let replies = || lock(&flood.replies).len();
+    let before = replies();
+    // The first is too much, and what comes behind it is not looked at.
+    for number in 0..10 {
+        listener.request(&flood, Procedure::SubmitJob, 1000 + number, Err(length));
+        renew(&listener, &flood, 2000 + number);
+    }
+    finish(&mut node);
+    let figures = &node.tenants()[0];
+    assert!(flood.is_closed.load(Relaxed));
+    assert_eq!((figures.closed_links, figures.waiting_calls, replies() - before), (1, 0, 0));
+    // It may be in the middle of a copy.
+    assert_eq!(held(&node), (1, 2));
+    assert!(lock(&flood.revoked).is_empty());
+    listener.left(&flood);
+    finish(&mut node);
+    assert_eq!(held(&node), (0, 0));
 }
