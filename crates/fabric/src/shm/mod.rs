@@ -48,6 +48,7 @@ mod handle;
 mod link;
 mod notice;
 mod offered;
+mod outlet;
 mod peer;
 mod server;
 #[cfg(all(test, not(miri)))]

@@ -13,19 +13,18 @@ use super::channel::Channel;
 use super::events::{Events, Item, Unread};
 use super::frame::{Frame, MAX_MESSAGE_BYTES};
 use super::notice::{Line, Page};
-use super::offered::{Offered, file_for, open_file};
+use super::offered::{Offered, file_for};
+use super::outlet::Outlet;
 use crate::admission::Origin;
 use crate::transport::{Peer, Revocation};
 use crate::{AccessKey, EndpointId, Error, GrantTable, PeerId, Region, RemoteAddress, Rights};
 use forebay_env::HashMap;
 use forebay_env::sync::lock;
-use rustix::fd::{AsFd, OwnedFd};
-use std::collections::VecDeque;
+use rustix::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
-/// How long the node waits for a client that does not take in what is sent to its endpoints.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Bytes that an endpoint may leave untaken beside what its socket holds, before its link ends.
+const MAX_UNSENT_BYTES: usize = 4 << 20;
 /// Endpoints of a link.
 const MAX_ENDPOINTS: usize = 1024;
 /// Answers that may wait for a client: those to all that it may have granted, and taken back.
@@ -42,13 +41,12 @@ pub(super) struct ShmPeer {
     origin: Origin,
     /// Why the link has ended, once it has. Who ends it meanwhile waits.
     ended: OnceLock<Error>,
-    control: Arc<Channel>,
-    /// What the control socket has no room for yet, in order.
-    unsaid: Mutex<Unsaid>,
+    /// Only answers weigh there, one each: grants and revocations are bounded by the grants that there may be.
+    pub(super) control: Outlet,
     /// Where the client sees how much was said, and is yet to be.
     line: Line,
     /// `None` once they are shut down.
-    endpoints: Mutex<Option<HashMap<EndpointId, Arc<Channel>>>>,
+    endpoints: Mutex<Option<HashMap<EndpointId, Arc<Outlet>>>>,
     /// Grants of this node to the client.
     pub(super) offered: Offered,
     /// Grants of the client to this node, mapped here.
@@ -57,21 +55,6 @@ pub(super) struct ShmPeer {
     /// Where all clients see that something was taken back.
     page: Page,
     events: Arc<Events>,
-}
-
-/// Frames that wait for room. Grants and revocations among them are bounded by the grants that there may be.
-#[derive(Debug, Default)]
-struct Unsaid {
-    frames: VecDeque<Said>,
-    answers: usize,
-}
-
-#[derive(Debug)]
-struct Said {
-    packet: Vec<u8>,
-    /// Memory whose file goes with it, to be opened then: descriptors are few.
-    granted: Option<(Region, Rights)>,
-    is_answer: bool,
 }
 
 impl ShmPeer {
@@ -87,8 +70,7 @@ impl ShmPeer {
             token,
             origin,
             ended: OnceLock::new(),
-            control,
-            unsaid: Mutex::default(),
+            control: Outlet::new(control, MAX_UNSAID_ANSWERS, Arc::clone(&events)),
             line,
             endpoints: Mutex::new(Some(HashMap::default())),
             offered: Offered::default(),
@@ -103,11 +85,8 @@ impl ShmPeer {
     /// that is done, whoever began it. Returns why the link has ended.
     pub(super) fn end(&self, cause: Error) -> &Error {
         self.ended.get_or_init(|| {
-            self.control.shutdown_sending();
-            *lock(&self.unsaid) = Unsaid::default();
-            for channel in lock(&self.endpoints).take().unwrap_or_default().values() {
-                channel.shutdown();
-            }
+            self.control.end_saying();
+            lock(&self.endpoints).take().unwrap_or_default().values().for_each(|endpoint| endpoint.end());
             // Behind the end of the sockets, where clients find it.
             self.page.taken_back();
             self.received.revoke_all();
@@ -118,7 +97,7 @@ impl ShmPeer {
     /// The client uses nothing any more, or the node stops. To be called once.
     pub(super) fn gone(&self, cause: Error) {
         let cause = self.end(cause).clone();
-        self.control.shutdown();
+        self.control.end();
         self.offered.end();
         self.events.push(Item::Left { peer: self.id, cause });
     }
@@ -133,14 +112,15 @@ impl ShmPeer {
     ///
     /// # Errors
     /// [`Error::Invalid`] when there is one of that number, or too many.
-    pub(super) fn join(&self, endpoint: EndpointId, channel: &Arc<Channel>) -> Result<(), Error> {
+    pub(super) fn join(&self, endpoint: EndpointId, channel: &Arc<Channel>) -> Result<Arc<Outlet>, Error> {
         let mut endpoints = lock(&self.endpoints);
         let Some(endpoints) = &mut *endpoints else { return Err(self.lost()) };
         if endpoints.len() >= MAX_ENDPOINTS || endpoints.contains_key(&endpoint) {
             return Err(Error::Invalid(format!("endpoint {} is one too many on its link", endpoint.0)));
         }
-        endpoints.insert(endpoint, Arc::clone(channel));
-        Ok(())
+        let outlet = Arc::new(Outlet::new(Arc::clone(channel), MAX_UNSENT_BYTES, Arc::clone(&self.events)));
+        endpoints.insert(endpoint, Arc::clone(&outlet));
+        Ok(outlet)
     }
 
     /// Takes an endpoint out of the link.
@@ -152,31 +132,17 @@ impl ShmPeer {
         Error::lost(format!("link {}", self.id.0), "the client or this node closed it")
     }
 
-    fn endpoint(&self, endpoint: EndpointId) -> Result<Arc<Channel>, Error> {
+    fn endpoint(&self, endpoint: EndpointId) -> Result<Arc<Outlet>, Error> {
         let endpoints = lock(&self.endpoints);
         endpoints.as_ref().and_then(|endpoints| endpoints.get(&endpoint)).cloned().ok_or_else(|| self.lost())
     }
 
-    /// Says something over the control socket, at once or when there is room. It never waits for that.
+    /// Says something over the control socket, which the client may wait for.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::Io`]; [`Error::Protocol`] when too many answers wait. Then it is never said.
-    fn say(&self, frame: Frame<'_>, granted: Option<(OwnedFd, &Region, Rights)>, is_answer: bool) -> Result<(), Error> {
-        let packet = frame.encode();
-        let mut unsaid = lock(&self.unsaid);
-        let file = granted.as_ref().map(|(file, ..)| file.as_fd());
-        if !unsaid.frames.is_empty() || !self.control.try_send(&[&packet], file)? {
-            if is_answer && unsaid.answers >= MAX_UNSAID_ANSWERS {
-                return Err(Error::Protocol("a client asks and does not take in the answers".into()));
-            }
-            unsaid.answers += usize::from(is_answer);
-            let granted = granted.map(|(_, region, rights)| (region.clone(), rights));
-            unsaid.frames.push_back(Said { packet, granted, is_answer });
-            if unsaid.frames.len() == 1 {
-                // The socket thread says the rest.
-                self.events.wake_reader();
-            }
-        }
+    /// As for [`Outlet::say`].
+    fn say(&self, frame: Frame<'_>, granted: Option<(OwnedFd, &Region, Rights)>, weight: usize) -> Result<(), Error> {
+        self.control.say(&[&frame.encode()], granted, weight)?;
         self.line.announce();
         Ok(())
     }
@@ -184,44 +150,21 @@ impl ShmPeer {
     /// Answers the client.
     ///
     /// # Errors
-    /// As for [`ShmPeer::say`].
+    /// As for [`Outlet::say`].
     pub(super) fn answer(&self, frame: Frame<'_>) -> Result<(), Error> {
-        self.say(frame, None, true)
+        self.say(frame, None, 1)
     }
 
-    /// Whether something waits for room in the control socket.
-    pub(super) fn has_unsaid(&self) -> bool {
-        !lock(&self.unsaid).frames.is_empty()
-    }
-
-    /// Says what there is room for. True when nothing is left.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`], [`Error::Io`].
-    pub(super) fn say_on(&self) -> Result<bool, Error> {
-        let unsaid = &mut *lock(&self.unsaid);
-        while let Some(Said { packet, granted, is_answer }) = unsaid.frames.front() {
-            let file = granted.as_ref().map(|(region, rights)| open_file(region, *rights)).transpose()?;
-            if !self.control.try_send(&[packet], file.as_ref().map(AsFd::as_fd))? {
-                return Ok(false);
-            }
-            unsaid.answers -= usize::from(*is_answer);
-            unsaid.frames.pop_front();
-        }
-        Ok(true)
-    }
-
-    /// Sends to an endpoint; a client that does not take things in loses its link.
-    fn send_on(&self, channel: &Channel, parts: &[&[u8]]) -> Result<(), Error> {
-        match channel.send(parts, None, PATIENCE) {
-            Err(Error::TimedOut(limit)) => {
-                let cause = Error::lost(format!("link {}", self.id.0), format!("it took nothing in for {limit:?}"));
-                tracing::warn!(link = self.id.0, "a client does not take in what is sent to it: its link ends");
-                self.end(cause.clone());
-                Err(cause)
+    /// Says something to an endpoint; a client that does not take things in loses its link.
+    fn say_to(&self, outlet: &Outlet, parts: &[&[u8]]) -> Result<(), Error> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        outlet.say(parts, None, bytes).map_err(|cause| match cause {
+            Error::Protocol(cause) => {
+                tracing::warn!(link = self.id.0, cause, "a link ends");
+                self.end(Error::lost(format!("link {}", self.id.0), cause)).clone()
             }
             other => other,
-        }
+        })
     }
 }
 
@@ -240,7 +183,7 @@ impl Peer for ShmPeer {
             return Err(self.lost());
         }
         let key = self.offered.give()?;
-        match self.say(Frame::Grant { key, rights, offset, length }, Some((file, region, rights)), false) {
+        match self.say(Frame::Grant { key, rights, offset, length }, Some((file, region, rights)), 0) {
             Ok(()) => Ok(key),
             Err(cause) => {
                 self.offered.forget(key);
@@ -251,7 +194,7 @@ impl Peer for ShmPeer {
 
     fn revoke(&self, key: AccessKey) -> Result<Revocation, Error> {
         let revocation = self.offered.withdraw(key)?;
-        if let Err(cause) = self.say(Frame::Revoke { key }, None, false) {
+        if let Err(cause) = self.say(Frame::Revoke { key }, None, 0) {
             // The client was not asked: it lets go when it finds the end of the link.
             self.end(cause);
         }
@@ -274,24 +217,28 @@ impl Peer for ShmPeer {
         bytes: &[u8],
         immediate: Option<u32>,
     ) -> Result<(), Error> {
-        let channel = self.endpoint(endpoint)?;
+        let outlet = self.endpoint(endpoint)?;
         {
             let granted = self.received.hold();
             let (region, offset) = granted.check(to, bytes.len() as u64, Rights::WRITE)?;
             region.write(offset, bytes)?;
         }
         match immediate {
-            Some(immediate) => self.send_on(&channel, &[&Frame::Immediate(immediate).encode()]),
+            Some(immediate) => self.say_to(&outlet, &[&Frame::Immediate(immediate).encode()]),
             None => Ok(()),
         }
+    }
+
+    fn unsent(&self, endpoint: EndpointId) -> usize {
+        self.endpoint(endpoint).map_or(0, |outlet| outlet.unsaid())
     }
 
     fn send(&self, endpoint: EndpointId, bytes: &[u8]) -> Result<(), Error> {
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(Error::TooLarge { length: bytes.len() as u64, limit: MAX_MESSAGE_BYTES as u64 });
         }
-        let channel = self.endpoint(endpoint)?;
-        self.send_on(&channel, &[&Frame::message_header(bytes.len()), bytes])
+        let outlet = self.endpoint(endpoint)?;
+        self.say_to(&outlet, &[&Frame::message_header(bytes.len()), bytes])
     }
 
     fn is_alive(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The node's socket thread: takes in connections, links, endpoints, grants and messages.
 //!
 //! It waits for all sockets at once and never blocks on one. What is said to a client goes out at once or, when the
-//! client is slow, when its control socket has room. A client that breaks the protocol loses its link; nobody else
+//! client is slow, when the socket has room ([`Outlet`]). A client that breaks the protocol loses its link; nobody else
 //! notices.
 //!
 //! ```text
@@ -16,6 +16,7 @@ use super::events::{Events, Item};
 use super::frame::{BUFFER_BYTES, Frame};
 use super::notice::{LINES, Page};
 use super::offered::is_written;
+use super::outlet::Outlet;
 use super::peer::{MAX_CLIENT_GRANTS, ShmPeer};
 use crate::admission::{Identity, Origin, Tally, Turned, Users};
 use crate::rpc::{MAX_ARGUMENT_BYTES, MAX_REPLY_BYTES};
@@ -78,12 +79,32 @@ pub(super) struct Server {
 struct Connection {
     channel: Arc<Channel>,
     role: Role,
+    /// What its socket is watched for; when for nothing, it is not.
+    watched: epoll::EventFlags,
 }
 
 enum Role {
     Newcomer { deadline: Nanos, origin: Origin },
     Control(Arc<ShmPeer>),
-    Endpoint { peer: Arc<ShmPeer>, id: EndpointId, paused: bool },
+    Endpoint { peer: Arc<ShmPeer>, id: EndpointId, outlet: Arc<Outlet>, paused: bool },
+}
+
+impl Role {
+    fn outlet(&self) -> Option<&Outlet> {
+        match self {
+            Self::Newcomer { .. } => None,
+            Self::Control(peer) => Some(&peer.control),
+            Self::Endpoint { outlet, .. } => Some(outlet),
+        }
+    }
+
+    /// What is to be done with the socket once that can be done.
+    fn interest(&self) -> epoll::EventFlags {
+        let mut interest = epoll::EventFlags::empty();
+        interest.set(epoll::EventFlags::IN, !matches!(self, Self::Endpoint { paused: true, .. }));
+        interest.set(epoll::EventFlags::OUT, self.outlet().is_some_and(Outlet::has_unsaid));
+        interest
+    }
 }
 
 impl Server {
@@ -186,16 +207,30 @@ impl Server {
         self.next_connection += 1;
         let deadline = self.clock.now().saturating_add(NEWCOMER_PATIENCE.as_nanos() as Nanos);
         let role = Role::Newcomer { deadline, origin };
-        let connection = Connection { channel: Arc::new(channel), role };
-        if self.watch(&connection.channel, number) {
-            self.connections.insert(number, connection);
-            self.newcomers += 1;
+        let connection = Connection { channel: Arc::new(channel), role, watched: epoll::EventFlags::empty() };
+        self.connections.insert(number, connection);
+        self.newcomers += 1;
+        if let Err(error) = self.watch(number) {
+            tracing::warn!(%error, "a connection cannot be watched");
+            self.forget(number);
         }
     }
 
-    fn watch(&self, channel: &Channel, number: u64) -> bool {
-        let watched = epoll::add(&self.epoll, channel, epoll::EventData::new_u64(number), epoll::EventFlags::IN);
-        watched.inspect_err(|error| tracing::warn!(%error, "a connection cannot be watched")).is_ok()
+    /// Watches a socket for what is to be done with it.
+    fn watch(&mut self, number: u64) -> Result<(), Error> {
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
+        let (interest, watched) = (connection.role.interest(), connection.watched);
+        if interest == watched {
+            return Ok(());
+        }
+        let (channel, data) = (&*connection.channel, epoll::EventData::new_u64(number));
+        let done = match (watched.is_empty(), interest.is_empty()) {
+            (true, _) => epoll::add(&self.epoll, channel, data, interest),
+            (false, true) => epoll::delete(&self.epoll, channel),
+            (false, false) => epoll::modify(&self.epoll, channel, data, interest),
+        };
+        connection.watched = interest;
+        done.map_err(|e| Error::io("watching a socket", e))
     }
 
     fn set_accepting(&mut self, accepting: bool) {
@@ -224,38 +259,28 @@ impl Server {
     /// Reads on from links whose messages were taken, and looks for room in the sockets of those that something waits for.
     fn resume(&mut self) {
         self.events.woken();
-        let (mut resumed, mut behind) = (Vec::new(), Vec::new());
+        let mut changed = Vec::new();
         for (number, connection) in &mut self.connections {
-            if let Role::Control(peer) = &connection.role
-                && peer.has_unsaid()
-            {
-                behind.push(*number);
+            if let Role::Endpoint { peer, paused, .. } = &mut connection.role {
+                *paused &= !peer.unread.may_resume();
             }
-            if let Role::Endpoint { peer, paused, .. } = &mut connection.role
-                && *paused
-                && peer.unread.may_resume()
-            {
-                *paused = false;
-                resumed.push((*number, Arc::clone(&connection.channel)));
+            if connection.role.interest() != connection.watched {
+                changed.push(*number);
             }
         }
-        for (number, channel) in resumed {
-            if !self.watch(&channel, number) {
-                self.close(number, Error::io("watching a socket", "refused"));
-            }
-        }
-        for number in behind {
-            if let Err(cause) = self.watch_for(number, epoll::EventFlags::IN | epoll::EventFlags::OUT) {
+        for number in changed {
+            if let Err(cause) = self.watch(number) {
                 self.close(number, cause);
             }
         }
     }
 
     fn serve(&mut self, number: u64, flags: epoll::EventFlags) {
-        if flags.contains(epoll::EventFlags::OUT) {
+        let ended = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        if flags.intersects(epoll::EventFlags::OUT | ended) {
             self.say_on(number);
         }
-        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+        if flags.intersects(epoll::EventFlags::IN | ended) {
             for _ in 0..BURST {
                 if self.is_paused(number) || !self.read(number) {
                     break;
@@ -320,17 +345,14 @@ impl Server {
                 true => Ok(()),
                 false => Err(Error::Protocol(format!("grant {} was released without being revoked", key.index))),
             },
-            (Role::Endpoint { peer, id, paused }, Frame::Message(bytes)) => {
+            (Role::Endpoint { peer, id, paused, .. }, Frame::Message(bytes)) => {
                 peer.unread.add(bytes.len());
                 let unread = Arc::clone(&peer.unread);
                 let peer_of_event = Arc::clone(peer) as Arc<dyn Peer>;
                 self.events.push(Item::Message { peer: peer_of_event, unread, endpoint: *id, bytes: bytes.to_vec() });
-                if !*paused && peer.unread.pause() {
-                    *paused = true;
-                    // A client that ends meanwhile is noticed by its control socket.
-                    let _ = epoll::delete(&self.epoll, &*connection.channel);
-                }
-                Ok(())
+                // A client that ends meanwhile is noticed by its control socket.
+                *paused = *paused || peer.unread.pause();
+                self.watch(number)
             }
             (_, frame) => Err(Error::Protocol(format!("frame type {} is out of place", frame.number()))),
         }
@@ -362,12 +384,12 @@ impl Server {
         // Compared as keys are: in time that does not depend on the token.
         let same = |peer: &&Arc<ShmPeer>| AccessKey::new(0, peer.token).same_secret(&AccessKey::new(0, token));
         let joined = match self.links.get(&link).filter(same) {
-            Some(peer) => peer.join(id, &connection.channel).map(|()| Arc::clone(peer)),
+            Some(peer) => peer.join(id, &connection.channel).map(|outlet| (Arc::clone(peer), outlet)),
             None => Err(Error::AccessDenied),
         };
         match joined {
-            Ok(peer) => {
-                connection.role = Role::Endpoint { peer, id, paused: false };
+            Ok((peer, outlet)) => {
+                connection.role = Role::Endpoint { peer, id, outlet, paused: false };
                 self.newcomers -= 1;
                 self.tally.admitted();
                 greet(&connection.channel, Frame::EndpointOpened, None)
@@ -380,22 +402,16 @@ impl Server {
         }
     }
 
-    fn watch_for(&self, number: u64, flags: epoll::EventFlags) -> Result<(), Error> {
-        let Some(connection) = self.connections.get(&number) else { return Ok(()) };
-        epoll::modify(&self.epoll, &*connection.channel, epoll::EventData::new_u64(number), flags)
-            .map_err(|e| Error::io("watching a socket", e))
-    }
-
     /// Says to a client what waits for room.
     fn say_on(&mut self, number: u64) {
-        let Some(Connection { role: Role::Control(peer), .. }) = self.connections.get(&number) else { return };
-        let said = match peer.say_on() {
-            Ok(false) => return,
-            Ok(true) => Ok(()),
-            Err(cause) => Err(cause),
-        };
-        // Nothing is left, or will be with the end of the link.
-        if let Err(cause) = self.watch_for(number, epoll::EventFlags::IN).and(said) {
+        let Some(role) = self.connections.get(&number).map(|connection| &connection.role) else { return };
+        let said = role.outlet().map_or(Ok(()), Outlet::say_on);
+        match (said, role) {
+            // What it sent before it ended is still to be read.
+            (Ok(()), _) | (Err(Error::PeerLost { .. }), Role::Endpoint { .. }) => {}
+            (Err(cause), _) => self.close(number, cause),
+        }
+        if let Err(cause) = self.watch(number) {
             self.close(number, cause);
         }
     }

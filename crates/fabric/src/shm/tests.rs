@@ -245,6 +245,34 @@ fn a_node_that_grants_and_revokes_waits_for_no_client() {
     }
 }
 
+#[test]
+fn a_node_that_sends_waits_for_no_client() {
+    let (path, mut listener) = listening("unsent");
+    let (_control, link, token) = raw_link(&path);
+    let peer = joined(&mut listener);
+    let (id, endpoint) = (crate::EndpointId(3), raw_endpoint(&path, link, token, 3).unwrap());
+    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+    // What it sends itself is not read any more at first.
+    for n in 0..MANY {
+        let frame = Frame::Message(&n.to_le_bytes()).encode();
+        if !endpoint.try_send(&[&frame], None).unwrap() {
+            break;
+        }
+    }
+    (0..MANY).for_each(|n| peer.send(id, &n.to_le_bytes()).unwrap());
+    assert!(peer.unsent(id) > 0 && peer.is_alive());
+    for n in 0..MANY {
+        let (frame, _) = endpoint.receive_within(LONG).unwrap();
+        let Ok(Frame::Message(bytes)) = Frame::decode(&frame) else { panic!("no message") };
+        assert_eq!(number(bytes), n);
+    }
+    assert_eq!(peer.unsent(id), 0);
+    for n in 0..256 {
+        let Some(Event::Message { bytes, .. }) = listener.next(LONG).unwrap() else { panic!("no message") };
+        assert_eq!(number(&bytes), n);
+    }
+}
+
 /// A node without a thread, and a client without one.
 fn by_hand(path: &Path) -> (Door, ShmPeer, Arc<link::Shared>) {
     let door = Door::open(path, false).unwrap();
@@ -272,7 +300,7 @@ fn a_client_waits_for_frames_that_had_no_room() {
     let key = peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
     let attached = link::Attached { channel: Channel::connect(&path, LONG).unwrap(), known: GrantTable::new() };
     assert_eq!(link.confirm(&key, &attached), Ok(()));
-    while !peer.has_unsaid() {
+    while !peer.control.has_unsaid() {
         peer.grant(&granted, 0, 4096, Rights::ALL).unwrap();
     }
     let _revocation = peer.revoke(key).unwrap();
@@ -282,7 +310,8 @@ fn a_client_waits_for_frames_that_had_no_room() {
             std::thread::yield_now();
             assert!(!confirming.is_finished());
         }
-        while !peer.say_on().unwrap() {
+        while peer.control.has_unsaid() {
+            peer.control.say_on().unwrap();
             std::thread::yield_now();
         }
         assert_eq!(confirming.join().unwrap(), Err(Error::AccessDenied));
