@@ -292,7 +292,8 @@ impl TreeClient {
         Ok(Class::Leaf(self.shape(words)?.buckets))
     }
 
-    /// Posts the write of a new leaf. Its buckets may be full where hashes are unlucky.
+    /// Posts the write of a new leaf. Its buckets may be full where hashes are unlucky. The block is as it was taken: only
+    /// a leaf that others get to know uses up the generations that its seed skips.
     pub(crate) fn post_leaf(
         &mut self,
         node: usize,
@@ -301,12 +302,13 @@ impl TreeClient {
     ) -> Result<(Block, Child, Posted), Error> {
         let geometry = self.tree().memory.cut.geometry;
         let Shape { buckets, seed, .. } = self.shape(words(items))?;
-        let block = self.allocate(node, Class::Leaf(buckets))?.seeded(seed);
+        let block = self.allocate(node, Class::Leaf(buckets))?;
+        let generation = block.seeded(seed).generation;
         let entries = items.iter().map(|item| (item.word, item.value));
-        let image = geometry.leaf_image(buckets, block.generation, merged.0, entries);
+        let image = geometry.leaf_image(buckets, generation, merged.0, entries);
         let to = self.tree().memory.resolve(block.at, 0)?;
         let written = self.verbs.post_write(block.at.node(), to, &image)?;
-        Ok((block, Child::new(block.at, buckets, block.generation), written))
+        Ok((block, Child::new(block.at, buckets, generation), written))
     }
 
     /// Swaps the child word of a place, once what it names is `written`. Returns whether it was what it
@@ -645,4 +647,39 @@ fn divide(items: &mut [Item], middle: usize) -> Option<Separator> {
     let (left, first, _) = items.select_nth_unstable_by(middle, |a, b| a.key.cmp(&b.key));
     let below = left.iter().max_by(|a, b| a.key.cmp(&b.key))?;
     Some(Separator::between_keys(&below.key, &first.key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tree, TreeOptions};
+    use forebay_memory_client::{ClientOptions, MemoryClient};
+    use forebay_memory_node::{MemoryNode, Options};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_leaf_that_nobody_got_to_know_uses_up_no_generations() {
+        let (listener, connector) = forebay_fabric::inprocess::listen(1).unwrap();
+        let options = Options { extent_bytes: Some(1 << 20), threads: 0, ..Options::with_memory(16 << 20) };
+        let _node = MemoryNode::start(Box::new(listener), options).unwrap();
+        let options = ClientOptions { foreign_reads: true, ..ClientOptions::default() };
+        let session = MemoryClient::connect(connector.connect().unwrap(), "test", options).unwrap();
+        let tree = Tree::create(&[session], "tree", TreeOptions::default()).unwrap();
+        let mut client = tree.client().unwrap();
+        let (mut blocks, mut children) = (BTreeSet::new(), BTreeSet::new());
+        for round in 0..64u64 {
+            let item = |number: u64| {
+                let word = round << 8 | number;
+                Item { key: Separator::new(&word.to_be_bytes()), word, value: ValueWord(word + 100) }
+            };
+            let items: Vec<Item> = (0..8).map(item).collect();
+            let (block, child, written) = client.post_leaf(0, &items, Child::EMPTY).unwrap();
+            client.verbs.done(written).unwrap();
+            client.give_back(block).unwrap();
+            blocks.insert((block.at.bits(), block.generation));
+            children.insert(child.generation());
+        }
+        assert_eq!(blocks.len(), 1);
+        assert!(children.len() > 1, "the leaves have several seeds: {children:?}");
+    }
 }
