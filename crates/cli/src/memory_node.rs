@@ -3,7 +3,7 @@
 use crate::access::AdmissionArguments;
 use crate::admin::{self, AdminArguments};
 use crate::failure::{Failure, Stage};
-use crate::log::LogArguments;
+use crate::log::TracedLogArguments;
 use crate::placement::Placement;
 use crate::{output, tenants, units};
 use forebay::admission::Admission;
@@ -59,7 +59,7 @@ pub struct Arguments {
     #[command(flatten)]
     admin: AdminArguments,
     #[command(flatten)]
-    log: LogArguments,
+    log: TracedLogArguments,
 }
 
 /// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates, secrets and the file of tenants again.

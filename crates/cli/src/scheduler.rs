@@ -62,7 +62,7 @@ impl Arguments {
 /// # Errors
 /// When it cannot start, or stops by itself.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let _traces = arguments.log.start("scheduler")?;
+    arguments.log.start()?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::io("preparing for signals"))?;
     let admin = arguments.admin.start("scheduler")?;
     let register = worker::reach(arguments.memory.first())?;

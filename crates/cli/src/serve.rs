@@ -3,7 +3,7 @@
 use crate::admin::{self, AdminArguments};
 use crate::arguments::MemoryArguments;
 use crate::failure::{Failure, Stage};
-use crate::log::LogArguments;
+use crate::log::TracedLogArguments;
 use crate::output;
 use crate::stores::EngineArguments;
 use clap::builder::BoolishValueParser;
@@ -63,7 +63,7 @@ pub struct Arguments {
     #[command(flatten)]
     engine: EngineArguments,
     #[command(flatten)]
-    log: LogArguments,
+    log: TracedLogArguments,
 }
 
 /// An address, or none.

@@ -4,7 +4,7 @@ use crate::access::AccessArguments;
 use crate::admin::{self, AdminArguments};
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
-use crate::log::LogArguments;
+use crate::log::TracedLogArguments;
 use crate::{nodes, output};
 use forebay::{NodeAddress, Reach, Storage, StorageOptions};
 use forebay_env::{Clock, SystemClock};
@@ -38,7 +38,7 @@ pub struct Arguments {
     #[command(flatten)]
     admin: AdminArguments,
     #[command(flatten)]
-    log: LogArguments,
+    log: TracedLogArguments,
 }
 
 impl Arguments {

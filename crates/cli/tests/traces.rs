@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::start;
+use common::{start, start_node};
+use forebay::{CompactionPlace, NodeAddress, Options, Store};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -55,6 +56,23 @@ impl Collector {
     }
 }
 
+/// Spans of this name.
+fn named<'a>(spans: &'a [Span], name: &str) -> Vec<&'a Span> {
+    spans.iter().filter(|span| span.name == name).collect()
+}
+
+/// Parts are in the trace of what they are a part of, and within its time.
+fn check_parts(spans: &[Span], name: &str) {
+    let parts = named(spans, name);
+    assert!(!parts.is_empty(), "{name}");
+    for part in parts {
+        let parent = spans.iter().find(|span| span.span_id == part.parent_span_id).unwrap();
+        assert_eq!(parent.trace_id, part.trace_id);
+        assert!(parent.start_time_unix_nano <= part.start_time_unix_nano);
+        assert!(part.end_time_unix_nano <= parent.end_time_unix_nano);
+    }
+}
+
 /// Takes the request of a connection.
 fn take(stream: &TcpStream) -> ExportTraceServiceRequest {
     let mut lines = BufReader::new(stream);
@@ -102,21 +120,11 @@ fn a_collector_gets_what_commands_and_background_work_were_made_of() {
     serve(&format!("--traces=http://127.0.0.1:{} --traces-share=1", collector.port));
     let (spans, sender) = collector.spans();
     assert_eq!((&sender["service.name"][..], &sender["forebay.command"][..]), ("forebay", "serve"));
-    let named = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
-    let (commands, flushes) = (named("commands"), named("flush"));
+    let (commands, flushes) = (named(&spans, "commands"), named(&spans, "flush"));
     assert!(!commands.is_empty() && flushes.len() >= 4, "{} and {}", commands.len(), flushes.len());
-    // What begins a trace has no parent; parts have, in the same trace and within its time.
+    // What begins a trace has no parent.
     assert!(commands.iter().chain(&flushes).all(|span| span.parent_span_id.is_empty()));
-    for name in ["fetch", "commit", "call"] {
-        let parts = named(name);
-        assert!(!parts.is_empty(), "{name}");
-        for part in parts {
-            let parent = spans.iter().find(|span| span.span_id == part.parent_span_id).unwrap();
-            assert_eq!(parent.trace_id, part.trace_id);
-            assert!(parent.start_time_unix_nano <= part.start_time_unix_nano);
-            assert!(part.end_time_unix_nano <= parent.end_time_unix_nano);
-        }
-    }
+    ["fetch", "commit", "call"].iter().for_each(|name| check_parts(&spans, name));
     let count = |span: &Span| {
         let count = span.attributes.iter().find(|attribute| attribute.key == "count").unwrap();
         match count.value.as_ref().unwrap().value {
@@ -126,6 +134,37 @@ fn a_collector_gets_what_commands_and_background_work_were_made_of() {
     };
     assert!(commands.iter().map(|span| count(span)).sum::<i64>() >= 5001);
     assert!(!format!("{spans:?}").contains("secret"), "nothing that clients sent");
+}
+
+#[test]
+fn a_collector_gets_what_jobs_of_a_worker_were_made_of() {
+    let collector = Collector::start();
+    let (_node, address) = start_node("tcp://127.0.0.1:0", "--memory=256MiB --threads=0");
+    let traces = format!("--traces=http://127.0.0.1:{} --traces-share=1", collector.port);
+    let mut worker = start(&format!("worker --memory {address} {traces}"));
+    worker.until(|out| out == "ready\n");
+    let options = Options {
+        write_buffer_bytes: 128 << 10,
+        target_table_bytes: 128 << 10,
+        compaction_place: CompactionPlace::Pool,
+        ..Options::default()
+    };
+    let store = Store::connect(&address.parse::<NodeAddress>().unwrap(), options).unwrap();
+    let is_offloaded = (0..100u32).any(|_| {
+        (0..4000u32).for_each(|key| store.put(&key.to_be_bytes(), &[1; 100]).unwrap());
+        store.flush().unwrap();
+        store.wait_for_compactions().unwrap();
+        store.statistics().offloaded_compactions > 0
+    });
+    assert!(is_offloaded);
+    store.close().unwrap();
+    worker.signal(Signal::TERM);
+    worker.wait_stopped();
+    let (spans, sender) = collector.spans();
+    assert_eq!(&sender["forebay.command"][..], "worker");
+    let jobs = named(&spans, "job");
+    assert!(!jobs.is_empty() && jobs.iter().all(|span| span.parent_span_id.is_empty()));
+    check_parts(&spans, "call");
 }
 
 #[test]
@@ -141,4 +180,7 @@ fn an_address_that_is_none_is_refused() {
         let ended = common::run(&format!("serve --traces={address}"));
         assert!(ended.code == Some(2) && ended.error.contains("--traces"), "{ended:?}");
     }
+    // Nothing is traced there.
+    let ended = common::run("scheduler --listen=shm:/nowhere --memory=shm:/nowhere --traces=http://127.0.0.1:4318");
+    assert!(ended.code == Some(2) && ended.error.contains("unexpected argument '--traces'"), "{ended:?}");
 }

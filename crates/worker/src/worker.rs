@@ -263,6 +263,7 @@ impl Shared {
     /// Runs an attempt.
     fn run(&self, waiting: Waiting) {
         let Waiting { name, attempt, package, stop } = waiting;
+        let _traced = tracing::debug_span!(target: "forebay_trace", "job", kind = i64::from(package.kind)).entered();
         let began = self.options.clock.now();
         let made = self.attempt(attempt, &package, &stop);
         let took = self.options.clock.now().saturating_sub(began);
