@@ -4,7 +4,7 @@ use crate::status::{
     Bucket, Cache, Clients, Compactions, Database, Extents, Fabric, Latency, Level, Log, MemoryNode, Objects,
     Operations, Process, Slow, Stalls, Tenant, Visitors, Worker,
 };
-use forebay::{Counts, Durability, LevelStatistics, Options, Store, Syncing};
+use forebay::{Counts, LevelStatistics, Options, Store};
 use forebay_env::{Clock, Nanos, cpu};
 use forebay_proto::replies::{DoorFigures, Statistics, TenantFigures};
 use forebay_server::{Durations, Observer};
@@ -109,14 +109,7 @@ pub struct Settings {
 impl From<&Options> for Settings {
     fn from(options: &Options) -> Self {
         Self {
-            durability: match options.durability {
-                Durability::None => "none".to_owned(),
-                Durability::Memory { copies: 1 } => "memory".to_owned(),
-                Durability::Memory { copies } => format!("memory={copies}"),
-                Durability::Storage(Syncing::Sync) => "storage=sync".to_owned(),
-                Durability::Storage(Syncing::Interval(interval)) => format!("storage=interval:{interval:?}"),
-                Durability::Storage(Syncing::Flush) => "storage=flush".to_owned(),
-            },
+            durability: options.durability.to_string(),
             storage: options.storage.as_ref().map(|storage| storage.objects().describe()).unwrap_or_default(),
             storage_from_level: options.storage_from_level,
         }

@@ -96,8 +96,14 @@ impl Configuration {
         self.origins.get(name).map(ToString::to_string)
     }
 
-    /// What is in effect, as a file of this form.
-    pub fn describe(&self, options: &clap::Command, matches: &clap::ArgMatches) -> String {
+    /// What is in effect, as a file of this form. What `usual` says of options that nobody set is in comments: it may
+    /// follow from other options.
+    pub fn describe(
+        &self,
+        options: &clap::Command,
+        matches: &clap::ArgMatches,
+        usual: &BTreeMap<&str, String>,
+    ) -> String {
         let mut text = String::new();
         for option in options.get_arguments() {
             let Some(name) = option.get_long().filter(|name| is_option(name)) else { continue };
@@ -115,9 +121,10 @@ impl Configuration {
                 (None, None, Some(clap::parser::ValueSource::CommandLine)) => "flag".to_owned(),
                 _ => "default".to_owned(),
             };
-            let _ = match values {
-                Some(value) => writeln!(text, "{name} = {}  # {origin}", written(&value)),
-                None => writeln!(text, "# {name} is not set"),
+            let _ = match (values, usual.get(name)) {
+                (Some(value), _) => writeln!(text, "{name} = {}  # {origin}", written(&value)),
+                (None, Some(value)) => writeln!(text, "# {name} = {}  # {origin}", written(value)),
+                (None, None) => writeln!(text, "# {name} is not set"),
             };
         }
         text

@@ -182,10 +182,10 @@ fn main() -> ExitCode {
         Command::MemoryNode(arguments) => memory_node::execute(&arguments),
         Command::Worker(arguments) => worker::execute(&arguments),
         Command::Scheduler(arguments) => scheduler::execute(&arguments),
-        Command::Serve(arguments) if arguments.check_config => serve::check(&arguments).and_then(|()| {
+        Command::Serve(arguments) if arguments.check_config => serve::check(&arguments).and_then(|usual| {
             let (command, matches) = (CommandLine::command(), matches.subcommand_matches(SERVE));
             let options = command.find_subcommand(SERVE).zip(matches);
-            let text = options.map(|(options, matches)| configuration.describe(options, matches));
+            let text = options.map(|(options, matches)| configuration.describe(options, matches, &usual));
             output::line(text.unwrap_or_default().trim_end())
         }),
         Command::Serve(arguments) => serve::execute(&arguments),

@@ -14,6 +14,7 @@ use forebay_env::{Clock, SystemClock};
 use forebay_server::{Server, ServerOptions, TlsOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -117,13 +118,17 @@ impl TlsArguments {
     }
 }
 
-/// Reads what the options name, as [`execute`] does, and serves nothing.
+/// Reads what the options name, as [`execute`] does, and serves nothing. Returns what it would do where nobody said
+/// anything.
 ///
 /// # Errors
 /// What [`execute`] would refuse about them.
-pub fn check(arguments: &Arguments) -> Result<(), Failure> {
+pub fn check(arguments: &Arguments) -> Result<BTreeMap<&'static str, String>, Failure> {
     options(arguments)?;
-    placed(arguments).map(drop)
+    let (engine, options) = placed(arguments)?;
+    let mut usual = engine.usual(&options);
+    usual.insert("admin", ADMIN.to_string());
+    Ok(usual)
 }
 
 /// Serves until SIGTERM or SIGINT. At SIGHUP, reads certificates again.

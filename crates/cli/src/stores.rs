@@ -16,7 +16,7 @@ use forebay_workload::{
     Cursor, Error, Figures, LevelFigures, LogFigures, LookupFigures, LsmFigures, MemoryNodeFigures, RecoveryFigures,
     StorageFigures, Store, StoreError,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -332,6 +332,43 @@ impl EngineArguments {
             },
             ..usual
         })
+    }
+}
+
+impl EngineArguments {
+    /// What these options come to, for flags that may be left out: the flag, and a value that it would take. A flag that
+    /// stands for nothing, or depends on what is found, has none.
+    pub fn usual(&self, options: &Options) -> BTreeMap<&'static str, String> {
+        let bytes = |bytes: usize| units::of_size(bytes as u64);
+        let settles = options.settle_after.map_or_else(|| "never".to_owned(), |after| format!("{after:?}"));
+        let mut usual = BTreeMap::from([
+            ("durability", options.durability.to_string()),
+            ("shards", options.shards.to_string()),
+            ("write-buffer-size", bytes(options.write_buffer_bytes)),
+            ("max-write-buffer-number", options.max_immutable_memtables.saturating_add(1).to_string()),
+            ("max-background-jobs", options.background_threads.to_string()),
+            ("target-file-size-base", units::of_size(options.target_table_bytes)),
+            ("max-bytes-for-level-base", units::of_size(options.level1_bytes)),
+            ("max-bytes-for-level-multiplier", options.level_size_multiplier.to_string()),
+            ("num-levels", options.levels.to_string()),
+            ("level0-file-num-compaction-trigger", options.level0_compaction_trigger.to_string()),
+            ("level0-slowdown-writes-trigger", options.level0_slowdown_trigger.to_string()),
+            ("level0-stop-writes-trigger", options.level0_stop_trigger.to_string()),
+            ("pool-share", options.pool_share.to_string()),
+            ("settle-after", settles),
+        ]);
+        if self.place.has_storage() {
+            usual.extend([
+                ("storage-lag", options.storage_lag_memtables.to_string()),
+                ("block-cache", units::of_size(options.block_cache_bytes)),
+                ("memory-cache", units::of_size(options.memory_cache_bytes)),
+                ("compression", options.compression.to_string()),
+                ("block-size", units::of_size(options.block_bytes.into())),
+            ]);
+        }
+        usual.extend(self.place.path().map(|path| ("path", path.display().to_string())));
+        usual.extend(options.name.clone().map(|name| ("db", name)));
+        usual
     }
 }
 

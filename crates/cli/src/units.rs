@@ -37,6 +37,15 @@ pub fn size(text: &str) -> Result<u64, String> {
     if bytes < 9e15 { Ok(bytes.round() as u64) } else { Err(format!("more than can be; {right}")) }
 }
 
+/// A number of bytes in the largest unit of which it is a multiple, as [`size`] takes it.
+pub fn of_size(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|&(_, bits)| bytes > 0 && bytes.trailing_zeros() >= bits) {
+        Some((unit, bits)) => format!("{}{unit}", bytes >> bits),
+        None => bytes.to_string(),
+    }
+}
+
 /// A number of bytes that fits into memory.
 ///
 /// # Errors
@@ -98,6 +107,9 @@ mod tests {
         assert_eq!(parsed, [0, 4096, 65_536, 512_000_000, 8 << 30, 3 << 29, 2 << 20, 12_000]);
         for wrong in ["", "GiB", "-1", "1gib", "1e9", "8 GiBs", "1.2.3", "99999999TiB", "0x10", "NaN"] {
             assert!(size(wrong).unwrap_err().contains("8GiB"), "{wrong}");
+        }
+        for text in ["0", "4097", "64KiB", "1536MiB", "8GiB", "3TiB"] {
+            assert_eq!(of_size(size(text).unwrap()), text);
         }
     }
 

@@ -177,6 +177,37 @@ fn options_come_from_flags_variables_and_a_file() {
     assert!(ended.error.contains("/nowhere/file: "), "{}", ended.error);
 }
 
+#[test]
+fn what_nobody_set_is_shown() {
+    let shown = |line: &str| run(&format!("serve --check-config {line}")).expect(0).out;
+    let usual = shown("");
+    for line in [
+        "# admin = \"127.0.0.1:9121\"  # default",
+        "# path = \"forebay-data\"  # default",
+        "# durability = \"storage=interval:1s\"  # default",
+        "# shards = 1  # default",
+        "# write-buffer-size = \"64MiB\"  # default",
+        "# settle-after = \"500ms\"  # default",
+        "# block-cache = \"64MiB\"  # default",
+        "# cached-index-size is not set",
+    ] {
+        assert!(usual.lines().any(|other| other == line), "{line}: {usual}");
+    }
+    // Each is a value that its option takes, and that says the same.
+    let path = crate::common::fresh_path(".toml");
+    let lines = usual.lines().map(|line| line.strip_prefix("# ").filter(|line| line.contains(" = ")).unwrap_or(line));
+    std::fs::write(&path, lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let given = shown(&format!("--config={}", path.display()));
+    let values = |text: &str| {
+        let lines = text.lines().filter_map(|line| line.trim_start_matches("# ").split_once(" = "));
+        lines.map(|(name, rest)| format!("{name} = {}", rest.split("  # ").next().unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(values(&given), values(&usual));
+    // Without storage nothing says how it is used.
+    let without = shown("--durability=none");
+    assert!(without.contains("# path is not set\n") && without.contains("# block-cache is not set\n"), "{without}");
+}
+
 /// A file that only its owner may read.
 fn file(suffix: &str, text: &str) -> crate::common::FreshPath {
     let path = crate::common::fresh_path(suffix);

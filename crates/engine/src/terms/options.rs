@@ -9,6 +9,7 @@ use forebay_memory_client::Reach;
 use forebay_storage::{BlockCacheOptions, BlockOptions, Compression, Storage};
 use forebay_table::job::SizeClasses;
 use forebay_table::{MergeOperators, PointIndexOptions};
+use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,6 +124,20 @@ pub enum Durability {
     },
     /// The write is in storage. It survives the loss of everything but the storage. Needs [`Options::storage`].
     Storage(Syncing),
+}
+
+/// As the command line has it.
+impl Display for Durability {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Memory { copies: 1 } => f.write_str("memory"),
+            Self::Memory { copies } => write!(f, "memory={copies}"),
+            Self::Storage(Syncing::Sync) => f.write_str("storage=sync"),
+            Self::Storage(Syncing::Interval(interval)) => write!(f, "storage=interval:{interval:?}"),
+            Self::Storage(Syncing::Flush) => f.write_str("storage=flush"),
+        }
+    }
 }
 
 /// How the other members of a shard get what a compaction makes, where there are several copies in memory and compactions run
