@@ -1,7 +1,7 @@
 //! The one table of metrics: name, help, and where the value is in a [`Status`].
 //!
 //! A `Group` is of things with the same labels: the database, its levels, the tenants of a node. `docs/reference/
-//! metrics.md` is made from the table, and what asks for a metric by name (dashboard, alerts) is checked against it.
+//! metrics.md` is made from the table and the labels, and what asks for a metric by name (dashboard, alerts) is checked against it.
 
 use crate::status::{
     Cache, Clients, Compactions, Database, Extents, Fabric, Latency, Level, MemoryNode, Operations, Process, Scheduler,
@@ -35,6 +35,61 @@ struct Figure<T: 'static> {
     value: Value<T>,
 }
 
+/// A label of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Label {
+    /// Its name.
+    pub name: &'static str,
+    /// Of what, where another label has the same name.
+    of: &'static str,
+    /// Its values, for people: Markdown.
+    pub values: &'static str,
+}
+
+impl Label {
+    const fn new(name: &'static str, values: &'static str) -> Self {
+        Self { name, of: "", values }
+    }
+}
+
+const VERSION: Label = Label::new("version", "the version of the command");
+const ROLE: Label = Label::new("role", "`serve`, `memory-node`, `worker`, `scheduler`");
+const KIND_OF_COMMANDS: Label = Label { name: "kind", of: " of commands", values: "`read`, `write`" };
+const KIND_OF_OPERATIONS: Label =
+    Label { name: "kind", of: " of operations of the fabric", values: "`read`, `write`, `atomic`, `message`" };
+const LEVEL: Label = Label::new("level", "the level's number, from 0 on");
+const TIER: Label = Label::new("tier", "where the options have the level: `memory`, `storage`");
+const PLACE: Label = Label::new(
+    "place",
+    "where compactions were done: `compute` (the compute node), `memory` (the memory node), `pool` (a worker)",
+);
+const CAUSE: Label = Label::new(
+    "cause",
+    "`memtables`, `level0_slowdown`, `level0_stop`, `collection`, `memory_full`, `moved_bound`: \
+     [what helps](../operating/tuning.md#stalls-by-cause)",
+);
+const TRAFFIC: Label =
+    Label::new("traffic", "`foreground`: callers waited for it; `background`: flushes, compactions and upkeep");
+const CACHE: Label = Label::new(
+    "cache",
+    "`index`: point indexes of tables; `block`: blocks read from storage; `memory`: the same in memory nodes, for what \
+     `block` has let go",
+);
+const NODE: Label = Label::new(
+    "node",
+    "of a server, the place of the memory node in `--memory`, from 0 on; of a memory node, its `--node`",
+);
+const STATE: Label = Label::new(
+    "state",
+    "`free`, `leased`, `adopted`, `kept`, `jobs`, `recycling`: [what they mean](../operating/admin-page.md)",
+);
+const TENANT: Label = Label::new("tenant", "the tenant's name");
+const OUTCOME: Label = Label::new(
+    "outcome",
+    "`admitted`, and [why others were not](../operating/shared-node.md#what-strangers-cost): `refused`, `shown_out`, \
+     `late`, `crowded`, `withdrawn`",
+);
+
 /// A thing, and the values of its labels.
 type Labelled<'a, T> = (Vec<String>, &'a T);
 
@@ -42,7 +97,7 @@ type Labelled<'a, T> = (Vec<String>, &'a T);
 struct Things<T: 'static> {
     /// What they are, for people.
     title: &'static str,
-    labels: &'static [&'static str],
+    labels: &'static [Label],
     of: for<'a> fn(&'a Status) -> Vec<Labelled<'a, T>>,
     figures: &'static [Figure<T>],
 }
@@ -51,7 +106,7 @@ struct Things<T: 'static> {
 trait Group: Sync {
     fn families(&self, status: &Status) -> Vec<MetricFamily>;
     fn title(&self) -> &'static str;
-    fn labels(&self) -> &'static [&'static str];
+    fn labels(&self) -> &'static [Label];
     /// Name, type and help of each metric.
     fn descriptions(&self) -> Vec<(&'static str, &'static str, &'static str)>;
 }
@@ -116,9 +171,9 @@ impl<T> Group for Things<T> {
         if things.is_empty() {
             return Vec::new();
         }
-        let pair = |(name, value): (&&str, &String)| {
+        let pair = |(label, value): (&Label, &String)| {
             let mut pair = LabelPair::default();
-            pair.set_name((*name).to_owned());
+            pair.set_name(label.name.to_owned());
             pair.set_value(value.clone());
             pair
         };
@@ -140,7 +195,7 @@ impl<T> Group for Things<T> {
         self.title
     }
 
-    fn labels(&self) -> &'static [&'static str] {
+    fn labels(&self) -> &'static [Label] {
         self.labels
     }
 
@@ -182,7 +237,7 @@ fn parts<'a, T>(
 
 const BUILD: Things<Process> = Things {
     title: "The build",
-    labels: &["version", "role"],
+    labels: &[VERSION, ROLE],
     of: |status| vec![(vec![status.process.version.clone(), status.process.role.clone()], &status.process)],
     figures: &[now("forebay_build_info", "Always 1; the labels say what runs.", |_| 1)],
 };
@@ -222,7 +277,7 @@ const CLIENTS: Things<Clients> = Things {
 
 const LATENCIES: Things<Latency> = Things {
     title: "Durations of commands, in the server",
-    labels: &["kind"],
+    labels: &[KIND_OF_COMMANDS],
     of: |status| {
         let latencies = status.clients.iter().flat_map(|clients| &clients.latencies);
         latencies.map(|latency| (vec![latency.kind.clone()], latency)).collect()
@@ -304,7 +359,7 @@ const DATABASE: Things<Database> = Things {
 
 const LEVELS: Things<Level> = Things {
     title: "Levels of the tree",
-    labels: &["level", "tier"],
+    labels: &[LEVEL, TIER],
     of: |status| parts(status, |database| &database.levels, |place, level| vec![place.to_string(), level.tier.clone()]),
     figures: &[
         now("forebay_level_tables", "Tables of the level.", |level| level.tables),
@@ -316,14 +371,14 @@ const LEVELS: Things<Level> = Things {
 
 const COMPACTIONS: Things<Compactions> = Things {
     title: "Compactions, by place",
-    labels: &["place"],
+    labels: &[PLACE],
     of: |status| parts(status, |database| &database.compactions, |_, done| vec![done.place.clone()]),
     figures: &[count("forebay_compactions_total", "Compactions done at the place.", |done| done.count)],
 };
 
 const STALLS: Things<Stalls> = Things {
     title: "Stalls of writers, by cause",
-    labels: &["cause"],
+    labels: &[CAUSE],
     of: |status| parts(status, |database| &database.stalls, |_, stalls| vec![stalls.cause.clone()]),
     figures: &[
         count("forebay_stalls_total", "Times that a writer waited.", |stalls| stalls.count),
@@ -333,7 +388,7 @@ const STALLS: Things<Stalls> = Things {
 
 const FABRIC: Things<Fabric> = Things {
     title: "The fabric, by who waits",
-    labels: &["traffic"],
+    labels: &[TRAFFIC],
     of: |status| parts(status, |database| &database.fabric, |_, fabric| vec![fabric.traffic.clone()]),
     figures: &[
         count("forebay_fabric_round_trips_total", "Round trips that a thread waited for.", |fabric| fabric.round_trips),
@@ -344,7 +399,7 @@ const FABRIC: Things<Fabric> = Things {
 
 const OPERATIONS: Things<Operations> = Things {
     title: "Operations of the fabric",
-    labels: &["traffic", "kind"],
+    labels: &[TRAFFIC, KIND_OF_OPERATIONS],
     of: |status| {
         let fabric = status.database.iter().flat_map(|database| &database.fabric);
         let labelled = |(traffic, of): (&Fabric, _)| -> Labelled<'_, Operations> {
@@ -358,7 +413,7 @@ const OPERATIONS: Things<Operations> = Things {
 
 const CACHES: Things<Cache> = Things {
     title: "Caches",
-    labels: &["cache"],
+    labels: &[CACHE],
     of: |status| parts(status, |database| &database.caches, |_, cache| vec![cache.cache.clone()]),
     figures: &[
         count("forebay_cache_hits_total", "What was wanted and there.", |cache| cache.hits),
@@ -368,7 +423,7 @@ const CACHES: Things<Cache> = Things {
 
 const NODES: Things<MemoryNode> = Things {
     title: "Memory nodes",
-    labels: &["node"],
+    labels: &[NODE],
     of: |status| status.memory_nodes.iter().map(|node| (vec![node.node.clone()], node)).collect(),
     figures: &[
         level("forebay_memory_node_uptime_seconds", "Time since the node started.", |node| node.uptime_seconds),
@@ -395,7 +450,7 @@ const NODES: Things<MemoryNode> = Things {
 
 const EXTENTS: Things<Extents> = Things {
     title: "Memory of memory nodes, by state",
-    labels: &["node", "state"],
+    labels: &[NODE, STATE],
     of: |status| {
         let nodes = status.memory_nodes.iter();
         let extents = nodes.flat_map(|node| node.extents.iter().map(move |extents| (node, extents)));
@@ -406,7 +461,7 @@ const EXTENTS: Things<Extents> = Things {
 
 const TENANTS: Things<Tenant> = Things {
     title: "Tenants of a memory node",
-    labels: &["tenant"],
+    labels: &[TENANT],
     of: |status| status.tenants.iter().map(|tenant| (vec![tenant.name.clone()], tenant)).collect(),
     figures: &[
         now("forebay_tenant_weight", "Share of the node's time, beside those of the others.", |tenant| tenant.weight),
@@ -443,7 +498,7 @@ const TENANTS: Things<Tenant> = Things {
 
 const DOOR: Things<Visitors> = Things {
     title: "Connections to a memory node, by what became of them",
-    labels: &["outcome"],
+    labels: &[OUTCOME],
     of: |status| status.door.iter().map(|visitors| (vec![visitors.outcome.clone()], visitors)).collect(),
     figures: &[count("forebay_connections_total", "Connections with this outcome.", |visitors| visitors.count)],
 };
@@ -523,12 +578,24 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().flat_map(|group| group.descriptions()).map(|(name, _, _)| name)
 }
 
-/// The table, for people: Markdown.
+/// All labels.
+#[must_use]
+pub fn labels() -> Vec<Label> {
+    let mut labels = Vec::new();
+    for label in GROUPS.iter().flat_map(|group| group.labels()) {
+        if !labels.contains(label) {
+            labels.push(*label);
+        }
+    }
+    labels
+}
+
+/// The tables, for people: Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut text = String::new();
     for group in GROUPS {
-        let labels: Vec<String> = group.labels().iter().map(|label| format!("`{label}`")).collect();
+        let labels: Vec<String> = group.labels().iter().map(|label| format!("`{}`", label.name)).collect();
         let _ = write!(text, "\n### {}\n\n", group.title());
         if !labels.is_empty() {
             let _ = write!(text, "Labels: {}.\n\n", labels.join(", "));
@@ -537,6 +604,10 @@ pub fn reference() -> String {
         for (name, kind, help) in group.descriptions() {
             let _ = writeln!(text, "| `{name}` | {kind} | {help} |");
         }
+    }
+    text.push_str("\n## Values of labels\n\n| label | values |\n|---|---|\n");
+    for Label { name, of, values } in labels() {
+        let _ = writeln!(text, "| `{name}`{of} | {values} |");
     }
     text
 }

@@ -1,7 +1,10 @@
 //! The table of metrics: what it makes, and what depends on it.
 
 use crate::common::full;
-use forebay_admin::metrics;
+use forebay::{Options, Store};
+use forebay_admin::status::{Database, MemoryNode, Status, Visitors};
+use forebay_admin::{Settings, metrics};
+use forebay_proto::replies::DoorFigures;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -71,6 +74,30 @@ fn the_page_lists_the_metrics() {
         return;
     }
     assert!(found == expected, "the page is old: `{REWRITE}=1 cargo test -p forebay-admin --test admin metrics`");
+}
+
+/// Labels whose values nobody can list.
+const FREE: [&str; 5] = ["version", "level", "node", "tenant", "le"];
+
+#[test]
+fn the_page_lists_the_values_of_labels() {
+    let store = Store::embedded(64 << 20, Options::default()).unwrap();
+    let database = Database::of(&store, &Settings::from(&Options::default()));
+    let node = MemoryNode::of("0", &store.node_statistics().unwrap()[0]);
+    let nobody = DoorFigures { admitted: 0, refused: 0, shown_out: 0, late: 0, crowded: 0, withdrawn: 0 };
+    let door = Visitors::all(&nobody);
+    let tenants = Vec::new();
+    let text = metrics::text(&Status { database: Some(database), memory_nodes: vec![node], door, tenants, ..full() });
+    let labels = text.lines().filter_map(|line| Some(line.split_once('{')?.1.split_once('}')?.0));
+    let pairs: BTreeSet<_> =
+        labels.flat_map(|labels| labels.split(',')).filter_map(|pair| pair.split_once('=')).collect();
+    assert!(pairs.len() > 30, "{pairs:?}");
+    let labels = metrics::labels();
+    for (name, value) in pairs {
+        let value = format!("`{}`", value.trim_matches('"'));
+        let is_listed = labels.iter().any(|label| label.name == name && label.values.contains(&value));
+        assert!(is_listed || FREE.contains(&name), "{value} of {name}");
+    }
 }
 
 /// Metrics that a text names, as far as their names show that they are Forebay's.
