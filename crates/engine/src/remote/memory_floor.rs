@@ -202,20 +202,19 @@ impl MemoryFloor {
 }
 
 impl LowerFloor for MemoryFloor {
-    fn bring(&self, object: u64, blocks: Range<u32>, stored: &mut [u8]) -> bool {
-        let Some((found, lengths, is_old)) = lock(&self.ring).find(object, blocks.clone(), stored.len()) else {
-            return false;
-        };
-        if let Err(error) = Self::read(&found, stored) {
+    fn bring(&self, object: u64, blocks: Range<u32>, bytes: usize) -> Option<Vec<u8>> {
+        let (found, lengths, is_old) = lock(&self.ring).find(object, blocks.clone(), bytes)?;
+        let mut stored = vec![0; bytes];
+        if let Err(error) = Self::read(&found, &mut stored) {
             tracing::debug!(%error, "memory of the block cache is lost");
             drop(lock(&self.ring).clear());
-            return false;
+            return None;
         }
         drop(found);
         if is_old {
-            self.keep(object, blocks.start, &lengths, stored);
+            self.keep(object, blocks.start, &lengths, &stored);
         }
-        true
+        Some(stored)
     }
 
     fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8]) {
@@ -387,9 +386,11 @@ mod tests {
         }
 
         fn brings(&self, object: u64, blocks: Range<u32>) -> bool {
-            let mut stored = vec![0; BLOCK_BYTES as usize * blocks.len()];
-            let is_there = self.floor.bring(object, blocks.clone(), &mut stored);
-            assert!(!is_there || stored == blocks.flat_map(|block| bytes(object, block)).collect::<Vec<_>>());
+            let stored = self.floor.bring(object, blocks.clone(), BLOCK_BYTES as usize * blocks.len());
+            let is_there = stored.is_some();
+            assert!(
+                stored.is_none_or(|stored| stored == blocks.flat_map(|block| bytes(object, block)).collect::<Vec<_>>())
+            );
             is_there
         }
     }
@@ -407,7 +408,7 @@ mod tests {
         assert_eq!(reads() - before, 2);
         // Not what is not there, even in part; nor what has another length.
         assert!(!world.brings(1, 0..4) && !world.brings(3, 0..1) && !world.brings(2, 1..3));
-        assert!(!world.floor.bring(1, 0..1, &mut [0; 8]));
+        assert!(world.floor.bring(1, 0..1, 8).is_none());
         // What is longer than a chunk is not kept.
         let long = vec![0; CHUNK_BYTES as usize + 1];
         world.floor.keep(4, 0, &[CHUNK_BYTES as u32 + 1], &long);

@@ -10,9 +10,9 @@ pub(super) const MOST_BLOCKS: usize = 4;
 /// time, and may be gone: nothing depends on it but speed. Objects are known by the numbers that the cache gives them, which
 /// are used once.
 pub trait LowerFloor: fmt::Debug + Send + Sync {
-    /// Fills `stored` with these blocks of an object, one behind the other. False when it does not have all of them: then what
-    /// `stored` holds means nothing. Whoever asks checks what comes.
-    fn bring(&self, object: u64, blocks: Range<u32>, stored: &mut [u8]) -> bool;
+    /// These blocks of an object, one behind the other, which are `bytes` long together. `None` when it does not have all of
+    /// them. Whoever asks checks what comes.
+    fn bring(&self, object: u64, blocks: Range<u32>, bytes: usize) -> Option<Vec<u8>>;
 
     /// Keeps blocks of an object, from `first` on, which have these lengths in bytes and lie one behind the other in `stored`;
     /// or does not.

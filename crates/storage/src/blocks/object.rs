@@ -5,6 +5,7 @@ use super::fetch::{Fetch, Object, length};
 use super::shared::{Shared, Wanted};
 use crate::error::{Error, Result};
 use crate::objects::ReadRequest;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub struct Asked {
     range: Range<u64>,
     /// The next of the blocks that are wanted.
     block: u32,
-    wanted: std::vec::IntoIter<Wanted>,
+    wanted: smallvec::IntoIter<[Wanted; 2]>,
     /// The requests that nobody else made, and nobody has begun.
     new: Vec<Arc<Fetch>>,
 }
@@ -72,7 +73,7 @@ impl BlockObject {
     /// # Errors
     /// As for [`BlockObject::read_at`]; some ranges may have been read.
     pub fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
-        let mut all = Vec::with_capacity(requests.len());
+        let mut all: SmallVec<[_; 1]> = SmallVec::with_capacity(requests.len());
         for request in &*requests {
             let end = request.offset.saturating_add(request.out.len() as u64);
             all.push(self.ask(request.offset..end)?);

@@ -21,10 +21,10 @@ use forebay_env::HashMap;
 use forebay_env::sync::{Condvar, Mutex, lock};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::collections::hash_map::DefaultHasher;
 use std::fmt;
-use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -95,8 +95,8 @@ impl Weighter<BlockKey, Bytes> for ByBytes {
     }
 }
 
-/// Its hasher's keys are fixed, so that a simulation runs twice alike. Nobody outside chooses keys.
-type Blocks = Cache<BlockKey, Bytes, ByBytes, BuildHasherDefault<DefaultHasher>>;
+/// Its hasher has no random key, so that a simulation runs twice alike. Nobody outside chooses keys.
+type Blocks = Cache<BlockKey, Bytes, ByBytes, FxBuildHasher>;
 
 /// A block that is wanted.
 #[derive(Debug)]
@@ -106,6 +106,11 @@ pub(super) enum Wanted {
     /// It is on its way.
     OnItsWay(Arc<Fetch>),
 }
+
+/// The blocks of a range. Most ranges are a record's, which lies in one block or two.
+pub(super) type AllWanted = SmallVec<[Wanted; 2]>;
+
+type Found = SmallVec<[Option<Wanted>; 2]>;
 
 /// What the cache, its threads and its objects share.
 pub(super) struct Shared {
@@ -150,7 +155,7 @@ impl Shared {
         let layout =
             layout.map_err(|error| Error::new(ErrorKind::Invalid, "make", "a block cache", error.to_string()))?;
         Ok(Self {
-            blocks: Cache::with_options(layout, ByBytes, BuildHasherDefault::default(), DefaultLifecycle::default()),
+            blocks: Cache::with_options(layout, ByBytes, FxBuildHasher, DefaultLifecycle::default()),
             below,
             under_way: Mutex::default(),
             queue: Mutex::default(),
@@ -186,36 +191,53 @@ impl Shared {
 
     /// Finds blocks of an object. Those that are neither here nor on their way are to be asked for: they are in the
     /// requests that come second, which nobody has begun.
-    pub(super) fn find(&self, object: &Arc<Object>, blocks: Range<u32>) -> (Vec<Wanted>, Vec<Arc<Fetch>>) {
+    #[inline]
+    pub(super) fn find(&self, object: &Arc<Object>, blocks: Range<u32>) -> (AllWanted, Vec<Arc<Fetch>>) {
+        let mut found: Found = blocks.clone().map(|block| self.held(object, block)).collect();
+        let hits = found.iter().flatten().count();
+        let new = if hits < found.len() { self.find_others(object, blocks, &mut found) } else { Vec::new() };
+        add(&self.hits, hits as u64);
+        (found.into_iter().flatten().collect(), new)
+    }
+
+    #[inline]
+    fn held(&self, object: &Object, block: u32) -> Option<Wanted> {
+        self.blocks.get(&BlockKey { object: object.id, block }).map(Wanted::Here)
+    }
+
+    /// Finds the blocks that were not here.
+    #[cold]
+    fn find_others(&self, object: &Arc<Object>, blocks: Range<u32>, found: &mut Found) -> Vec<Arc<Fetch>> {
         let key = |block| BlockKey { object: object.id, block };
-        let held = |block| self.blocks.get(&key(block)).map(Wanted::Here);
-        let mut found: Vec<Option<Wanted>> = blocks.clone().map(held).collect();
-        let mut new = Vec::new();
-        if found.iter().any(Option::is_none) {
-            let mut under_way = lock(&self.under_way);
-            for (block, found) in blocks.clone().zip(&mut found).filter(|(_, found)| found.is_none()) {
-                // It may have come since.
-                *found = under_way.get(&key(block)).map(joined).or_else(|| held(block));
+        let mut under_way = lock(&self.under_way);
+        let (mut hits, mut others) = (0, 0);
+        for (block, found) in blocks.clone().zip(found.iter_mut()).filter(|(_, found)| found.is_none()) {
+            // It may have come since.
+            *found = under_way.get(&key(block)).map(joined).or_else(|| self.held(object, block));
+            match found {
+                Some(Wanted::Here(_)) => hits += 1,
+                Some(Wanted::OnItsWay(_)) => others += 1,
+                None => {}
             }
-            new = self
-                .requests(object, blocks.clone().zip(&found).filter(|(_, found)| found.is_none()).map(|(at, _)| at));
-            let mut missing = found.iter_mut().filter(|found| found.is_none());
-            for fetch in &new {
-                for block in fetch.blocks.clone() {
-                    under_way.insert(key(block), Arc::clone(fetch));
-                    if let Some(found) = missing.next() {
-                        *found = Some(joined(fetch));
-                    }
+        }
+        let missing = blocks.zip(&*found).filter(|(_, found)| found.is_none()).map(|(block, _)| block);
+        let new = self.requests(object, missing);
+        let mut missing = found.iter_mut().filter(|found| found.is_none());
+        let mut misses = 0;
+        for fetch in &new {
+            for block in fetch.blocks.clone() {
+                under_way.insert(key(block), Arc::clone(fetch));
+                misses += 1;
+                if let Some(found) = missing.next() {
+                    *found = Some(joined(fetch));
                 }
             }
         }
-        let found: Vec<Wanted> = found.into_iter().flatten().collect();
-        let hits = found.iter().filter(|wanted| matches!(wanted, Wanted::Here(_))).count();
-        let misses: usize = new.iter().map(|fetch| fetch.blocks.len()).sum();
-        add(&self.hits, hits as u64);
-        add(&self.misses, misses as u64);
-        add(&self.joined, (found.len() - hits - misses) as u64);
-        (found, new)
+        drop(under_way);
+        add(&self.hits, hits);
+        add(&self.joined, others);
+        add(&self.misses, misses);
+        new
     }
 
     /// Requests for blocks, ascending: one for those that lie side by side, as long as it is short enough.
@@ -341,10 +363,9 @@ impl Shared {
 
 /// The blocks of a request from the floor below; `None` when it does not have all of them, undamaged.
 fn read_below(below: &dyn LowerFloor, fetch: &Fetch) -> Option<Vec<Bytes>> {
-    let mut stored = vec![0; fetch.stored_bytes() as usize];
-    let is_there = below.bring(fetch.object.id, fetch.blocks.clone(), &mut stored);
+    let stored = below.bring(fetch.object.id, fetch.blocks.clone(), fetch.stored_bytes() as usize)?;
     // What is damaged is not there.
-    if is_there { fetch.decode(Bytes::from(stored)).ok() } else { None }
+    fetch.decode(Bytes::from(stored)).ok()
 }
 
 /// A block of a request that was made.

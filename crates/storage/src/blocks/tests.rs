@@ -431,13 +431,12 @@ struct Cellar {
 }
 
 impl LowerFloor for Cellar {
-    fn bring(&self, object: u64, blocks: Range<u32>, stored: &mut [u8]) -> bool {
+    fn bring(&self, object: u64, blocks: Range<u32>, bytes: usize) -> Option<Vec<u8>> {
         lock(&self.asked).push(blocks.clone());
         let kept = lock(&self.blocks);
-        let found: Option<Vec<&Vec<u8>>> = blocks.map(|block| kept.get(&(object, block))).collect();
-        let Some(found) = found else { return false };
-        stored.copy_from_slice(&found.into_iter().flatten().copied().collect::<Vec<u8>>());
-        true
+        let found = blocks.map(|block| kept.get(&(object, block)).cloned()).collect::<Option<Vec<_>>>()?.concat();
+        assert_eq!(found.len(), bytes);
+        Some(found)
     }
 
     fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8]) {
@@ -525,12 +524,12 @@ struct Winding {
 }
 
 impl LowerFloor for Winding {
-    fn bring(&self, _: u64, blocks: Range<u32>, _: &mut [u8]) -> bool {
+    fn bring(&self, _: u64, blocks: Range<u32>, _: usize) -> Option<Vec<u8>> {
         let object = lock(&self.object).take();
         if let Some(object) = object {
             read(&object, blocks.start as usize * BLOCK_BYTES as usize..blocks.end as usize * BLOCK_BYTES as usize);
         }
-        false
+        None
     }
 
     fn keep(&self, _: u64, _: u32, _: &[u32], _: &[u8]) {}
