@@ -87,6 +87,9 @@ pub struct EngineArguments {
     /// Memory of the memory nodes for the same, below that; by default 256 MiB, as long as nobody else needs it.
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     memory_cache: Option<u64>,
+    /// They keep what storage took so long to bring, or longer; by default 30us.
+    #[arg(long, value_parser = units::duration, value_name = "DURATION")]
+    memory_cache_after: Option<Duration>,
     /// How objects in storage are compressed: none, lz4, zstd or zstd=LEVEL; by default lz4.
     #[arg(long, value_name = "COMPRESSION")]
     compression: Option<Compression>,
@@ -252,6 +255,7 @@ impl EngineArguments {
             ("--storage-lag", self.storage_lag.is_some()),
             ("--block-cache", self.block_cache.is_some()),
             ("--memory-cache", self.memory_cache.is_some()),
+            ("--memory-cache-after", self.memory_cache_after.is_some()),
             ("--compression", self.compression.is_some()),
             ("--block-size", self.block_size.is_some()),
         ];
@@ -297,6 +301,7 @@ impl EngineArguments {
             pool_share: self.pool_share.unwrap_or(usual.pool_share),
             block_cache_bytes: self.block_cache.unwrap_or(usual.block_cache_bytes),
             memory_cache_bytes: self.memory_cache.unwrap_or(usual.memory_cache_bytes),
+            memory_cache_after: self.memory_cache_after.unwrap_or(usual.memory_cache_after),
             compression: self.compression.unwrap_or(usual.compression),
             // A longer one is refused like any other that is too long, where options are checked.
             block_bytes: self.block_size.map_or(usual.block_bytes, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
@@ -362,6 +367,7 @@ impl EngineArguments {
                 ("storage-lag", options.storage_lag_memtables.to_string()),
                 ("block-cache", units::of_size(options.block_cache_bytes)),
                 ("memory-cache", units::of_size(options.memory_cache_bytes)),
+                ("memory-cache-after", format!("{}us", options.memory_cache_after.as_micros())),
                 ("compression", options.compression.to_string()),
                 ("block-size", units::of_size(options.block_bytes.into())),
             ]);

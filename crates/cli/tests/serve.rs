@@ -121,8 +121,8 @@ fn the_directory_of_a_server_is_no_storage_for_others() {
 
 #[test]
 fn a_store_in_a_folder_has_storage() {
-    let flags = "--storage-from-level=2 --storage-lag=4 --block-cache=1MiB --memory-cache=1MiB --compression=zstd \
-                 --block-size=8KiB";
+    let flags = "--storage-from-level=2 --storage-lag=4 --block-cache=1MiB --memory-cache=1MiB \
+                 --memory-cache-after=1ms --compression=zstd --block-size=8KiB";
     run(&format!("serve --check-config {flags}")).expect(0);
     let folder = crate::common::fresh_path(".data");
     let (server, _) = serve(&format!("--path={} {flags}", folder.display()));

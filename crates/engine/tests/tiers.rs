@@ -6,6 +6,7 @@ use forebay_engine::{BlockCacheCounts, Compression, Db, Durability, Options, Sto
 use forebay_env::Random;
 use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage, PutMode};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const MEMORY_BYTES: u64 = 8 << 20;
 
@@ -15,6 +16,8 @@ fn options(objects: &MemoryObjects) -> Options {
         storage: Some(Storage::of_objects(std::sync::Arc::new(objects.clone()), StorageOptions::default())),
         durability: Durability::Storage(Syncing::Flush),
         storage_from_level: Some(1),
+        // It takes no time here.
+        memory_cache_after: Duration::ZERO,
         ..small_options()
     }
 }
@@ -231,6 +234,21 @@ fn what_the_cache_lets_go_comes_from_memory_nodes() {
     crate::common::eventually("its memory goes with the session", || {
         cluster.client().node_statistics().unwrap().leased_extents == 0
     });
+}
+
+#[test]
+fn what_storage_brings_at_once_is_not_kept_in_memory_nodes() {
+    let (cluster, objects) = (Cluster::start(64 << 20), MemoryObjects::new());
+    let slow = Duration::from_secs(3600);
+    let db = in_storage(&cluster, &objects, 1000, |options| Options {
+        block_cache_bytes: 64 << 10,
+        memory_cache_after: slow,
+        ..options
+    });
+    let read_all =
+        || (0..1000).for_each(|number| assert_eq!(db.get(&key(number)).unwrap(), Some(value(number, 0, 400))));
+    let ((), counts) = counted(&db, read_all);
+    assert!(counts.requests > 0 && counts.below_misses > 0 && counts.below_bytes == 0, "{counts:?}");
 }
 
 #[test]

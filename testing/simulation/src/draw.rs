@@ -228,6 +228,8 @@ fn engine(random: &mut Random, kept: Kept, habits: &Habits, calls_inside: bool) 
         storage_from_level: storage_from_level.filter(|level| kept.is_stored() && *level < levels),
         block_cache_bytes: pick(random, [16 << 10, 256 << 10, 64 << 20]),
         memory_cache_bytes: pick(random, [0, 512 << 10, 4 << 20]),
+        // Simulated storage takes no time.
+        memory_cache_after: Duration::ZERO,
         compression: pick(random, [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }]),
         replication: pick(random, [Replication::SendIndex, Replication::BuildIndex, Replication::Automatic]),
         delegation: pick(random, [Delegation::Never, Delegation::Automatic, Delegation::Always]),

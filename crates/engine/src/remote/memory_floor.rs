@@ -13,6 +13,8 @@
 //!     └── a was read here, so it is written again ────────────────┘
 //! ```
 //!
+//! What storage brings as fast as memory would is not kept: it would cost a write each time.
+//!
 //! It takes memory that nobody else needs: chunks are added while more than a quarter of the database's share is free, and
 //! when memory gets short, half of them go each time that somebody asks. Nothing depends on it but speed. Where a block lies is
 //! known here only, and each block carries a checksum and says what it is, so memory that is lost or that somebody else has
@@ -25,8 +27,8 @@ use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::{Node, Remote, Segment};
 use crate::terms::{Options, Result};
 use forebay_base::SegmentId;
-use forebay_env::HashMap;
 use forebay_env::sync::{Mutex, lock};
+use forebay_env::{HashMap, Nanos};
 use forebay_memory_client::{Purpose, ShardId};
 use forebay_storage::LowerFloor;
 use forebay_table::SegmentKind;
@@ -199,6 +201,21 @@ impl MemoryFloor {
         pipeline.write(&reserved.segment, reserved.offset, stored)?;
         pipeline.drain()
     }
+
+    /// Writes blocks to the end of the ring.
+    fn write_last(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8]) {
+        if stored.len() as u64 > self.chunk_bytes {
+            return;
+        }
+        let Some(reserved) = self.reserve(stored.len() as u64) else { return };
+        match Self::write(&reserved, stored) {
+            Ok(()) => lock(&self.ring).enter(&reserved, object, first, lengths),
+            Err(error) => {
+                tracing::debug!(%error, "memory of the block cache is lost");
+                drop(lock(&self.ring).clear());
+            }
+        }
+    }
 }
 
 impl LowerFloor for MemoryFloor {
@@ -212,23 +229,19 @@ impl LowerFloor for MemoryFloor {
         }
         drop(found);
         if is_old {
-            self.keep(object, blocks.start, &lengths, &stored);
+            self.write_last(object, blocks.start, &lengths, &stored);
         }
         Some(stored)
     }
 
-    fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8]) {
-        if stored.len() as u64 > self.chunk_bytes {
-            return;
+    fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8], took: Nanos) {
+        if u128::from(took) >= self.options.memory_cache_after.as_nanos() {
+            self.write_last(object, first, lengths, stored);
         }
-        let Some(reserved) = self.reserve(stored.len() as u64) else { return };
-        match Self::write(&reserved, stored) {
-            Ok(()) => lock(&self.ring).enter(&reserved, object, first, lengths),
-            Err(error) => {
-                tracing::debug!(%error, "memory of the block cache is lost");
-                drop(lock(&self.ring).clear());
-            }
-        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.options.clock.now()
     }
 
     fn let_go(&self) {
@@ -382,7 +395,7 @@ mod tests {
     impl World {
         fn keep(&self, object: u64, blocks: Range<u32>) {
             let stored: Vec<u8> = blocks.clone().flat_map(|block| bytes(object, block)).collect();
-            self.floor.keep(object, blocks.start, &vec![BLOCK_BYTES; blocks.len()], &stored);
+            self.floor.keep(object, blocks.start, &vec![BLOCK_BYTES; blocks.len()], &stored, Nanos::MAX);
         }
 
         fn brings(&self, object: u64, blocks: Range<u32>) -> bool {
@@ -411,7 +424,7 @@ mod tests {
         assert!(world.floor.bring(1, 0..1, 8).is_none());
         // What is longer than a chunk is not kept.
         let long = vec![0; CHUNK_BYTES as usize + 1];
-        world.floor.keep(4, 0, &[CHUNK_BYTES as u32 + 1], &long);
+        world.floor.keep(4, 0, &[CHUNK_BYTES as u32 + 1], &long, Nanos::MAX);
         assert_eq!(lock(&world.floor.ring).chunks.len(), 1);
         assert_eq!(world.floor.held_bytes(), 4 * u64::from(BLOCK_BYTES));
     }

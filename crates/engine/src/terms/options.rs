@@ -279,6 +279,9 @@ pub struct Options {
     /// Bytes of memory nodes, in all, that keep blocks that were read from storage, for when the cache has let them go. It takes
     /// only memory that nobody else needs. With 0 it takes none.
     pub memory_cache_bytes: u64,
+    /// They keep what storage took so long to bring, or longer. To keep a block costs a write of it, so what comes as fast as from
+    /// memory, as from a directory whose files the system has in memory, is not worth it.
+    pub memory_cache_after: Duration,
     /// How what is written to storage is compressed.
     pub compression: Compression,
     /// Bytes of the blocks that are written to storage, before compression: a power of two from 1 KiB to 1 MiB. What is
@@ -346,6 +349,7 @@ impl Default for Options {
             pool_share: 1,
             block_cache_bytes: 64 << 20,
             memory_cache_bytes: 256 << 20,
+            memory_cache_after: Duration::from_micros(30),
             compression: Compression::default(),
             block_bytes: BlockOptions::default().block_bytes,
             point_index: PointIndexOptions::default(),

@@ -1,5 +1,6 @@
 //! A floor below the cache: slower than it, faster than the storage.
 
+use forebay_env::Nanos;
 use std::fmt;
 use std::ops::Range;
 
@@ -15,8 +16,11 @@ pub trait LowerFloor: fmt::Debug + Send + Sync {
     fn bring(&self, object: u64, blocks: Range<u32>, bytes: usize) -> Option<Vec<u8>>;
 
     /// Keeps blocks of an object, from `first` on, which have these lengths in bytes and lie one behind the other in `stored`;
-    /// or does not.
-    fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8]);
+    /// or does not. The storage took so long to bring them.
+    fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8], took: Nanos);
+
+    /// The time by which that is told.
+    fn now(&self) -> Nanos;
 
     /// Lets go of half of what it has: the memory is needed.
     fn let_go(&self);

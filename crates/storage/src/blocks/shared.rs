@@ -298,12 +298,17 @@ impl Shared {
             let count = if brought.is_some() { &self.below_hits } else { &self.below_misses };
             add(count, fetch.blocks.len() as u64);
         }
-        let (read, stored) = match brought {
+        let (read, kept) = match brought {
             Some(blocks) => (Ok(blocks), None),
-            None => match self.read_storage(fetch) {
-                Ok((blocks, stored)) => (Ok(blocks), Some(stored)),
-                Err(error) => (Err(error), None),
-            },
+            None => {
+                let begun = below.map(|below| (below, below.now()));
+                match self.read_storage(fetch) {
+                    Ok((blocks, stored)) => {
+                        (Ok(blocks), begun.map(|(below, begun)| (below, stored, below.now().saturating_sub(begun))))
+                    }
+                    Err(error) => (Err(error), None),
+                }
+            }
         };
         if let Ok(blocks) = &read {
             for (block, bytes) in fetch.blocks.clone().zip(blocks) {
@@ -312,8 +317,8 @@ impl Shared {
         }
         forget(&mut lock(&self.under_way), fetch);
         fetch.complete(read);
-        if let (Some(below), Some(stored)) = (below, stored) {
-            below.keep(fetch.object.id, fetch.blocks.start, &fetch.stored_lengths(), &stored);
+        if let Some((below, stored, took)) = kept {
+            below.keep(fetch.object.id, fetch.blocks.start, &fetch.stored_lengths(), &stored, took);
         }
     }
 

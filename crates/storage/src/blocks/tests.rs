@@ -8,6 +8,7 @@ use crate::name::ObjectName;
 use crate::objects::{MemoryObjects, ObjectReader, ObjectStorage, PutMode, ReadRequest};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
+use forebay_env::Nanos;
 use forebay_env::sync::{Condvar, Mutex, lock};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -439,13 +440,17 @@ impl LowerFloor for Cellar {
         Some(found)
     }
 
-    fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8]) {
+    fn keep(&self, object: u64, first: u32, lengths: &[u32], stored: &[u8], _: Nanos) {
         let mut rest = stored;
         for (block, &length) in (first..).zip(lengths) {
             let (bytes, after) = rest.split_at(length as usize);
             rest = after;
             lock(&self.blocks).insert((object, block), bytes.to_vec());
         }
+    }
+
+    fn now(&self) -> Nanos {
+        0
     }
 
     fn let_go(&self) {
@@ -532,7 +537,11 @@ impl LowerFloor for Winding {
         None
     }
 
-    fn keep(&self, _: u64, _: u32, _: &[u32], _: &[u8]) {}
+    fn keep(&self, _: u64, _: u32, _: &[u32], _: &[u8], _: Nanos) {}
+
+    fn now(&self) -> Nanos {
+        0
+    }
 
     fn let_go(&self) {}
 
