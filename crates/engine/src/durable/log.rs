@@ -18,7 +18,8 @@
 //!
 //! 1. The durable number only grows. All records up to it have reached parts that a version names, or tables.
 //! 2. A part is ended by a commit whose tables hold all of its numbers, and by no other.
-//! 3. A write that failed may still reach its part at that member. So the part's memory there is not used again, and
+//! 3. What was shipped of a memtable stays where it is, so its table may name it there ([`Log::block`]).
+//! 4. A write that failed may still reach its part at that member. So the part's memory there is not used again, and
 //!    while it is not known that the same bytes are there, nothing else is written to it.
 
 use crate::durable::commit::Commits;
@@ -74,8 +75,29 @@ struct Shipping {
     open: Option<Arc<Segment>>,
     /// Parts that are not written to any more, oldest first, each with its last number.
     closed: Vec<(Arc<Segment>, SequenceNumber)>,
+    /// Where the records of memtables are that are not flushed, oldest first.
+    blocks: Vec<ShippedBlock>,
     /// Empty but while something is shipped. Kept for its room.
     cargo: Cargo,
+}
+
+/// What was shipped of a memtable's block, from its start on.
+#[derive(Debug)]
+struct ShippedBlock {
+    /// The memtable's.
+    base: SequenceNumber,
+    stretches: Vec<Stretch>,
+}
+
+/// Records of a memtable's block that lie in a part as they do in the block.
+#[derive(Debug, Clone)]
+pub(crate) struct Stretch {
+    /// Bytes from the block's start.
+    pub(crate) from: u64,
+    pub(crate) length: u64,
+    pub(crate) segment: Arc<Segment>,
+    /// Bytes from the part's start.
+    pub(crate) to: u64,
 }
 
 /// What is shipped at once.
@@ -117,7 +139,7 @@ impl Log {
         Self {
             durable: AtomicU64::new(reached.0),
             lead: Lead::of_short_turns(),
-            shipping: Mutex::new(Shipping { at, open: None, closed, cargo: Cargo::default() }),
+            shipping: Mutex::new(Shipping { at, open: None, closed, blocks: Vec::new(), cargo: Cargo::default() }),
             spares: Mutex::default(),
             is_in_use: AtomicBool::new(false),
             wants_parts: AtomicBool::new(false),
@@ -191,6 +213,7 @@ impl Log {
         add_alone(&tree.counters.log_groups, 1);
         add_alone(&tree.counters.log_records, at.reached.0.saturating_sub(reached.0));
         add_alone(&tree.counters.log_bytes, cargo.shipments.iter().map(|shipment| shipment.length).sum());
+        shipping.note(cargo);
         shipping.at = at;
         // Release: whoever learns of the number may tell it to others.
         self.durable.store(number.0.max(self.durable.load(Ordering::Relaxed)), Ordering::Release);
@@ -272,6 +295,21 @@ impl Log {
         body(&open)
     }
 
+    /// How many bytes were shipped of the block of the memtable that begins behind `base`.
+    pub(crate) fn shipped_bytes(&self, base: SequenceNumber) -> u64 {
+        let shipping = lock(&self.shipping);
+        let block = shipping.blocks.iter().find(|block| block.base == base);
+        block.and_then(|block| block.stretches.last()).map_or(0, |last| last.from + last.length)
+    }
+
+    /// Where the first `bytes` of that block are; `None` when not all of them were shipped.
+    pub(crate) fn block(&self, base: SequenceNumber, bytes: u64) -> Option<Vec<Stretch>> {
+        let shipping = lock(&self.shipping);
+        let block = shipping.blocks.iter().find(|block| block.base == base)?;
+        let last = block.stretches.last()?;
+        (last.from + last.length == bytes).then(|| block.stretches.clone())
+    }
+
     /// The parts that nobody needs once all records up to `flushed` are in tables.
     pub(crate) fn ended_by(&self, flushed: SequenceNumber) -> Vec<SegmentId> {
         let shipping = lock(&self.shipping);
@@ -279,16 +317,18 @@ impl Log {
         ended.map(|(segment, _)| segment.id()).collect()
     }
 
-    /// Lets go of parts that a version does not name any more.
-    pub(crate) fn forget(&self, ended: &[SegmentId]) {
-        lock(&self.shipping).closed.retain(|(segment, _)| !ended.contains(&segment.id()));
+    /// Lets go of parts that ended, now that all records up to `flushed`, if that is known, are in tables.
+    pub(crate) fn forget(&self, ended: &[SegmentId], flushed: Option<SequenceNumber>) {
+        let mut shipping = lock(&self.shipping);
+        shipping.closed.retain(|(segment, _)| !ended.contains(&segment.id()));
+        shipping.blocks.retain(|block| flushed.is_none_or(|flushed| block.base >= flushed));
     }
 
     /// Lets go of all parts, as the version of a closed tree names them.
     pub(crate) fn clear(&self) {
         self.is_in_use.store(false, Ordering::Relaxed);
         let mut shipping = lock(&self.shipping);
-        (shipping.open, shipping.closed) = (None, Vec::new());
+        (shipping.open, shipping.closed, shipping.blocks) = (None, Vec::new(), Vec::new());
         drop(shipping);
         lock(&self.spares).clear();
     }
@@ -298,6 +338,24 @@ impl Shipping {
     /// Closes the open part, if there is one, whose last number is `last` at most.
     fn close(&mut self, last: SequenceNumber) {
         self.closed.extend(self.open.take().map(|open| (open, last)));
+    }
+
+    /// Notes where records are that were shipped.
+    fn note(&mut self, cargo: &Cargo) {
+        for Shipment { buffer, from, length, segment, to } in &cargo.shipments {
+            let Some(buffer) = cargo.buffers.get(*buffer) else { continue };
+            let base = buffer.memtable.base();
+            if self.blocks.last().is_none_or(|block| block.base != base) {
+                self.blocks.push(ShippedBlock { base, stretches: Vec::new() });
+            }
+            let Some(ShippedBlock { stretches, .. }) = self.blocks.last_mut() else { continue };
+            match stretches.last_mut() {
+                Some(last) if last.to + last.length == *to && Arc::ptr_eq(&last.segment, segment) => {
+                    last.length += length;
+                }
+                _ => stretches.push(Stretch { from: *from, length: *length, segment: Arc::clone(segment), to: *to }),
+            }
+        }
     }
 }
 

@@ -373,10 +373,10 @@ impl Ledger {
         self.each_page(holder, |page| page.flush = bytes);
     }
 
-    /// A flush has taken so much of it.
-    pub(crate) fn flushed(&mut self, holder: Holder, bytes: u64) {
+    /// A flush has taken so much of it, for a table of so many bytes: what of these the log has was taken before.
+    pub(crate) fn flushed(&mut self, holder: Holder, taken: u64, bytes: u64) {
         self.each_account(holder, |account| {
-            account.spend(holder, Use::Flush, bytes);
+            account.spend(holder, Use::Flush, taken);
             account.pace.flushed(bytes);
         });
     }

@@ -113,6 +113,17 @@ struct StepOf {
     before: ManualCompaction,
 }
 
+/// What a flush took, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Took {
+    /// Of records that its table has.
+    pub(crate) records: u64,
+    /// For its index.
+    pub(crate) index: u64,
+    /// Of memory: none for records that the log has.
+    pub(crate) memory: u64,
+}
+
 /// What a writer needs of the memtable that it waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
@@ -300,12 +311,13 @@ impl Planner {
         if need.frees { Duration::ZERO } else { pause }
     }
 
-    /// A flush has written so many bytes of records, and so many of an index.
-    pub(crate) fn wrote(&mut self, holder: Holder, ledger: &mut Ledger, records: u64, index: u64) {
+    /// A flush has made a table.
+    pub(crate) fn wrote(&mut self, holder: Holder, ledger: &mut Ledger, took: Took) {
+        let Took { records, index, memory } = took;
         if records >= LEAST_SAMPLE {
             self.index_share = Some(index.saturating_mul(1024) / records);
         }
-        ledger.flushed(holder, records.saturating_add(index));
+        ledger.flushed(holder, memory, records.saturating_add(index));
     }
 
     /// A flush has ended; `is_full` when it found no memory.

@@ -38,7 +38,9 @@ impl Space {
     fn counted(version: &Version, is_counted: impl Fn(SegmentId) -> bool) -> Self {
         let of_records = |kind| kind != SegmentKind::TableImage;
         let mut space = Self::default();
-        let counted = |id, kind| of_records(kind) && is_counted(id);
+        // The log needs its parts, whatever of them lies in tables.
+        let logged: BTreeSet<_> = version.log_parts().map(|part| part.segment).collect();
+        let counted = |id, kind| of_records(kind) && is_counted(id) && !logged.contains(&id);
         for (id, segment) in version.segments().iter().filter(|(id, segment)| counted(**id, segment.info.kind)) {
             space.segments.insert(*id, (segment.info.length, 0));
             space.length_bytes += segment.info.length;

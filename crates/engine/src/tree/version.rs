@@ -141,13 +141,16 @@ impl LiveVersion {
         self.levels.iter().flatten().map(|table| table.properties().record_bytes).sum()
     }
 
-    /// Bytes of records in segments that no table references.
+    /// Bytes of records in segments that no table references, about: what the log needs is not dead, whatever of it lies
+    /// in tables.
     pub(crate) fn dead_bytes(&self) -> u64 {
         let of_records = |segment: &Arc<Segment>| match segment.info().kind {
             forebay_table::SegmentKind::TableImage => 0,
             _ => segment.info().length,
         };
-        self.segments.values().map(of_records).sum::<u64>().saturating_sub(self.live_bytes())
+        let logged = self.version.log_parts().filter_map(|part| self.segments.get(&part.segment)).map(of_records);
+        let all = self.segments.values().map(of_records).sum::<u64>();
+        all.saturating_sub(logged.sum()).saturating_sub(self.live_bytes())
     }
 
     /// Bytes of all segments.

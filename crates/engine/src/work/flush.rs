@@ -6,8 +6,10 @@
 //!
 //! The records go out in pieces, several in flight, while the index over them is built: as they were written, block by
 //! block, or in key order, as one run (`flushed_records`). Nothing is serialised. The table is installed when all bytes of
-//! segments and image are written. Where memory is cut up, the blocks go to several segments (`placing`).
+//! segments and image are written. Where memory is cut up, the blocks go to several segments (`placing`). What the log in
+//! memory has already is not written again: the table names it there.
 
+use crate::plan::planner::Took;
 use crate::remote::pipeline::Pipeline;
 use crate::terms::planted::{Bug, planted};
 use crate::terms::statistics;
@@ -15,6 +17,7 @@ use crate::terms::{Error, Result};
 use crate::tree::buffer::Buffer;
 use crate::tree::table::Table;
 use crate::tree::version::Change;
+use crate::work::flushed_records::Segments;
 use crate::work::shard::Shard;
 use forebay_base::{InternalKey, Kind};
 use forebay_memtable::{RecordRef, SortedRecords};
@@ -79,13 +82,16 @@ impl Shard {
             written.drain()?;
         }
         change.edit.last_sequence = buffers.iter().filter_map(|buffer| buffer.memtable.last_sequence()).max();
-        let (mut records, mut index) = (0, 0);
+        let mut took =
+            Took { records: buffers.iter().map(|b| b.memtable.filled_prefix_bytes()).sum(), ..Took::default() };
         for segment in &change.segments {
-            *if segment.info().kind == SegmentKind::TableImage { &mut index } else { &mut records } +=
-                segment.allocated_bytes();
+            took.memory += segment.allocated_bytes();
+            if segment.info().kind == SegmentKind::TableImage {
+                took.index += segment.allocated_bytes();
+            }
         }
         self.commit(change, buffers)?;
-        self.lock().wrote(self.holder, &mut self.common.ledger(), records, index);
+        self.lock().wrote(self.holder, &mut self.common.ledger(), took);
         statistics::add(&self.tree.counters.flushes, 1);
         tracing::debug!(table = table.0, memtables = buffers.len(), "flushed memtables");
         Ok(())
@@ -135,15 +141,15 @@ impl Shard {
             }
             merge.advance()?;
         }
-        let segments = records.finish(&mut pipeline)?;
+        let Segments { added, named } = records.finish(&mut pipeline)?;
         if let Some(built) = flush.finish()?.table {
             let length = built.image.len() as u64;
             let image = self.place_image(&built.image, &mut pipeline)?;
             let address = ImageAddress { segment: image.id(), length, tail_offset: built.tail_offset };
-            change.segments = segments.into_iter().chain([image]).collect();
+            change.segments = added.into_iter().chain([image]).collect();
             let cached = CachedTable::parse(built.tail())?;
             let metadata = TableMetadata { id, image: address, properties: Arc::clone(cached.properties()) };
-            let find = |id| change.segments.iter().find(|segment| segment.id() == id).cloned();
+            let find = |id| change.segments.iter().chain(&named).find(|segment| segment.id() == id).cloned();
             change.tables = vec![Arc::new(Table::new(id, cached, address, find)?)];
             change.edit.added_segments =
                 change.segments.iter().map(|segment| (segment.id(), segment.info().clone())).collect();

@@ -1,4 +1,5 @@
-//! Where a flush's records go: as their blocks stand, or in key order into one run ([`FlushOrder`]).
+//! Where a flush's records go: as their blocks stand, or in key order into one run ([`FlushOrder`]). Blocks that the log in
+//! memory has stay where they are.
 //!
 //! A run takes one copy of each record, made by the background thread, and no more remote memory than the blocks. What
 //! is shadowed within the memtables is left out of it; so much of the run's memory stays unused at its end. Where
@@ -24,6 +25,14 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) enum FlushedRecords<'b> {
     Run(Run<'b>),
     Blocks(Vec<PlacedBlock>),
+}
+
+/// The segments of a flush's records.
+pub(crate) struct Segments {
+    /// Those that it made.
+    pub(crate) added: Vec<Arc<Segment>>,
+    /// Those that versions name already.
+    pub(crate) named: Vec<Arc<Segment>>,
 }
 
 /// Records in key order, in one segment.
@@ -53,9 +62,9 @@ impl Shard {
         if let Some(run) = run {
             return Ok(FlushedRecords::Run(run));
         }
-        let place = |buffer: &&Arc<Buffer>| {
-            let length = buffer.memtable.filled_prefix_bytes() as usize;
-            self.place_block(buffer, length, pipeline)
+        let place = |buffer: &&Arc<Buffer>| match self.logged(buffer) {
+            Some(stretches) => Ok(PlacedBlock::logged(stretches)),
+            None => self.place_block(buffer, buffer.memtable.filled_prefix_bytes() as usize, pipeline),
         };
         Ok(FlushedRecords::Blocks(buffers.iter().map(place).collect::<Result<_>>()?))
     }
@@ -106,11 +115,21 @@ impl FlushedRecords<'_> {
     ///
     /// # Errors
     /// Those of the fabric.
-    pub(crate) fn finish(self, pipeline: &mut Pipeline) -> Result<Vec<Arc<Segment>>> {
+    pub(crate) fn finish(self, pipeline: &mut Pipeline) -> Result<Segments> {
+        let mut segments = Segments { added: Vec::new(), named: Vec::new() };
         match self {
-            Self::Run(mut run) => run.send(pipeline).map(|()| vec![run.segment]),
-            Self::Blocks(blocks) => Ok(blocks.into_iter().flat_map(PlacedBlock::segments).collect()),
+            Self::Run(mut run) => {
+                run.send(pipeline)?;
+                segments.added.push(run.segment);
+            }
+            Self::Blocks(blocks) => {
+                for block in blocks {
+                    let into = if block.is_logged() { &mut segments.named } else { &mut segments.added };
+                    into.extend(block.segments());
+                }
+            }
         }
+        Ok(segments)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Where a flush's bytes go, and its blocks when memory is cut up.
 //!
+//! What the log in memory has of a block stays there, and the table names it there: a flush writes the index alone.
+//! Otherwise:
+//!
 //! | tried first to last, for the whole block and then for parts half as long | |
 //! |---|---|
 //! | memory that this session leased, or leases now where memory is not short | written one-sided, without a copy |
@@ -10,6 +13,7 @@
 //! Each part is a segment of its own and begins with a record, so nobody who reads has to know of it. So a flush
 //! finds room as long as there are free bytes in pieces of a [`MOST_PARTS`]th of a block, whoever divides them.
 
+use crate::durable::log::Stretch;
 use crate::plan::room::MOST_PARTS;
 use crate::remote::pipeline::Pipeline;
 use crate::remote::segment::Segment;
@@ -21,21 +25,45 @@ use forebay_memory_client::Purpose;
 use forebay_table::SegmentKind;
 use std::sync::Arc;
 
-/// A memtable's block in remote memory: its parts, each with where it begins in the block.
+/// A memtable's block in remote memory, in order.
 #[derive(Debug)]
-pub(crate) struct PlacedBlock(Vec<(u64, Arc<Segment>)>);
+pub(crate) struct PlacedBlock {
+    parts: Vec<PlacedPart>,
+    /// The parts are the log's: versions name them already.
+    is_logged: bool,
+}
+
+#[derive(Debug)]
+struct PlacedPart {
+    /// Where it begins in the block.
+    start: u64,
+    segment: Arc<Segment>,
+    /// Where it begins in the segment.
+    offset: u64,
+}
 
 impl PlacedBlock {
-    /// Where `offset` of the block lies.
-    pub(crate) fn locate(&self, offset: u64) -> LogicalAddress {
-        let behind = self.0.partition_point(|(start, _)| *start <= offset);
-        let (start, segment) = &self.0[behind - 1];
-        LogicalAddress { segment: segment.id(), offset: offset - start }
+    /// A block that the log has.
+    pub(crate) fn logged(stretches: Vec<Stretch>) -> Self {
+        let part = |Stretch { from, segment, to, .. }| PlacedPart { start: from, segment, offset: to };
+        Self { parts: stretches.into_iter().map(part).collect(), is_logged: true }
     }
 
-    /// The parts.
+    /// Where `offset` of the block lies.
+    pub(crate) fn locate(&self, offset: u64) -> LogicalAddress {
+        let behind = self.parts.partition_point(|part| part.start <= offset);
+        let PlacedPart { start, segment, offset: place } = &self.parts[behind - 1];
+        LogicalAddress { segment: segment.id(), offset: offset - start + place }
+    }
+
+    /// Whether versions name its segments already.
+    pub(crate) const fn is_logged(&self) -> bool {
+        self.is_logged
+    }
+
+    /// The segments that it lies in.
     pub(crate) fn segments(self) -> impl Iterator<Item = Arc<Segment>> {
-        self.0.into_iter().map(|(_, segment)| segment)
+        self.parts.into_iter().map(|part| part.segment)
     }
 }
 
@@ -65,7 +93,7 @@ impl Shard {
                 |segment: &Arc<Segment>| pipeline.write_block(segment, &buffer.memtable, &buffer.block, start..end);
             match self.place_bytes(SegmentKind::MemtableBlock, part, post) {
                 Ok(segment) => {
-                    parts.push((start as u64, segment));
+                    parts.push(PlacedPart { start: start as u64, segment, offset: 0 });
                     start = end;
                 }
                 Err(error) if error.kind() == ErrorKind::Full && longest > least => longest = (longest / 2).max(least),
@@ -73,7 +101,7 @@ impl Shard {
                 Err(error) => return Err(error),
             }
         }
-        Ok(PlacedBlock(parts))
+        Ok(PlacedBlock { parts, is_logged: false })
     }
 
     /// Memory for what a flush writes, in one piece.

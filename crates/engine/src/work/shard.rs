@@ -6,7 +6,7 @@
 
 use crate::durable::commit::{Commits, Record};
 use crate::durable::joining;
-use crate::durable::log::Log;
+use crate::durable::log::{Log, Stretch};
 use crate::durable::recorded::Recorded;
 use crate::durable::recovery::Recovered;
 use crate::durable::register::Register;
@@ -510,6 +510,22 @@ impl Shard {
         decide(&scene, &mut self.common.ledger())
     }
 
+    /// Where the log in memory has a sealed memtable's records, if it has most of them: it gets the rest.
+    pub(crate) fn logged(&self, buffer: &Buffer) -> Option<Vec<Stretch>> {
+        let ShardLog::Memory(log) = &self.log else { return None };
+        let (base, bytes) = (buffer.memtable.base(), buffer.memtable.filled_prefix_bytes());
+        let shipped = log.shipped_bytes(base);
+        if shipped == 0 || shipped < bytes / 2 {
+            return None;
+        }
+        if shipped < bytes
+            && let Err(error) = self.log_up_to(buffer.memtable.last_sequence()?)
+        {
+            tracing::debug!(%error, "a flush writes what the log lacks");
+        }
+        log.block(base, bytes)
+    }
+
     /// Ends the active memtable if it holds anything, so that it is flushed.
     ///
     /// # Errors
@@ -543,13 +559,14 @@ impl Shard {
             _ => Vec::new(),
         };
         change.edit.ended_log_parts.clone_from(&ended);
+        let last_sequence = change.edit.last_sequence;
         let lagging = self.lagging();
         if lagging.is_none() {
             self.keep(change.segments.clone())?;
         }
         self.commits.commit(&self.tree, change, flushed)?;
         match (&self.log, lagging) {
-            (ShardLog::Memory(log), _) => log.forget(&ended),
+            (ShardLog::Memory(log), _) => log.forget(&ended, last_sequence),
             (_, Some(recorded)) => {
                 recorded.flushed(flushed.iter().map(|buffer| buffer.memtable.filled_prefix_bytes()).sum());
                 self.common.log_bell.ring();

@@ -142,3 +142,74 @@ fn memory_that_no_lost_write_may_reach_is_used_again() {
     let is_kept = |member| part.at_member(member).unwrap().is_abandoned();
     assert_eq!((is_kept(0), is_kept(1)), (false, true));
 }
+
+/// Keys of a few memtables.
+fn keys() -> impl Iterator<Item = Vec<u8>> {
+    (0..200).map(|number| format!("{number:03}").into_bytes())
+}
+
+fn all_there(db: &Db) -> bool {
+    keys().all(|key| db.get(&key).unwrap().as_deref() == Some(&VALUE[..]))
+}
+
+#[test]
+fn a_flush_leaves_records_where_the_log_has_them() {
+    let network = start(&[NODE, OTHER_NODE]);
+    let db = open(&network, &[NODE, OTHER_NODE]);
+    let tree = &shard(&db).0.tree;
+    for half in 0..2 {
+        keys().skip(100 * half).take(100).for_each(|key| db.put(&key, &VALUE).unwrap());
+        db.flush().unwrap();
+    }
+    let statistics = db.statistics();
+    let records = 200 * VALUE.len() as u64;
+    assert!(statistics.log.bytes > records);
+    // What is copied from one node to the other are indexes.
+    assert!(statistics.replicated_bytes < records / 10, "{statistics:?}");
+    // A part with records of two tables is in both, and the log needs the last one.
+    let version = &tree.view.load().version.version;
+    let named: Vec<_> = version.levels().iter().flatten().flat_map(|table| &table.properties.segments).collect();
+    let parts = named.iter().map(|used| used.id).collect::<std::collections::BTreeSet<_>>();
+    assert!(parts.len() < named.len());
+    let open = version.log_parts().map(|part| part.segment).filter(|part| parts.contains(part)).count();
+    assert_eq!(open, 1);
+    assert!(all_there(&db));
+}
+
+#[test]
+fn the_next_owner_finds_records_where_the_log_had_them() {
+    let network = start(&[NODE]);
+    let db = open(&network, &[NODE]);
+    keys().take(150).for_each(|key| db.put(&key, &VALUE).unwrap());
+    db.flush().unwrap();
+    keys().skip(150).for_each(|key| db.put(&key, &VALUE).unwrap());
+    // As after a kill.
+    let next = open(&network, &[NODE]);
+    assert!(all_there(&next));
+    next.flush().unwrap();
+    assert!(all_there(&next));
+    // What nobody needs goes.
+    let before = next.statistics().remote_bytes;
+    keys().for_each(|key| next.delete(&key).unwrap());
+    next.compact_range(None, None).unwrap();
+    let after = next.statistics().remote_bytes;
+    assert!(after < before / 2, "{before} and {after} bytes");
+}
+
+#[test]
+fn a_flush_writes_what_was_not_shipped() {
+    let network = start(&[NODE]);
+    let db = open(&network, &[NODE]);
+    let tree = &shard(&db).0.tree;
+    // Less than half of the first memtable is shipped, and none of the others.
+    keys().enumerate().for_each(|(number, key)| {
+        let options = if number == 3 { WriteOptions::default() } else { UNSHIPPED };
+        db.put_with(&key, &VALUE, &options).unwrap();
+    });
+    db.flush().unwrap();
+    let version = &tree.view.load().version.version;
+    let parts: Vec<_> = version.log_parts().map(|part| part.segment).collect();
+    let named = version.levels().iter().flatten().flat_map(|table| &table.properties.segments);
+    assert!(named.clone().count() > 2 && named.clone().all(|used| !parts.contains(&used.id)));
+    assert!(all_there(&db));
+}

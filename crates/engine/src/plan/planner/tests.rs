@@ -332,7 +332,10 @@ fn small_records_need_more_for_their_index() {
     let mut play = Play::new(&[]);
     play.options.write_buffer_bytes = PAGE as usize;
     for (index, is_admitted) in [(0, true), (500 * PAGE, false)] {
-        play.with(|planner, scene, ledger| planner.wrote(scene.holder, ledger, 100 * PAGE, index));
+        play.with(|planner, scene, ledger| {
+            let took = Took { records: 100 * PAGE, index, memory: 100 * PAGE + index };
+            planner.wrote(scene.holder, ledger, took);
+        });
         play.grant(4, 0);
         assert_eq!(matches!(play.admit(false), Admission::Install { .. }), is_admitted);
     }
