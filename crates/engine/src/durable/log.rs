@@ -44,9 +44,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of a part, unless one record needs more: a quarter of a memtable, within these bounds.
-const PART_BYTES: RangeInclusive<u64> = 4 << 10..=4 << 20;
+const PART_BYTES: RangeInclusive<u64> = 4 << 10..=8 << 20;
 /// Parts that are made ahead.
-const SPARES: usize = 4;
+const SPARES: usize = 3;
 /// Bytes of one write.
 const PIECE_BYTES: u64 = 1 << 20;
 /// How often a ship opens another endpoint in the place of one that broke.
@@ -244,21 +244,21 @@ impl Log {
                 shipping.close(at.reached);
             }
             let first = RecordHeader::decode(bytes)?.padded_length() as u64;
-            shipping.open = Some(self.next_part(first.max(part_bytes(tree)), tree, commits)?);
+            shipping.open = Some(self.next_part(first, tree, commits)?);
             at.used_bytes = 0;
         }
     }
 
     /// A spare part, or else a new one, of at least so many bytes.
-    fn next_part(&self, bytes: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
+    fn next_part(&self, least: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
         let spare = {
             let mut spares = lock(&self.spares);
-            let place = spares.iter().position(|spare| spare.info().length >= bytes);
+            let place = spares.iter().position(|spare| spare.info().length >= least);
             place.map(|place| spares.remove(place))
         };
         self.is_in_use.store(true, Ordering::Relaxed);
         self.wants_parts.store(true, Ordering::Relaxed);
-        spare.map_or_else(|| make_part(bytes, tree, commits), Ok)
+        spare.map_or_else(|| make_part(least, tree, commits), Ok)
     }
 
     /// Whether parts are to be made ahead, as far as nobody was told so yet.
@@ -275,7 +275,7 @@ impl Log {
         if !self.is_in_use.load(Ordering::Relaxed) || lock(&self.spares).len() >= SPARES {
             return Ok(false);
         }
-        let part = make_part(part_bytes(tree), tree, commits)?;
+        let part = make_part(part_bytes(tree) / 8, tree, commits)?;
         lock(&self.spares).push(part);
         Ok(true)
     }
@@ -363,13 +363,25 @@ fn part_bytes(tree: &Tree) -> u64 {
     (tree.options.write_buffer_bytes as u64 / 4).clamp(*PART_BYTES.start(), *PART_BYTES.end())
 }
 
+/// Memory for a part of at least so many bytes: as long as parts are, or where memory is cut up, as long as there is a piece.
+fn allocate_part(least: u64, tree: &Tree) -> Result<Arc<Segment>> {
+    let mut bytes = part_bytes(tree).max(least);
+    loop {
+        let allocate = |purpose| tree.remote.allocate(tree.next_segment(), SegmentKind::MemtableBlock, bytes, purpose);
+        let allocated = match allocate(Purpose::Flush) {
+            Err(error) if error.kind() == ErrorKind::Full => allocate(Purpose::Collection),
+            allocated => allocated,
+        };
+        match allocated {
+            Err(error) if error.kind() == ErrorKind::Full && bytes > least => bytes = (bytes / 2).max(least),
+            allocated => return allocated,
+        }
+    }
+}
+
 /// A new part of the log, zeroed, which the version names.
-fn make_part(bytes: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
-    let allocate = |purpose| tree.remote.allocate(tree.next_segment(), SegmentKind::MemtableBlock, bytes, purpose);
-    let segment = match allocate(Purpose::Flush) {
-        Err(error) if error.kind() == ErrorKind::Full => allocate(Purpose::Collection)?,
-        allocated => allocated?,
-    };
+fn make_part(least: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>> {
+    let segment = allocate_part(least, tree)?;
     segment.remote().zero(&segment)?;
     let mut change = Change { segments: vec![Arc::clone(&segment)], ..Change::default() };
     change.edit.added_segments = vec![(segment.id(), segment.info().clone())];

@@ -9,6 +9,7 @@ use forebay_fabric::Slot;
 use forebay_memory_client::ExtentRange;
 use forebay_proto::gather;
 use forebay_table::Direction;
+use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -349,21 +350,17 @@ fn joined(pending: &[Pending]) -> (Vec<Read>, Vec<(usize, usize)>) {
     let mut reads: Vec<Read> = Vec::new();
     let mut places = Vec::with_capacity(pending.len());
     // The last read of each segment.
-    let mut open: Vec<(SegmentId, usize)> = Vec::new();
+    let mut open: FxHashMap<SegmentId, usize> = FxHashMap::default();
     for Pending { logical, spot, length, .. } in pending {
         let length = u64::from(*length);
-        let place = open.iter_mut().find(|(segment, _)| *segment == logical.segment);
-        let last = place.as_ref().and_then(|(_, number)| Some((*number, reads.get_mut(*number)?)));
-        if let Some((number, read)) = last
+        let number = open.entry(logical.segment).or_insert(usize::MAX);
+        if let Some(read) = reads.get_mut(*number)
             && let Some(at) = read.reach(spot, length)
         {
-            places.push((number, at as usize));
+            places.push((*number, at as usize));
             continue;
         }
-        match place {
-            Some((_, number)) => *number = reads.len(),
-            None => open.push((logical.segment, reads.len())),
-        }
+        *number = reads.len();
         places.push((reads.len(), 0));
         reads.push(Read { spot: spot.clone(), length });
     }

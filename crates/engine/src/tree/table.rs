@@ -47,6 +47,8 @@ pub(crate) struct Table {
     tail: Range<u64>,
     /// In the order of the table's segment list; addresses count in this order.
     segments: Vec<Arc<Segment>>,
+    /// Their ordinals, by their numbers: there may be hundreds.
+    ordinals: Vec<(SegmentId, u32)>,
     /// How often scans crossed the whole table.
     crossings: AtomicU32,
 }
@@ -65,7 +67,10 @@ impl Table {
         let open = |segment| {
             find(segment).ok_or_else(|| Error::corrupt(format!("table {} names {segment}, which is not open", id.0)))
         };
-        let segments = cached.properties().segments.iter().map(|used| open(used.id)).collect::<Result<_>>()?;
+        let used = &cached.properties().segments;
+        let segments = used.iter().map(|used| open(used.id)).collect::<Result<_>>()?;
+        let mut ordinals: Vec<_> = used.iter().zip(0..).map(|(used, ordinal)| (used.id, ordinal)).collect();
+        ordinals.sort_unstable();
         let range_deletions = cached.range_deletions().iter().cloned().map(Arc::new);
         let range_deletions = RangeDeletions::new(cached.properties().key_order, range_deletions);
         let tail = image.tail_offset..image.length;
@@ -76,7 +81,8 @@ impl Table {
             }
             None => None,
         };
-        Ok(Self { id, image, cached, held, range_deletions, segments, tail, crossings: AtomicU32::new(0) })
+        let crossings = AtomicU32::new(0);
+        Ok(Self { id, image, cached, held, range_deletions, segments, ordinals, tail, crossings })
     }
 
     /// Where records of the key with this hash may be; `None` when the point index is not held.
@@ -154,7 +160,9 @@ impl Table {
     /// `Corrupt` when the table has no such segment.
     #[inline]
     pub(crate) fn segment(&self, id: SegmentId) -> Result<&Arc<Segment>> {
-        self.segments.iter().find(|segment| segment.id() == id).ok_or_else(|| self.stray(&id))
+        let at = self.ordinals.partition_point(|(other, _)| *other < id);
+        let ordinal = self.ordinals.get(at).filter(|(found, _)| *found == id).map(|(_, ordinal)| *ordinal as usize);
+        ordinal.and_then(|ordinal| self.segments.get(ordinal)).ok_or_else(|| self.stray(&id))
     }
 
     /// The segment of an address of this table, and the offset in it in bytes.
