@@ -41,6 +41,8 @@ pub struct ActiveJob {
     pub attempt: Option<u64>,
     /// Its session or its shard's epoch ended: it must stop, and its outputs are void.
     pub fenced: bool,
+    /// When it was submitted, its database left all that was free to others: it is to use what pieces the shard has.
+    pub keeps_to_pieces: bool,
     /// Extents that it touches.
     pub pins: BTreeSet<ExtentId>,
 }
@@ -55,7 +57,8 @@ pub struct Jobs {
 impl ActiveJob {
     /// An attempt at a job that other sessions than its owner's `session` run.
     pub fn of_ticket(session: SessionId, tenant: TenantId, shard: ShardKey) -> Self {
-        Self { session, tenant, shard, attempt: None, fenced: false, pins: BTreeSet::new() }
+        let (attempt, keeps_to_pieces, pins) = (None, false, BTreeSet::new());
+        Self { session, tenant, shard, attempt, fenced: false, keeps_to_pieces, pins }
     }
 }
 

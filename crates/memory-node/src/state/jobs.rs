@@ -22,6 +22,7 @@ impl State {
             shard: start.shard,
             attempt: Some(start.attempt),
             fenced: false,
+            keeps_to_pieces: self.leaves_all(start.tenant, start.session),
             pins: BTreeSet::new(),
         };
         start.id = self.jobs.activate(job);
@@ -83,13 +84,12 @@ impl State {
         found.ok_or_else(|| self.no_memory(tenant, true))
     }
 
-    /// Bytes of the longest output that the job is to allocate now, at most `wanted`; zero for a job that is to stop. While
-    /// its database leaves all that is free to others, the job is to use what pieces the shard has.
+    /// Bytes of the longest output that the job is to allocate now, at most `wanted`; zero for a job that is to stop.
     #[must_use]
     pub fn job_longest_piece(&self, id: JobId, wanted: u64) -> u64 {
         let Ok(job) = self.live_job(id) else { return 0 };
         let own = self.outputs.longest_piece(job.shard);
-        let has_another = self.extent_for_jobs(job.tenant).is_ok() && !self.leaves_all(job.tenant, job.session);
+        let has_another = !job.keeps_to_pieces && self.extent_for_jobs(job.tenant).is_ok();
         if has_another { wanted.min(self.outputs.extent_bytes()) } else { wanted.min(own) }
     }
 

@@ -313,21 +313,25 @@ mod tests {
         let store = world.store(1, "a-part");
         let shard = ShardKey { store, shard: ShardId(0) };
         let epoch = world.acquire(1, shard, false).unwrap();
-        let submit = SubmitJob { session, shard, epoch, attempt: 1, kind: 1, arguments: Rest(Vec::new()) };
-        let Ok(Answer::Job(job)) = world.call(1, submit) else { panic!("no job") };
-        world.state.job_allocate(job.id, EXTENT_BYTES * 3 / 4).unwrap();
-        let left = EXTENT_BYTES / 4;
+        let submit = |world: &mut World, attempt| {
+            let submit = SubmitJob { session, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) };
+            let Ok(Answer::Job(job)) = world.call(1, submit) else { panic!("no job") };
+            job.id
+        };
         // The whole node is its own, or it is within its share.
         world.credit(1, "a", 1);
-        assert_eq!(world.state.job_longest_piece(job.id, EXTENT_BYTES), EXTENT_BYTES);
+        let alone = submit(&mut world, 1);
         world.credit(2, "b", 1);
-        assert_eq!(world.state.job_longest_piece(job.id, EXTENT_BYTES), EXTENT_BYTES);
+        let within = submit(&mut world, 2);
+        world.state.job_allocate(alone, EXTENT_BYTES * 3 / 4).unwrap();
         assert!(!world.borrow(1, "a").is_empty());
         world.lease(1, 1, Purpose::Flush).unwrap();
         assert!(world.state.statistics().free_extents > 0);
-        assert_eq!(world.state.job_longest_piece(job.id, EXTENT_BYTES), left);
+        let borrower = submit(&mut world, 3);
+        let longest = [alone, within, borrower].map(|job| world.state.job_longest_piece(job, EXTENT_BYTES));
+        assert_eq!(longest, [EXTENT_BYTES, EXTENT_BYTES, EXTENT_BYTES / 4]);
         // What fits into none of them takes an extent all the same: a job that has begun does not fail.
-        world.state.job_allocate(job.id, EXTENT_BYTES / 2).unwrap();
+        world.state.job_allocate(borrower, EXTENT_BYTES / 2).unwrap();
     }
 
     #[test]
