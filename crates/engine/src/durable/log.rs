@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Bytes of a part, unless one record needs more: a quarter of a memtable, within these bounds.
 const PART_BYTES: RangeInclusive<u64> = 4 << 10..=8 << 20;
 /// Parts that are made ahead.
-const SPARES: usize = 3;
+const SPARES: usize = 4;
 /// Bytes of one write.
 const PIECE_BYTES: u64 = 1 << 20;
 /// How often a ship opens another endpoint in the place of one that broke.
