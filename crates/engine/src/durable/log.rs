@@ -295,19 +295,11 @@ impl Log {
         body(&open)
     }
 
-    /// How many bytes were shipped of the block of the memtable that begins behind `base`.
-    pub(crate) fn shipped_bytes(&self, base: SequenceNumber) -> u64 {
+    /// What was shipped of the block of the memtable that begins behind `base`, from its start on.
+    pub(crate) fn block(&self, base: SequenceNumber) -> Vec<Stretch> {
         let shipping = lock(&self.shipping);
         let block = shipping.blocks.iter().find(|block| block.base == base);
-        block.and_then(|block| block.stretches.last()).map_or(0, |last| last.from + last.length)
-    }
-
-    /// Where the first `bytes` of that block are; `None` when not all of them were shipped.
-    pub(crate) fn block(&self, base: SequenceNumber, bytes: u64) -> Option<Vec<Stretch>> {
-        let shipping = lock(&self.shipping);
-        let block = shipping.blocks.iter().find(|block| block.base == base)?;
-        let last = block.stretches.last()?;
-        (last.from + last.length == bytes).then(|| block.stretches.clone())
+        block.map(|block| block.stretches.clone()).unwrap_or_default()
     }
 
     /// The parts that nobody needs once all records up to `flushed` are in tables.

@@ -160,9 +160,9 @@ impl Table {
     /// `Corrupt` when the table has no such segment.
     #[inline]
     pub(crate) fn segment(&self, id: SegmentId) -> Result<&Arc<Segment>> {
-        let at = self.ordinals.partition_point(|(other, _)| *other < id);
-        let ordinal = self.ordinals.get(at).filter(|(found, _)| *found == id).map(|(_, ordinal)| *ordinal as usize);
-        ordinal.and_then(|ordinal| self.segments.get(ordinal)).ok_or_else(|| self.stray(&id))
+        let place = self.ordinals.binary_search_by_key(&id, |(other, _)| *other).ok();
+        let ordinal = place.and_then(|place| self.ordinals.get(place));
+        ordinal.and_then(|(_, ordinal)| self.segments.get(*ordinal as usize)).ok_or_else(|| self.stray(&id))
     }
 
     /// The segment of an address of this table, and the offset in it in bytes.

@@ -514,16 +514,19 @@ impl Shard {
     pub(crate) fn logged(&self, buffer: &Buffer) -> Option<Vec<Stretch>> {
         let ShardLog::Memory(log) = &self.log else { return None };
         let (base, bytes) = (buffer.memtable.base(), buffer.memtable.filled_prefix_bytes());
-        let shipped = log.shipped_bytes(base);
-        if shipped == 0 || shipped < bytes / 2 {
+        let shipped = |block: &[Stretch]| block.last().map_or(0, |last| last.from + last.length);
+        let mut block = log.block(base);
+        if block.is_empty() || shipped(&block) < bytes / 2 {
             return None;
         }
-        if shipped < bytes
-            && let Err(error) = self.log_up_to(buffer.memtable.last_sequence()?)
-        {
-            tracing::debug!(%error, "a flush writes what the log lacks");
+        if shipped(&block) < bytes {
+            if let Err(error) = self.log_up_to(buffer.memtable.last_sequence()?) {
+                tracing::debug!(%error, "a flush writes what the log lacks");
+                return None;
+            }
+            block = log.block(base);
         }
-        log.block(base, bytes)
+        (shipped(&block) == bytes).then_some(block)
     }
 
     /// Ends the active memtable if it holds anything, so that it is flushed.

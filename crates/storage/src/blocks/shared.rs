@@ -298,18 +298,16 @@ impl Shared {
             let count = if brought.is_some() { &self.below_hits } else { &self.below_misses };
             add(count, fetch.blocks.len() as u64);
         }
-        let (read, kept) = match brought {
+        let now = || below.map_or(0, |below| below.now());
+        let begun = now();
+        let (read, stored) = match brought {
             Some(blocks) => (Ok(blocks), None),
-            None => {
-                let begun = below.map(|below| (below, below.now()));
-                match self.read_storage(fetch) {
-                    Ok((blocks, stored)) => {
-                        (Ok(blocks), begun.map(|(below, begun)| (below, stored, below.now().saturating_sub(begun))))
-                    }
-                    Err(error) => (Err(error), None),
-                }
-            }
+            None => match self.read_storage(fetch) {
+                Ok((blocks, stored)) => (Ok(blocks), Some(stored)),
+                Err(error) => (Err(error), None),
+            },
         };
+        let took = now().saturating_sub(begun);
         if let Ok(blocks) = &read {
             for (block, bytes) in fetch.blocks.clone().zip(blocks) {
                 self.blocks.insert(BlockKey { object: fetch.object.id, block }, bytes.clone());
@@ -317,7 +315,7 @@ impl Shared {
         }
         forget(&mut lock(&self.under_way), fetch);
         fetch.complete(read);
-        if let Some((below, stored, took)) = kept {
+        if let (Some(below), Some(stored)) = (below, stored) {
             below.keep(fetch.object.id, fetch.blocks.start, &fetch.stored_lengths(), &stored, took);
         }
     }
