@@ -34,6 +34,11 @@ fn key(session: SessionId, declared: &Declared) -> Key {
     (declared.database.clone(), is_unnamed.then_some(session))
 }
 
+/// Which of the databases has this key.
+fn place_in(databases: &BTreeMap<Key, Database>, key: &Key) -> usize {
+    databases.keys().position(|other| other == key).unwrap_or(usize::MAX)
+}
+
 impl State {
     /// The databases of a tenant.
     pub(super) fn databases(&self, tenant: TenantId) -> BTreeMap<Key, Database> {
@@ -83,8 +88,7 @@ impl State {
     pub(super) fn leaves_all(&self, tenant: TenantId, session: SessionId) -> bool {
         let Some(declared) = self.sessions.of_database(session) else { return false };
         let databases = self.databases(tenant);
-        let key = key(session, declared);
-        let at = databases.keys().position(|other| *other == key).unwrap_or(usize::MAX);
+        let at = place_in(&databases, &key(session, declared));
         self.division(tenant, &self.figures_for(tenant), &databases).may_take(at) == 0
     }
 
@@ -107,7 +111,7 @@ impl State {
         let (figures, databases) = (self.figures_for(tenant), self.databases(tenant));
         let division = self.division(tenant, &figures, &databases);
         let is_called = self.is_called(tenant, &division, now);
-        let at = databases.keys().position(|other| *other == key).unwrap_or(usize::MAX);
+        let at = place_in(&databases, &key);
         let credit = division.credit(at, is_called);
         let credit = Credit {
             free_extents: figures.free_extents + figures.recycling_extents + figures.kept_extents,
@@ -165,11 +169,12 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::outputs::JobId;
     use super::super::tests::{EXTENT_BYTES, LEASE, SECOND, World, settings, text};
     use super::*;
     use forebay_base::ErrorKind;
     use forebay_proto::calls::{AdoptExtents, CloseSession, Renew, ReturnExtents, SubmitJob};
-    use forebay_proto::{Purpose, Request, Rest, ShardId, ShardKey};
+    use forebay_proto::{Epoch, Purpose, Request, Rest, ShardId, ShardKey};
 
     impl World {
         fn credit(&mut self, peer: u64, database: &str, share: u32) -> Credit {
@@ -182,6 +187,19 @@ mod tests {
             let call = ListPool { session: self.sessions[&peer], skip: 0 };
             let Ok(Answer::Reply(bytes)) = self.call(peer, call) else { panic!("no pool") };
             PoolPage::decode(&bytes).unwrap()
+        }
+
+        /// A shard of a store of this name, which the session owns.
+        fn shard(&mut self, peer: u64, store: &str) -> (ShardKey, Epoch) {
+            let shard = ShardKey { store: self.store(peer, store), shard: ShardId(0) };
+            (shard, self.acquire(peer, shard, false).unwrap())
+        }
+
+        fn submit(&mut self, peer: u64, (shard, epoch): (ShardKey, Epoch), attempt: u64) -> JobId {
+            let session = self.sessions[&peer];
+            let submit = SubmitJob { session, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) };
+            let Ok(Answer::Job(job)) = self.call(peer, submit) else { panic!("no job") };
+            job.id
         }
 
         /// Leases what a database may take, and no more.
@@ -285,14 +303,11 @@ mod tests {
     fn memory_of_stores_is_of_who_owns_their_shards() {
         let mut world = world();
         let session = world.sessions[&1];
-        let store = world.store(1, "db-part");
-        let shard = ShardKey { store, shard: ShardId(0) };
-        let epoch = world.acquire(1, shard, false).unwrap();
+        let (shard, epoch) = world.shard(1, "db-part");
         let extents = world.lease(1, 3, Purpose::Flush).unwrap();
         world.call(1, AdoptExtents { session, shard, epoch, extents: extents[..2].to_vec() }).unwrap();
-        let submit = SubmitJob { session, shard, epoch, attempt: 5, kind: 1, arguments: Rest(Vec::new()) };
-        let Ok(Answer::Job(job)) = world.call(1, submit) else { panic!("no job") };
-        world.state.job_allocate(job.id, EXTENT_BYTES).unwrap();
+        let job = world.submit(1, (shard, epoch), 5);
+        world.state.job_allocate(job, EXTENT_BYTES).unwrap();
         assert_eq!(world.credit(1, "db", 1).held_extents, 4);
         // Taken over by another session of the database; the lease is still the first one's.
         world.store(2, "db-part");
@@ -309,25 +324,17 @@ mod tests {
     #[test]
     fn a_job_keeps_to_its_pieces_while_others_are_left_all() {
         let mut world = world();
-        let session = world.sessions[&1];
-        let store = world.store(1, "a-part");
-        let shard = ShardKey { store, shard: ShardId(0) };
-        let epoch = world.acquire(1, shard, false).unwrap();
-        let submit = |world: &mut World, attempt| {
-            let submit = SubmitJob { session, shard, epoch, attempt, kind: 1, arguments: Rest(Vec::new()) };
-            let Ok(Answer::Job(job)) = world.call(1, submit) else { panic!("no job") };
-            job.id
-        };
+        let shard = world.shard(1, "a-part");
         // The whole node is its own, or it is within its share.
         world.credit(1, "a", 1);
-        let alone = submit(&mut world, 1);
+        let alone = world.submit(1, shard, 1);
         world.credit(2, "b", 1);
-        let within = submit(&mut world, 2);
+        let within = world.submit(1, shard, 2);
         world.state.job_allocate(alone, EXTENT_BYTES * 3 / 4).unwrap();
         assert!(!world.borrow(1, "a").is_empty());
         world.lease(1, 1, Purpose::Flush).unwrap();
         assert!(world.state.statistics().free_extents > 0);
-        let borrower = submit(&mut world, 3);
+        let borrower = world.submit(1, shard, 3);
         let longest = [alone, within, borrower].map(|job| world.state.job_longest_piece(job, EXTENT_BYTES));
         assert_eq!(longest, [EXTENT_BYTES, EXTENT_BYTES, EXTENT_BYTES / 4]);
         // What fits into none of them takes an extent all the same: a job that has begun does not fail.
