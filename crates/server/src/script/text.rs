@@ -12,20 +12,20 @@ pub const MAX_MEMORY_BYTES: usize = 256 << 20;
 const VALUES: usize = 1000;
 
 /// Asks now and then whether a script is to end.
-pub struct Patience<'t> {
+pub struct Patience<'t, E = Error> {
     values: Cell<usize>,
-    must_end: &'t dyn Fn() -> Result<()>,
+    must_end: &'t dyn Fn() -> std::result::Result<(), E>,
 }
 
-impl std::fmt::Debug for Patience<'_> {
+impl<E> std::fmt::Debug for Patience<'_, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Patience").field("values", &self.values).finish_non_exhaustive()
     }
 }
 
-impl<'t> Patience<'t> {
+impl<'t, E> Patience<'t, E> {
     /// `must_end` fails when the script is to end.
-    pub const fn new(must_end: &'t dyn Fn() -> Result<()>) -> Self {
+    pub const fn new(must_end: &'t dyn Fn() -> std::result::Result<(), E>) -> Self {
         Self { values: Cell::new(0), must_end }
     }
 
@@ -33,7 +33,7 @@ impl<'t> Patience<'t> {
     ///
     /// # Errors
     /// When the script is to end.
-    pub fn count(&self) -> Result<()> {
+    pub fn count(&self) -> std::result::Result<(), E> {
         let values = self.values.get() + 1;
         self.values.set(values % VALUES);
         if values < VALUES { Ok(()) } else { (self.must_end)() }

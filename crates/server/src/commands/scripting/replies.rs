@@ -10,7 +10,7 @@
 
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::protocol::reply::{Protocol, Reply};
-use crate::script::text::MAX_MEMORY_BYTES;
+use crate::script::text::{MAX_MEMORY_BYTES, Patience};
 use crate::text::number;
 use crate::text::shown::up_to_zero;
 use mlua::{Error, Lua, Result, Table, Value};
@@ -19,8 +19,6 @@ use mlua::{Error, Lua, Result, Table, Value};
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 /// How deep replies may be within each other.
 const MAX_DEPTH: usize = 100;
-/// Tables after which a reply asks whether it goes on.
-const TABLES: usize = 1000;
 
 /// A reply, which the server has written, as a value of Lua.
 ///
@@ -123,7 +121,7 @@ impl<'r> Reader<'r> {
 /// `goes_on`.
 pub(super) fn write(value: &Value, chosen: Protocol, out: &mut Reply, goes_on: &dyn Fn() -> Outcome) -> Outcome {
     let from = out.len();
-    Writer { chosen, out, from, tables: 0, goes_on }.value(value, 0)
+    Writer { chosen, out, from, tables: Patience::new(goes_on) }.value(value, 0)
 }
 
 struct Writer<'w> {
@@ -131,9 +129,7 @@ struct Writer<'w> {
     out: &'w mut Reply,
     /// Where the reply begins.
     from: usize,
-    /// Tables that were written.
-    tables: usize,
-    goes_on: &'w dyn Fn() -> Outcome,
+    tables: Patience<'w, Failure>,
 }
 
 impl Writer<'_> {
@@ -166,10 +162,7 @@ impl Writer<'_> {
 
     fn table(&mut self, table: &Table, depth: usize) -> Outcome {
         self.make_room(1)?;
-        self.tables += 1;
-        if self.tables.is_multiple_of(TABLES) {
-            (self.goes_on)()?;
-        }
+        self.tables.count()?;
         for (name, is_error) in [("err", true), ("ok", false)] {
             let Value::String(text) = field(table, name) else { continue };
             self.make_room(text.as_bytes().len())?;

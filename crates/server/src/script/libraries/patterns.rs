@@ -59,34 +59,25 @@ type Outcome<T> = std::result::Result<T, Problem>;
 /// Those of Lua.
 pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Send + 'static) -> Result<Table> {
     let library = lua.create_table()?;
-    let ask = must_end.clone();
-    library.set(
-        "find",
-        lua.create_function(move |lua, values: MultiValue| {
-            told(lua, find(&Given { lua, name: "find", values }, &ask))
-        })?,
-    )?;
-    let ask = must_end.clone();
-    library.set(
-        "match",
-        lua.create_function(move |lua, values: MultiValue| {
-            told(lua, first(&Given { lua, name: "match", values }, &ask))
-        })?,
-    )?;
-    let ask = must_end.clone();
-    library.set(
-        "gmatch",
-        lua.create_function(move |lua, values: MultiValue| {
-            told(lua, all(&Given { lua, name: "gmatch", values }, &ask).map(one_value))
-        })?,
-    )?;
-    library.set(
-        "gsub",
-        lua.create_function(move |lua, values: MultiValue| {
-            told(lua, replace(&Given { lua, name: "gsub", values }, &must_end))
-        })?,
-    )?;
+    define(lua, &library, "find", must_end.clone(), |given, ask| find(given, ask))?;
+    define(lua, &library, "match", must_end.clone(), |given, ask| first(given, ask))?;
+    define(lua, &library, "gmatch", must_end.clone(), |given, ask| all(given, ask).map(one_value))?;
+    define(lua, &library, "gsub", must_end, |given, ask| replace(given, ask))?;
     Ok(library)
+}
+
+fn define<F: Send + 'static>(
+    lua: &Lua,
+    library: &Table,
+    name: &'static str,
+    must_end: F,
+    body: impl Fn(&Given<'_>, &F) -> Outcome<MultiValue> + Send + 'static,
+) -> Result<()> {
+    let function = lua.create_function(move |lua, values: MultiValue| {
+        let outcome = body(&Given { lua, name, values }, &must_end);
+        told(lua, outcome)
+    })?;
+    library.set(name, function)
 }
 
 /// What a function returns.
