@@ -699,7 +699,11 @@ impl Inner {
     /// A second call finds everything done and returns no error.
     fn stop(&self) -> Result<()> {
         let shards = self.router.shards();
-        let left = shards.iter().map(|shard| shard.leave_tidy()).fold(Ok(()), Result::and);
+        let begun: Vec<_> = shards.iter().map(|shard| shard.begin_leaving()).collect();
+        let leave = |(shard, begun): (&Arc<Shard>, Result<Option<_>>)| {
+            begun?.map_or(Ok(()), |end| shard.wait_flushed(end))
+        };
+        let left = shards.iter().zip(begun).map(leave).fold(Ok(()), Result::and);
         shards.iter().for_each(|shard| shard.close());
         shards.iter().for_each(|shard| shard.stop_near_data());
         self.rebalancer.iter().for_each(Ticker::stop);

@@ -97,6 +97,8 @@ pub(crate) struct Tree {
     snapshots: Mutex<BTreeMap<u64, Pin>>,
     next_segment: AtomicU64,
     next_table: AtomicU64,
+    /// Set when a writer has begun a memtable: it will need the next one.
+    wants_memtable: AtomicBool,
     closed: AtomicBool,
     /// Set when another process took over.
     fenced: OnceLock<Error>,
@@ -132,6 +134,7 @@ impl Tree {
             snapshots: Mutex::default(),
             next_segment: AtomicU64::new(next_segment),
             next_table: AtomicU64::new(next_table),
+            wants_memtable: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             fenced: OnceLock::new(),
             options,
@@ -207,10 +210,15 @@ impl Tree {
         self.view.reclaim();
     }
 
-    /// Allocates a memtable that writers will need soon: while others wait for their flush, and before a bulk load.
-    /// Returns false when there are enough.
+    /// Notes that a writer has begun a memtable, and will need the next one.
+    pub(crate) fn want_memtable(&self) {
+        self.wants_memtable.store(true, Ordering::Relaxed);
+    }
+
+    /// Allocates the next memtable before a writer needs it, if one will, and before a bulk load. Returns false when there
+    /// are enough.
     pub(crate) fn prepare_memtable(&self) -> bool {
-        let is_wanted = self.options.bulk_load || !self.view.load().sealed.is_empty();
+        let is_wanted = self.options.bulk_load || self.wants_memtable.swap(false, Ordering::Relaxed);
         // If there is no memory now, the memtable is allocated when it is needed, or the write fails then.
         is_wanted && self.blocks.prepare(self.options.max_immutable_memtables + 1).unwrap_or(false)
     }

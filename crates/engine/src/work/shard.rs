@@ -192,8 +192,12 @@ impl Shard {
         self.common.bell.ring();
     }
 
-    /// Says that a memtable was sealed. Its records go to the log while its table is made.
-    fn notify_sealed(&self) {
+    /// Says that a memtable was sealed, as another one was installed for what is to be written next. Its records go to the
+    /// log while its table is made.
+    fn notify_sealed(&self, need: Need) {
+        if need.bytes > 0 {
+            self.tree.want_memtable();
+        }
         self.notify();
         if matches!(self.log, ShardLog::Storage(..)) {
             self.common.sealed.ring();
@@ -326,13 +330,13 @@ impl Shard {
         self.record()
     }
 
-    /// Flushes what a named database has in memtables, if it is open and well.
+    /// Begins to flush what a named database has in memtables, if it is open and well: all up to the number that it returns.
     ///
     /// # Errors
-    /// Those of flushing.
-    pub(crate) fn leave_tidy(&self) -> Result<()> {
+    /// As [`Shard::switch`].
+    pub(crate) fn begin_leaving(&self) -> Result<Option<SequenceNumber>> {
         let is_well = !self.tree.is_closed() && self.failure(&self.lock()).is_none();
-        if self.tree.remote.is_named() && is_well { self.flush_all() } else { Ok(()) }
+        if self.tree.remote.is_named() && is_well { self.begin_flush().map(Some) } else { Ok(None) }
     }
 
     /// Bytes of the manifest of a named database.
@@ -405,7 +409,7 @@ impl Shard {
         let last = ended.memtable.wait_last_sequence();
         let capacity = need.capacity(self.tree.options.write_buffer_bytes);
         if self.tree.install_next(ended, last, capacity, false)? {
-            self.notify_sealed();
+            self.notify_sealed(need);
         }
         Ok(())
     }
@@ -457,7 +461,7 @@ impl Shard {
                     if self.tree.install_next(ended, last, capacity, is_reserve)? {
                         let short = self.with_scene(&view, |scene, ledger| state.sealed(scene, ledger, need));
                         drop(state);
-                        self.notify_sealed();
+                        self.notify_sealed(need);
                         *pause = self.pause(&view, short, stalled);
                     }
                     return Ok(());
