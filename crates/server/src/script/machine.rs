@@ -18,8 +18,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Instructions after which a script asks whether it is to end.
-const INSTRUCTIONS: u32 = 10_000;
+/// Instructions after which a script asks whether it is to end. One that joins or compares long texts takes some tens of
+/// milliseconds.
+const INSTRUCTIONS: u32 = 2000;
 /// All scripts are forgotten when their texts are longer than this.
 const MAX_SCRIPTS_BYTES: usize = 32 << 20;
 /// What scripts and libraries are called in errors.
@@ -144,9 +145,10 @@ impl Machine {
         let text_of = lua.create_function(|lua, problem: Value| lua.create_string(shown(&problem)))?;
         let given = lua.create_table()?;
         let globals = lua.globals();
-        for name in ["loadstring", "setfenv"] {
+        for name in ["load", "setfenv"] {
             given.set(name, globals.get::<Value>(name)?)?;
         }
+        given.set("is_of_c", lua.create_function(|_, function: Function| Ok(function.info().what == "C"))?)?;
         libraries::add(&lua, &given, ask)?;
         let prelude = lua.load(PRELUDE).set_name("=redis");
         let (environment, library, run, run_in_library) = prelude.call((must_end, place, text_of, given))?;
@@ -395,8 +397,11 @@ fn place(lua: &Lua) -> (Option<String>, Option<i64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::progress::Ending;
     use forebay_env::ManualClock;
+    use mlua::IntoLuaMulti;
     use proptest::prelude::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Functions that match patterns, called in all ways: what each call returns or raises, as text.
     const CALLS: &str = r##"
@@ -433,6 +438,54 @@ mod tests {
         return (table.concat(all, "\n"):gsub("table: 0x%x+", "table"))
     "##;
 
+    /// The same of functions that make lists and texts.
+    const LIST_CALLS: &str = r##"
+        local numbers, texts, separator, first, last = ...
+        local all = {}
+        local function note(...)
+            local line = {}
+            for place = 1, select("#", ...) do
+                local value = select(place, ...)
+                line[place] = type(value) .. " " .. tostring(value)
+            end
+            all[#all + 1] = table.concat(line, ", ")
+        end
+        local function copy(list)
+            local made = {}
+            for place, value in ipairs(list) do made[place] = value end
+            return made
+        end
+        local function call(list, name, ...)
+            note(name, pcall(table[name], list, ...))
+            for key, value in pairs(list) do note(key, value) end
+        end
+        note(pcall(string.rep, separator, first))
+        note(pcall(string.rep, separator, separator))
+        local mixed = copy(numbers)
+        for place, text in ipairs(texts) do mixed[#mixed + 1] = text end
+        for _, list in ipairs({ numbers, texts, mixed }) do
+            call(list, "concat")
+            call(list, "concat", separator)
+            call(list, "concat", separator, first)
+            call(list, "concat", separator, first, last)
+            call(copy(list), "insert", separator)
+            call(copy(list), "insert", first, separator)
+            call(copy(list), "insert", last, separator)
+            call(copy(list), "insert", separator, first)
+            call(copy(list), "sort")
+            call(copy(list), "sort", function(a, b) return tostring(a) > tostring(b) end)
+            call(copy(list), "sort", function(a, b) return #tostring(a) < #tostring(b) end)
+            call(copy(list), "sort", function(a, b) return tostring(a) <= tostring(b) end)
+            call(copy(list), "sort", function(a, b) return a > b end)
+            call(copy(list), "sort", function() return true end)
+            call(copy(list), "sort", rawequal)
+            call(list, "foreach", function(...) note("each", ...) end)
+            call(list, "foreachi", function(place, value) note(place, value) if value == separator then return last end end)
+        end
+        -- What was called by `pcall` has no name.
+        return (table.concat(all, "\n"):gsub("table: 0x%x+", "table"):gsub("to '[%a?]+'", ""))
+    "##;
+
     /// Machines with the functions that scripts see, and with those of Lua.
     fn machines() -> (Machine, Lua) {
         let machine = Machine::new(&Arc::new(Progress::new(Arc::new(ManualClock::new())))).unwrap();
@@ -441,6 +494,25 @@ mod tests {
 
     fn texts(parts: &'static [&'static [u8]], most: usize) -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop::sample::select(parts), 0..most).prop_map(|parts| parts.concat())
+    }
+
+    /// What these calls say in both machines.
+    fn compare(calls: &'static str, arguments: impl Fn(&Lua) -> MultiValue) -> std::result::Result<(), TestCaseError> {
+        type Callers = BTreeMap<&'static str, [(Lua, Function); 2]>;
+        thread_local! {
+            static CALLERS: RefCell<(Option<(Machine, Lua)>, Callers)> = RefCell::default();
+        }
+        CALLERS.with_borrow_mut(|(made, callers)| {
+            let (machine, lua) = made.get_or_insert_with(machines);
+            let load = |lua: &Lua| (lua.clone(), lua.load(calls).set_name("@calls").into_function().unwrap());
+            let callers = callers.entry(calls).or_insert_with(|| [load(machine.lua()), load(lua)]);
+            let [here, there] = callers.each_ref().map(|(lua, caller)| {
+                let said: LuaString = caller.call(arguments(lua)).unwrap();
+                String::from_utf8_lossy(&said.as_bytes()).into_owned()
+            });
+            prop_assert_eq!(here, there);
+            Ok(())
+        })
     }
 
     fn subject() -> impl Strategy<Value = Vec<u8>> {
@@ -465,35 +537,37 @@ mod tests {
     }
 
     /// As many cases as `PROPTEST_CASES` says, when it does.
-    fn config() -> ProptestConfig {
+    fn config(cases: u32) -> ProptestConfig {
         let usual = ProptestConfig::default();
-        if std::env::var_os("PROPTEST_CASES").is_some() { usual } else { ProptestConfig::with_cases(4000) }
+        if std::env::var_os("PROPTEST_CASES").is_some() { usual } else { ProptestConfig::with_cases(cases) }
     }
 
     proptest! {
-        #![proptest_config(config())]
+        #![proptest_config(config(4000))]
         #[test]
         fn patterns_match_as_those_of_lua(
             text in subject(), pattern in pattern(), replacement in replacement(), number in -4_i64..6,
         ) {
-            thread_local! {
-                static CALLERS: (Machine, Lua, [Function; 2]) = {
-                    let (machine, lua) = machines();
-                    let load = |lua: &Lua| lua.load(CALLS).set_name("@calls").into_function().unwrap();
-                    let callers = [load(machine.lua()), load(&lua)];
-                    (machine, lua, callers)
-                };
-            }
-            CALLERS.with(|(machine, lua, callers)| {
-                let [here, there] = [machine.lua(), lua].map(|lua| {
-                    [&text, &pattern, &replacement].map(|bytes| lua.create_string(bytes).unwrap())
-                });
-                let call = |caller: &Function, [text, pattern, replacement]: [LuaString; 3]| {
-                    let said: LuaString = caller.call((text, pattern, replacement, number)).unwrap();
-                    String::from_utf8_lossy(&said.as_bytes()).into_owned()
-                };
-                prop_assert_eq!(call(&callers[0], here), call(&callers[1], there));
-                Ok(())
+            compare(CALLS, |lua| {
+                let texts = [&text, &pattern, &replacement].map(|bytes| lua.create_string(bytes).unwrap());
+                let [text, pattern, replacement] = texts;
+                (text, pattern, replacement, number).into_lua_multi(lua).unwrap()
+            })?;
+        }
+    }
+
+    proptest! {
+        #![proptest_config(config(50))]
+        #[test]
+        fn lists_become_as_those_of_lua(
+            numbers in prop::collection::vec(prop_oneof![(-5_i32..5).prop_map(f64::from), any::<f64>()], 0..30),
+            texts in prop::collection::vec("[a-c\\x00]{0,4}", 0..30),
+            separator in "[a-c0-9]{0,3}", first in -3_i64..8, last in -3_i64..40,
+        ) {
+            compare(LIST_CALLS, |lua| {
+                let numbers = lua.create_sequence_from(numbers.clone()).unwrap();
+                let texts = lua.create_sequence_from(texts.clone()).unwrap();
+                (numbers, texts, separator.clone(), first, last).into_lua_multi(lua).unwrap()
             })?;
         }
     }
@@ -543,6 +617,52 @@ mod tests {
             "(string.rep('x', 3000)):gsub('x', function() return 'ab' end)",
             "(string.rep('x', 3000)):gsub('', function() return 'ab' end)",
             "(string.rep('xy', 3000)):gsub('x', {x = 'ab'}, 1500)",
+            "string.rep()",
+            "string.rep('a')",
+            "string.rep({}, 1)",
+            "string.rep('a', 'x')",
+            "string.rep(1.5, '2')",
+            "string.rep('a', 2^32 + 1)",
+            "string.rep('a', -1)",
+            "('a'):rep()",
+            "('a'):rep({})",
+            "table.concat()",
+            "table.concat('a')",
+            "table.concat({}, {})",
+            "table.concat({}, ',', 'x')",
+            "table.concat({}, ',', 1, {})",
+            "table.concat({1, 2.5, 'a'}, 7)",
+            "table.concat({1, {}, 'a'})",
+            "table.concat({1, 2}, ',', 0)",
+            "table.concat({1, 2}, ',', 1, 3)",
+            "table.concat({1, 2}, ',', 2^32 + 1)",
+            "table.concat({[2^31 - 1] = 'a'}, ',', 2^31 - 1, 2^31 - 1)",
+            "table.insert()",
+            "table.insert('a', 1)",
+            "table.insert({})",
+            "table.insert({}, 1, 2, 3)",
+            "table.insert({}, 'a', 1)",
+            "table.insert({}, nil, 1)",
+            "table.insert({}, nil)",
+            "table.sort()",
+            "table.sort('a')",
+            "table.sort({}, 1)",
+            "table.sort({}, nil)",
+            "table.sort({1, 'a'})",
+            "table.sort({{}, {}})",
+            "table.sort({1, 2, 3, 4, 5}, function() return true end)",
+            "table.sort({1, 2, 3}, function() error(7) end)",
+            "table.sort({1, 2, 3}, function() error('x') end)",
+            "table.sort({1, 2, 3}, function() error('x', 2) end)",
+            "table.sort({1, 2, 3}, function(a) return a.b.c end)",
+            "table.sort({1, 2, 3}, rawequal)",
+            "table.foreach()",
+            "table.foreach({})",
+            "table.foreach({}, 1)",
+            "table.foreach({1}, function() error('x', 2) end)",
+            "table.foreachi(1)",
+            "table.foreachi({}, nil)",
+            "table.foreachi({4, 5}, function(place, value) return value end)",
         ] {
             let chunk = format!(
                 "local function all(...)
@@ -555,5 +675,85 @@ mod tests {
             let said = |lua: &Lua| lua.load(&chunk).set_name("@calls").eval::<String>().unwrap();
             assert_eq!(said(machine.lua()), said(&lua), "{call}");
         }
+    }
+
+    /// Runs a script that calls `kill` and goes on, and says whether it came to `reached`.
+    fn reaches(text: &str) -> bool {
+        let progress = Arc::new(Progress::new(Arc::new(ManualClock::new())));
+        let mut machine = Machine::new(&progress).unwrap();
+        let redis = machine.lua().create_table().unwrap();
+        let is_reached = Arc::new(AtomicBool::new(false));
+        let reached = Arc::clone(&is_reached);
+        let kill = move |_: &Lua, ()| {
+            progress.end(Ending::Killed);
+            Ok(())
+        };
+        redis.set("kill", machine.lua().create_function(kill).unwrap()).unwrap();
+        let reached = move |_: &Lua, ()| {
+            reached.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        redis.set("reached", machine.lua().create_function(reached).unwrap()).unwrap();
+        redis.set("nothing", machine.lua().create_function(|_, _: MultiValue| Ok(())).unwrap()).unwrap();
+        let name = machine.load(format!("{text} redis.reached()").as_bytes()).unwrap();
+        let script = Callee::Script(machine.find(&name).unwrap());
+        machine.run(&script, redis, &[], &[]).unwrap();
+        is_reached.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn one_call_that_takes_long_can_be_ended() {
+        let list = "local list = {} for place = 1, 5000 do list[place] = place * 7 % 5000 end redis.kill()";
+        assert!(reaches(list));
+        for call in [
+            "table.sort(list)",
+            "table.sort(list, rawequal)",
+            "table.sort(list, function(a, b) return a > b end)",
+            "table.concat(list)",
+            "table.insert(list, -1e9, 1)",
+            "table.foreach(list, redis.nothing)",
+            "table.foreachi(list, redis.nothing)",
+            "loadstring('return ' .. string.rep('1 + ', 1e5) .. '1')",
+            "loadstring('--' .. string.rep('a', 1e5))",
+            "collectgarbage()",
+            "collectgarbage('step', 1e9)",
+        ] {
+            assert!(!reaches(&format!("{list} {call}")), "{call}");
+        }
+    }
+
+    /// Lua's own would count to two billions, or take the memory first.
+    #[test]
+    fn a_text_is_repeated_when_there_is_room() {
+        let (machine, _) = machines();
+        let eval = |text: &str| machine.lua().load(text).eval::<String>().unwrap();
+        assert_eq!(eval("return ('').rep('', 2^31 - 1)"), "");
+        let before = machine.lua().used_memory();
+        assert!(eval("return tostring(select(2, pcall(string.rep, 'abc', 2^31 - 1)))").ends_with("not enough memory"));
+        assert!(machine.lua().used_memory() < before + 10_000);
+        assert_eq!(eval("return tostring(#('ab'):rep(1000001))"), "2000002");
+    }
+
+    #[test]
+    fn what_is_loaded_in_pieces_is_whole() {
+        let progress = Arc::new(Progress::new(Arc::new(ManualClock::new())));
+        let mut machine = Machine::new(&progress).unwrap();
+        let mut said = |text: &str| {
+            let name = machine.load(text.as_bytes()).unwrap();
+            let script = Callee::Script(machine.find(&name).unwrap());
+            let end = machine.run(&script, machine.lua().create_table().unwrap(), &[], &[]).unwrap();
+            let End::Returned(Value::String(text)) = end else { panic!("{text}: {end:?}") };
+            text.to_string_lossy()
+        };
+        assert_eq!(said("return loadstring('return ' .. string.rep('1+', 100000) .. [['1']])() .. ''"), "100001");
+        assert_eq!(said("return select(2, loadstring('x = '))"), "[string \"x = \"]:1: unexpected symbol near '<eof>'");
+        assert_eq!(said("return select(2, loadstring('x = ', '=a'))"), "a:1: unexpected symbol near '<eof>'");
+        assert_eq!(said("return type(loadstring(''))"), "function");
+        assert_eq!(
+            said("return type(collectgarbage('step')) .. collectgarbage() .. type(collectgarbage('count'))"),
+            "boolean0number"
+        );
+        let weak = "local weak = setmetatable({ {} }, { __mode = 'v' }) collectgarbage() return tostring(weak[1])";
+        assert_eq!(said(weak), "nil");
     }
 }

@@ -47,15 +47,28 @@ base.unpack = function(list, first, last)
   end
   return unpack(list, first, last)
 end
--- How the collector works is the same for all scripts.
+-- How the collector works is the same for all scripts. Where it has much to do, a script may end in between.
+local function step(size)
+  while true do
+    must_end()
+    if collectgarbage("step", size < 1000 and size or 1000) then return true end
+    size = size - 1000
+    if size <= 0 then return false end
+  end
+end
 base.collectgarbage = function(option, ...)
-  if option ~= nil and option ~= "collect" and option ~= "count" and option ~= "step" then
+  if option == "step" then return step(tonumber((...)) or 0) end
+  if option == "count" then return collectgarbage(option) end
+  if option ~= nil and option ~= "collect" then
     error("collectgarbage: a script may collect, count and step", 2)
   end
-  return collectgarbage(option, ...)
+  -- What has become garbage since the collector began is left for the second time.
+  step(math.huge)
+  step(math.huge)
+  return 0
 end
 
--- Passes on what a function of `patterns` gives, or raises its error where its caller was called.
+-- Passes on what a function of `patterns` or `texts` gives, or raises its error where its caller was called.
 local function told(is_well, ...)
   if not is_well then error((...), 3) end
   return ...
@@ -70,6 +83,9 @@ string.gmatch = function(...)
   return function() return told(step()) end
 end
 string.gfind = string.gmatch
+local rep, concatenate = libraries.texts.rep, libraries.texts.concat
+string.rep = function(...) return told(rep(...)) end
+table.concat = function(...) return told(concatenate(...)) end
 
 -- Calls a function. An error that it raises "where it was called" names no place, as Lua's functions have none.
 local function call_by_none(call, ...) return call(...) end
@@ -114,6 +130,71 @@ string.gsub = function(...)
     number = number + 1
   end
 end
+
+-- The argument at a place. Raises Lua's error, where its caller was called, when it is of another type.
+local function expect(name, place, expected, ...)
+  local value = select(place, ...)
+  if type(value) ~= expected then
+    local actual = select("#", ...) < place and "no value" or type(value)
+    error("bad argument #" .. place .. " to '" .. name .. "' (" .. expected .. " expected, got " .. actual .. ")", 3)
+  end
+  return value
+end
+
+-- Lua's own `sort` carries out instructions, after which a script may end, when what compares does.
+local sort = table.sort
+local function less(a, b) return a < b end
+-- What an error of `less` begins with. One of Lua's own order names no place.
+local place_of_less = select(2, pcall(less)):match("^redis:%d+: ")
+table.sort = function(...)
+  local list, call = expect("sort", 1, "table", ...), less
+  if select(2, ...) ~= nil then call = expect("sort", 2, "function", ...) end
+  if libraries.is_of_c(call) then
+    local compare = call
+    call = function(a, b) return compare(a, b) end
+  end
+  local is_well, problem = pcall(sort, list, call)
+  if is_well then return end
+  if problem == "invalid order function for sorting" then error(problem, 2) end
+  if call == less and type(problem) == "string" and problem:sub(1, #place_of_less) == place_of_less then
+    problem = problem:sub(#place_of_less + 1)
+  end
+  error(problem, 0)
+end
+
+-- That of Lua moves what is behind the place, also when it is two billions in front of the list.
+local insert = table.insert
+table.insert = function(...)
+  local list, count = expect("insert", 1, "table", ...), select("#", ...)
+  if count == 2 then return insert(...) end
+  if count ~= 3 then error("wrong number of arguments to 'insert'", 2) end
+  local _, place, value = ...
+  place = tonumber(place) or expect("insert", 2, "number", ...)
+  if place >= 1 and place < 2147483648 then return insert(list, place, value) end
+  if not (place > -2147483649 and place < 1) then
+    error("bad argument #2 to 'insert' (position out of bounds)", 2)
+  end
+  place = math.ceil(place)
+  for at = #list + 1, place + 1, -1 do rawset(list, at, rawget(list, at - 1)) end
+  rawset(list, place, value)
+end
+
+-- Those of Lua carry out no instruction when what they call does not.
+table.foreach = function(...)
+  local list, call = expect("foreach", 1, "table", ...), expect("foreach", 2, "function", ...)
+  for key, value in next, list do
+    local result = call_by_none(call, key, value)
+    if result ~= nil then return result end
+  end
+end
+table.foreachi = function(...)
+  local list, call = expect("foreachi", 1, "table", ...), expect("foreachi", 2, "function", ...)
+  for place = 1, #list do
+    local result = call_by_none(call, place, rawget(list, place))
+    if result ~= nil then return result end
+  end
+end
+
 base.getmetatable = function(value)
   if type(value) == "string" then return nil end
   return getmetatable(value)
@@ -138,8 +219,17 @@ local function equip(seen, environment)
   -- Text only: what was compiled elsewhere could do anything.
   seen.loadstring = function(text, name)
     if type(text) ~= "string" then error("bad argument #1 to 'loadstring' (string expected)", 2) end
+    if name ~= nil and type(name) ~= "number" then expect("loadstring", 2, "string", text, name) end
     if text:byte(1) == 27 then return nil, "what was compiled before cannot be loaded" end
-    local loaded, why = libraries.loadstring(text, name)
+    local at = 1
+    local loaded, why = libraries.load(function()
+      must_end()
+      local piece = text:sub(at, at + 65535)
+      at = at + #piece
+      return piece
+    end, name or text)
+    -- What is loaded takes the error that ends the script for one of its own.
+    must_end()
     if loaded then libraries.setfenv(loaded, environment) end
     return loaded, why
   end

@@ -7,12 +7,17 @@
 //! | `packed` | `cmsgpack`, by `rmp` |
 //! | `patterns` | `find`, `match`, `gmatch` and `gsub` of `string` |
 //! | `structs` | `struct`: numbers and strings as bytes, in the layouts of C |
+//! | `texts` | `rep` of `string`, `concat` of `table` |
+//!
+//! `given` is what those have in common that take the place of Lua's own functions.
 
 mod bits;
+mod given;
 mod json;
 mod packed;
 mod patterns;
 mod structs;
+mod texts;
 
 use mlua::{Lua, Result, Table};
 
@@ -24,6 +29,7 @@ pub fn add(lua: &Lua, to: &Table, must_end: impl Fn() -> Result<()> + Clone + Se
     to.set("bit", bits::library(lua)?)?;
     to.set("cjson", json::library(lua, must_end.clone())?)?;
     to.set("cmsgpack", packed::library(lua, must_end.clone())?)?;
-    to.set("patterns", patterns::library(lua, must_end)?)?;
+    to.set("patterns", patterns::library(lua, must_end.clone())?)?;
+    to.set("texts", texts::library(lua, must_end)?)?;
     to.set("struct", structs::library(lua)?)
 }

@@ -1,13 +1,13 @@
 //! `find`, `match`, `gmatch` and `gsub` of `string`, which can be ended.
 //!
-//! These functions return true and their results, or false and the text of an error, which `prelude.lua` raises where they were
-//! called. What calls back into Lua is in `prelude.lua`, too: there an error stays what it is.
+//! What calls back into Lua is in `prelude.lua`: there an error stays what it is.
 
-use crate::script::matching::{Capture, Matches, Pattern, Stop};
-use crate::script::text::{Text, TooLong};
+use crate::script::libraries::given::{Given, Outcome, define, one_value, told};
+use crate::script::matching::{Capture, Matches, Pattern};
+use crate::script::text::Text;
 use crate::text::shown::up_to_zero;
 use memchr::memmem;
-use mlua::{Error, IntoLua, IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{IntoLua, IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,43 +15,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MAX_PATTERN_BYTES: usize = 4096;
 /// The bytes that make a pattern of a text.
 const SPECIAL: &[u8] = b"^$*+?.([%-";
-
-/// Why a function failed.
-enum Problem {
-    /// The text of an error for whoever called.
-    Raised(String),
-    /// All of the script is to end, or Lua failed.
-    Failed(Error),
-}
-
-impl From<Error> for Problem {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<&str> for Problem {
-    fn from(text: &str) -> Self {
-        Self::Raised(text.to_owned())
-    }
-}
-
-impl From<Stop<Error>> for Problem {
-    fn from(stop: Stop<Error>) -> Self {
-        match stop {
-            Stop::Wrong(text) => text.into(),
-            Stop::Ended(error) => Self::Failed(error),
-        }
-    }
-}
-
-impl From<TooLong> for Problem {
-    fn from(_: TooLong) -> Self {
-        TooLong::TEXT.into()
-    }
-}
-
-type Outcome<T> = std::result::Result<T, Problem>;
 
 /// The functions. `must_end` fails when a script is to end.
 ///
@@ -65,97 +28,6 @@ pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Sen
     define(lua, &library, "gsub", must_end, |given, ask| replace(given, ask))?;
     Ok(library)
 }
-
-fn define<F: Send + 'static>(
-    lua: &Lua,
-    library: &Table,
-    name: &'static str,
-    must_end: F,
-    body: impl Fn(&Given<'_>, &F) -> Outcome<MultiValue> + Send + 'static,
-) -> Result<()> {
-    let function = lua.create_function(move |lua, values: MultiValue| {
-        let outcome = body(&Given { lua, name, values }, &must_end);
-        told(lua, outcome)
-    })?;
-    library.set(name, function)
-}
-
-/// What a function returns.
-fn told(lua: &Lua, outcome: Outcome<MultiValue>) -> Result<MultiValue> {
-    match outcome {
-        Ok(mut values) => {
-            values.push_front(Value::Boolean(true));
-            Ok(values)
-        }
-        Err(Problem::Raised(text)) => (false, text).into_lua_multi(lua),
-        Err(Problem::Failed(error)) => Err(error),
-    }
-}
-
-fn one_value(value: Value) -> MultiValue {
-    MultiValue::from_iter([value])
-}
-
-/// What a function of this name was given.
-struct Given<'l> {
-    lua: &'l Lua,
-    name: &'static str,
-    values: MultiValue,
-}
-
-impl Given<'_> {
-    fn at(&self, place: usize) -> Value {
-        self.values.get(place).cloned().unwrap_or(Value::Nil)
-    }
-
-    fn text(&self, place: usize) -> Outcome<LuaString> {
-        let text = self.lua.coerce_string(self.at(place))?;
-        text.ok_or_else(|| self.wrong_type(place, "string"))
-    }
-
-    /// The integer at a place, if something is there.
-    fn integer(&self, place: usize) -> Outcome<Option<i64>> {
-        match self.at(place) {
-            Value::Nil => Ok(None),
-            value => {
-                let number = self.lua.coerce_number(value)?.ok_or_else(|| self.wrong_type(place, "number"))?;
-                // As the processor turns it into an integer.
-                let is_one = (-TWO_TO_63..TWO_TO_63).contains(&number);
-                Ok(Some(if is_one { number as i64 } else { i64::MIN }))
-            }
-        }
-    }
-
-    fn wrong_type(&self, place: usize, expected: &str) -> Problem {
-        let actual = match self.values.get(place) {
-            None => "no value",
-            Some(Value::LightUserData(_) | Value::Error(_)) => "userdata",
-            Some(value) => value.type_name(),
-        };
-        self.wrong(place, &format!("{expected} expected, got {actual}"))
-    }
-
-    /// As Lua says it, which does not count the text of which this is a method.
-    fn wrong(&self, place: usize, why: &str) -> Problem {
-        let is_method = self.lua.inspect_stack(1, |caller| caller.names().name_what == Some("method"));
-        let (name, is_method) = (self.name, is_method == Some(true));
-        Problem::Raised(match (place, is_method) {
-            (0, true) => format!("calling '{name}' on bad self ({why})"),
-            (_, true) => format!("bad argument #{place} to '{name}' ({why})"),
-            (_, false) => format!("bad argument #{} to '{name}' ({why})", place + 1),
-        })
-    }
-
-    /// Where to begin, counted from zero, in a text of this length.
-    fn start(&self, place: usize, length: usize) -> Outcome<usize> {
-        let start = self.integer(place)?.unwrap_or(1);
-        let start = if start < 0 { start.saturating_add(length as i64 + 1) } else { start };
-        Ok(usize::try_from(start - 1).unwrap_or(0).min(length))
-    }
-}
-
-/// The first number beyond 64 bits.
-const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 /// A pattern, and whether it is for the beginning only.
 fn pattern(bytes: &[u8]) -> Outcome<(Pattern, bool)> {
