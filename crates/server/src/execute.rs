@@ -15,7 +15,7 @@
 //!
 //! So a pipeline shares round trips to the memory node, and a transaction is atomic because it is a batch. Replies are
 //! kept back until the batch is written: if that fails, all of the run is answered with the error. When one batch cannot hold
-//! the run, its first command goes alone.
+//! the run, or its replies are too long, its first command goes alone.
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
@@ -234,6 +234,7 @@ impl<'s> Executor<'s> {
 
     fn by_itself(&self, session: &mut Session, planned: Planned, arguments: Arguments<'_>, out: &mut Reply) {
         let start = out.len();
+        out.begin(self.shared.max_reply_bytes);
         let result = match planned {
             Planned::Refused(failure) => {
                 if let Some(queue) = &mut session.queue {
@@ -379,6 +380,7 @@ impl<'s> Executor<'s> {
         let mut keys = self.transaction();
         let databases = self.shared.spaces.databases();
         let (start, replies) = (out.len(), session.replies);
+        out.begin(self.shared.max_reply_bytes);
         let mut starts = Vec::with_capacity(calls.len());
         if let Some((command, _)) = calls.last() {
             Self::describe(session, command, keys.now_ms());
@@ -503,6 +505,9 @@ impl<'s> Executor<'s> {
             Ok(()) => {}
         }
         keys.check_size()?;
+        if out.is_full() {
+            return Err(Failure::REPLY_TOO_LONG);
+        }
         Self::hold_back(session, out, start);
         Ok(wait)
     }
@@ -606,6 +611,7 @@ impl<'s> Executor<'s> {
         session.database = waiter.database;
         session.woken_by = Some(key.clone());
         let mut out = Reply::new(waiter.protocol);
+        out.begin(self.shared.max_reply_bytes);
         let calls = [(command, arguments)];
         let Ok(_locked) = self.lock(&calls, &self.named(&calls)) else {
             self.shared.scripts.miss();

@@ -233,6 +233,73 @@ mod tests {
         assert_eq!(sent, format!("+OK\r\n{}{refusal}", "+QUEUED\r\n".repeat(8)));
     }
 
+    /// Sends requests, one a line, carries out scripts, and returns the replies.
+    fn told(server: &LocalServer, requests: &str) -> String {
+        let mut connection = server.connect();
+        let mut sent = connection.send(format!("{}\r\n", requests.replace("; ", "\r\n")).as_bytes());
+        for job in server.shared.scripts.take_waiting() {
+            Executor { shared: &server.shared, registry: &server.registry }.carry_out(job);
+        }
+        sent.extend(connection.send(b""));
+        String::from_utf8(sent).unwrap()
+    }
+
+    #[test]
+    fn what_is_replied_at_once_is_bounded() {
+        let mut server = server(&Arc::default());
+        let value = "v".repeat(300);
+        for key in ["k", "other"] {
+            told(&server, &format!("SET {key} {value}"));
+        }
+        told(&server, &format!("RPUSH list {value} 2 3 4; HSET hash a {value} b {value}"));
+        told(&server, &format!("XADD stream * f {value}"));
+        server.shared.max_reply_bytes = 1000;
+        let bulk = format!("$300\r\n{value}\r\n");
+        let refusal = "-ERR too much is replied at once: at most 512 MiB\r\n";
+        // One command.
+        assert_eq!(told(&server, "MGET k k other"), format!("*3\r\n{}", bulk.repeat(3)));
+        for request in [
+            "MGET k k k k",
+            "HMGET hash a b a b",
+            "SORT list BY nosort GET k* GET # GET # GET # GET #",
+            "SORT list BY nosort GET # GET # GET # GET # STORE made",
+            "XREAD STREAMS stream stream stream stream 0 0 0 0",
+            "HRANDFIELD hash -4 WITHVALUES",
+            &format!("MGET {} k k k", "a ".repeat(40)),
+        ] {
+            assert_eq!(told(&server, request), refusal, "{request}");
+        }
+        assert_eq!(told(&server, "EXISTS made"), ":0\r\n");
+        // A pipeline goes on, and only what is too long itself fails.
+        let gets = |count: usize| vec!["GET k"; count].join("; ");
+        assert_eq!(told(&server, &gets(50)), bulk.repeat(50));
+        let expected = format!("{bulk}:1\r\n{refusal}{}", bulk.repeat(2));
+        assert_eq!(told(&server, "GET k; SADD new x; MGET k k k k; GET k; GET k"), expected);
+        // A transaction is refused as a whole, and nothing of it stays.
+        let queued = |count: usize| format!("+OK\r\n{}", "+QUEUED\r\n".repeat(count));
+        let sent = told(&server, &format!("MULTI; {}; EXEC", gets(3)));
+        assert_eq!(sent, format!("{}*3\r\n{}", queued(3), bulk.repeat(3)));
+        for last in
+            [&gets(4)[..], "LRANGE list 0 0; LRANGE list 0 0; HGETALL hash", "EVAL \"return {'v'}\" 0; MGET k k k k"]
+        {
+            let sent = told(&server, &format!("MULTI; SET made 1; {last}; EXEC; EXISTS made"));
+            assert!(sent.ends_with(&format!("+QUEUED\r\n{refusal}:0\r\n")), "{last}: {sent}");
+        }
+        // Replies that nobody is sent are none.
+        let quiet = format!("CLIENT REPLY OFF; MULTI; SET made 1; {}; EXEC; CLIENT REPLY ON; EXISTS made", gets(9));
+        assert_eq!(told(&server, &quiet), "+OK\r\n:1\r\n");
+        // A script may call as often as it likes, but not for too much at once.
+        let long = "EVAL \"for i = 1, 20 do redis.call('GET', 'k') end return redis.call('GET', 'k')\" 0";
+        assert_eq!(told(&server, long), bulk);
+        for (script, expected) in [
+            ("redis.call('SET', 'new', 1) return redis.pcall('MGET', 'k', 'k', 'k', 'k')", refusal),
+            ("redis.call('SET', 'new', 1) local k = redis.call('GET', 'k') return {k, k, k, k}", refusal),
+        ] {
+            assert_eq!(told(&server, &format!("EVAL \"{script}\" 0")), expected, "{script}");
+        }
+        assert_eq!(told(&server, "TYPE new"), "+set\r\n");
+    }
+
     #[test]
     fn what_waits_for_a_subscriber_is_bounded_and_held_once() {
         let server = server(&Arc::default());

@@ -534,6 +534,14 @@ impl Context<'_, '_> {
         self.wait = Some(Wait { keys, kind: Some(kind), timeout_ms, request: None });
     }
 
+    /// Fails when so many bytes, which the command holds to reply them, are more than it may reply.
+    ///
+    /// # Errors
+    /// See above; it takes back all of the run.
+    pub fn make_room(&self, bytes: usize) -> Outcome {
+        if bytes > self.out.room() { Err(Failure::REPLY_TOO_LONG) } else { Ok(()) }
+    }
+
     /// Whether a command that may wait for keys looks at this one. When a key has woken it, it looks at that one only.
     #[must_use]
     pub fn looks_at(&self, key: &[u8]) -> bool {

@@ -172,7 +172,14 @@ fn sort_with(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, may_store: bool
     let results: Vec<Option<Bytes>> = if query.gets.is_empty() {
         elements.into_iter().map(Some).collect()
     } else {
-        let columns = query.gets.iter().map(|pattern| follow(cx, pattern, &elements)).collect::<Outcome<Vec<_>>>()?;
+        let (mut columns, mut bytes) = (Vec::new(), 0);
+        for pattern in &query.gets {
+            let column = follow(cx, pattern, &elements)?;
+            bytes +=
+                column.iter().map(|value| size_of_val(value) + value.as_ref().map_or(0, Bytes::len)).sum::<usize>();
+            cx.make_room(bytes)?;
+            columns.push(column);
+        }
         let row = |at: usize| columns.iter().map(move |column| column.get(at).cloned().flatten());
         (0..elements.len()).flat_map(row).collect()
     };

@@ -17,7 +17,7 @@ enum Reach {
     Command,
     /// All of the run, most often because the store did.
     Run,
-    /// All of the run, as one batch cannot hold it. Nothing was written.
+    /// All of the run, as one batch or what is replied at once cannot hold it. Nothing was written.
     Batch,
 }
 
@@ -37,6 +37,10 @@ impl Failure {
     pub const NO_SUCH_KEY: Self = Self::text("ERR no such key");
     /// An index is out of range.
     pub const OUT_OF_RANGE: Self = Self::text("ERR index out of range");
+
+    /// A run's replies would be longer than they may be.
+    pub const REPLY_TOO_LONG: Self =
+        Self { text: Cow::Borrowed("ERR too much is replied at once: at most 512 MiB"), reach: Reach::Batch };
 
     /// A failure with this text, which begins with a code in capitals.
     #[must_use]
@@ -74,7 +78,7 @@ impl Failure {
         !matches!(self.reach, Reach::Command)
     }
 
-    /// Whether the run failed because one batch cannot hold it: fewer commands may succeed.
+    /// Whether the run failed because it is too large: fewer commands may succeed.
     #[must_use]
     pub const fn is_of_batch(&self) -> bool {
         matches!(self.reach, Reach::Batch)

@@ -1,9 +1,18 @@
 //! Replies, written in the version of the protocol that the client asked for.
+//!
+//! A short request may ask for much: for one value, very often. So what replies to a run of commands has a bound, which is kept
+//! here: what is written beyond it is lost and takes no memory, and whoever carries the run out looks whether that happened
+//! ([`Reply::is_full`]).
 
 use crate::text::number;
 
+/// Most bytes that reply to a run of commands.
+pub const MAX_BYTES: usize = 512 << 20;
 /// Memory that is kept for replies to come.
 const KEPT_BYTES: usize = 1 << 10;
+
+/// A sign, an integer of 64 bits and the end of a line.
+const HEADER_BYTES: usize = 23;
 
 /// The version of the protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,17 +25,38 @@ pub enum Protocol {
 }
 
 /// Replies of one connection, one after another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reply {
     bytes: Vec<u8>,
     protocol: Protocol,
+    /// How long `bytes` may become.
+    most: usize,
+    is_full: bool,
 }
 
 impl Reply {
     /// No replies yet.
     #[must_use]
     pub fn new(protocol: Protocol) -> Self {
-        Self { bytes: Vec::new(), protocol }
+        Self { bytes: Vec::new(), protocol, most: usize::MAX, is_full: false }
+    }
+
+    /// A run of commands begins, whose replies have at most so many bytes.
+    pub fn begin(&mut self, most: usize) {
+        self.most = self.bytes.len().saturating_add(most);
+        self.is_full = false;
+    }
+
+    /// Bytes that may still be written.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        if self.is_full { 0 } else { self.most.saturating_sub(self.bytes.len()) }
+    }
+
+    /// Whether something was lost that was to be written.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// The version of what is written from now on.
@@ -46,13 +76,15 @@ impl Reply {
         &self.bytes
     }
 
-    /// Takes what was written.
+    /// Takes what was written. What comes has no bound until a run begins.
     pub fn take(&mut self) -> Vec<u8> {
+        (self.most, self.is_full) = (usize::MAX, false);
         std::mem::take(&mut self.bytes)
     }
 
-    /// Forgets everything, and keeps a little memory.
+    /// Forgets everything, and keeps a little memory. What comes has no bound until a run begins.
     pub fn forget(&mut self) {
+        (self.most, self.is_full) = (usize::MAX, false);
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
     }
@@ -69,12 +101,25 @@ impl Reply {
         self.bytes.is_empty()
     }
 
-    /// Forgets what was written after the first `length` bytes.
+    /// Forgets what was written after the first `length` bytes, and what was lost.
     pub fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
+        self.is_full = false;
     }
 
-    /// Adds bytes that are replies already.
+    /// Whether there is room for so many bytes. From the first ones on for which there is none, all are lost.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.is_full |= bytes > self.room();
+        !self.is_full
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        if self.has_room(bytes.len()) {
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// Adds bytes that are replies already, and have a bound of their own.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -84,28 +129,32 @@ impl Reply {
     }
 
     fn header(&mut self, sign: u8, number: i64) {
-        self.bytes.push(sign);
-        number::push_integer(&mut self.bytes, number);
-        self.bytes.extend_from_slice(b"\r\n");
+        if self.has_room(HEADER_BYTES) {
+            self.bytes.push(sign);
+            number::push_integer(&mut self.bytes, number);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
     }
 
     /// `+OK`.
     pub fn ok(&mut self) {
-        self.bytes.extend_from_slice(b"+OK\r\n");
+        self.add(b"+OK\r\n");
     }
 
     /// A short text without line ends.
     pub fn simple(&mut self, text: &str) {
-        self.bytes.push(b'+');
-        self.bytes.extend_from_slice(text.as_bytes());
-        self.bytes.extend_from_slice(b"\r\n");
+        self.add(b"+");
+        self.add(text.as_bytes());
+        self.add(b"\r\n");
     }
 
     /// An error: a code in capitals and a text. Line ends in it become spaces.
     pub fn error(&mut self, text: &str) {
-        self.bytes.push(b'-');
-        self.bytes.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
-        self.bytes.extend_from_slice(b"\r\n");
+        self.add(b"-");
+        if self.has_room(text.len()) {
+            self.bytes.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
+        }
+        self.add(b"\r\n");
     }
 
     /// An integer.
@@ -122,8 +171,8 @@ impl Reply {
     pub fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         self.header(b'$', bytes.len() as i64);
-        self.bytes.extend_from_slice(bytes);
-        self.bytes.extend_from_slice(b"\r\n");
+        self.add(bytes);
+        self.add(b"\r\n");
     }
 
     /// Bytes, or null.
@@ -145,9 +194,9 @@ impl Reply {
     pub fn verbatim(&mut self, text: &str) {
         if self.is_three() {
             self.header(b'=', text.len() as i64 + 4);
-            self.bytes.extend_from_slice(b"txt:");
-            self.bytes.extend_from_slice(text.as_bytes());
-            self.bytes.extend_from_slice(b"\r\n");
+            self.add(b"txt:");
+            self.add(text.as_bytes());
+            self.add(b"\r\n");
         } else {
             self.bulk(text);
         }
@@ -155,12 +204,12 @@ impl Reply {
 
     /// No value.
     pub fn null(&mut self) {
-        self.bytes.extend_from_slice(if self.is_three() { b"_\r\n" } else { b"$-1\r\n" });
+        self.add(if self.is_three() { b"_\r\n" } else { b"$-1\r\n" });
     }
 
     /// No array.
     pub fn null_array(&mut self) {
-        self.bytes.extend_from_slice(if self.is_three() { b"_\r\n" } else { b"*-1\r\n" });
+        self.add(if self.is_three() { b"_\r\n" } else { b"*-1\r\n" });
     }
 
     /// A number with a fraction.
@@ -171,9 +220,9 @@ impl Reply {
     /// A number with a fraction, as this text.
     pub fn double_as(&mut self, text: &str) {
         if self.is_three() {
-            self.bytes.push(b',');
-            self.bytes.extend_from_slice(text.as_bytes());
-            self.bytes.extend_from_slice(b"\r\n");
+            self.add(b",");
+            self.add(text.as_bytes());
+            self.add(b"\r\n");
         } else {
             self.bulk(text);
         }
@@ -182,7 +231,7 @@ impl Reply {
     /// True or false.
     pub fn boolean(&mut self, value: bool) {
         if self.is_three() {
-            self.bytes.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" });
+            self.add(if value { b"#t\r\n" } else { b"#f\r\n" });
         } else {
             self.integer(i64::from(value));
         }
@@ -250,5 +299,31 @@ mod tests {
             written(Protocol::Three),
             "+OK\r\n-ERR two  lines\r\n:-7\r\n$4\r\na\r\nb\r\n=5\r\ntxt:t\r\n_\r\n_\r\n,0.5\r\n#t\r\n*1\r\n%2\r\n~3\r\n>4\r\n"
         );
+    }
+
+    #[test]
+    fn what_is_beyond_the_bound_takes_no_memory() {
+        let mut reply = Reply::new(Protocol::Two);
+        reply.raw(&[0; 1000]);
+        reply.begin(100);
+        reply.bulk([b'x'; 60]);
+        assert!(!reply.is_full() && reply.room() == 100 - 67);
+        // A part that has room is lost, too, behind one that has none.
+        for _ in 0..1_000_000 {
+            reply.bulk([b'x'; 60]);
+            reply.integer(1);
+            reply.ok();
+            reply.error("ERR");
+        }
+        assert!(reply.is_full() && reply.room() == 0 && reply.len() <= 1100 && reply.bytes.capacity() < 4000);
+        reply.truncate(1000);
+        assert!(!reply.is_full() && reply.room() == 100);
+        for _ in 0..1_000_000 {
+            reply.integer(1);
+        }
+        assert!(reply.is_full() && reply.len() <= 1100);
+        reply.begin(10);
+        reply.ok();
+        assert!(!reply.is_full());
     }
 }

@@ -6,6 +6,7 @@ use crate::keyspace::failure::Outcome;
 use crate::keyspace::locks::Locks;
 use crate::keyspace::spaces::Spaces;
 use crate::keyspace::transaction::Transaction;
+use crate::protocol::reply::MAX_BYTES;
 use crate::state::channels::{Channels, Topic};
 use crate::state::clients::{Client, Clients};
 use crate::state::config::Config;
@@ -72,6 +73,8 @@ pub struct Shared {
     pub run_id: String,
     /// Number of threads that serve connections.
     pub threads: usize,
+    /// Most bytes that reply to a run of commands.
+    pub max_reply_bytes: usize,
     random: Mutex<Random>,
     stopping: AtomicBool,
 }
@@ -115,6 +118,7 @@ impl Shared {
             address,
             run_id: format!("{run:032x}{:08x}", seed as u32),
             threads,
+            max_reply_bytes: MAX_BYTES,
             random: Mutex::new(Random::seeded(seed as u64)),
             stopping: AtomicBool::new(false),
         })

@@ -82,6 +82,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
 
     fn reply(&mut self, values: &MultiValue) -> Result<Reply> {
         let mut out = Reply::new(self.protocol);
+        out.begin(self.cx.shared.max_reply_bytes);
         match self.carry_out(values, &mut out) {
             Ok(()) => {}
             Err(failure) if failure.is_of_store() => {
@@ -136,8 +137,9 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
             wait: None,
         };
         let outcome = handler(&mut context, arguments);
+        let has_lost = context.out.is_full();
         self.cx.keys.check_size()?;
-        outcome
+        if has_lost && outcome.is_ok() { Err(Failure::REPLY_TOO_LONG) } else { outcome }
     }
 }
 

@@ -246,7 +246,7 @@ fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) 
         };
         wanted.push((*key, stream, from(stream.as_ref(), id, is_group)?));
     }
-    let mut served = Vec::new();
+    let (mut served, mut bytes) = (Vec::new(), 0);
     for (key, stream, from) in &wanted {
         let Some(stream) = stream else { continue };
         let group = match request.group {
@@ -271,7 +271,11 @@ fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) 
             }
             (None, From::Group) => None,
         };
-        served.extend(read.map(|read| (*key, read)));
+        let Some(read) = read else { continue };
+        let held = |(id, value): &(StreamId, Option<Bytes>)| size_of_val(id) + value.as_ref().map_or(0, Bytes::len);
+        bytes += read.iter().map(held).sum::<usize>();
+        cx.make_room(bytes)?;
+        served.push((*key, read));
     }
     if !served.is_empty() {
         return reply(cx, served);
