@@ -67,6 +67,12 @@ fn a_random_fill_leaves_about_a_third_of_the_keys_out() {
     let (reports, store) = run("fillrandom,readrandom", &settings).unwrap();
     let share = reports[1].found.unwrap() as f64 / 20_000.0;
     assert!((0.61..0.66).contains(&share) && (0.61..0.66).contains(&(store.len() as f64 / 20_000.0)), "{share}");
+    // Reads that begin a run draw other keys than the fill that began the run before.
+    let mut open = || Ok(store.clone());
+    let read = |run: &mut Run<'_>| bench::run(&[Benchmark::ReadRandom], &settings, run, true, &mut open, &mut |_| ());
+    let reports = with_run(read).unwrap();
+    let share = reports[0].found.unwrap() as f64 / 20_000.0;
+    assert!((0.61..0.66).contains(&share), "{share}");
 }
 
 #[test]

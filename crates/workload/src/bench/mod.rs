@@ -34,6 +34,7 @@ mod settings;
 pub use settings::Settings;
 
 use crate::measure::{Call, Phase, Run, Timing, run_phase};
+use crate::mix::mix_two;
 use crate::report::PhaseReport;
 use crate::{Error, Store};
 use settings::{Inputs, MAX_THREADS};
@@ -251,7 +252,8 @@ fn run_one<S: Store>(
         tells_found: benchmark.tells_found(),
         timing: if step { Timing::Each } else { settings.timing },
     };
-    let inputs = Arc::new(Inputs { operations, ..Inputs::new(settings, number)? });
+    // The first phases of two runs draw different keys, too, if they are not the same.
+    let inputs = Arc::new(Inputs { operations, ..Inputs::new(settings, mix_two(number, benchmark as u64))? });
     run_phase(store, &|| store.figures(), run, phase, move |store: &S, worker| match benchmark {
         Benchmark::FillSeq => point::write(store, worker, &inputs, point::Order::Ascending),
         Benchmark::FillRandom | Benchmark::Overwrite => point::write(store, worker, &inputs, point::Order::Random),

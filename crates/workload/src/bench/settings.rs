@@ -98,7 +98,7 @@ pub(super) struct Inputs {
     pub(super) settings: Settings,
     pub(super) keys: KeyBuffer,
     pub(super) values: Values,
-    /// Number of the phase in its run, so that phases draw different keys.
+    /// Says which phase this is, so that phases draw different keys.
     pub(super) phase: u64,
     pub(super) operations: u64,
 }
