@@ -1,7 +1,7 @@
 //! The session: opening, renewal, end.
 //!
 //! The client renews the session three times per lease. The session ends here, before it can end at the node, when no
-//! renewal succeeded for a whole lease. It ends at once when the link or the node says so.
+//! renewal succeeded for a whole lease: the node is taken for gone. It ends at once when the link or the node says so.
 
 use crate::Error;
 use crate::callers::Callers;
@@ -163,17 +163,15 @@ impl Session {
                 self.reading.advance(renewed.reading_epoch);
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::Fenced => Err(self.end(self.lapsed(error.to_string()))),
+            Err(error) if error.kind() == ErrorKind::Fenced => {
+                Err(self.end(Error::Lapsed { node: self.link.node().to_string(), cause: error.to_string() }))
+            }
             Err(error) if !self.link.is_alive() => Err(self.end(Error::Lost(error.to_string()))),
             Err(error) if self.is_overdue() => {
-                Err(self.end(self.lapsed(format!("it could not be renewed for a whole lease: {error}"))))
+                Err(self.end(Error::Lost(format!("the session could not be renewed for a whole lease: {error}"))))
             }
             Err(error) => Err(error),
         }
-    }
-
-    fn lapsed(&self, cause: String) -> Error {
-        Error::Lapsed { node: self.link.node().to_string(), cause }
     }
 
     fn lease(&self) -> Duration {
