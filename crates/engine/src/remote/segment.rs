@@ -254,18 +254,31 @@ impl Remote {
     /// Passes segments to the shard of a named store, so that they outlive this session. Job outputs are passed on when
     /// the job ends.
     ///
+    /// A call that got no reply may arrive when this session uses the memory for another shard, or for none. So the epoch is
+    /// ended, after which the node refuses the call, and another one is made: then both sides know whose the memory is. If
+    /// that fails too, nobody uses the memory again.
+    ///
     /// # Errors
     /// `Fenced`, `Unavailable`.
     pub(crate) fn adopt(&self, segments: &[Arc<Segment>]) -> Result<()> {
         if self.owner.is_none() {
             return Ok(());
         }
-        let of_session = |segment: &Arc<Segment>| match segment.at_member(self.member)?.place {
+        let of_session = |segment: &&Arc<Segment>| match segment.at_member(self.member)?.place {
             Place::Memory { origin: Origin::Session(allocation), .. } => Some(allocation),
             _ => None,
         };
-        let allocations: Vec<_> = segments.iter().filter_map(of_session).collect();
-        Ok(self.allocator.adopt(&allocations)?)
+        let allocations: Vec<_> = segments.iter().filter_map(|segment| of_session(&segment)).collect();
+        match self.allocator.adopt(&allocations) {
+            Err(error) if !error.is_refusal() => {}
+            known => return Ok(known?),
+        }
+        let adopted = self.end_epoch().and_then(|()| Ok(self.allocator.adopt(&allocations)?));
+        adopted.inspect_err(|error| {
+            tracing::debug!(%error, "memory that the shard may get later is not used again");
+            let own = segments.iter().filter(|segment| of_session(segment).is_some());
+            own.filter_map(|segment| segment.at_member(self.member)).for_each(Segment::abandon_here);
+        })
     }
 
     /// Ends the epoch, and with it running jobs and outputs that are not adopted.

@@ -8,16 +8,24 @@ use forebay_fabric::sim::{SimNetwork, SimOptions};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_memory_node::MemoryNode;
 use forebay_storage::{Storage, StorageOptions};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const NODE: u32 = 1;
 const OTHER_NODE: u32 = 2;
+const TIMEOUT: Duration = Duration::from_millis(50);
 const VALUE: [u8; 1000] = [7; 1000];
 const UNSHIPPED: WriteOptions = WriteOptions { durability: Some(Durability::None) };
 
 /// Memory nodes that whoever waits runs.
 fn start(nodes: &[u32]) -> SimNetwork {
     let network = SimNetwork::new(1, SimOptions::default());
+    let nodes = nodes_of(&network, nodes);
+    network.set_progress_hook(move || step(&nodes));
+    network
+}
+
+fn nodes_of(network: &SimNetwork, nodes: &[u32]) -> Vec<Mutex<MemoryNode>> {
     let start = |number: &u32| {
         let options = forebay_memory_node::Options {
             clock: network.clock(),
@@ -25,21 +33,21 @@ fn start(nodes: &[u32]) -> SimNetwork {
         };
         Mutex::new(MemoryNode::new(Box::new(network.listen(*number).unwrap()), options).unwrap())
     };
-    let nodes: Vec<_> = nodes.iter().map(start).collect();
-    network.set_progress_hook(move || {
-        for node in &nodes {
-            // What a node does waits, too.
-            if let Ok(mut node) = node.try_lock() {
-                node.step(Duration::ZERO).unwrap();
-            }
+    nodes.iter().map(start).collect()
+}
+
+fn step(nodes: &[Mutex<MemoryNode>]) {
+    for node in nodes {
+        // What a node does waits, too.
+        if let Ok(mut node) = node.try_lock() {
+            node.step(Duration::ZERO).unwrap();
         }
-    });
-    network
+    }
 }
 
 /// A database of one shard with a copy on each of these nodes, on one thread.
 fn open(network: &SimNetwork, nodes: &[u32]) -> Db {
-    let timeout = Duration::from_millis(50);
+    let timeout = TIMEOUT;
     let connect = |number: &u32| {
         let options = ClientOptions { timeout, renew: false, clock: network.clock(), ..ClientOptions::default() };
         MemoryClient::connect(network.connect(*number).unwrap(), "owner", options).unwrap()
@@ -86,6 +94,55 @@ fn memory_that_a_late_call_may_zero_is_not_used_again() {
     network.heal(NODE);
     drop(segment);
     assert_ne!(place(&allocate()), before);
+}
+
+#[test]
+fn memory_that_a_late_call_may_pass_to_the_shard_is_not_used_again() {
+    let network = SimNetwork::new(1, SimOptions::default());
+    let nodes = nodes_of(&network, &[NODE]);
+    let heals_at = Arc::new(AtomicU64::new(u64::MAX));
+    let (partitioned, at) = (network.clone(), Arc::clone(&heals_at));
+    network.set_progress_hook(move || {
+        if partitioned.clock().now() >= at.load(Ordering::Relaxed) {
+            partitioned.heal(NODE);
+        }
+        step(&nodes);
+    });
+    let db = open(&network, &[NODE]);
+    let remote = shard(&db).0.tree.remote.pinned();
+    let extent_bytes = remote.memory_node().client().extent_bytes();
+    // In an extent that the shard has not adopted.
+    let allocate =
+        || remote.allocate(SegmentId(1 << 40), SegmentKind::MemtableBlock, extent_bytes, Purpose::Flush).unwrap();
+    let place = |segment: &Arc<Segment>| segment.at(0).unwrap();
+    let epoch = || remote.node_part().unwrap().shard().epoch();
+    let first = epoch();
+
+    // A call that gets no reply. The next one tells both sides whose the memory is, at an epoch that refuses the first.
+    let segment = allocate();
+    network.partition(NODE);
+    // Once this call has timed out, and before another one does.
+    heals_at.store(network.clock().now() + 3 * TIMEOUT.as_nanos() as u64 / 2, Ordering::Relaxed);
+    remote.adopt(&[Arc::clone(&segment)]).unwrap();
+    heals_at.store(u64::MAX, Ordering::Relaxed);
+    assert!(epoch() > first && !segment.is_abandoned());
+    let before = place(&segment);
+    drop(segment);
+    let segment = allocate();
+    assert_eq!(place(&segment), before, "it is used again");
+
+    // Of this one, nobody learns that.
+    let other = allocate();
+    network.partition(NODE);
+    assert_eq!(remote.adopt(&[Arc::clone(&other)]).unwrap_err().kind(), ErrorKind::TimedOut);
+    network.heal(NODE);
+    assert!(other.is_abandoned() && !segment.is_abandoned());
+    let before = place(&other);
+    drop(other);
+    assert_ne!(place(&allocate()), before);
+    drop((segment, remote));
+    drop(db);
+    network.clear_progress_hook();
 }
 
 #[test]
