@@ -9,6 +9,14 @@
 //! A job is cut by key range into as many parts as there are threads without another job, and the parts run in
 //! parallel. They share the budget, and each has a share of the numbers. When one fails, the others stop. A job that other
 //! nodes run too ([`Replica`]) is cut as its arguments say, and as many parts run at a time as there are threads.
+//!
+//! # The node's own memory
+//!
+//! What a job holds beside its inputs and outputs is memory of the node's process, which no limit of a tenant covers. Each
+//! part may hold [`MOST_HELD_BYTES`], with the arguments and what the parts before it made. A job that needs more is
+//! refused, so its owner runs it. A job of ordinary tables stays far below.
+//!
+//! [`Replica`]: forebay_table::job::Replica
 
 use crate::job::{JobError, JobMemory, JobRunner};
 use crate::state::Job;
@@ -17,7 +25,7 @@ use forebay_env::thread::run_all;
 use forebay_fabric::NodeIdentity;
 use forebay_proto::{ExtentId, ExtentRange};
 use forebay_table::job::{
-    AllocatedSegment, CompactionJob, CompactionResult, GatherRead, JobIo, join_results, run_compaction,
+    AllocatedSegment, CompactionJob, CompactionResult, GatherRead, Held, JobIo, JobPart, join_results, run_compaction,
     split_compaction,
 };
 use forebay_table::{Placement, SegmentInfo, SegmentKind};
@@ -25,20 +33,34 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// Bytes of the node's own memory that a part of a job may hold.
+const MOST_HELD_BYTES: u64 = 64 << 20;
+/// Bytes of the longest arguments.
+const MOST_ARGUMENT_BYTES: usize = 2 << 20;
+/// Bytes that arguments take once they are decoded, for each byte of them: a segment that a table names has 6 at least.
+const DECODED_FACTOR: u64 = 10;
+/// Bytes of tails in a result. Those that are left out are read by the owner.
+const MOST_TAIL_BYTES: usize = 8 << 20;
+
 /// Runs compactions.
 #[derive(Debug)]
 pub(crate) struct Compaction;
 
 impl JobRunner for Compaction {
     fn run(&self, job: &Job, memory: &dyn JobMemory) -> Result<Vec<u8>, JobError> {
+        if job.arguments.len() > MOST_ARGUMENT_BYTES {
+            let message = format!("the arguments of a job have at most {MOST_ARGUMENT_BYTES} bytes here");
+            return Err(JobError::new(ErrorKind::Unsupported, message));
+        }
         let arguments = CompactionJob::decode(&job.arguments)?;
         check_identity(job, &arguments)?;
-        let shared = Shared::new(&arguments, memory)?;
+        let shared = Shared::new(job, &arguments, memory)?;
         let threads = memory.threads().max(1);
         let most = arguments.replica.map_or(threads, |replica| replica.parts.into());
         let parts = split_compaction(&arguments, &mut LocalIo::new(&shared, 0..0), most)?;
         let rows: Vec<_> = parts.chunks(parts.len().div_ceil(threads).max(1)).collect();
-        let run_row = |row: &[CompactionJob]| row.iter().map(|part| run_part(part, &shared)).collect::<Vec<_>>();
+        let run_row =
+            |row: &[JobPart]| row.iter().map(|part| run_part(&part.of(&arguments), &shared)).collect::<Vec<_>>();
         let made = all_or_cause(run_all(rows, run_row))?;
         let mut whole = join_results(made).ok_or_else(|| JobError::new(ErrorKind::Invalid, "the job has no parts"))?;
         if arguments.replica.is_some_and(|replica| !replica.has_tails) {
@@ -50,7 +72,9 @@ impl JobRunner for Compaction {
 
 /// Runs a part of the job. If it fails, the other parts are told to stop.
 fn run_part(part: &CompactionJob, shared: &Shared<'_>) -> forebay_table::Result<CompactionResult> {
-    let result = run_compaction(part, &mut LocalIo::new(shared, part.output_segments.clone()));
+    let mut io = LocalIo::new(shared, part.output_segments.clone());
+    let result = run_compaction(part, &mut io);
+    shared.kept_bytes.fetch_add(io.result_bytes, Ordering::Relaxed);
     if result.is_err() {
         shared.has_failed.store(true, Ordering::Relaxed);
     }
@@ -124,11 +148,15 @@ struct Shared<'a> {
     inputs: BTreeMap<SegmentId, ExtentRange>,
     /// Bytes that all outputs together may still take.
     budget_bytes: AtomicU64,
+    /// Bytes of the node's own memory that the arguments take, and the results of parts that have ended.
+    kept_bytes: AtomicU64,
+    /// Bytes that tails in the result may still take.
+    tail_bytes: AtomicU64,
     has_failed: AtomicBool,
 }
 
 impl<'a> Shared<'a> {
-    fn new(arguments: &CompactionJob, memory: &'a dyn JobMemory) -> Result<Self, JobError> {
+    fn new(job: &Job, arguments: &CompactionJob, memory: &'a dyn JobMemory) -> Result<Self, JobError> {
         let node = memory.node();
         let mut inputs = BTreeMap::new();
         for (&id, info) in &arguments.segments {
@@ -146,6 +174,8 @@ impl<'a> Shared<'a> {
             node,
             inputs,
             budget_bytes: AtomicU64::new(arguments.limits.output_bytes),
+            kept_bytes: AtomicU64::new(job.arguments.len() as u64 * DECODED_FACTOR),
+            tail_bytes: AtomicU64::new(job.most_result_bytes.min(MOST_TAIL_BYTES) as u64),
             has_failed: AtomicBool::new(false),
         })
     }
@@ -162,15 +192,15 @@ impl<'a> Shared<'a> {
         self.memory.read(range.extent, range.offset + offset, into)
     }
 
-    /// Takes from the budget. Relaxed: it orders nothing else.
-    fn spend(&self, bytes: u64) -> forebay_table::Result<()> {
-        let spent =
-            self.budget_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |budget| budget.checked_sub(bytes));
-        match spent {
-            Ok(_) => Ok(()),
-            Err(budget) => Err(forebay_table::Error::OverBudget { needed: bytes, budget }),
-        }
+    /// Takes from the budget.
+    fn spend(&self, needed: u64) -> forebay_table::Result<()> {
+        take(&self.budget_bytes, needed).map(drop).map_err(|budget| forebay_table::Error::OverBudget { needed, budget })
     }
+}
+
+/// Takes from what is left, or says what that is. Relaxed: it orders nothing else.
+fn take(left: &AtomicU64, bytes: u64) -> Result<u64, u64> {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes))
 }
 
 /// A part's reads and writes, as copies within the node.
@@ -179,11 +209,13 @@ struct LocalIo<'a> {
     /// Numbers that are left for outputs.
     numbers: Range<u64>,
     outputs: BTreeMap<SegmentId, ExtentRange>,
+    /// Bytes of its result so far.
+    result_bytes: u64,
 }
 
 impl<'a> LocalIo<'a> {
     fn new(shared: &'a Shared<'a>, numbers: Range<u64>) -> Self {
-        Self { shared, numbers, outputs: BTreeMap::new() }
+        Self { shared, numbers, outputs: BTreeMap::new(), result_bytes: 0 }
     }
 }
 
@@ -235,6 +267,21 @@ impl JobIo for LocalIo<'_> {
         let range = self.outputs.get(&segment);
         let range = range.ok_or(forebay_table::Error::Invalid("a job writes to a segment that it did not allocate"))?;
         self.shared.memory.write(*range, offset, bytes).map_err(as_table_error)
+    }
+
+    fn hold(&mut self, held: Held) -> forebay_table::Result<()> {
+        self.result_bytes = held.result_bytes;
+        let bytes = held.bytes().saturating_add(self.shared.kept_bytes.load(Ordering::Relaxed));
+        if bytes <= MOST_HELD_BYTES {
+            return Ok(());
+        }
+        let message =
+            format!("the job needs {bytes} bytes of the node's own memory, of which it may have {MOST_HELD_BYTES}");
+        Err(forebay_table::Error::Io { kind: ErrorKind::Unsupported, message })
+    }
+
+    fn takes_tail(&mut self, bytes: u64) -> bool {
+        take(&self.shared.tail_bytes, bytes).is_ok()
     }
 
     fn cancelled(&self) -> bool {

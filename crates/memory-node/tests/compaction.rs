@@ -198,3 +198,27 @@ fn damaged_arguments_are_refused() {
     assert!(fixture.node.is_running());
     fixture.submit(&fixture.job).unwrap();
 }
+
+/// Of the node's own memory, which no limit of a tenant covers, a job gets a part that is bounded. What needs more is the
+/// owner's to run.
+#[test]
+fn a_job_that_wants_much_of_the_nodes_own_memory_is_refused() {
+    let fixture = fixture();
+    let numbers = |count: u64| (0..count).map(forebay_base::SequenceNumber).collect();
+    assert_eq!(fixture.refused(|job| job.snapshots = numbers(300_000)), ErrorKind::Unsupported);
+    let many = |job: &mut CompactionJob, count| job.inputs = vec![job.inputs[0].clone(); count];
+    assert_eq!(fixture.refused(|job| many(job, 15_000)), ErrorKind::Unsupported);
+    assert_eq!((fixture.node.statistics().job_bytes, fixture.node.statistics().completed_jobs), (0, 0));
+    // Others have what they need.
+    let mut job = fixture.job.clone();
+    job.snapshots = numbers(1000);
+    fixture.submit(&job).unwrap();
+    many(&mut job, 100);
+    fixture.shard.submit_job(2, job_kind::COMPACTION, &encoded(&job), LIMIT).unwrap();
+}
+
+fn encoded(job: &CompactionJob) -> Vec<u8> {
+    let mut arguments = Vec::new();
+    job.encode(&mut arguments).unwrap();
+    arguments
+}

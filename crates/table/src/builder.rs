@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 
 /// Maximum bytes of point and sparse index per entry.
 const POINT_BYTES: u64 = 8;
+/// Bytes that the builder holds for each segment, about: its use, and its ordinal.
+const HELD_PER_SEGMENT: usize = size_of::<SegmentUse>() + 2 * size_of::<(SegmentId, u32)>();
 
 /// Parameters of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +140,24 @@ impl TableBuilder {
     #[inline]
     pub const fn image_bytes(&self) -> u64 {
         self.image.len() as u64 + self.points.len() as u64 * POINT_BYTES
+    }
+
+    /// Bytes that the builder holds.
+    #[must_use]
+    #[inline]
+    pub const fn held_bytes(&self) -> u64 {
+        let segments = self.properties.properties().segments.len() * HELD_PER_SEGMENT;
+        let points = self.points.len() * size_of::<PointEntry>();
+        (self.image.len() + self.block.size_bytes() + points + segments) as u64 + self.sparse.held_bytes()
+    }
+
+    /// Bytes that the builder holds more while it [finishes](TableBuilder::finish): the point index twice, and the starts
+    /// of its buckets three times.
+    #[must_use]
+    pub const fn finishing_bytes(&self) -> u64 {
+        let load = if self.options.point_index.load == 0 { 1 } else { self.options.point_index.load as u64 };
+        let entries = self.points.len() as u64;
+        2 * entries * POINT_BYTES + 12 * (entries / load) + 2 * self.sparse.held_bytes()
     }
 
     /// The key of the last entry added.

@@ -53,6 +53,11 @@ impl SparseIndexBuilder {
         Ok(())
     }
 
+    /// Bytes that it holds.
+    pub const fn held_bytes(&self) -> u64 {
+        (self.slots.len() + self.keys.len()) as u64
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<()> {
         FRAME.encode(out, |body| {
             body.put_u32(self.count);

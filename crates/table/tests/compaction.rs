@@ -6,10 +6,10 @@ use forebay_base::record::pad;
 use forebay_base::{ErrorKind, InternalKey, KeyOrder, Kind, MAX_VALUE_BYTES, Record, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;
 use forebay_table::job::{
-    Clustering, CompactionJob, CompactionResult, JobLimits, Residents, SizeClasses, join_results, run_compaction,
+    Clustering, CompactionJob, CompactionResult, Held, JobLimits, Residents, SizeClasses, join_results, run_compaction,
     run_compaction_with, split_compaction,
 };
-use forebay_table::{CachedTable, Error, MergeOperator, MergeOperators, SegmentKind};
+use forebay_table::{CachedTable, Error, MergeOperator, MergeOperators, SegmentKind, TableOptions};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -250,14 +250,17 @@ fn parts_of_a_range_together_are_the_whole() {
 fn a_job_is_cut_into_parts_that_together_are_the_whole() {
     let mut store = Store::filled(13, 300);
     let mut job = job_of(&store, Clustering::None);
-    assert_eq!(split_compaction(&job, &mut store, 4).unwrap(), vec![job.clone()], "too small to be cut");
+    let parts = |job: &CompactionJob, store: &mut Store| {
+        split_compaction(job, store, 4).unwrap().iter().map(|part| part.of(job)).collect::<Vec<_>>()
+    };
+    assert_eq!(parts(&job, &mut store), [job.clone()], "too small to be cut");
     let large = vec![7; 100 << 10];
     for i in 0..400u64 {
         store.put(format!("key{:04}", i * 7 % 400).as_bytes(), &large);
     }
     store.flush();
     job = job_of(&store, Clustering::None);
-    let parts = split_compaction(&job, &mut store, 4).unwrap();
+    let parts = parts(&job, &mut store);
     assert_eq!(parts.len(), 4);
     assert!(parts.windows(2).all(|pair| pair[0].upper.is_some() && pair[0].upper == pair[1].lower));
     assert!(parts[0].lower.is_none() && parts[3].upper.is_none());
@@ -480,7 +483,7 @@ fn records_that_are_made_are_written_from_time_to_time() {
         (0..20).for_each(|key| store.write(&[key], Kind::Merge, &[key; 100], None));
     }
     store.flush();
-    let limits = JobLimits { read_bytes: 20, ..JobLimits::default() };
+    let limits = JobLimits { read_bytes: 80, ..JobLimits::default() };
     let job = CompactionJob { merge_operator: "append".to_owned(), limits, ..job_of(&store, Clustering::None) };
     let made = run_compaction(&job, &mut store).unwrap();
     let lengths = made.segments.iter().filter(|(_, info)| info.kind == SegmentKind::Run).map(|(_, info)| info.length);
@@ -565,4 +568,94 @@ fn wrong_arguments_are_refused() {
     for case in cases {
         assert_eq!(run_compaction(&case, &mut store).unwrap_err().kind(), ErrorKind::Invalid);
     }
+}
+
+/// A store of tables that overlap, with `entries` records of `value_bytes` bytes, and a job over all of them.
+fn overlapping(entries: u64, value_bytes: usize) -> (Store, CompactionJob) {
+    let mut store = Store::new(KeyOrder::Bytewise);
+    let value = vec![7; value_bytes];
+    for table in 0..4 {
+        (table..entries).step_by(4).for_each(|key| store.write(&key.to_be_bytes(), Kind::Put, &value, None));
+        store.flush();
+    }
+    let job = job_of(&store, Clustering::Gather(Residents::Rewrite));
+    (store, CompactionJob { options: TableOptions::default(), ..job })
+}
+
+/// Entries of each table of a result.
+fn entries_of(made: &CompactionResult) -> Vec<u64> {
+    made.tables.iter().map(|table| table.properties.entries()).collect()
+}
+
+/// A table of 64 MiB is one if its records have 400 bytes. If they are tiny, it ends where its index is as long as an index
+/// may be, whatever the job's owner wants.
+#[test]
+fn the_index_of_a_table_is_bounded() {
+    let (mut store, job) = overlapping(160_000, 376);
+    let made = run_compaction(&job, &mut store).unwrap();
+    assert_eq!(entries_of(&made), [160_000]);
+    assert!(store.most_held.bytes() < 20 << 20, "{:?}", store.most_held);
+
+    let (mut store, mut job) = overlapping(1_000_000, 8);
+    (job.limits.table_bytes, job.limits.table_entries) = (u64::MAX, u64::MAX);
+    let made = run_compaction(&job, &mut store).unwrap();
+    let entries = entries_of(&made);
+    assert_eq!((entries.len(), entries.iter().sum()), (3, 1_000_000), "{entries:?}");
+    // The last one may be short.
+    assert!(entries[..2].iter().all(|entries| (300_000..350_000).contains(entries)), "{entries:?}");
+    assert!(store.most_held.working_bytes < 36 << 20, "{:?}", store.most_held);
+    // A run ends where as many records are noted as may be.
+    assert_eq!(made.tables[0].properties.segments.len(), 2);
+}
+
+/// Residents end where they ended, also where it is their index that counts.
+#[test]
+fn tables_of_tiny_records_keep_their_bounds() {
+    let (mut store, job) = overlapping(600_000, 8);
+    let first = run_compaction(&job, &mut store).unwrap();
+    let before = entries_of(&first);
+    assert_eq!(before.len(), 2, "{before:?}");
+    store.install(&job, &first, 1);
+    (0..1000u64).for_each(|key| store.put(&(key * 600).to_be_bytes(), b"new"));
+    store.flush();
+    let job = CompactionJob { options: job.options, ..job_of(&store, Clustering::None) };
+    let again = run_compaction(&job, &mut store).unwrap();
+    assert_eq!(entries_of(&again), before);
+}
+
+/// What a job holds that no limit bounds, it tells its runner before it holds it.
+#[test]
+fn a_runner_refuses_what_is_too_much_for_it() {
+    let refused = |store: &mut Store, job: &CompactionJob, most: u64| {
+        (store.may_hold, store.most_held) = (most, Held::default());
+        let error = run_compaction(job, store).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        // By a step more, at most, it would have held.
+        assert!(store.most_held.bytes() < most + (2 << 20), "{:?}", store.most_held);
+    };
+    // Versions of a key, all of which some snapshot sees, are in one table. So is what is merged within level 0.
+    let mut store = Store::new(KeyOrder::Bytewise);
+    for _ in 0..200_000 {
+        store.write(b"key", Kind::Put, b"value", None);
+        store.take_snapshot();
+    }
+    store.flush();
+    let job = job_of(&store, Clustering::None);
+    refused(&mut store, &job, 4 << 20);
+    let (mut store, job) = overlapping(200_000, 8);
+    let level0 = CompactionJob { output_level: 0, is_bottommost: false, ..job.clone() };
+    refused(&mut store, &level0, 8 << 20);
+    // A table is named again and again: no part of it is read more often than there is room for.
+    let mut many = job;
+    many.inputs = vec![many.inputs[0].clone(); 1000];
+    refused(&mut store, &many, 8 << 20);
+    // Results add up, too, but for tails, which whoever runs the job may leave out.
+    let mut tables = CompactionJob { inputs: many.inputs[..1].to_vec(), ..many };
+    tables.limits.table_entries = 10;
+    refused(&mut store, &tables, 2 << 20);
+    (store.may_hold, store.tail_bytes) = (u64::MAX, 10_000);
+    let made = run_compaction(&tables, &mut store).unwrap();
+    assert_eq!(made.tables.len(), 5000);
+    let tails: Vec<_> = made.tables.iter().map(|table| table.tail.len()).filter(|length| *length > 0).collect();
+    assert!(tails.len() > 10 && tails.iter().sum::<usize>() <= 10_000, "{tails:?}");
 }

@@ -32,6 +32,10 @@ use std::sync::Arc;
 
 /// A part of a chain has as many bytes as this many reads, at most.
 const HELD_READS: usize = 16;
+/// A part of a chain has this many links at most.
+const MOST_LINKS: usize = 1 << 16;
+/// Bytes that a link takes while a chain is merged, without its record.
+const LINK_BYTES: usize = size_of::<Linked>() + size_of::<GatherRead>() + 3 * size_of::<Cow<'_, [u8]>>();
 
 /// Where entries go.
 pub(super) struct Target<'t, 'j, 'io> {
@@ -130,7 +134,8 @@ impl Chain {
     /// Whether an operand begins another part. Any two operands have a chance to become one.
     #[inline]
     pub fn is_full_for(&self, entry: &IndexEntry<'_>) -> bool {
-        self.links.len() >= 2 && self.bytes.saturating_add(pad(entry.length as usize)) > self.most_bytes
+        let is_long = self.bytes.saturating_add(pad(entry.length as usize)) > self.most_bytes;
+        self.links.len() >= MOST_LINKS || self.links.len() >= 2 && is_long
     }
 
     /// Adds a link.
@@ -251,6 +256,9 @@ impl Chain {
             reads.push(GatherRead { address: link.address, length, destination });
             destination += length;
         }
+        // The records, and twice what becomes of them: what is combined, and of what.
+        let held = destination.saturating_mul(3).saturating_add(links.len().saturating_mul(LINK_BYTES));
+        target.output.hold(&mut target.io.borrow_mut(), held as u64)?;
         let mut bytes = vec![0; destination];
         target.io.borrow_mut().gather(&reads, &mut bytes)?;
         let mut values = Vec::with_capacity(links.len());

@@ -1,7 +1,13 @@
 //! Compaction: merges the indexes of tables and, on request, brings records back into key order.
 //!
-//! Inputs are streamed in pieces of [`JobLimits::read_bytes`](super::JobLimits::read_bytes). The job holds the index of
-//! an output table, and one batch of its records. It reads a record only to gather it, or to merge operands (see `chain`).
+//! Inputs are streamed in pieces of [`JobLimits::read_bytes`](super::JobLimits::read_bytes), or less where they are many. The
+//! job holds the index of an output table, and one batch of its records. It reads a record only to gather it, or to merge
+//! operands (see `chain`).
+//!
+//! A job bounds what it holds as far as it can: pieces of inputs are shorter, runs and tables end earlier (see `output`).
+//! What it holds all the same depends on its inputs: keys and blocks that are long, many inputs, many versions of a key, a
+//! merge within level 0. So it tells its runner before it holds more ([`JobIo::hold`]), and a runner that works for
+//! strangers refuses.
 
 use super::chain::{Chain, End, Target};
 use super::input::{Bounds, Io, TableStream};
@@ -49,7 +55,8 @@ pub fn run_compaction_with(
     let mut streams = Vec::with_capacity(job.inputs.len());
     let mut own = Vec::new();
     for input in &job.inputs {
-        let (stream, tombstones) = TableStream::open(&io, &input.table, bounds, job.limits.read_bytes)?;
+        let (stream, tombstones) =
+            TableStream::open(&io, &input.table, bounds, job.limits.read_bytes, job.inputs.len())?;
         streams.push(stream);
         own.extend(tombstones);
     }

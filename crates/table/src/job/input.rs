@@ -1,11 +1,11 @@
 //! Inputs of a compaction: streams over the index entries of tables, read in large pieces.
 
 use super::result::JobCounters;
-use super::{AllocatedSegment, GatherRead, JobIo};
+use super::{AllocatedSegment, GatherRead, Held, JobIo};
 use crate::block::{decode_entry, verify};
-use crate::cached::CachedTable;
 use crate::entry::{EntryTail, IndexEntry, RangeTombstone};
 use crate::error::{Context, Error, Result};
+use crate::image::{TailLayout, decode_tombstones};
 use crate::merge::SortedStream;
 use crate::properties::TableProperties;
 use crate::segments::SegmentKind;
@@ -17,17 +17,30 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Bytes of index blocks that all inputs together hold, unless single blocks are longer.
+const MOST_CHUNKS_BYTES: u64 = 8 << 20;
+/// Bytes that what is known of a table takes for each byte of its encoded properties: a segment has 6 bytes there at least,
+/// and is held with what becomes of it.
+const PROPERTIES_FACTOR: u64 = 20;
+/// The same of range deletions, which are held three times.
+const TOMBSTONES_FACTOR: u64 = 36;
+
 /// A job's I/O with its counters and budget, shared by its streams and its output.
 pub(super) struct Io<'a> {
     io: &'a mut dyn JobIo,
     pub counters: JobCounters,
+    /// Bytes that the inputs hold.
+    inputs_bytes: u64,
+    /// Bytes of the result so far.
+    pub result_bytes: u64,
     allocated_bytes: u64,
     budget_bytes: u64,
 }
 
 impl<'a> Io<'a> {
     pub fn new(io: &'a mut dyn JobIo, budget_bytes: u64) -> Self {
-        Self { io, counters: JobCounters::default(), allocated_bytes: 0, budget_bytes }
+        let counters = JobCounters::default();
+        Self { io, counters, inputs_bytes: 0, result_bytes: 0, allocated_bytes: 0, budget_bytes }
     }
 
     pub fn check_cancelled(&self) -> Result<()> {
@@ -45,6 +58,16 @@ impl<'a> Io<'a> {
         self.counters.gathers += 1;
         self.counters.bytes_read += reads.iter().map(|read| read.length as u64).sum::<u64>();
         self.io.gather(reads, into)
+    }
+
+    /// Tells the runner what the job holds, with `bytes` beside its inputs and its result.
+    pub fn hold(&mut self, bytes: u64) -> Result<()> {
+        let working_bytes = self.inputs_bytes.saturating_add(bytes);
+        self.io.hold(Held { working_bytes, result_bytes: self.result_bytes })
+    }
+
+    pub fn takes_tail(&mut self, bytes: u64) -> bool {
+        self.io.takes_tail(bytes)
     }
 
     pub fn longest_piece(&mut self, wanted: u64) -> u64 {
@@ -94,32 +117,65 @@ pub(super) struct TableStream<'a, 'io> {
     current: Option<EntryTail>,
 }
 
+/// Reads what a merge needs of a table's tail: the sparse index and the range deletions. The point index is not looked at.
+pub(super) fn read_tail(io: &mut Io<'_>, table: &TableMetadata) -> Result<(SparseIndex, Vec<RangeTombstone>)> {
+    let image = table.image;
+    let bytes = image.length.checked_sub(image.tail_offset);
+    let bytes = bytes.ok_or(Error::Invalid("an image is shorter than its index blocks"))?;
+    io.hold(bytes)?;
+    let length = usize::try_from(bytes).map_err(|_| Error::Invalid("an image is larger than the address space"))?;
+    let mut tail = vec![0; length];
+    io.read(image.segment, image.tail_offset, &mut tail)?;
+    let layout = TailLayout::parse(&tail)?;
+    let section = |range: &Range<usize>| tail.get(range.clone()).unwrap_or_default();
+    let held = |range: &Range<usize>, factor: u64| (range.len() as u64).saturating_mul(factor);
+    io.inputs_bytes = io
+        .inputs_bytes
+        .saturating_add(held(&layout.sparse_index, 1))
+        .saturating_add(held(&layout.properties, PROPERTIES_FACTOR))
+        .saturating_add(layout.range_deletions.as_ref().map_or(0, |range| held(range, TOMBSTONES_FACTOR)));
+    io.hold(bytes)?;
+    let properties = TableProperties::decode(section(&layout.properties))?;
+    let sparse_index = SparseIndex::parse(section(&layout.sparse_index).into())?;
+    let tombstones = layout.range_deletions.as_ref().map(|range| decode_tombstones(section(range))).transpose()?;
+    let tombstones = tombstones.unwrap_or_default();
+    let is_of_table = properties == *table.properties
+        && sparse_index.blocks_bytes() == image.tail_offset
+        && layout.blocks_bytes == image.tail_offset
+        && tombstones.len() as u64 == properties.range_deletions;
+    if is_of_table {
+        Ok((sparse_index, tombstones))
+    } else {
+        Err(Error::Inconsistent { what: "a table", detail: "its image is another one's" })
+    }
+}
+
 impl<'a, 'io> TableStream<'a, 'io> {
-    /// A stream at the table's first entry within bounds, and the table's range deletions.
+    /// A stream at the table's first entry within bounds, and the table's range deletions. It is one of `inputs`, each of
+    /// which holds a part of its blocks.
     pub fn open(
         io: &'a RefCell<Io<'io>>,
         table: &TableMetadata,
         bounds: Bounds<'a>,
         read_bytes: u32,
+        inputs: usize,
     ) -> Result<(Self, Vec<RangeTombstone>)> {
         let image = table.image;
-        let tail_bytes = usize::try_from(image.length - image.tail_offset)
-            .map_err(|_| Error::Invalid("an image is larger than the address space"))?;
-        let mut tail = vec![0; tail_bytes];
-        io.borrow_mut().read(image.segment, image.tail_offset, &mut tail)?;
-        let cached = CachedTable::parse(&tail)?;
-        if **cached.properties() != *table.properties || cached.sparse_index().blocks_bytes() != image.tail_offset {
-            return Err(Error::Inconsistent { what: "a table", detail: "its image is another one's" });
-        }
-        let sparse_index = cached.sparse_index().clone();
+        let (sparse_index, tombstones) = read_tail(&mut io.borrow_mut(), table)?;
+        let read_bytes = u64::from(read_bytes).min(MOST_CHUNKS_BYTES / inputs.max(1) as u64);
         let blocks = sparse_index.range(bounds.order, bounds.lower, bounds.upper);
+        let lengths = blocks.clone().filter_map(|index| Some(u64::from(sparse_index.block(index)?.length)));
+        let longest = lengths.max().unwrap_or(0);
+        let chunk_bytes = longest.max(read_bytes.min(sparse_index.blocks_bytes()));
+        io.borrow_mut().inputs_bytes += chunk_bytes + size_of::<Self>() as u64;
+        io.borrow_mut().hold(0)?;
         let mut stream = Self {
             io,
             image,
-            properties: Arc::clone(cached.properties()),
+            properties: Arc::clone(&table.properties),
             sparse_index,
             bounds,
-            read_bytes: read_bytes.into(),
+            read_bytes,
             blocks,
             chunk: Vec::new(),
             chunk_blocks: 0..0,
@@ -134,7 +190,7 @@ impl<'a, 'io> TableStream<'a, 'io> {
                 stream.step()?;
             }
         }
-        Ok((stream, cached.range_deletions().to_vec()))
+        Ok((stream, tombstones))
     }
 
     /// The current entry.

@@ -22,8 +22,8 @@ mod sources;
 pub use compaction::{run_compaction, run_compaction_with};
 pub use copy::CopyJob;
 pub use flush::{Flush, FlushJob, FlushResult, LocatedEntry};
-pub use output::{LEAST_PIECE_BYTES, PIECES_OF_RUN};
-pub use parts::{join_results, split_compaction};
+pub use output::{INDEX_BYTES, LEAST_PIECE_BYTES, PIECES_OF_RUN};
+pub use parts::{JobPart, join_results, split_compaction};
 pub use request::{Clustering, CompactionJob, JobInput, JobLimits, Replica, Residents, SizeClasses};
 pub use result::{CompactionResult, DeadBytes, JobCounters, OutputTable};
 pub use search::{
@@ -125,6 +125,39 @@ pub trait JobIo {
     /// [`Error::Io`](crate::Error::Io).
     fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// Learns how many bytes the job is about to hold in the memory of whoever runs it. Called before they are, each time
+    /// that they may have grown by some.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), of kind `Unsupported` when they are more than the runner has for a job. The job then
+    /// fails.
+    fn hold(&mut self, _held: Held) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether the result is to have another table's tail, which has so many bytes. A table without one is as good: its
+    /// owner reads it.
+    fn takes_tail(&mut self, _bytes: u64) -> bool {
+        true
+    }
+
     /// Whether the owner asked the job to stop.
     fn cancelled(&self) -> bool;
+}
+
+/// Bytes that a job holds in the memory of whoever runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// What it works with: parts of its inputs, the index of a table, records on their way.
+    pub working_bytes: u64,
+    /// Its result so far.
+    pub result_bytes: u64,
+}
+
+impl Held {
+    /// All of them.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.working_bytes.saturating_add(self.result_bytes)
+    }
 }

@@ -20,6 +20,9 @@
 //! | is in a resident with less left | `2 t` |
 //! | is not in a resident | `t` |
 //!
+//! The same holds for the bytes of index that it takes to build the table, with [`INDEX_BYTES`] wanted: tables of tiny
+//! records are shorter, and nobody who runs a job has to hold an index that is as long as the job's owner likes.
+//!
 //! A merge within level 0 gives one table, however large, because the tables are in order of their sequence numbers.
 
 use super::input::Io;
@@ -30,7 +33,7 @@ use crate::builder::{BuiltTable, TableBuilder};
 use crate::entry::{IndexEntry, RangeTombstone, RecordAddress};
 use crate::error::{Error, RecordMismatch, Result};
 use crate::point_index::key_hash;
-use crate::properties::Creation;
+use crate::properties::{Creation, TableProperties};
 use crate::segments::{SegmentInfo, SegmentKind};
 use crate::version_edit::ImageAddress;
 use forebay_base::record::pad;
@@ -44,8 +47,17 @@ pub const LEAST_PIECE_BYTES: u64 = 16 << 10;
 /// where another was freed. Pieces that shrink with the free memory would fragment it further, without end.
 pub const PIECES_OF_RUN: u64 = 16;
 
+/// Bytes of index that a table is to take while it is built: those of 64 MiB of records of 300 bytes.
+pub const INDEX_BYTES: u64 = 12 << 20;
+
 /// A run ends once records that were made for it have as many bytes as this many reads.
-const MADE_READS: usize = 64;
+const MADE_READS: usize = 16;
+/// A run ends after this many records, which are noted until then.
+const MOST_NOTED: usize = 1 << 18;
+/// The job tells its runner what it holds each time that this many bytes were added.
+const HOLD_STEP_BYTES: u64 = 1 << 20;
+/// Bytes that the result holds for each output table and segment, about, without keys, segments of the table and its tail.
+const RESULT_PART_BYTES: u64 = 512;
 
 /// A record to be gathered, or one that was made.
 #[derive(Debug, Clone, Copy)]
@@ -95,6 +107,8 @@ pub(super) struct Output<'a> {
     /// Memory for gathering.
     reads: Vec<GatherRead>,
     buffer: Vec<u8>,
+    /// The runner is told again once this many bytes are held.
+    hold_from: u64,
 }
 
 impl<'a> Output<'a> {
@@ -117,7 +131,23 @@ impl<'a> Output<'a> {
             starts_resident: false,
             reads: Vec::new(),
             buffer: Vec::new(),
+            hold_from: HOLD_STEP_BYTES,
         }
+    }
+
+    /// Bytes that it holds, without the tables that are complete.
+    #[inline]
+    fn held_bytes(&self) -> u64 {
+        let noted = self.noted.len() * size_of::<Noted>();
+        let gathering = self.reads.capacity() * size_of::<GatherRead>() + self.buffer.len();
+        self.builder.held_bytes() + (noted + self.made.len() + gathering) as u64
+    }
+
+    /// Tells the runner what the job holds, and `more`, before that is held.
+    pub fn hold(&mut self, io: &mut Io<'_>, more: u64) -> Result<()> {
+        let held = self.held_bytes().saturating_add(more);
+        self.hold_from = held.saturating_add(HOLD_STEP_BYTES);
+        io.hold(held)
     }
 
     /// Records that the next entry comes from this input.
@@ -158,6 +188,7 @@ impl<'a> Output<'a> {
         let entry = IndexEntry { key, address, length, expiry_ms: record.expiry_ms };
         self.enter_run(io, &entry)?;
         let offset = self.made.len();
+        self.hold(&mut io.borrow_mut(), length.into())?;
         record.encode(&mut self.made);
         self.note(&entry, Origin::Made(offset))
     }
@@ -180,12 +211,14 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Whether the run ends before `entry`: for lack of a longer piece of memory, or as records that were made are held
-    /// until then.
+    /// Whether the run ends before `entry`: for lack of a longer piece of memory, or as records that were made or noted are
+    /// held until then.
     #[inline]
     fn is_run_full(&self, entry: &IndexEntry<'_>) -> bool {
         let most_made = (self.job.limits.read_bytes as usize).saturating_mul(MADE_READS).min(MAX_VALUE_BYTES);
-        self.builder.run_bytes() + entry.padded_length() > self.most_run_bytes || self.made.len() >= most_made
+        self.builder.run_bytes() + entry.padded_length() > self.most_run_bytes
+            || self.made.len() >= most_made
+            || self.noted.len() >= MOST_NOTED
     }
 
     /// Begins a run.
@@ -214,10 +247,14 @@ impl<'a> Output<'a> {
     /// Ends the table before `entry` if it is full and the entry has another user key, and begins the next one.
     #[inline]
     fn split_before(&mut self, io: &RefCell<Io<'_>>, entry: &IndexEntry<'_>) -> Result<()> {
+        if self.held_bytes() >= self.hold_from {
+            self.hold(&mut io.borrow_mut(), 0)?;
+        }
         let bytes = self.builder.record_bytes() + entry.padded_length();
         let is_full = self.builder.entries() >= self.job.limits.table_entries
             || self.builder.image_bytes() > self.most_image_bytes
-            || bytes > self.most_bytes();
+            || bytes > self.most_bytes(self.job.limits.table_bytes)
+            || self.builder.held_bytes() > self.most_bytes(INDEX_BYTES);
         if is_full && self.job.output_level > 0 || self.builder.entries() == 0 {
             self.begin_table(&mut io.borrow_mut(), entry)?;
         }
@@ -225,15 +262,14 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Bytes at which the table ends before the current entry.
+    /// Bytes at which the table ends before the current entry, where `wanted` are.
     #[inline]
-    fn most_bytes(&self) -> u64 {
-        let wanted = self.job.limits.table_bytes;
+    fn most_bytes(&self, wanted: u64) -> u64 {
         if self.starts_resident {
             return wanted / 2;
         }
         let left = self.resident_bytes_left;
-        if left > 0 && left <= wanted / 2 { wanted.saturating_mul(2) } else { wanted }
+        if left > 0 && left <= self.job.limits.table_bytes / 2 { wanted.saturating_mul(2) } else { wanted }
     }
 
     /// Begins a table with `entry`, unless the previous table ends with the same user key.
@@ -268,6 +304,7 @@ impl<'a> Output<'a> {
             return Ok(());
         }
         self.write_run(io)?;
+        self.hold(io, self.builder.finishing_bytes())?;
         let builder = std::mem::replace(&mut self.builder, new_builder(self.job));
         io.counters.entries_out += builder.entries();
         self.write_image(io, builder.finish()?)
@@ -279,13 +316,20 @@ impl<'a> Output<'a> {
         io.write(segment, 0, &table.image)?;
         self.sum(|| checksum(&table.image));
         let image = ImageAddress { segment, length, tail_offset: table.tail_offset };
-        let tail = table.tail().to_vec();
+        let tail = table.tail();
+        let tail = if io.takes_tail(tail.len() as u64) { tail.to_vec() } else { Vec::new() };
+        let TableProperties { segments, smallest, largest, .. } = &table.properties;
+        let (keys, segments) = (smallest.user_key.len() + largest.user_key.len(), size_of_val(segments.as_slice()));
+        io.result_bytes += RESULT_PART_BYTES + (tail.len() + keys + segments) as u64;
+        self.hold_from = HOLD_STEP_BYTES;
+        io.hold(table.image.len() as u64)?;
         self.tables.push(OutputTable { image, properties: Arc::new(table.properties), tail });
         Ok(())
     }
 
     fn allocate(&mut self, io: &mut Io<'_>, kind: SegmentKind, length: u64) -> Result<SegmentId> {
         let allocated = io.allocate(kind, length)?;
+        io.result_bytes += RESULT_PART_BYTES;
         self.segments.push((allocated.id, SegmentInfo::new(kind, length, allocated.placements)));
         Ok(allocated.id)
     }
@@ -308,11 +352,12 @@ impl<'a> Output<'a> {
         let (mut reads, mut whole) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.buffer));
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(batch_length(rest, self.job.limits.read_bytes as usize));
-            plan_reads(batch, &mut reads);
             let length = batch.iter().map(|noted| pad(noted.length as usize)).sum();
             if whole.len() < length {
+                self.hold(io, (length + size_of_val(noted.as_slice()) + batch.len() * size_of::<GatherRead>()) as u64)?;
                 whole.resize(length, 0);
             }
+            plan_reads(batch, &mut reads);
             let buffer = whole.get_mut(..length).unwrap_or_default();
             if !reads.is_empty() {
                 io.gather(&reads, buffer)?;
@@ -327,8 +372,6 @@ impl<'a> Output<'a> {
             rest = after;
         }
         self.sum(|| crc);
-        self.noted = noted;
-        self.noted.clear();
         self.made.clear();
         (self.reads, self.buffer) = (reads, whole);
         self.builder.end_run(run);

@@ -3,26 +3,48 @@
 //! A part is a separate job with bounds. Together, the parts make what the whole job would have made, except for the
 //! places where tables end.
 
+use super::input::{Io, read_tail};
 use super::{CompactionJob, CompactionResult, DeadBytes, JobIo};
-use crate::cached::CachedTable;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Minimum bytes of records of a part: less is not worth a thread.
 const LEAST_PART_BYTES: u64 = 4 << 20;
 
+/// A part of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobPart {
+    /// The first key; `None` for no bound.
+    pub lower: Option<Vec<u8>>,
+    /// The first key after the part; `None` for no bound.
+    pub upper: Option<Vec<u8>>,
+    /// Its numbers for the segments that it makes.
+    pub output_segments: Range<u64>,
+}
+
+impl JobPart {
+    /// This part of `job`, as a job.
+    #[must_use]
+    pub fn of(&self, job: &CompactionJob) -> CompactionJob {
+        let Self { lower, upper, output_segments } = self.clone();
+        CompactionJob { lower, upper, output_segments, ..job.clone() }
+    }
+}
+
 /// Cuts a job into at most `most` parts of about the same size, in key order, according to the share of its largest
 /// input. A job that is small, or whose range already has bounds, is one part. The parts share the numbers for outputs.
 ///
 /// # Errors
 /// As [`run_compaction`](super::run_compaction).
-pub fn split_compaction(job: &CompactionJob, io: &mut dyn JobIo, most: usize) -> Result<Vec<CompactionJob>> {
+pub fn split_compaction(job: &CompactionJob, io: &mut dyn JobIo, most: usize) -> Result<Vec<JobPart>> {
     job.validate()?;
     let bytes: u64 = job.inputs.iter().map(|input| input.table.properties.record_bytes).sum();
     let parts = usize::try_from(bytes / LEAST_PART_BYTES).unwrap_or(most).min(most);
     if parts < 2 || job.lower.is_some() || job.upper.is_some() {
-        return Ok(vec![job.clone()]);
+        let CompactionJob { lower, upper, output_segments, .. } = job;
+        let (lower, upper, output_segments) = (lower.clone(), upper.clone(), output_segments.clone());
+        return Ok(vec![JobPart { lower, upper, output_segments }]);
     }
     let mut cuts = cuts(job, io, parts)?;
     cuts.sort_by(|a, b| job.key_order().compare(a, b));
@@ -31,7 +53,7 @@ pub fn split_compaction(job: &CompactionJob, io: &mut dyn JobIo, most: usize) ->
     let uppers = cuts.iter().cloned().map(Some).chain(std::iter::once(None));
     let numbers = shares(&job.output_segments, cuts.len() as u64 + 1);
     let bounds = lowers.zip(uppers).zip(numbers);
-    let part = |((lower, upper), output_segments)| CompactionJob { lower, upper, output_segments, ..job.clone() };
+    let part = |((lower, upper), output_segments)| JobPart { lower, upper, output_segments };
     Ok(bounds.map(part).collect())
 }
 
@@ -54,12 +76,7 @@ fn cuts(job: &CompactionJob, io: &mut dyn JobIo, parts: usize) -> Result<Vec<Vec
     let Some(largest) = job.inputs.iter().max_by_key(|input| input.table.properties.entries()) else {
         return Ok(Vec::new());
     };
-    let image = largest.table.image;
-    let tail_bytes = image.length.checked_sub(image.tail_offset).and_then(|bytes| usize::try_from(bytes).ok());
-    let mut tail = vec![0; tail_bytes.ok_or(Error::Invalid("an image is larger than the address space"))?];
-    io.read(image.segment, image.tail_offset, &mut tail)?;
-    let cached = CachedTable::parse(&tail)?;
-    let index = cached.sparse_index();
+    let (index, _) = read_tail(&mut Io::new(io, 0), &largest.table)?;
     let keys = (1..parts).filter_map(|part| index.last_key(nth(index.block_count(), part)));
     Ok(keys.map(|key| key.user_key.to_vec()).collect())
 }

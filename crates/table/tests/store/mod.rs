@@ -4,8 +4,8 @@ use forebay_base::record::pad;
 use forebay_base::{InternalKey, KeyOrder, Kind, LogicalAddress, Record, RecordHeader, SegmentId, SequenceNumber, Tag};
 use forebay_env::Random;
 use forebay_table::job::{
-    AllocatedSegment, Clustering, CompactionJob, CompactionResult, Flush, FlushJob, GatherRead, JobIdentity, JobInput,
-    JobIo, JobLimits, LocatedEntry, SizeClasses, run_compaction,
+    AllocatedSegment, Clustering, CompactionJob, CompactionResult, Flush, FlushJob, GatherRead, Held, JobIdentity,
+    JobInput, JobIo, JobLimits, LocatedEntry, SizeClasses, run_compaction,
 };
 use forebay_table::{
     BlockIterator, CachedTable, Error, ImageAddress, PointIndexOptions, RangeTombstone, Result, SegmentInfo,
@@ -42,6 +42,12 @@ pub struct Store {
     pub most_gathered: usize,
     /// Lengths of the reads of images, in bytes.
     pub reads: Vec<usize>,
+    /// The most that jobs held.
+    pub most_held: Held,
+    /// Bytes that tails in a result may still take.
+    pub tail_bytes: u64,
+    /// The most that a job may hold, in bytes.
+    pub may_hold: u64,
 }
 
 fn io(message: &'static str) -> Error {
@@ -84,6 +90,22 @@ impl JobIo for Store {
         let target = self.segments.get_mut(&segment).ok_or(io("no such segment"))?;
         target[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn hold(&mut self, held: Held) -> Result<()> {
+        if held.bytes() > self.most_held.bytes() {
+            self.most_held = held;
+        }
+        match held.bytes() <= self.may_hold {
+            true => Ok(()),
+            false => Err(Error::Io { kind: forebay_base::ErrorKind::Unsupported, message: "too much".to_owned() }),
+        }
+    }
+
+    fn takes_tail(&mut self, bytes: u64) -> bool {
+        let left = self.tail_bytes.checked_sub(bytes);
+        self.tail_bytes = left.unwrap_or(self.tail_bytes);
+        left.is_some()
     }
 
     fn cancelled(&self) -> bool {
@@ -134,6 +156,9 @@ impl Store {
             reads_gathered: 0,
             most_gathered: 0,
             reads: Vec::new(),
+            most_held: Held::default(),
+            tail_bytes: u64::MAX,
+            may_hold: u64::MAX,
         }
     }
 
