@@ -623,6 +623,33 @@ fn tables_of_tiny_records_keep_their_bounds() {
     assert_eq!(entries_of(&again), before);
 }
 
+/// Where keys are long and values are not, an index is as long as its records. It fits into an extent all the same, of which
+/// a table is to take half.
+#[test]
+fn an_index_of_long_keys_is_shorter_than_an_extent() {
+    const TABLE_BYTES: u64 = 256 << 10;
+    let mut store = Store::new(KeyOrder::Bytewise);
+    let mut job_over = |first: usize| {
+        let key = |number| format!("{number:08}{}", "z".repeat(200)).into_bytes();
+        (first..8000).step_by(2).for_each(|number| store.write(&key(number), Kind::Put, b"", None));
+        store.flush();
+        let mut job = job_of(&store, Clustering::Gather(Residents::Rewrite));
+        (job.limits.table_bytes, job.options) = (TABLE_BYTES, TableOptions::default());
+        let made = run_compaction(&job, &mut store).unwrap();
+        store.install(&job, &made, 1);
+        made
+    };
+    // The second time, each resident gets twice the entries that it had.
+    for (first, entries) in [(0, 4000), (1, 8000)] {
+        let made = job_over(first);
+        assert_eq!(entries_of(&made).iter().sum::<u64>(), entries);
+        let longest =
+            |kind| made.segments.iter().filter(|(_, info)| info.kind == kind).map(|(_, info)| info.length).max();
+        assert!(longest(SegmentKind::TableImage).unwrap() <= TABLE_BYTES / 2 * 3);
+        assert!(longest(SegmentKind::Run).unwrap() <= TABLE_BYTES * 2);
+    }
+}
+
 /// What a job holds that no limit bounds, it tells its runner before it holds it.
 #[test]
 fn a_runner_refuses_what_is_too_much_for_it() {

@@ -20,8 +20,10 @@
 //! | is in a resident with less left | `2 t` |
 //! | is not in a resident | `t` |
 //!
-//! The same holds for the bytes of index that it takes to build the table, with [`INDEX_BYTES`] wanted: tables of tiny
-//! records are shorter, and nobody who runs a job has to hold an index that is as long as the job's owner likes.
+//! The same holds for the bytes of index that it takes to build the table, with [`INDEX_BYTES`] or three quarters of `t`
+//! wanted: tables of tiny records are shorter, and nobody who runs a job has to hold an index that is as long as the job's
+//! owner likes. No index and no run is longer than `2 t`, which is an extent at most, even where keys are long and values
+//! are not.
 //!
 //! A merge within level 0 gives one table, however large, because the tables are in order of their sequence numbers.
 
@@ -228,7 +230,8 @@ impl<'a> Output<'a> {
         let longest = self.longest_piece(io, wanted.saturating_mul(2));
         self.most_image_bytes = self.most_image_bytes.min(image_bytes(longest));
         self.most_run_bytes = match longest {
-            u64::MAX => longest,
+            // Also of one key with many versions.
+            u64::MAX => wanted.saturating_mul(2),
             _ => longest.min(wanted / PIECES_OF_RUN).max(LEAST_PIECE_BYTES),
         };
         Ok(())
@@ -254,12 +257,18 @@ impl<'a> Output<'a> {
         let is_full = self.builder.entries() >= self.job.limits.table_entries
             || self.builder.image_bytes() > self.most_image_bytes
             || bytes > self.most_bytes(self.job.limits.table_bytes)
-            || self.builder.held_bytes() > self.most_bytes(INDEX_BYTES);
+            || self.builder.held_bytes() > self.most_bytes(self.wanted_index_bytes());
         if is_full && self.job.output_level > 0 || self.builder.entries() == 0 {
             self.begin_table(&mut io.borrow_mut(), entry)?;
         }
         self.starts_resident = false;
         Ok(())
+    }
+
+    /// Bytes of index that a table is to take while it is built. What it becomes is not longer, but for a key in each
+    /// level of it.
+    fn wanted_index_bytes(&self) -> u64 {
+        INDEX_BYTES.min((self.job.limits.table_bytes / 4 * 3).max(LEAST_PIECE_BYTES))
     }
 
     /// Bytes at which the table ends before the current entry, where `wanted` are.
