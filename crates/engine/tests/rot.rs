@@ -12,7 +12,7 @@ use std::sync::Arc;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Changes bytes of the extents that a session divides. It cannot write those of the node's own part.
-struct Rot {
+pub struct Rot {
     client: Arc<MemoryClient>,
     endpoint: Endpoint,
     extents: Vec<ExtentId>,
@@ -20,7 +20,7 @@ struct Rot {
 }
 
 impl Rot {
-    fn new(client: &Arc<MemoryClient>, seed: u64) -> Self {
+    pub fn new(client: &Arc<MemoryClient>, seed: u64) -> Self {
         let is_writable =
             |&extent: &ExtentId| client.rights(extent).is_some_and(|rights| rights.contain(Rights::WRITE));
         let extents: Vec<_> = (0..1024).map(ExtentId).filter(is_writable).collect();
@@ -30,7 +30,7 @@ impl Rot {
     }
 
     /// Flips a bit within the first `used_bytes` of each extent, calls `then`, and restores the bit.
-    fn flip(&mut self, bits: usize, used_bytes: u64, then: impl FnOnce()) {
+    pub fn flip(&mut self, bits: usize, used_bytes: u64, then: impl FnOnce()) {
         let mut flipped = Vec::new();
         for _ in 0..bits {
             let extent = self.extents[self.random.below(self.extents.len() as u64) as usize];

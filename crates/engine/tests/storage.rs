@@ -4,6 +4,7 @@ use crate::common::Cluster;
 use crate::common::model::{Model, contents, key, write};
 use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_disk, of_objects, options, torture};
+use crate::rot::Rot;
 use forebay_base::ErrorKind;
 use forebay_engine::{Db, Durability, LogStatistics, Options, Storage, Syncing, WriteBatch, WriteOptions};
 use forebay_env::Random;
@@ -173,6 +174,36 @@ fn an_interval_passes_and_a_write_is_durable() {
     let process = Process::start([&cluster]);
     let db = process.open(options(&of_objects(&objects.handle()), interval));
     assert!(db.get(b"a").unwrap().is_some());
+}
+
+/// Work that fails for good ends flushes, so closing leaves the log as it stands, with all of its last interval.
+#[test]
+fn what_cannot_be_flushed_any_more_is_in_the_log_when_a_database_was_closed() {
+    let objects = MemoryObjects::new();
+    let options = |objects: &MemoryObjects| {
+        let options = options(&of_objects(&objects.handle()), Syncing::Interval(Duration::from_secs(3600)));
+        Options { background_threads: 0, ..options }
+    };
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&objects));
+    for _ in 0..3 {
+        (0..300).for_each(|number| db.put(&key(number), &[7; 100]).unwrap());
+        db.flush().unwrap();
+    }
+    let compacted = |db: &Db| db.compact_range(None, None);
+    Rot::new(&process.clients[0], 1).flip(20_000, 256 << 10, || {
+        assert_eq!(compacted(&db).unwrap_err().kind(), ErrorKind::Corrupt);
+    });
+    let shipped = db.statistics().log.records;
+    db.put(b"last", b"value").unwrap();
+    assert_eq!(db.statistics().log.records, shipped);
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Corrupt);
+    process.kill(db);
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&objects));
+    assert_eq!(db.get(b"last").unwrap().as_deref(), Some(&b"value"[..]), "{:?}", db.recovery());
+    assert!((0..300).all(|number| db.get(&key(number)).unwrap().is_some()));
+    compacted(&db).unwrap();
 }
 
 #[test]

@@ -700,10 +700,13 @@ impl Inner {
     fn stop(&self) -> Result<()> {
         let shards = self.router.shards();
         let begun: Vec<_> = shards.iter().map(|shard| shard.begin_leaving()).collect();
-        let leave = |(shard, begun): (&Arc<Shard>, Result<Option<_>>)| {
-            begun?.map_or(Ok(()), |end| shard.wait_flushed(end))
-        };
-        let left = shards.iter().zip(begun).map(leave).fold(Ok(()), Result::and);
+        let left = shards.iter().zip(begun).map(|(shard, begun)| shard.leave(begun)).fold(Ok(()), Result::and);
+        // What no table takes does not wait for the end of the interval.
+        if let (Err(_), Some(log), Some(_)) = (&left, &self.log, self.interval())
+            && let Err(error) = log.ship_now()
+        {
+            tracing::warn!(%error, "the writes of the last interval may be lost");
+        }
         shards.iter().for_each(|shard| shard.close());
         shards.iter().for_each(|shard| shard.stop_near_data());
         self.rebalancer.iter().for_each(Ticker::stop);

@@ -339,6 +339,15 @@ impl Shard {
         if self.tree.remote.is_named() && is_well { self.begin_flush().map(Some) } else { Ok(None) }
     }
 
+    /// Waits for what [`Shard::begin_leaving`] began.
+    ///
+    /// # Errors
+    /// Why memtables were not flushed, also of work that failed before.
+    pub(crate) fn leave(&self, begun: Result<Option<SequenceNumber>>) -> Result<()> {
+        begun.and_then(|end| end.map_or(Ok(()), |end| self.wait_flushed(end)))?;
+        self.lock().failure.clone().map_or(Ok(()), Err)
+    }
+
     /// Bytes of the manifest of a named database.
     #[cfg(test)]
     pub(crate) fn manifest_bytes(&self) -> u64 {
