@@ -9,6 +9,7 @@ use forebay_engine::{BackupSummary, Db, Error, Keyspaces, Options, Storage, Sync
 use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Sets some of the keys, and deletes others.
 fn change(db: &Db, model: &mut Model, round: u8) {
@@ -456,6 +457,133 @@ fn a_fenced_owner_leaves_checkpoints_alone() {
     assert_eq!(owner.checkpoints().unwrap(), ["after", "before"]);
     process.kill(fenced);
     owner.close().unwrap();
+}
+
+/// What a drop asks for arrives when its owner was deposed. A checkpoint that is there then can be cloned.
+#[test]
+fn a_request_of_a_drop_may_arrive_after_a_takeover() {
+    const LATE: u64 = 1000;
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    process.kill(db);
+    let (mut stayed, mut dropped) = (0, 0);
+    for step in 0.. {
+        let objects = objects.duplicate();
+        let (handle, storage) = (objects.handle(), of_objects(&objects.handle()));
+        let quiet =
+            |storage: &Storage| Options { background_threads: 0, takeover: true, ..options(storage, Syncing::Sync) };
+        let [process, other] = [Process::with_empty_memory(), Process::with_empty_memory()];
+        let deposed = process.open(quiet(&of_objects(&handle)));
+        handle.fail_at(handle.steps() + step, ObjectFault::Late(LATE));
+        let is_done = deposed.drop_checkpoint("one").is_ok();
+        let owner = other.open(quiet(&storage));
+        deposed.drop_checkpoint("one").unwrap_err();
+        for _ in 0..LATE {
+            objects.list(None).unwrap();
+        }
+        let is_there = Db::stored_checkpoints(&storage, "db").unwrap() == ["one"];
+        let cloned = Db::clone_checkpoint(&storage, "db", "one", "copy");
+        if is_there {
+            assert_eq!(cloned.map_err(|error| error.to_string()), Ok(()), "step {step}");
+            assert_eq!(owner.drop_checkpoint("one").unwrap_err().kind(), ErrorKind::Busy, "step {step}");
+            stayed += 1;
+        } else {
+            assert_eq!(cloned.unwrap_err().kind(), ErrorKind::NotFound, "step {step}");
+            dropped += 1;
+        }
+        assert_eq!(contents(&owner), model, "step {step}");
+        process.kill(deposed);
+        other.kill(owner);
+        if is_done {
+            break;
+        }
+    }
+    assert!(stayed > 3 && dropped > 1, "{stayed} {dropped}");
+}
+
+/// Another process takes over at each step of a drop, and the checkpoint is cloned there. The drop goes on, of a process that is
+/// not the owner any more: the clone gave way, or lacks nothing.
+#[test]
+fn an_owner_may_be_deposed_while_it_drops_a_checkpoint() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let quiet =
+        |storage: &Storage| Options { background_threads: 0, takeover: true, ..options(storage, Syncing::Sync) };
+    let db = process.open(quiet(&of_objects(&objects.handle())));
+    let (mut model, mut now) = (Model::new(), Model::new());
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    now.extend(model.clone());
+    change(&db, &mut now, 2);
+    db.compact_range(None, None).unwrap();
+    process.kill(db);
+    let (mut clones, mut drops) = (0, 0);
+    for step in 0.. {
+        let objects = objects.duplicate();
+        let (handle, storage) = (objects.handle(), of_objects(&objects.handle()));
+        let process = Process::with_empty_memory();
+        let deposed = process.open(quiet(&of_objects(&handle)));
+        let taken = Arc::new(Mutex::new(None));
+        let (inner, of_owner) = (Arc::clone(&taken), of_objects(&objects.handle()));
+        handle.interrupt_at(handle.steps() + step, move || {
+            let process = Process::with_empty_memory();
+            let owner = process.open(quiet(&of_owner));
+            let cloned = Db::clone_checkpoint(&of_owner, "db", "one", "copy");
+            *inner.lock().unwrap() = Some((process, owner, cloned.is_ok()));
+        });
+        let dropped = deposed.drop_checkpoint("one");
+        process.kill(deposed);
+        let Some((process, owner, is_cloned)) = taken.lock().unwrap().take() else {
+            dropped.unwrap();
+            break;
+        };
+        process.kill(owner);
+
+        // The next owner deletes what nothing names.
+        let process = Process::with_empty_memory();
+        let owner = process.open(quiet(&storage));
+        assert_eq!(contents(&owner), now, "step {step}");
+        let is_there = owner.checkpoints().unwrap() == ["one"];
+        assert_eq!(is_there, is_cloned, "step {step}: it is there, or was dropped and has no clone");
+        if is_cloned {
+            let process = Process::with_empty_memory();
+            let copy = process.open(Options { name: Some("copy".to_owned()), ..quiet(&storage) });
+            assert_eq!(contents(&copy), model, "step {step}");
+            process.kill(copy);
+            assert_eq!(owner.drop_checkpoint("one").unwrap_err().kind(), ErrorKind::Busy, "step {step}");
+        }
+        process.kill(owner);
+        clones += u32::from(is_cloned);
+        drops += u32::from(!is_there);
+    }
+    assert!(clones > 3 && drops > 1, "{clones} {drops}");
+}
+
+/// A checkpoint is dropped while it is cloned, and another one gets its name.
+#[test]
+fn a_clone_gives_way_to_another_checkpoint_of_the_name() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    change(&db, &mut model, 2);
+    let handle = objects.handle();
+    // After it has read the checkpoint.
+    handle.interrupt_at(1, move || {
+        db.drop_checkpoint("one").unwrap();
+        db.compact_range(None, None).unwrap();
+        db.create_checkpoint("one").unwrap();
+        process.kill(db);
+    });
+    let cloned = Db::clone_checkpoint(&of_objects(&handle), "db", "one", "copy");
+    assert_eq!(cloned.unwrap_err().kind(), ErrorKind::Busy);
+    Db::clone_checkpoint(&of_objects(&handle), "db", "one", "copy").unwrap();
 }
 
 #[test]

@@ -8,9 +8,12 @@
 //!   2   name of the stores on the memory nodes that placements in memory are of; replaces the one before
 //!   3   logs that are needed, oldest first: count (varint), each u64 epoch, u64 serial; replaces those before
 //!   4 * version edit: u64 shard, and the edit after its length
+//!   5   checkpoints that are being dropped: count (varint), each its name after its length, u8 1 if that is decided, else 0;
+//!       replaces those before; a snapshot without it has none
 //! ```
 //!
-//! A snapshot without field 1 says that there is no database: it was dropped. All fields are mandatory.
+//! A snapshot without field 1 says that there is no database: it was dropped. All fields are mandatory, so a build that
+//! does not know field 5 refuses a database while a checkpoint of it is being dropped.
 //!
 //! The body of the frame "FBDR", which is the root of each of the database's shards on a memory node, and says that storage
 //! knows its versions: u128 number of the database, u64 epoch of the owner.
@@ -18,10 +21,11 @@
 //! Purpose and golden test: `docs/formats/database-commit.md`.
 
 use crate::error::{Context, Result};
-use crate::frame::{FrameKind, Need, for_each_field, put_field, read_count, read_text};
+use crate::frame::{FrameKind, Need, for_each_field, put_field, read_count, read_flag, read_text};
 use crate::manifest::StoreConfig;
 use crate::version_edit::VersionEdit;
 use forebay_base::{DecodeError, Reader, Writer};
+use std::collections::BTreeMap;
 
 const COMMIT: FrameKind = FrameKind { what: "a commit of a database", magic: *b"FBDC", version: 1 };
 const ROOT: FrameKind = FrameKind { what: "the root of a shard on storage", magic: *b"FBDR", version: 1 };
@@ -44,6 +48,15 @@ pub struct DatabaseIdentity {
     pub config: StoreConfig,
 }
 
+/// How far the dropping of a checkpoint is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropStage {
+    /// Whoever drops it looks whether it may be. Nothing is deleted yet.
+    Asked,
+    /// It is dropped, whoever owns the database: what is left of it is to be deleted.
+    Decided,
+}
+
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DatabaseCommit {
@@ -53,6 +66,8 @@ pub struct DatabaseCommit {
     pub memory_store: Option<String>,
     /// The logs that are needed, oldest first.
     pub logs: Option<Vec<LogName>>,
+    /// The checkpoints that are being dropped.
+    pub drops: Option<BTreeMap<String, DropStage>>,
     /// Edits of the versions of shards.
     pub edits: Vec<(u64, VersionEdit)>,
 }
@@ -96,6 +111,15 @@ impl DatabaseCommit {
                     out.put_prefixed(edit);
                 });
             }
+            if let Some(drops) = &self.drops {
+                put_field(body, 5, Need::Mandatory, |out| {
+                    out.put_varint(drops.len() as u64);
+                    for (checkpoint, stage) in drops {
+                        out.put_prefixed(checkpoint.as_bytes());
+                        out.put_u8(u8::from(*stage == DropStage::Decided));
+                    }
+                });
+            }
         })?;
         Ok(out)
     }
@@ -123,10 +147,21 @@ impl DatabaseCommit {
                 let shard = value.u64().context(COMMIT.what)?;
                 self.edits.push((shard, VersionEdit::decode(value.prefixed().context(COMMIT.what)?)?));
             }
+            5 => self.drops = Some(read_drops(value).context(COMMIT.what)?),
             _ => return Ok(false),
         }
         Ok(true)
     }
+}
+
+fn read_drops(value: &mut Reader<'_>) -> std::result::Result<BTreeMap<String, DropStage>, DecodeError> {
+    let count = read_count(value, 2)?;
+    let read = |_| {
+        let checkpoint = read_text(value, "name of a checkpoint")?;
+        let is_decided = read_flag(value, "stage of a drop")?;
+        Ok((checkpoint, if is_decided { DropStage::Decided } else { DropStage::Asked }))
+    };
+    (0..count).map(read).collect()
 }
 
 fn read_logs(value: &mut Reader<'_>) -> std::result::Result<Vec<LogName>, DecodeError> {
@@ -193,8 +228,15 @@ mod tests {
             identity: Some(DatabaseIdentity { database: 7, config }),
             memory_store: Some("a.b".to_owned()),
             logs: Some(vec![LogName { epoch: 1, serial: 2 }]),
+            drops: None,
             edits: vec![(1, edit)],
         }
+    }
+
+    fn drops() -> DatabaseCommit {
+        let drops = [("one", DropStage::Asked), ("two", DropStage::Decided)];
+        let drops = drops.map(|(checkpoint, stage)| (checkpoint.to_owned(), stage)).into();
+        DatabaseCommit { drops: Some(drops), ..DatabaseCommit::default() }
     }
 
     #[test]
@@ -206,6 +248,9 @@ mod tests {
         let bytes = root.encode().unwrap();
         assert_eq!(hex(&bytes), GOLDEN_ROOT);
         assert_eq!(StorageRoot::decode(&bytes).unwrap(), root);
+        let bytes = drops().encode().unwrap();
+        assert_eq!(hex(&bytes), GOLDEN_DROPS);
+        assert_eq!(DatabaseCommit::decode(&bytes).unwrap(), drops());
         let nothing = DatabaseCommit::default();
         assert_eq!(DatabaseCommit::decode(&nothing.encode().unwrap()).unwrap(), nothing);
     }
@@ -213,15 +258,17 @@ mod tests {
     const GOLDEN: &str = "46424443010000007a000000023a070000000000000000000000000000002946425343010000001900000002090862797465\
         77697365040802000000000000000802016dc2258803040403612e6206110101000000000000000200000000000000082301\
         000000000000001a46427665010000000a0000000c08090000000000000072a6051728c19d48";
+    const GOLDEN_DROPS: &str = "46424443010000000d0000000a0b02036f6e65000374776f0199320bf3";
     const GOLDEN_ROOT: &str = "4642445201000000180000000700000000000000000000000000000003000000000000006b5d75ae";
 
     #[test]
     fn a_flipped_bit_is_noticed() {
-        let bytes = commit().encode().unwrap();
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(DatabaseCommit::decode(&flipped).is_err(), "bit {bit}");
+        for bytes in [commit(), drops()].map(|commit| commit.encode().unwrap()) {
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(DatabaseCommit::decode(&flipped).is_err(), "bit {bit}");
+            }
         }
     }
 

@@ -36,7 +36,7 @@ pub mod version_edit;
 pub use block::BlockIterator;
 pub use builder::{BuiltTable, TableBuilder, TableOptions};
 pub use cached::CachedTable;
-pub use database::{DatabaseCommit, DatabaseIdentity, LogName, StorageRoot};
+pub use database::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, StorageRoot};
 pub use entry::{IndexEntry, OwnedKey, RangeTombstone, RecordAddress};
 pub use error::{Error, RecordMismatch, Result, VersionError};
 pub use manifest::{ManifestRoot, StoreConfig, StorePart};

@@ -43,7 +43,7 @@ impl Db {
         let stored = self.stored()?;
         let freed = {
             let _moving = lock(&self.router().moving);
-            checkpoints::drop_one(&stored.place, &stored.kept, name, || stored.register.confirm())?
+            checkpoints::drop_one(&stored.place, &stored.register, &stored.kept, name)?
         };
         for shard in self.router().shards().iter() {
             if let Some(objects) = shard.tree.remote.objects() {

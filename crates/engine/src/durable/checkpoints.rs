@@ -3,7 +3,7 @@
 //! ```text
 //!   NAME/checkpoint/CHECKPOINT       a snapshot of the commits: identity and versions, without logs and memory
 //!   NAME/clone/CHECKPOINT/CLONE      a database that began with it, and may read what it names
-//!   NAME/dropping/CHECKPOINT         somebody is dropping it: no clone begins with it; has a backup's bytes
+//!   NAME/dropping/CHECKPOINT         somebody is dropping this backup: no clone begins with it; has its bytes
 //!   NAME/backup                      which database the checkpoints here are of, where it does not live (a root, epoch 0)
 //! ```
 //!
@@ -13,9 +13,14 @@
 //!
 //! Whoever **drops** a checkpoint says so, then looks for clones, and deletes it last. Whoever clones it begins the clone, then
 //! looks whether somebody is dropping it. So one of the two gives way, and a checkpoint that is not dropped was never
-//! away. Who fails before anything is deleted takes back what it said. What an owner that ended in between said is
-//! taken back by the next one. Of backups, whoever copies or drops the next one takes it back, or, where the checkpoint
-//! is away, deletes the rest.
+//! away. Who fails before anything is deleted takes back what it said.
+//!
+//! The owner of a database says it in two commits ([`DropStage`]): that it is asked for, and, when no clone needs it, that it
+//! is decided. An owner that was deposed can make neither, however late its request arrives. What was decided is carried
+//! out by the next owner, too, as the one before may still delete; what was only asked for is forgotten.
+//!
+//! Where backups lie nobody commits: there an object says it. Whoever copies or drops the next backup takes it back, or, where
+//! the checkpoint is away, deletes the rest.
 //!
 //! A **clone** is a database whose first commit has the versions of a checkpoint. It names objects of the database that
 //! they are of, deletes none of those, and writes its own under its own name. A **backup** is a checkpoint with all the
@@ -29,8 +34,8 @@ use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_storage::{ObjectName, ObjectStorage, PutMode, Storage};
-use forebay_table::{DatabaseCommit, DatabaseIdentity, Placement, StorageRoot, Version};
-use std::collections::BTreeSet;
+use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, Placement, StorageRoot, Version};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes that a backup copies at once.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -72,52 +77,51 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
     })
 }
 
-/// Drops a checkpoint that is `kept`, if nobody else has become its owner, which `confirm` says. Returns the objects that
-/// nothing needs any more.
+/// Drops a checkpoint that is `kept`. Returns the objects that nothing needs any more.
 ///
 /// # Errors
-/// `NotFound`; `Busy` while a clone needs it; those of `confirm`; those of the storage: call again.
-pub(crate) fn drop_one(
-    place: &Place,
-    kept: &Kept,
-    name: &str,
-    confirm: impl Fn() -> Result<()>,
-) -> Result<Vec<String>> {
+/// `NotFound`; `Busy` while a clone needs it; `Fenced`; those of the storage: call again.
+pub(crate) fn drop_one(place: &Place, register: &Register, kept: &Kept, name: &str) -> Result<Vec<String>> {
     if !kept.checkpoints().iter().any(|other| other == name) {
         return Err(no_checkpoint(name));
     }
-    confirm()?;
-    let notes = begin_drop(place, name, Bytes::new(), confirm)?;
-    for gone in [place.checkpoint(name)?].into_iter().chain(notes).chain([place.dropping(name)?]) {
-        place.storage.objects().delete(&gone)?;
+    // One that was decided may be half deleted.
+    if register.read(|committed| Ok(committed.drops.get(name).copied()))? != Some(DropStage::Decided) {
+        decide_drop(place, register, name).inspect_err(|_| {
+            if let Err(error) = register.record_drop(name, None) {
+                tracing::warn!(%error, checkpoint = name, "no clone can begin with a checkpoint until it is dropped");
+            }
+        })?;
     }
+    delete_decided(place, name)?;
+    register.record_drop(name, None)?;
     Ok(kept.remove(name))
 }
 
-/// Says that a checkpoint is being dropped, by an object of these bytes, and looks whether it may be. Returns the names
-/// of what tells of clones that do not need it. Where it fails, nobody drops it any more, unless somebody had begun
-/// before, who may have deleted it.
-fn begin_drop(place: &Place, name: &str, bytes: Bytes, confirm: impl Fn() -> Result<()>) -> Result<Vec<ObjectName>> {
-    let (objects, dropping) = (place.storage.objects(), place.dropping(name)?);
-    let said = objects.put(&dropping, bytes, PutMode::IfAbsent);
-    let was_said = said.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists);
-    let said = if was_said { Ok(()) } else { said.map_err(Error::from) };
-    let notes = said.and_then(|()| notes_of_clones(place, name)).and_then(|notes| confirm().map(|()| notes));
-    if notes.is_err() && !was_said {
-        // A later owner may be dropping it, too.
-        let taken_back = confirm().and_then(|()| Ok(objects.delete(&dropping)?));
-        if let Err(error) = taken_back {
-            tracing::warn!(%error, checkpoint = name, "no clone can begin with a checkpoint until it is dropped");
-        }
-    }
-    notes
+fn decide_drop(place: &Place, register: &Register, name: &str) -> Result<()> {
+    register.record_drop(name, Some(DropStage::Asked))?;
+    check_no_clone(place, name)?;
+    register.record_drop(name, Some(DropStage::Decided))
 }
 
-/// Keeps what the checkpoints of a database name. The caller must have claimed it.
+/// Deletes a checkpoint whose drop is decided: no clone needs it, and none can begin with it.
+fn delete_decided(place: &Place, name: &str) -> Result<()> {
+    place.storage.objects().delete(&place.checkpoint(name)?)?;
+    delete_notes(place, name)
+}
+
+/// Keeps what the checkpoints of a database name, and ends the drops of its owner before: none is left that `committed`
+/// need say. The caller must have claimed the database.
 ///
 /// # Errors
 /// `Corrupt`, naming the checkpoint; those of the storage.
-pub(crate) fn keep_all(place: &Place, kept: &Kept) -> Result<()> {
+pub(crate) fn keep_all(place: &Place, committed: &mut Committed, kept: &Kept) -> Result<()> {
+    for (name, stage) in std::mem::take(&mut committed.drops) {
+        if stage == DropStage::Decided {
+            delete_decided(place, &name)?;
+        }
+    }
+    // Builds before said with such objects that they drop a checkpoint.
     for dropping in place.storage.objects().list(Some(&place.all_dropping()?))? {
         place.storage.objects().delete(&dropping.name)?;
     }
@@ -151,26 +155,42 @@ pub(crate) fn are_at(place: &Place) -> Result<bool> {
 /// `NotFound`; `AlreadyExists`; `Corrupt`; those of the storage.
 pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> {
     let target = Place::new(&place.storage, clone)?;
-    let found = read(place, checkpoint)?;
+    let bytes = read_object(place, checkpoint)?;
+    let found = decode(checkpoint, &bytes)?;
     check_free(&target)?;
-    place.storage.objects().put(&place.clone_of(checkpoint, clone)?, Bytes::new(), PutMode::Replace)?;
+    let note = place.clone_of(checkpoint, clone)?;
+    place.storage.objects().put(&note, Bytes::new(), PutMode::Replace)?;
     let claimed = begin(&target, found)?;
-    if let Err(error) = check_stays(place, checkpoint) {
+    if let Err(error) = check_stays(place, checkpoint, &bytes, &note) {
         claimed.drop_database()?;
         return Err(error);
     }
     Ok(())
 }
 
-/// Checks that nobody drops a checkpoint, or has.
-fn check_stays(place: &Place, checkpoint: &str) -> Result<()> {
-    // In this order: what says that it is being dropped is deleted last.
-    match place.storage.objects().size(&place.dropping(checkpoint)?) {
-        Ok(_) => Err(Error::new(
-            ErrorKind::Busy,
-            format!("the checkpoint {checkpoint:?} is being dropped: if nobody does that any more, drop it again"),
-        )),
-        Err(error) if error.kind() == ErrorKind::NotFound => read_object(place, checkpoint).map(drop),
+/// Checks that nobody drops a checkpoint of these bytes, or has, so that whoever drops it from now on finds the `note`.
+fn check_stays(place: &Place, checkpoint: &str, bytes: &Bytes, note: &ObjectName) -> Result<()> {
+    let busy = |message| Err(Error::new(ErrorKind::Busy, message));
+    // In this order: what says that it is being dropped goes last.
+    let is_dropped = match Committed::of(&place.history()?)? {
+        Some(committed) => committed.drops.contains_key(checkpoint),
+        None => is_there(place, &place.dropping(checkpoint)?)?,
+    };
+    if is_dropped {
+        return busy(format!(
+            "the checkpoint {checkpoint:?} is being dropped: if nobody does that any more, drop it again"
+        ));
+    }
+    if !is_there(place, note)? || read_object(place, checkpoint)? != *bytes {
+        return busy(format!("the checkpoint {checkpoint:?} was dropped, and another one has its name: try again"));
+    }
+    Ok(())
+}
+
+fn is_there(place: &Place, object: &ObjectName) -> Result<bool> {
+    match place.storage.objects().size(object) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -265,9 +285,23 @@ pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
     let dropped = decode(name, &bytes)?;
     let others = list(place)?.into_iter().filter(|other| other != name);
     let needed = named_by(place, others)?;
-    begin_drop(place, name, bytes, || Ok(()))?;
+    begin_drop(place, name, bytes)?;
     place.storage.objects().delete(&place.checkpoint(name)?)?;
     end_drop(place, name, Some(&dropped), &needed)
+}
+
+/// Says that a backup is being dropped, by an object of its bytes, and looks whether it may be. Where it fails, nobody drops it
+/// any more, unless somebody had begun before, who may have deleted it.
+fn begin_drop(place: &Place, name: &str, bytes: Bytes) -> Result<()> {
+    let (objects, dropping) = (place.storage.objects(), place.dropping(name)?);
+    let said = objects.put(&dropping, bytes, PutMode::IfAbsent);
+    let was_said = said.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists);
+    let said = if was_said { Ok(()) } else { said.map_err(Error::from) };
+    said.and_then(|()| check_no_clone(place, name)).inspect_err(|_| {
+        if !was_said && let Err(error) = objects.delete(&dropping) {
+            tracing::warn!(%error, checkpoint = name, "no clone can begin with a backup until it is dropped");
+        }
+    })
 }
 
 /// Ends what others began who dropped backups: where the checkpoint is there, nothing else was deleted, and it stays.
@@ -309,10 +343,17 @@ fn end_drop(place: &Place, name: &str, dropped: Option<&Committed>, needed: &BTr
             objects.delete(&object)?;
         }
     }
+    delete_notes(place, name)?;
+    Ok(objects.delete(&place.dropping(name)?)?)
+}
+
+/// Deletes what tells of clones of a checkpoint.
+fn delete_notes(place: &Place, name: &str) -> Result<()> {
+    let objects = place.storage.objects();
     for note in objects.list(Some(&place.clones(name)?))? {
         objects.delete(&note.name)?;
     }
-    Ok(objects.delete(&place.dropping(name)?)?)
+    Ok(())
 }
 
 /// The objects that checkpoints name.
@@ -362,9 +403,8 @@ fn backed_up(place: &Place) -> Result<Option<u128>> {
     }
 }
 
-/// Checks that no clone needs a checkpoint. Returns the names of what tells of those that do not.
-fn notes_of_clones(place: &Place, checkpoint: &str) -> Result<Vec<ObjectName>> {
-    let mut notes = Vec::new();
+/// Checks that no clone needs a checkpoint.
+fn check_no_clone(place: &Place, checkpoint: &str) -> Result<()> {
     let prefix = place.clones(checkpoint)?;
     for object in place.storage.objects().list(Some(&prefix))? {
         let Some(clone) = object.name.after(&prefix) else { continue };
@@ -381,9 +421,8 @@ fn notes_of_clones(place: &Place, checkpoint: &str) -> Result<Vec<ObjectName>> {
                 format!("the database {clone:?} reads what the checkpoint {checkpoint:?} names: drop it first");
             return Err(Error::new(ErrorKind::Busy, message));
         }
-        notes.push(object.name);
     }
-    Ok(notes)
+    Ok(())
 }
 
 /// The same, with what lies in storage alone.
@@ -397,7 +436,13 @@ fn without_memory(committed: &Committed) -> Result<Committed> {
         Version::replay([edit]).map_err(forebay_table::Error::from)
     };
     let versions = committed.versions.iter().map(version).collect::<Result<Vec<_>, _>>()?;
-    Ok(Committed { identity: committed.identity.clone(), memory_store: String::new(), logs: Vec::new(), versions })
+    Ok(Committed {
+        identity: committed.identity.clone(),
+        memory_store: String::new(),
+        logs: Vec::new(),
+        drops: BTreeMap::new(),
+        versions,
+    })
 }
 
 fn copy(from: &dyn ObjectStorage, to: &dyn ObjectStorage, name: &ObjectName, length: u64) -> Result<()> {

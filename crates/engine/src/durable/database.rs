@@ -6,7 +6,7 @@
 //!   NAME/segment/SHARD/EPOCH/NUMBER    what the versions name
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
 //!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
-//!   NAME/dropping/…                    those that somebody is dropping
+//!   NAME/dropping/…                    those of backups that somebody is dropping
 //! ```
 //!
 //! All numbers have twenty digits. What a commit says: `docs/formats/database-commit.md`.
@@ -15,8 +15,8 @@ use crate::remote::objects::object_of;
 use crate::terms::{Error, Result};
 use forebay_base::SequenceNumber;
 use forebay_storage::{CommitKind, History, ObjectName, SEAL_BYTES, Storage};
-use forebay_table::{DatabaseCommit, DatabaseIdentity, LogName, Version};
-use std::collections::BTreeSet;
+use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Version};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a database lies in a storage.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ impl Place {
         Ok(self.root.join("clone")?)
     }
 
-    /// What tells that somebody is dropping a checkpoint.
+    /// What tells that somebody is dropping a backup.
     pub(crate) fn dropping(&self, checkpoint: &str) -> Result<ObjectName> {
         Ok(self.all_dropping()?.join(checkpoint)?)
     }
@@ -155,6 +155,8 @@ pub(crate) struct Committed {
     pub(crate) memory_store: String,
     /// The logs that are needed, oldest first.
     pub(crate) logs: Vec<LogName>,
+    /// The checkpoints that are being dropped.
+    pub(crate) drops: BTreeMap<String, DropStage>,
     pub(crate) versions: Vec<Version>,
 }
 
@@ -185,7 +187,8 @@ impl Committed {
         let version = |(_, edit)| Version::replay([edit]).map_err(forebay_table::Error::from);
         let versions = said.edits.into_iter().map(version).collect::<Result<Vec<_>, _>>()?;
         let (memory_store, logs) = (said.memory_store.unwrap_or_default(), said.logs.unwrap_or_default());
-        Ok(Some(Self { identity, memory_store, logs, versions }))
+        let drops = said.drops.unwrap_or_default();
+        Ok(Some(Self { identity, memory_store, logs, drops, versions }))
     }
 
     fn apply(&mut self, said: &DatabaseCommit) -> Result<()> {
@@ -197,6 +200,9 @@ impl Committed {
         }
         if let Some(logs) = &said.logs {
             self.logs.clone_from(logs);
+        }
+        if let Some(drops) = &said.drops {
+            self.drops.clone_from(drops);
         }
         for (shard, edit) in &said.edits {
             let version = usize::try_from(*shard).ok().and_then(|shard| self.versions.get_mut(shard));
@@ -219,6 +225,7 @@ impl Committed {
             identity: Some(self.identity.clone()),
             memory_store: Some(self.memory_store.clone()),
             logs: Some(self.logs.clone()),
+            drops: Some(self.drops.clone()).filter(|drops| !drops.is_empty()),
             edits: edits.collect(),
         }
     }

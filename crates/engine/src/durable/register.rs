@@ -18,7 +18,8 @@ use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
 use forebay_storage::{CommitKind, CommitRegister, History};
-use forebay_table::{DatabaseCommit, DatabaseIdentity, LogName, Version};
+use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Version};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Edits may always take so many bytes before the next snapshot.
@@ -46,6 +47,7 @@ struct State {
 enum Step {
     Version(usize, Version),
     Logs(Vec<LogName>),
+    Drops(BTreeMap<String, DropStage>),
     All(Committed),
     Nothing,
 }
@@ -70,6 +72,7 @@ impl Claimed {
             identity: new.clone(),
             memory_store: String::new(),
             logs: Vec::new(),
+            drops: BTreeMap::new(),
             versions: empty.to_vec(),
         };
         let mut failure = None;
@@ -156,6 +159,22 @@ impl Register {
     pub(crate) fn record_logs(&self, logs: Vec<LogName>) -> Result<()> {
         let said = DatabaseCommit { logs: Some(logs.clone()), ..DatabaseCommit::default() };
         lock(&self.state).commit(Step::Logs(logs), said)
+    }
+
+    /// Commits how far the dropping of a checkpoint is; `None`: nobody drops it.
+    ///
+    /// # Errors
+    /// As [`Register::record`].
+    pub(crate) fn record_drop(&self, checkpoint: &str, stage: Option<DropStage>) -> Result<()> {
+        let mut state = lock(&self.state);
+        state.settle()?;
+        let mut drops = state.committed.drops.clone();
+        match stage {
+            Some(stage) => drops.insert(checkpoint.to_owned(), stage),
+            None => drops.remove(checkpoint),
+        };
+        let said = DatabaseCommit { drops: Some(drops.clone()), ..DatabaseCommit::default() };
+        state.commit(Step::Drops(drops), said)
     }
 
     /// What `read` makes of what is committed. Nothing is committed meanwhile.
@@ -245,6 +264,7 @@ impl Committed {
                 }
             }
             Step::Logs(logs) => self.logs = logs,
+            Step::Drops(drops) => self.drops = drops,
             Step::All(all) => *self = all,
             Step::Nothing => {}
         }

@@ -121,7 +121,7 @@ impl Taker<'_> {
         let epoch = claimed.epoch();
         // Before anything that they name is taken for garbage.
         let kept = Arc::<Kept>::default();
-        checkpoints::keep_all(&self.place, &kept)?;
+        checkpoints::keep_all(&self.place, &mut committed, &kept)?;
         let mut recovery = Recovery { epoch, ..Recovery::default() };
         let mut logs = restore::read_logs(&self.place, &committed, options, &mut recovery)?;
         let restored = self.restore(&committed, epoch, &kept, &mut recovery)?;
