@@ -7,6 +7,7 @@ use forebay_engine::{
     Cell, CompactionStyle, Db, Error, FlushOrder, Options, Report, SalvagedEntry, Shown, StoredDatabase, Syncing,
 };
 use forebay_storage::{MemoryObjects, ObjectName, ObjectStorage};
+use std::collections::BTreeSet;
 
 const KEYS: u64 = 600;
 
@@ -143,8 +144,74 @@ fn what_a_lost_range_deletion_may_have_deleted_is_in_doubt() {
     let (certain, in_doubt, report) = salvaged(&objects, false);
     let names_it = |detail: &str| detail.contains("its 1 range deletions are lost");
     assert!(report.problems.iter().any(|problem| problem.object == image.as_str() && names_it(&problem.detail)));
-    // Nobody knows its number, but that it is not behind the table's last.
-    assert_eq!(certain.keys().collect::<Vec<_>>(), [&key(KEYS - 1)]);
-    assert_eq!(in_doubt.len() as u64, KEYS - 1);
+    // Its number is the only one that no record has, so it deleted nothing that the table has.
+    assert_eq!(certain.keys().cloned().collect::<Vec<_>>(), (KEYS / 2..KEYS).map(key).collect::<Vec<_>>());
+    assert_eq!(in_doubt.len() as u64, KEYS / 2);
     assert!(model.iter().all(|(key, value)| [&certain, &in_doubt].iter().any(|saved| saved.get(key) == Some(value))));
+}
+
+/// Overwrites some keys. A compaction leads to what is new, and the segment of what was before keeps it.
+fn overwrite_some(db: &Db) {
+    (0..KEYS).step_by(3).for_each(|number| db.put(&key(number), &[8; 40]).unwrap());
+    db.flush().unwrap();
+    db.compact_range(None, None).unwrap();
+}
+
+#[test]
+fn no_key_is_in_doubt_where_each_write_is_found() {
+    for flush_order in [FlushOrder::AsWritten, FlushOrder::ByKey] {
+        let objects = MemoryObjects::new();
+        let model = build(&objects, flush_order, overwrite_some);
+        let [image] = &images(&objects)[..] else { panic!("one table") };
+        objects.delete(image).unwrap();
+        let (certain, in_doubt, report) = salvaged(&objects, false);
+        assert!(certain == model && in_doubt.is_empty(), "{} and {} keys", certain.len(), in_doubt.len());
+        assert_eq!(count(&report, "keys_in_doubt"), 0);
+    }
+}
+
+/// The same, but a key is also deleted, and of that nothing is left. What was written later is not in doubt.
+#[test]
+fn what_was_written_after_the_last_write_that_is_lost_is_not_in_doubt() {
+    let objects = MemoryObjects::new();
+    let model = build(&objects, FlushOrder::AsWritten, |db| {
+        db.delete(&key(5)).unwrap();
+        db.flush().unwrap();
+        overwrite_some(db);
+    });
+    let [image] = &images(&objects)[..] else { panic!("one table") };
+    objects.delete(image).unwrap();
+    let (certain, in_doubt, _) = salvaged(&objects, false);
+    let expected: Model =
+        model.iter().filter(|(_, value)| value[0] == 8).map(|(k, v)| (k.clone(), v.clone())).collect();
+    assert_eq!(expected.len() as u64, KEYS / 3);
+    assert!(certain == expected, "{} keys", certain.len());
+    assert_eq!(in_doubt.len() as u64, KEYS - KEYS / 3);
+    assert!(in_doubt.contains_key(&key(5)));
+}
+
+/// A segment is lost with the index. What was there has numbers that nothing else has.
+#[test]
+fn what_a_lost_segment_may_have_replaced_is_in_doubt() {
+    let objects = MemoryObjects::new();
+    let segments = || {
+        let listed = objects.list(Some(&ObjectName::new("db/segment").unwrap())).unwrap();
+        listed.into_iter().map(|object| object.name).collect::<BTreeSet<_>>()
+    };
+    let newest: Vec<_> = (50..60).map(key).collect();
+    let mut before = BTreeSet::new();
+    let mut model = build(&objects, FlushOrder::AsWritten, |db| {
+        overwrite_some(db);
+        db.flush().unwrap();
+        before = segments();
+        newest.iter().for_each(|key| db.put(key, &[9; 40]).unwrap());
+        db.flush().unwrap();
+    });
+    let of_newest: Vec<_> = segments().difference(&before).cloned().collect();
+    assert_eq!(of_newest.len(), 2, "records and an image");
+    of_newest.iter().for_each(|name| objects.delete(name).unwrap());
+    let (certain, in_doubt, _) = salvaged(&objects, false);
+    assert_eq!(in_doubt.keys().cloned().collect::<Vec<_>>(), newest);
+    newest.iter().for_each(|key| drop(model.remove(key)));
+    assert!(certain == model, "{} keys", certain.len());
 }

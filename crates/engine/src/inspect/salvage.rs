@@ -25,9 +25,12 @@
 //! 5. What an object or a log still holds may be dead: overwritten or deleted, by what a compaction has dropped since.
 //!    So with the register, a record counts if an index that can be read leads to it, or if it is in a log behind the
 //!    tables. Deletions count wherever they are. A table whose index is damaged may have had what is found in its
-//!    segments, and had, where no more is found than its entries were. What it had and is not found may have
-//!    overwritten or deleted what is older. Keys of which one or the other is so are **in doubt**: they are handed out
-//!    marked as such, or left out.
+//!    segments and no other table has, and had, where no more is found than its entries were. What it had and is not found
+//!    may have overwritten or deleted what is older. Keys of which one or the other is so are **in doubt**: they are handed
+//!    out marked as such, or left out.
+//! 6. Each write of a shard has a number of its own, and none is left out. What overwrote or deleted a key had a higher number
+//!    than the key's record. So a key is not in doubt if a record of a segment was found for each number that this could be:
+//!    up to the last of the table that lacks something, or up to the last that tables hold.
 
 use crate::durable::database::Committed;
 use crate::durable::groups;
@@ -40,7 +43,7 @@ use crate::remote::objects::{Objects, object_of};
 use crate::terms::{Error, Result};
 use bytes::Bytes;
 use forebay_base::{ErrorKind, KeyOrder, Kind, LogicalAddress, Record, SegmentId, SequenceNumber, Tag};
-use forebay_env::HashMap;
+use forebay_env::{HashMap, HashSet};
 use forebay_storage::{BlockCache, BlockObject};
 use forebay_table::entry::UNIT_BYTES;
 use forebay_table::{
@@ -105,6 +108,8 @@ struct Part {
     deletions: Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>,
     /// Tables of which something is missing, and nobody knows what.
     incomplete: Vec<Arc<TableProperties>>,
+    /// The numbers of all records that were found by searching what tables name.
+    searched: Vec<SequenceNumber>,
     open: HashMap<Arc<str>, Option<Arc<BlockObject>>>,
 }
 
@@ -129,6 +134,21 @@ struct Versions<'f> {
 struct Saved {
     value: Vec<u8>,
     expiry_ms: Option<u64>,
+}
+
+/// Numbers that writes had of which no record was found: what overwrote or deleted a key, and is lost, had one of them.
+struct Missing {
+    /// The last up to which tables hold everything.
+    last: SequenceNumber,
+    /// The last of each table that lacks something.
+    tables: Vec<(Arc<TableProperties>, SequenceNumber)>,
+}
+
+impl Missing {
+    /// Whether something newer of the key than `number` may be missing in a table.
+    fn may_replace(&self, key: &[u8], number: SequenceNumber) -> bool {
+        self.tables.iter().any(|(table, last)| *last > number && table.may_contain(key))
+    }
 }
 
 /// What led to a record.
@@ -280,6 +300,7 @@ impl Salvage {
                     found: Vec::new(),
                     deletions: Vec::new(),
                     incomplete: Vec::new(),
+                    searched: Vec::new(),
                     open: HashMap::default(),
                 });
                 self.parts.len() - 1
@@ -317,20 +338,24 @@ impl Salvage {
                 .iter()
                 .filter_map(|(id, entry)| Some((*id, Arc::from(object_of(&entry.info.placements)?))))
                 .collect();
+            let find = |id| names.get(&id).cloned();
+            let mut damaged = Vec::new();
             for table in version.levels().iter().flatten() {
                 let image = names.get(&table.image.segment).cloned();
                 let remains = image.as_ref().and_then(|name| part.remains(name, report));
                 told(table.image.length);
                 let whole = remains.as_ref().and_then(|remains| Some((remains.table()?, remains)));
-                let find = |id| names.get(&id).cloned();
                 let taken = part.found.len();
                 let indexed = whole.as_ref().map(|(cached, remains)| part.take_table(cached, remains, &find));
                 if let Some(Ok(())) = indexed {
                     counts.tables += 1;
                     continue;
                 }
-                let cached = whole.as_ref().map(|(cached, _)| cached);
-                let (searched, found) = part.search_table(&table.properties, cached, taken, &find, report);
+                damaged.push((table, image, whole.map(|(cached, _)| cached), taken..part.found.len()));
+            }
+            // When it is known what all others have.
+            for (table, image, cached, taken) in damaged {
+                let (searched, found) = part.search_table(&table.properties, cached.as_ref(), taken, &find, report);
                 counts.searched += searched;
                 let name = image.as_deref().map_or_else(|| table.id.to_string(), str::to_owned);
                 let detail = format!("the index of {} of shard {shard} cannot be read: {found}", table.id);
@@ -391,7 +416,7 @@ impl Salvage {
                 match part.take_table(&cached, &remains, &find) {
                     Ok(()) => tables += 1,
                     Err(error) => {
-                        let properties = cached.properties();
+                        let (properties, taken) = (cached.properties(), taken..part.found.len());
                         let (count, found) = part.search_table(properties, Some(&cached), taken, &find, &mut report);
                         searched += count;
                         report.problem(name.as_ref(), error.kind(), format!("{error}: {found}"));
@@ -529,23 +554,18 @@ impl Part {
         blocks.fold(Ok(()), Result::and)
     }
 
-    /// Searches the segments of a table whose index is damaged for what it held, beside the entries that were found
-    /// since `taken`. Returns how many objects that are, and what is left.
+    /// Searches the segments of a table whose index is damaged for what it held, beside the entries that were `taken` and
+    /// those that other tables have. Returns how many objects that are, and what is left.
     fn search_table(
         &mut self,
         properties: &Arc<TableProperties>,
         cached: Option<&CachedTable>,
-        taken: usize,
+        taken: Range<usize>,
         find: &dyn Fn(SegmentId) -> Option<Arc<str>>,
         report: &mut Report,
     ) -> (u64, String) {
         let index = cached.and_then(CachedTable::point_index);
-        let place = |found: &Found| match &found.place {
-            FoundAt::Object { name, offset, .. } => Some((Arc::clone(name), *offset)),
-            _ => None,
-        };
-        let known: BTreeSet<_> = self.found.iter().skip(taken).filter_map(place).collect();
-        let mut entries = self.found.len().saturating_sub(taken) as u64;
+        let mut entries = taken.len() as u64;
         let (mut objects, mut is_whole, mut deletions) = (0, true, 0);
         for used in &properties.segments {
             let remains = find(used.id).and_then(|name| Some((self.remains(&name, report)?, name)));
@@ -557,8 +577,10 @@ impl Part {
             let span = span_of(used);
             let has_span = remains.has(&span);
             is_whole &= has_span;
+            let (its_own, known) = self.known(&name, &taken);
             let mut its = Vec::new();
             for (range, record) in records::find(&remains.bytes) {
+                self.searched.push(record.tag.sequence());
                 let (offset, length) = (range.start as u64, range.len() as u32);
                 let place = FoundAt::Object { name: Arc::clone(&name), offset, length };
                 let numbers = properties.smallest_sequence..=properties.largest_sequence;
@@ -573,7 +595,7 @@ impl Part {
                 };
                 let is_entry = matches!(record.tag.kind(), Kind::Put | Kind::Delete | Kind::Merge);
                 if is_entry && may_be_its && span.contains(&offset) && is_named() {
-                    if !known.contains(&(Arc::clone(&name), offset)) {
+                    if !known.contains(&offset) {
                         its.push((record, place));
                     }
                 } else if matches!(record.tag.kind(), Kind::Delete | Kind::RangeDelete) {
@@ -582,7 +604,8 @@ impl Part {
                 }
             }
             entries += its.len() as u64;
-            let is_exact = index.is_some() || used.gap_bytes() == 0 || has_span && its.len() as u64 == used.entries;
+            let is_all = has_span && its_own + its.len() as u64 == used.entries;
+            let is_exact = index.is_some() || used.gap_bytes() == 0 || is_all;
             // A flush drops what is overwritten in the same memtable, and nothing else.
             let has_newest = has_span && properties.creation.level == 0;
             let source = if is_exact { Source::Table } else { Source::Search { has_newest } };
@@ -603,6 +626,21 @@ impl Part {
             );
         }
         (objects, left)
+    }
+
+    /// Where in an object the records lie that tables are known to have, and how many of them are among the entries that were
+    /// `taken`.
+    fn known(&self, object: &Arc<str>, taken: &Range<usize>) -> (u64, HashSet<u64>) {
+        let mut its_own = 0;
+        let place = |(at, found): (usize, &Found)| match &found.place {
+            FoundAt::Object { name, offset, .. } if found.source == Source::Table && Arc::ptr_eq(name, object) => {
+                its_own += u64::from(taken.contains(&at));
+                Some(*offset)
+            }
+            _ => None,
+        };
+        let known = self.found.iter().enumerate().filter_map(place).collect();
+        (its_own, known)
     }
 
     /// Searches an object to which no image leads for records.
@@ -663,8 +701,9 @@ impl Part {
         found.sort_by(|a, b| order.compare(&a.key, &b.key).then(b.tag.cmp(&a.tag)));
         let (mut lost, mut first_lost) = (0_u64, None);
         let (mut in_doubt, mut first_in_doubt) = (0_u64, None);
+        let missing = self.missing(&found);
         for versions in found.chunk_by(|a, b| a.key == b.key) {
-            let versions = self.standing(versions).filter(|versions| self.owns(order, &versions.newest.key));
+            let versions = self.standing(versions, &missing).filter(|versions| self.owns(order, &versions.newest.key));
             let Some(Versions { newest, all, standing }) = versions else { continue };
             let number = newest.tag.sequence();
             let is_deleted = newest.tag.kind() == Kind::Delete || self.is_deleted(order, &newest.key, number);
@@ -678,7 +717,7 @@ impl Part {
             match value {
                 Ok(None) => {}
                 Ok(Some(Saved { value, expiry_ms })) => {
-                    let is_in_doubt = standing == Standing::InDoubt || self.may_be_replaced(&newest.key, number);
+                    let is_in_doubt = standing == Standing::InDoubt || missing.may_replace(&newest.key, number);
                     if is_in_doubt {
                         in_doubt += 1;
                         first_in_doubt.get_or_insert_with(|| newest.key.clone());
@@ -710,11 +749,11 @@ impl Part {
     }
 
     /// The versions of a key from the newest on that counts, or is in doubt; `None` when none is.
-    fn standing<'f>(&self, mut all: &'f [Found]) -> Option<Versions<'f>> {
+    fn standing<'f>(&self, mut all: &'f [Found], missing: &Missing) -> Option<Versions<'f>> {
         while let Some(newest) = all.first() {
             let copies = all.iter().take_while(|found| found.tag == newest.tag);
             let (copies, older) = all.split_at(copies.count());
-            match copies.iter().map(|found| self.standing_of(found)).min() {
+            match copies.iter().map(|found| self.standing_of(found, missing)).min() {
                 None | Some(Standing::Dead) => all = older,
                 Some(standing) => return Some(Versions { newest, all, standing }),
             }
@@ -722,12 +761,14 @@ impl Part {
         None
     }
 
-    fn standing_of(&self, found: &Found) -> Standing {
+    fn standing_of(&self, found: &Found, missing: &Missing) -> Standing {
         let number = found.tag.sequence();
         match found.source {
             _ if found.tag.kind() == Kind::Delete => Standing::Counts,
             Source::Table | Source::Search { has_newest: true } => Standing::Counts,
-            Source::Search { has_newest: false } => Standing::InDoubt,
+            // Nothing that is lost is newer.
+            Source::Search { .. } if missing.last <= number => Standing::Counts,
+            Source::Search { .. } => Standing::InDoubt,
             Source::Log if self.flushed.is_none_or(|flushed| number > flushed) => Standing::Counts,
             // Tables have what counts of it.
             Source::Log
@@ -742,9 +783,25 @@ impl Part {
         }
     }
 
-    /// Whether something newer of the key may be missing than `number`.
-    fn may_be_replaced(&self, key: &[u8], number: SequenceNumber) -> bool {
-        self.incomplete.iter().any(|table| table.largest_sequence > number && table.may_contain(key))
+    /// The last numbers of which no record was found. `found` is everything that was.
+    fn missing(&self, found: &[Found]) -> Missing {
+        // Logs may have what was never acknowledged, under numbers that were given again. So may objects without the register.
+        let mut numbers = Vec::new();
+        if self.flushed.is_some() && !self.searched.is_empty() {
+            let indexed = found.iter().filter(|found| found.source == Source::Table);
+            numbers.extend(indexed.map(|found| found.tag.sequence()).chain(self.searched.iter().copied()));
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
+        let last = |up_to: SequenceNumber| {
+            let below = numbers.partition_point(|number| *number <= up_to);
+            let found = numbers.iter().take(below).rev();
+            let dense = found.zip((0..=up_to.0).rev()).take_while(|(found, number)| found.0 == *number).count();
+            SequenceNumber(up_to.0.saturating_sub(dense as u64))
+        };
+        let of_table = |table: &Arc<TableProperties>| (Arc::clone(table), last(table.largest_sequence));
+        let tables = self.incomplete.iter().map(of_table).collect();
+        Missing { last: last(self.flushed.unwrap_or(SequenceNumber::MAX)), tables }
     }
 
     /// What operands make of a key, of which these are the versions, newest first; `None` when it has no value.
