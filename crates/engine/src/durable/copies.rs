@@ -2,6 +2,9 @@
 //!
 //! A version names a segment only once it lies at all members. What one member holds, this process reads there and writes
 //! to the others: an index as it stands, since addresses are logical (Tebis' Send-Index without its rewriting).
+//!
+//! A new part of the log is one that records are still written to, and that only active members get. So a joining one
+//! has no copy of it, until it gets the part with what was written (`joining`).
 
 use crate::remote::members::Members;
 use crate::remote::pipeline::{Pipeline, read_range};
@@ -47,8 +50,11 @@ fn spread_by(
         return Ok(());
     }
     for segment in change.segments.iter().filter(|segment| !segment.is_stored()) {
-        let lacking = members.written().filter(|remote| segment.at_member(remote.member()).is_none());
-        for remote in lacking {
+        let is_log = change.edit.log_parts.iter().any(|part| part.segment == segment.id());
+        let gets_it = |remote: &&Arc<Remote>| {
+            segment.at_member(remote.member()).is_none() && (!is_log || members.is_active(remote.member()))
+        };
+        for remote in members.written().filter(gets_it) {
             match copy(segment, remote) {
                 Ok(copy) => segment.add_copy(copy),
                 Err(error) if error.kind() == ErrorKind::Full => return Err(error.during("copying a segment")),

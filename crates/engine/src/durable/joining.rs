@@ -1,10 +1,10 @@
 //! A memory node becomes a member of a shard while service goes on (`docs/decisions/0036`).
 //!
 //! ```text
-//!   joins            it gets, from now on, the segments of each change
+//!   joins            it gets, from now on, the segments of each change, but for new parts of the log
 //!   segments         those that were there before, and the parts of the log that are full
 //!   the log stands still for a moment:
-//!     open part      and the spare one
+//!     open part      and the spare ones
 //!     commit         the version with the new places, at the members; at the new one a manifest with all of it
 //!     register       names it: from here on it is one of the members that may be all that is left
 //! ```
@@ -33,10 +33,7 @@ use std::sync::Arc;
 pub(crate) fn mend(tree: &Tree, commits: &Commits, log: &Log) -> Result<bool> {
     let Some((node, store, number)) = tree.remote.candidate(tree.options.copies()) else { return Ok(false) };
     let member = Joining::begin(tree, &node, &store, number)?;
-    let admit = |open: &[SegmentId]| {
-        commits.admit(tree, number, || member.copy_rest(tree, open), |version| member.manifest(version))
-    };
-    let joined = member.copy(tree, log).and_then(|()| log.at_rest(admit));
+    let joined = member.join(tree, commits, log);
     if let Err(error) = &joined
         && let Err(error) = tree.remote.leave_out(number, error)
     {
@@ -84,11 +81,21 @@ impl Joining {
         Ok(Self { owner, remote })
     }
 
+    /// Copies what the member lacks, and makes it one of those that have everything.
+    fn join(&self, tree: &Tree, commits: &Commits, log: &Log) -> Result<()> {
+        let number = self.remote.member();
+        self.copy(tree, log)?;
+        log.at_rest(|open| commits.admit(tree, number, || self.copy_rest(tree, open), |version| self.manifest(version)))
+    }
+
     /// Copies what the version names and is not written any more.
     fn copy(&self, tree: &Tree, log: &Log) -> Result<()> {
         loop {
             let version = Arc::clone(&tree.view.load().version);
-            let open = log.open_parts();
+            // A part that the version names may be one that the log is just about to write to.
+            let closed = log.closed_parts();
+            let parts = version.version.log_parts().map(|part| part.segment);
+            let open: BTreeSet<_> = parts.filter(|part| !closed.contains(part)).collect();
             let lacks = |segment: &&Arc<_>| self.lacks(segment) && !open.contains(&segment.id());
             let Some(first) = version.segments().find(lacks) else { return Ok(()) };
             for segment in std::iter::once(first).chain(version.segments().filter(lacks)) {
@@ -126,3 +133,6 @@ impl Joining {
         manifest::Log::begin(&self.owner, &self.remote, version, None)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,7 @@ use forebay_env::sync::{Mutex, lock};
 use forebay_fabric::{Endpoint, Outcome};
 use forebay_memory_client::Purpose;
 use forebay_table::{LogPart, SegmentKind};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -280,14 +281,12 @@ impl Log {
         Ok(true)
     }
 
-    /// The parts that may be written to.
-    pub(crate) fn open_parts(&self) -> Vec<SegmentId> {
-        let shipping = lock(&self.shipping);
-        let spares = lock(&self.spares);
-        shipping.open.iter().chain(spares.iter()).map(|part| part.id()).collect()
+    /// The parts that are not written to any more.
+    pub(crate) fn closed_parts(&self) -> BTreeSet<SegmentId> {
+        lock(&self.shipping).closed.iter().map(|(part, _)| part.id()).collect()
     }
 
-    /// Calls `body` with these, while nothing is shipped.
+    /// Calls `body` with the parts that may be written to, while nothing is shipped.
     pub(crate) fn at_rest<T>(&self, body: impl FnOnce(&[SegmentId]) -> T) -> T {
         let shipping = lock(&self.shipping);
         let spares = lock(&self.spares);
@@ -377,8 +376,8 @@ fn make_part(least: u64, tree: &Tree, commits: &Commits) -> Result<Arc<Segment>>
     segment.remote().zero(&segment)?;
     let mut change = Change { segments: vec![Arc::clone(&segment)], ..Change::default() };
     change.edit.added_segments = vec![(segment.id(), segment.info().clone())];
-    copies::spread_zeroed(tree, &mut change)?;
     change.edit.log_parts = vec![LogPart { segment: segment.id(), last: None }];
+    copies::spread_zeroed(tree, &mut change)?;
     commits.commit(tree, change, &[])?;
     Ok(segment)
 }
@@ -481,4 +480,4 @@ impl Shipment {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -14,11 +14,11 @@ use std::time::Duration;
 const NODE: u32 = 1;
 const OTHER_NODE: u32 = 2;
 const TIMEOUT: Duration = Duration::from_millis(50);
-const VALUE: [u8; 1000] = [7; 1000];
+pub(crate) const VALUE: [u8; 1000] = [7; 1000];
 const UNSHIPPED: WriteOptions = WriteOptions { durability: Some(Durability::None) };
 
 /// Memory nodes that whoever waits runs.
-fn start(nodes: &[u32]) -> SimNetwork {
+pub(crate) fn start(nodes: &[u32]) -> SimNetwork {
     let network = SimNetwork::new(1, SimOptions::default());
     let nodes = nodes_of(&network, nodes);
     network.set_progress_hook(move || step(&nodes));
@@ -45,14 +45,14 @@ fn step(nodes: &[Mutex<MemoryNode>]) {
     }
 }
 
+pub(crate) fn connect(network: &SimNetwork, node: u32) -> Arc<MemoryClient> {
+    let options = ClientOptions { timeout: TIMEOUT, renew: false, clock: network.clock(), ..ClientOptions::default() };
+    MemoryClient::connect(network.connect(node).unwrap(), "owner", options).unwrap()
+}
+
 /// A database of one shard with a copy on each of these nodes, on one thread.
-fn open(network: &SimNetwork, nodes: &[u32]) -> Db {
-    let timeout = TIMEOUT;
-    let connect = |number: &u32| {
-        let options = ClientOptions { timeout, renew: false, clock: network.clock(), ..ClientOptions::default() };
-        MemoryClient::connect(network.connect(*number).unwrap(), "owner", options).unwrap()
-    };
-    let clients: Vec<_> = nodes.iter().map(connect).collect();
+pub(crate) fn open(network: &SimNetwork, nodes: &[u32]) -> Db {
+    let clients: Vec<_> = nodes.iter().map(|node| connect(network, *node)).collect();
     let register = (nodes.len() > 1).then(|| Storage::open("memory:", StorageOptions::default()).unwrap());
     let options = Options {
         name: Some("db".to_owned()),
@@ -60,7 +60,7 @@ fn open(network: &SimNetwork, nodes: &[u32]) -> Db {
         register,
         write_buffer_bytes: 64 << 10,
         background_threads: 0,
-        fabric_timeout: timeout,
+        fabric_timeout: TIMEOUT,
         takeover: true,
         clock: network.clock(),
         ..Options::default()
@@ -68,7 +68,7 @@ fn open(network: &SimNetwork, nodes: &[u32]) -> Db {
     Db::open(&clients, options).unwrap()
 }
 
-fn shard(db: &Db) -> (&Shard, &Log, &Commits) {
+pub(crate) fn shard(db: &Db) -> (&Shard, &Log, &Commits) {
     let [shard] = db.shards() else { panic!("one shard") };
     let (log, commits) = shard.log_in_memory().unwrap();
     (shard, log, commits)
@@ -201,11 +201,11 @@ fn memory_that_no_lost_write_may_reach_is_used_again() {
 }
 
 /// Keys of a few memtables.
-fn keys() -> impl Iterator<Item = Vec<u8>> {
+pub(crate) fn keys() -> impl Iterator<Item = Vec<u8>> {
     (0..200).map(|number| format!("{number:03}").into_bytes())
 }
 
-fn all_there(db: &Db) -> bool {
+pub(crate) fn all_there(db: &Db) -> bool {
     keys().all(|key| db.get(&key).unwrap().as_deref() == Some(&VALUE[..]))
 }
 

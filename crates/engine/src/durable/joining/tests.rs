@@ -1,0 +1,58 @@
+//! What is written while a node joins.
+
+use super::*;
+use crate::durable::log::tests::{VALUE, all_there, connect, keys, open, shard, start};
+use crate::remote::pipeline::read_range;
+use std::collections::BTreeMap;
+
+/// Bytes of all segments of the version, as a member has them.
+fn segments_at(tree: &Tree, member: usize) -> BTreeMap<SegmentId, Vec<u8>> {
+    let version = Arc::clone(&tree.view.load().version);
+    let read = |segment: &Arc<Segment>| {
+        let copy = segment.at_member(member).unwrap();
+        let mut endpoint = copy.remote().background().unwrap();
+        (segment.id(), read_range(&mut endpoint, copy.at(0).unwrap(), segment.info().length).unwrap())
+    };
+    version.segments().map(read).collect()
+}
+
+/// Parts of the log that are made while a node joins are written at the other members alone, until it has joined.
+#[test]
+fn a_node_has_what_was_written_while_it_joined() {
+    // Whether parts are made ahead, before the last moment.
+    for ahead in [false, true] {
+        let nodes = [1, 2, 3];
+        let network = start(&nodes);
+        let db = open(&network, &nodes[..2]);
+        db.add_memory_node(&connect(&network, nodes[2])).unwrap();
+        let (shard, log, commits) = shard(&db);
+        let tree = &shard.tree;
+        let mut left = keys();
+        let mut write = |some| left.by_ref().take(some).for_each(|key| db.put(&key, &VALUE).unwrap());
+        write(40);
+        network.partition(nodes[1]);
+        write(1);
+        assert_eq!(db.missing_copies(), 1);
+
+        let (node, store, number) = tree.remote.candidate(2).unwrap();
+        let member = Joining::begin(tree, &node, &store, number).unwrap();
+        write(60);
+        while ahead && log.prepare(tree, commits).unwrap() {}
+        member.copy(tree, log).unwrap();
+        write(40);
+        db.flush().unwrap();
+        write(19);
+        member.join(tree, commits, log).unwrap();
+        assert_eq!(db.missing_copies(), 0);
+        let (one, other) = (segments_at(tree, 0), segments_at(tree, number));
+        let differing: Vec<_> =
+            one.iter().filter(|(id, bytes)| other.get(id) != Some(bytes)).map(|(id, _)| id).collect();
+        assert!(differing.is_empty(), "{differing:?} of {}", one.len());
+
+        // The other member is lost, too.
+        network.partition(nodes[0]);
+        write(40);
+        db.flush().unwrap();
+        assert!(all_there(&db));
+    }
+}
