@@ -1,4 +1,4 @@
-//! The shared tree. The bug that `rounds.rs` plants has a program of its own.
+//! The shared tree. What plants bugs has a program of its own: `planted.rs`.
 
 mod boundaries;
 mod common;

@@ -1,9 +1,7 @@
-//! A round of the stacks of free blocks waits for the readers. The bug that is planted here is planted for the whole
-//! process, so this is the only test of its file.
+//! A round of the stacks of free blocks waits for the readers.
 
-mod common;
-
-use common::{Nodes, small};
+use crate::alone;
+use crate::common::{Nodes, small};
 use forebay_tree::Tree;
 use forebay_tree::planted::{Bug, plant};
 use std::collections::BTreeSet;
@@ -36,6 +34,7 @@ fn comes_back(nodes: &Nodes, readers: (u64, u64), rounds: usize) -> bool {
 
 #[test]
 fn what_somebody_may_read_is_not_used_again() {
+    let _alone = alone();
     let nodes = Nodes::start(1, 64 << 20);
     // The first call notes the epoch that ends, and each further one begins a round. The blocks wait for two rounds.
     let passed = |rounds| comes_back(&nodes, (5, 6), rounds);

@@ -13,7 +13,7 @@ const SEEDS: u64 = 500;
 const TOO_RARE: [Bug; 4] = [Bug::TrustTorn, Bug::MergePastPending, Bug::RoundBeforeTops, Bug::AdvanceTooEarly];
 
 #[test]
-#[ignore = "takes a minute: run with --ignored"]
+#[ignore = "takes a minute: cargo xtask tree-planted"]
 fn planted_bugs_are_found() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod cuts;
 pub mod history;
 
 use forebay_fabric::inprocess::{Connector, listen};
