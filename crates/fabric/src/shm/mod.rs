@@ -63,7 +63,7 @@ use channel::{Door, display};
 use events::Events;
 use forebay_env::Random;
 use forebay_env::thread::JoinHandle;
-use server::Server;
+use server::{MAX_CONNECTIONS_OF_ONE, Server};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,6 +83,11 @@ pub fn listen(path: &Path, node: u32) -> Result<ShmListener, Error> {
 /// # Errors
 /// As [`listen`].
 pub fn listen_for(path: &Path, node: u32, users: Users) -> Result<ShmListener, Error> {
+    listen_with(path, node, users, MAX_CONNECTIONS_OF_ONE)
+}
+
+/// The same, with so many connections of one user at most.
+fn listen_with(path: &Path, node: u32, users: Users, most_of_one: usize) -> Result<ShmListener, Error> {
     let incarnation = Random::secret().map_err(|e| Error::io("drawing an incarnation", e))? as u64;
     let identity = NodeIdentity { node, incarnation };
     let door = Door::open(path, !users.is_empty())?;
@@ -91,7 +96,7 @@ pub fn listen_for(path: &Path, node: u32, users: Users) -> Result<ShmListener, E
     let events = Arc::new(Events::new()?);
     let stopping = Arc::new(AtomicBool::new(false));
     let who = (door, users, Arc::clone(&tally));
-    let server = Server::new(who, identity, Arc::clone(&events), Arc::clone(&stopping))?;
+    let server = Server::new(who, identity, Arc::clone(&events), Arc::clone(&stopping), most_of_one)?;
     let thread = forebay_env::thread::spawn("forebay-shm-node", move || server.run())
         .map_err(|e| Error::io("starting a node's thread", e))?;
     Ok(ShmListener { identity, address, events, tally, stopping, thread: Some(thread) })

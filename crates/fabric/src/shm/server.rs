@@ -36,6 +36,8 @@ const DOOR: u64 = 0;
 const WAKER: u64 = 1;
 /// Sockets at one time.
 const MAX_CONNECTIONS: usize = 8192;
+/// Those of one user. Links that have ended and are never closed count, so nobody else is locked out by them.
+pub(super) const MAX_CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 4 * 3;
 /// Unread events beyond which nobody new is taken in.
 const MAX_EVENTS: usize = 16 << 10;
 /// Frames read from one socket before the others have their turn.
@@ -67,6 +69,7 @@ pub(super) struct Server {
     stopping: Arc<AtomicBool>,
     clock: SystemClock,
     connections: HashMap<u64, Connection>,
+    users_connections: Shares,
     /// How many of the connections are newcomers.
     newcomers: usize,
     links: HashMap<u64, Arc<ShmPeer>>,
@@ -76,8 +79,41 @@ pub(super) struct Server {
     buffer: Vec<u8>,
 }
 
+/// How many connections each user has.
+#[derive(Debug)]
+struct Shares {
+    of_user: HashMap<u32, usize>,
+    most_of_one: usize,
+}
+
+impl Shares {
+    fn new(most_of_one: usize) -> Self {
+        Self { of_user: HashMap::default(), most_of_one }
+    }
+
+    /// Counts another connection of a user; false when that one has its most.
+    fn take(&mut self, user: u32) -> bool {
+        let count = self.of_user.entry(user).or_default();
+        let has_room = *count < self.most_of_one;
+        *count += usize::from(has_room);
+        has_room
+    }
+
+    /// A connection of a user is gone.
+    fn give(&mut self, user: u32) {
+        if let Some(count) = self.of_user.get_mut(&user) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.of_user.remove(&user);
+            }
+        }
+    }
+}
+
 struct Connection {
     channel: Arc<Channel>,
+    /// Whose it is. The group does not count: one user may have several.
+    user: Option<u32>,
     role: Role,
     /// What its socket is watched for; when for nothing, it is not.
     watched: epoll::EventFlags,
@@ -113,6 +149,7 @@ impl Server {
         identity: NodeIdentity,
         events: Arc<Events>,
         stopping: Arc<AtomicBool>,
+        most_of_one: usize,
     ) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| Error::io("making an epoll", e))?;
         for (source, number) in [(rustix::fd::AsFd::as_fd(&door), DOOR), (events.waker(), WAKER)] {
@@ -130,6 +167,7 @@ impl Server {
             stopping,
             clock: SystemClock::new(),
             connections: HashMap::default(),
+            users_connections: Shares::new(most_of_one),
             newcomers: 0,
             links: HashMap::default(),
             next_connection: WAKER + 1,
@@ -197,23 +235,35 @@ impl Server {
         {
             self.tally.turned(Turned::Refused, origin.source, format_args!("user {uid}, group {gid}"));
             let text = format!("the node does not let in user {uid}, group {gid}");
-            let refused = Frame::Refused { status: ErrorKind::AccessDenied.code(), text: &text }.encode();
-            // A socket that is closed with something unread in it takes back what was sent.
-            let _ = channel.try_send(&[&refused], None);
-            let _ = channel.receive(&mut self.buffer);
-            return;
+            return self.turn_away(&channel, ErrorKind::AccessDenied, &text);
+        }
+        let user = match origin.identity {
+            Identity::User { uid, .. } => Some(uid),
+            _ => None,
+        };
+        if let Some(uid) = user.filter(|uid| !self.users_connections.take(*uid)) {
+            self.tally.turned(Turned::Crowded, origin.source, format_args!("user {uid}"));
+            let text = format!("user {uid} has too many connections to the node");
+            return self.turn_away(&channel, ErrorKind::Busy, &text);
         }
         let number = self.next_connection;
         self.next_connection += 1;
         let deadline = self.clock.now().saturating_add(NEWCOMER_PATIENCE.as_nanos() as Nanos);
         let role = Role::Newcomer { deadline, origin };
-        let connection = Connection { channel: Arc::new(channel), role, watched: epoll::EventFlags::empty() };
+        let connection = Connection { channel: Arc::new(channel), user, role, watched: epoll::EventFlags::empty() };
         self.connections.insert(number, connection);
         self.newcomers += 1;
         if let Err(error) = self.watch(number) {
             tracing::warn!(%error, "a connection cannot be watched");
             self.forget(number);
         }
+    }
+
+    fn turn_away(&mut self, channel: &Channel, why: ErrorKind, text: &str) {
+        let refused = Frame::Refused { status: why.code(), text }.encode();
+        // A socket that is closed with something unread in it takes back what was sent.
+        let _ = channel.try_send(&[&refused], None);
+        let _ = channel.receive(&mut self.buffer);
     }
 
     /// Watches a socket for what is to be done with it.
@@ -471,6 +521,7 @@ impl Server {
             if matches!(connection.role, Role::Newcomer { .. }) {
                 self.newcomers -= 1;
             }
+            connection.user.into_iter().for_each(|user| self.users_connections.give(user));
             // A peer may hold the socket longer than this thread.
             let _ = epoll::delete(&self.epoll, &*connection.channel);
             connection.channel.shutdown();
@@ -506,4 +557,19 @@ fn take_grant(
     }
     let region = Region::from_received(file, offset, length as usize, is_written(rights))?;
     peer.received.enter(key, region, rights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_takes_no_more_than_its_share() {
+        let mut shares = Shares::new(2);
+        assert_eq!([1, 1, 1, 2].map(|user| shares.take(user)), [true, true, false, true]);
+        shares.give(1);
+        assert_eq!([1, 1].map(|user| shares.take(user)), [true, false]);
+        [1, 1, 2, 3].iter().for_each(|user| shares.give(*user));
+        assert!(shares.of_user.is_empty());
+    }
 }

@@ -7,7 +7,8 @@ use super::notice::{Notice, Page};
 use super::offered::file_for;
 use super::peer::{MAX_CLIENT_GRANTS, MAX_UNSAID_ANSWERS, ShmPeer};
 use super::server::{MAX_CLIENT_BYTES, MAX_CLIENT_GRANT_BYTES};
-use super::{ShmListener, connect, link, listen};
+use super::{ShmListener, connect, link, listen, listen_with};
+use crate::admission::Users;
 use crate::transport::{Event, Listener, Peer};
 use crate::{AccessKey, Backing, EndpointOptions, Error, GrantTable, PeerId, Region, Rights};
 use forebay_base::ErrorKind;
@@ -407,6 +408,31 @@ fn memory_is_the_clients_until_it_closes_the_link() {
         assert!(not_asked.is_complete());
         assert!(peer.revoke(grants[1]).is_err());
     }
+}
+
+/// A link that the node has ended keeps its place until the client closes it, however long that takes. It is a place of the
+/// client's user, who has a part of all.
+#[test]
+fn links_that_are_never_closed_take_the_places_of_their_user() {
+    let path = socket_path("unclosed");
+    let mut listener = listen_with(&path, 1, Users::default(), 3).unwrap();
+    let ended = [(); 3].map(|()| {
+        let (control, ..) = raw_link(&path);
+        joined(&mut listener).close();
+        assert!(is_closed(&control));
+        control
+    });
+    let another = Channel::connect(&path, LONG).unwrap();
+    let (answer, _) = another.receive_within(LONG).unwrap();
+    let Ok(Frame::Refused { status, text }) = Frame::decode(&answer) else { panic!("let in") };
+    assert_eq!(status, ErrorKind::Busy.code());
+    assert!(text.contains("too many connections"), "{text}");
+    assert_eq!(listener.admission_counts().crowded, 1);
+    drop(ended);
+    for _ in 0..3 {
+        assert!(matches!(listener.next(LONG).unwrap(), Some(Event::Left { .. })));
+    }
+    raw_link(&path);
 }
 
 #[test]
