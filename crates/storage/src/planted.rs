@@ -30,11 +30,15 @@ pub enum Bug {
     NameIsNotSynced,
     /// Of two that recover a log the later one decides where it ends.
     RecoveryReplaces,
+    /// A segment whose frames reach the end of its file is taken for a torn one.
+    CutIsTorn,
+    /// A frame is written to room that may be gone after a power failure.
+    RoomIsNotSynced,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::CommitReplaces,
         Self::LostReplyFences,
         Self::PrunedNumberIsFree,
@@ -48,6 +52,8 @@ impl Bug {
         Self::ObjectIsNotSynced,
         Self::NameIsNotSynced,
         Self::RecoveryReplaces,
+        Self::CutIsTorn,
+        Self::RoomIsNotSynced,
     ];
 }
 

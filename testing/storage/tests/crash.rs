@@ -31,6 +31,11 @@ fn damage_to_logs_in_files_is_found() {
 }
 
 #[test]
+fn files_of_logs_that_are_cut_off_or_missing_are_missed() {
+    run(4, crash::cut_log);
+}
+
+#[test]
 fn damage_to_logs_in_objects_is_found() {
     run(4, crash::damaged_log::<ObjectWorld>);
 }

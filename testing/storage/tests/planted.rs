@@ -20,11 +20,13 @@ fn finders(bug: Bug) -> &'static [Checker] {
         | Bug::FailedSyncIsRetried
         | Bug::HolesAreSkipped
         | Bug::RecoveredIsNotSynced
+        | Bug::RoomIsNotSynced
         | Bug::FolderIsNotSynced
         | Bug::RecoveryReplaces => &[crash::log::<DiskWorld>],
         Bug::SealIsNotSeen => &[crash::log::<DiskWorld>, crash::log::<ObjectWorld>],
         Bug::ObjectIsNotSynced | Bug::NameIsNotSynced => &[crash::objects::<DiskWorld>],
         Bug::DamageIsTorn => &[crash::damaged_log::<DiskWorld>],
+        Bug::CutIsTorn => &[crash::cut_log],
     }
 }
 

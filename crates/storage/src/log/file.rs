@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  folder/
-//!    00000000000000000007.log    a segment, preallocated: zeros after its last frame
-//!    00000000000000000008.log    the next one; it begins when the one before is synced
+//!    00000000000000000006.log    a segment that is full: it ends behind its last frame
+//!    00000000000000000007.log    the last one, preallocated: zeros after its last frame
 //!    seal                        recovery has begun: nothing is acknowledged any more
 //!    end-0.new                   what recovery keeps of the last segment, being written
 //!    end                         the same, synced: the last segment, whatever else is there
@@ -12,6 +12,17 @@
 //! A frame is written to the page cache when it is appended, so it survives the end of the process, and with the step that
 //! covers it (`fdatasync`) a power failure. A sync that failed is never repeated: the kernel may have dropped what it could
 //! not write. The log says `Closed` from then on, and its writer begins another one with what was not acknowledged.
+//!
+//! # What is missing is noticed
+//!
+//! The last segment always has room behind its last frame. The room is synced before a frame is written there, and so is a
+//! segment's first room before anything relies on the segment. The next segment begins when the one before is synced. Only when
+//! it has begun for good, the one before is cut off behind its last frame, and that is synced before anything is written to the
+//! next one. So a file whose frames reach its end was followed by another one, or has been cut: where it is the last one,
+//! something that may have been durable is missing. What a power failure leaves of a segment that was about to begin is no
+//! segment yet, and the one before still has its room.
+//!
+//! # Recovery
 //!
 //! Recovery copies the whole frames of the last segment to a file of its own. So a tail that was cut stays cut, what is
 //! read is on the disk (also if the sync of an earlier process failed), and a writer that still has the old file open
@@ -45,8 +56,17 @@ const END: &str = "end";
 pub struct FileLogOptions {
     /// A segment ends where the next frame would make it longer than this, in bytes.
     pub segment_bytes: u64,
-    /// A segment's file grows by so many bytes at a time.
+    /// A segment's file is at least so long, and its length a multiple of this. It is doubled where it does not suffice: that
+    /// takes a sync.
     pub reserve_bytes: u64,
+}
+
+impl FileLogOptions {
+    /// Length of a file with room behind `end`.
+    fn length_over(&self, end: u64) -> u64 {
+        let least = end.saturating_add(ALIGNMENT as u64);
+        least.next_multiple_of(self.reserve_bytes.max(1)).min(self.segment_bytes.max(least))
+    }
 }
 
 impl Default for FileLogOptions {
@@ -95,14 +115,16 @@ impl Segment {
 }
 
 impl FileLog {
-    /// Begins a log in `folder`, in which there is none. `log` is a random number.
+    /// Begins a log in `folder`, in which there is none. `log` is a random number. When this has returned, the log is there
+    /// for good.
     ///
     /// # Errors
     /// `AlreadyExists` when there is one; `Fenced` when its recovery has begun; `Full`, `AccessDenied`, `Io`.
     pub fn create(disk: Arc<dyn Disk>, folder: &ObjectName, log: u64, options: FileLogOptions) -> Result<Self> {
         let folder = folder.as_str().to_owned();
         make_folders(&*disk, &folder)?;
-        let active = begin_segment(&*disk, &folder, SegmentHeader { is_seal: false, log, number: 1, start: 0 })?;
+        let header = SegmentHeader { is_seal: false, log, number: 1, start: 0 };
+        let active = begin_segment(&*disk, &folder, header, &options)?;
         refuse_sealed(&*disk, &folder)?;
         let writer = Writer {
             active,
@@ -147,7 +169,7 @@ impl FileLog {
         writer.active.file.sync().map_err(|error| writer.break_off(&self.folder, error))?;
         let number = writer.active.number.saturating_add(1);
         let header = SegmentHeader { is_seal: false, log: self.log, number, start: writer.end };
-        let begin = || begin_segment(&*self.disk, &self.folder, header);
+        let begin = || begin_segment(&*self.disk, &self.folder, header, &self.options);
         let begun = begin().or_else(|error| match error.kind() {
             // This writer left it, when there was no room. Nobody else begins segments of its log.
             ErrorKind::AlreadyExists => {
@@ -161,9 +183,13 @@ impl FileLog {
             ErrorKind::Full => error,
             _ => writer.break_off(&self.folder, error),
         })?;
+        // From now on the log does not end in this one.
+        let full = Arc::clone(&writer.active.file);
+        let closed = full.truncate(writer.active.offset(writer.end)).and_then(|()| full.sync());
+        closed.map_err(|error| writer.break_off(&self.folder, error))?;
         writer.full.push((writer.active.number, writer.end));
         // Only a recovery reads it.
-        writer.active.file.let_cool();
+        full.let_cool();
         writer.active = next;
         Ok(())
     }
@@ -187,15 +213,25 @@ impl Writer {
         error
     }
 
-    fn write(&mut self, header: FrameHeader, payload: &[u8], options: &FileLogOptions) -> Result<Position> {
+    /// Makes room in the active segment for a frame that ends at offset `after`, and for what comes behind it.
+    fn make_room(&mut self, folder: &str, after: u64, options: &FileLogOptions) -> Result<()> {
+        if after < self.active.reserved {
+            return Ok(());
+        }
+        let doubled = self.active.reserved.saturating_mul(2).min(options.segment_bytes);
+        let reserved = options.length_over(after).max(doubled);
+        self.active.file.reserve(reserved)?;
+        // A frame that reaches the end of its file was cut off there, and not torn by a power failure.
+        if !planted(Bug::RoomIsNotSynced) {
+            self.active.file.sync().map_err(|error| self.break_off(folder, error))?;
+        }
+        self.active.reserved = reserved;
+        Ok(())
+    }
+
+    fn write(&mut self, header: FrameHeader, payload: &[u8]) -> Result<Position> {
         let offset = self.active.offset(self.end);
         let length = frame_bytes(payload.len()) as u64;
-        let after = offset.saturating_add(length);
-        if after > self.active.reserved {
-            let reserved = after.next_multiple_of(options.reserve_bytes.max(1)).min(options.segment_bytes.max(after));
-            self.active.file.reserve(reserved)?;
-            self.active.reserved = reserved;
-        }
         self.scratch.clear();
         if payload.len() < COPIED_BYTES {
             header.encode(payload, &mut self.scratch);
@@ -224,7 +260,9 @@ impl Log for FileLog {
         }
         let durable = self.group.durable();
         let header = FrameHeader { log: self.log, position: writer.end, durable, mark, stream };
-        writer.write(header, payload, &self.options).map_err(|error| match error.kind() {
+        let after = writer.active.offset(writer.end).saturating_add(frame_bytes(payload.len()) as u64);
+        let room = writer.make_room(&self.folder, after, &self.options);
+        room.and_then(|()| writer.write(header, payload)).map_err(|error| match error.kind() {
             // The next frame is written over what was written of this one.
             ErrorKind::Full => error,
             _ => writer.break_off(&self.folder, error),
@@ -280,11 +318,13 @@ fn segment_path(folder: &str, number: u64) -> String {
     path_in(folder, &format!("{number:020}{LOG}"))
 }
 
-/// Creates a segment, which survives when this has returned.
-fn begin_segment(disk: &dyn Disk, folder: &str, header: SegmentHeader) -> Result<Segment> {
+/// Creates a segment, which survives with its first room when this has returned.
+fn begin_segment(disk: &dyn Disk, folder: &str, header: SegmentHeader, options: &FileLogOptions) -> Result<Segment> {
     let path = segment_path(folder, header.number);
     let file = disk.create(&path)?;
+    let reserved = options.length_over(SEGMENT_HEADER_BYTES as u64);
     let begun = (|| {
+        file.reserve(reserved)?;
         file.write_at(0, &header.encode())?;
         file.sync()?;
         if planted(Bug::FolderIsNotSynced) { Ok(()) } else { disk.sync_folder(folder) }
@@ -294,7 +334,7 @@ fn begin_segment(disk: &dyn Disk, folder: &str, header: SegmentHeader) -> Result
         remove_if_there(disk, &path)?;
         return Err(error);
     }
-    Ok(Segment { file, number: header.number, start: header.start, reserved: SEGMENT_HEADER_BYTES as u64 })
+    Ok(Segment { file, number: header.number, start: header.start, reserved })
 }
 
 fn refuse_sealed(disk: &dyn Disk, folder: &str) -> Result<()> {
@@ -344,20 +384,22 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         }
         disk.sync_folder(folder)?;
     }
+    let Some(last) = last_segment(&*disk, folder)? else {
+        return Ok(LogReader::new(Source::Files(disk), Vec::new(), None, None));
+    };
     let (last, cut) = match recovery {
-        Recovery::Look => look(&*disk, folder)?,
-        Recovery::Seal => match last_segment(&*disk, folder)? {
-            Last { scan, is_end: true, .. } => {
-                // Another process may have given it its name a moment ago.
-                disk.sync_folder(folder)?;
-                (scan, None)
-            }
-            last => {
-                let (scan, cut) = last.checked()?;
-                // Of several that recover the log the first one says where it ends.
-                if finish(&*disk, folder, &scan)? { (scan, cut) } else { (last_segment(&*disk, folder)?.scan, None) }
-            }
-        },
+        Recovery::Look => last.cut(),
+        Recovery::Seal if last.is_end => {
+            // Another process may have given it its name a moment ago.
+            disk.sync_folder(folder)?;
+            last.cut()
+        }
+        // Of several that recover the log the first one says where it ends.
+        Recovery::Seal if finish(&*disk, folder, &last.scan)? => last.cut(),
+        Recovery::Seal => {
+            let gone = || Error::corrupt(path_in(folder, END), "it was there a moment ago");
+            last_segment(&*disk, folder)?.ok_or_else(gone)?.cut()
+        }
     };
     let mut parts = Vec::new();
     let mut next = last.header;
@@ -377,22 +419,49 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &str, recovery: Recovery) -> Res
         next = header;
     }
     parts.reverse();
-    Ok(LogReader::new(Source::Files(disk), parts, last, cut))
+    Ok(LogReader::new(Source::Files(disk), parts, Some(last), cut))
 }
 
-/// The last segment of a log whose writer may go on, and what would be cut of it.
+/// The last segment of a log whose writer may go on; `None` when the log never began.
 ///
-/// A segment is not read at one moment. So a frame that was written meanwhile may be missing where a later one says that it was
-/// durable. It is there when the segment is read again: damage is what is found twice.
-fn look(disk: &dyn Disk, folder: &str) -> Result<(Scan, Option<Cut>)> {
+/// Folder and segment are not read at one moment. So a frame that was written meanwhile may be missing where a later one says
+/// that it was durable, or a segment that began meanwhile. It is there when both are read again: damage is what is found twice.
+fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
     let mut found = None;
     loop {
-        match last_segment(disk, folder).and_then(Last::checked) {
+        match look(disk, folder) {
             Err(error) if error.kind() == ErrorKind::Corrupt && found.as_ref() != Some(&error.to_string()) => {
                 found = Some(error.to_string());
             }
             last => return last,
         }
+    }
+}
+
+fn look(disk: &dyn Disk, folder: &str) -> Result<Option<Last>> {
+    let end = path_in(folder, END);
+    if disk.exists(&end)? {
+        // It was synced before it got its name.
+        let last =
+            found(disk, &end, true)?.ok_or_else(|| Error::corrupt(&end, "it is cut off, or its header is damaged"))?;
+        return if last.scan.bad.is_some() { Err(last.scan.damage(&end)) } else { last.checked().map(Some) };
+    }
+    let mut numbers = segments(disk, folder)?;
+    let Some(newest) = numbers.pop() else { return Ok(None) };
+    if let Some(last) = found(disk, &segment_path(folder, newest), false)? {
+        return last.checked().map(Some);
+    }
+    if newest == 1 {
+        return Ok(None);
+    }
+    // It never began. Then the log ends in the one before, which was kept until it had.
+    let before = segment_path(folder, newest - 1);
+    match numbers.pop() {
+        Some(number) if number == newest - 1 => match found(disk, &before, false)? {
+            Some(last) => last.checked().map(Some),
+            None => Err(Error::corrupt(before, "it is cut off, and another segment was begun after it")),
+        },
+        _ => Err(Error::corrupt(before, "it is missing, and what was begun after it is empty")),
     }
 }
 
@@ -406,55 +475,45 @@ struct Last {
 }
 
 impl Last {
-    /// The segment, and what is cut of it.
-    fn checked(self) -> Result<(Scan, Option<Cut>)> {
+    /// Checks that what is missing at its end was never durable.
+    fn checked(self) -> Result<Self> {
         self.scan.check_tail(&self.path)?;
+        if self.scan.is_full && !planted(Bug::CutIsTorn) {
+            let end = self.bytes.saturating_add(SEGMENT_HEADER_BYTES as u64);
+            let detail = format!(
+                "its frames reach the end of the file (byte {end}), which was cut off there, or the segment after it is missing"
+            );
+            return Err(Error::corrupt(self.path, detail));
+        }
+        Ok(self)
+    }
+
+    /// The segment, and what is cut of it.
+    fn cut(self) -> (Scan, Option<Cut>) {
         let cut = self.scan.bad.as_ref().map(|cause| Cut {
             object: self.path.clone(),
             position: self.scan.end,
             bytes: self.bytes.saturating_sub(self.scan.end.saturating_sub(self.scan.header.start)),
             cause: cause.to_string(),
         });
-        Ok((self.scan, cut))
+        (self.scan, cut)
     }
-}
-
-fn last_segment(disk: &dyn Disk, folder: &str) -> Result<Last> {
-    let end = path_in(folder, END);
-    if disk.exists(&end)? {
-        // It was synced before it got its name.
-        let last = found(disk, end.clone(), true)?.ok_or_else(|| Error::corrupt(end, "its header is damaged"))?;
-        return if last.scan.bad.is_some() { Err(last.scan.damage(&last.path)) } else { Ok(last) };
-    }
-    // The last one may never have begun. Then the log ends in the one before, which was kept until it had.
-    for number in segments(disk, folder)?.into_iter().rev().take(2) {
-        if let Some(last) = found(disk, segment_path(folder, number), false)? {
-            return Ok(last);
-        }
-    }
-    Ok(Last::of_nothing(folder))
 }
 
 /// A segment that may be the last one; `None` when it never began.
 ///
 /// # Errors
 /// `Corrupt` when its header is damaged: frames are written when the header is synced.
-fn found(disk: &dyn Disk, path: String, is_end: bool) -> Result<Option<Last>> {
-    let bytes = read_file(disk, &path)?;
+fn found(disk: &dyn Disk, path: &str, is_end: bool) -> Result<Option<Last>> {
+    let bytes = read_file(disk, path)?;
     let frames = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
     match Scan::new(&bytes) {
-        Ok(scan) => Ok(Some(Last { scan, is_end, bytes: frames.len() as u64, path })),
-        Err(_) if frames.iter().all(|byte| *byte == 0) => Ok(None),
-        Err(cause) => Err(Error::decode(path, &cause)),
-    }
-}
-
-impl Last {
-    /// The last segment of a log that was never begun.
-    fn of_nothing(folder: &str) -> Self {
-        let header = SegmentHeader { is_seal: false, log: 0, number: 1, start: 0 };
-        let scan = Scan { header, frames: Vec::new(), end: 0, bad: None, durable: 0 };
-        Self { scan, is_end: false, path: segment_path(folder, 1), bytes: 0 }
+        Ok(scan) if !frames.is_empty() => {
+            Ok(Some(Last { scan, is_end, bytes: frames.len() as u64, path: path.to_owned() }))
+        }
+        Err(cause) if frames.iter().any(|byte| *byte != 0) => Err(Error::decode(path, &cause)),
+        // What was not synced: there is no room, or no header.
+        _ => Ok(None),
     }
 }
 
@@ -467,6 +526,8 @@ fn finish(disk: &dyn Disk, folder: &str, scan: &Scan) -> Result<bool> {
             FrameHeader { log: scan.header.log, position: *position, durable: 0, mark: *mark, stream: *stream };
         header.encode(payload, &mut bytes);
     }
+    // Room, as every last segment has.
+    bytes.resize(bytes.len() + ALIGNMENT, 0);
     let (new, file) = create_new(disk, folder)?;
     file.write_at(0, &bytes)?;
     if !planted(Bug::RecoveredIsNotSynced) {

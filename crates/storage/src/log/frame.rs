@@ -38,6 +38,7 @@ use crate::error::{Error, Result};
 use crate::planted::{Bug, planted};
 use bytes::Bytes;
 use forebay_base::{DecodeError, Reader, Writer, checksum, envelope_checksum};
+use std::ops::Range;
 
 /// Where in a log: bytes of frames before.
 pub type Position = u64;
@@ -194,13 +195,15 @@ pub(super) struct Scan {
     pub bad: Option<DecodeError>,
     /// Up to where some frame, also one after a bad one, says that the log was durable.
     pub durable: Position,
+    /// Whether the bytes end right behind the last frame, or within one: there is no room for more.
+    pub is_full: bool,
 }
 
 impl Scan {
     /// Scans a segment; an error when its header is bad.
     pub fn new(segment: &Bytes) -> std::result::Result<Self, DecodeError> {
         let header = SegmentHeader::decode(segment)?;
-        let mut scan = Self { header, frames: Vec::new(), end: header.start, bad: None, durable: 0 };
+        let mut scan = Self { header, frames: Vec::new(), end: header.start, bad: None, durable: 0, is_full: false };
         let mut offset = SEGMENT_HEADER_BYTES;
         while offset < segment.len() {
             match scan.frame_at(segment, offset) {
@@ -211,11 +214,13 @@ impl Scan {
                     scan.frames.push(frame);
                 }
                 Err(cause) => {
+                    scan.is_full = scan.is_cut_at(segment, offset);
                     scan.look_further(segment, offset, cause);
-                    break;
+                    return Ok(scan);
                 }
             }
         }
+        scan.is_full = true;
         Ok(scan)
     }
 
@@ -267,6 +272,23 @@ impl Scan {
         let payload = segment.slice(start..start + length);
         let frame = Frame { position: header.position, stream: header.stream, mark: header.mark, payload };
         Ok((frame, header.durable))
+    }
+
+    /// Whether a frame begins at `offset` that goes on behind the end of the segment, as far as can be seen of it.
+    fn is_cut_at(&self, segment: &Bytes, offset: usize) -> bool {
+        let bytes = segment.get(offset..).unwrap_or_default();
+        if let Ok((header, length, _)) = FrameHeader::decode(bytes) {
+            let is_here = header.log == self.header.log && header.position == self.position_at(offset);
+            return is_here && frame_bytes(length) > bytes.len();
+        }
+        let begins = |field: Range<usize>, expected: &[u8]| {
+            let found = bytes.get(field.start..field.end.min(bytes.len())).unwrap_or_default();
+            expected.starts_with(found)
+        };
+        bytes.len() < FRAME_HEADER_BYTES
+            && begins(0..4, &FRAME_MAGIC.to_le_bytes())
+            && begins(8..16, &self.header.log.to_le_bytes())
+            && begins(16..24, &self.position_at(offset).to_le_bytes())
     }
 
     /// The first bad frame is at `offset`. Finds out what frames after it say was durable.

@@ -6,7 +6,7 @@
 //!  prefix/00000000000000000009    the seal
 //! ```
 //!
-//! Frames are collected in memory. A step of a group puts all of them as the next number, if absent, so a segment is as
+//! The first segment is put when the log begins, without frames. Frames are collected in memory. A step of a group puts all of them as the next number, if absent, so a segment is as
 //! large as what came while the put before was under way. A frame that was not acknowledged does not survive the process.
 //!
 //! One put is under way at a time. If it fails, its bytes are put again under the same number by the next step, so a
@@ -74,25 +74,25 @@ struct Pending {
 }
 
 impl ObjectLog {
-    /// Begins a log whose objects' names begin with `prefix`, where there is none. `log` is a random number. Nothing is
-    /// written before the first sync.
+    /// Begins a log whose objects' names begin with `prefix`, where there is none. `log` is a random number. When this has
+    /// returned, the log is there for good.
     ///
     /// # Errors
-    /// None yet: where another log is, the first sync is fenced.
+    /// `AlreadyExists` when there is one, or its seal; those of the storage.
     pub fn create(
         storage: Arc<dyn ObjectStorage>,
         prefix: &ObjectName,
         log: u64,
         options: ObjectLogOptions,
     ) -> Result<Self> {
-        prefix.numbered(0)?;
-        let buffer = SegmentHeader { is_seal: false, log, number: 1, start: 0 }.encode();
+        let header = |number| SegmentHeader { is_seal: false, log, number, start: 0 }.encode();
+        storage.put_once(&prefix.numbered(1)?, header(1).into())?;
         let writer = Writer {
-            buffer,
+            buffer: header(2),
             end: 0,
-            number: 1,
+            number: 2,
             pending: None,
-            put: Vec::new(),
+            put: vec![(1, 0)],
             counts: LogCounts::default(),
             broken: None,
         };
@@ -280,7 +280,13 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
                 let bytes = storage.get(&name)?;
                 let scan = Scan::new(&bytes).map_err(|cause| Error::decode(name.as_str(), &cause))?;
                 check_number(&name, &scan.header, number)?;
-                if !scan.header.is_seal {
+                if scan.header.is_seal {
+                    // The last segment is never trimmed, and the last one to be deleted.
+                    let before = number.saturating_sub(1);
+                    if listed.last().is_some_and(|(number, _)| *number != before) {
+                        return Err(Error::corrupt(prefix.numbered(before)?.as_str(), "the last segment is missing"));
+                    }
+                } else {
                     // An object is there as a whole.
                     let length = size.saturating_sub(SEGMENT_HEADER_BYTES as u64);
                     if scan.end.saturating_sub(scan.header.start) != length {
@@ -303,7 +309,5 @@ pub(super) fn open(storage: Arc<dyn ObjectStorage>, prefix: &ObjectName, recover
         expected = number.checked_sub(1);
     }
     parts.reverse();
-    let nothing = SegmentHeader { is_seal: false, log: 0, number: 1, start: 0 };
-    let last = last.unwrap_or(Scan { header: nothing, frames: Vec::new(), end: 0, bad: None, durable: 0 });
     Ok(LogReader::new(Source::Objects(storage), parts, last, None))
 }

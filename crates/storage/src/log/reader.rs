@@ -39,7 +39,8 @@ pub struct LogReader {
     log: u64,
     /// All segments but the last.
     parts: Vec<Part>,
-    last: Vec<Frame>,
+    /// Frames of the last one; `None` when the log never began.
+    last: Option<Vec<Frame>>,
     begin: Position,
     end: Position,
     cut: Option<Cut>,
@@ -61,9 +62,11 @@ pub(super) struct Part {
 }
 
 impl LogReader {
-    pub(super) fn new(source: Source, parts: Vec<Part>, last: Scan, cut: Option<Cut>) -> Self {
-        let begin = parts.first().map_or(last.header.start, |part| part.start);
-        Self { source, log: last.header.log, parts, last: last.frames, begin, end: last.end, cut }
+    /// Without a last segment the log never began.
+    pub(super) fn new(source: Source, parts: Vec<Part>, last: Option<Scan>, cut: Option<Cut>) -> Self {
+        let (log, start, end) = last.as_ref().map_or((0, 0, 0), |last| (last.header.log, last.header.start, last.end));
+        let begin = parts.first().map_or(start, |part| part.start);
+        Self { source, log, parts, last: last.map(|last| last.frames), begin, end, cut }
     }
 
     /// Where the log began when it was opened: what is before was trimmed. A caller that needs more has lost it.
@@ -84,10 +87,10 @@ impl LogReader {
         self.cut.as_ref()
     }
 
-    /// Number of segments.
+    /// Number of segments; none when the log never began.
     #[must_use]
     pub fn segments(&self) -> usize {
-        self.parts.len() + 1
+        self.parts.len() + usize::from(self.last.is_some())
     }
 
     /// Where a segment, counted from zero, begins and ends.
@@ -103,7 +106,8 @@ impl LogReader {
     /// `Corrupt`, naming the place; those of the storage.
     pub fn segment(&self, index: usize) -> Result<Vec<Frame>> {
         let Some(part) = self.parts.get(index) else {
-            return Ok(if index == self.parts.len() { self.last.clone() } else { Vec::new() });
+            let last = self.last.as_ref().filter(|_| index == self.parts.len());
+            return Ok(last.cloned().unwrap_or_default());
         };
         let bytes = match self.source.read(&part.object) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -57,6 +57,94 @@ fn what_is_written_while_somebody_looks_is_no_damage() {
     assert_eq!(look(&handle).unwrap().len(), 2);
 }
 
+/// A log in files of several segments, and all that was appended to it is durable.
+fn log_of_segments(disk: &SimDisk, name: &ObjectName) {
+    let options = FileLogOptions { segment_bytes: 2048, reserve_bytes: 512 };
+    let log = FileLog::create(Arc::new(disk.handle()), name, 7, options).unwrap();
+    for mark in 0..70 {
+        let end = log.append(0, mark, &[1; 60]).unwrap();
+        log.sync(end).unwrap();
+    }
+    assert_eq!(log.segments(), 5);
+}
+
+/// Files that are missing at the end of a log, and such that are shorter than they were, down to nothing: all is read, or
+/// damage is found.
+#[test]
+fn what_is_missing_at_the_end_of_a_log_in_files_is_noticed() {
+    let whole = SimDisk::new();
+    let name = ObjectName::new("log").unwrap();
+    log_of_segments(&whole, &name);
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let path = |number: u64| format!("log/{number:020}.log");
+    let length = |disk: &SimDisk, path: &str| disk.open(path, false).unwrap().length().unwrap();
+    // By recovery, what is left of a log of which `harm` was done: marks, or an error.
+    let read = |harm: &dyn Fn(&SimDisk)| {
+        [Recovery::Look, Recovery::Seal].map(|recovery| {
+            let disk = whole.duplicate();
+            harm(&disk);
+            let disk: Arc<dyn Disk> = Arc::new(disk);
+            let frames = open_log(&objects, Some(&disk), &name, recovery).and_then(|reader| reader.frames());
+            frames.map(|frames| frames.len()).map_err(|error| error.kind())
+        })
+    };
+    assert_eq!(read(&|_| ()), [Ok(70); 2]);
+    for missing in 1..5 {
+        let last: Vec<_> = (6 - missing..6).map(path).collect();
+        let found = read(&|disk| last.iter().for_each(|path| disk.remove(path).unwrap()));
+        assert_eq!(found, [Err(ErrorKind::Corrupt); 2], "{last:?} are missing");
+    }
+    let whole_length = length(&whole, &path(5));
+    let mut whole_reads = 0;
+    for length in 0..whole_length {
+        let found = read(&|disk| disk.open(&path(5), true).unwrap().truncate(length).unwrap());
+        assert!(found == [Ok(70); 2] || found == [Err(ErrorKind::Corrupt); 2], "cut to {length} bytes: {found:?}");
+        whole_reads += usize::from(found[0].is_ok());
+    }
+    // Where nothing is cut but room.
+    assert!(whole_reads > 0 && whole_reads < 512, "{whole_reads} of {whole_length} lengths");
+}
+
+/// What recovery keeps of the last segment is shorter than it was.
+#[test]
+fn a_recovered_end_that_is_cut_off_is_noticed() {
+    let whole = SimDisk::new();
+    let name = ObjectName::new("log").unwrap();
+    log_of_segments(&whole, &name);
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let read = |disk: &SimDisk, recovery| {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        open_log(&objects, Some(&disk), &name, recovery).and_then(|reader| reader.frames()).map(|frames| frames.len())
+    };
+    assert_eq!(read(&whole, Recovery::Seal).unwrap(), 70);
+    let length = whole.open("log/end", false).unwrap().length().unwrap();
+    for length in 0..length {
+        let disk = whole.duplicate();
+        disk.open("log/end", true).unwrap().truncate(length).unwrap();
+        match read(&disk, Recovery::Look) {
+            Ok(frames) => assert_eq!(frames, 70, "cut to {length} bytes"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt),
+        }
+    }
+}
+
+/// An object of a sealed log is gone, of which the seal's number tells.
+#[test]
+fn the_last_object_of_a_sealed_log_is_missed() {
+    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
+    let name = ObjectName::new("log").unwrap();
+    let log = ObjectLog::create(Arc::clone(&objects), &name, 7, ObjectLogOptions::default()).unwrap();
+    for mark in 1..3 {
+        let end = log.append(0, mark, &[1; 100]).unwrap();
+        log.sync(end).unwrap();
+    }
+    assert_eq!(open_log(&objects, None, &name, Recovery::Seal).unwrap().frames().unwrap().len(), 2);
+    objects.delete(&name.numbered(3).unwrap()).unwrap();
+    for recovery in [Recovery::Look, Recovery::Seal] {
+        assert_eq!(open_log(&objects, None, &name, recovery).map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
 /// A copy of a segment under the next number.
 #[test]
 fn a_segment_that_is_another_one_ends_the_recovery_of_a_log() {
@@ -67,8 +155,8 @@ fn a_segment_that_is_another_one_ends_the_recovery_of_a_log() {
         let end = log.append(0, mark, &[1; 100]).unwrap();
         log.sync(end).unwrap();
     }
-    let second = objects.get(&name.numbered(2).unwrap()).unwrap();
-    objects.put(&name.numbered(3).unwrap(), second, PutMode::IfAbsent).unwrap();
+    let last = objects.get(&name.numbered(3).unwrap()).unwrap();
+    objects.put(&name.numbered(4).unwrap(), last, PutMode::IfAbsent).unwrap();
     let opened = open_log(&objects, None, &name, Recovery::Seal);
     assert_eq!(opened.map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
 }

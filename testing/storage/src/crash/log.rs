@@ -1,11 +1,11 @@
 //! Logs: what was acknowledged is recovered, nothing is invented, and a writer that was overtaken acknowledges nothing more.
 
-use super::World;
+use super::{DiskWorld, World};
 use crate::{Finding, check};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
-use forebay_storage::{Frame, Log, LogReader, ObjectName, Position, Recovery, Storage};
+use forebay_storage::{Disk, Frame, Log, LogReader, ObjectName, Position, Recovery, Storage};
 use std::sync::{Arc, Mutex};
 
 /// What a writer does.
@@ -318,6 +318,41 @@ pub fn damaged_log<W: World>(seed: u64) -> Result<u64, Finding> {
         }
     }
     Ok(flips)
+}
+
+/// Cuts each file of a seed's log off at each length, and removes it: all that was written is read, or damage is reported, or
+/// whoever asks for the log sees that it begins later or not at all. The number of files and lengths.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn cut_log(seed: u64) -> Result<u64, Finding> {
+    let mut random = Random::seeded(seed);
+    let acts: Vec<Act> = script(&mut random).into_iter().filter(|act| !matches!(act, Act::Trim)).collect();
+    let world = DiskWorld::default();
+    let written = write(&world.storage(), &acts);
+    let whole = world.storage().open_log(&name(), Recovery::Look).map_err(|error| error.to_string())?;
+    let frames = judge(&whole, &written)?;
+    let mut cuts = 0;
+    for (path, size) in world.list("log/1") {
+        for length in (0..size).map(Some).chain([None]) {
+            let cut = world.duplicate();
+            let done = match length {
+                Some(length) => cut.0.open(&path, true).and_then(|file| file.truncate(length)),
+                None => cut.0.remove(&path),
+            };
+            done.map_err(|error| error.to_string())?;
+            cuts += 1;
+            let at = |finding: &str| format!("seed {seed}, {path} cut to {length:?} of {size} bytes: {finding}");
+            let opened = cut.storage().open_log(&name(), Recovery::Look);
+            match opened.and_then(|reader| Ok((reader.frames()?, reader))) {
+                Err(error) => check(error.kind() == ErrorKind::Corrupt, || at(&error.to_string()))?,
+                Ok((read, reader)) => check(read == frames || reader.segments() == 0 || reader.begin() > 0, || {
+                    at(&format!("{} of {} frames, and no error", read.len(), frames.len()))
+                })?,
+            }
+        }
+    }
+    Ok(cuts)
 }
 
 /// Up to where the log was durable when its last frame was appended.

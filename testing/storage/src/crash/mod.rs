@@ -9,7 +9,7 @@ mod objects;
 mod register;
 mod world;
 
-pub use log::{damaged_log, log};
+pub use log::{cut_log, damaged_log, log};
 pub use objects::objects;
 pub use register::register;
 pub use world::{DiskWorld, ObjectWorld, World};
