@@ -3,7 +3,7 @@
 use crate::disk::{Disk, DiskEntry, DiskFile};
 use crate::error::Result;
 use crate::name::ObjectName;
-use crate::objects::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest};
+use crate::objects::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, ReadRequest, Unfinished};
 use bytes::Bytes;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -108,6 +108,10 @@ impl ObjectStorage for CountedObjects {
 
     fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>> {
         self.objects.list(prefix)
+    }
+
+    fn unfinished(&self) -> Result<Vec<Unfinished>> {
+        self.objects.unfinished()
     }
 
     fn sweep(&self) -> Result<u64> {
@@ -242,6 +246,10 @@ impl DiskFile for CountedFile {
 
     fn truncate(&self, length_bytes: u64) -> Result<()> {
         self.file.truncate(length_bytes)
+    }
+
+    fn take(&self) -> Result<bool> {
+        self.file.take()
     }
 
     fn let_cool(&self) {

@@ -51,7 +51,7 @@ pub use name::{MAX_NAME_BYTES, ObjectName};
 pub use numbered::{NumberedObjects, ObjectNumber};
 pub use objects::{
     DirectoryObjects, MemoryObjects, ObjectFault, ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode,
-    ReadRequest,
+    ReadRequest, Unfinished,
 };
 pub use options::StorageOptions;
 pub use register::{Commit, CommitKind, CommitRegister, History, MAX_COMMIT_BYTES};

@@ -142,6 +142,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// `Io`: then nothing is known about what was written since the last sync.
     fn sync(&self) -> Result<()>;
 
+    /// Takes the file for this handle, until it is closed or its process ends, however that happens. False where another handle
+    /// has it, or its name is gone.
+    ///
+    /// # Errors
+    /// `Unsupported` where files cannot be taken, `Io`.
+    fn take(&self) -> Result<bool>;
+
     /// Says that nobody will read the file soon, so memory need not hold what was synced of it.
     fn let_cool(&self) {}
 }

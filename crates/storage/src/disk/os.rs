@@ -3,12 +3,12 @@
 use super::{Disk, DiskEntry, DiskFile};
 use crate::error::{Error, Result};
 use forebay_base::ErrorKind;
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use rustix::io::{Errno, pwritev};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -217,6 +217,18 @@ impl DiskFile for OsFile {
 
     fn truncate(&self, length_bytes: u64) -> Result<()> {
         self.file.set_len(length_bytes).map_err(self.failed("truncate"))
+    }
+
+    fn take(&self) -> Result<bool> {
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            // Whoever had it before may have removed it.
+            Ok(()) => self.file.metadata().map(|metadata| metadata.nlink() > 0).map_err(self.failed("take")),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {
+                Err(Error::new(ErrorKind::Unsupported, "take", &*self.path, "the file system has no locks"))
+            }
+            Err(cause) => Err(self.failed("take")(cause.into())),
+        }
     }
 
     fn let_cool(&self) {

@@ -10,6 +10,7 @@ use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_env::sync::{Arc, Mutex, lock};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What goes wrong at a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,12 @@ struct Plan {
     syncs: u64,
 }
 
+impl Plan {
+    fn has_ended(&self) -> bool {
+        self.ends_at.is_some_and(|end| self.steps >= end)
+    }
+}
+
 /// What happens elsewhere while a handle is at a step.
 type Interrupt = Box<dyn FnOnce() + Send>;
 
@@ -56,6 +63,8 @@ impl std::fmt::Debug for Plan {
 struct Files {
     nodes: BTreeMap<u64, Node>,
     next: u64,
+    /// Files that a handle has taken, and its plan, which says whether it has ended.
+    taken: BTreeMap<u64, Arc<Mutex<Plan>>>,
 }
 
 const ROOT: u64 = 0;
@@ -185,7 +194,7 @@ impl SimDisk {
     /// An empty disk.
     #[must_use]
     pub fn new() -> Self {
-        let files = Files { nodes: BTreeMap::from([(ROOT, Node::folder())]), next: ROOT + 1 };
+        let files = Files { nodes: BTreeMap::from([(ROOT, Node::folder())]), next: ROOT + 1, taken: BTreeMap::new() };
         Self { files: Arc::new(Mutex::new(files)), plan: Arc::default() }
     }
 
@@ -199,7 +208,7 @@ impl SimDisk {
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let files = lock(&self.files);
-        let files = Files { nodes: files.nodes.clone(), next: files.next };
+        let files = Files { nodes: files.nodes.clone(), next: files.next, taken: BTreeMap::new() };
         Self { files: Arc::new(Mutex::new(files)), plan: Arc::default() }
     }
 
@@ -234,6 +243,7 @@ impl SimDisk {
     pub fn lose_power(&self, random: &mut Random) {
         let mut files = lock(&self.files);
         files.nodes.values_mut().for_each(|node| node.lose_power(random));
+        files.taken.clear();
     }
 
     /// Changes one byte of a file, on the disk as well: rot.
@@ -376,12 +386,12 @@ impl Disk for SimDisk {
     fn create(&self, path: &str) -> Result<std::sync::Arc<dyn DiskFile>> {
         let file = Node::File { content: Vec::new(), durable: Vec::new(), pending: Vec::new() };
         let node = self.simply(path, |files| files.add(path, file))?;
-        Ok(std::sync::Arc::new(SimFile { disk: self.clone(), node, path: path.to_owned() }))
+        Ok(std::sync::Arc::new(SimFile::new(self, node, path)))
     }
 
     fn open(&self, path: &str, _writes: bool) -> Result<std::sync::Arc<dyn DiskFile>> {
         let node = self.simply(path, |files| files.file(path))?;
-        Ok(std::sync::Arc::new(SimFile { disk: self.clone(), node, path: path.to_owned() }))
+        Ok(std::sync::Arc::new(SimFile::new(self, node, path)))
     }
 
     fn exists(&self, path: &str) -> Result<bool> {
@@ -445,9 +455,22 @@ struct SimFile {
     disk: SimDisk,
     node: u64,
     path: String,
+    is_taken: AtomicBool,
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        if self.is_taken.load(Ordering::Relaxed) {
+            lock(&self.disk.files).taken.remove(&self.node);
+        }
+    }
 }
 
 impl SimFile {
+    fn new(disk: &SimDisk, node: u64, path: &str) -> Self {
+        Self { disk: disk.clone(), node, path: path.to_owned(), is_taken: AtomicBool::new(false) }
+    }
+
     fn content<T>(&self, work: impl FnOnce(&[u8]) -> T) -> Result<T> {
         self.disk.simply(&self.path, |files| match files.nodes.get(&self.node) {
             Some(Node::File { content, .. }) => Ok(work(content)),
@@ -488,6 +511,17 @@ impl DiskFile for SimFile {
 
     fn truncate(&self, length_bytes: u64) -> Result<()> {
         self.disk.simply(&self.path, |files| files.change(self.node, FileChange::Truncate(length_bytes)))
+    }
+
+    /// No step: it comes with the one that opened the file.
+    fn take(&self) -> Result<bool> {
+        let mut files = lock(&self.disk.files);
+        if files.taken.get(&self.node).is_some_and(|holder| !lock(holder).has_ended()) {
+            return Ok(false);
+        }
+        files.taken.insert(self.node, Arc::clone(&self.disk.plan));
+        self.is_taken.store(true, Ordering::Relaxed);
+        Ok(true)
     }
 
     fn sync(&self) -> Result<()> {

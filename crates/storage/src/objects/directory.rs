@@ -8,11 +8,12 @@
 //!
 //! An object is written to a file of its own, synced, and only then given its name: by a link, which fails where the name is
 //! taken, or by a rename, which takes it. Then the folder is synced. So a name leads to a whole object or to none, and an
-//! error anywhere leaves at most a file in `.tmp`.
+//! error anywhere leaves at most a file in `.tmp`. Whoever writes such a file has taken it ([`DiskFile::take`]), so what a process
+//! left that is no more can be told from what is being written, by whomever.
 //!
 //! A folder whose sync failed is not written to any more (see [`CarefulDisk`]).
 
-use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, has_failed, too_short};
+use super::{ObjectInfo, ObjectReader, ObjectStorage, ObjectWriter, PutMode, Unfinished, has_failed, too_short};
 use crate::disk::{CarefulDisk, Disk, DiskFile, list_if_there, make_folders, path_in, read_file, remove_if_there};
 use crate::error::Result;
 use crate::name::ObjectName;
@@ -88,10 +89,32 @@ impl Inner {
 
     fn temporary(&self) -> Result<(String, Arc<dyn DiskFile>)> {
         self.make(TEMPORARY)?;
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let path = format!("{TEMPORARY}/{:016x}-{count}", self.nonce);
-        let file = self.disk.create(&path)?;
-        Ok((path, file))
+        loop {
+            let count = self.count.fetch_add(1, Ordering::Relaxed);
+            let path = format!("{TEMPORARY}/{:016x}-{count}", self.nonce);
+            let file = self.disk.create(&path)?;
+            match file.take() {
+                // A sweep came before, and removes it.
+                Ok(false) => {}
+                // Where files cannot be taken, a sweep leaves all of them.
+                Err(error) if error.kind() != ErrorKind::Unsupported => return Err(error),
+                _ => return Ok((path, file)),
+            }
+        }
+    }
+
+    /// Files that nobody writes, taken, with their paths.
+    fn unfinished(&self) -> Result<Vec<(String, Arc<dyn DiskFile>)>> {
+        let mut found = Vec::new();
+        for entry in list_if_there(&*self.disk, TEMPORARY)? {
+            let path = path_in(TEMPORARY, &entry.name);
+            let taken = self.disk.open(&path, false).and_then(|file| Ok(file.take()?.then_some(file)));
+            match taken {
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {}
+                taken => found.extend(taken?.map(|file| (path, file))),
+            }
+        }
+        Ok(found)
     }
 
     /// Gives what was written a name.
@@ -167,10 +190,15 @@ impl ObjectStorage for DirectoryObjects {
         Ok(objects)
     }
 
+    fn unfinished(&self) -> Result<Vec<Unfinished>> {
+        let of = |(path, file): (String, Arc<dyn DiskFile>)| Ok(Unfinished { bytes: file.length()?, path });
+        self.inner.unfinished()?.into_iter().map(of).collect()
+    }
+
     fn sweep(&self) -> Result<u64> {
-        let left = list_if_there(&*self.inner.disk, TEMPORARY)?;
-        left.iter().try_for_each(|entry| remove_if_there(&*self.inner.disk, &path_in(TEMPORARY, &entry.name)))?;
-        Ok(left.len() as u64)
+        let unfinished = self.inner.unfinished()?;
+        unfinished.iter().try_for_each(|(path, _)| remove_if_there(&*self.inner.disk, path))?;
+        Ok(unfinished.len() as u64)
     }
 }
 
@@ -291,6 +319,35 @@ mod tests {
         assert!(objects.get(&name()).is_ok());
         let again = DirectoryObjects::new(Arc::new(disk), 2);
         again.put(&name(), Bytes::from_static(b"four"), PutMode::Replace).unwrap();
+    }
+
+    #[test]
+    fn a_sweep_leaves_what_others_write() {
+        let disk = SimDisk::new();
+        let objects = |nonce| DirectoryObjects::new(Arc::new(disk.handle()), nonce);
+        let [one, other] = [objects(1), objects(2)];
+        let mut writer = one.writer(&name()).unwrap();
+        writer.write(Bytes::from_static(b"one")).unwrap();
+        assert_eq!((other.unfinished().unwrap(), other.sweep().unwrap()), (Vec::new(), 0));
+        writer.finish().unwrap();
+        assert_eq!(other.get(&name()).unwrap(), Bytes::from_static(b"one"));
+    }
+
+    #[test]
+    fn a_sweep_of_files_leaves_what_others_write() {
+        let folder = std::env::temp_dir().join(format!("forebay-sweep-{}", std::process::id()));
+        let objects = |nonce| DirectoryObjects::new(Arc::new(crate::disk::OsDisk::open(&folder).unwrap()), nonce);
+        let [one, other] = [objects(1), objects(2)];
+        let mut writer = one.writer(&name()).unwrap();
+        writer.write(Bytes::from_static(b"one")).unwrap();
+        // What a process left that was killed.
+        std::fs::write(folder.join(TEMPORARY).join("left"), b"four").unwrap();
+        let left = Unfinished { path: format!("{TEMPORARY}/left"), bytes: 4 };
+        assert_eq!(other.unfinished().unwrap(), [left]);
+        assert_eq!((other.sweep().unwrap(), other.sweep().unwrap()), (1, 0));
+        writer.finish().unwrap();
+        assert_eq!(other.get(&name()).unwrap(), Bytes::from_static(b"one"));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

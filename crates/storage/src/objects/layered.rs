@@ -62,8 +62,4 @@ impl ObjectStorage for LayeredObjects {
     fn list(&self, prefix: Option<&ObjectName>) -> Result<Vec<ObjectInfo>> {
         self.written.list(prefix)
     }
-
-    fn sweep(&self) -> Result<u64> {
-        self.written.sweep()
-    }
 }

@@ -121,12 +121,31 @@ pub trait ObjectStorage: Send + Sync + fmt::Debug {
         let _ = name;
     }
 
-    /// Removes what interrupted writes left that no name leads to; how many. Only while nobody else writes here: a write
-    /// under way is taken for an interrupted one, and fails.
+    /// What writes left that ended before they were whole, where it can be told apart from what somebody is writing. Services
+    /// do not show it; a rule of the bucket removes it. On HDFS it stays: files beside the object, whose names begin with a dot.
     ///
     /// # Errors
     /// As for [`ObjectStorage::list`].
-    fn sweep(&self) -> Result<u64>;
+    fn unfinished(&self) -> Result<Vec<Unfinished>> {
+        Ok(Vec::new())
+    }
+
+    /// Removes what [`ObjectStorage::unfinished`] finds; how many. Writes that are under way go on, whoever's they are.
+    ///
+    /// # Errors
+    /// As for [`ObjectStorage::delete`].
+    fn sweep(&self) -> Result<u64> {
+        Ok(0)
+    }
+}
+
+/// What is left of a write that ended before it was whole. No object's name leads to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Where it lies.
+    pub path: String,
+    /// Bytes of it.
+    pub bytes: u64,
 }
 
 /// An object that is being written.

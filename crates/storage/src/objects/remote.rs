@@ -185,20 +185,6 @@ impl ObjectStorage for RemoteObjects {
         objects.sort();
         Ok(objects)
     }
-
-    fn sweep(&self) -> Result<u64> {
-        // HDFS writes to files beside the object whose names begin with a dot. What is left of streamed objects elsewhere is
-        // not listed; a rule of the bucket removes it, and Azure does so after a week.
-        let is_left =
-            |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with('.') && name.contains(".tmp."));
-        let left: Vec<String> =
-            self.entries(None)?.into_iter().map(|(path, _)| path).filter(|path| is_left(path)).collect();
-        for path in &left {
-            let (service, path) = (Arc::clone(&self.inner.service), Path::from(path.as_str()));
-            self.wait("sweep", &self.inner.url, async move { service.delete(&path).await })?;
-        }
-        Ok(left.len() as u64)
-    }
 }
 
 impl RemoteObjects {

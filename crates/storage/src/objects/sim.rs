@@ -227,10 +227,6 @@ impl ObjectStorage for MemoryObjects {
             Ok(found.map(info).collect())
         })
     }
-
-    fn sweep(&self) -> Result<u64> {
-        Ok(0)
-    }
 }
 
 #[derive(Debug)]
