@@ -6,10 +6,13 @@ use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_disk, of_objects, options, torture};
 use crate::rot::Rot;
 use forebay_base::ErrorKind;
-use forebay_engine::{Db, Durability, LogStatistics, Options, Storage, Syncing, WriteBatch, WriteOptions};
+use forebay_engine::{
+    Db, Durability, Error, LogStatistics, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch,
+    WriteOptions,
+};
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
-use forebay_storage::{DiskFault, MemoryObjects, ObjectFault, ObjectStorage, SimDisk};
+use forebay_storage::{Disk, DiskFault, MemoryObjects, ObjectFault, ObjectName, ObjectStorage, SimDisk};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -579,4 +582,93 @@ fn what_is_left_of_a_log_that_no_commit_names_is_deleted() {
         Db::destroy_stored(&storage(5), &process.clients, "db").unwrap();
         assert!(bytes_left() < 200, "on disk: {on_disk}, {} bytes", bytes_left());
     }
+}
+
+/// What is said of a database in damaged storage: by opening it, by verifying it (kinds), and by saving what is left (the
+/// number of keys, and whether there are problems).
+fn said(storage: &Storage) -> (Option<ErrorKind>, Vec<ErrorKind>, (usize, bool)) {
+    let looked = StoredDatabase::new(storage, "db").unwrap();
+    let verified = looked.verify(&mut |_| ()).unwrap();
+    let mut saved = 0;
+    let salvaged = looked.salvage(&mut |_| ()).unwrap().save(|_: SalvagedEntry<'_>| {
+        saved += 1;
+        Ok::<_, Error>(())
+    });
+    let process = Process::with_empty_memory();
+    let opened = process.try_open(options(storage, Syncing::Sync)).map(|db| process.kill(db));
+    let problems = verified.problems.iter().map(|problem| problem.kind).collect();
+    (opened.err().map(|error| error.kind()), problems, (saved, !salvaged.unwrap().problems.is_empty()))
+}
+
+/// All that was written is in the log, which has several files.
+#[test]
+fn files_that_are_missing_from_a_log_are_found() {
+    let disk = SimDisk::new();
+    let process = Process::with_empty_memory();
+    let options = options(&of_disk(&disk.handle(), 1), Syncing::Sync);
+    let db = process.open(Options { write_buffer_bytes: 1 << 20, ..options });
+    (0..400).for_each(|number| db.put(&key(number), &[7; 200]).unwrap());
+    process.kill(db);
+    let folder = format!("db/log/{:020}/{:020}", 1, 1);
+    let files: Vec<_> =
+        disk.list(&folder).unwrap().into_iter().map(|entry| format!("{folder}/{}", entry.name)).collect();
+    assert!(files.len() > 4, "{files:?}");
+    let said_after = |harm: &dyn Fn(&SimDisk)| {
+        let disk = disk.duplicate();
+        harm(&disk);
+        said(&of_disk(&disk, 2))
+    };
+    assert_eq!(said_after(&|_| ()), (None, vec![], (400, false)));
+    let count = files.len();
+    let remove = |disk: &SimDisk, which: std::ops::Range<usize>| {
+        files[which].iter().for_each(|path| disk.remove(path).unwrap());
+    };
+    for which in [0..count, count - 1..count, count - 2..count, 0..1, 1..2] {
+        let (opened, problems, (saved, has_problems)) = said_after(&|disk| remove(disk, which.clone()));
+        assert_eq!((opened, problems), (Some(ErrorKind::Corrupt), vec![ErrorKind::Corrupt]), "{which:?} of {count}");
+        assert!(has_problems && saved < 400, "{saved} without {which:?} of {count}");
+        assert_eq!(saved == 0, which == (0..count), "{saved} without {which:?} of {count}");
+    }
+    let length = disk.open(&files[count - 1], false).unwrap().length().unwrap();
+    for length in [0, 40, 1000, length / 4] {
+        let cut = |disk: &SimDisk| disk.open(&files[count - 1], true).unwrap().truncate(length).unwrap();
+        let (opened, problems, (saved, has_problems)) = said_after(&cut);
+        assert_eq!((opened, problems), (Some(ErrorKind::Corrupt), vec![ErrorKind::Corrupt]), "cut to {length} bytes");
+        assert!(has_problems && (1..400).contains(&saved), "{saved}, cut to {length} bytes");
+    }
+}
+
+#[test]
+fn a_log_in_objects_that_is_missing_is_found() {
+    let objects = MemoryObjects::new();
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&of_objects(&objects.handle()), Syncing::Sync));
+    (0..20).for_each(|number| db.put(&key(number), b"value").unwrap());
+    process.kill(db);
+    let log = ObjectName::new("db/log").unwrap();
+    for object in objects.list(Some(&log)).unwrap() {
+        objects.delete(&object.name).unwrap();
+    }
+    let (opened, problems, (saved, has_problems)) = said(&of_objects(&objects.handle()));
+    assert_eq!((opened, problems), (Some(ErrorKind::Corrupt), vec![ErrorKind::Corrupt]));
+    assert_eq!((saved, has_problems), (0, true));
+    // It can be dropped all the same.
+    Db::destroy_stored(&of_objects(&objects.handle()), &[], "db").unwrap();
+}
+
+/// A commit that names a new log fails: the same log is named by the next one, and no other one is created.
+#[test]
+fn a_log_is_there_before_a_commit_names_it() {
+    let (objects, process) = (MemoryObjects::new(), Process::with_empty_memory());
+    let handle = objects.handle();
+    let db = process.open(Options { background_threads: 0, ..options(&of_objects(&handle), Syncing::Sync) });
+    let log = ObjectName::new("db/log").unwrap();
+    // The log's first object, and then the commit.
+    handle.fail_at(handle.steps() + 1, ObjectFault::Refused(ErrorKind::Unavailable));
+    assert_eq!(db.put(b"a", b"1").unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(objects.list(Some(&log)).unwrap().len(), 1);
+    assert_eq!(said(&of_objects(&objects.duplicate())).1, []);
+    db.put(b"b", b"2").unwrap();
+    assert_eq!(objects.list(Some(&log)).unwrap().len(), 2);
+    process.kill(db);
 }

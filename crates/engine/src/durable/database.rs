@@ -14,7 +14,7 @@
 use crate::remote::objects::object_of;
 use crate::terms::{Error, Result};
 use forebay_base::SequenceNumber;
-use forebay_storage::{CommitKind, History, ObjectName, SEAL_BYTES, Storage};
+use forebay_storage::{CommitKind, History, LogReader, ObjectName, Recovery, SEAL_BYTES, Storage};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,6 +109,21 @@ impl Place {
         Ok(self.root.join("log")?.numbered(log.epoch)?.numbered(log.serial)?)
     }
 
+    /// Opens a log that a commit names, to be read.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
+    pub(crate) fn open_log(&self, log: LogName, recovery: Recovery) -> Result<LogReader> {
+        let name = self.log(log)?;
+        let reader = self.storage.open_log(&name, recovery)?;
+        if reader.segments() == 0 {
+            return Err(Error::corrupt(format!(
+                "the log {name} is missing: a commit names it, and nothing of it is there"
+            )));
+        }
+        Ok(reader)
+    }
+
     /// The logs of which something is there, with their bytes.
     ///
     /// # Errors
@@ -129,7 +144,7 @@ impl Place {
     }
 
     /// What owners before have left of logs that no commit names: they ended before all of it was deleted. `logs` are those
-    /// that the newest commit names. A log is named before it is there, so none of these can become one that is needed.
+    /// that the newest commit names, which this process has made: an owner before can name no other one, whatever it creates.
     ///
     /// # Errors
     /// Those of the storage.

@@ -90,7 +90,7 @@ pub(crate) fn read_logs(
     let mut left = Vec::with_capacity(committed.logs.len());
     let at_once = if options.background_threads == 0 { 1 } else { READ_AT_ONCE };
     for name in &committed.logs {
-        let reader = place.storage.open_log(&place.log(*name)?, LogRecovery::Seal)?;
+        let reader = place.open_log(*name, LogRecovery::Seal)?;
         let mut next = 0;
         while next < reader.segments() {
             let begin = reader.span(next).start;

@@ -4,7 +4,8 @@
 //! [`groups`](crate::durable::groups)) and waits for one sync. The published numbers of the shards are read under one cut, so a batch that
 //! crosses shards is in one group.
 //!
-//! A log begins when something is shipped first: a commit names it, then it is created. Several can be needed at the same time:
+//! A log begins when something is shipped first: it is created, then a commit names it, then something is appended. So a log that
+//! is named and not there is missing. Several can be needed at the same time:
 //! those of owners before until tables hold what they hold, and one whose sync failed.
 //!
 //! # Invariants
@@ -91,6 +92,8 @@ struct Counters {
 #[derive(Debug)]
 struct Shipping {
     open: Option<Open>,
+    /// A log that was created, and that no commit names for certain.
+    unnamed: Option<(LogName, Arc<dyn Log>)>,
     /// Of each shard what was appended, and of that what was synced.
     appended: Vec<Progress>,
     synced: Vec<Progress>,
@@ -170,6 +173,7 @@ impl StorageLog {
             durable: reached.iter().map(|number| AtomicU64::new(number.0)).collect(),
             shipping: Mutex::new(Shipping {
                 open: None,
+                unnamed: None,
                 appended: progress.clone(),
                 synced: progress,
                 group: 1,
@@ -346,19 +350,29 @@ impl StorageLog {
         if let Some(open) = &shipping.open {
             return Ok(Arc::clone(&open.log));
         }
-        let name = LogName { epoch: self.epoch, serial: shipping.serial };
-        shipping.serial += 1;
-        let nothing = vec![SequenceNumber::ZERO; self.durable.len()];
-        // If it is not begun now, it is deleted.
-        shipping.left.push(LeftLog { name, numbers: nothing });
-        self.register.record_logs(shipping.left.iter().map(|left| left.name).collect())?;
-        let number =
-            Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
-        let log = self.place.storage.create_log(&self.place.log(name)?, number as u64)?;
-        shipping.left.pop();
+        let (name, log) = match &shipping.unnamed {
+            Some((name, log)) => (*name, Arc::clone(log)),
+            None => self.create(shipping)?,
+        };
+        let left = shipping.left.iter().map(|left| left.name);
+        self.register.record_logs(left.chain([name]).collect())?;
+        shipping.unnamed = None;
         let open = Open { name, log: Arc::clone(&log), end: 0, trimmed: 0, marks: VecDeque::new() };
         shipping.open = Some(open);
         Ok(log)
+    }
+
+    /// Creates a log, which counts once a commit names it.
+    fn create(&self, shipping: &mut Shipping) -> Result<(LogName, Arc<dyn Log>)> {
+        let name = LogName { epoch: self.epoch, serial: shipping.serial };
+        shipping.serial += 1;
+        let number =
+            Random::secret().map_err(|error| Error::new(ErrorKind::Io, format!("a random number: {error}")))?;
+        let log = self.place.storage.create_log(&self.place.log(name)?, number as u64);
+        // It may be there in part.
+        let log = log.inspect_err(|_| lock(&self.unneeded).push(name))?;
+        shipping.unnamed = Some((name, Arc::clone(&log)));
+        Ok((name, log))
     }
 
     /// Deletes what of the log tables hold.
@@ -437,9 +451,10 @@ impl StorageLog {
         }
         self.tidy();
         let mut shipping = lock(&self.shipping);
-        let Some(open) = shipping.open.take() else { return };
+        let unnamed = shipping.unnamed.take().map(|(_, log)| log);
+        let Some(log) = shipping.open.take().map(|open| open.log).or(unnamed) else { return };
         let names = shipping.left.iter().map(|left| left.name).collect();
-        let closed = self.register.record_logs(names).and_then(|()| Ok(open.log.discard()?));
+        let closed = self.register.record_logs(names).and_then(|()| Ok(log.discard()?));
         if let Err(error) = closed {
             tracing::debug!(%error, "deleting the log: the next owner does");
         }

@@ -33,7 +33,7 @@
 //!    up to the last of the table that lacks something, or up to the last that tables hold.
 
 use crate::durable::database::Committed;
-use crate::durable::groups;
+use crate::durable::groups::{self, Replay};
 use crate::inspect::check::for_each_entry_of;
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
@@ -450,10 +450,25 @@ impl Salvage {
         committed: Option<&Committed>,
         cache: &Arc<BlockCache>,
     ) -> Result<()> {
-        let found: Vec<LogName> = database.place.stored_logs()?.into_iter().map(|(log, _)| log).collect();
+        let mut found: BTreeSet<LogName> = database.place.stored_logs()?.into_iter().map(|(log, _)| log).collect();
+        found.extend(committed.iter().flat_map(|committed| &committed.logs));
+        let mut replay = committed.map(|committed| Replay::new(&committed.flushed()));
         for log in found {
             let name = database.place.log(log)?;
             let parts = database.place.storage.rescue_log(&name)?;
+            let mut is_damaged = parts.iter().any(|part| part.damage.is_some());
+            // What is missing, no part says. Behind the first damage all is: that is said once.
+            let is_needed = committed.is_some_and(|committed| committed.logs.contains(&log));
+            if let Some(mut whole) = replay.take_if(|_| is_needed) {
+                match database.read_log(log, &mut whole) {
+                    Ok(_) => replay = Some(whole),
+                    Err(error) if !is_damaged => {
+                        is_damaged = true;
+                        self.report.problem(name.as_str(), error.kind(), error);
+                    }
+                    Err(_) => {}
+                }
+            }
             let holds_frames = parts.iter().any(|part| !part.frames.is_empty() || part.damage.is_some());
             if !holds_frames {
                 continue;
@@ -463,7 +478,6 @@ impl Salvage {
                 continue;
             }
             self.counts.logs += 1;
-            let is_damaged = parts.iter().any(|part| part.damage.is_some());
             for part in &parts {
                 if let Some(error) = &part.damage {
                     self.report.problem(part.object.as_str(), error.kind(), error);

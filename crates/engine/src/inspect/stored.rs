@@ -1,13 +1,15 @@
 //! A database in storage, as it lies.
 
 use crate::durable::database::{Committed, Place};
+use crate::durable::groups::Replay;
 use crate::inspect::report::Report;
 use crate::remote::objects::Objects;
 use crate::terms::{Error, Result};
 use forebay_base::ErrorKind;
 use forebay_storage::{
-    BlockCache, BlockCacheOptions, BlockOptions, NumberedObjects, ObjectName, ObjectNumber, Storage,
+    BlockCache, BlockCacheOptions, BlockOptions, Cut, NumberedObjects, ObjectName, ObjectNumber, Recovery, Storage,
 };
+use forebay_table::LogName;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -63,6 +65,18 @@ impl StoredDatabase {
                 None
             }
         }
+    }
+
+    /// Reads a log that a commit names, as an owner who takes over would, but seals nothing. What would be cut of it.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the place, when something that was durable is damaged or missing; those of the storage.
+    pub(crate) fn read_log(&self, log: LogName, replay: &mut Replay) -> Result<Option<Cut>> {
+        let reader = self.place.open_log(log, Recovery::Look)?;
+        let add = |segment| reader.segment(segment)?.into_iter().try_for_each(|frame| replay.add(frame));
+        let added = (0..reader.segments()).try_for_each(add);
+        replay.end_log();
+        added.map(|()| reader.cut().cloned())
     }
 
     pub(crate) fn register_name(&self) -> String {

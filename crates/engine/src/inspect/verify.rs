@@ -7,9 +7,8 @@ use crate::inspect::check::{self, Tally};
 use crate::inspect::report::{Report, Section, Step};
 use crate::inspect::source::{Live, Stored};
 use crate::inspect::stored::{Listed, StoredDatabase};
-use crate::terms::{Error, Result};
+use crate::terms::Result;
 use crate::tree::shared::Tree;
-use forebay_storage::Recovery;
 use std::sync::Arc;
 
 const CHECKED: &[&str] = &[
@@ -82,20 +81,13 @@ impl StoredDatabase {
         Ok(report)
     }
 
-    /// Reads the logs that are needed as an owner who takes over would, but seals nothing.
+    /// Reads the logs that are needed.
     fn verify_logs(&self, committed: &Committed, found: &mut Logs, report: &mut Report) -> Result<()> {
         let mut replay = Replay::new(&committed.flushed());
         for name in &committed.logs {
             let log = self.place.log(*name)?;
             found.logs += 1;
-            let read = self.place.storage.open_log(&log, Recovery::Look).map_err(Error::from).and_then(|reader| {
-                for segment in 0..reader.segments() {
-                    reader.segment(segment)?.into_iter().try_for_each(|frame| replay.add(frame))?;
-                }
-                Ok(reader.cut().cloned())
-            });
-            replay.end_log();
-            match read {
+            match self.read_log(*name, &mut replay) {
                 Ok(None) => {}
                 Ok(Some(cut)) => {
                     let detail = format!(
