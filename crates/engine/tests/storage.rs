@@ -672,3 +672,34 @@ fn a_log_is_there_before_a_commit_names_it() {
     assert_eq!(objects.list(Some(&log)).unwrap().len(), 2);
     process.kill(db);
 }
+
+/// What a killed process was writing is noted, and goes when a database is opened in the same storage. What a living one writes stays.
+#[test]
+fn what_interrupted_writes_left_is_removed_by_the_next_owner() {
+    let disk = SimDisk::new();
+    let storage = |nonce| of_disk(&disk.handle(), nonce);
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage(1), Syncing::Sync));
+    db.put(b"a", b"1").unwrap();
+    process.kill(db);
+    let (killed, name) = (disk.handle(), ObjectName::new("other/object").unwrap());
+    let begin = |storage: &Storage| {
+        let mut writer = storage.objects().writer(&name).unwrap();
+        writer.write(bytes::Bytes::from_static(b"some of it")).unwrap();
+        writer
+    };
+    let left = begin(&of_disk(&killed, 2));
+    killed.end_at(0);
+    let lives = begin(&storage(3));
+    let temporary = || disk.list(".tmp").unwrap().len();
+    assert_eq!(temporary(), 2);
+    let notes = StoredDatabase::new(&storage(4), "db").unwrap().verify(&mut |_| ()).unwrap().notes;
+    assert_eq!(notes.iter().filter(|note| note.object.starts_with(".tmp/")).count(), 1, "{notes:?}");
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage(5), Syncing::Sync));
+    assert_eq!(temporary(), 1);
+    lives.finish().unwrap();
+    drop(left);
+    assert_eq!(storage(6).objects().get(&name).unwrap(), &b"some of it"[..]);
+    process.kill(db);
+}

@@ -252,6 +252,7 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
         }
     }
     end_drops(&target)?;
+    target.sweep();
     let mut summary = BackupSummary::default();
     for name in committed.objects() {
         let name = ObjectName::new(name)?;

@@ -153,6 +153,14 @@ impl Place {
         Ok(self.stored_logs()?.into_iter().filter(is_unneeded).map(|(log, _)| log).collect())
     }
 
+    /// Removes what writes left that were interrupted, of whatever database in this storage.
+    pub(crate) fn sweep(&self) {
+        // It takes room, and is of no other harm.
+        if let Err(error) = self.storage.objects().sweep() {
+            tracing::debug!(%error, "removing what interrupted writes left: the next owner does");
+        }
+    }
+
     /// Reads the commits as they are.
     ///
     /// # Errors

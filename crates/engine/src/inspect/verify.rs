@@ -72,6 +72,13 @@ impl StoredDatabase {
                 progress(step);
             }
         }
+        for left in self.place.storage.objects().unfinished()? {
+            let detail = format!(
+                "{} bytes of a write that was interrupted: whoever opens a database in this storage deletes them",
+                left.bytes
+            );
+            report.note(left.path, detail);
+        }
         let mut checked = Section::new("checked", CHECKED);
         let shards = committed.map_or(0, |committed| committed.versions.len() as u64);
         let Tally { tables, entries, segments, bytes } = tally;

@@ -119,6 +119,7 @@ impl Taker<'_> {
             return Err(Error::new(ErrorKind::Busy, "another process opened the database at the same time: try again"));
         }
         let epoch = claimed.epoch();
+        self.place.sweep();
         // Before anything that they name is taken for garbage.
         let kept = Arc::<Kept>::default();
         checkpoints::keep_all(&self.place, &mut committed, &kept)?;
