@@ -4,9 +4,12 @@ use crate::common::model::{Model, contents, key};
 use crate::common::process::Process;
 use crate::common::stored::{four_shards, of_objects, options};
 use crate::common::{SetWhenDropped, eventually};
+use bytes::Bytes;
 use forebay_base::ErrorKind;
-use forebay_engine::{BackupSummary, Db, Error, Keyspaces, Options, Storage, Syncing, WriteBatch};
-use forebay_storage::{MemoryObjects, ObjectFault, ObjectStorage};
+use forebay_engine::{
+    BackupSummary, Cell, Db, Error, Keyspaces, Options, Storage, StoredDatabase, Syncing, WriteBatch,
+};
+use forebay_storage::{MemoryObjects, ObjectFault, ObjectName, ObjectStorage, PutMode};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -620,4 +623,183 @@ fn keyspaces_of_a_checkpoint_are_read_though_one_was_dropped() {
         db.close().unwrap();
     }
     db.close().unwrap();
+}
+
+/// What `verify` finds: the problems, and how many checkpoints it read.
+fn problems(storage: &Storage, name: &str) -> (Vec<String>, u64) {
+    let report = StoredDatabase::new(storage, name).unwrap().verify(&mut |_| ()).unwrap();
+    let section = &report.sections[0];
+    let at = section.columns.iter().position(|column| *column == "checkpoints").unwrap();
+    let Cell::Number(checkpoints) = section.rows[0][at] else { panic!("{section:?}") };
+    (report.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.detail)).collect(), checkpoints)
+}
+
+/// A database whose first checkpoint names objects that it has no use for any more, and those objects.
+fn with_old_checkpoint(objects: &MemoryObjects) -> (Model, Vec<ObjectName>) {
+    let process = Process::with_empty_memory();
+    let quiet = Options { background_threads: 0, ..options(&of_objects(&objects.handle()), Syncing::Sync) };
+    let db = process.open(quiet);
+    let mut model = Model::new();
+    change(&db, &mut model, 1);
+    db.create_checkpoint("one").unwrap();
+    let old = segment_names(objects);
+    change(&db, &mut model, 2);
+    db.compact_range(None, None).unwrap();
+    while db.run_background_step() {}
+    db.close().unwrap();
+    let storage = of_objects(&objects.handle());
+    let alone = MemoryObjects::new();
+    Db::back_up(&storage, "db", "one", &of_objects(&alone.handle())).unwrap();
+    let of_checkpoint = segment_names(&alone);
+    (model, old.into_iter().filter(|name| of_checkpoint.contains(name)).collect())
+}
+
+fn segment_names(objects: &MemoryObjects) -> Vec<ObjectName> {
+    let listed = objects.list(Some(&ObjectName::new("db/segment").unwrap())).unwrap();
+    listed.into_iter().map(|object| object.name).collect()
+}
+
+#[test]
+fn a_backup_is_verified_by_its_checkpoints() {
+    let (objects, other) = (MemoryObjects::new(), MemoryObjects::new());
+    with_old_checkpoint(&objects);
+    let (storage, backup) = (of_objects(&objects.handle()), of_objects(&other.handle()));
+    Db::back_up(&storage, "db", "one", &backup).unwrap();
+    assert_eq!(problems(&backup, "db"), (Vec::new(), 1));
+    assert_eq!(problems(&storage, "db"), (Vec::new(), 1));
+    // Each copy is as the object is.
+    for name in segment_names(&other) {
+        assert!(other.get(&name).unwrap() == objects.get(&name).unwrap(), "{name}");
+    }
+    let name = segment_names(&other).remove(0);
+    let whole = other.get(&name).unwrap();
+    other.flip(&name, 50, 1).unwrap();
+    let (found, _) = problems(&backup, "db");
+    assert!(found[0].starts_with(&format!("{name}: checkpoint \"one\"")), "{found:?}");
+    other.delete(&name).unwrap();
+    let (found, _) = problems(&backup, "db");
+    assert!(found[0].starts_with(name.as_str()), "{found:?}");
+    // It is copied again.
+    assert_eq!(Db::back_up(&storage, "db", "one", &backup).unwrap().objects_copied, 1);
+    assert!(other.get(&name).unwrap() == whole);
+    assert_eq!(problems(&backup, "db"), (Vec::new(), 1));
+    let marker = ObjectName::new("db/backup").unwrap();
+    other.flip(&marker, 9, 1).unwrap();
+    let (found, checkpoints) = problems(&backup, "db");
+    assert!(found.len() == 1 && found[0].starts_with("db/backup: ") && checkpoints == 1, "{found:?}");
+}
+
+#[test]
+fn what_only_a_checkpoint_names_is_verified_before_it_is_copied() {
+    let objects = MemoryObjects::new();
+    let (_, named) = with_old_checkpoint(&objects);
+    let storage = of_objects(&objects.handle());
+    assert!(!named.is_empty());
+    for name in named {
+        let whole = objects.get(&name).unwrap();
+        for damage in ["block", "directory", "gone"] {
+            match damage {
+                "block" => objects.flip(&name, 50, 1).unwrap(),
+                "directory" => objects.flip(&name, whole.len() - 20, 1).unwrap(),
+                _ => objects.delete(&name).unwrap(),
+            }
+            let (found, _) = problems(&storage, "db");
+            assert!(found[0].starts_with(&format!("{name}: checkpoint \"one\"")), "{damage}: {found:?}");
+            let other = MemoryObjects::new();
+            let backup = of_objects(&other.handle());
+            let error = Db::back_up(&storage, "db", "one", &backup).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{damage}: {error}");
+            assert!(error.to_string().contains(name.as_str()), "{damage}: {error}");
+            assert!(!segment_names(&other).contains(&name), "{damage}");
+            assert!(Db::stored_checkpoints(&backup, "db").unwrap().is_empty());
+            objects.put(&name, whole.clone(), PutMode::Replace).unwrap();
+        }
+    }
+    assert_eq!(problems(&storage, "db"), (Vec::new(), 1));
+}
+
+/// A checkpoint that cannot be read may name anything: nothing is deleted until it is dropped, and all else goes on.
+#[test]
+fn a_damaged_checkpoint_is_no_damage_of_the_database() {
+    let sound = MemoryObjects::new();
+    let (model, _) = with_old_checkpoint(&sound);
+    let name = ObjectName::new("db/checkpoint/one").unwrap();
+    let bytes = sound.get(&name).unwrap();
+    let mutations = [
+        Bytes::new(),
+        bytes.slice(..8),
+        bytes.slice(..bytes.len() / 2),
+        bytes.slice(..bytes.len() - 1),
+        Bytes::from([&bytes[..], b"more"].concat()),
+        vec![0; bytes.len()].into(),
+        Bytes::from([&bytes[..bytes.len() - 1], &[bytes[bytes.len() - 1] ^ 1]].concat()),
+        Bytes::from([&[bytes[0] ^ 1], &bytes[1..]].concat()),
+    ];
+    for (number, mutation) in mutations.into_iter().enumerate() {
+        let (objects, mut model) = (sound.duplicate(), model.clone());
+        let storage = of_objects(&objects.handle());
+        objects.put(&name, mutation, PutMode::Replace).unwrap();
+        let (found, checkpoints) = problems(&storage, "db");
+        assert!(found.len() == 1 && found[0].starts_with("db/checkpoint/one: "), "{number}: {found:?}");
+        assert_eq!(checkpoints, 0);
+        let quiet = || Options { background_threads: 0, ..options(&storage, Syncing::Sync) };
+        let process = Process::with_empty_memory();
+        let db = process.open(quiet());
+        assert_eq!(contents(&db), model);
+        let before = segment_names(&objects);
+        change(&db, &mut model, 3);
+        db.compact_range(None, None).unwrap();
+        while db.run_background_step() {}
+        let after = segment_names(&objects);
+        assert!(before.iter().all(|name| after.contains(name)), "{number}: something was deleted");
+        db.create_checkpoint("two").unwrap();
+        assert_eq!(db.checkpoints().unwrap(), ["one", "two"]);
+        let backup = MemoryObjects::new();
+        Db::back_up(&storage, "db", "two", &of_objects(&backup.handle())).unwrap();
+        db.drop_checkpoint("one").unwrap();
+        while db.run_background_step() {}
+        // What it named goes with it.
+        assert!(segment_names(&objects).len() < after.len(), "{number}");
+        assert_eq!(problems(&storage, "db"), (Vec::new(), 1), "{number}");
+        assert_eq!(contents(&db), model);
+        assert_eq!(at(&storage, "two").unwrap(), model);
+        db.close().unwrap();
+    }
+}
+
+/// The same of a backup. Nothing of the others is lost, and what it named is deleted once all that is left can be read.
+#[test]
+fn a_damaged_backup_can_be_dropped() {
+    let (objects, sound) = (MemoryObjects::new(), MemoryObjects::new());
+    let storage = of_objects(&objects.handle());
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Sync));
+    let (mut model, mut expected, mut held) = (Model::new(), BTreeMap::new(), BTreeMap::new());
+    for (name, round) in [("one", 1), ("two", 2), ("three", 3)] {
+        change(&db, &mut model, round);
+        db.compact_range(None, None).unwrap();
+        db.create_checkpoint(name).unwrap();
+        let alone = MemoryObjects::new();
+        Db::back_up(&storage, "db", name, &of_objects(&alone.handle())).unwrap();
+        Db::back_up(&storage, "db", name, &of_objects(&sound.handle())).unwrap();
+        held.insert(name, segment_names(&alone));
+        expected.insert(name, model.clone());
+    }
+    process.kill(db);
+    let damaged = ObjectName::new("db/checkpoint/one").unwrap();
+    sound.put(&damaged, Bytes::from_static(b"damaged"), PutMode::Replace).unwrap();
+    for first in ["one", "two"] {
+        let objects = sound.duplicate();
+        let backup = of_objects(&objects.handle());
+        Db::drop_backup(&backup, "db", first).unwrap();
+        let left = if first == "one" { "two" } else { "one" };
+        if first == "two" {
+            assert_eq!(segments(&objects, "db"), segments(&sound, "db"), "the damaged one may name them");
+        }
+        assert_eq!(at(&backup, "three").unwrap(), expected["three"]);
+        Db::drop_backup(&backup, "db", left).unwrap();
+        assert_eq!(segment_names(&objects), held["three"]);
+        assert_eq!(at(&backup, "three").unwrap(), expected["three"]);
+        assert_eq!(problems(&backup, "db"), (Vec::new(), 1));
+    }
 }

@@ -33,7 +33,7 @@ use crate::terms::{Error, Result};
 use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
-use forebay_storage::{ObjectName, ObjectStorage, PutMode, Storage};
+use forebay_storage::{BlockCache, BlockCacheOptions, BlockObject, ObjectName, ObjectWriter, PutMode, Storage};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, Placement, StorageRoot, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,7 @@ pub(crate) fn create(place: &Place, register: &Register, kept: &Kept, name: &str
     // Its objects are kept before a later commit can make garbage of them.
     let bytes = register.read(|committed| {
         let checkpoint = without_memory(committed)?;
-        kept.add(name, checkpoint.objects());
+        kept.add(name, Some(checkpoint.objects()));
         Ok(checkpoint.to_snapshot().encode()?)
     })?;
     let objects = place.storage.objects();
@@ -111,10 +111,10 @@ fn delete_decided(place: &Place, name: &str) -> Result<()> {
 }
 
 /// Keeps what the checkpoints of a database name, and ends the drops of its owner before: none is left that `committed`
-/// need say. The caller must have claimed the database.
+/// need say. The caller must have claimed the database. While a checkpoint is damaged, all objects are kept.
 ///
 /// # Errors
-/// `Corrupt`, naming the checkpoint; those of the storage.
+/// Those of the storage.
 pub(crate) fn keep_all(place: &Place, committed: &mut Committed, kept: &Kept) -> Result<()> {
     for (name, stage) in std::mem::take(&mut committed.drops) {
         if stage == DropStage::Decided {
@@ -126,7 +126,11 @@ pub(crate) fn keep_all(place: &Place, committed: &mut Committed, kept: &Kept) ->
         place.storage.objects().delete(&dropping.name)?;
     }
     for name in list(place)? {
-        kept.add(&name, read(place, &name)?.objects());
+        let found = decode(place, &name, &read_object(place, &name)?);
+        let found = found.inspect_err(|error| {
+            tracing::warn!(%error, "no object is deleted until this checkpoint is dropped");
+        });
+        kept.add(&name, found.ok().map(|found| found.objects()));
     }
     Ok(())
 }
@@ -156,7 +160,7 @@ pub(crate) fn are_at(place: &Place) -> Result<bool> {
 pub(crate) fn clone(place: &Place, checkpoint: &str, clone: &str) -> Result<()> {
     let target = Place::new(&place.storage, clone)?;
     let bytes = read_object(place, checkpoint)?;
-    let found = decode(checkpoint, &bytes)?;
+    let found = decode(place, checkpoint, &bytes)?;
     check_free(&target)?;
     let note = place.clone_of(checkpoint, clone)?;
     place.storage.objects().put(&note, Bytes::new(), PutMode::Replace)?;
@@ -174,25 +178,17 @@ fn check_stays(place: &Place, checkpoint: &str, bytes: &Bytes, note: &ObjectName
     // In this order: what says that it is being dropped goes last.
     let is_dropped = match Committed::of(&place.history()?)? {
         Some(committed) => committed.drops.contains_key(checkpoint),
-        None => is_there(place, &place.dropping(checkpoint)?)?,
+        None => place.is_there(&place.dropping(checkpoint)?)?,
     };
     if is_dropped {
         return busy(format!(
             "the checkpoint {checkpoint:?} is being dropped: if nobody does that any more, drop it again"
         ));
     }
-    if !is_there(place, note)? || read_object(place, checkpoint)? != *bytes {
+    if !place.is_there(note)? || read_object(place, checkpoint)? != *bytes {
         return busy(format!("the checkpoint {checkpoint:?} was dropped, and another one has its name: try again"));
     }
     Ok(())
-}
-
-fn is_there(place: &Place, object: &ObjectName) -> Result<bool> {
-    match place.storage.objects().size(object) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Creates the database at a place from a checkpoint of another one.
@@ -226,10 +222,11 @@ fn check_free(target: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Copies a checkpoint, and what it names and is not there, to the same place in another storage.
+/// Copies a checkpoint, and what it names and is not there, to the same place in another storage. All that is copied is
+/// verified.
 ///
 /// # Errors
-/// `NotFound`; `Invalid` when a database lives at that place, or it has backups of another one; those of the storages: call
+/// `NotFound`; `Corrupt`, naming the object that is damaged or missing; `Invalid` when a database lives at that place, or it has backups of another one; those of the storages: call
 /// again, and it goes on.
 pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
     let target = place.in_storage(to);
@@ -254,17 +251,25 @@ pub(crate) fn back_up(place: &Place, checkpoint: &str, to: &Storage) -> Result<B
     end_drops(&target)?;
     target.sweep();
     let mut summary = BackupSummary::default();
-    for name in committed.objects() {
-        let name = ObjectName::new(name)?;
-        let length = from.size(&name)?;
+    // To open objects; what is copied does not go through it.
+    let cache = BlockCache::new(BlockCacheOptions { threads: 0, ..BlockCacheOptions::default() })?;
+    for (name, length) in committed.segments().collect::<BTreeMap<_, _>>() {
+        let object = ObjectName::new(name)?;
+        let stored_bytes = from.size(&object).map_err(|error| missing(place, checkpoint, error))?;
         summary.objects += 1;
         // Of other databases' objects, as a clone names them, it is unknown which database of that name they are of.
-        if place.owns(&name) && to.size(&name).is_ok_and(|there| there == length) {
+        if place.owns(&object) && to.size(&object).is_ok_and(|there| there == stored_bytes) {
             continue;
         }
-        copy(&**from, &**to, &name, length)?;
+        let opened = from.open(&object).and_then(|reader| cache.open(reader, name, stored_bytes, object.identity()));
+        let opened = opened.map_err(|error| missing(place, checkpoint, error))?;
+        let found = opened.directory().length();
+        if found != length {
+            return Err(Error::corrupt(format!("the object {name} is of {found} bytes, the segment of {length}")));
+        }
+        copy(&opened, to.writer(&object)?)?;
         summary.objects_copied += 1;
-        summary.bytes_copied += length;
+        summary.bytes_copied += stored_bytes;
     }
     to.put(&target.checkpoint(checkpoint)?, read_object(place, checkpoint)?, PutMode::Replace)?;
     Ok(summary)
@@ -283,12 +288,11 @@ pub(crate) fn drop_backup(place: &Place, name: &str) -> Result<()> {
         return Ok(());
     }
     let bytes = read_object(place, name)?;
-    let dropped = decode(name, &bytes)?;
     let others = list(place)?.into_iter().filter(|other| other != name);
     let needed = named_by(place, others)?;
-    begin_drop(place, name, bytes)?;
+    begin_drop(place, name, bytes.clone())?;
     place.storage.objects().delete(&place.checkpoint(name)?)?;
-    end_drop(place, name, Some(&dropped), &needed)
+    end_drop(place, name, &bytes, needed.as_ref())
 }
 
 /// Says that a backup is being dropped, by an object of its bytes, and looks whether it may be. Where it fails, nobody drops it
@@ -309,7 +313,7 @@ fn begin_drop(place: &Place, name: &str, bytes: Bytes) -> Result<()> {
 /// Returns the names of those that are dropped now.
 ///
 /// # Errors
-/// `Corrupt`, naming the checkpoint; those of the storage.
+/// Those of the storage.
 fn end_drops(place: &Place) -> Result<Vec<String>> {
     let (objects, prefix) = (place.storage.objects(), place.all_dropping()?);
     let marks = objects.list(Some(&prefix))?;
@@ -325,20 +329,25 @@ fn end_drops(place: &Place) -> Result<Vec<String>> {
             objects.delete(&mark.name)?;
             continue;
         }
-        let bytes = objects.get(&mark.name)?;
-        // It has none where what was dropped was no backup.
-        let dropped = (!bytes.is_empty()).then(|| decode(name, &bytes)).transpose()?;
-        end_drop(place, name, dropped.as_ref(), &needed)?;
+        end_drop(place, name, &objects.get(&mark.name)?, needed.as_ref())?;
         ended.push(name.to_owned());
     }
     Ok(ended)
 }
 
-/// Deletes what is left of a backup whose checkpoint is deleted, but for objects that are `needed`.
-fn end_drop(place: &Place, name: &str, dropped: Option<&Committed>, needed: &BTreeSet<String>) -> Result<()> {
+/// Deletes what is left of a backup whose checkpoint, of these bytes, is deleted, but for objects that are `needed`. Where it
+/// was damaged, and may have named any object, none is left that is not needed. Where it is not known what is needed
+/// (`None`), all objects stay.
+fn end_drop(place: &Place, name: &str, bytes: &[u8], needed: Option<&BTreeSet<String>>) -> Result<()> {
     let objects = place.storage.objects();
-    let named = dropped.map(Committed::objects).unwrap_or_default();
-    for object in named.difference(needed) {
+    let named = match decode(place, name, bytes) {
+        Ok(dropped) => dropped.objects(),
+        Err(_) => {
+            let listed = objects.list(Some(&place.all_segments()?))?;
+            listed.into_iter().map(|object| object.name.as_str().to_owned()).collect()
+        }
+    };
+    for object in needed.into_iter().flat_map(|needed| named.difference(needed)) {
         let object = ObjectName::new(object.as_str())?;
         if place.owns(&object) {
             objects.delete(&object)?;
@@ -357,13 +366,19 @@ fn delete_notes(place: &Place, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The objects that checkpoints name.
-fn named_by(place: &Place, checkpoints: impl IntoIterator<Item = String>) -> Result<BTreeSet<String>> {
+/// The objects that checkpoints name; `None` when one of them is damaged, and may name any.
+fn named_by(place: &Place, checkpoints: impl IntoIterator<Item = String>) -> Result<Option<BTreeSet<String>>> {
     let mut named = BTreeSet::new();
     for name in checkpoints {
-        named.append(&mut read(place, &name)?.objects());
+        match decode(place, &name, &read_object(place, &name)?) {
+            Ok(found) => named.append(&mut found.objects()),
+            Err(error) => {
+                tracing::warn!(%error, "no object of a backup is deleted until this checkpoint is dropped");
+                return Ok(None);
+            }
+        }
     }
-    Ok(named)
+    Ok(Some(named))
 }
 
 /// Reads a checkpoint.
@@ -371,14 +386,26 @@ fn named_by(place: &Place, checkpoints: impl IntoIterator<Item = String>) -> Res
 /// # Errors
 /// `NotFound`; `Corrupt`; those of the storage.
 pub(crate) fn read(place: &Place, name: &str) -> Result<Committed> {
-    decode(name, &read_object(place, name)?)
+    decode(place, name, &read_object(place, name)?)
 }
 
-fn decode(name: &str, bytes: &[u8]) -> Result<Committed> {
-    let damaged = || Error::corrupt(format!("the checkpoint {name:?} is damaged"));
-    let said = DatabaseCommit::decode(bytes)
-        .map_err(|error| Error::from(error).during(&format!("reading the checkpoint {name:?}")))?;
-    Committed::of_snapshot(said)?.ok_or_else(damaged)
+fn decode(place: &Place, name: &str, bytes: &[u8]) -> Result<Committed> {
+    let object = place.checkpoint(name)?;
+    let decoded = DatabaseCommit::decode(bytes).map_err(Error::from).and_then(Committed::of_snapshot);
+    let decoded = decoded.and_then(|found| found.ok_or_else(|| Error::corrupt("it names no database")));
+    decoded.map_err(|error| error.during(&format!("reading {object}")))
+}
+
+/// What it means that an object cannot be found which a checkpoint names.
+fn missing(place: &Place, checkpoint: &str, error: forebay_storage::Error) -> Error {
+    match error.kind() {
+        // Unless the checkpoint was dropped meanwhile.
+        ErrorKind::NotFound => read_object(place, checkpoint).map_or_else(
+            |gone| gone,
+            |_| Error::corrupt(format!("the checkpoint {checkpoint:?} names an object that is not there: {error}")),
+        ),
+        _ => error.into(),
+    }
 }
 
 fn read_object(place: &Place, name: &str) -> Result<Bytes> {
@@ -392,8 +419,11 @@ fn no_checkpoint(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no checkpoint {name:?}"))
 }
 
-/// The number of the database whose backups lie at a place.
-fn backed_up(place: &Place) -> Result<Option<u128>> {
+/// The number of the database whose backups lie at a place; `None` where none do.
+///
+/// # Errors
+/// `Corrupt`; those of the storage.
+pub(crate) fn backed_up(place: &Place) -> Result<Option<u128>> {
     match place.storage.objects().get(&place.backup()?) {
         Ok(bytes) => {
             let root = StorageRoot::decode(&bytes).map_err(|error| Error::from(error).during("reading a backup"))?;
@@ -446,14 +476,8 @@ fn without_memory(committed: &Committed) -> Result<Committed> {
     })
 }
 
-fn copy(from: &dyn ObjectStorage, to: &dyn ObjectStorage, name: &ObjectName, length: u64) -> Result<()> {
-    let (reader, mut writer) = (from.open(name)?, to.writer(name)?);
-    let mut offset = 0;
-    while offset < length {
-        let mut piece = vec![0; (length - offset).min(PIECE_BYTES) as usize];
-        reader.read_at(offset, &mut piece)?;
-        offset += piece.len() as u64;
-        writer.write(piece.into())?;
-    }
-    Ok(writer.finish()?)
+/// Copies an object as it is stored, and verifies it.
+fn copy(from: &BlockObject, mut to: Box<dyn ObjectWriter>) -> Result<()> {
+    from.stored(PIECE_BYTES).try_for_each(|piece| to.write(piece?))?;
+    Ok(to.finish()?)
 }

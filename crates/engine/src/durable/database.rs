@@ -7,16 +7,20 @@
 //!   NAME/log/EPOCH/SERIAL/…            what was written since, of all shards
 //!   NAME/checkpoint/…, NAME/clone/…    moments that stay, and who began with them (see `checkpoints`)
 //!   NAME/dropping/…                    those of backups that somebody is dropping
+//!   NAME/unfinished                    what lies here is not whole yet: only its maker may open it
 //! ```
 //!
 //! All numbers have twenty digits. What a commit says: `docs/formats/database-commit.md`.
 
 use crate::remote::objects::object_of;
 use crate::terms::{Error, Result};
-use forebay_base::SequenceNumber;
+use forebay_base::{ErrorKind, SequenceNumber};
 use forebay_storage::{CommitKind, History, LogReader, ObjectName, Recovery, SEAL_BYTES, Storage};
 use forebay_table::{DatabaseCommit, DatabaseIdentity, DropStage, LogName, Version};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What it means that a database is unfinished.
+pub(crate) const UNFINISHED: &str = "the database is not whole: whoever makes it, as forebay repair does, has not finished, and, if it ended, must begin again";
 
 /// Where a database lies in a storage.
 #[derive(Debug, Clone)]
@@ -93,6 +97,30 @@ impl Place {
 
     pub(crate) fn backup(&self) -> Result<ObjectName> {
         Ok(self.root.join("backup")?)
+    }
+
+    pub(crate) fn unfinished(&self) -> Result<ObjectName> {
+        Ok(self.root.join("unfinished")?)
+    }
+
+    /// Whether somebody began to make the database, and has not finished.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn is_unfinished(&self) -> Result<bool> {
+        self.is_there(&self.unfinished()?)
+    }
+
+    /// Whether an object is there.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    pub(crate) fn is_there(&self, object: &ObjectName) -> Result<bool> {
+        match self.storage.objects().size(object) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether an object is one of the database's.
@@ -237,8 +265,13 @@ impl Committed {
 
     /// Names of the objects that the versions name.
     pub(crate) fn objects(&self) -> BTreeSet<String> {
+        self.segments().map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// The objects that the versions name, with the bytes of the segment that each holds.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (&str, u64)> {
         let segments = self.versions.iter().flat_map(|version| version.segments().values());
-        segments.filter_map(|entry| object_of(&entry.info.placements)).map(str::to_owned).collect()
+        segments.filter_map(|entry| Some((object_of(&entry.info.placements)?, entry.info.length)))
     }
 
     /// All of it.

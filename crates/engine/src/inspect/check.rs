@@ -11,6 +11,7 @@ use forebay_table::{
     BlockIterator, CachedTable, IndexEntry, PointIndex, SparseIndex, TableMetadata, TableProperties, Version, key_hash,
 };
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 /// Bytes of a segment that are read together.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -24,25 +25,27 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
 }
 
-/// Checks a shard. `progress` is told of bytes that were read.
+/// Checks a version of a shard, which `about` names: those segments for whose names `is_new`, and the tables whose image is
+/// one of them. `progress` is told of bytes that were read.
 pub(crate) fn shard(
-    number: u64,
+    about: &str,
     version: &Version,
     segments: &dyn Segments,
+    is_new: &mut dyn FnMut(String) -> bool,
     report: &mut Report,
     progress: &mut dyn FnMut(u64),
 ) -> Tally {
     let mut tally = Tally::default();
-    for (id, entry) in version.segments() {
+    let new: BTreeMap<_, _> = version.segments().iter().filter(|(id, _)| is_new(segments.name(**id))).collect();
+    for (id, entry) in &new {
         tally.segments += 1;
-        if let Err(error) = all_of(segments, *id, entry.info.length, &mut tally, progress) {
-            report.problem(segments.name(*id), error.kind(), format!("shard {number}, {id}: {error}"));
+        if let Err(error) = all_of(segments, **id, entry.info.length, &mut tally, progress) {
+            report.problem(segments.name(**id), error.kind(), format!("{about}, {id}: {error}"));
         }
     }
-    for (level, table) in
-        version.levels().iter().zip(0..).flat_map(|(tables, level)| tables.iter().map(move |table| (level, table)))
-    {
-        let level: usize = level;
+    let levels = version.levels().iter().zip(0_usize..);
+    let tables = levels.flat_map(|(tables, level)| tables.iter().map(move |table| (level, table)));
+    for (level, table) in tables.filter(|(_, table)| new.contains_key(&table.image.segment)) {
         tally.tables += 1;
         let order = version.identity().key_order;
         match Checked::of(table, order, segments) {
@@ -51,7 +54,7 @@ pub(crate) fn shard(
                 if let Some((key, error)) = checked.first_bad {
                     let (bad, all) = (checked.bad, checked.entries);
                     let detail = format!(
-                        "shard {number}, level {level}, {}: {bad} of {all} entries are bad, the first of key {}: {error}",
+                        "{about}, level {level}, {}: {bad} of {all} entries are bad, the first of key {}: {error}",
                         table.id,
                         key.escape_ascii()
                     );
@@ -59,7 +62,7 @@ pub(crate) fn shard(
                 }
             }
             Err(error) => {
-                let detail = format!("shard {number}, level {level}, {}: {error}", table.id);
+                let detail = format!("{about}, level {level}, {}: {error}", table.id);
                 report.problem(segments.name(table.image.segment), error.kind(), detail);
             }
         }

@@ -1,7 +1,8 @@
-//! Verifies all of a database: register, logs, objects, tables.
+//! Verifies all of a database: register, logs, checkpoints, objects, tables. Or backups of one, which are checkpoints and what
+//! they name.
 
 use crate::durable::checkpoints;
-use crate::durable::database::Committed;
+use crate::durable::database::{Committed, UNFINISHED};
 use crate::durable::groups::Replay;
 use crate::inspect::check::{self, Tally};
 use crate::inspect::report::{Report, Section, Step};
@@ -9,10 +10,14 @@ use crate::inspect::source::{Live, Stored};
 use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::terms::Result;
 use crate::tree::shared::Tree;
+use forebay_base::ErrorKind;
+use forebay_table::Version;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 const CHECKED: &[&str] = &[
     "commits",
+    "checkpoints",
     "logs",
     "log_groups",
     "log_bytes",
@@ -32,11 +37,39 @@ struct Logs {
     bytes: u64,
 }
 
+/// What is to be verified.
+#[derive(Debug, Default)]
+struct Moments {
+    /// What the commits say.
+    current: Option<Committed>,
+    /// The checkpoints that can be read, by name.
+    checkpoints: BTreeMap<String, Committed>,
+    /// Whether some cannot, and may name any object.
+    lacks_checkpoints: bool,
+    /// Whether these are backups of a database that lives elsewhere.
+    are_backups: bool,
+}
+
+impl Moments {
+    /// All of them, and what messages call their shards.
+    fn all(&self) -> impl Iterator<Item = (String, &Committed)> {
+        let checkpoints = self.checkpoints.iter();
+        let checkpoints = checkpoints.map(|(name, committed)| (format!("checkpoint {name:?}, "), committed));
+        self.current.iter().map(|committed| (String::new(), committed)).chain(checkpoints)
+    }
+
+    /// The objects that they name, with the bytes of the segment that each holds.
+    fn segments(&self) -> BTreeMap<&str, u64> {
+        self.all().flat_map(|(_, committed)| committed.segments()).collect()
+    }
+}
+
 impl StoredDatabase {
     /// Verifies everything of the database that lies in storage: that the commits continue one another, that the logs are whole,
-    /// that every block of every object can be read, that indexes are in order, that every entry finds its record, and that
-    /// versions keep their invariants. What is wrong is in [`Report::problems`]; objects that nothing names are in
-    /// [`Report::notes`].
+    /// that checkpoints can be read, that every block of every object can be read, that indexes are in order, that every entry
+    /// finds its record, and that versions keep their invariants. An object that several versions name is read once. Where
+    /// backups lie, the same of their checkpoints. What is wrong is in [`Report::problems`]; objects that nothing names are
+    /// in [`Report::notes`].
     ///
     /// # Errors
     /// Those of the storage when nothing can be listed. Damage is no error.
@@ -44,32 +77,40 @@ impl StoredDatabase {
         let mut report = Report::default();
         let listed = self.listed()?;
         let commits = self.place.storage.objects().list(Some(&self.place.commits()?))?.len() as u64;
-        let mut step = Step { bytes: 0, of_bytes: 0 };
+        let moments = self.moments(commits > 0, &mut report)?;
+        let named = moments.segments();
+        let is_unnamed = |object: &&Listed| !named.contains_key(object.name.as_str());
+        let unnamed: Vec<_> = listed.iter().filter(is_unnamed).collect();
         let mut tally = Tally::default();
         let mut logs = Logs::default();
         let mut orphans = 0;
-        let committed = self.committed(&mut report);
-        if let Some(committed) = &committed {
-            let segments = committed.versions.iter().flat_map(|version| version.segments().values());
-            step.of_bytes = segments.map(|entry| entry.info.length).sum();
-            let mut told = |bytes: u64| {
-                step.bytes += bytes;
-                progress(step);
-            };
-            self.verify_logs(committed, &mut logs, &mut report)?;
-            let cache = Self::cache()?;
-            for (version, shard) in committed.versions.iter().zip(0..) {
-                let objects = self.objects(shard, &cache)?;
-                let found = check::shard(shard, version, &Stored::new(version, &objects), &mut report, &mut told);
-                add(&mut tally, found);
-            }
-            orphans = self.note_orphans(committed, &listed, &mut report)?;
+        let mut step = Step { bytes: 0, of_bytes: named.values().sum() };
+        if moments.current.is_some() || moments.are_backups {
+            orphans = note_orphans(&moments, &unnamed, &mut report);
         } else {
-            step.of_bytes = listed.iter().map(|object| object.bytes).sum();
-            for object in &listed {
+            step.of_bytes += unnamed.iter().map(|object| object.bytes).sum::<u64>();
+            for object in unnamed {
                 self.verify_object(object, &mut tally, &mut report)?;
                 step.bytes += object.bytes;
                 progress(step);
+            }
+        }
+        if let Some(current) = &moments.current {
+            orphans += self.note_orphan_logs(current, &mut report)?;
+            self.verify_logs(current, &mut logs, &mut report)?;
+        }
+        let cache = Self::cache()?;
+        let mut seen = HashSet::new();
+        let mut told = |bytes: u64| {
+            step.bytes += bytes;
+            progress(step);
+        };
+        for (about, committed) in moments.all() {
+            for (version, shard) in committed.versions.iter().zip(0..) {
+                let (about, objects) = (format!("{about}shard {shard}"), self.objects(shard, &cache)?);
+                let mut is_new = |name| seen.insert(name);
+                let segments = Stored::new(version, &objects);
+                add(&mut tally, check::shard(&about, version, &segments, &mut is_new, &mut report, &mut told));
             }
         }
         for left in self.place.storage.objects().unfinished()? {
@@ -80,12 +121,53 @@ impl StoredDatabase {
             report.note(left.path, detail);
         }
         let mut checked = Section::new("checked", CHECKED);
-        let shards = committed.map_or(0, |committed| committed.versions.len() as u64);
+        let shards = moments.all().next().map_or(0, |(_, committed)| committed.versions.len() as u64);
+        let checkpoints = moments.checkpoints.len() as u64;
         let Tally { tables, entries, segments, bytes } = tally;
-        let counts = [commits, logs.logs, logs.groups, logs.bytes, shards, tables, entries, segments, bytes, orphans];
+        let Logs { logs, groups, bytes: log_bytes } = logs;
+        let counts = [commits, checkpoints, logs, groups, log_bytes, shards, tables, entries, segments, bytes, orphans];
         checked.rows.push(counts.map(Into::into).to_vec());
         report.sections.push(checked);
         Ok(report)
+    }
+
+    /// Reads the commits, unless backups lie here, and all checkpoints.
+    fn moments(&self, has_commits: bool, report: &mut Report) -> Result<Moments> {
+        let mut moments = Moments::default();
+        if self.place.is_unfinished()? {
+            report.problem(self.place.unfinished()?.as_str(), ErrorKind::Corrupt, UNFINISHED);
+        }
+        let mut backup_of = None;
+        if !has_commits {
+            match checkpoints::backed_up(&self.place) {
+                Ok(found) => (moments.are_backups, backup_of) = (found.is_some(), found),
+                Err(error) => {
+                    moments.are_backups = true;
+                    report.problem(self.place.backup()?.as_str(), error.kind(), error);
+                }
+            }
+        }
+        if !moments.are_backups {
+            moments.current = self.committed(report);
+        }
+        for name in checkpoints::list(&self.place)? {
+            match checkpoints::read(&self.place, &name) {
+                Ok(found) => {
+                    if backup_of.is_some_and(|database| database != found.identity.database) {
+                        let detail = "it is of another database than the backups that are here";
+                        report.problem(self.place.checkpoint(&name)?.as_str(), ErrorKind::Corrupt, detail);
+                    }
+                    moments.checkpoints.insert(name, found);
+                }
+                // It was dropped meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    moments.lacks_checkpoints = true;
+                    report.problem(self.place.checkpoint(&name)?.as_str(), error.kind(), error);
+                }
+            }
+        }
+        Ok(moments)
     }
 
     /// Reads the logs that are needed.
@@ -110,19 +192,9 @@ impl StoredDatabase {
         Ok(())
     }
 
-    /// Notes objects and logs that nothing names; how many.
-    fn note_orphans(&self, committed: &Committed, listed: &[Listed], report: &mut Report) -> Result<u64> {
-        let mut named = committed.objects();
-        for checkpoint in checkpoints::list(&self.place)? {
-            named.extend(checkpoints::read(&self.place, &checkpoint)?.objects());
-        }
+    /// Notes logs that no commit names; how many.
+    fn note_orphan_logs(&self, committed: &Committed, report: &mut Report) -> Result<u64> {
         let mut orphans = 0;
-        for object in listed.iter().filter(|object| !named.contains(object.name.as_str())) {
-            orphans += 1;
-            let detail =
-                format!("{} bytes that no version names: whoever opens the database deletes them", object.bytes);
-            report.note(object.name.as_str(), detail);
-        }
         for (name, _) in self.place.stored_logs()?.into_iter().filter(|(name, _)| !committed.logs.contains(name)) {
             let log = self.place.log(name)?;
             // A seal stays for ever.
@@ -155,6 +227,21 @@ impl StoredDatabase {
     }
 }
 
+/// Notes objects that nothing names; how many.
+fn note_orphans(moments: &Moments, unnamed: &[&Listed], report: &mut Report) -> u64 {
+    let what = match (moments.lacks_checkpoints, moments.are_backups) {
+        (true, _) => "that nothing names, unless a checkpoint does that cannot be read",
+        (false, true) => {
+            "that no checkpoint names: a copy that was interrupted left them, and the next one goes on with them"
+        }
+        (false, false) => "that no version names: whoever opens the database deletes them",
+    };
+    for object in unnamed {
+        report.note(object.name.as_str(), format!("{} bytes {what}", object.bytes));
+    }
+    unnamed.len() as u64
+}
+
 /// Verifies the tables and segments of open shards, wherever they lie.
 pub(crate) fn verify_open(trees: &[Arc<Tree>], progress: &mut dyn FnMut(Step)) -> Report {
     let mut report = Report::default();
@@ -162,13 +249,14 @@ pub(crate) fn verify_open(trees: &[Arc<Tree>], progress: &mut dyn FnMut(Step)) -
     let of_bytes = views.iter().map(|(_, view)| view.version.segment_bytes()).sum();
     let mut step = Step { bytes: 0, of_bytes };
     let mut tally = Tally::default();
-    for ((tree, view), shard) in views.iter().zip(0..) {
+    for ((tree, view), shard) in views.iter().zip(0_u64..) {
         let segments = Live { version: &view.version, remote: &tree.remote };
         let mut told = |bytes: u64| {
             step.bytes += bytes;
             progress(step);
         };
-        add(&mut tally, check::shard(shard, &view.version.version, &segments, &mut report, &mut told));
+        let (about, version): (_, &Version) = (format!("shard {shard}"), &view.version.version);
+        add(&mut tally, check::shard(&about, version, &segments, &mut |_| true, &mut report, &mut told));
     }
     let mut checked = Section::new("checked", &["shards", "tables", "entries", "segments", "segment_bytes"]);
     let Tally { tables, entries, segments, bytes } = tally;

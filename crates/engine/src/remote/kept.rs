@@ -11,15 +11,21 @@ pub(crate) struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What each checkpoint names.
-    checkpoints: BTreeMap<String, BTreeSet<String>>,
+    /// What each checkpoint names; `None` where that cannot be read, and may be anything.
+    checkpoints: BTreeMap<String, Option<BTreeSet<String>>>,
     /// Objects that nothing but checkpoints needs.
     waiting: BTreeSet<String>,
 }
 
+impl State {
+    fn is_kept(&self, object: &str) -> bool {
+        self.checkpoints.values().any(|objects| objects.as_ref().is_none_or(|objects| objects.contains(object)))
+    }
+}
+
 impl Kept {
-    /// Keeps the objects that a checkpoint names.
-    pub(crate) fn add(&self, checkpoint: &str, objects: BTreeSet<String>) {
+    /// Keeps the objects that a checkpoint names: all there are where it is not known which (`None`).
+    pub(crate) fn add(&self, checkpoint: &str, objects: Option<BTreeSet<String>>) {
         lock(&self.state).checkpoints.insert(checkpoint.to_owned(), objects);
     }
 
@@ -31,7 +37,7 @@ impl Kept {
     /// Whether an object that nothing else needs must stay.
     pub(crate) fn holds_back(&self, object: &str) -> bool {
         let mut state = lock(&self.state);
-        let is_kept = state.checkpoints.values().any(|objects| objects.contains(object));
+        let is_kept = state.is_kept(object);
         if is_kept {
             state.waiting.insert(object.to_owned());
         }
@@ -42,9 +48,10 @@ impl Kept {
     pub(crate) fn remove(&self, checkpoint: &str) -> Vec<String> {
         let mut state = lock(&self.state);
         state.checkpoints.remove(checkpoint);
-        let State { checkpoints, waiting } = &mut *state;
-        let is_free = |object: &String| !checkpoints.values().any(|objects| objects.contains(object));
-        waiting.extract_if(.., |object| is_free(object)).collect()
+        let mut waiting = std::mem::take(&mut state.waiting);
+        let freed = waiting.extract_if(.., |object| !state.is_kept(object)).collect();
+        state.waiting = waiting;
+        freed
     }
 }
 
@@ -55,7 +62,7 @@ mod tests {
     #[test]
     fn what_two_checkpoints_name_waits_for_both() {
         let kept = Kept::default();
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>());
         kept.add("one", names(&["a", "b"]));
         kept.add("two", names(&["b", "c"]));
         assert!(kept.holds_back("a") && kept.holds_back("b") && !kept.holds_back("d"));
@@ -64,5 +71,16 @@ mod tests {
         // The version still needs `c`.
         assert_eq!(kept.remove("two"), ["b"]);
         assert!(!kept.holds_back("c"));
+    }
+
+    #[test]
+    fn everything_waits_for_a_checkpoint_that_cannot_be_read() {
+        let kept = Kept::default();
+        kept.add("known", Some(BTreeSet::from(["a".to_owned()])));
+        kept.add("damaged", None);
+        assert!(kept.holds_back("a") && kept.holds_back("b"));
+        assert!(kept.remove("known").is_empty());
+        assert_eq!(kept.remove("damaged"), ["a", "b"]);
+        assert!(!kept.holds_back("b"));
     }
 }

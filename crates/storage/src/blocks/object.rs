@@ -5,7 +5,9 @@ use super::fetch::{Fetch, Object, length};
 use super::shared::{Shared, Wanted};
 use crate::error::{Error, Result};
 use crate::objects::ReadRequest;
+use bytes::Bytes;
 use smallvec::SmallVec;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -82,6 +84,35 @@ impl BlockObject {
         let new = all.iter_mut().flat_map(|asked| std::mem::take(&mut asked.new));
         self.cache.begin(new.skip(1).collect());
         requests.iter_mut().zip(all).try_for_each(|(request, asked)| asked.wait(request.out))
+    }
+
+    /// The object as it is stored, from its first byte to its last, in pieces of about so many bytes. Each block of a piece is
+    /// verified before the piece is handed out, and the last piece is the directory. The cache is not used. The iterator
+    /// must not be used further after an error.
+    ///
+    /// # Errors
+    /// Of an item: `Corrupt` when a block is damaged; those of [`ObjectReader::read_at`](crate::ObjectReader::read_at).
+    pub fn stored(&self, piece_bytes: u64) -> impl Iterator<Item = Result<Bytes>> {
+        let directory = self.directory();
+        let mut next = 0;
+        let pieces = iter::from_fn(move || {
+            let first = next;
+            let start = directory.place_of(first).start;
+            let fits = |block| directory.place_of(block).end.saturating_sub(start) <= piece_bytes;
+            while next < directory.blocks() && (next == first || fits(next)) {
+                next += 1;
+            }
+            (next > first).then(|| Fetch::new(Arc::clone(&self.object), first..next))
+        });
+        let verified = |fetch: Fetch| {
+            let stored = fetch.read()?;
+            fetch.decode(stored.clone())?;
+            Ok(stored)
+        };
+        // It was verified when the object was opened.
+        let mut tail = Vec::new();
+        directory.encode(&mut tail);
+        pieces.map(verified).chain(iter::once(Ok(tail.into())))
     }
 }
 

@@ -196,6 +196,32 @@ fn a_read_brings_exactly_the_blocks_it_needs_with_one_request() {
 }
 
 #[test]
+fn an_object_is_handed_out_as_it_is_stored_in_verified_pieces() {
+    let piece_bytes = 3 * u64::from(BLOCK_BYTES);
+    for length in [0, 100, 10 * BLOCK_BYTES as usize + 100] {
+        let good = encoded(Compression::Lz4, b"about", &sample(length));
+        let object = Watched::new(good.clone());
+        let cache = cache(1 << 20, 0);
+        let pieces = open(&cache, &object).stored(piece_bytes).collect::<Result<Vec<_>>>().unwrap();
+        assert_eq!(pieces.concat(), good);
+        assert!(pieces.iter().all(|piece| piece.len() as u64 <= piece_bytes));
+        // Each byte of the blocks was read once.
+        let reads = object.reads();
+        assert_eq!(reads.len(), pieces.len() - 1);
+        assert!(reads.windows(2).all(|pair| pair[0].1 == pair[1].0), "{reads:?}");
+        assert_eq!(cache.counts().held_bytes, 0);
+    }
+    let good = encoded(Compression::Lz4, b"", &sample(10 * BLOCK_BYTES as usize));
+    let blocks = good.len() - 36 - 10 * 4 - 4 - 12;
+    for at in (0..blocks).step_by(7) {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        let read = open(&cache(0, 0), &Watched::new(bad)).stored(piece_bytes).collect::<Result<Vec<_>>>();
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
+    }
+}
+
+#[test]
 fn a_long_range_is_several_requests() {
     let bytes = sample(20 * BLOCK_BYTES as usize);
     for threads in [0, 3] {
