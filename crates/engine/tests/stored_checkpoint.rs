@@ -803,3 +803,71 @@ fn a_damaged_backup_can_be_dropped() {
         assert_eq!(problems(&backup, "db"), (Vec::new(), 1));
     }
 }
+
+/// A database that is being made is none: nobody opens it, and whoever makes it again begins anew.
+#[test]
+fn what_was_not_finished_is_not_opened() {
+    let objects = MemoryObjects::new();
+    let storage = of_objects(&objects.handle());
+    let unfinished = |storage: &Storage| Options { unfinished: true, ..options(storage, Syncing::Flush) };
+    let is_refused = |objects: &MemoryObjects| {
+        let storage = of_objects(&objects.handle());
+        let opened = Process::with_empty_memory().try_open(options(&storage, Syncing::Flush)).map(|_| ());
+        let (found, _) = problems(&storage, "db");
+        assert!(found.iter().any(|problem| problem.starts_with("db/unfinished: ")), "{found:?}");
+        opened.unwrap_err().kind() == ErrorKind::Busy
+    };
+    // Whoever makes it ends at each step.
+    for step in 0.. {
+        let objects = MemoryObjects::new();
+        let handle = objects.handle();
+        handle.end_at(handle.steps() + step);
+        let process = Process::with_empty_memory();
+        let quiet = Options { background_threads: 0, ..unfinished(&of_objects(&handle)) };
+        let made = process.try_open(quiet).and_then(|db| {
+            (0..50).try_for_each(|number| db.put(&key(number), b"value"))?;
+            let finished = db.finish();
+            process.kill(db);
+            finished
+        });
+        if made.is_ok() {
+            assert!(step > 5);
+            assert_eq!(problems(&of_objects(&objects.handle()), "db").0, [""; 0]);
+            break;
+        }
+        if objects.list(None).unwrap().is_empty() {
+            continue;
+        }
+        assert!(is_refused(&objects), "step {step}");
+        let process = Process::with_empty_memory();
+        let storage = of_objects(&objects.handle());
+        let db = process.open(unfinished(&storage));
+        assert_eq!(contents(&db), Model::new(), "step {step}");
+        db.put(b"key", b"value").unwrap();
+        db.finish().unwrap();
+        db.close().unwrap();
+        assert_eq!(problems(&storage, "db").0, [""; 0], "step {step}");
+    }
+    let [process, other] = [Process::with_empty_memory(), Process::with_empty_memory()];
+    let first = process.open(unfinished(&storage));
+    first.put(b"first", b"1").unwrap();
+    first.flush().unwrap();
+    assert!(is_refused(&objects));
+    // Somebody else begins anew, and the first one cannot finish.
+    let second = other.open(unfinished(&storage));
+    second.put(b"second", b"2").unwrap();
+    assert_eq!(first.finish().unwrap_err().kind(), ErrorKind::Fenced);
+    assert!(is_refused(&objects));
+    second.finish().unwrap();
+    let expected = contents(&second);
+    second.close().unwrap();
+    process.kill(first);
+    let process = Process::with_empty_memory();
+    let db = process.open(options(&storage, Syncing::Flush));
+    assert_eq!(expected.len(), 1);
+    assert_eq!(contents(&db), expected);
+    db.close().unwrap();
+    // One that is whole is not replaced.
+    let again = Process::with_empty_memory().try_open(unfinished(&storage)).map(|_| ());
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::AlreadyExists);
+}

@@ -575,6 +575,17 @@ impl Db {
         self.shards().iter().zip(ends).try_for_each(|(shard, end)| shard.wait_flushed(end))
     }
 
+    /// Flushes a database that was created with [`Options::unfinished`], and says that it is whole: others may open it from now on.
+    ///
+    /// # Errors
+    /// `Invalid` for a database without storage; as for [`Db::flush`]; `Fenced`; those of the storage: call again.
+    pub fn finish(&self) -> Result<()> {
+        let stored = self.stored()?;
+        self.flush()?;
+        stored.register.confirm()?;
+        Ok(stored.place.storage.objects().delete(&stored.place.unfinished()?)?)
+    }
+
     /// Compacts everything from `lower` (included) to `upper` (excluded) down to the last level, and waits until storage has
     /// the outcome. Afterwards no shadowed record is left there, and records lie in key order. `None` means no bound.
     ///

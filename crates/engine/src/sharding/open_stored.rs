@@ -1,7 +1,7 @@
 //! Opening a database that lies in storage (see `durable::restore`), and dropping one.
 
 use crate::durable::checkpoints;
-use crate::durable::database::{Committed, Place};
+use crate::durable::database::{Committed, Place, UNFINISHED};
 use crate::durable::named::{self, Copies};
 use crate::durable::recovery::LeftRecords;
 use crate::durable::register::{Claimed, Register};
@@ -20,10 +20,11 @@ use crate::tree::cut::Cut;
 use crate::tree::version::identity;
 use crate::work::common::Common;
 use crate::work::shard::Shard;
+use bytes::Bytes;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
 use forebay_memory_client::MemoryClient;
-use forebay_storage::{BlockCache, LowerFloor, Recovery as LogRecovery, Storage};
+use forebay_storage::{BlockCache, LowerFloor, PutMode, Recovery as LogRecovery, Storage};
 use forebay_table::{DatabaseIdentity, LogName, StorageRoot, StoreConfig, Version};
 use std::sync::Arc;
 
@@ -47,9 +48,14 @@ pub(super) fn open(
         part: None,
         copies: 1,
     };
+    match (place.is_unfinished()?, options.unfinished) {
+        (true, true) => drop_unfinished(&place, clients, name)?,
+        (true, false) => return Err(Error::new(ErrorKind::Busy, format!("{name:?}: {UNFINISHED}"))),
+        (false, _) => {}
+    }
     let found = Committed::of(&place.history()?)?;
     let identity = match &found {
-        Some(_) if options.error_if_exists => {
+        Some(_) if options.error_if_exists || options.unfinished => {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a database {name:?} already")));
         }
         None if !options.create_if_missing => return Err(missing(name, storage)),
@@ -65,6 +71,9 @@ pub(super) fn open(
         None => DatabaseIdentity { database: random()?, config },
     };
     let options = &options.merging_by(&identity.config.merge_operator)?;
+    if options.unfinished {
+        storage.objects().put(&place.unfinished()?, Bytes::new(), PutMode::Replace)?;
+    }
     let recorded = found.as_ref().map_or("", |found| found.memory_store.as_str());
     let copies = named::open_copies(clients, (name, identity.database), recorded, &identity.config, options)?;
     let nodes = nodes(copies.parts.iter().map(|part| part.store.client()), options);
@@ -240,7 +249,16 @@ pub(crate) fn destroy(storage: &Storage, clients: &[Arc<MemoryClient>], name: &s
             storage.objects().delete(&object.name)?;
         }
     }
-    Ok(())
+    Ok(storage.objects().delete(&place.unfinished()?)?)
+}
+
+/// Drops what was begun and not finished. An owner that lives is fenced.
+fn drop_unfinished(place: &Place, clients: &[Arc<MemoryClient>], name: &str) -> Result<()> {
+    match destroy(&place.storage, clients, name) {
+        // What is left of a drop that was interrupted, the next owner deletes.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        dropped => dropped,
+    }
 }
 
 fn missing(name: &str, storage: &Storage) -> Error {

@@ -176,6 +176,9 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse to open a named database that exists.
     pub error_if_exists: bool,
+    /// Create a database in storage that nobody else may open before [`Db::finish`](crate::Db::finish) was called. What was begun
+    /// so under this name, and not finished, is dropped first; a database that is whole is refused.
+    pub unfinished: bool,
     /// Open a named database even when another process has it open. The other process is fenced: all its calls fail and
     /// have no effect.
     pub takeover: bool,
@@ -310,6 +313,7 @@ impl Default for Options {
             name: None,
             create_if_missing: true,
             error_if_exists: false,
+            unfinished: false,
             takeover: false,
             storage: None,
             durability: Durability::default(),
@@ -528,6 +532,10 @@ impl Options {
         rule(
             self.storage_from_level.is_none() || self.storage.is_some(),
             "levels in storage need a storage: name one",
+        )?;
+        rule(
+            !self.unfinished || self.storage.is_some() && self.create_if_missing,
+            "a database that is to be finished is created in a storage",
         )?;
         rule(self.pool_share >= 1, "pool_share must be at least 1")?;
         rule(self.background_threads <= 64, "background_threads must be at most 64")
