@@ -19,13 +19,14 @@ pub fn print(report: &Report, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// The failure of a command that found damage.
-pub fn failure(report: &Report, what: &str) -> Option<Failure> {
+/// The failure of a command that found damage; `advice` is what to do about that.
+pub fn failure(report: &Report, what: &str, advice: &str) -> Option<Failure> {
     let first = report.problems.first()?;
     let count = report.problems.len();
     // What is missing is not what was written, either.
     let kind = if first.kind == ErrorKind::NotFound { ErrorKind::Corrupt } else { first.kind };
-    let (object, detail, hint) = (&first.object, one_line(&first.detail), place::advice(kind));
+    let (object, detail) = (&first.object, one_line(&first.detail));
+    let hint = if kind == ErrorKind::Corrupt { format!("; {advice}") } else { place::advice(kind) };
     let message = format!("{what}: {count} problems, the first is {object}: {detail}{hint}");
     Some(Failure::new(kind, Stage::Running, message))
 }

@@ -43,14 +43,15 @@ impl StoredArguments {
     }
 }
 
+/// What to do about storage of which all that is damaged is known.
+pub const MENDING: &str = "restore that from a copy, or save the rest with forebay repair";
+
 /// What to do about storage that is damaged, or that may not be read.
-pub const fn advice(kind: ErrorKind) -> &'static str {
+pub fn advice(kind: ErrorKind) -> String {
     match kind {
-        ErrorKind::Corrupt => {
-            "; forebay verify tells all that is damaged: restore that from a copy, or save the rest with forebay repair"
-        }
-        ErrorKind::AccessDenied => "; mend the permissions of the directory, or the credentials",
-        _ => "",
+        ErrorKind::Corrupt => format!("; forebay verify tells all that is damaged: {MENDING}"),
+        ErrorKind::AccessDenied => "; mend the permissions of the directory, or the credentials".to_owned(),
+        _ => String::new(),
     }
 }
 

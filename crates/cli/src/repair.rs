@@ -53,13 +53,13 @@ impl From<forebay_dump::Error> for Stopped {
 }
 
 impl Arguments {
-    /// The new database, which must not be there yet.
+    /// The new database, which must not be there yet, unless a repair that ended before began it.
     fn create(&self, name: &str, salvage: &Salvage) -> Result<Store, Failure> {
         let options = Options {
             name: Some(name.to_owned()),
             storage: Some(self.into_storage.clone().unwrap_or_else(|| self.stored.storage.clone())),
             durability: Durability::Storage(Syncing::Flush),
-            error_if_exists: true,
+            unfinished: true,
             key_order: salvage.key_order(),
             merge_operator: salvage.merge_operator().map(str::to_owned),
             shards: salvage.bounds().len() + 1,
@@ -74,7 +74,7 @@ impl Arguments {
 /// Saves what can be saved. Nothing of the damaged database is changed, moved or deleted.
 ///
 /// # Errors
-/// The first error. That something is lost is none: the report says so.
+/// The first error. `Corrupt` when damage was met, although all that can be saved is saved: the report says what is lost.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.into.as_ref() == Some(&arguments.stored.db) && arguments.into_storage.is_none() {
         let other = format!("{}-repaired", arguments.stored.db);
@@ -100,9 +100,11 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
             });
             let report = saved.map_err(|stopped| stopped.0)?;
             loader.finish().map_err(crate::dump::failed)?;
-            store.close().map_err(running)?;
+            store.finish().and_then(|()| store.close()).map_err(running)?;
             report
         }
     };
-    findings::print(&report, arguments.format)
+    findings::print(&report, arguments.format)?;
+    let what = if arguments.into.is_some() { "what is left is saved" } else { "what is left can be saved with --into" };
+    findings::failure(&report, what, "the report says how many keys are lost or in doubt").map_or(Ok(()), Err)
 }

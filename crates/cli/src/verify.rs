@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Stage};
 use crate::findings;
 use crate::output::Format;
-use crate::place::PlaceArguments;
+use crate::place::{MENDING, PlaceArguments};
 use crate::progress::Progress;
 use forebay::Step;
 
@@ -36,5 +36,5 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     };
     progress.clear();
     findings::print(&report, arguments.format)?;
-    findings::failure(&report, "the database is damaged").map_or(Ok(()), Err)
+    findings::failure(&report, "it is damaged", MENDING).map_or(Ok(()), Err)
 }

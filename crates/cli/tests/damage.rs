@@ -1,9 +1,10 @@
 //! `inspect`, `verify` and `repair`, on databases whole and damaged.
 
-use crate::common::{Ended, FreshPath, fresh_path, run};
+use crate::common::{Ended, FreshPath, fresh_path, run, start};
 use forebay::{Durability, Options, Storage, StorageOptions, Store, Syncing, WriteBatch};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const KEYS: u32 = 3000;
 
@@ -87,10 +88,12 @@ impl Folder {
         self.0.join(found["object"].as_str().unwrap())
     }
 
-    /// Saves what is left to another database; the report, and a dump of that.
+    /// Saves what is left to another database; the report, and a dump of that. The exit code says whether damage was met.
     fn repair(&self) -> (serde_json::Value, Vec<String>) {
         let before = self.state();
-        let report = self.run("repair", "--into saved --format json").expect(0).json();
+        let ended = self.run("repair", "--into saved --format json");
+        let report = ended.json();
+        ended.expect(if report["problems"] == serde_json::json!([]) { 0 } else { 6 });
         let dumped = self.run("dump", "--db saved --local-memory-size 256MiB").expect(0).out;
         assert_eq!(self.state(), before, "the damaged database was changed");
         (report, dumped.lines().map(str::to_owned).collect())
@@ -187,6 +190,7 @@ fn logs_are_read_and_their_damage_is_told() {
     assert!(opened.error.contains(&name(&log)), "{opened:?}");
     let (report, lines) = folder.repair();
     assert!(!report["problems"].as_array().unwrap().is_empty());
+    assert!(folder.run("repair", "").expect(6).error.contains("--into"));
     // What was after the damage is there too: at most what the frame held comes out otherwise.
     assert!(lines.len() >= expected().len() - 5, "{}", lines.len());
 }
@@ -205,6 +209,9 @@ fn objects_that_are_damaged_are_named() {
             let ended = folder.verify().expect(6);
             assert!(ended.out.contains(&name(&object)), "{kind} {what}: {ended:?}");
             assert!(ended.error.contains("problems"), "{kind} {what}: {ended:?}");
+            // It tells what to do next, and not what was just done.
+            let advice = ["forebay repair", "forebay verify"].map(|advice| ended.error.contains(advice));
+            assert_eq!(advice, [true, false], "{kind} {what}: {ended:?}");
         };
         flip(&object, whole.len() / 3);
         check("flipped");
@@ -246,6 +253,73 @@ fn a_register_that_is_gone_or_damaged() {
             assert_eq!(lines, expected(), "closed: {is_closed}, gone: {is_gone}");
         }
     }
+}
+
+#[test]
+fn a_repair_that_was_killed_passes_for_no_database_and_is_made_again() {
+    let folder = Folder::new(true);
+    let (saved, unfinished) = (folder.0.join("saved"), folder.0.join("saved/unfinished"));
+    loop {
+        let mut repair = start(&format!("repair --storage {} --into saved", folder.0.display()));
+        while !unfinished.exists() && !repair.has_ended() {
+            repair.pause(Duration::from_millis(1));
+        }
+        // It is killed.
+        drop(repair);
+        if unfinished.exists() {
+            break;
+        }
+        // It was faster.
+        fs::remove_dir_all(&saved).unwrap();
+    }
+    let ended = folder.run("verify", "--db saved").expect(6);
+    assert!(ended.error.contains("saved/unfinished") && ended.error.contains("not whole"), "{ended:?}");
+    let ended = folder.run("dump", "--db saved --local-memory-size 256MiB");
+    // There may be no database yet.
+    assert!(ended.code == Some(1) && ended.out.is_empty(), "{ended:?}");
+    let (report, lines) = folder.repair();
+    assert_eq!((&report["problems"], lines), (&serde_json::json!([]), expected()));
+    folder.run("verify", "--db saved").expect(0);
+    assert!(folder.run("repair", "--into saved").expect(1).error.contains("already"));
+}
+
+#[test]
+fn checkpoints_and_backups_are_verified() {
+    let folder = Folder::new(true);
+    let copies = Folder(fresh_path(".copies"));
+    let [storage, copied] = [&folder.0, &copies.0].map(|path| format!("--storage {}", path.display()));
+    let memory = "--local-memory-size 256MiB";
+    let backup = |flags: &str| run(&format!("backup {flags}"));
+    backup(&format!("create {storage} {memory} one")).expect(0);
+    backup(&format!("copy {storage} one --to {}", copies.0.display())).expect(0);
+    let report = run(&format!("verify {copied} --format json")).expect(0).json();
+    let checked = &report["checked"][0];
+    assert_eq!((&checked["checkpoints"], &checked["shards"], &checked["orphans"]), (&1.into(), &2.into(), &0.into()));
+    assert!(run(&format!("verify {copied}")).expect(0).out.contains("no problems"));
+
+    // An object that is copied, on either side.
+    let there = copies.files("segment").remove(0);
+    let object = folder.0.join(there.strip_prefix(&*copies.0).unwrap());
+    assert_eq!(fs::read(&object).unwrap(), fs::read(&there).unwrap());
+    flip(&there, 100);
+    assert!(run(&format!("verify {copied}")).expect(6).error.contains(&name(&there)));
+    fs::remove_file(&there).unwrap();
+    assert!(run(&format!("verify {copied}")).expect(6).error.contains(&name(&there)));
+    flip(&object, 100);
+    let ended = backup(&format!("copy {storage} one --to {}", copies.0.display())).expect(6);
+    assert!(ended.error.contains(&name(&object)) && !there.exists(), "{ended:?}");
+    flip(&object, 100);
+    backup(&format!("copy {storage} one --to {}", copies.0.display())).expect(0);
+    run(&format!("verify {copied}")).expect(0);
+
+    // A checkpoint that is damaged is no damage of the database.
+    flip(&folder.0.join("default/checkpoint/one"), 9);
+    let ended = run(&format!("verify {storage}")).expect(6);
+    assert!(ended.error.contains("default/checkpoint/one") && ended.out.contains("checked"), "{ended:?}");
+    assert_eq!(folder.run("dump", memory).expect(0).out.lines().count(), expected().len());
+    backup(&format!("create {storage} {memory} two")).expect(0);
+    backup(&format!("drop {storage} {memory} one")).expect(0);
+    run(&format!("verify {storage}")).expect(0);
 }
 
 #[test]
