@@ -52,8 +52,9 @@ impl Folder {
         if is_closed {
             store.close().unwrap();
         } else {
-            // As if the process had been killed.
+            // As if the process had been killed: nobody has its lock.
             std::mem::forget(store);
+            fs::remove_file(folder.0.join("LOCK")).unwrap();
         }
         folder
     }

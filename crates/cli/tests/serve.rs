@@ -53,6 +53,34 @@ fn redis_cli_and_redis_benchmark() {
 }
 
 #[test]
+fn a_database_in_a_directory_is_not_taken_from_a_server() {
+    let folder = crate::common::fresh_path(".storage");
+    for place in ["", " --db named"] {
+        let place = format!("--storage {}{place}", folder.display());
+        let (server, port) = serve(&place);
+        let cli = |arguments: &[&str]| ask("redis-cli", &port, arguments, "");
+        assert_eq!(cli(&["set", "key", "value"]), "OK\n");
+        for command in ["dump", "backup create", "bench --num=10 --use_existing_db"] {
+            let rest = if command.starts_with("backup") { "name" } else { "" };
+            let refused = run(&format!("{command} {place} --local-memory-size=256MiB {rest}")).expect(1);
+            assert!(refused.error.contains("is open already"), "{command}: {refused:?}");
+        }
+        // Looking takes nothing.
+        run(&format!("verify {place}")).expect(0);
+        assert_eq!(cli(&["set", "key", "other"]), "OK\n");
+        // A server that hangs may be taken over, and says so when it goes on.
+        server.signal(Signal::STOP);
+        let (other, port) = serve(&format!("{place} --takeover"));
+        server.signal(Signal::CONT);
+        assert_eq!(ask("redis-cli", &port, &["get", "key"], ""), "other\n");
+        assert_eq!(server.wait().code, Some(7));
+        other.signal(Signal::INT);
+        other.wait_stopped();
+        assert!(run(&format!("dump {place} --local-memory-size=256MiB")).expect(0).out.contains("other"));
+    }
+}
+
+#[test]
 fn a_password_is_needed_where_one_is_set() {
     let file = crate::common::fresh_path(".password");
     std::fs::write(&file, "secret\n").unwrap();

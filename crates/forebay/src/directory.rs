@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The memory node is a thread of this process. It begins empty, and what the database needs there is read from the
-//! directory. The lock keeps two processes of one machine apart, also where one of them names the directory as storage. The
+//! directory. The lock keeps two processes of one machine apart, however they name the directory (see [`crate::lock`]). The
 //! database's commits fence those that do not see the lock, as over a network's file system.
 
 use crate::lock::{DEFAULT_NAME, DirectoryLock, LOCK, failed};
@@ -43,7 +43,8 @@ impl Store {
     /// machine but for the writes of the last second: see [`DirectoryOptions`].
     ///
     /// # Errors
-    /// `Busy` while a process has it open; `Corrupt` when what was durable is damaged; `Io` and others of the directory.
+    /// `Busy` while a process has it open, unless it is to be taken over; `Corrupt` when what was durable is damaged; `Io` and
+    /// others of the directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(path, DirectoryOptions::default())
     }
@@ -64,7 +65,7 @@ impl Store {
             return Err(not_there(&path));
         }
         let storage = open_storage(&path)?;
-        let lock = DirectoryLock::take(&path)?;
+        let lock = DirectoryLock::take(&path, DEFAULT_NAME, database.takeover)?;
         let options = Options { name: Some(DEFAULT_NAME.to_owned()), storage: Some(storage), ..database };
         Self::embedded_under(Some(lock), memory_bytes, options)
     }
@@ -78,7 +79,7 @@ impl Store {
         if !path.join(DEFAULT_NAME).is_dir() {
             return Err(not_there(&path));
         }
-        let _lock = DirectoryLock::take(&path)?;
+        let _lock = DirectoryLock::take(&path, DEFAULT_NAME, false)?;
         Db::destroy_stored(&open_storage(&path)?, &[], DEFAULT_NAME)?;
         // What is left fences owners that do not know the lock. Whoever destroys a path knows of none.
         remove(&path).map_err(|cause| failed("removing", &path, &cause))
@@ -159,35 +160,71 @@ mod tests {
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
     }
 
+    fn stored(folder: &Path, name: &str) -> Options {
+        let storage = open_storage(folder).unwrap();
+        Options { name: Some(name.to_owned()), storage: Some(storage), ..Options::default() }
+    }
+
     #[test]
-    fn a_path_is_locked_for_whoever_names_it_as_storage() {
+    fn a_database_in_a_directory_is_locked_by_its_name() {
         let folder = folder();
-        let stored = |name: &str| {
-            let storage = open_storage(folder.path()).unwrap();
-            Options { name: Some(name.to_owned()), storage: Some(storage), ..Options::default() }
-        };
-        let embedded = |name| Store::embedded(64 << 20, stored(name));
-        let destroy = || Store::destroy_stored(&open_storage(folder.path()).unwrap(), &[], DEFAULT_NAME);
-        // Whoever has a database that no path has named is fenced.
-        let fenced = embedded(DEFAULT_NAME).unwrap();
+        let embedded = |name| Store::embedded(64 << 20, stored(folder.path(), name));
+        let destroy = |name| Store::destroy_stored(&open_storage(folder.path()).unwrap(), &[], name);
         let other = embedded("other").unwrap();
-        drop(embedded(DEFAULT_NAME).unwrap());
-        drop(fenced);
-        let store = Store::open_with(folder.path(), options(|_| {})).unwrap();
-        store.put(b"key", b"value").unwrap();
-        assert_eq!(embedded(DEFAULT_NAME).unwrap_err().kind(), ErrorKind::Busy);
-        assert_eq!(Store::connect_all(&[], stored(DEFAULT_NAME)).unwrap_err().kind(), ErrorKind::Busy);
-        assert_eq!(destroy().unwrap_err().kind(), ErrorKind::Busy);
-        // Other databases in the directory are not the path's.
-        drop(embedded("other").unwrap());
-        drop(other);
-        store.close().unwrap();
-        drop(store);
-        let store = embedded(DEFAULT_NAME).unwrap();
-        assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
-        assert_eq!(Store::open_with(folder.path(), options(|_| {})).unwrap_err().kind(), ErrorKind::Busy);
-        drop(store);
-        destroy().unwrap();
+        assert_eq!(embedded("other").unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(destroy("other").unwrap_err().kind(), ErrorKind::Busy);
+        for by_path in [true, false] {
+            let by_path = || match by_path {
+                true => Store::open_with(folder.path(), options(|_| {})),
+                false => embedded(DEFAULT_NAME),
+            };
+            let store = by_path().unwrap();
+            store.put(b"key", b"value").unwrap();
+            assert_eq!(embedded(DEFAULT_NAME).unwrap_err().kind(), ErrorKind::Busy);
+            assert_eq!(Store::open_with(folder.path(), options(|_| {})).unwrap_err().kind(), ErrorKind::Busy);
+            let connected = Store::connect_all(&[], stored(folder.path(), DEFAULT_NAME));
+            assert_eq!(connected.unwrap_err().kind(), ErrorKind::Busy);
+            assert_eq!(destroy(DEFAULT_NAME).unwrap_err().kind(), ErrorKind::Busy);
+            store.close().unwrap();
+            drop(store);
+            assert_eq!(by_path().unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        }
+        other.put(b"key", b"value").unwrap();
+        other.flush().unwrap();
+        destroy(DEFAULT_NAME).unwrap();
+    }
+
+    #[test]
+    fn a_takeover_takes_the_lock_and_fences() {
+        let folder = folder();
+        let taking = |takeover| Options { takeover, ..stored(folder.path(), "name") };
+        let first = Store::embedded(64 << 20, taking(false)).unwrap();
+        let second = Store::embedded(64 << 20, taking(true)).unwrap();
+        first.put(b"key", b"first").unwrap();
+        assert_eq!(first.flush().unwrap_err().kind(), ErrorKind::Fenced);
+        // The lock is that of the one that took over, also when the first has ended.
+        drop(first);
+        assert_eq!(Store::embedded(64 << 20, taking(false)).unwrap_err().kind(), ErrorKind::Busy);
+        drop(second);
+        drop(Store::embedded(64 << 20, taking(false)).unwrap());
+        // By its path it is the same.
+        let _first = Store::open_with(folder.path(), options(|_| {})).unwrap();
+        drop(Store::open_with(folder.path(), options(|options| options.takeover = true)).unwrap());
+    }
+
+    #[test]
+    fn a_directory_that_may_not_be_written_is_told_as_such() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = folder();
+        drop(Store::embedded(64 << 20, stored(folder.path(), "name")).unwrap());
+        std::fs::remove_file(folder.path().join("LOCK.name")).unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+        // Root may do everything, so there it is no test.
+        if std::fs::write(folder.path().join("x"), "").is_err() {
+            let refused = Store::embedded(64 << 20, stored(folder.path(), "name")).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::AccessDenied);
+        }
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     #[test]

@@ -1,57 +1,99 @@
-//! The lock that keeps a second process out of a directory.
+//! The lock that keeps a second process from opening a database in a directory of this machine.
+//!
+//! ```text
+//!   PATH/LOCK        of the database `default`, which a path names too
+//!   PATH/LOCK.NAME   of another database
+//! ```
+//!
+//! The system frees the lock of a process that ends. Who takes a database over removes the file that the other process has
+//! locked, and locks a new one of that name: a lock counts as long as its file has the name.
 
 use crate::Error;
 use forebay_base::ErrorKind;
-use forebay_engine::Storage;
+use forebay_engine::{Options, Storage};
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Name of a database in storage that gets no other, as of one that a path names.
 pub const DEFAULT_NAME: &str = "default";
-/// Name of the file that is locked.
+/// Name of the file that is locked for the database [`DEFAULT_NAME`].
 pub(crate) const LOCK: &str = "LOCK";
 
-/// The lock on a directory, until it is dropped or the process ends.
+/// The lock on a database in a directory, until it is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     _file: File,
 }
 
 impl DirectoryLock {
-    /// Takes the lock on the directory `path`. Its file marks the directory from then on.
+    /// Takes the lock on the database `name` in `directory`; with `takeover`, also from a process that has it.
     ///
     /// # Errors
-    /// `Busy` while somebody has it; `Io`.
-    pub(crate) fn take(path: &Path) -> Result<Self, Error> {
-        let file = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
-        let file = file.map_err(|cause| failed("locking", path, &cause))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => {
-                let path = path.display();
-                let message =
-                    format!("the database in {path} is open already, here or in another process: close it there first");
-                Err(Error::Below { kind: ErrorKind::Busy, message })
+    /// `Busy` while somebody has it; `AccessDenied`, `Io`.
+    pub(crate) fn take(directory: &Path, name: &str, takeover: bool) -> Result<Self, Error> {
+        let path = lock_file(directory, name);
+        let refused = |cause: &io::Error| failed("locking", directory, cause);
+        loop {
+            let file = File::options().create(true).truncate(false).write(true).open(&path);
+            let file = file.map_err(|cause| refused(&cause))?;
+            match file.try_lock() {
+                Ok(()) if has_name(&file, &path).map_err(|cause| refused(&cause))? => return Ok(Self { _file: file }),
+                // Somebody has removed it meanwhile.
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) if takeover => match std::fs::remove_file(&path) {
+                    Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(refused(&cause)),
+                    _ => {}
+                },
+                Err(TryLockError::WouldBlock) => {
+                    let directory = directory.display();
+                    let message = format!(
+                        "the database {name:?} in {directory} is open already, here or in another process: close it there \
+                         first"
+                    );
+                    return Err(Error::Below { kind: ErrorKind::Busy, message });
+                }
+                Err(TryLockError::Error(cause)) => return Err(refused(&cause)),
             }
-            Err(TryLockError::Error(cause)) => Err(failed("locking", path, &cause)),
         }
     }
 
-    /// Takes the lock on the database `name` in `storage`, if it lies in a directory that a path names. Owners of other
-    /// databases fence each other.
+    /// Takes the lock on the database `name` in `storage`, if that is a directory. Owners of databases elsewhere fence each
+    /// other.
     ///
     /// # Errors
-    /// As [`DirectoryLock::take`].
-    pub(crate) fn take_stored(storage: &Storage, name: &str) -> Result<Option<Self>, Error> {
-        // A directory is described by its path. All else is described by an URL, which no file is below.
-        let path = PathBuf::from(storage.objects().describe());
-        let is_locked = name == DEFAULT_NAME && path.join(LOCK).is_file();
-        is_locked.then(|| Self::take(&path)).transpose()
+    /// As [`DirectoryLock::take`]; `Invalid` for what is no name.
+    pub(crate) fn take_stored(storage: &Storage, name: &str, takeover: bool) -> Result<Option<Self>, Error> {
+        Options::check_name(name)?;
+        storage.directory().map(|directory| Self::take(&directory, name, takeover)).transpose()
+    }
+}
+
+/// The file that is locked for the database `name`.
+fn lock_file(directory: &Path, name: &str) -> PathBuf {
+    match name {
+        DEFAULT_NAME => directory.join(LOCK),
+        name => directory.join(format!("{LOCK}.{name}")),
+    }
+}
+
+/// Whether a file that is open is the one that has this name.
+fn has_name(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(named) => Ok((open.dev(), open.ino()) == (named.dev(), named.ino())),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(cause),
     }
 }
 
 /// An error of the file system.
 pub(crate) fn failed(what: &str, path: &Path, cause: &io::Error) -> Error {
-    Error::Below { kind: ErrorKind::Io, message: format!("{what} {}: {cause}", path.display()) }
+    let kind = match cause.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::AccessDenied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+        _ => ErrorKind::Io,
+    };
+    Error::Below { kind, message: format!("{what} {}: {cause}", path.display()) }
 }

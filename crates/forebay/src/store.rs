@@ -28,8 +28,8 @@ impl Store {
     /// database outlives the process there.
     ///
     /// # Errors
-    /// `Invalid` for options or sizes that conflict; `Io` when there is no memory; `Busy` for a database in a directory that a
-    /// process has open by its path.
+    /// `Invalid` for options or sizes that conflict; `Io` when there is no memory; `Busy` for a database in a directory of this
+    /// machine that a process has open, unless it is to be taken over.
     pub fn embedded(memory_bytes: u64, options: Options) -> Result<Self, Error> {
         let lock = lock(&options)?;
         Self::embedded_under(lock, memory_bytes, options)
@@ -83,7 +83,7 @@ impl Store {
     /// # Errors
     /// `NotFound` when it is not in storage; `Busy` while a process has it open; `Unavailable`; those of the storage.
     pub fn destroy_stored(storage: &Storage, addresses: &[NodeAddress], name: &str) -> Result<(), Error> {
-        let _lock = DirectoryLock::take_stored(storage, name)?;
+        let _lock = DirectoryLock::take_stored(storage, name, false)?;
         Ok(Db::destroy_stored(storage, &clients(addresses)?, name)?)
     }
 
@@ -195,7 +195,7 @@ const fn has_copies(options: &Options) -> bool {
 /// The lock of the database that the options name, if it has one.
 fn lock(options: &Options) -> Result<Option<DirectoryLock>, Error> {
     match (&options.storage, &options.name) {
-        (Some(storage), Some(name)) => DirectoryLock::take_stored(storage, name),
+        (Some(storage), Some(name)) => DirectoryLock::take_stored(storage, name, options.takeover),
         _ => Ok(None),
     }
 }

@@ -9,6 +9,7 @@ use crate::objects::{DirectoryObjects, LayeredObjects, MemoryObjects, ObjectStor
 use crate::options::StorageOptions;
 use forebay_base::ErrorKind;
 use forebay_env::Random;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Where a database keeps what survives.
@@ -111,6 +112,12 @@ impl Storage {
     #[must_use]
     pub fn objects(&self) -> &Arc<dyn ObjectStorage> {
         &self.objects
+    }
+
+    /// The directory of this machine that it is; none for other storage.
+    #[must_use]
+    pub fn directory(&self) -> Option<PathBuf> {
+        self.disk.as_ref().map(|disk| PathBuf::from(disk.describe())).filter(|path| path.is_dir())
     }
 
     /// Begins a log under `name`, which no log ever had: an owner's epoch belongs into it. `log` is a random number.

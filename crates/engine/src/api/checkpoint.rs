@@ -8,6 +8,7 @@
 //! This is the only module of the engine that reads and writes files.
 
 use crate::api::db::Db;
+use crate::terms::options::MAX_SHARDS;
 use crate::terms::{Error, Options, Result};
 use crate::write::batch::WriteBatch;
 use forebay_base::{ErrorKind, KeyOrder};
@@ -52,12 +53,15 @@ impl Db {
     /// checkpoint gives fewer parts.
     ///
     /// # Errors
-    /// As [`Db::load`] for the file.
+    /// `Invalid` for a number of shards that no database can have; as [`Db::load`] for the file.
     pub fn checkpoint_layout(path: impl AsRef<Path>, shards: usize) -> Result<CheckpointLayout> {
+        if !(1..=MAX_SHARDS).contains(&shards) {
+            return Err(Error::invalid(format!("shards must be from 1 to {MAX_SHARDS}, not {shards}")));
+        }
         let path = path.as_ref();
         let (key_order, footer, _) = read_footer(path)?;
         let bytes: u64 = footer.sections.iter().map(|section| section.length).sum();
-        let parts = shards.max(1) as u64;
+        let parts = shards as u64;
         let mut bounds = Vec::new();
         for part in 1..parts {
             let share = u64::try_from(u128::from(bytes) * u128::from(part) / u128::from(parts)).unwrap_or(bytes);

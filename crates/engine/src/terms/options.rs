@@ -14,7 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of shards of a database.
-const MAX_SHARDS: usize = 256;
+pub(crate) const MAX_SHARDS: usize = 256;
+/// Longest name of a database, bytes. Memory nodes know a database on storage by its name and two numbers, 26 bytes more, and
+/// take 128.
+const MAX_NAME_BYTES: usize = 102;
 
 /// Where compactions run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -475,10 +478,26 @@ impl Options {
         }
     }
 
+    /// Checks that a database can have this name: 1 to 102 letters, digits, `.`, `_` and `-`, the first of which is no `.`.
+    ///
+    /// # Errors
+    /// `Invalid`, which says what a name may be.
+    pub fn check_name(name: &str) -> Result<()> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_allowed) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{name:?} is no name for a database: use 1 to {MAX_NAME_BYTES} letters, digits, '.', '_' and '-', and no '.' at \
+             the beginning"
+        )))
+    }
+
     /// Checks the options against one another.
     pub(crate) fn check(&self) -> Result<()> {
         let rule = |holds: bool, text: &str| if holds { Ok(()) } else { Err(Error::invalid(text)) };
         rule((1..=MAX_SHARDS).contains(&self.shards), "shards must be from 1 to 256")?;
+        self.name.as_deref().map_or(Ok(()), Self::check_name)?;
         rule(
             self.durability == Durability::None || self.name.is_some(),
             "a database without a name ends with its process: give it a name, or ask for no durability",
