@@ -89,7 +89,12 @@ impl FromStr for NodeAddresses {
     type Err = forebay::Error;
 
     fn from_str(text: &str) -> Result<Self, forebay::Error> {
-        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+        let addresses = text.split(',').map(str::parse).collect::<Result<Vec<_>, _>>()?;
+        if addresses.len() > 1 && addresses.contains(&NodeAddress::Local) {
+            let message = "local is the one memory node of this process: name nodes of other processes beside each other";
+            return Err(forebay::Error::Address(message.to_owned()));
+        }
+        Ok(Self(addresses))
     }
 }
 

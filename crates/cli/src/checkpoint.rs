@@ -38,7 +38,7 @@ pub struct RestoreArguments {
     #[command(flatten)]
     pub place: Arguments,
     /// Number of key ranges with an LSM-tree each, of about the same size; by default as many as memory nodes.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = crate::stores::shards())]
     shards: Option<usize>,
     /// Number of memory nodes that hold a copy of each key range.
     #[arg(long, value_name = "NUMBER", default_value = "1", conflicts_with = "storage")]

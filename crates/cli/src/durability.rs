@@ -1,7 +1,8 @@
 //! Flags that say what a database survives.
 
+use crate::failure::Failure;
 use crate::units;
-use forebay::{DEFAULT_NAME, DirectoryOptions, Durability, ErrorKind, Storage, StorageOptions, Syncing};
+use forebay::{DEFAULT_NAME, DirectoryOptions, Durability, ErrorKind, Options, Storage, StorageOptions, Syncing};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -87,6 +88,24 @@ impl DurabilityArguments {
     pub fn or_in(&mut self, directory: &str) {
         if self.path.is_none() && self.db.is_none() && self.storage.is_none() && self.durability.is_none() {
             self.path = Some(directory.into());
+        }
+    }
+
+    /// Checks that the flags fit together.
+    ///
+    /// # Errors
+    /// Usage.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.db.as_deref().map_or(Ok(()), |name| Options::check_name(name).map_err(Failure::usage))?;
+        match self.durability.map(|durability| durability.0) {
+            Some(Durability::Storage(_)) if !self.has_storage() => Err(Failure::usage(
+                "--durability=storage=... is for a database in storage: say where it lies with --path or --storage",
+            )),
+            Some(Durability::Memory { .. }) if self.path.is_none() && self.name().is_none() => Err(Failure::usage(
+                "--durability=memory is for a database that outlives this process: name it with --db, on the nodes of \
+                 --memory",
+            )),
+            _ => Ok(()),
         }
     }
 

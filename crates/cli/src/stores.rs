@@ -4,7 +4,7 @@ use crate::arguments::{MemoryArguments, NodeAddresses};
 use crate::durability::{DurabilityArguments, open_existing_storage};
 use crate::failure::Failure;
 use crate::{nodes, units};
-use clap::builder::BoolishValueParser;
+use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use forebay::{
     CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, DbIterator, Delegation, DirectoryOptions, ErrorKind,
     FlushOrder, Gathering, LevelStatistics, Options, Reach, Recovery, Replication, ShardBounds, Storage, StorageCounts,
@@ -32,28 +32,28 @@ pub struct EngineArguments {
           value_parser = BoolishValueParser::new())]
     takeover: bool,
     /// Key ranges with an LSM-tree each; sizes and triggers apply to one.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = shards())]
     shards: Option<usize>,
     /// Size of a memtable.
-    #[arg(long, value_parser = units::length, value_name = "SIZE")]
+    #[arg(long, value_parser = units::length_in(4 << 10..=256 << 20), value_name = "SIZE")]
     write_buffer_size: Option<usize>,
     /// Number of memtables, including the active one.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = Counts::new().range(2..))]
     max_write_buffer_number: Option<usize>,
     /// Threads for flushes and compactions.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = Counts::new().range(..=64))]
     max_background_jobs: Option<usize>,
     /// A table ends at this many record bytes.
-    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    #[arg(long, value_parser = units::size_in(4 << 10..=1 << 30), value_name = "SIZE")]
     target_file_size_base: Option<u64>,
     /// Level 1 is compacted at this many record bytes.
-    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    #[arg(long, value_parser = units::size_in(1..=u64::MAX), value_name = "SIZE")]
     max_bytes_for_level_base: Option<u64>,
     /// How many times larger each further level may be.
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u64).range(2..))]
     max_bytes_for_level_multiplier: Option<u64>,
     /// Number of levels, level 0 included.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = Counts::new().range(2..=16))]
     num_levels: Option<usize>,
     /// Number of tables of level 0 at which it is compacted.
     #[arg(long, value_name = "TABLES")]
@@ -72,7 +72,7 @@ pub struct EngineArguments {
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     cached_index_size: Option<u64>,
     /// Keep the tables of this level and below in storage, and not in memory.
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", value_parser = Counts::new().range(1..16))]
     storage_from_level: Option<usize>,
     /// How many full memtables' worth of writes tables in storage may lag behind those in memory, where a log has them; by
     /// default 8.
@@ -95,8 +95,8 @@ pub struct EngineArguments {
     compression: Option<Compression>,
     /// Bytes of a block of an object in storage, before compression: what a read of one key brings; by
     /// default 16 KiB.
-    #[arg(long, value_parser = units::size, value_name = "SIZE")]
-    block_size: Option<u64>,
+    #[arg(long, value_parser = units::block_length, value_name = "SIZE")]
+    block_size: Option<u32>,
     /// Where compactions run.
     #[arg(long, value_enum, default_value_t = Place::Memory)]
     compaction_place: Place,
@@ -125,6 +125,14 @@ pub struct EngineArguments {
     /// where that costs less.
     #[arg(long, value_enum, default_value_t = Who::Automatic)]
     delegation: Who,
+}
+
+/// A parser of counts, in a range.
+type Counts = RangedU64ValueParser<usize>;
+
+/// A parser of a number of shards.
+pub fn shards() -> Counts {
+    Counts::new().range(1..=Options::MAX_SHARDS as u64)
 }
 
 /// A time after which something is done, or never.
@@ -265,13 +273,15 @@ impl EngineArguments {
     /// The engine's options.
     ///
     /// # Errors
-    /// Usage, for a flag about storage of a database that has none.
+    /// Usage, for a flag about storage of a database that has none, a name that no database can have, and a durability that
+    /// the database cannot have where it lies.
     pub fn options(&self) -> Result<Options, Failure> {
         if let Some(flag) = self.storage_flag().filter(|_| !self.place.has_storage()) {
             return Err(Failure::usage(format_args!(
                 "{flag} is for a database in storage: say where it lies with --path or --storage"
             )));
         }
+        self.place.check()?;
         let usual = Options::default();
         Ok(Options {
             name: self.place.name(),
@@ -303,8 +313,7 @@ impl EngineArguments {
             memory_cache_bytes: self.memory_cache.unwrap_or(usual.memory_cache_bytes),
             memory_cache_after: self.memory_cache_after.unwrap_or(usual.memory_cache_after),
             compression: self.compression.unwrap_or(usual.compression),
-            // A longer one is refused like any other that is too long, where options are checked.
-            block_bytes: self.block_size.map_or(usual.block_bytes, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
+            block_bytes: self.block_size.unwrap_or(usual.block_bytes),
             compaction_place: match self.compaction_place {
                 Place::Compute => CompactionPlace::ComputeNode,
                 Place::Memory => CompactionPlace::MemoryNode,

@@ -7,6 +7,7 @@
 //! | bandwidth | `100Gbps`, `100Gb/s`, `12.5GB/s` | bits (b) or bytes (B) per second; k, M, G, T |
 //! | rate | `30M`, `1500000` | k, M, G |
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 const SIZES: [(&str, f64); 13] = [
@@ -52,6 +53,40 @@ pub fn of_size(bytes: u64) -> String {
 /// What would be valid.
 pub fn length(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| "more than this machine can address".to_owned())
+}
+
+/// A parser of a number of bytes within a range.
+pub fn size_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let bytes = size(text)?;
+        if range.contains(&bytes) { Ok(bytes) } else { Err(format!("a size {}", described(&range))) }
+    }
+}
+
+/// As [`size_in`], for what fits into memory.
+pub fn length_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    let parse = size_in(range);
+    move |text| usize::try_from(parse(text)?).map_err(|_| "more than this machine can address".to_owned())
+}
+
+fn described(range: &RangeInclusive<u64>) -> String {
+    match *range.end() {
+        u64::MAX => format!("of at least {} is needed", of_size(*range.start())),
+        end => format!("from {} to {} is needed", of_size(*range.start()), of_size(end)),
+    }
+}
+
+/// The length of a block in storage.
+///
+/// # Errors
+/// What would be valid.
+pub fn block_length(text: &str) -> Result<u32, String> {
+    let bytes = size(text)?;
+    let right = || "a block has a power of two of bytes, from 1 KiB to 1 MiB".to_owned();
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two() && (1 << 10..=1 << 20).contains(bytes))
+        .ok_or_else(right)
 }
 
 /// A span of time.

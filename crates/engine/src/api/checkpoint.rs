@@ -8,7 +8,6 @@
 //! This is the only module of the engine that reads and writes files.
 
 use crate::api::db::Db;
-use crate::terms::options::MAX_SHARDS;
 use crate::terms::{Error, Options, Result};
 use crate::write::batch::WriteBatch;
 use forebay_base::{ErrorKind, KeyOrder};
@@ -55,9 +54,7 @@ impl Db {
     /// # Errors
     /// `Invalid` for a number of shards that no database can have; as [`Db::load`] for the file.
     pub fn checkpoint_layout(path: impl AsRef<Path>, shards: usize) -> Result<CheckpointLayout> {
-        if !(1..=MAX_SHARDS).contains(&shards) {
-            return Err(Error::invalid(format!("shards must be from 1 to {MAX_SHARDS}, not {shards}")));
-        }
+        Options::check_shards(shards)?;
         let path = path.as_ref();
         let (key_order, footer, _) = read_footer(path)?;
         let bytes: u64 = footer.sections.iter().map(|section| section.length).sum();

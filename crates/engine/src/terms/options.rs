@@ -13,8 +13,6 @@ use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of shards of a database.
-pub(crate) const MAX_SHARDS: usize = 256;
 /// Longest name of a database, bytes. Memory nodes know a database on storage by its name and two numbers, 26 bytes more, and
 /// take 128.
 const MAX_NAME_BYTES: usize = 102;
@@ -368,6 +366,9 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Most shards that a database can have.
+    pub const MAX_SHARDS: usize = 256;
+
     /// Adapts the options to a memory node whose largest allocation is `extent_bytes`. A memtable's block and a table's
     /// records are each allocated in one piece, with room for one more record.
     pub(crate) fn fitted_to(mut self, extent_bytes: u64) -> Self {
@@ -478,6 +479,14 @@ impl Options {
         }
     }
 
+    /// Checks that a database can have so many shards.
+    pub(crate) fn check_shards(shards: usize) -> Result<()> {
+        if (1..=Self::MAX_SHARDS).contains(&shards) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("shards must be from 1 to {}, not {shards}", Self::MAX_SHARDS)))
+    }
+
     /// Checks that a database can have this name: 1 to 102 letters, digits, `.`, `_` and `-`, the first of which is no `.`.
     ///
     /// # Errors
@@ -496,7 +505,7 @@ impl Options {
     /// Checks the options against one another.
     pub(crate) fn check(&self) -> Result<()> {
         let rule = |holds: bool, text: &str| if holds { Ok(()) } else { Err(Error::invalid(text)) };
-        rule((1..=MAX_SHARDS).contains(&self.shards), "shards must be from 1 to 256")?;
+        Self::check_shards(self.shards)?;
         self.name.as_deref().map_or(Ok(()), Self::check_name)?;
         rule(
             self.durability == Durability::None || self.name.is_some(),
