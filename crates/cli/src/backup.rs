@@ -58,7 +58,8 @@ pub enum Action {
 #[derive(Debug, clap::Args)]
 pub struct Place {
     /// Directory in which the database lies, as of `bench --path`.
-    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["db", "storage"], required_unless_present = "storage")]
+    #[arg(long, value_name = "DIRECTORY", value_parser = durability::directory, conflicts_with_all = ["db", "storage"],
+          required_unless_present = "storage")]
     path: Option<PathBuf>,
     /// Name of the database in --storage; by default `default`.
     #[arg(long, value_name = "NAME")]

@@ -3,7 +3,7 @@
 use crate::access::AccessArguments;
 use crate::arguments::NodeAddresses;
 use crate::failure::{Failure, Stage};
-use crate::nodes::with_hint;
+use crate::nodes::of_opening;
 use crate::{durability, output};
 use forebay::{
     CheckpointLayout, CheckpointSummary, Db, Durability, ErrorKind, NodeAddress, Options, ShardBounds, Storage, Store,
@@ -56,11 +56,12 @@ impl Arguments {
     fn open(&self, options: Options) -> Result<Store, Failure> {
         let (name, storage) = (Some(self.db.clone()), self.storage.clone());
         let options = Options { name, storage, register: self.register.clone(), ..options };
+        durability::warn_if_frail(self.memory.all(), &options);
         Store::connect_all(self.memory.all(), options).map_err(|error| self.starting(&error))
     }
 
     fn starting(&self, error: &forebay::Error) -> Failure {
-        Failure::new(error.kind(), Stage::Start, with_hint(error.kind(), error, &self.memory))
+        Failure::new(error.kind(), Stage::Start, of_opening(error, &self.memory))
     }
 
     fn tell(&self, done: &str, summary: CheckpointSummary) -> Result<(), Failure> {

@@ -1,16 +1,22 @@
 //! Flags that say what a database survives.
 
 use crate::failure::Failure;
-use crate::units;
-use forebay::{DEFAULT_NAME, DirectoryOptions, Durability, ErrorKind, Options, Storage, StorageOptions, Syncing};
+use crate::{output, units};
+use forebay::{
+    DEFAULT_NAME, DirectoryOptions, Durability, ErrorKind, NodeAddress, Options, Storage, StorageOptions, Store, Syncing,
+};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+/// What is said of a directory that is named together with memory nodes of other processes.
+pub const PATH_WITH_MEMORY: &str =
+    "--path opens a directory with memory of this process: with --memory, name it by --storage";
 
 /// Where a database lies, and what its writes survive.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DurabilityArguments {
     /// Directory in which the database lies. It survives there the command, and a sync each second the machine.
-    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["db", "storage"])]
+    #[arg(long, value_name = "DIRECTORY", value_parser = directory, conflicts_with_all = ["db", "storage"])]
     path: Option<PathBuf>,
     /// Name of the database on the memory node, or in --storage (there `default`). It outlives the command; a database
     /// without a name ends with the command.
@@ -63,6 +69,28 @@ impl FromStr for DurabilityArgument {
     }
 }
 
+/// A directory that a flag names.
+///
+/// # Errors
+/// For the URL of other storage.
+pub fn directory(text: &str) -> Result<PathBuf, String> {
+    if text.contains("://") {
+        return Err("a directory of this machine has no such name: for other storage use --storage".to_owned());
+    }
+    Ok(text.into())
+}
+
+/// Opens the storage in a directory that a flag names, which must be there.
+///
+/// # Errors
+/// As [`directory`] and [`open_existing_storage`].
+pub fn open_existing_directory(text: &str) -> Result<Storage, String> {
+    directory(text)?;
+    // It is a path, whatever it begins with.
+    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    open_existing_storage(&path.to_string_lossy())
+}
+
 /// Opens storage that a flag names.
 ///
 /// # Errors
@@ -81,6 +109,23 @@ pub fn open_existing_storage(url: &str) -> Result<Storage, String> {
         ErrorKind::NotFound => format!("{error}: is the path right?"),
         _ => error.to_string(),
     })
+}
+
+/// Warns where a database is to be created that survives less than its copies promise: without a register, it is opened only
+/// while more than half of its memory nodes live.
+pub fn warn_if_frail(addresses: &[NodeAddress], options: &Options) {
+    let (Durability::Memory { copies }, None, Some(name)) = (options.durability, &options.register, &options.name) else {
+        return;
+    };
+    let (promised, kept) = (copies.saturating_sub(1), addresses.len().saturating_sub(1) / 2);
+    let is_new = || Store::options_of(addresses, name).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    if options.storage.is_none() && kept < promised && is_new() {
+        output::complain(&format!(
+            "forebay: warning: without --register the database {name:?} survives the loss of {kept} of its {} memory nodes, not \
+             of {promised}: more than half must be there to open it. Name a register, or more memory nodes",
+            addresses.len()
+        ));
+    }
 }
 
 impl DurabilityArguments {

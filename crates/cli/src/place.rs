@@ -1,9 +1,9 @@
 //! The database that a command reads: one that is there, in storage or on memory nodes.
 
 use crate::arguments::MemoryArguments;
-use crate::durability::open_existing_storage;
+use crate::durability::{PATH_WITH_MEMORY, open_existing_directory, open_existing_storage};
 use crate::failure::{Failure, Stage};
-use crate::nodes::with_hint;
+use crate::nodes::of_opening;
 use forebay::{DEFAULT_NAME, ErrorKind, Options, Storage, Store, StoredDatabase};
 use std::fmt::Display;
 
@@ -12,6 +12,10 @@ use std::fmt::Display;
 pub struct PlaceArguments {
     #[command(flatten)]
     pub memory: MemoryArguments,
+    /// Directory in which the database lies, as of `bench --path`.
+    #[arg(long, value_name = "DIRECTORY", value_parser = open_existing_directory,
+          conflicts_with_all = ["db", "storage", "register"])]
+    path: Option<Storage>,
     /// Name of the database in --storage (there `default`), or on the memory nodes.
     #[arg(long, value_name = "NAME")]
     db: Option<String>,
@@ -19,18 +23,57 @@ pub struct PlaceArguments {
     /// az://container/prefix or hdfs://host:port/prefix.
     #[arg(long, value_name = "URL", value_parser = open_existing_storage)]
     storage: Option<Storage>,
+    /// Where it is written which memory nodes hold the copies, if there are several and the database has such a register.
+    #[arg(long, value_name = "URL", value_parser = open_existing_storage, conflicts_with = "storage")]
+    register: Option<Storage>,
 }
 
 /// A database in storage, which is looked at and not opened.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone)]
 pub struct StoredArguments {
+    /// The storage in which it lies.
+    pub storage: Storage,
+    /// Its name.
+    pub db: String,
+}
+
+/// The flags that say so.
+#[derive(Debug, clap::Args)]
+struct StoredFlags {
+    /// Directory in which the database lies, as of `bench --path`.
+    #[arg(long, value_name = "DIRECTORY", value_parser = open_existing_directory, conflicts_with_all = ["db", "storage"],
+          required_unless_present = "storage")]
+    path: Option<Storage>,
     /// Storage in which the database lies: a path, file:///path, s3://bucket/prefix, gs://bucket/prefix,
     /// az://container/prefix or hdfs://host:port/prefix.
     #[arg(long, value_name = "URL", value_parser = open_existing_storage)]
-    pub storage: Storage,
+    storage: Option<Storage>,
     /// Name of the database.
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME)]
-    pub db: String,
+    db: String,
+}
+
+impl clap::Args for StoredArguments {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        StoredFlags::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        StoredFlags::augment_args_for_update(command)
+    }
+}
+
+impl clap::FromArgMatches for StoredArguments {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let StoredFlags { path, storage, db } = StoredFlags::from_arg_matches(matches)?;
+        let missing = || clap::Error::raw(clap::error::ErrorKind::MissingRequiredArgument, "--path or --storage");
+        Ok(Self { storage: path.or(storage).ok_or_else(missing)?, db })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl StoredArguments {
@@ -65,12 +108,17 @@ fn stored(storage: &Storage, name: &str) -> Result<StoredDatabase, Failure> {
 }
 
 impl PlaceArguments {
+    /// The storage that the flags name.
+    fn storage(&self) -> Option<&Storage> {
+        self.path.as_ref().or(self.storage.as_ref())
+    }
+
     /// The database as it lies in storage, where no memory node is named.
     ///
     /// # Errors
     /// When nothing is there.
     pub fn stored(&self) -> Result<Option<StoredDatabase>, Failure> {
-        match &self.storage {
+        match self.storage() {
             Some(storage) if self.memory.memory.is_local() => stored(storage, self.name()?).map(Some),
             _ => Ok(None),
         }
@@ -81,10 +129,12 @@ impl PlaceArguments {
     /// # Errors
     /// When no flag says where it lies.
     pub fn name(&self) -> Result<&str, Failure> {
-        match (&self.db, &self.storage) {
+        match (&self.db, self.storage()) {
             (Some(name), _) => Ok(name),
             (None, Some(_)) => Ok(DEFAULT_NAME),
-            (None, None) => Err(Failure::usage("say which database: --storage URL, or --memory ADDRESS and --db NAME")),
+            (None, None) => Err(Failure::usage(
+                "say which database: --path DIRECTORY, --storage URL, or --memory ADDRESS and --db NAME",
+            )),
         }
     }
 
@@ -94,23 +144,28 @@ impl PlaceArguments {
     /// When it is not there, or cannot be opened.
     pub fn open(&self) -> Result<Store, Failure> {
         let (name, memory) = (self.name()?, &self.memory.memory);
+        if self.path.is_some() && !memory.is_local() {
+            return Err(Failure::usage(PATH_WITH_MEMORY));
+        }
         let starting = |error: forebay::Error| {
             let kind = error.kind();
-            let message = match &self.storage {
-                Some(_) => advised(&with_hint(kind, &error, memory), kind),
-                None => with_hint(kind, &error, memory),
+            let message = match self.storage() {
+                Some(_) => advised(&of_opening(&error, memory), kind),
+                None => of_opening(&error, memory),
             };
             Failure::new(kind, Stage::Start, message)
         };
-        let recorded = match (&self.storage, memory.is_local()) {
+        let recorded = match (self.storage(), memory.is_local()) {
             (Some(storage), _) => Store::options_of_stored(storage, name),
             (None, false) => Store::options_of(memory.all(), name),
             (None, true) => {
-                return Err(Failure::usage("--memory=local has no databases but with --storage: name one of them"));
+                return Err(Failure::usage(
+                    "--memory=local has no databases but with --path or --storage: name one of them",
+                ));
             }
         };
-        let options =
-            Options { name: Some(name.to_owned()), storage: self.storage.clone(), ..recorded.map_err(starting)? };
+        let (name, storage, register) = (Some(name.to_owned()), self.storage().cloned(), self.register.clone());
+        let options = Options { name, storage, register, ..recorded.map_err(starting)? };
         let opened = match memory.is_local() {
             true => Store::embedded(self.memory.local_memory_size, options),
             false => Store::connect_all(memory.all(), options),

@@ -1,9 +1,9 @@
 //! The engine as a store under test, opened according to the command line.
 
 use crate::arguments::{MemoryArguments, NodeAddresses};
-use crate::durability::{DurabilityArguments, open_existing_storage};
+use crate::durability::{DurabilityArguments, PATH_WITH_MEMORY, open_existing_storage};
 use crate::failure::Failure;
-use crate::{nodes, units};
+use crate::{durability, nodes, units};
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use forebay::{
     CompactionPlace, CompactionStyle, Compression, DEFAULT_NAME, DbIterator, Delegation, DirectoryOptions, ErrorKind,
@@ -210,16 +210,17 @@ impl EngineArguments {
                 Database::open_with(path, options)
             }
             None if memory.is_local() => Database::embedded(*local_memory_size, options),
-            None => Database::connect_all(memory.all(), options),
+            None => {
+                durability::warn_if_frail(memory.all(), &options);
+                Database::connect_all(memory.all(), options)
+            }
         }
     }
 
     /// The directory that the flags name.
     fn path(&self, memory: &NodeAddresses) -> Result<Option<&Path>, forebay::Error> {
         match self.place.path() {
-            Some(_) if !memory.is_local() => Err(forebay::Error::Address(
-                "--path opens a directory with memory of this process: with --memory, name it by --storage".to_owned(),
-            )),
+            Some(_) if !memory.is_local() => Err(forebay::Error::Address(PATH_WITH_MEMORY.to_owned())),
             path => Ok(path),
         }
     }
@@ -455,7 +456,7 @@ impl Opener {
     }
 
     fn opening(&self, error: &forebay::Error) -> Error {
-        let message = nodes::with_hint(error.kind(), error, &self.memory.memory);
+        let message = nodes::of_opening(error, &self.memory.memory);
         Error::Store { what: "opening the store", cause: StoreError { kind: error.kind(), message } }
     }
 

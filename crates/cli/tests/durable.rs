@@ -464,9 +464,37 @@ fn the_command_keeps_copies() {
     copies.nodes[0].0.signal(Signal::KILL);
     let read = bench(&copies.addresses(), "--use_existing_db --benchmarks=readrandom").expect(0).json();
     assert_eq!(read["benchmarks"][0]["found"], 5000, "{read}");
+    // Other commands go on too, and know the database by its register.
+    let place = format!("--memory={} --db=copies --register={}", copies.addresses(), copies.register.url(PART));
+    let (file, dumped) = (crate::common::fresh_path(".checkpoint"), crate::common::fresh_path(".tsv"));
+    let told = run(&format!("dump {place} {}", dumped.display())).expect(0).out;
+    assert!(told.contains("5000 keys"), "{told}");
+    run(&format!("verify {place}")).expect(0);
+    run(&format!("checkpoint {place} {}", file.display())).expect(0);
+    run(&format!("load {place} --durability=memory=2 {}", dumped.display())).expect(0);
     // One node cannot have two copies.
     let wrong = run("bench --num=10 --db=x --durability=memory=2");
     assert!(matches!(wrong.code, Some(2 | 3)), "{wrong:?}");
+}
+
+#[test]
+fn copies_without_a_register_need_most_of_their_nodes() {
+    let copies = Copies::start();
+    let flags = format!("--memory={} --db=frail --num=100 --durability=memory=2", copies.addresses());
+    let created = run(&format!("bench {flags} --benchmarks=fillseq")).expect(0);
+    let warning = "survives the loss of 0 of its 2 memory nodes, not of 1";
+    assert_eq!(created.error.matches(warning).count(), 1, "{created:?}");
+    let opened = run(&format!("bench {flags} --benchmarks=readseq --use_existing_db")).expect(0);
+    assert!(!opened.error.contains("warning"), "{opened:?}");
+    copies.nodes[0].0.signal(Signal::KILL);
+    let place = format!("--memory={} --db=frail", copies.addresses());
+    let refused = run(&format!("dump {place}")).expect(3);
+    assert!(refused.error.contains("more than half") && !refused.error.contains("running"), "{refused:?}");
+    // Three nodes keep what two copies promise.
+    let nodes: Vec<_> = (0..3).map(|_| start_node(&places()[0], "--memory=256MiB")).collect();
+    let addresses = nodes.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",");
+    let created = run(&format!("bench --memory={addresses} --db=firm --num=100 --durability=memory=2")).expect(0);
+    assert!(!created.error.contains("warning"), "{created:?}");
 }
 
 #[test]

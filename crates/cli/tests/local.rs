@@ -75,6 +75,21 @@ fn a_directory_needs_no_setting_and_is_read_back_by_the_next_command() {
     let again = run(&format!("{line} --use_existing_db --benchmarks=readrandom")).expect(0).json();
     // The first workload of a run draws the same keys, so these are those that were written.
     assert_eq!(again["benchmarks"][0]["found"], 2000);
+    // All commands find it by its path.
+    let place = format!("--path={}", path.display());
+    assert!(run(&format!("dump {place} --local-memory-size=256MiB")).expect(0).out.lines().count() > 1000);
+    for command in ["verify", "inspect manifest", "repair"] {
+        run(&format!("{command} {place}")).expect(0);
+        run(&format!("{command} {place} --db=other")).expect(2);
+        assert!(run(&format!("{command} --path=/nowhere/at/all")).expect(2).error.contains("/nowhere/at/all"));
+        assert!(run(command).expect(2).error.contains("--path"));
+    }
+    run(&format!("dump {place} --memory=tcp://127.0.0.1:1")).expect(2);
+    for command in ["load", "bench --num=10", "dump", "backup list"] {
+        let refused = run(&format!("{command} --path=s3://bucket/x")).expect(2);
+        assert!(refused.error.contains("use --storage"), "{refused:?}");
+    }
+    assert!(!std::path::Path::new("s3:").exists());
     run(&format!("{line} --storage=memory:")).expect(2);
     run(&format!("{line} --memory=shm:/nowhere")).expect(2);
     std::fs::remove_dir_all(path).unwrap();

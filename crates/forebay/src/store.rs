@@ -53,12 +53,24 @@ impl Store {
         Self::connect_all(std::slice::from_ref(address), options)
     }
 
-    /// Options that open the named database `name` with the settings it was created with. The database must exist.
+    /// Options that open the named database `name` with the settings it was created with. The database must exist. Any of
+    /// its nodes knows them, so those that cannot be reached are left out.
     ///
     /// # Errors
-    /// `NotFound` when it does not exist; `Unavailable` when no node serves at an address.
+    /// `NotFound` when it does not exist; `Unavailable` when no node serves at an address, and no other one knows it.
     pub fn options_of(addresses: &[NodeAddress], name: &str) -> Result<Options, Error> {
-        Ok(Db::options_of(&clients(addresses)?, name)?)
+        let (mut reached, mut failure) = (Vec::with_capacity(addresses.len()), None);
+        for address in addresses {
+            match clients(std::slice::from_ref(address)) {
+                Ok(clients) => reached.extend(clients),
+                Err(error) if error.kind() == ErrorKind::Unavailable => failure = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match (Db::options_of(&reached, name), failure) {
+            (Err(error), Some(failure)) if error.kind() == ErrorKind::NotFound => Err(failure),
+            (found, _) => Ok(found?),
+        }
     }
 
     /// As [`Store::options_of`], for a database in storage.

@@ -89,7 +89,7 @@ impl Cells {
         if reached * 2 <= voters {
             let message = format!(
                 "{reached} of the {voters} memory nodes can be reached that say who holds the database's copies: more than \
-                 half of them are needed"
+                 half of them are needed, and one that was started again has forgotten it"
             );
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
