@@ -32,8 +32,8 @@ pub enum Action {
         /// The checkpoint's name.
         checkpoint: String,
         /// The other storage, as for --storage.
-        #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
-        to: Storage,
+        #[arg(long, value_name = "URL")]
+        to: String,
     },
     /// Create a database in the same storage, as this one was at a checkpoint. Nothing is copied.
     Clone {
@@ -65,7 +65,7 @@ pub struct Place {
     #[arg(long, value_name = "NAME")]
     db: Option<String>,
     /// Storage in which the database, or a copy of its checkpoints, lies.
-    #[arg(long, value_name = "URL", value_parser = durability::open_storage)]
+    #[arg(long, value_name = "URL", value_parser = durability::open_existing_storage)]
     storage: Option<Storage>,
     /// Memory of the node in this process.
     #[arg(long, default_value = "4GiB", value_parser = units::size, value_name = "SIZE")]
@@ -84,11 +84,17 @@ pub fn execute(action: &Action) -> Result<(), Failure> {
             output::line(&format!("created: {checkpoint}"))
         }
         Action::List { place } => {
-            let names = Db::stored_checkpoints(&place.storage()?, place.name()).map_err(running)?;
+            let names = place.checkpoints()?;
             names.iter().try_for_each(|name| output::line(name))
         }
         Action::Copy { place, checkpoint, to } => {
-            let copied = Db::back_up(&place.storage()?, place.name(), checkpoint, to).map_err(running)?;
+            // A storage that is not there yet is created for something only.
+            if !place.checkpoints()?.contains(checkpoint) {
+                let message = format!("there is no checkpoint {checkpoint:?} of the database {:?}", place.name());
+                return Err(Failure::new(ErrorKind::NotFound, Stage::Running, message));
+            }
+            let to = Storage::open(to, StorageOptions::default()).map_err(|error| starting(EngineError::from(error)))?;
+            let copied = Db::back_up(&place.storage()?, place.name(), checkpoint, &to).map_err(running)?;
             let BackupSummary { objects, objects_copied, bytes_copied } = copied;
             output::line(&format!("copied: {objects_copied} of {objects} objects, {bytes_copied} bytes, {checkpoint}"))
         }
@@ -130,6 +136,17 @@ impl Place {
                 Err(Failure::new(ErrorKind::NotFound, Stage::Start, format_args!("there is no database in {path}")))
             }
         }
+    }
+
+    /// Names of the checkpoints of the database, or of its backup.
+    fn checkpoints(&self) -> Result<Vec<String>, Failure> {
+        let storage = self.storage()?;
+        let names = Db::stored_checkpoints(&storage, self.name()).map_err(running)?;
+        if names.is_empty() {
+            // Then there is a database at least.
+            Db::options_of_stored(&storage, self.name()).map_err(running)?;
+        }
+        Ok(names)
     }
 
     /// Opens the database, which must exist.

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `bench`, `ycsb`, `replay`, `checkpoint`, `backup`, `dump`, `load`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `pool`, `fabric_test`, `manual`, `version` | the commands |
+//! | `bench`, `ycsb`, `replay`, `checkpoint`, `backup`, `dump`, `load`, `drop`, `inspect`, `verify`, `repair`, `memory_node`, `worker`, `scheduler`, `serve`, `top`, `tenants`, `pool`, `fabric_test`, `manual`, `version` | the commands |
 //! | `arguments` | flags that several commands share |
 //! | `configuration` | options from a file and from variables |
 //! | `access` | how this process and memory nodes prove themselves to each other |
@@ -22,6 +22,7 @@ mod backup;
 mod bench;
 mod checkpoint;
 mod configuration;
+mod drop;
 mod dump;
 mod durability;
 mod fabric_test;
@@ -95,6 +96,8 @@ enum Command {
     Dump(dump::Arguments),
     /// Write such a dump into a database.
     Load(Box<load::Arguments>),
+    /// Delete a database and all that it holds.
+    Drop(drop::Arguments),
     /// Show what lies in storage, without opening it: manifest, logs, tables, segments.
     Inspect(inspect::Arguments),
     /// Read all of a database, and check that it is what was written.
@@ -132,6 +135,7 @@ impl Command {
             }
             Self::Dump(arguments) => arguments.place.memory.parts(),
             Self::Load(arguments) => arguments.memory.parts(),
+            Self::Drop(arguments) => arguments.place.memory.parts(),
             Self::Verify(arguments) => arguments.place.memory.parts(),
             Self::Tenants(tenants::Arguments { memory, access, .. })
             | Self::Pool(pool::Arguments { memory, access, .. }) => (memory, &*access),
@@ -197,6 +201,7 @@ fn main() -> ExitCode {
         Command::Backup(action) => backup::execute(&action),
         Command::Dump(arguments) => dump::execute(&arguments),
         Command::Load(arguments) => load::execute(&arguments),
+        Command::Drop(arguments) => drop::execute(&arguments),
         Command::Inspect(arguments) => inspect::execute(&arguments),
         Command::Verify(arguments) => verify::execute(&arguments),
         Command::Repair(arguments) => repair::execute(&arguments),

@@ -5,7 +5,6 @@ use crate::durability::{PATH_WITH_MEMORY, open_existing_directory, open_existing
 use crate::failure::{Failure, Stage};
 use crate::nodes::of_opening;
 use forebay::{DEFAULT_NAME, ErrorKind, Options, Storage, Store, StoredDatabase};
-use std::fmt::Display;
 
 /// Where the database lies.
 #[derive(Debug, Clone, clap::Args)]
@@ -98,13 +97,9 @@ pub fn advice(kind: ErrorKind) -> String {
     }
 }
 
-fn advised(error: &impl Display, kind: ErrorKind) -> String {
-    format!("{error}{}", advice(kind))
-}
-
 fn stored(storage: &Storage, name: &str) -> Result<StoredDatabase, Failure> {
     StoredDatabase::new(storage, name)
-        .map_err(|error| Failure::new(error.kind(), Stage::Start, advised(&error, error.kind())))
+        .map_err(|error| Failure::new(error.kind(), Stage::Start, format_args!("{error}{}", advice(error.kind()))))
 }
 
 impl PlaceArguments {
@@ -138,32 +133,53 @@ impl PlaceArguments {
         }
     }
 
+    /// Drops it. No process may have it open.
+    ///
+    /// # Errors
+    /// When it is not there, or somebody has it open.
+    pub fn destroy(&self) -> Result<(), Failure> {
+        let (name, memory) = (self.name()?, &self.memory.memory);
+        self.check()?;
+        let addresses = if memory.is_local() { &[] } else { memory.all() };
+        let directory = self.path.as_ref().and_then(Storage::directory);
+        let dropped = match (directory, self.storage(), &self.register) {
+            (Some(directory), ..) => Store::destroy_path(directory),
+            (None, Some(storage), _) => Store::destroy_stored(storage, addresses, name),
+            (None, None, Some(register)) => Store::destroy_copied(register, addresses, name),
+            (None, None, None) => Store::destroy(addresses, name),
+        };
+        dropped.map_err(|error| self.starting(&error))
+    }
+
+    /// Checks that the flags name a place.
+    fn check(&self) -> Result<(), Failure> {
+        match (&self.path, self.storage(), self.memory.memory.is_local()) {
+            (Some(_), _, false) => Err(Failure::usage(PATH_WITH_MEMORY)),
+            (_, None, true) => {
+                Err(Failure::usage("--memory=local has no databases but with --path or --storage: name one of them"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn starting(&self, error: &forebay::Error) -> Failure {
+        let (kind, message) = (error.kind(), of_opening(error, &self.memory.memory));
+        let advice = if self.storage().is_some() { advice(kind) } else { "" };
+        Failure::new(kind, Stage::Start, format_args!("{message}{advice}"))
+    }
+
     /// Opens it, with the settings that it has. No other process may have it open.
     ///
     /// # Errors
     /// When it is not there, or cannot be opened.
     pub fn open(&self) -> Result<Store, Failure> {
         let (name, memory) = (self.name()?, &self.memory.memory);
-        if self.path.is_some() && !memory.is_local() {
-            return Err(Failure::usage(PATH_WITH_MEMORY));
-        }
-        let starting = |error: forebay::Error| {
-            let kind = error.kind();
-            let message = match self.storage() {
-                Some(_) => advised(&of_opening(&error, memory), kind),
-                None => of_opening(&error, memory),
-            };
-            Failure::new(kind, Stage::Start, message)
+        self.check()?;
+        let recorded = match self.storage() {
+            Some(storage) => Store::options_of_stored(storage, name),
+            None => Store::options_of(memory.all(), name),
         };
-        let recorded = match (self.storage(), memory.is_local()) {
-            (Some(storage), _) => Store::options_of_stored(storage, name),
-            (None, false) => Store::options_of(memory.all(), name),
-            (None, true) => {
-                return Err(Failure::usage(
-                    "--memory=local has no databases but with --path or --storage: name one of them",
-                ));
-            }
-        };
+        let starting = |error| self.starting(&error);
         let (name, storage, register) = (Some(name.to_owned()), self.storage().cloned(), self.register.clone());
         let options = Options { name, storage, register, ..recorded.map_err(starting)? };
         let opened = match memory.is_local() {

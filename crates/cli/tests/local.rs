@@ -90,9 +90,11 @@ fn a_directory_needs_no_setting_and_is_read_back_by_the_next_command() {
         assert!(refused.error.contains("use --storage"), "{refused:?}");
     }
     assert!(!std::path::Path::new("s3:").exists());
+    run(&format!("drop {place} --yes --memory=tcp://127.0.0.1:1")).expect(2);
     run(&format!("{line} --storage=memory:")).expect(2);
     run(&format!("{line} --memory=shm:/nowhere")).expect(2);
-    std::fs::remove_dir_all(path).unwrap();
+    run(&format!("drop {place} --yes")).expect(0);
+    assert!(!path.exists());
 }
 
 #[test]
@@ -120,9 +122,27 @@ fn checkpoints_are_kept_copied_cloned_and_dropped() {
     run(&format!("backup clone {copied} full --as=restored")).expect(0);
     assert_eq!(found(&format!("{copied} --db=restored")), 500);
     run(&format!("backup drop {copied} less")).expect(0);
-    run(&format!("backup drop {copied} full")).expect(1);
+    let held = run(&format!("backup drop {copied} full")).expect(1);
+    assert!(held.error.contains("\"restored\"") && held.error.contains("drop it first"), "{held:?}");
+    assert!(run(&format!("drop {copied} --db=restored")).expect(2).error.contains("--yes"));
+    assert_eq!(found(&format!("{copied} --db=restored")), 500);
+    run(&format!("backup clone {copied} full --as=dropped")).expect(0);
+    run(&format!("drop {copied} --db=dropped --yes")).expect(0);
+    run(&format!("drop {copied} --db=dropped --yes")).expect(1);
     run(&format!("backup clone {copied} none --as=other")).expect(1);
     run("backup list").expect(2);
+    // What is not there is not created by looking.
+    let nowhere = crate::common::fresh_path("nowhere");
+    for place in [format!("--storage={}", nowhere.display()), format!("--path={}", nowhere.display())] {
+        assert!(run(&format!("backup list {place}")).code != Some(0), "{place}");
+        assert!(!nowhere.exists(), "{place}");
+    }
+    assert!(run(&format!("backup list {copied} --db=other")).expect(1).error.contains("other"));
+    let missing = run(&format!("backup copy {copied} --db=restored nosuch --to={}", nowhere.display())).expect(1);
+    assert!(missing.error.contains("nosuch") && !nowhere.exists(), "{missing:?}");
+    // Without its clone the checkpoint goes too.
+    run(&format!("drop {copied} --db=restored --yes")).expect(0);
+    run(&format!("backup drop {copied} full")).expect(0);
     std::fs::remove_dir_all(copy).unwrap();
 }
 

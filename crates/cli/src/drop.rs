@@ -1,0 +1,28 @@
+//! `forebay drop`: deletes a database.
+
+use crate::failure::Failure;
+use crate::output;
+use crate::place::PlaceArguments;
+
+/// The database.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Delete it. Without, nothing is done.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Deletes it.
+///
+/// # Errors
+/// When it is not there, or somebody has it open; without `--yes`.
+pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let name = arguments.place.name()?;
+    if !arguments.yes {
+        return Err(Failure::usage(format_args!("this deletes the database {name:?} with all that it holds: add --yes")));
+    }
+    arguments.place.destroy()?;
+    output::line(&format!("dropped: {name}"))
+}
