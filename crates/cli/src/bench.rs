@@ -12,7 +12,9 @@ use forebay_env::SystemClock;
 use forebay_workload::bench::{self, Outcome, Planned, Settings};
 use forebay_workload::{PhaseReport, Report, Run, render_header, render_page, render_phase, render_summary};
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// The workloads, their sizes, and their place.
 #[derive(Debug, clap::Args)]
@@ -109,6 +111,10 @@ impl Arguments {
 /// The first error.
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let settings = arguments.settings()?;
+    if let Some(path) = &arguments.page {
+        // Nobody wants to learn at the end that it cannot be written. What is there stays until then.
+        File::options().create(true).truncate(false).write(true).open(path).map_err(|error| unwritten(path, &error))?;
+    }
     let model = arguments.report.model();
     let table = arguments.report.format == Format::Table;
     let existing = if arguments.use_existing_db { Existing::Required } else { Existing::Replaced };
@@ -145,14 +151,17 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let phases = result.map_err(|error| Failure::workload(stage.get())(error))?;
     printed.into_inner()?;
     if let Some(path) = &arguments.page {
-        std::fs::write(path, render_page(introduction(arguments, &place).trim(), &phases)).map_err(|error| {
-            Failure::new(ErrorKind::Io, Stage::Running, format_args!("{}: {error}", path.display()))
-        })?;
+        let page = render_page(introduction(arguments, &place).trim(), &phases);
+        std::fs::write(path, page).map_err(|error| unwritten(path, &error))?;
     }
     if table {
         return output::line(&format!("\n{}{}", render_summary(&phases), explanation(arguments, &phases)));
     }
     output::json(&Report { benchmarks: phases })
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(ErrorKind::Io, Stage::Running, format_args!("--report {}: {error}", path.display()))
 }
 
 fn introduction(arguments: &Arguments, place: &str) -> String {

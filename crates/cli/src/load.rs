@@ -77,7 +77,10 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
     // What came before a line that cannot be loaded stays.
     let closed = store.close().map_err(Failure::closing);
-    let Loaded { entries, bytes, skipped, .. } = loaded.map_err(failed)?;
+    let Loaded { entries, bytes, skipped, lacks_end, .. } = loaded.map_err(failed)?;
     closed?;
+    if lacks_end && arguments.format == Format::Tsv {
+        output::complain("forebay: warning: the last line has no line feed: if the dump was cut there, its value is too short");
+    }
     output::line(&format!("loaded: {entries} keys of {bytes} bytes, {skipped} skipped"))
 }

@@ -101,6 +101,23 @@ fn a_line_that_says_nothing_has_a_number() {
 }
 
 #[test]
+fn a_dump_that_was_cut_is_told() {
+    let (folder, file) = (Folder::new(), fresh_path(".dump"));
+    let load = |format: &str, text: &str| {
+        fs::write(&file, text).unwrap();
+        run(&format!("load {} --format {format} {}", folder.flag(), file.display()))
+    };
+    assert!(!load("tsv", "a\t1\nb\tlong\n").expect(0).error.contains("warning"));
+    assert!(load("tsv", "a\t1\nb\tlo").expect(0).error.contains("has no line feed"));
+    assert_eq!(dump(&folder, "").expect(0).out, "a\t1\nb\tlo\n");
+    // A line of JSON that was cut is none, and one that has all of its braces was not cut.
+    assert!(load("json", "{\"key\":\"a\",\"value\":\"2\"}").expect(0).error.is_empty());
+    let cut = load("json", "{\"key\":\"a\",\"value\":\"2\"}\n{\"key\":\"b\",\"val").expect(1);
+    assert!(cut.error.contains("line 2: ") && cut.error.contains("at column 16"), "{cut:?}");
+    assert_eq!(cut.error.matches("line").count(), 1, "{cut:?}");
+}
+
+#[test]
 fn what_is_damaged_or_missing_is_named() {
     let folder = loaded(LINES, "");
     let file = fresh_path(".bin");

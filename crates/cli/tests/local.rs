@@ -98,6 +98,26 @@ fn a_directory_needs_no_setting_and_is_read_back_by_the_next_command() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let refused = run("bench --num=1000 --local-memory-size=128MiB --report /nowhere/x.html").expect(1);
+    assert!(refused.out.is_empty() && refused.error.contains("/nowhere/x.html"), "{refused:?}");
+    let file = crate::common::fresh_path(".html");
+    run(&format!("bench --num=1000 --local-memory-size=128MiB --report {}", file.display())).expect(0);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("<html"));
+}
+
+#[test]
+fn files_that_are_not_the_databases_stay() {
+    let path = crate::common::fresh_path("directory");
+    std::fs::create_dir_all(path.join("default")).unwrap();
+    std::fs::write(path.join("default/foreign"), "x").unwrap();
+    for _ in 0..2 {
+        run(&format!("bench --path={} --num=100", path.display())).expect(0);
+        assert_eq!(std::fs::read_to_string(path.join("default/foreign")).unwrap(), "x");
+    }
+}
+
+#[test]
 fn checkpoints_are_kept_copied_cloned_and_dropped() {
     let (path, copy) = (crate::common::fresh_path("directory"), crate::common::fresh_path("copy"));
     let bench =

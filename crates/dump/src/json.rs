@@ -64,7 +64,12 @@ fn fields(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
 /// # Errors
 /// `Invalid`, which says what is wrong with it.
 pub fn decode(line: &[u8]) -> Result<Entry<'_>> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|cause| Error::invalid(cause.to_string()))?;
+    let line: Line<'_> = serde_json::from_slice(line).map_err(|cause| {
+        // It counts the lines of what it was given, which is one.
+        let (text, column) = (cause.to_string(), cause.column());
+        let place = format!(" at line {} column {column}", cause.line());
+        Error::invalid(format!("{}, at column {column}", text.strip_suffix(&place).unwrap_or(&text)))
+    })?;
     let key = bytes("key", line.key, line.key_base64)?;
     let value = bytes("value", line.value, line.value_base64)?;
     Ok(Entry { key, value, expiry_ms: line.expiry_ms })

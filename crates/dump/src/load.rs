@@ -43,6 +43,8 @@ pub struct Loaded {
     pub bytes: u64,
     /// Lines or blocks that were passed over.
     pub skipped: u64,
+    /// Whether the last line has no line feed: the dump may have been cut in it.
+    pub lacks_end: bool,
 }
 
 /// Loads a dump into a database, or into a keyspace of it. Of several entries of one key the last one stays. When it has
@@ -97,7 +99,10 @@ impl Load<'_> {
             let text = match line.strip_suffix(b"\n") {
                 Some(text) => text.strip_suffix(b"\r").unwrap_or(text),
                 None if read == MAX_LINE_BYTES => return Err(Error::invalid("it is longer than any entry").at(place)),
-                None => &line,
+                None => {
+                    self.loaded.lacks_end = true;
+                    &line
+                }
             };
             match decode(text) {
                 Ok(entry) => self.push(&entry, &place)?,

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Name of the folder in which the storage has files that it has not finished.
 const STORAGE_TEMPORARY: &str = ".tmp";
 
+/// What a database has in its folder (`docs/concepts/storage.md`).
+const PARTS: [&str; 8] = ["backup", "checkpoint", "clone", "commit", "dropping", "log", "members", "segment"];
+
 /// How a database in a directory is opened.
 #[derive(Debug, Clone)]
 pub struct DirectoryOptions {
@@ -70,7 +73,8 @@ impl Store {
         Self::embedded_under(Some(lock), memory_bytes, options)
     }
 
-    /// Drops the database in the directory `path`, and the directory if nothing else is in it.
+    /// Drops the database in the directory `path`, and the directory if nothing else is in it. Files that are not the
+    /// database's stay.
     ///
     /// # Errors
     /// `NotFound` when there is none; `Busy` while a process has it open; those of the directory.
@@ -94,7 +98,19 @@ fn open_storage(path: &Path) -> Result<Storage, Error> {
 
 /// Removes the database's files, and the directory if nothing else is in it.
 fn remove(path: &Path) -> io::Result<()> {
-    std::fs::remove_dir_all(path.join(DEFAULT_NAME))?;
+    let database = path.join(DEFAULT_NAME);
+    let mut is_empty = true;
+    for entry in std::fs::read_dir(&database)? {
+        let entry = entry?;
+        match PARTS.iter().any(|part| entry.file_name() == *part) {
+            true if entry.file_type()?.is_dir() => std::fs::remove_dir_all(entry.path())?,
+            true => std::fs::remove_file(entry.path())?,
+            false => is_empty = false,
+        }
+    }
+    if is_empty {
+        std::fs::remove_dir(&database)?;
+    }
     for entry in std::fs::read_dir(path)? {
         let name = entry?.file_name();
         if name != LOCK && name != STORAGE_TEMPORARY {
@@ -157,6 +173,11 @@ mod tests {
         std::fs::write(path.join("else"), "").unwrap();
         Store::destroy_path(&path).unwrap();
         assert!(path.join("else").exists() && !path.join(DEFAULT_NAME).exists());
+        std::fs::create_dir(path.join(DEFAULT_NAME)).unwrap();
+        std::fs::write(path.join(DEFAULT_NAME).join("foreign"), "").unwrap();
+        drop(open(true).unwrap());
+        Store::destroy_path(&path).unwrap();
+        assert_eq!(std::fs::read_dir(path.join(DEFAULT_NAME)).unwrap().count(), 1);
         assert_eq!(open(false).unwrap_err().kind(), ErrorKind::NotFound);
     }
 
