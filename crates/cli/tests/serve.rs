@@ -70,9 +70,10 @@ fn a_database_in_a_directory_is_not_taken_from_a_server() {
         assert_eq!(cli(&["set", "key", "other"]), "OK\n");
         // A server that hangs may be taken over, and says so when it goes on.
         server.signal(Signal::STOP);
-        let (other, port) = serve(&format!("{place} --takeover"));
+        let (other, other_port) = serve(&format!("{place} --takeover"));
         server.signal(Signal::CONT);
-        assert_eq!(ask("redis-cli", &port, &["get", "key"], ""), "other\n");
+        try_to_ask("redis-cli", &port, &["set", "key", "late"], "");
+        assert_eq!(ask("redis-cli", &other_port, &["get", "key"], ""), "other\n");
         assert_eq!(server.wait().code, Some(7));
         other.signal(Signal::INT);
         other.wait_stopped();

@@ -40,6 +40,14 @@ fn contents(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
+fn no_database_has_so_many_shards() {
+    for shards in [0, Options::MAX_SHARDS + 1, 1 << 32, usize::MAX] {
+        let refused = Db::checkpoint_layout("/nowhere", shards).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    }
+}
+
+#[test]
 fn a_checkpoint_is_consistent_while_others_write() {
     let folder = Folder::new("consistent");
     let cluster = Cluster::start(128 << 20);

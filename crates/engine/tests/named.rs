@@ -3,7 +3,9 @@
 use crate::common::process::Process;
 use crate::common::{Cluster, eventually, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{CompactionPlace, Db, Error, Options, ShardBounds, WriteBatch};
+use forebay_engine::{
+    CompactionPlace, Db, Error, Options, ShardBounds, Storage, StorageOptions, WriteBatch,
+};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_table::{StoreConfig, StorePart};
 
@@ -47,6 +49,20 @@ fn a_database_is_there_after_it_was_closed() {
         drop(process);
         cluster.expect_nothing_leased();
     }
+}
+
+#[test]
+fn what_is_no_name_is_refused_as_it_was_given() {
+    let cluster = Cluster::start(64 << 20);
+    let process = Process::start([&cluster]);
+    let long = "x".repeat(103);
+    for name in ["", "a/b", "a b", ".a", "\u{e4}", &long] {
+        let refused = Db::open(&process.clients, named(name)).unwrap_err();
+        assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains(&format!("{name:?}")), "{refused}");
+    }
+    // What is added to the name of a database in storage has room.
+    let storage = Some(Storage::open("memory:", StorageOptions::default()).unwrap());
+    drop(process.open(Options { storage, ..named(&long[..102]) }));
 }
 
 /// When the memory node cannot be reached, writes since the last flush are lost. The process must not end as if they
