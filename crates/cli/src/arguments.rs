@@ -91,7 +91,8 @@ impl FromStr for NodeAddresses {
     fn from_str(text: &str) -> Result<Self, forebay::Error> {
         let addresses = text.split(',').map(str::parse).collect::<Result<Vec<_>, _>>()?;
         if addresses.len() > 1 && addresses.contains(&NodeAddress::Local) {
-            let message = "local is the one memory node of this process: name nodes of other processes beside each other";
+            let message =
+                "local is the one memory node of this process: name nodes of other processes beside each other";
             return Err(forebay::Error::Address(message.to_owned()));
         }
         Ok(Self(addresses))

@@ -93,7 +93,8 @@ pub fn execute(action: &Action) -> Result<(), Failure> {
                 let message = format!("there is no checkpoint {checkpoint:?} of the database {:?}", place.name());
                 return Err(Failure::new(ErrorKind::NotFound, Stage::Running, message));
             }
-            let to = Storage::open(to, StorageOptions::default()).map_err(|error| starting(EngineError::from(error)))?;
+            let to =
+                Storage::open(to, StorageOptions::default()).map_err(|error| starting(EngineError::from(error)))?;
             let copied = Db::back_up(&place.storage()?, place.name(), checkpoint, &to).map_err(running)?;
             let BackupSummary { objects, objects_copied, bytes_copied } = copied;
             output::line(&format!("copied: {objects_copied} of {objects} objects, {bytes_copied} bytes, {checkpoint}"))

@@ -21,7 +21,9 @@ pub struct Arguments {
 pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.place.name()?;
     if !arguments.yes {
-        return Err(Failure::usage(format_args!("this deletes the database {name:?} with all that it holds: add --yes")));
+        return Err(Failure::usage(format_args!(
+            "this deletes the database {name:?} with all that it holds: add --yes"
+        )));
     }
     arguments.place.destroy()?;
     output::line(&format!("dropped: {name}"))

@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::{output, units};
 use forebay::{
-    DEFAULT_NAME, DirectoryOptions, Durability, ErrorKind, NodeAddress, Options, Storage, StorageOptions, Store, Syncing,
+    DEFAULT_NAME, DirectoryOptions, Durability, ErrorKind, NodeAddress, Options, Storage, StorageOptions, Store,
+    Syncing,
 };
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -114,7 +115,8 @@ pub fn open_existing_storage(url: &str) -> Result<Storage, String> {
 /// Warns where a database is to be created that survives less than its copies promise: without a register, it is opened only
 /// while more than half of its memory nodes live.
 pub fn warn_if_frail(addresses: &[NodeAddress], options: &Options) {
-    let (Durability::Memory { copies }, None, Some(name)) = (options.durability, &options.register, &options.name) else {
+    let (Durability::Memory { copies }, None, Some(name)) = (options.durability, &options.register, &options.name)
+    else {
         return;
     };
     let (promised, kept) = (copies.saturating_sub(1), addresses.len().saturating_sub(1) / 2);

@@ -80,7 +80,9 @@ pub fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let Loaded { entries, bytes, skipped, lacks_end, .. } = loaded.map_err(failed)?;
     closed?;
     if lacks_end && arguments.format == Format::Tsv {
-        output::complain("forebay: warning: the last line has no line feed: if the dump was cut there, its value is too short");
+        output::complain(
+            "forebay: warning: the last line has no line feed: if the dump was cut there, its value is too short",
+        );
     }
     output::line(&format!("loaded: {entries} keys of {bytes} bytes, {skipped} skipped"))
 }

@@ -3,9 +3,7 @@
 use crate::common::process::Process;
 use crate::common::{Cluster, eventually, small_options};
 use forebay_base::{ErrorKind, KeyOrder};
-use forebay_engine::{
-    CompactionPlace, Db, Error, Options, ShardBounds, Storage, StorageOptions, WriteBatch,
-};
+use forebay_engine::{CompactionPlace, Db, Error, Options, ShardBounds, Storage, StorageOptions, WriteBatch};
 use forebay_memory_client::{ClientOptions, MemoryClient};
 use forebay_table::{StoreConfig, StorePart};
 
@@ -58,7 +56,10 @@ fn what_is_no_name_is_refused_as_it_was_given() {
     let long = "x".repeat(103);
     for name in ["", "a/b", "a b", ".a", "\u{e4}", &long] {
         let refused = Db::open(&process.clients, named(name)).unwrap_err();
-        assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains(&format!("{name:?}")), "{refused}");
+        assert!(
+            refused.kind() == ErrorKind::Invalid && refused.to_string().contains(&format!("{name:?}")),
+            "{refused}"
+        );
     }
     // What is added to the name of a database in storage has room.
     let storage = Some(Storage::open("memory:", StorageOptions::default()).unwrap());
