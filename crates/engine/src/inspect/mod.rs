@@ -12,9 +12,10 @@
 //! | [`stored`] | a database in storage as it lies |
 //! | [`verify`] | all of a database |
 //! | [`show`] | a part of it |
-//! | [`records`], [`remains`], [`salvage`] | what can be saved when the register, or objects, are gone |
+//! | [`numbers`], [`records`], [`remains`], [`salvage`] | what can be saved when the register, or objects, are gone |
 
 pub(crate) mod check;
+pub(crate) mod numbers;
 pub(crate) mod records;
 pub(crate) mod remains;
 pub(crate) mod report;

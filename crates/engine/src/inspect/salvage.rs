@@ -35,6 +35,7 @@
 use crate::durable::database::Committed;
 use crate::durable::groups::{self, Replay};
 use crate::inspect::check::for_each_entry_of;
+use crate::inspect::numbers::Numbers;
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
 use crate::inspect::report::{Report, Section, Step};
@@ -800,22 +801,16 @@ impl Part {
     /// The last numbers of which no record was found. `found` is everything that was.
     fn missing(&self, found: &[Found]) -> Missing {
         // Logs may have what was never acknowledged, under numbers that were given again. So may objects without the register.
-        let mut numbers = Vec::new();
-        if self.flushed.is_some() && !self.searched.is_empty() {
-            let indexed = found.iter().filter(|found| found.source == Source::Table);
-            numbers.extend(indexed.map(|found| found.tag.sequence()).chain(self.searched.iter().copied()));
-            numbers.sort_unstable();
-            numbers.dedup();
-        }
-        let last = |up_to: SequenceNumber| {
-            let below = numbers.partition_point(|number| *number <= up_to);
-            let found = numbers.iter().take(below).rev();
-            let dense = found.zip((0..=up_to.0).rev()).take_while(|(found, number)| found.0 == *number).count();
-            SequenceNumber(up_to.0.saturating_sub(dense as u64))
+        let numbers: Numbers = match self.flushed.is_some() && !self.searched.is_empty() {
+            true => {
+                let indexed = found.iter().filter(|found| found.source == Source::Table);
+                indexed.map(|found| found.tag.sequence()).chain(self.searched.iter().copied()).collect()
+            }
+            false => Numbers::default(),
         };
-        let of_table = |table: &Arc<TableProperties>| (Arc::clone(table), last(table.largest_sequence));
+        let of_table = |table: &Arc<TableProperties>| (Arc::clone(table), numbers.last_missing(table.largest_sequence));
         let tables = self.incomplete.iter().map(of_table).collect();
-        Missing { last: last(self.flushed.unwrap_or(SequenceNumber::MAX)), tables }
+        Missing { last: numbers.last_missing(self.flushed.unwrap_or(SequenceNumber::MAX)), tables }
     }
 
     /// What operands make of a key, of which these are the versions, newest first; `None` when it has no value.
