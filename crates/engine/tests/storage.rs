@@ -7,8 +7,8 @@ use crate::common::stored::{four_shards, of_disk, of_objects, options, torture};
 use crate::rot::Rot;
 use forebay_base::ErrorKind;
 use forebay_engine::{
-    Db, Durability, Error, LogStatistics, Options, SalvagedEntry, Storage, StoredDatabase, Syncing, WriteBatch,
-    WriteOptions,
+    Db, Durability, Error, LogStatistics, Options, SalvagedEntry, Storage, StorageOptions, StoredDatabase, Syncing,
+    WriteBatch, WriteOptions,
 };
 use forebay_env::Random;
 use forebay_env::sync::{Mutex, lock};
@@ -115,7 +115,9 @@ fn a_group_of_writes_costs_one_sync() {
     let handle = disk.handle();
     let cluster = Cluster::start(64 << 20);
     let process = Process::start([&cluster]);
-    let db = process.open(four_shards(options(&of_disk(&handle, 1), Syncing::Sync)));
+    // A file of the log is long enough for all of them: to make it longer takes a sync.
+    let storage = Storage::of_disk(Arc::new(handle.clone()), 1, StorageOptions::default());
+    let db = process.open(four_shards(options(&storage, Syncing::Sync)));
     db.put(b"00000", b"").unwrap();
     let (syncs, before) = (handle.file_syncs(), db.statistics());
     for number in 0..100 {
