@@ -106,12 +106,13 @@ impl Db {
         checkpoints::clone(&Place::new(storage, name)?, checkpoint, clone)
     }
 
-    /// Copies a checkpoint of the database `name` to another storage, with what it names and is not there yet. A call that failed
-    /// can be repeated, and goes on. The database may be open.
+    /// Copies a checkpoint of the database `name` to another storage, with what it names and is not there yet, and verifies what it
+    /// copies. A call that failed can be repeated, and goes on. The database may be open.
     ///
     /// # Errors
-    /// `NotFound` when there is no such checkpoint; `Invalid` when a database of that name lives in the other storage, or
-    /// another one was backed up to it; those of the storages.
+    /// `NotFound` when there is no such checkpoint; `Corrupt`, naming the object, when what it names is damaged or missing;
+    /// `Invalid` when a database of that name lives in the other storage, or another one was backed up to it; those of the
+    /// storages.
     pub fn back_up(storage: &Storage, name: &str, checkpoint: &str, to: &Storage) -> Result<BackupSummary> {
         checkpoints::back_up(&Place::new(storage, name)?, checkpoint, to)
     }
