@@ -1,53 +1,108 @@
 //! The categories of commands, for `ACL` and `COMMAND`.
 //!
-//! Most follow from a command's family and flags; what does not is listed here.
+//! Most follow from a command's family and flags; what does not is listed here. `categories.txt` is what Redis says, and a
+//! test compares.
 
 use crate::commands::command::{Command, Family, flags};
 
-/// What commands have beside that.
-const EXTRA: &[(&str, &[&str])] = &[
+/// What commands have in place of the category of their family.
+const OWN: &[(&str, &[&str])] = &[
     ("dbsize", &["keyspace"]),
     ("flushall", &["keyspace", "dangerous"]),
     ("flushdb", &["keyspace", "dangerous"]),
     ("info", &["dangerous"]),
-    ("keys", &["dangerous"]),
+    ("keys", &["keyspace", "dangerous"]),
     ("lastsave", &["admin", "dangerous"]),
+    ("pubsub|help", &[]),
+    ("restore", &["keyspace", "dangerous"]),
     ("role", &["admin", "dangerous"]),
+    ("sort", SORT),
+    ("sort_ro", SORT),
     ("swapdb", &["keyspace", "dangerous"]),
+    ("wait", &["connection"]),
 ];
+/// A pattern of `SORT` may read any key.
+const SORT: &[&str] = &["set", "sortedset", "list", "dangerous"];
+
+/// The category of a family. What is about the server is in none.
+const fn of_family(family: Family) -> &'static [&'static str] {
+    match family {
+        Family::Connection => &["connection"],
+        Family::Server => &[],
+        Family::Generic => &["keyspace"],
+        Family::String => &["string"],
+        Family::Bitmap => &["bitmap"],
+        Family::Hash => &["hash"],
+        Family::Set => &["set"],
+        Family::List => &["list"],
+        Family::SortedSet => &["sortedset"],
+        Family::Stream => &["stream"],
+        Family::Geo => &["geo"],
+        Family::HyperLogLog => &["hyperloglog"],
+        Family::Transactions => &["transaction"],
+        Family::PubSub => &["pubsub"],
+        Family::Scripting => &["scripting"],
+    }
+}
 
 /// The categories of a command, without the sign in front.
 #[must_use]
 pub fn categories(command: &Command) -> Vec<&'static str> {
-    let mut categories = Vec::new();
-    let of_flags = [
-        (flags::WRITE, "write"),
-        (flags::READONLY, "read"),
-        (flags::ADMIN, "admin"),
-        (flags::ADMIN, "dangerous"),
-        (flags::PUBSUB, "pubsub"),
-        (flags::FAST, "fast"),
-        (flags::BLOCKING, "blocking"),
-    ];
-    categories.extend(of_flags.iter().filter(|(flag, _)| command.has(*flag)).map(|(_, name)| *name));
-    if !command.has(flags::FAST) {
-        categories.push("slow");
-    }
-    let is_container = !command.subcommands.is_empty() && command.name != "command";
-    let family = match command.family {
-        _ if is_container || command.name == "pubsub|help" => None,
-        _ if command.name == "wait" || command.name.starts_with("command") => Some("connection"),
-        Family::Generic => Some("keyspace"),
-        Family::SortedSet => Some("sortedset"),
-        Family::Transactions => Some("transaction"),
-        Family::Server => None,
-        other => Some(other.name()),
+    let name = command.name;
+    let is_container = !command.subcommands.is_empty() && name != "command";
+    let own = OWN.iter().find(|(owner, _)| *owner == name);
+    let mut categories: Vec<&str> = match own {
+        Some((_, own)) => own.to_vec(),
+        None if is_container => Vec::new(),
+        None if name.starts_with("command") => vec!["connection"],
+        None => of_family(command.family).to_vec(),
     };
-    let extra = EXTRA.iter().find(|(name, _)| *name == command.name).map_or(&[][..], |(_, extra)| extra);
-    for name in family.iter().chain(extra) {
-        if !categories.contains(name) {
-            categories.push(name);
+    // A script that only reads is no mere reading: who may read need not be allowed to run code.
+    let reads = command.has(flags::READONLY) && command.family != Family::Scripting;
+    for (is_so, category) in [
+        (command.has(flags::WRITE), "write"),
+        (reads, "read"),
+        (command.has(flags::ADMIN), "admin"),
+        (command.has(flags::ADMIN), "dangerous"),
+        (command.has(flags::PUBSUB), "pubsub"),
+        (command.has(flags::FAST), "fast"),
+        (!command.has(flags::FAST), "slow"),
+        (command.has(flags::BLOCKING), "blocking"),
+    ] {
+        if is_so && !categories.contains(&category) {
+            categories.push(category);
         }
     }
     categories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::table;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// What `COMMAND` of Redis 7.0.15 says of each command: its arity, those of its flags that are known here, and its categories.
+    const OF_REDIS: &str = include_str!("categories.txt");
+
+    #[test]
+    fn commands_are_described_as_by_redis() {
+        let of_redis: BTreeMap<&str, &str> = OF_REDIS.lines().filter_map(|line| line.split_once(' ')).collect();
+        let registry = table::registry();
+        let all = registry.all().iter().flat_map(|command| std::iter::once(*command).chain(command.subcommands));
+        let mut wrong = Vec::new();
+        for command in all {
+            let is_known = |(flag, name): &(u32, &'static str)| command.has(*flag).then_some(*name);
+            let flags: Vec<_> = flags::NAMES.iter().filter_map(is_known).collect();
+            let categories: BTreeSet<_> = categories(command).into_iter().collect();
+            let categories: Vec<_> = categories.into_iter().collect();
+            let space = if flags.is_empty() { "" } else { " " };
+            let here = format!("{}:{space}{}; {}", command.arity, flags.join(" "), categories.join(" "));
+            let there = of_redis.get(command.name).copied().unwrap_or("nothing");
+            if here != there {
+                wrong.push(format!("{} {here}\n  Redis: {there}", command.name));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
 }

@@ -1,7 +1,7 @@
 //! Keys of any type.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
+use crate::commands::command::flags::{DENYOOM, FAST, LOADING, READONLY, STALE, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
@@ -30,7 +30,7 @@ pub const COMMANDS: &[Command] = &[
             Command::new(FAMILY, "object|freq", 3, READONLY, object_frequency)
                 .keys(2, 2, 1)
                 .doc("4.0.0", "Returns how often a key is used."),
-            Command::new(FAMILY, "object|help", 2, 0, object_help).doc("6.2.0", "Returns help."),
+            Command::new(FAMILY, "object|help", 2, LOADING | STALE, object_help).doc("6.2.0", "Returns help."),
             Command::new(FAMILY, "object|idletime", 3, READONLY, object_idle)
                 .keys(2, 2, 1)
                 .doc("2.2.3", "Returns how long a key was not used."),

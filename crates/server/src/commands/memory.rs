@@ -1,7 +1,7 @@
 //! `MEMORY`: how much a key takes.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::READONLY;
+use crate::commands::command::flags::{LOADING, READONLY, STALE};
 use crate::commands::command::{Command, Context, Family};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Content, Kind};
@@ -15,7 +15,7 @@ pub const COMMANDS: &[Command] = &[Command::new(Family::Server, "memory", -2, 0,
     .subcommands(&[
         Command::alone(Family::Server, "memory|doctor", 2, 0, doctor)
             .doc("4.0.0", "Says what is wrong with the memory."),
-        Command::new(Family::Server, "memory|help", 2, 0, help).doc("4.0.0", "Returns help."),
+        Command::new(Family::Server, "memory|help", 2, LOADING | STALE, help).doc("4.0.0", "Returns help."),
         Command::alone(Family::Server, "memory|malloc-stats", 2, 0, allocator)
             .doc("4.0.0", "Says that the allocator has no statistics."),
         Command::alone(Family::Server, "memory|purge", 2, 0, purge)

@@ -5,7 +5,7 @@
 //! keys may use patterns.
 
 use crate::commands::arguments::{Arguments, integer};
-use crate::commands::command::flags::{DENYOOM, READONLY, WRITE};
+use crate::commands::command::flags::{DENYOOM, MOVABLEKEYS, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family, Run};
 use crate::commands::hashes;
 use crate::commands::permission;
@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command::with(FAMILY, "sort", -2, WRITE | DENYOOM, Run::Exclusive(sort))
         .keys_after(&["STORE"], 2)
         .doc("1.0.0", "Sorts elements, and returns or stores them."),
-    Command::with(FAMILY, "sort_ro", -2, READONLY, Run::Exclusive(sort_ro))
+    Command::with(FAMILY, "sort_ro", -2, READONLY | MOVABLEKEYS, Run::Exclusive(sort_ro))
         .keys(1, 1, 1)
         .doc("7.0.0", "Sorts elements and returns them."),
 ];

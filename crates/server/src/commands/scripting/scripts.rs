@@ -1,7 +1,7 @@
 //! `EVAL` and its like, `SCRIPT`.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ALLOW_BUSY, MAY_REPLICATE, NOSCRIPT, READONLY, STALE};
+use crate::commands::command::flags::{ALLOW_BUSY, LOADING, MAY_REPLICATE, NOSCRIPT, READONLY, STALE};
 use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::commands::scripting::run::{self, parts, with_machine};
 use crate::keyspace::failure::{Failure, Outcome};
@@ -34,7 +34,7 @@ pub const COMMANDS: &[Command] = &[
             Command::alone(FAMILY, "script|exists", -3, NOSCRIPT, exists)
                 .doc("2.6.0", "Says which scripts are loaded."),
             Command::alone(FAMILY, "script|flush", -2, NOSCRIPT, flush).doc("2.6.0", "Forgets all scripts."),
-            Command::alone(FAMILY, "script|help", 2, STALE, help).doc("5.0.0", "Returns help."),
+            Command::alone(FAMILY, "script|help", 2, LOADING | STALE, help).doc("5.0.0", "Returns help."),
             Command::alone(FAMILY, "script|kill", 2, NOSCRIPT | ALLOW_BUSY, kill)
                 .doc("2.6.0", "Ends the script that is carried out."),
             Command::alone(FAMILY, "script|load", 3, NOSCRIPT | STALE, load).doc("2.6.0", "Loads a script."),
