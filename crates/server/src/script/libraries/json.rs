@@ -1,12 +1,11 @@
 //! `cjson`: `encode`, `decode` and `null`.
 //!
-//! A table is an array if its keys are 1 and up, and not too few for the largest; an empty one is an object. Text that is
-//! decoded must be UTF-8, and goes to Lua piece by piece.
+//! A table is an array if its keys are 1 and up, and not too few for the largest; an empty one is an object.
 
+use super::json_reader;
 use crate::script::text::{Patience, TableText};
 use crate::text::number::general_text;
 use mlua::{Error, Lua, Result, Table, Value};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 /// How deep tables may be within each other.
 const MAX_DEPTH: usize = 100;
@@ -34,12 +33,7 @@ pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Sen
     library.set(
         "decode",
         lua.create_function(move |lua, text: mlua::LuaString| {
-            let (bytes, patience) = (text.as_bytes(), Patience::new(&decoded_must_end));
-            let mut from = serde_json::Deserializer::from_slice(&bytes);
-            let decoded = Decoder { lua, patience: &patience }
-                .deserialize(&mut from)
-                .and_then(|value| from.end().map(|()| value));
-            decoded.map_err(|error| Error::runtime(format!("JSON: {error}")))
+            json_reader::read(lua, &text.as_bytes(), &Patience::new(&decoded_must_end))
         })?,
     )?;
     Ok(library)
@@ -148,72 +142,6 @@ fn length(table: &Table) -> Result<Option<u64>> {
         return refuse("table: excessively sparse array");
     }
     Ok((most > 0).then_some(most))
-}
-
-/// Makes values of Lua while a text is read.
-#[derive(Clone, Copy)]
-struct Decoder<'l> {
-    lua: &'l Lua,
-    patience: &'l Patience<'l>,
-}
-
-impl<'de> DeserializeSeed<'de> for Decoder<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> std::result::Result<Value, D::Error> {
-        self.patience.count().map_err(D::Error::custom)?;
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Decoder<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> std::result::Result<Value, E> {
-        Ok(Value::NULL)
-    }
-
-    fn visit_bool<E>(self, is_so: bool) -> std::result::Result<Value, E> {
-        Ok(Value::Boolean(is_so))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> std::result::Result<Value, E> {
-        Ok(Value::Number(number as f64))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> std::result::Result<Value, E> {
-        Ok(Value::Number(number as f64))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> std::result::Result<Value, E> {
-        Ok(Value::Number(number))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Value, E> {
-        self.lua.create_string(text).map(Value::String).map_err(E::custom)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> std::result::Result<Value, A::Error> {
-        let table = self.lua.create_table().map_err(A::Error::custom)?;
-        let mut place = 0;
-        while let Some(value) = values.next_element_seed(self)? {
-            place += 1;
-            table.raw_set(place, value).map_err(A::Error::custom)?;
-        }
-        Ok(Value::Table(table))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> std::result::Result<Value, A::Error> {
-        let table = self.lua.create_table().map_err(A::Error::custom)?;
-        while let Some((name, value)) = pairs.next_entry_seed(self, self)? {
-            table.raw_set(name, value).map_err(A::Error::custom)?;
-        }
-        Ok(Value::Table(table))
-    }
 }
 
 #[cfg(test)]

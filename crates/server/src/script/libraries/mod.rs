@@ -3,7 +3,7 @@
 //! | module | library |
 //! |---|---|
 //! | `bits` | `bit`: operations on the bits of 32-bit numbers |
-//! | `json` | `cjson`, by `serde_json` |
+//! | `json`, `json_reader` | `cjson` |
 //! | `packed` | `cmsgpack`, by `rmp` |
 //! | `patterns` | `find`, `match`, `gmatch` and `gsub` of `string` |
 //! | `structs` | `struct`: numbers and strings as bytes, in the layouts of C |
@@ -14,6 +14,7 @@
 mod bits;
 mod given;
 mod json;
+mod json_reader;
 mod packed;
 mod patterns;
 mod structs;
