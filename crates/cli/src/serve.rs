@@ -194,7 +194,7 @@ fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
     if arguments.listen.0.is_none() && tls.is_none() {
         return Err(Failure::usage("--listen none serves nobody: say where to listen with --tls-listen"));
     }
-    Ok(ServerOptions {
+    let options = ServerOptions {
         address: arguments.listen.0.unwrap_or(usual.address),
         tls,
         threads: arguments.threads,
@@ -202,7 +202,9 @@ fn options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         users_file: arguments.aclfile.clone(),
         protected: !arguments.unprotected,
         ..usual
-    })
+    };
+    options.check().map_err(|error| Failure::new(error.kind(), Stage::Start, error))?;
+    Ok(options)
 }
 
 /// The engine's flags, which say now where the store lies, and its options.

@@ -54,6 +54,29 @@ impl Default for ServerOptions {
     }
 }
 
+impl ServerOptions {
+    /// Looks at what does not need the store or the address, and reads the file of users.
+    ///
+    /// # Errors
+    /// `Invalid`: the number of threads is out of range, TLS has no certificate, or the file of users is not there or makes no
+    /// sense.
+    pub fn check(&self) -> Result<(), Error> {
+        self.users(&table::registry()).map(|_| ())
+    }
+
+    /// The users, when all is well.
+    fn users(&self, registry: &Registry) -> Result<Users, Error> {
+        let invalid = |message| Error { kind: ErrorKind::Invalid, message };
+        if !(1..=MAX_THREADS).contains(&self.threads) {
+            return Err(invalid(format!("the number of threads must be from 1 to {MAX_THREADS}")));
+        }
+        if self.tls.as_ref().is_some_and(|tls| !tls.admission.encrypts()) {
+            return Err(invalid("TLS needs a certificate and its key".to_owned()));
+        }
+        Users::new(table::catalogue(registry), self.users_file.clone()).map_err(invalid)
+    }
+}
+
 /// How a server speaks TLS.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
@@ -109,16 +132,10 @@ impl Server {
     /// Serves a store.
     ///
     /// # Errors
-    /// `Invalid` for the number of threads, and for TLS without a certificate; `Io` when the address is taken, or the system refuses threads; those of the
-    /// store.
+    /// Those of [`ServerOptions::check`]; `Io` when the address is taken, or the system refuses threads; those of the store.
     pub fn start(store: Store, options: ServerOptions) -> Result<Self, Error> {
-        if !(1..=MAX_THREADS).contains(&options.threads) {
-            let message = format!("the number of threads must be from 1 to {MAX_THREADS}");
-            return Err(Error { kind: ErrorKind::Invalid, message });
-        }
-        if options.tls.as_ref().is_some_and(|tls| !tls.admission.encrypts()) {
-            return Err(Error { kind: ErrorKind::Invalid, message: "TLS needs a certificate and its key".to_owned() });
-        }
+        let registry = table::registry();
+        let users = options.users(&registry)?;
         let mut plain = None;
         if !options.tls.as_ref().is_some_and(|tls| tls.is_required) {
             plain = Some(listen(options.address)?);
@@ -130,10 +147,7 @@ impl Server {
         }
         let tls_address = tls.as_ref().map(|(.., address)| *address);
         let address = plain.as_ref().map(|(_, address)| *address).or(tls_address).unwrap_or(options.address);
-        let registry = table::registry();
         let file = options.users_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        let users = Users::new(table::catalogue(&registry), options.users_file)
-            .map_err(|message| Error { kind: ErrorKind::Invalid, message })?;
         if let Some(password) = &options.password {
             users.set_default_password(password);
         }
@@ -239,5 +253,24 @@ fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_looked_at_before_anything_is_opened() {
+        let usual = ServerOptions::default();
+        assert_eq!(usual.check(), Ok(()));
+        for (options, why) in [
+            (ServerOptions { threads: 0, ..usual.clone() }, "from 1 to 64"),
+            (ServerOptions { threads: 100_000, ..usual.clone() }, "from 1 to 64"),
+            (ServerOptions { users_file: Some("/nowhere/users".into()), ..usual }, "/nowhere/users"),
+        ] {
+            let error = options.check().unwrap_err();
+            assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(why), "{error}");
+        }
     }
 }
