@@ -18,6 +18,7 @@ pub const COMMANDS: &[Command] = &[
                 .doc("2.8.13", "Says where latencies are to be seen."),
             Command::alone(FAMILY, "latency|graph", 3, CONTROL | NOSCRIPT, latency_graph)
                 .doc("2.8.13", "Returns a graph of an event's latencies, of which there are none."),
+            Command::alone(FAMILY, "latency|help", 2, LOADING | STALE, latency_help).doc("2.8.13", "Returns help."),
             Command::alone(FAMILY, "latency|histogram", -2, CONTROL | NOSCRIPT, latency_histogram)
                 .doc("7.0.0", "Returns distributions of latencies, of which there are none."),
             Command::alone(FAMILY, "latency|history", 3, CONTROL | NOSCRIPT, nothing)
@@ -48,6 +49,17 @@ fn latency_histogram(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
+fn latency_help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    const LINES: &[&str] = &[
+        "LATENCY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "DOCTOR, GRAPH <event>, HISTOGRAM [<name> ...], HISTORY <event>, LATEST, RESET [<event> ...]",
+        "HELP",
+        "    Print this help.",
+    ];
+    cx.out.lines(LINES);
+    Ok(())
+}
+
 fn latency_doctor(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     cx.out.verbatim("No latencies of events are kept. SLOWLOG GET returns the commands that took long.\n");
     Ok(())
@@ -64,6 +76,9 @@ fn latency_reset(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
 }
 
 fn monitor(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    if cx.session.is_in_transaction {
+        return Err(Failure::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
     cx.shared.monitors.add(Arc::clone(&cx.session.client));
     cx.session.client.describe(|described| described.is_monitor = true);
     cx.out.ok();

@@ -18,6 +18,7 @@ pub const COMMANDS: &[Command] = &[Command::new(FAMILY, "command", -1, SEEN, all
         Command::new(FAMILY, "command|count", 2, SEEN, count).doc("2.8.13", "Returns the number of commands."),
         Command::new(FAMILY, "command|docs", -2, SEEN, docs).doc("7.0.0", "Returns documentation of commands."),
         Command::new(FAMILY, "command|getkeys", -4, SEEN, get_keys).doc("2.8.13", "Finds the keys of a request."),
+        Command::new(FAMILY, "command|help", 2, SEEN, help).doc("5.0.0", "Returns help."),
         Command::new(FAMILY, "command|info", -2, SEEN, info).doc("2.8.13", "Returns information about commands."),
         Command::new(FAMILY, "command|list", -2, SEEN, list).doc("7.0.0", "Returns names of commands."),
     ])];
@@ -26,6 +27,17 @@ fn all(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     let commands = cx.registry.all();
     cx.out.array(commands.len());
     commands.iter().for_each(|command| describe(command, cx.out));
+    Ok(())
+}
+
+fn help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    const LINES: &[&str] = &[
+        "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "COUNT, DOCS [<name> ...], GETKEYS <request>, INFO [<name> ...], LIST [FILTERBY (ACLCAT|PATTERN|MODULE) <value>]",
+        "HELP",
+        "    Print this help.",
+    ];
+    cx.out.lines(LINES);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Commands about the server: parameters, figures, whole databases.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::command::flags::{ADMIN, ALLOW_BUSY, FAST, LOADING, NOSCRIPT, READONLY, STALE, WRITE};
+use crate::commands::command::flags::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE, WRITE};
 use crate::commands::command::{Command, Context, Family, Run, container};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::DATABASES;
@@ -15,6 +15,7 @@ pub const COMMANDS: &[Command] = &[
         .doc("2.0.0", "A container for server configuration commands.")
         .subcommands(&[
             Command::alone(FAMILY, "config|get", -3, CONTROL, config_get).doc("2.0.0", "Returns parameters."),
+            Command::alone(FAMILY, "config|help", 2, LOADING | STALE, config_help).doc("5.0.0", "Returns help."),
             Command::alone(FAMILY, "config|resetstat", 2, CONTROL, config_reset).doc("2.0.0", "Resets counts."),
             Command::alone(FAMILY, "config|set", -4, CONTROL, config_set).doc("2.0.0", "Changes parameters."),
         ]),
@@ -24,10 +25,21 @@ pub const COMMANDS: &[Command] = &[
     Command::with(FAMILY, "flushdb", -1, WRITE, Run::Exclusive(flushdb))
         .doc("1.0.0", "Removes all keys of the database."),
     Command::alone(FAMILY, "role", 1, NOSCRIPT | LOADING | STALE | FAST, role).doc("2.8.12", "Returns the role."),
-    Command::alone(FAMILY, "shutdown", -1, CONTROL | ALLOW_BUSY, shutdown).doc("1.0.0", "Ends the server."),
+    Command::alone(FAMILY, "shutdown", -1, CONTROL | ALLOW_BUSY | NO_MULTI, shutdown).doc("1.0.0", "Ends the server."),
     Command::with(FAMILY, "swapdb", 3, WRITE | FAST, Run::Exclusive(swapdb)).doc("4.0.0", "Exchanges two databases."),
     Command::new(FAMILY, "time", 1, LOADING | STALE | FAST, time).doc("2.6.0", "Returns the server's time."),
 ];
+
+fn config_help(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
+    const LINES: &[&str] = &[
+        "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "GET <pattern> ..., RESETSTAT, SET <name> <value> ...",
+        "HELP",
+        "    Print this help.",
+    ];
+    cx.out.lines(LINES);
+    Ok(())
+}
 
 fn config_get(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let mut found = Vec::new();
@@ -152,11 +164,24 @@ fn time(cx: &mut Context<'_, '_>, _: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Data is where it is; nothing is saved, so nothing is lost either way.
+/// Data is where it is; nothing is saved, so nothing is lost either way. But a script that is busy may be ended only by who says
+/// so: `NOSAVE`.
 fn shutdown(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let known = ["NOSAVE", "SAVE", "NOW", "FORCE"];
+    let known = ["NOSAVE", "SAVE", "NOW", "FORCE", "ABORT"];
     if !(1..arguments.len()).all(|place| known.iter().any(|word| arguments.is(place, word))) {
         return Err(Failure::SYNTAX);
+    }
+    let is_said = |word| (1..arguments.len()).any(|place| arguments.is(place, word));
+    if (is_said("NOSAVE") && is_said("SAVE"))
+        || (is_said("ABORT") && !arguments.from(1).iter().all(|word| word.eq_ignore_ascii_case(b"ABORT")))
+    {
+        return Err(Failure::SYNTAX);
+    }
+    if is_said("ABORT") {
+        return Err(Failure::text("ERR No shutdown in progress."));
+    }
+    if let Some(busy) = cx.shared.scripts.progress.busy().filter(|_| !is_said("NOSAVE")) {
+        return Err(Failure::text(busy.busy()));
     }
     tracing::info!(client = cx.session.client.id, "a client asked the server to stop");
     cx.session.is_closing = true;

@@ -68,6 +68,9 @@ const PARAMETERS: &[Parameter] = &[
     ("zset-max-listpack-value", "64", Change::Never),
 ];
 
+/// Older names of parameters.
+const OLD_NAMES: &[(&str, &str)] = &[("lua-time-limit", "busy-reply-threshold")];
+
 /// The parameters of a server.
 #[derive(Debug)]
 pub struct Config {
@@ -124,7 +127,8 @@ impl Config {
     #[must_use]
     pub fn matching(&self, wanted: &[u8]) -> Vec<(&'static str, Bytes)> {
         let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
-        let chosen = values.iter().filter(|(name, _)| pattern::matches_any_case(wanted, name.as_bytes()));
+        let old = OLD_NAMES.iter().filter_map(|(old, name)| values.get(name).map(|value| (old, value)));
+        let chosen = values.iter().chain(old).filter(|(name, _)| pattern::matches_any_case(wanted, name.as_bytes()));
         chosen.map(|(name, value)| (*name, value.clone())).collect()
     }
 
@@ -140,7 +144,9 @@ impl Config {
     pub fn set(&self, changes: &[(&[u8], &[u8])]) -> Result<(), String> {
         let mut checked = Vec::with_capacity(changes.len());
         for (name, value) in changes {
-            let known = PARAMETERS.iter().find(|known| known.0.as_bytes().eq_ignore_ascii_case(name));
+            let old = OLD_NAMES.iter().find(|(old, _)| old.as_bytes().eq_ignore_ascii_case(name));
+            let named = old.map_or(*name, |(_, name)| name.as_bytes());
+            let known = PARAMETERS.iter().find(|known| known.0.as_bytes().eq_ignore_ascii_case(named));
             let Some((name, _, change)) = known else {
                 return Err(format!(
                     "Unknown option or number of arguments for CONFIG SET - '{}'",
@@ -215,5 +221,9 @@ mod tests {
             assert_eq!(config.number("maxclients"), 10_000);
         }
         assert_eq!(config.matching(b"MAX*").len(), 3);
+        config.set(&[(b"LUA-time-limit", b"7")]).unwrap();
+        assert_eq!(config.number("busy-reply-threshold"), 7);
+        assert_eq!(config.matching(b"lua*"), [("lua-time-limit", Bytes::from_static(b"7"))]);
+        assert!(config.set(&[(b"lua-time-limit", b"1"), (b"busy-reply-threshold", b"2")]).is_err());
     }
 }
