@@ -19,7 +19,7 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Command, Context, Flow, Registry, Run, Wait, flags, places as places_of};
-use crate::commands::permission;
+use crate::commands::{monitored, permission};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Kind;
 use crate::keyspace::layout::{DATABASES, Space};
@@ -104,7 +104,7 @@ enum Planned {
     /// It goes alone.
     Alone(&'static Command),
     /// It waits for EXEC.
-    Queued,
+    Queued(&'static Command),
     /// It gets an error.
     Refused(Failure),
     /// It ends the connection.
@@ -207,7 +207,7 @@ impl<'s> Executor<'s> {
                 _ if command.has(flags::NO_MULTI) => {
                     Planned::Refused(Failure::text("ERR Command not allowed inside a transaction"))
                 }
-                _ => Planned::Queued,
+                _ => Planned::Queued(command),
             };
         }
         match command.run {
@@ -247,9 +247,19 @@ impl<'s> Executor<'s> {
                 session.is_closing = true;
                 Ok(())
             }
-            Planned::Queued => enqueue(session, arguments).map(|()| out.simple("QUEUED")),
+            Planned::Queued(command) => {
+                let queued = enqueue(session, arguments).map(|()| out.simple("QUEUED"));
+                Self::describe(session, command, self.shared.clock.wall_ms());
+                queued
+            }
             Planned::Together(command) | Planned::Alone(command) => match command.run {
-                Run::Flow(flow) => self.flow(session, flow, arguments, out),
+                Run::Flow(flow) => {
+                    // The commands of a transaction come before its end.
+                    let result = self.flow(session, flow, arguments, out);
+                    Self::describe(session, command, self.shared.clock.wall_ms());
+                    monitored::show(self.shared, session, command, arguments, self.shared.clock.wall_ms());
+                    result
+                }
                 Run::Script(_) => {
                     self.leave_to_scripts(session, arguments, out);
                     return;
@@ -469,6 +479,7 @@ impl<'s> Executor<'s> {
         session.client.describe(|described| {
             described.command = command.name;
             described.at_ms = now_ms;
+            described.queued = session.queue.as_ref().map(|queue| queue.requests.len());
         });
     }
 
@@ -491,8 +502,9 @@ impl<'s> Executor<'s> {
             return Err(Failure::text("ERR the command is not possible here"));
         };
         let (shared, registry) = (self.shared, self.registry);
-        if !shared.monitors.is_empty() && !has_secrets(command) {
-            shared.monitors.show(now_ms, session.database, &session.client, arguments.from(0));
+        // Who was woken was shown when it began to wait.
+        if session.woken_by.is_none() {
+            monitored::show(shared, session, command, arguments, now_ms);
         }
         let mut context = Context { shared, registry, session, keys, out, databases: *databases, wait: None };
         let result = handler(&mut context, arguments);
@@ -508,7 +520,9 @@ impl<'s> Executor<'s> {
         if out.is_full() {
             return Err(Failure::REPLY_TOO_LONG);
         }
-        Self::hold_back(session, out, start);
+        // A confirmation is a message, which a client gets whatever it says of replies.
+        let held_from = if is_of_subscriptions(command) { out.len() } else { start };
+        Self::hold_back(session, out, held_from);
         Ok(wait)
     }
 
@@ -851,8 +865,13 @@ fn is_http(arguments: Arguments<'_>) -> bool {
 /// Whether a subscriber that speaks RESP2 cannot tell this command's reply from messages.
 fn is_for_no_subscriber(command: &Command) -> bool {
     !matches!(command.run, Run::Flow(Flow::Reset | Flow::Quit))
-        && !command.name.ends_with("subscribe")
+        && !is_of_subscriptions(command)
         && command.name != "ping"
+}
+
+/// Whether a command changes what the client has subscribed to.
+fn is_of_subscriptions(command: &Command) -> bool {
+    command.name.ends_with("subscribe")
 }
 
 fn enqueue(session: &mut Session, arguments: Arguments<'_>) -> Outcome {

@@ -29,6 +29,7 @@ pub mod lcs;
 pub mod lists;
 pub mod lolwut;
 pub mod memory;
+pub mod monitored;
 pub mod permission;
 pub mod persistence;
 pub mod pubsub;

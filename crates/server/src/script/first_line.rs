@@ -59,7 +59,10 @@ fn shown(bytes: &[u8]) -> String {
 /// When it makes no sense.
 pub fn of_script(text: &[u8]) -> Result<(Option<Flags>, &[u8]), Wrong> {
     let Some((line, rest)) = split(text) else { return Ok((None, text)) };
-    let words = words_of(line).unwrap_or_default();
+    if rest.is_empty() {
+        return Err("ERR Invalid script shebang".into());
+    }
+    let words = words_of(line).ok_or("ERR Invalid engine in script shebang")?;
     let (engine, options) = words.split_first().map_or((&[][..], &[][..]), |(first, rest)| (&first[..], rest));
     if engine != b"lua" {
         return Err(format!("ERR Unexpected engine in script shebang: #!{}", shown(engine)));
@@ -145,6 +148,16 @@ mod tests {
                 (found, _) => panic!("{text}: {found:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_script_has_more_than_a_first_line() {
+        for text in ["#!lua", "#!", "#!lua flags=no-writes"] {
+            assert_eq!(of_script(text.as_bytes()), Err("ERR Invalid script shebang".to_owned()), "{text}");
+        }
+        assert_eq!(of_script(b"#!lua \"\n"), Err("ERR Invalid engine in script shebang".to_owned()));
+        assert_eq!(of_script(b"#!lua\n"), Ok((Some(Flags::default()), &b"\n"[..])));
+        assert_eq!(of_script(b""), Ok((None, &b""[..])));
     }
 
     #[test]

@@ -199,7 +199,16 @@ base.getmetatable = function(value)
   if type(value) == "string" then return nil end
   return getmetatable(value)
 end
-base.pcall = function(...) return pass(pcall(...)) end
+-- Redis's `pcall` gives the text of an error that is a table with one. Its `xpcall` gives the table.
+local function pass_text(is_well, ...)
+  must_end()
+  if is_well then return true, ... end
+  local problem = problem_of((...))
+  local text = type(problem) == "table" and problem.err
+  if type(text) == "string" or type(text) == "number" then return false, text end
+  return false, problem
+end
+base.pcall = function(...) return pass_text(pcall(...)) end
 base.xpcall = function(call, handler)
   return pass(xpcall(call, function(problem) return handler(problem_of(problem)) end))
 end

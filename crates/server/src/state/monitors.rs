@@ -37,11 +37,11 @@ impl Monitors {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Shows a command to all of them, with everything escaped that is not printable.
-    pub fn show(&self, now_ms: u64, database: usize, client: &Client, arguments: &[&[u8]]) {
+    /// Shows a command to all of them, with everything escaped that is not printable. The address says where it comes from.
+    pub fn show(&self, now_ms: u64, database: usize, address: &str, arguments: &[&[u8]]) {
         let mut line = String::new();
         let (seconds, us) = (now_ms / 1000, now_ms % 1000 * 1000);
-        let _ = write!(line, "+{seconds}.{us:06} [{database} {}]", client.address);
+        let _ = write!(line, "+{seconds}.{us:06} [{database} {address}]");
         for argument in arguments {
             line.push(' ');
             line.push_str(&quoted(argument));

@@ -102,6 +102,8 @@ pub struct Session {
     pub subscriptions: Subscriptions,
     /// Its transaction is being carried out.
     pub is_in_transaction: bool,
+    /// It is that of a script's calls, so nobody waits.
+    pub is_in_script: bool,
     /// It waits in a command that blocks.
     pub blocked: Option<Arc<Waiter>>,
     /// Its next command is held until then.
@@ -145,6 +147,7 @@ impl Session {
             watched: None,
             subscriptions: Subscriptions::default(),
             is_in_transaction: false,
+            is_in_script: false,
             blocked: None,
             held_until: None,
             woken_by: None,

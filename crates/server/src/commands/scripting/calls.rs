@@ -2,8 +2,8 @@
 
 use crate::commands::arguments::Arguments;
 use crate::commands::command::{Context, Run, flags};
-use crate::commands::permission;
 use crate::commands::scripting::replies;
+use crate::commands::{monitored, permission};
 use crate::keyspace::failure::Failure;
 use crate::protocol::reply::{Protocol, Reply};
 use crate::script::machine::{Raised, name_of};
@@ -34,6 +34,7 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
         // What a script selects or says of itself is gone with it.
         let mut session = Session::new(Arc::clone(&cx.session.client), cx.session.user.clone());
         session.database = cx.session.database;
+        session.is_in_script = true;
         Self { cx, session, protocol: Protocol::Two, is_read_only, fatal: None }
     }
 
@@ -123,9 +124,11 @@ impl<'c, 'a, 's> Caller<'c, 'a, 's> {
                 refusal.failure_in_script()
             })?;
         }
-        if command.has(flags::WRITE) && self.is_read_only {
+        // A message is a write, too: replicas would get it.
+        if command.has(flags::WRITE | flags::MAY_REPLICATE) && self.is_read_only {
             return Err(Failure::text("ERR Write commands are not allowed from read-only scripts."));
         }
+        monitored::show(self.cx.shared, &self.session, command, arguments, self.cx.keys.now_ms());
         let databases = self.cx.shared.spaces.databases();
         let mut context = Context {
             shared: self.cx.shared,
@@ -209,7 +212,7 @@ pub(super) fn table(lua: &Lua) -> Result<Table> {
         })?,
     )?;
     table.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
-    table.set("set_repl", lua.create_function(|_, _: Value| Ok(()))?)?;
+    table.set("set_repl", lua.create_function(|lua, flags: MultiValue| set_replication(lua, &flags))?)?;
     table.set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
     table.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     for (name, number) in [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)] {
@@ -228,6 +231,19 @@ pub(super) fn table_for_libraries(lua: &Lua) -> Result<Table> {
     table.set("REDIS_VERSION", crate::commands::connection::REDIS_VERSION)?;
     table.set("REDIS_VERSION_NUM", 0x0007_000f)?;
     Ok(table)
+}
+
+/// `redis.set_repl`: nothing is replicated, so it is only looked at whether the flags are some.
+fn set_replication(lua: &Lua, flags: &MultiValue) -> Result<()> {
+    let [flags] = flags.iter().collect::<Vec<_>>()[..] else {
+        return Err(Error::runtime("redis.set_repl() requires two arguments."));
+    };
+    // What is no number is zero.
+    let flags = lua.coerce_number(flags.clone())?.unwrap_or(0.0) as i64;
+    if !(0..=3).contains(&flags) {
+        return Err(Error::runtime("Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE."));
+    }
+    Ok(())
 }
 
 /// The text of an error: with a code in front.

@@ -48,11 +48,15 @@ enum From {
     Group,
 }
 
-fn request<'a>(arguments: Arguments<'a>, is_group: bool) -> Outcome<Request<'a>> {
+fn request<'a>(arguments: Arguments<'a>, is_group: bool, is_in_script: bool) -> Outcome<Request<'a>> {
     let mut words = arguments.words(1);
     let (mut group, mut needs_no_acknowledgement, mut most, mut timeout_ms) = (None, false, 0, None);
     while !words.is_done() {
         if let Some(text) = words.take_with_value("BLOCK") {
+            if is_in_script {
+                let name = shown::short(arguments.at(0), 128);
+                return Err(Failure::new(format!("ERR {name} command is not allowed with BLOCK option from scripts")));
+            }
             let timeout = integer(text).map_err(|_| Failure::text("ERR timeout is not an integer or out of range"))?;
             let timeout = u64::try_from(timeout).map_err(|_| Failure::text("ERR timeout is negative"))?;
             timeout_ms = Some(timeout);
@@ -234,7 +238,7 @@ fn stream_of_group(cx: &mut Context<'_, '_>, key: &[u8], name: &[u8]) -> Outcome
 }
 
 fn read_all(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, is_group: bool) -> Outcome {
-    let request = request(arguments, is_group)?;
+    let request = request(arguments, is_group, cx.session.is_in_script)?;
     let mut wanted = Vec::with_capacity(request.keys.len());
     for (key, id) in request.keys.iter().zip(request.ids) {
         if !cx.looks_at(key) {

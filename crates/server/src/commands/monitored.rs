@@ -1,0 +1,44 @@
+//! What clients that watch all commands are shown of one.
+
+use crate::commands::arguments::Arguments;
+use crate::commands::command::{Command, flags};
+use crate::state::session::Session;
+use crate::state::shared::Shared;
+
+/// What stands in the place of a secret.
+const REDACTED: &[u8] = b"(redacted)";
+
+/// Shows a command to those who watch all. What is for administrators is not shown.
+pub fn show(shared: &Shared, session: &Session, command: &Command, arguments: Arguments<'_>, now_ms: u64) {
+    if shared.monitors.is_empty() || command.has(flags::ADMIN) {
+        return;
+    }
+    let mut words = arguments.from(0).to_vec();
+    for place in secrets(command, arguments) {
+        if let Some(word) = words.get_mut(place) {
+            *word = REDACTED;
+        }
+    }
+    let address = if session.is_in_script { "lua".to_owned() } else { session.client.address.to_string() };
+    shared.monitors.show(now_ms, session.database, &address, &words);
+}
+
+/// The places of the words that nobody else may see.
+fn secrets(command: &Command, arguments: Arguments<'_>) -> std::ops::Range<usize> {
+    match command.name {
+        "auth" => 1..arguments.len(),
+        "hello" => {
+            let mut words = arguments.words(2);
+            while !words.is_done() {
+                if words.left() >= 3 && words.take("AUTH") {
+                    return words.place()..words.place() + 2;
+                }
+                if words.take_with_value("SETNAME").is_none() {
+                    break;
+                }
+            }
+            0..0
+        }
+        _ => 0..0,
+    }
+}
