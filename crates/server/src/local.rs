@@ -244,6 +244,231 @@ mod tests {
         String::from_utf8(sent).unwrap()
     }
 
+    /// `SORT` may read any key by its patterns, `RESTORE` takes what could be harmful, and a script that only reads is code.
+    #[test]
+    fn what_is_dangerous_is_no_mere_reading() {
+        let server = server(&Arc::default());
+        let all_but = "ACL SETUSER most on nopass ~* &* +@all -@dangerous";
+        assert_eq!(told(&server, &format!("{all_but}; ACL SETUSER reader on nopass ~* +@read")), "+OK\r\n+OK\r\n");
+        for (user, request, name) in [
+            ("most", "SORT l", "sort"),
+            ("most", "SORT_RO l", "sort_ro"),
+            ("most", "RESTORE k 0 x", "restore"),
+            ("most", "KEYS *", "keys"),
+            ("reader", "EVAL_RO \"return 1\" 0", "eval_ro"),
+            ("reader", "EVALSHA_RO name 0", "evalsha_ro"),
+            ("reader", "FCALL_RO name 0", "fcall_ro"),
+        ] {
+            let expected = format!("+OK\r\n-NOPERM this user has no permissions to run the '{name}' command\r\n");
+            assert_eq!(told(&server, &format!("AUTH {user} x; {request}")), expected, "{request}");
+        }
+        assert_eq!(told(&server, "AUTH reader x; GET k"), "+OK\r\n$-1\r\n");
+    }
+
+    /// What a script returns.
+    fn eval(server: &LocalServer, command: &str, script: &str) -> String {
+        told(server, &format!("{command} \"{script}\" 0")).trim_end().to_owned()
+    }
+
+    #[test]
+    fn a_protected_call_gives_the_text_of_an_error() {
+        let server = server(&Arc::default());
+        let unknown = "ERR Unknown Redis command called from script";
+        for (script, expected) in [
+            ("local ok, e = pcall(redis.call, 'nosuch') return 'msg: ' .. e", &format!("msg: {unknown}")[..]),
+            ("local ok, e = pcall(function() redis.call('nosuch') end) return e", unknown),
+            ("local ok, e = pcall(error, {err = 'a'}) return e", "a"),
+            ("local ok, e = pcall(error, {err = 5}) return type(e)", "number"),
+            ("local ok, e = pcall(error, {b = 'a'}) return type(e)", "table"),
+            ("local ok, e = pcall(error, 'x') return e", "x"),
+            ("local ok, e = pcall(redis.pcall, 'nosuch') return tostring(ok) .. type(e)", "truetable"),
+            ("return select(2, xpcall(function() redis.call('nosuch') end, function(e) return e.err end))", unknown),
+            ("return type(select(2, xpcall(error, function() return {err = 'x'} end)))", "table"),
+            (
+                "local c = coroutine.create(function() redis.call('nosuch') end) \
+                 return type(select(2, coroutine.resume(c)))",
+                "table",
+            ),
+        ] {
+            assert_eq!(eval(&server, "EVAL", script), format!("${}\r\n{expected}", expected.len()), "{script}");
+        }
+    }
+
+    #[test]
+    fn scripts_may_do_what_those_of_redis_may() {
+        let server = server(&Arc::default());
+        let read_only = "ERR Write commands are not allowed from read-only scripts.";
+        let flags = "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+        let no_flags = "ERR redis.set_repl() requires two arguments.";
+        for (command, script, error) in [
+            ("EVAL_RO", "return redis.call('publish', 'a', '1')", read_only),
+            ("EVAL_RO", "return redis.call('spublish', 'a', '1')", read_only),
+            ("EVAL_RO", "return redis.call('pfcount', 'a')", read_only),
+            (
+                "EVAL",
+                "return redis.call('xread', 'block', 0, 'streams', 'nos', '$')",
+                "ERR xread command is not allowed with BLOCK option from scripts",
+            ),
+            (
+                "EVAL",
+                "return redis.call('XREADGROUP', 'GROUP', 'g', 'c', 'BLOCK', 'x', 'STREAMS', 'nos', '>')",
+                "ERR XREADGROUP command is not allowed with BLOCK option from scripts",
+            ),
+            ("EVAL", "redis.set_repl()", no_flags),
+            ("EVAL", "redis.set_repl(1, 2)", no_flags),
+            ("EVAL", "redis.set_repl(99)", flags),
+            ("EVAL", "redis.set_repl(-1)", flags),
+        ] {
+            let told = eval(&server, command, script);
+            assert!(told.starts_with(&format!("-{error} script: ")), "{script}: {told}");
+        }
+        assert_eq!(eval(&server, "EVAL_RO", "return redis.call('get', 'a')"), "$-1");
+        assert_eq!(eval(&server, "EVAL", "return redis.call('publish', 'a', '1')"), ":0");
+        for argument in ["redis.REPL_ALL", "'x'", "1.5", "{}"] {
+            assert_eq!(eval(&server, "EVAL", &format!("return redis.set_repl({argument})")), "$-1", "{argument}");
+        }
+        assert_eq!(eval(&server, "EVAL", "#!lua"), "-ERR Invalid script shebang");
+    }
+
+    #[test]
+    fn what_ends_the_server_or_watches_it_is_for_no_transaction() {
+        let server = server(&Arc::default());
+        let refused = "+OK\r\n-ERR Command not allowed inside a transaction\r\n\
+                       -EXECABORT Transaction discarded because of previous errors.\r\n+PONG\r\n";
+        assert_eq!(told(&server, "MULTI; SHUTDOWN; EXEC; PING"), refused);
+        assert_eq!(told(&server, "MULTI; SAVE; EXEC; PING"), refused);
+        let watched = told(&server, "MULTI; MONITOR; EXEC");
+        assert_eq!(watched, "+OK\r\n+QUEUED\r\n*1\r\n-ERR MONITOR isn't allowed for DENY BLOCKING client\r\n");
+        assert!(server.shared.monitors.is_empty());
+        for (request, error) in [
+            ("SHUTDOWN ABORT", "ERR No shutdown in progress."),
+            ("SHUTDOWN ABORT NOW", "ERR syntax error"),
+            ("SHUTDOWN SAVE NOSAVE", "ERR syntax error"),
+            ("SHUTDOWN SOON", "ERR syntax error"),
+        ] {
+            assert_eq!(told(&server, request), format!("-{error}\r\n"));
+        }
+        assert!(!server.shared.is_stopping());
+    }
+
+    /// Only who gives up what was not saved ends a script with the server.
+    #[test]
+    fn a_busy_script_is_not_ended_in_passing() {
+        let clock = Arc::new(ManualClock::new());
+        for (request, stops) in [("SHUTDOWN", false), ("SHUTDOWN SAVE NOW", false), ("SHUTDOWN NOSAVE", true)] {
+            let server = server(&clock);
+            let (name, request_of_script) = (String::new(), Vec::new());
+            let (kind, began_at) = (crate::script::progress::Kind::Script, clock.now());
+            let running = crate::script::progress::Running {
+                kind,
+                name,
+                request: request_of_script,
+                began_at,
+                busy_at: began_at,
+                ends_when_busy: false,
+            };
+            let begun = server.shared.scripts.progress.begin(running);
+            let expected = if stops { String::new() } else { format!("-{}\r\n", kind.busy()) };
+            assert_eq!(told(&server, request), expected, "{request}");
+            assert_eq!(server.shared.is_stopping(), stops, "{request}");
+            drop(begun);
+        }
+    }
+
+    #[test]
+    fn monitors_are_shown_what_redis_shows() {
+        let server = server(&Arc::default());
+        let mut monitor = server.connect();
+        assert_eq!(monitor.send(b"MONITOR\r\n"), b"+OK\r\n");
+        let watches = monitor.dialogue.session.client.id;
+        let executor = Executor { shared: &server.shared, registry: &server.registry };
+        let shown = |requests: &str| {
+            let mut connection = server.connect();
+            connection.dialogue.requests.push(format!("{}\r\n", requests.replace("; ", "\r\n")).as_bytes());
+            while connection.may_go_on() && connection.dialogue.carry_out(&executor) {}
+            server.shared.scripts.take_waiting().into_iter().for_each(|job| executor.carry_out(job));
+            let sent = server.mailbox.take().into_iter().filter_map(|message| match message {
+                Message::Send { client, letter } if client == watches => Some(letter.bytes().to_vec()),
+                _ => None,
+            });
+            let sent = String::from_utf8(sent.collect::<Vec<_>>().concat()).unwrap();
+            // The time and the address come first.
+            let line = |line: &str| {
+                let (source, words) = line.split_once("] ").unwrap();
+                let from = if source.ends_with("[0 lua") { "lua " } else { "" };
+                format!("{from}{}", words.replace('"', ""))
+            };
+            sent.lines().map(line).collect::<Vec<_>>().join("; ")
+        };
+        for same in ["MULTI; SET k 1; GET k; EXEC", "WATCH k; MULTI; DISCARD; UNWATCH", "ACL WHOAMI", "RESET", "QUIT"] {
+            assert_eq!(shown(same), same);
+        }
+        for (requests, expected) in [
+            ("MULTI; GETX; EXEC", "MULTI; EXEC"),
+            ("AUTH secret", "AUTH (redacted)"),
+            ("AUTH default secret", "AUTH (redacted) (redacted)"),
+            (
+                "HELLO 3 SETNAME AUTH AUTH default secret; HELLO 2",
+                "HELLO 3 SETNAME AUTH AUTH (redacted) (redacted); HELLO 2",
+            ),
+            ("CLIENT LIST; CLIENT ID; ACL SETUSER u; ACL DELUSER u; LATENCY LATEST; GET", "CLIENT ID"),
+            (
+                "EVAL \"redis.call('get', 'k') return redis.pcall('nosuch')\" 0",
+                "EVAL redis.call('get', 'k') return redis.pcall('nosuch') 0; lua get k",
+            ),
+        ] {
+            assert_eq!(shown(requests), expected);
+        }
+    }
+
+    #[test]
+    fn a_client_that_queues_commands_is_seen_to() {
+        let server = server(&Arc::default());
+        let mut client = server.connect();
+        for (request, expected) in [
+            ("CLIENT ID", "N -1 client|id"),
+            ("MULTI", "x 0 multi"),
+            ("SET k 1", "x 1 set"),
+            ("CLIENT ID", "x 2 client|id"),
+            ("EXEC", "N -1 exec"),
+            ("WATCH k", "N -1 watch"),
+            ("MULTI", "x 0 multi"),
+            ("GET k", "x 1 get"),
+            ("DISCARD", "N -1 discard"),
+        ] {
+            client.send(format!("{request}\r\n").as_bytes());
+            let line = client.dialogue.session.client.line(0);
+            let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap().to_owned();
+            assert_eq!(["flags=", "multi=", "cmd="].map(field).join(" "), expected, "{request}");
+        }
+    }
+
+    #[test]
+    fn containers_help() {
+        let server = server(&Arc::default());
+        for container in ["ACL", "CLIENT", "COMMAND", "LATENCY", "MEMORY", "OBJECT", "PUBSUB", "SCRIPT", "SLOWLOG"] {
+            let expected = format!("+{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n");
+            let said = told(&server, &format!("{container} HELP"));
+            assert!(said.contains(&expected) && !said.starts_with('-'), "{said}");
+        }
+    }
+
+    #[test]
+    fn information_is_measured_or_left_out() {
+        let server = server(&Arc::default());
+        let text = told(&server, "SET k 1 EX 10; INFO");
+        let figure = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map(ToOwned::to_owned)
+        };
+        assert!(figure("used_memory_rss").unwrap().parse::<u64>().unwrap() > 1 << 16);
+        assert!(figure("used_cpu_user").unwrap().parse::<f64>().is_ok());
+        assert!(figure("used_cpu_sys").unwrap().parse::<f64>().is_ok());
+        assert_eq!(figure("instantaneous_ops_per_sec").unwrap(), "0");
+        assert_eq!(figure("db0").unwrap(), "keys=1,expires=1");
+        assert_eq!(figure("mem_fragmentation_ratio"), None);
+    }
+
     #[test]
     fn what_is_replied_at_once_is_bounded() {
         let mut server = server(&Arc::default());
@@ -341,6 +566,9 @@ mod tests {
             ("DISCARD; WATCH a; UNWATCH", "+OK +OK"),
             ("CLIENT REPLY SKIP; PING; ECHO x", "$1 x"),
             ("CLIENT REPLY ON; PING", "+OK +PONG"),
+            ("SUBSCRIBE a; PING", "*3 $9 subscribe $1 a :1 *2 $4 pong $0  "),
+            ("CLIENT REPLY OFF; PING; SUBSCRIBE a; PING", "*3 $9 subscribe $1 a :1"),
+            ("CLIENT REPLY OFF; UNSUBSCRIBE; PING", "*3 $11 unsubscribe $-1 :0"),
             ("CLIENT REPLY OFF; PING; MULTI; NOSUCH; CLIENT REPLY ON", ""),
         ] {
             let requests = format!("CLIENT REPLY SKIP; {requests}").replace("; ", "\r\n");

@@ -6,6 +6,7 @@ use crate::commands::command::{Command, Context, Family};
 use crate::commands::connection::REDIS_VERSION;
 use crate::keyspace::failure::Outcome;
 use crate::state::counters::Counters;
+use crate::state::process;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
@@ -93,11 +94,18 @@ fn clients(cx: &Context<'_, '_>, text: &mut String) {
 fn memory(cx: &Context<'_, '_>, text: &mut String) {
     let statistics = cx.shared.store.statistics();
     put(text, "used_memory", statistics.remote_bytes);
-    put(text, "used_memory_human", format_args!("{:.2}M", statistics.remote_bytes as f64 / 1_048_576.0));
+    put(text, "used_memory_human", in_mebibytes(statistics.remote_bytes));
+    if let Some(resident_bytes) = process::resident_bytes() {
+        put(text, "used_memory_rss", resident_bytes);
+        put(text, "used_memory_rss_human", in_mebibytes(resident_bytes));
+    }
     put(text, "maxmemory", 0);
     put(text, "maxmemory_human", "0B");
     put(text, "maxmemory_policy", "noeviction");
-    put(text, "mem_fragmentation_ratio", "1.00");
+}
+
+fn in_mebibytes(bytes: u64) -> String {
+    format!("{:.2}M", bytes as f64 / 1_048_576.0)
 }
 
 fn persistence(cx: &Context<'_, '_>, text: &mut String) {
@@ -126,7 +134,7 @@ fn statistics(cx: &Context<'_, '_>, text: &mut String) {
         put(text, name, Counters::of(counter));
     }
     put(text, "evicted_keys", 0);
-    put(text, "instantaneous_ops_per_sec", 0);
+    put(text, "instantaneous_ops_per_sec", counters.commands_per_second());
 }
 
 fn replication(cx: &Context<'_, '_>, text: &mut String) {
@@ -137,8 +145,10 @@ fn replication(cx: &Context<'_, '_>, text: &mut String) {
 }
 
 fn cpu(_: &Context<'_, '_>, text: &mut String) {
-    put(text, "used_cpu_sys", "0.000000");
-    put(text, "used_cpu_user", "0.000000");
+    if let Some((system, user)) = process::processor_seconds() {
+        put(text, "used_cpu_sys", format_args!("{system:.6}"));
+        put(text, "used_cpu_user", format_args!("{user:.6}"));
+    }
 }
 
 fn cluster(_: &Context<'_, '_>, text: &mut String) {
@@ -150,7 +160,7 @@ fn keyspace(cx: &Context<'_, '_>, text: &mut String) {
         let (_, expiring) = cx.shared.spaces.counts(*space);
         let keys = cx.keys.size(*space);
         if keys > 0 {
-            put(text, &format!("db{database}"), format_args!("keys={keys},expires={expiring},avg_ttl=0"));
+            put(text, &format!("db{database}"), format_args!("keys={keys},expires={expiring}"));
         }
     }
 }

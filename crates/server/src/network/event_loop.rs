@@ -233,6 +233,7 @@ impl EventLoop {
     fn sweep(&self) -> bool {
         let executor = Executor { shared: &self.shared, registry: &self.registry };
         executor.turn_jobs_away();
+        self.shared.counters.sample(self.shared.clock.now());
         expiry::remove_some(&executor).unwrap_or_else(|failure| {
             tracing::warn!(reason = failure.message(), "removing keys that have expired");
             false

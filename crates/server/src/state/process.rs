@@ -1,0 +1,44 @@
+//! What the system says of this process. Nothing where it does not say.
+
+/// Physical memory that the process has, in bytes.
+#[must_use]
+pub fn resident_bytes() -> Option<u64> {
+    resident_in(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// Time that the process has had of processors: in the system, and by itself; seconds.
+#[must_use]
+pub fn processor_seconds() -> Option<(f64, f64)> {
+    let (system, user) = ticks_in(&std::fs::read_to_string("/proc/self/stat").ok()?)?;
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    Some((system as f64 / per_second, user as f64 / per_second))
+}
+
+fn resident_in(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The name of the process, which may hold anything, ends with the last parenthesis. What follows are fields from the third on;
+/// the fourteenth is the time by itself, the next one that in the system.
+fn ticks_in(stat: &str) -> Option<(u64, u64)> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_ascii_whitespace().skip(11).map_while(|field| field.parse().ok());
+    let (user, system) = (times.next()?, times.next()?);
+    Some((system, user))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_in_what_the_system_says() {
+        assert_eq!(resident_in("Name:\tx\nVmHWM:\t  9 kB\nVmRSS:\t    2048 kB\n"), Some(2 << 20));
+        assert_eq!(resident_in("Name:\tx\n"), None);
+        let stat = "7 (a ) 1 2) S 1 7 7 0 -1 4194304 100 0 0 0 250 31 0 0 20 0 1 0 5";
+        assert_eq!(ticks_in(stat), Some((31, 250)));
+        assert_eq!(ticks_in("7 (a) S 1"), None);
+        assert!(resident_bytes().is_none_or(|bytes| bytes > 1 << 16));
+    }
+}
