@@ -281,6 +281,11 @@ mod tests {
             ("local ok, e = pcall(error, {err = 5}) return type(e)", "number"),
             ("local ok, e = pcall(error, {b = 'a'}) return type(e)", "table"),
             ("local ok, e = pcall(error, 'x') return e", "x"),
+            ("local ok, e = pcall(cjson.decode, '[') return e", "Expected value but found T_END at character 2"),
+            (
+                "local ok, e = pcall(function() local d = cjson.decode('[') end) return e",
+                "user_script:1: Expected value but found T_END at character 2",
+            ),
             ("local ok, e = pcall(redis.pcall, 'nosuch') return tostring(ok) .. type(e)", "truetable"),
             ("return select(2, xpcall(function() redis.call('nosuch') end, function(e) return e.err end))", unknown),
             ("return type(select(2, xpcall(error, function() return {err = 'x'} end)))", "table"),

@@ -87,6 +87,9 @@ local rep, concatenate = libraries.texts.rep, libraries.texts.concat
 string.rep = function(...) return told(rep(...)) end
 table.concat = function(...) return told(concatenate(...)) end
 
+local decode = libraries.cjson.decode
+libraries.cjson.decode = function(...) return told(decode(...)) end
+
 -- Calls a function. An error that it raises "where it was called" names no place, as Lua's functions have none.
 local function call_by_none(call, ...) return call(...) end
 -- What is between two matches, the second one, and what a call gives for its captures.

@@ -2,6 +2,7 @@
 //!
 //! A table is an array if its keys are 1 and up, and not too few for the largest; an empty one is an object.
 
+use super::given::{define, one_value};
 use super::json_reader;
 use crate::script::text::{Patience, TableText};
 use crate::text::number::general_text;
@@ -14,7 +15,7 @@ const DIGITS: usize = 14;
 /// An array may have this many times fewer elements than places, if it has more places than the next number says.
 const SPARSE: (u64, u64) = (2, 10);
 
-/// The library. `must_end` fails when a script is to end.
+/// The library. `must_end` fails when a script is to end. `decode` returns as what is `given` does.
 ///
 /// # Errors
 /// Those of Lua.
@@ -30,12 +31,10 @@ pub(super) fn library(lua: &Lua, must_end: impl Fn() -> Result<()> + Clone + Sen
             lua.create_string(text.bytes())
         })?,
     )?;
-    library.set(
-        "decode",
-        lua.create_function(move |lua, text: mlua::LuaString| {
-            json_reader::read(lua, &text.as_bytes(), &Patience::new(&decoded_must_end))
-        })?,
-    )?;
+    define(lua, &library, "decode", decoded_must_end, |given, must_end| {
+        let text = given.text(0)?;
+        json_reader::read(given.lua, &text.as_bytes(), &Patience::new(must_end)).map(one_value)
+    })?;
     Ok(library)
 }
 
@@ -152,6 +151,9 @@ mod tests {
     fn values_to_text_and_back() {
         let lua = Lua::new();
         lua.globals().set("cjson", library(&lua, || Ok(())).unwrap()).unwrap();
+        let raise = "local decode = cjson.decode cjson.decode = function(...) \
+                     local is_well, value = decode(...) if is_well then return value end error(value, 0) end";
+        lua.load(raise).exec().unwrap();
         for (expression, expected) in [
             ("cjson.encode({1, 2.5, 'a/\"\\n', true, false, cjson.null})", r#"[1,2.5,"a\/\"\n",true,false,null]"#),
             ("cjson.encode('\\8\\12\\r\\t\\1\\127é')", r#""\b\f\r\t\u0001\u007fé""#),

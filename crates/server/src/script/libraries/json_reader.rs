@@ -1,8 +1,9 @@
 //! Reads JSON for `cjson.decode`, and what its C library takes beside it: numbers as `strtod` reads them (`NaN`, `-Infinity`,
 //! `0x1F`, `01`, `1.`, and `+5`), and any bytes in strings.
 
+use super::given::{Outcome, Problem};
 use crate::script::text::Patience;
-use mlua::{Error, Lua, Result, Table, Value};
+use mlua::{Lua, Table, Value};
 
 /// How deep tables may be within each other.
 const MAX_DEPTH: usize = 100;
@@ -11,9 +12,9 @@ const MAX_DEPTH: usize = 100;
 ///
 /// # Errors
 /// What is wrong with the text, and where; when the script is to end.
-pub(super) fn read(lua: &Lua, text: &[u8], patience: &Patience<'_>) -> Result<Value> {
+pub(super) fn read(lua: &Lua, text: &[u8], patience: &Patience<'_>) -> Outcome<Value> {
     if matches!(text, [0, ..] | [_, 0, ..]) {
-        return Err(Error::runtime("JSON parser does not support UTF-16 or UTF-32"));
+        return Err("JSON parser does not support UTF-16 or UTF-32".into());
     }
     let mut reader = Reader { lua, patience, text, at: 0 };
     let value = reader.value(0)?;
@@ -68,8 +69,8 @@ impl Token {
 /// A token, and the place where it begins.
 type Placed = (usize, Token);
 
-fn unexpected<T>(expected: &str, (at, token): &Placed) -> Result<T> {
-    Err(Error::runtime(format!("Expected {expected} but found {} at character {}", token.name(), at + 1)))
+fn unexpected<T>(expected: &str, (at, token): &Placed) -> Outcome<T> {
+    Err(Problem::Raised(format!("Expected {expected} but found {} at character {}", token.name(), at + 1)))
 }
 
 struct Reader<'r> {
@@ -80,23 +81,23 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn value(&mut self, depth: usize) -> Result<Value> {
+    fn value(&mut self, depth: usize) -> Outcome<Value> {
         let token = self.token();
         self.value_from(token, depth)
     }
 
     /// The value that begins with a token, within so many tables.
-    fn value_from(&mut self, token: Placed, depth: usize) -> Result<Value> {
+    fn value_from(&mut self, token: Placed, depth: usize) -> Outcome<Value> {
         self.patience.count()?;
         match token {
-            (_, Token::Begin(_)) if depth >= MAX_DEPTH => Err(Error::runtime(format!(
+            (_, Token::Begin(_)) if depth >= MAX_DEPTH => Err(Problem::Raised(format!(
                 "Found too many nested data structures ({}) at character {}",
                 depth + 1,
                 self.at
             ))),
             (_, Token::Begin(Container::Array)) => self.array(depth + 1).map(Value::Table),
             (_, Token::Begin(Container::Object)) => self.object(depth + 1).map(Value::Table),
-            (_, Token::Text(text)) => self.lua.create_string(text).map(Value::String),
+            (_, Token::Text(text)) => Ok(Value::String(self.lua.create_string(text)?)),
             (_, Token::Number(number)) => Ok(Value::Number(number)),
             (_, Token::Boolean(is_so)) => Ok(Value::Boolean(is_so)),
             (_, Token::Null) => Ok(Value::NULL),
@@ -104,7 +105,7 @@ impl Reader<'_> {
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<Table> {
+    fn array(&mut self, depth: usize) -> Outcome<Table> {
         let table = self.lua.create_table()?;
         let mut token = self.token();
         if matches!(token.1, Token::EndOf(Container::Array)) {
@@ -121,7 +122,7 @@ impl Reader<'_> {
         Ok(table)
     }
 
-    fn object(&mut self, depth: usize) -> Result<Table> {
+    fn object(&mut self, depth: usize) -> Outcome<Table> {
         let table = self.lua.create_table()?;
         let mut token = self.token();
         if matches!(token.1, Token::EndOf(Container::Object)) {
@@ -243,7 +244,7 @@ fn number(text: &[u8]) -> (usize, Token) {
     let found = match unsigned {
         _ if begins_with(b"infinity") => Some((8, f64::INFINITY)),
         _ if begins_with(b"inf") => Some((3, f64::INFINITY)),
-        _ if begins_with(b"nan") => Some((3, f64::NAN)),
+        _ if begins_with(b"nan") => Some((3 + payload(unsigned.get(3..).unwrap_or_default()), f64::NAN)),
         [b'0', b'x' | b'X', rest @ ..] => {
             hexadecimal(rest).map(|(length, number)| (2 + length, number)).or(Some((1, 0.0)))
         }
@@ -257,6 +258,13 @@ fn number(text: &[u8]) -> (usize, Token) {
         None if matches!(text, [b'-' | b'+', ..]) => (0, Token::Wrong("invalid number")),
         None => (0, Token::Wrong("invalid token")),
     }
+}
+
+/// The length of what `NAN` may have behind it: letters and digits between parentheses. They say nothing here.
+fn payload(text: &[u8]) -> usize {
+    let Some(inner) = text.strip_prefix(b"(") else { return 0 };
+    let length = inner.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+    if inner.get(length) == Some(&b')') { length + 2 } else { 0 }
 }
 
 /// The lengths of digits, and of the same with a point and more of them; `None` when there is no digit.
@@ -328,8 +336,8 @@ mod tests {
                 let shown = lua.load("local v = ... return type(v) == 'table' and 'table' or tostring(v)");
                 shown.call::<mlua::LuaString>(value).unwrap().to_string_lossy()
             }
-            Err(Error::RuntimeError(why)) => why,
-            Err(other) => panic!("{other}"),
+            Err(Problem::Raised(why)) => why,
+            Err(Problem::Failed(error)) => panic!("{error}"),
         }
     }
 
@@ -338,6 +346,7 @@ mod tests {
         for (text, number) in [
             ("NaN", "nan"),
             ("-NaN", "-nan"),
+            ("nan(1_a)", "nan"),
             ("Infinity", "inf"),
             ("-Infinity", "-inf"),
             ("INF", "inf"),
@@ -413,7 +422,7 @@ mod tests {
         assert_eq!(said(b"\"\\u00e9\\u20AC\\ud83d\\ude00\\\"\\/\\\\\""), "é€😀\"/\\");
         let lua = Lua::new();
         let must_end = || Ok(());
-        let value = read(&lua, b"\"a\t\x01\xff\\u0000\"", &Patience::new(&must_end)).unwrap();
+        let value = read(&lua, b"\"a\t\x01\xff\\u0000\"", &Patience::new(&must_end)).ok().unwrap();
         assert_eq!(value.as_string().unwrap().as_bytes()[..], *b"a\t\x01\xff\0");
     }
 }
