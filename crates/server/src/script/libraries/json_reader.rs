@@ -170,7 +170,7 @@ impl Reader<'_> {
                     Err((at, why)) => (at, Token::Wrong(why)),
                 };
             }
-            [first, ..] if matches!(first, b'-' | b'+' | b'0'..=b'9' | b'i' | b'I' | b'n' | b'N') => number(rest),
+            [b'-' | b'+' | b'0'..=b'9' | b'i' | b'I' | b'n' | b'N', ..] => number(rest),
             _ => (0, Token::Wrong("invalid token")),
         };
         self.at += length;
