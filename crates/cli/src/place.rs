@@ -164,7 +164,7 @@ impl PlaceArguments {
 
     fn starting(&self, error: &forebay::Error) -> Failure {
         let (kind, message) = (error.kind(), of_opening(error, &self.memory.memory));
-        let advice = if self.storage().is_some() { advice(kind) } else { "" };
+        let advice = self.storage().map(|_| advice(kind)).unwrap_or_default();
         Failure::new(kind, Stage::Start, format_args!("{message}{advice}"))
     }
 
