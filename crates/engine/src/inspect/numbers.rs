@@ -1,6 +1,8 @@
 //! Which numbers of a shard's writes were found. Each write has one, and none is left out: what is lost had one of the others.
 
 use forebay_base::SequenceNumber;
+use forebay_table::TableProperties;
+use std::sync::Arc;
 
 /// Numbers of records that were found, ascending.
 #[derive(Debug, Default)]
@@ -22,6 +24,21 @@ impl Numbers {
         let found = self.0.iter().take(below).rev();
         let dense = found.zip((0..=up_to.0).rev()).take_while(|(found, number)| found.0 == *number).count();
         SequenceNumber(up_to.0.saturating_sub(dense as u64))
+    }
+}
+
+/// Numbers that writes had of which no record was found: what overwrote or deleted a key, and is lost, had one of them.
+pub(crate) struct Missing {
+    /// The last up to which tables hold everything.
+    pub(crate) last: SequenceNumber,
+    /// The last of each table that lacks something.
+    pub(crate) tables: Vec<(Arc<TableProperties>, SequenceNumber)>,
+}
+
+impl Missing {
+    /// Whether something newer of the key than `number` may be missing in a table.
+    pub(crate) fn may_replace(&self, key: &[u8], number: SequenceNumber) -> bool {
+        self.tables.iter().any(|(table, last)| *last > number && table.may_contain(key))
     }
 }
 

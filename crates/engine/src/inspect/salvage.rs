@@ -35,7 +35,7 @@
 use crate::durable::database::Committed;
 use crate::durable::groups::{self, Replay};
 use crate::inspect::check::for_each_entry_of;
-use crate::inspect::numbers::Numbers;
+use crate::inspect::numbers::{Missing, Numbers};
 use crate::inspect::records;
 use crate::inspect::remains::Remains;
 use crate::inspect::report::{Report, Section, Step};
@@ -135,21 +135,6 @@ struct Versions<'f> {
 struct Saved {
     value: Vec<u8>,
     expiry_ms: Option<u64>,
-}
-
-/// Numbers that writes had of which no record was found: what overwrote or deleted a key, and is lost, had one of them.
-struct Missing {
-    /// The last up to which tables hold everything.
-    last: SequenceNumber,
-    /// The last of each table that lacks something.
-    tables: Vec<(Arc<TableProperties>, SequenceNumber)>,
-}
-
-impl Missing {
-    /// Whether something newer of the key than `number` may be missing in a table.
-    fn may_replace(&self, key: &[u8], number: SequenceNumber) -> bool {
-        self.tables.iter().any(|(table, last)| *last > number && table.may_contain(key))
-    }
 }
 
 /// What led to a record.

@@ -11,8 +11,9 @@ use crate::inspect::stored::{Listed, StoredDatabase};
 use crate::terms::Result;
 use crate::tree::shared::Tree;
 use forebay_base::ErrorKind;
+use forebay_env::HashSet;
 use forebay_table::Version;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const CHECKED: &[&str] = &[
@@ -100,7 +101,7 @@ impl StoredDatabase {
             self.verify_logs(current, &mut logs, &mut report)?;
         }
         let cache = Self::cache()?;
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::default();
         let mut told = |bytes: u64| {
             step.bytes += bytes;
             progress(step);
