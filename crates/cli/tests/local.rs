@@ -73,8 +73,9 @@ fn a_directory_needs_no_setting_and_is_read_back_by_the_next_command() {
     let found = report["benchmarks"][1]["found"].as_u64().unwrap();
     assert!(found > 1000 && path.join("default/commit").is_dir(), "{report}");
     let again = run(&format!("{line} --use_existing_db --benchmarks=readrandom")).expect(0).json();
-    // The first workload of a run draws the same keys, so these are those that were written.
-    assert_eq!(again["benchmarks"][0]["found"], 2000);
+    // Other keys than those that were written: as many of them are there.
+    let found = again["benchmarks"][0]["found"].as_u64().unwrap();
+    assert!((1100..1400).contains(&found), "{again}");
     // All commands find it by its path.
     let place = format!("--path={}", path.display());
     assert!(run(&format!("dump {place} --local-memory-size=256MiB")).expect(0).out.lines().count() > 1000);

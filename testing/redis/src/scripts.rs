@@ -89,7 +89,7 @@ pub(crate) const SCRIPTS: &[&str] = &[
     "return cjson.encode(ARGV[1] == '')",
     "local d = cjson.decode('{\"a\": 1, \"b\": [1, \"x\", 2.5], \"c\": null}') return {d.a, d.b[2], tostring(d.b[3]), d.c == cjson.null}",
     "local d = cjson.decode('[NaN, -Infinity, 0x10, 01, 1., +5, 1e400, -0X1.8p1]') for i, n in ipairs(d) do d[i] = tostring(n) end return d",
-    "return {select(2, pcall(cjson.decode, ARGV[1])) or 0}",
+    "return {select(2, pcall(cjson.decode, ARGV[1] or '')) or 0}",
     "return select(2, pcall(cjson.decode, '[1, {\"a\": \"\\\\ud800\"}]'))",
     "return cmsgpack.pack({1, 2, 3})",
     "return cmsgpack.pack({a = 1})",
