@@ -5,7 +5,7 @@ use crate::status::{
     Operations, Process, Slow, Stalls, Tenant, Visitors, Worker,
 };
 use forebay::{Counts, LevelStatistics, Options, Store};
-use forebay_env::{Clock, Nanos, cpu};
+use forebay_env::{Clock, Nanos, cpu, process};
 use forebay_proto::replies::{DoorFigures, Statistics, TenantFigures};
 use forebay_server::{Durations, Observer};
 use std::collections::BTreeMap;
@@ -43,18 +43,10 @@ impl Birth {
             started_seconds: self.started_seconds,
             uptime_seconds: seconds(self.clock.now().saturating_sub(self.since)),
             cpu_seconds: seconds(cpu::process_nanos()),
-            resident_bytes: resident_bytes(),
+            resident_bytes: process::resident_bytes().unwrap_or(0),
             not_ready: String::new(),
         }
     }
-}
-
-/// Physical memory of this process; 0 where the system does not say.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.unwrap_or(0).saturating_mul(1024)
 }
 
 impl Clients {

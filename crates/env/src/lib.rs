@@ -10,6 +10,7 @@ mod clock;
 pub mod cpu;
 mod hash;
 mod planted;
+pub mod process;
 mod random;
 mod secret;
 pub mod sync;

@@ -6,7 +6,7 @@ use crate::commands::command::{Command, Context, Family};
 use crate::commands::connection::REDIS_VERSION;
 use crate::keyspace::failure::Outcome;
 use crate::state::counters::Counters;
-use crate::state::process;
+use forebay_env::process;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 

@@ -8,7 +8,6 @@
 //! | `mailbox` | how threads tell each other about connections |
 //! | `clients` | who is connected |
 //! | `config` | parameters that `CONFIG` shows and changes |
-//! | `process` | what the system says of this process |
 //! | `counters`, `durations` | what `INFO` counts; how long commands took |
 //! | `watches` | keys that transactions depend on |
 //! | `scripts` | the machine of scripts, and what is to be carried out on it |
@@ -23,7 +22,6 @@ pub mod durations;
 pub mod mailbox;
 pub mod monitors;
 pub mod pause;
-pub mod process;
 pub mod scripts;
 pub mod session;
 pub mod shared;
