@@ -12,7 +12,6 @@ use crate::terms::Result;
 use crate::tree::shared::Tree;
 use forebay_base::ErrorKind;
 use forebay_env::HashSet;
-use forebay_table::Version;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -256,7 +255,7 @@ pub(crate) fn verify_open(trees: &[Arc<Tree>], progress: &mut dyn FnMut(Step)) -
             step.bytes += bytes;
             progress(step);
         };
-        let (about, version): (_, &Version) = (format!("shard {shard}"), &view.version.version);
+        let (about, version) = (format!("shard {shard}"), &view.version.version);
         add(&mut tally, check::shard(&about, version, &segments, &mut |_| true, &mut report, &mut told));
     }
     let mut checked = Section::new("checked", &["shards", "tables", "entries", "segments", "segment_bytes"]);
