@@ -128,9 +128,8 @@ fn a_recovered_end_that_is_cut_off_is_noticed() {
     }
 }
 
-/// An object of a sealed log is gone, of which the seal's number tells.
-#[test]
-fn the_last_object_of_a_sealed_log_is_missed() {
+/// A log of two frames, each in an object of its own behind the first one, and its name.
+fn two_objects() -> (Arc<dyn ObjectStorage>, ObjectName) {
     let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
     let name = ObjectName::new("log").unwrap();
     let log = ObjectLog::create(Arc::clone(&objects), &name, 7, ObjectLogOptions::default()).unwrap();
@@ -138,6 +137,13 @@ fn the_last_object_of_a_sealed_log_is_missed() {
         let end = log.append(0, mark, &[1; 100]).unwrap();
         log.sync(end).unwrap();
     }
+    (objects, name)
+}
+
+/// An object of a sealed log is gone, of which the seal's number tells.
+#[test]
+fn the_last_object_of_a_sealed_log_is_missed() {
+    let (objects, name) = two_objects();
     assert_eq!(open_log(&objects, None, &name, Recovery::Seal).unwrap().frames().unwrap().len(), 2);
     objects.delete(&name.numbered(3).unwrap()).unwrap();
     for recovery in [Recovery::Look, Recovery::Seal] {
@@ -148,13 +154,7 @@ fn the_last_object_of_a_sealed_log_is_missed() {
 /// A copy of a segment under the next number.
 #[test]
 fn a_segment_that_is_another_one_ends_the_recovery_of_a_log() {
-    let objects: Arc<dyn ObjectStorage> = Arc::new(MemoryObjects::new());
-    let name = ObjectName::new("log").unwrap();
-    let log = ObjectLog::create(Arc::clone(&objects), &name, 7, ObjectLogOptions::default()).unwrap();
-    for mark in 1..3 {
-        let end = log.append(0, mark, &[1; 100]).unwrap();
-        log.sync(end).unwrap();
-    }
+    let (objects, name) = two_objects();
     let last = objects.get(&name.numbered(3).unwrap()).unwrap();
     objects.put(&name.numbered(4).unwrap(), last, PutMode::IfAbsent).unwrap();
     let opened = open_log(&objects, None, &name, Recovery::Seal);
