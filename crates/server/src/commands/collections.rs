@@ -5,6 +5,7 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
 use crate::keyspace::layout::{self, Range};
 use crate::keyspace::writes::Direction;
+use crate::protocol::reply::Reply;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -115,6 +116,26 @@ pub(crate) fn entries(cx: &mut Context<'_, '_>, id: u64, hashed: Hashed) -> Outc
         Ok(true)
     })?;
     Ok(entries)
+}
+
+/// Replies with elements as they are read, and stops where there is no more room for replies. The header has said that
+/// there are `count` of them.
+pub(crate) fn reply_each(
+    cx: &mut Context<'_, '_>,
+    range: &Range,
+    count: u64,
+    reply: impl Fn(&mut Reply, &[u8], &[u8]),
+) -> Outcome {
+    let (out, mut found) = (&mut *cx.out, 0);
+    cx.keys.writes().scan(range, Direction::Forward, |key, value| {
+        found += 1;
+        reply(out, key, value);
+        Ok(!out.is_full())
+    })?;
+    if found == count || out.is_full() {
+        return Ok(());
+    }
+    Err(Failure::damaged("a collection has not as many elements as it should"))
 }
 
 /// One step of a scan: the elements, and the cursor of the next step. Elements that share a hash are in one step.

@@ -8,7 +8,7 @@ use crate::commands::scan::{cursor, scan_options};
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::{Collection, Kind};
-use crate::protocol::reply::Protocol;
+use crate::protocol::reply::{Protocol, Reply};
 use crate::text::{decimal, number};
 use bytes::Bytes;
 
@@ -230,35 +230,35 @@ fn hincrbyfloat(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-fn entries(cx: &mut Context<'_, '_>, key: &[u8]) -> Outcome<Vec<(Bytes, Bytes)>> {
-    match cx.collection(key, Kind::Hash)? {
-        Some(hash) => collections::entries(cx, hash.id, HASHED),
-        None => Ok(Vec::new()),
-    }
+/// Replies with all fields of a hash.
+fn reply_fields(
+    cx: &mut Context<'_, '_>,
+    key: &[u8],
+    header: fn(&mut Reply, usize),
+    reply: impl Fn(&mut Reply, &[u8], &[u8]),
+) -> Outcome {
+    let Some(hash) = cx.collection(key, Kind::Hash)? else {
+        header(cx.out, 0);
+        return Ok(());
+    };
+    header(cx.out, usize::try_from(hash.a).unwrap_or(usize::MAX));
+    let range = (HASHED.from)(cx.space(), hash.id, 0);
+    collections::reply_each(cx, &range, hash.a, |out, key, value| reply(out, (HASHED.element)(key), value))
 }
 
 fn hgetall(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let entries = entries(cx, arguments.at(1))?;
-    cx.out.map(entries.len());
-    for (name, value) in entries {
-        cx.out.bulk(name);
-        cx.out.bulk(value);
-    }
-    Ok(())
+    reply_fields(cx, arguments.at(1), Reply::map, |out, name, value| {
+        out.bulk(name);
+        out.bulk(value);
+    })
 }
 
 fn hkeys(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let entries = entries(cx, arguments.at(1))?;
-    cx.out.array(entries.len());
-    entries.iter().for_each(|(name, _)| cx.out.bulk(name));
-    Ok(())
+    reply_fields(cx, arguments.at(1), Reply::array, |out, name, _| out.bulk(name))
 }
 
 fn hvals(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let entries = entries(cx, arguments.at(1))?;
-    cx.out.array(entries.len());
-    entries.iter().for_each(|(_, value)| cx.out.bulk(value));
-    Ok(())
+    reply_fields(cx, arguments.at(1), Reply::array, |out, _, value| out.bulk(value))
 }
 
 fn hscan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {

@@ -3,7 +3,7 @@
 //! Both ends grow and shrink at the cost of one record. A change in the middle moves what is on its shorter side.
 
 use crate::commands::arguments::{Arguments, integer};
-use crate::commands::collections::Open;
+use crate::commands::collections::{self, Open};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::set_algebra::counted_keys;
@@ -360,12 +360,17 @@ fn lrange(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (start, end) = (arguments.integer(2)?, arguments.integer(3)?);
     let list = cx.collection(arguments.at(1), Kind::List)?;
     let chosen = list.and_then(|list| places(start, end, &list).map(|places| (list, places)));
-    let elements = match chosen {
-        Some((list, (from, to))) => part(cx, &list, from, to)?,
-        None => Vec::new(),
+    let Some((list, (from, to))) = chosen else {
+        cx.out.array(0);
+        return Ok(());
     };
-    cx.out.array(elements.len());
-    elements.iter().for_each(|value| cx.out.bulk(value));
+    let count = to.saturating_sub(from);
+    cx.out.array(usize::try_from(count).unwrap_or(usize::MAX));
+    if count > MANY {
+        let range = (element_key(cx, &list, from), element_key(cx, &list, to));
+        return collections::reply_each(cx, &range, count, |out, _, value| out.bulk(value));
+    }
+    part(cx, &list, from, to)?.iter().for_each(|value| cx.out.bulk(value));
     Ok(())
 }
 

@@ -141,13 +141,13 @@ fn scard(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn smembers(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
-    let members = match cx.collection(arguments.at(1), Kind::Set)? {
-        Some(set) => collections::entries(cx, set.id, HASHED)?,
-        None => Vec::new(),
+    let Some(set) = cx.collection(arguments.at(1), Kind::Set)? else {
+        cx.out.set(0);
+        return Ok(());
     };
-    cx.out.set(members.len());
-    members.iter().for_each(|(member, _)| cx.out.bulk(member));
-    Ok(())
+    cx.out.set(usize::try_from(set.a).unwrap_or(usize::MAX));
+    let range = (HASHED.from)(cx.space(), set.id, 0);
+    collections::reply_each(cx, &range, set.a, |out, key, _| out.bulk((HASHED.element)(key)))
 }
 
 fn smove(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
